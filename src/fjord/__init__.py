@@ -1,0 +1,70 @@
+"""Fjord: one durable journal that is a job queue, a message queue, a stream and a key/value store.
+
+    import fjord
+
+    with fjord.open("data") as db:                      # embedded, no server
+        db.kv("settings").set("k", 5)
+
+    with fjord.connect("fjord://127.0.0.1:17994") as db:  # the same tables over a daemon
+        db.kv("settings").get("k")
+"""
+
+from __future__ import annotations
+
+import os
+
+from fjord.client.database import Database
+from fjord.client.kv import Entry, Kv
+from fjord.client.socket import connect
+from fjord.errors import (
+    ClosedError,
+    CorruptionError,
+    DirectoryInUseError,
+    DiskFullError,
+    DurabilityError,
+    ExistsError,
+    FjordError,
+    NotFoundError,
+    ProtocolError,
+    RefusedError,
+    UnavailableError,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ClosedError",
+    "CorruptionError",
+    "Database",
+    "DirectoryInUseError",
+    "DiskFullError",
+    "DurabilityError",
+    "Entry",
+    "ExistsError",
+    "FjordError",
+    "Kv",
+    "NotFoundError",
+    "ProtocolError",
+    "RefusedError",
+    "UnavailableError",
+    "connect",
+    "open",
+]
+
+
+def open(path: str | os.PathLike[str], *, read_only: bool = False) -> Database:  # noqa: A001
+    """Opens or makes a data directory in this process, without a server.
+
+    Raises:
+        DirectoryInUseError: if another process writes to it; `read_only=True` works beside it.
+        CorruptionError: if the journal is damaged.
+    """
+    try:
+        from fjord.engine import Embedded, EmbeddedReader, ReadOnlyEngine, open_engine
+    except ModuleNotFoundError as error:
+        raise FjordError(
+            f"opening a directory needs {error.name}: pip install 'fjord-journal[server]'"
+        ) from error
+    if read_only:
+        return Database(EmbeddedReader(ReadOnlyEngine(os.fspath(path))))
+    return Database(Embedded(open_engine(os.fspath(path))))

@@ -1,0 +1,1 @@
+"""What users hold in their hands: databases and tables, the same over a directory or a daemon."""

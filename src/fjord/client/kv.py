@@ -1,0 +1,169 @@
+"""A key/value table: the calls of users turned into commands, and replies into Python values.
+
+`KvCalls` is pure and shared; `Kv` and `fjord.aio`'s `AsyncKv` only run what it builds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from fjord import values
+from fjord.client.calls import Call, Run, done
+from fjord.clock import Stamps
+from fjord.columns import Strings
+from fjord.commands import Delete, Entries, Get, Reply, Set
+from fjord.values import Value
+
+Key = str | bytes
+Default = TypeVar("Default")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A value and what is known of it."""
+
+    value: Value
+    type: values.Type
+    written_at: datetime  # the writer's clock
+    expires_at: datetime | None
+
+
+class KvCalls:
+    """Builds the calls of one table."""
+
+    def __init__(self, table: str, stamps: Stamps) -> None:
+        self._table = table
+        self._stamps = stamps
+
+    def set_many(
+        self,
+        items: Mapping[Key, Value],
+        *,
+        expires_at: datetime | None = None,
+        overwrite: bool = True,
+        persist: bool = True,
+    ) -> Call[None]:
+        encoded = list(map(values.encode, items.values()))
+        command = Set(
+            table=self._table,
+            keys=Strings.of(encode_keys(items)),
+            types=bytes([type_ for type_, _ in encoded]),
+            values=Strings.of([data for _, data in encoded]),
+            timestamp_us=self._stamps.next_us(),
+            expires_at_us=_microseconds(expires_at),
+            overwrite=overwrite,
+            persist=persist,
+        )
+        return Call(command, done)
+
+    def get_many(self, keys: Iterable[Key]) -> Call[dict[Key, Value]]:
+        wanted = list(keys)
+        command = Get(table=self._table, keys=Strings.of(encode_keys(wanted)))
+
+        def read(reply: Reply) -> dict[Key, Value]:
+            assert isinstance(reply, Entries)
+            rows = zip(wanted, reply.types, reply.values.rows(), strict=True)
+            return {
+                key: values.decode(type_, data)
+                for key, type_, data in rows
+                if type_ != Entries.MISSING
+            }
+
+        return Call(command, read)
+
+    def entry(self, key: Key) -> Call[Entry | None]:
+        command = Get(table=self._table, keys=Strings.of(encode_keys([key])))
+        return Call(command, _read_entry)
+
+    def delete_many(self, keys: Iterable[Key]) -> Call[None]:
+        command = Delete(
+            table=self._table,
+            keys=Strings.of(encode_keys(keys)),
+            timestamp_us=self._stamps.next_us(),
+        )
+        return Call(command, done)
+
+
+class Kv:
+    """A key/value table.  Every call returns when its effect is durable."""
+
+    def __init__(self, run: Run, calls: KvCalls) -> None:
+        self._run = run
+        self._calls = calls
+
+    def set(
+        self,
+        key: Key,
+        value: Value,
+        *,
+        expires_at: datetime | None = None,
+        overwrite: bool = True,
+        persist: bool = True,
+    ) -> None:
+        """Gives `key` a value.
+
+        Raises:
+            ExistsError: if the key is there and `overwrite` is off.
+        """
+        self.set_many({key: value}, expires_at=expires_at, overwrite=overwrite, persist=persist)
+
+    def get(self, key: Key, default: Default | None = None) -> Value | Default:
+        """Returns the value of `key`, or `default` if there is none."""
+        return self._run(self._calls.get_many([key])).get(key, default)
+
+    def entry(self, key: Key) -> Entry | None:
+        """Returns the value of `key` with its type and dates, None if there is none."""
+        return self._run(self._calls.entry(key))
+
+    def delete(self, key: Key) -> None:
+        """Takes the value of `key` away; a missing key is no error."""
+        self.delete_many([key])
+
+    def set_many(
+        self,
+        items: Mapping[Key, Value],
+        *,
+        expires_at: datetime | None = None,
+        overwrite: bool = True,
+        persist: bool = True,
+    ) -> None:
+        """Gives values to many keys, all or none, in one commit."""
+        call = self._calls.set_many(
+            items, expires_at=expires_at, overwrite=overwrite, persist=persist
+        )
+        self._run(call)
+
+    def get_many(self, keys: Iterable[Key]) -> dict[Key, Value]:
+        """Returns the values of those keys that have one."""
+        return self._run(self._calls.get_many(keys))
+
+    def delete_many(self, keys: Iterable[Key]) -> None:
+        """Takes the values of many keys away, in one commit."""
+        self._run(self._calls.delete_many(keys))
+
+
+def encode_keys(keys: Iterable[Key]) -> list[bytes]:
+    return [key.encode() if isinstance(key, str) else bytes(key) for key in keys]
+
+
+def _read_entry(reply: Reply) -> Entry | None:
+    assert isinstance(reply, Entries)
+    if reply.types[0] == Entries.MISSING:
+        return None
+    return Entry(
+        value=values.decode(reply.types[0], reply.values[0]),
+        type=values.Type(reply.types[0]),
+        written_at=_datetime(reply.timestamps_us[0]),
+        expires_at=_datetime(reply.expires_at_us[0]) if reply.expires_at_us[0] else None,
+    )
+
+
+def _microseconds(moment: datetime | None) -> int:
+    return 0 if moment is None else round(moment.timestamp() * 1_000_000)
+
+
+def _datetime(microseconds: int) -> datetime:
+    return datetime.fromtimestamp(microseconds / 1_000_000, tz=UTC)

@@ -1,0 +1,59 @@
+"""The only caller of `time`.
+
+Three times, all integers of microseconds.  Wall time is what users see and may jump.  Monotonic
+time never goes back but means nothing after a restart.  Lease time is the last lease time that
+the journal holds plus the monotonic time since, so a lease survives clock jumps and restarts.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the engine needs to know of time."""
+
+    def wall_us(self) -> int: ...
+
+    def monotonic_us(self) -> int: ...
+
+    def pause(self, seconds: float) -> None:
+        """Lets other processes run for a moment; only for bounded waits on another process."""
+        ...
+
+
+class SystemClock:
+    """The clock of the machine."""
+
+    def wall_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def monotonic_us(self) -> int:
+        return time.monotonic_ns() // 1000
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class LeaseClock:
+    """Lease time: continues where the journal stopped, at the speed of monotonic time."""
+
+    def __init__(self, clock: Clock, last_lease_us: int) -> None:
+        self._clock = clock
+        self._base_us = last_lease_us - clock.monotonic_us()
+
+    def lease_us(self) -> int:
+        return self._base_us + self._clock.monotonic_us()
+
+
+class Stamps:
+    """Strictly growing wall-clock stamps, so that one client's later write always wins."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_us = 0
+
+    def next_us(self) -> int:
+        self._last_us = max(self._last_us + 1, self._clock.wall_us())
+        return self._last_us

@@ -1,0 +1,243 @@
+"""The only caller of files.
+
+Everything that must survive goes through a `Disk`: the real one is here, `fjord.testing.SimDisk`
+forgets, tears and reorders what was not synced.  Paths are strings, relative to nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+import uuid
+from pathlib import Path
+from typing import Protocol
+
+from fjord.errors import DirectoryInUseError
+
+# struct flock: type, whence, start, length (0 = to the end), process.
+_FLOCK = struct.Struct("hhqqi4x")
+_WHOLE_FILE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def is_full(error: OSError) -> bool:
+    """Says whether a write failed for want of space, as opposed to a broken disk."""
+    return error.errno in _FULL
+
+
+class File(Protocol):
+    """An open file, read and written at given offsets."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Returns up to `size` bytes; fewer only at the end of the file."""
+        ...
+
+    def write(self, offset: int, data: bytes) -> None: ...
+
+    def sync(self) -> None:
+        """Ensures that all that was written survives a power cut (fdatasync)."""
+        ...
+
+    def allocate(self, size: int) -> None:
+        """Ensures that the file has `size` bytes which can be written without more space."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """An exclusive hold on a directory, gone with its process."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """What the journal and the engine need of a file system and its machine."""
+
+    def boot_id(self) -> str:
+        """Changes whenever the machine restarts, that is when a page cache was lost."""
+        ...
+
+    def new_uuid(self) -> bytes: ...
+
+    def make_directory(self, path: str) -> None: ...
+
+    def names(self, path: str) -> list[str]:
+        """Returns the names in a directory, sorted; none if it does not exist."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def identity(self, path: str) -> str | None:
+        """Returns what tells this file from a copy of it, None if there is no file."""
+        ...
+
+    def open(self, path: str, *, writable: bool = False, create: bool = False) -> File: ...
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def remove(self, path: str) -> None: ...
+
+    def sync_directory(self, path: str) -> None:
+        """Ensures that names created, changed or removed in `path` stay so."""
+        ...
+
+    def lock(self, path: str) -> Lock:
+        """Takes the writer's lock.
+
+        Raises:
+            DirectoryInUseError: if another process has it.
+        """
+        ...
+
+    def is_locked(self, path: str) -> bool: ...
+
+
+def read_whole(disk: Disk, path: str) -> bytes | None:
+    """Returns a small file's bytes, None if it is not there."""
+    if not disk.exists(path):
+        return None
+    with contextlib.closing(disk.open(path)) as file:
+        return file.read(0, file.size())
+
+
+def replace_whole(disk: Disk, path: str, data: bytes) -> None:
+    """Ensures that `path` durably holds `data`: either the old bytes or the new, never a mix."""
+    fresh = path + ".new"
+    with contextlib.closing(disk.open(fresh, writable=True, create=True)) as file:
+        file.truncate(0)
+        file.write(0, data)
+        file.sync()
+    disk.rename(fresh, path)
+    disk.sync_directory(os.path.dirname(path))
+
+
+class LocalFile:
+    """A file of the operating system."""
+
+    def __init__(self, path: str, *, writable: bool, create: bool) -> None:
+        flags = os.O_RDWR if writable else os.O_RDONLY
+        flags |= os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
+        self._fd = os.open(path, flags, 0o600)
+
+    def read(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        while data and (size := size - len(data)):
+            offset += len(data)
+            data = os.pread(self._fd, size, offset)
+            parts.append(data)
+        return b"".join(parts)
+
+    def write(self, offset: int, data: bytes) -> None:
+        done = os.pwrite(self._fd, data, offset)
+        while done < len(data):
+            done += os.pwrite(self._fd, memoryview(data)[done:], offset + done)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def allocate(self, size: int) -> None:
+        os.posix_fallocate(self._fd, 0, size)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class LocalLock:
+    """An open-file-description lock: tested without side effects, gone with its descriptor."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+        except BlockingIOError:
+            holder = os.pread(self._fd, 32, 0).decode(errors="replace").strip()
+            os.close(self._fd)
+            raise DirectoryInUseError(
+                f"process {holder or '(unknown)'} writes to {os.path.dirname(path)}; "
+                "stop it, or open with read_only=True"
+            ) from None
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class LocalDisk:
+    """The file system of this machine."""
+
+    def boot_id(self) -> str:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+    def new_uuid(self) -> bytes:
+        return uuid.uuid4().bytes
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+
+    def names(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def identity(self, path: str) -> str | None:
+        try:
+            status = os.stat(path, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return f"{status.st_dev}:{status.st_ino}"
+
+    def open(self, path: str, *, writable: bool = False, create: bool = False) -> LocalFile:
+        return LocalFile(path, writable=writable, create=create)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> LocalLock:
+        return LocalLock(path)
+
+    def is_locked(self, path: str) -> bool:
+        if not self.exists(path):
+            return False
+        with open(path, "rb") as file:
+            answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _WHOLE_FILE)
+        return _FLOCK.unpack(answer)[0] != fcntl.F_UNLCK

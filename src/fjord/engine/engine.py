@@ -1,0 +1,316 @@
+"""The one writer: decide, apply, append, commit; then sync, and only then answer.
+
+    run(commands)   decides and applies each, writes frames, commits the index: replies, not sent
+    sync()          makes all of it durable; a reply may leave when `durable_seq` has reached
+                    `applied_seq` as it was when the command ran, reads included
+
+The order inside `run` is the promise: the frame is written before the index commits, so after a
+process crash the journal is never behind the index.  `run` belongs to one thread; `sync` and
+`scan` may be called from others.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fjord import disk as disks
+from fjord import limits, tables
+from fjord.clock import Clock, LeaseClock
+from fjord.commands import Command, Refusal, Reply, Scan
+from fjord.engine import layout as layouts
+from fjord.engine.group import Group, Snapshot, Volatile, encode_all, read_tables, write_applied
+from fjord.engine.layout import Layout, Published
+from fjord.engine.scanning import scan_journal
+from fjord.errors import ClosedError, Code, CorruptionError, DurabilityError
+from fjord.index import Index, Indexes, IndexFullError, Transaction
+from fjord.journal.reader import Journal
+from fjord.journal.writer import Commit, Writer
+from fjord.tables import catalog
+from fjord.tables.state import Decision, Table, Tree
+
+# Beside what users may ask there is what a writer asks of itself.
+AnyCommand = Command | catalog.TakeOver
+
+_DISK_FULL: Final = Refusal(
+    code=Code.DISK_FULL, text="the disk is full; nothing was written; free space and try again"
+)
+
+
+class Status(enum.Enum):
+    """What an engine is good for; it only ever moves down this list."""
+
+    OPEN = "open"
+    FAILED = "failed"  # the disk broke a promise: nothing is acknowledged any more
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What recovery hands to the engine."""
+
+    disk: disks.Disk
+    clock: Clock
+    layout: Layout
+    lock: disks.Lock
+    journal: Journal
+    writer: Writer
+    indexes: Indexes
+    index: Index
+    last_lease_us: int
+
+
+class Engine:
+    """A data directory, open for writing.  Made by `open_engine`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._clock = parts.clock
+        self._journal = parts.journal
+        self._writer = parts.writer
+        self._index = parts.index
+        self._leases = LeaseClock(parts.clock, parts.last_lease_us)
+        self._published = Published(parts.disk, parts.layout, writable=True)
+        self._syncing = threading.Lock()
+        self._volatile = Volatile()
+        self._process = os.getpid()
+        self._status = Status.OPEN
+        # Where the frame begins that is written and whose index transaction is not committed.
+        self._uncommitted: tuple[int, int] | None = None
+        self.master = parts.disk.new_uuid()
+        self.tables: Mapping[str, Table] = self._read_tables()
+        self._take_over()
+
+    # -- the two steps of every command -----------------------------------------------------------
+
+    def run(self, wanted: Sequence[Command]) -> list[Reply]:
+        """Runs commands, but for scans, in order; what they changed is not durable before the next `sync`.
+
+        Raises:
+            DurabilityError: if the disk failed; the engine is then of no more use.
+        """
+        self.check_usable()
+        replies: list[Reply] = []
+        while len(replies) < len(wanted):
+            replies += self._run_some(wanted[len(replies) :])
+        return replies
+
+    def sync(self) -> int:
+        """Makes durable whatever ran before; returns the durable seq.
+
+        Raises:
+            DurabilityError: if the disk failed; the engine is then of no more use.
+        """
+        with self._syncing:
+            before = self._writer.durable_seq
+            try:
+                durable_seq = self._writer.sync()
+            except DurabilityError:
+                self._fail()
+                raise
+            if durable_seq > before:
+                self._published.write(durable_seq)
+            return durable_seq
+
+    @property
+    def applied_seq(self) -> int:
+        return self._writer.committed_seq
+
+    @property
+    def durable_seq(self) -> int:
+        return self._writer.durable_seq
+
+    def scan(self, command: Scan) -> Reply:
+        """Answers from the journal alone, up to what is durable."""
+        self.check_usable()
+        return scan_journal(self._journal, self.tables, command, self.durable_seq)
+
+    def takeovers(self) -> list[tuple[bytes, int]]:
+        """Returns the takeover table: (UUID, high seq when it took over), oldest first."""
+        transaction = self._index.view()
+        try:
+            start, stop = catalog.takeover_range()
+            return catalog.takeovers(transaction.scan(Tree.META, start, stop, limits.TABLES_MAX))
+        finally:
+            transaction.abort()
+
+    def close(self) -> None:
+        """Stops cleanly: the next start trusts journal and index as they are."""
+        if self._status is Status.OPEN and self._process == os.getpid():
+            parts = self._parts
+            self._writer.close()
+            self._published.write(self.applied_seq)
+            self._index.sync()
+            identity = parts.indexes.identity()
+            assert identity is not None
+            clean = layouts.Clean(seq=self.applied_seq, index=identity)
+            layouts.write_mark(parts.disk, parts.layout.clean, clean)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Lets go of everything, as a crash would, without a word to the next start."""
+        if self._status is Status.CLOSED:
+            return
+        self._status = Status.CLOSED
+        self._writer.abandon()
+        self._index.close()
+        self._published.close()
+        self._journal.close()
+        self._parts.lock.release()
+
+    def check_usable(self) -> None:
+        """Raises the error that fits an engine that may not be used any more."""
+        if self._process != os.getpid():
+            raise ClosedError("a database does not survive a fork; open it in the new process")
+        if self._status is Status.FAILED:
+            raise DurabilityError
+        if self._status is Status.CLOSED:
+            raise ClosedError
+
+    # -- one frame --------------------------------------------------------------------------------
+
+    def _run_some(self, wanted: Sequence[AnyCommand]) -> list[Reply]:
+        """Runs as many commands as fit one frame, at least one."""
+        if all(type(command) in tables.READS for command in wanted):
+            return self._run_reads(wanted)
+        while True:
+            try:
+                return self._run_frame(wanted)
+            except IndexFullError:
+                self._take_back()
+                if not self._grow_index():
+                    return self._refuse_writes(wanted)
+            except OSError as error:
+                self._take_back()
+                if not disks.is_full(error):
+                    self._fail()
+                    raise DurabilityError(f"the disk failed: {error}") from error
+                return self._refuse_writes(wanted)
+            except DurabilityError:
+                self._fail()
+                raise
+
+    def _run_frame(self, wanted: Sequence[AnyCommand]) -> list[Reply]:
+        transaction = self._index.begin()
+        try:
+            group = Group(self._snapshot(transaction), self._writer)
+            replies = self._decide_and_apply(group, wanted)
+            if group.rows:
+                self._append(group)
+            transaction.commit()
+        except BaseException:
+            transaction.abort()
+            self._volatile.undo()
+            raise
+        self._uncommitted = None
+        self._writer.confirm()
+        self._volatile.keep()
+        self.tables = group.tables
+        return replies
+
+    def _decide_and_apply(self, group: Group, wanted: Sequence[AnyCommand]) -> list[Reply]:
+        now_us = self._clock.wall_us()
+        replies: list[Reply] = []
+        for command in wanted:
+            decision = _decide(command, group, now_us)
+            if decision.ops:
+                encoded = encode_all(decision.ops)
+                if not group.fits(encoded):
+                    if group.rows:
+                        break  # this frame is full; the rest goes into the next one
+                    self._rotate(sum(len(data) for data, _ in encoded))
+                group.add(decision.ops, encoded)
+            if decision.volatile:
+                group.change_volatile(decision.volatile)
+            replies.append(decision.reply)
+        return replies
+
+    def _append(self, group: Group) -> None:
+        """Writes the frame: from here on, and until the index has committed, it can be cut."""
+        write_applied(group.transaction, group.next_seq - 1)
+        self._uncommitted = (self._writer.position, self._writer.next_seq)
+        commit = Commit(self._clock.wall_us(), self._leases.lease_us(), group.ops, group.rows)
+        self._writer.append(commit)
+
+    def _run_reads(self, wanted: Sequence[AnyCommand]) -> list[Reply]:
+        transaction = self._index.view()
+        try:
+            snapshot, now_us = self._snapshot(transaction), self._clock.wall_us()
+            return [_decide(command, snapshot, now_us).reply for command in wanted]
+        finally:
+            transaction.abort()
+
+    def _refuse_writes(self, wanted: Sequence[AnyCommand]) -> list[Reply]:
+        return [
+            self._run_reads([command])[0] if type(command) in tables.READS else _DISK_FULL
+            for command in wanted
+        ]
+
+    # -- small steps ------------------------------------------------------------------------------
+
+    def _snapshot(self, transaction: Transaction) -> Snapshot:
+        return Snapshot(
+            transaction,
+            self._journal,
+            master=self.master,
+            next_seq=self._writer.next_seq,
+            tables_now=self.tables,
+            volatile=self._volatile,
+        )
+
+    def _rotate(self, body_bytes: int) -> None:
+        now_us, lease_us = self._clock.wall_us(), self._leases.lease_us()
+        self._writer.rotate(now_us, lease_us, body_bytes=body_bytes)
+        self._journal.add(self._writer.header)
+
+    def _take_back(self) -> None:
+        """Ensures that a frame which was refused after it was written does not come back."""
+        if self._uncommitted is None:
+            return
+        try:
+            self._writer.cut(*self._uncommitted)
+        except DurabilityError:
+            self._fail()
+            raise
+        self._uncommitted = None
+
+    def _grow_index(self) -> bool:
+        try:
+            self._index.grow()
+        except OSError as error:
+            if disks.is_full(error):
+                return False
+            self._fail()
+            raise DurabilityError(f"the disk failed: {error}") from error
+        return True
+
+    def _fail(self) -> None:
+        """Nothing is acknowledged any more, and the next start does not trust the index."""
+        self._status = Status.FAILED
+        self._published.write_failed()
+
+    def _read_tables(self) -> Mapping[str, Table]:
+        transaction = self._index.view()
+        try:
+            return read_tables(transaction)
+        finally:
+            transaction.abort()
+
+    def _take_over(self) -> None:
+        """Every start is a takeover: a new UUID at the current seq."""
+        (reply,) = self._run_some([catalog.TakeOver(master=self.master)])
+        if isinstance(reply, Refusal):
+            raise reply.error()
+        self.sync()
+
+
+def _decide(command: AnyCommand, state: Snapshot, now_us: int) -> Decision:
+    """Decides a command; damage that only a read has met is that read's answer."""
+    try:
+        return tables.DECIDE[type(command)](command, state, now_us)
+    except CorruptionError as error:
+        return Decision(Refusal(code=Code.CORRUPT, text=str(error)))

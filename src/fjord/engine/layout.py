@@ -1,0 +1,130 @@
+"""A data directory: where everything is, and the small files that say what state it is in.
+
+    DIR/lock            held by the one writer
+    DIR/clean           there after a clean stop only: what was durable then
+    DIR/published       the durable seq, for read-only processes and for recovery
+    DIR/journal/*.seg   the truth
+    DIR/index/owner     whose the index is; without a match it is thrown away
+    DIR/index/*.mdb     the index
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+from dataclasses import asdict, dataclass
+from typing import TypeVar
+
+import google_crc32c
+
+from fjord import disk as disks
+from fjord.disk import Disk
+
+_RECORD = struct.Struct("<QQ")  # durable seq, checksum of it with the file's identity
+_FAILED_SEQ = 2**64 - 1
+
+
+class Layout:
+    """The paths of a data directory."""
+
+    def __init__(self, path: str) -> None:
+        self.root = os.path.abspath(path)
+        self.lock = os.path.join(self.root, "lock")
+        self.clean = os.path.join(self.root, "clean")
+        self.published = os.path.join(self.root, "published")
+        self.journal = os.path.join(self.root, "journal")
+        self.index = os.path.join(self.root, "index")
+        self.owner = os.path.join(self.index, "owner")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clean:
+    """Left by a clean stop: journal and index are synced up to `seq`."""
+
+    seq: int
+    index: str  # identity of the index file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Says under which boot, and as which file, the index was last opened for writing."""
+
+    boot: str
+    index: str
+
+
+Mark = TypeVar("Mark", Clean, Owner)
+
+
+def read_mark(disk: Disk, path: str, kind: type[Mark]) -> Mark | None:
+    """Returns a mark; None if it is missing or damaged, which both mean: trust nothing."""
+    data = disks.read_whole(disk, path)
+    if not data:
+        return None
+    body, _, crc = data.rstrip(b"\n").rpartition(b"\n")
+    if crc != b"%08x" % google_crc32c.value(body):
+        return None
+    return kind(**json.loads(body))
+
+
+def write_mark(disk: Disk, path: str, mark: Clean | Owner) -> None:
+    body = json.dumps(asdict(mark), sort_keys=True).encode()
+    disks.replace_whole(disk, path, body + b"\n%08x\n" % google_crc32c.value(body))
+
+
+def take_clean(disk: Disk, layout: Layout) -> Clean | None:
+    """Returns the mark of a clean stop and ensures that it cannot be seen a second time."""
+    clean = read_mark(disk, layout.clean, Clean)
+    if disk.exists(layout.clean):
+        disk.remove(layout.clean)
+        disk.sync_directory(layout.root)
+    return clean
+
+
+class Published:
+    """The durable seq as the writer last knew it: never ahead of the truth.
+
+    The record is bound to the file's identity, so a copied directory does not believe it.
+    """
+
+    def __init__(self, disk: Disk, layout: Layout, *, writable: bool = False) -> None:
+        self._file = disk.open(layout.published, writable=writable, create=writable)
+        self._identity = (disk.identity(layout.published) or "").encode()
+
+    def read(self) -> int:
+        """Returns the durable seq, 0 if the record is not to be believed."""
+        seq = self._believed()
+        return 0 if seq == _FAILED_SEQ else seq
+
+    def has_failed(self) -> bool:
+        """Says whether the writer stopped because the disk failed to sync."""
+        return self._believed() == _FAILED_SEQ
+
+    def write(self, seq: int) -> None:
+        self._file.write(0, _RECORD.pack(seq, self._seal(seq)))
+
+    def write_failed(self) -> None:
+        self.write(_FAILED_SEQ)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _believed(self) -> int:
+        data = self._file.read(0, _RECORD.size)
+        if len(data) < _RECORD.size:
+            return 0
+        seq, seal = _RECORD.unpack(data)
+        return int(seq) if seal == self._seal(seq) else 0
+
+    def _seal(self, seq: int) -> int:
+        return google_crc32c.value(b"%d %s" % (seq, self._identity))
+
+
+def read_published(disk: Disk, layout: Layout) -> tuple[int, bool]:
+    """Returns the published durable seq of a directory, and whether its writer's disk failed."""
+    if not disk.exists(layout.published):
+        return 0, False
+    with contextlib.closing(Published(disk, layout)) as published:
+        return published.read(), published.has_failed()

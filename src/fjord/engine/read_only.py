@@ -1,0 +1,139 @@
+"""Reading a data directory beside its writer, or without one; never in the writer's way.
+
+A reader sees what the index has committed, and answers only what is durable: it waits for the
+writer's published durable seq, or syncs by itself where no writer is left to do so.  Where the
+directory has no index to trust (a copy, another boot after a crash) the journal is replayed into
+memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from fjord import tables
+from fjord.commands import Command, Refusal, Reply, Scan
+from fjord.engine import layout as layouts
+from fjord.engine import opening
+from fjord.engine.group import Snapshot, Volatile, read_applied, read_tables
+from fjord.engine.layout import Clean, Layout
+from fjord.engine.opening import TREE_COUNT, Settings
+from fjord.engine.scanning import scan_journal
+from fjord.errors import Code, CorruptionError, DurabilityError, FjordError, UnavailableError
+from fjord.index import Index, IndexDamagedError, Transaction
+from fjord.index.memory import MemoryIndex
+from fjord.journal.reader import Journal
+from fjord import limits
+
+_READ_ONLY: Final = Refusal(code=Code.READ_ONLY, text="the database was opened with read_only=True")
+_PAUSE_SECONDS: Final = 0.001
+
+
+class ReadOnlyEngine:
+    """A data directory, open for reading."""
+
+    def __init__(self, path: str, settings: Settings | None = None) -> None:
+        self._settings = settings or Settings()
+        self._layout = Layout(path)
+        if not self._settings.disk.names(self._layout.journal):
+            raise FjordError(f"{self._layout.root} is not a Fjord data directory")
+        self._journal = Journal(self._settings.disk, self._layout.journal)
+        self._index = self._attach()
+
+    def run(self, wanted: Sequence[Command]) -> list[Reply]:
+        """Answers reads from one durable moment; refuses everything else."""
+        with self._durable_view() as (transaction, applied_seq):
+            snapshot = Snapshot(
+                transaction,
+                self._journal,
+                master=b"\0" * 16,
+                next_seq=applied_seq + 1,
+                tables_now=read_tables(transaction),
+                volatile=Volatile(),
+            )
+            now_us = self._settings.clock.wall_us()
+            return [self._answer(command, snapshot, now_us) for command in wanted]
+
+    def scan(self, command: Scan) -> Reply:
+        """Answers from the journal, up to what was durable when the scan began."""
+        with self._durable_view() as (transaction, applied_seq):
+            known = read_tables(transaction)
+        self._journal.refresh()
+        return scan_journal(self._journal, known, command, applied_seq)
+
+    def close(self) -> None:
+        self._index.close()
+        self._journal.close()
+
+    @staticmethod
+    def _answer(command: Command, snapshot: Snapshot, now_us: int) -> Reply:
+        if type(command) not in tables.READS:
+            return _READ_ONLY
+        try:
+            return tables.DECIDE[type(command)](command, snapshot, now_us).reply
+        except CorruptionError as error:
+            return Refusal(code=Code.CORRUPT, text=str(error))
+
+    @contextlib.contextmanager
+    def _durable_view(self) -> Iterator[tuple[Transaction, int]]:
+        """Opens a view of the index in which everything is durable."""
+        clock = self._settings.clock
+        deadline_us = clock.monotonic_us() + int(limits.DURABLE_WAIT_SECONDS_MAX * 1_000_000)
+        while True:
+            transaction = self._index.view()
+            try:
+                applied_seq = read_applied(transaction)
+                if self._is_durable(applied_seq):
+                    yield transaction, applied_seq
+                    return
+            finally:
+                transaction.abort()
+            if clock.monotonic_us() > deadline_us:
+                raise UnavailableError("the writer is rebuilding its index, or stuck; try again")
+            clock.pause(_PAUSE_SECONDS)
+            self._attach_again(applied_seq)
+
+    def _is_durable(self, applied_seq: int) -> bool:
+        """Says whether an index that holds `applied_seq` may be answered from now."""
+        durable_seq, failed = layouts.read_published(self._settings.disk, self._layout)
+        if failed:
+            raise DurabilityError
+        if applied_seq < durable_seq:
+            return False  # an index that is being rebuilt, or one that is no longer the writer's
+        if applied_seq > durable_seq and not self._settings.disk.is_locked(self._layout.lock):
+            self._sync_journal()
+            return True
+        return applied_seq == durable_seq
+
+    def _sync_journal(self) -> None:
+        """Does the sync that a killed writer did not come to."""
+        self._journal.refresh()
+        path = self._journal.path(self._journal.segments[-1].segment)
+        try:
+            with contextlib.closing(self._settings.disk.open(path)) as file:
+                file.sync()
+        except OSError as error:
+            raise DurabilityError(f"{path} cannot be synced: {error}") from error
+
+    def _attach(self) -> Index:
+        disk, indexes = self._settings.disk, opening.indexes_of(self._settings, self._layout)
+        clean = layouts.read_mark(disk, self._layout.clean, Clean)
+        if opening.is_index_trusted(disk, self._layout, indexes, clean):
+            with contextlib.suppress(IndexDamagedError):
+                return indexes.open(read_only=True)
+        self._journal.refresh()
+        durable_seq, _ = layouts.read_published(disk, self._layout)
+        tail = opening.read_tail(self._journal, durable_seq)
+        index = MemoryIndex(TREE_COUNT)
+        settings = self._settings
+        opening.catch_up(
+            self._journal, index, tail.last_seq, settings.rebuild_rows, settings.progress
+        )
+        return index
+
+    def _attach_again(self, applied_seq: int) -> None:
+        """Looks for a newer index if the one in use has fallen behind what is durable."""
+        if applied_seq < layouts.read_published(self._settings.disk, self._layout)[0]:
+            self._index.close()
+            self._index = self._attach()

@@ -1,0 +1,82 @@
+"""Answering SCAN: the ops of one table as they rest in the journal, a bounded piece at a time."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+
+from fjord import commands, limits, ops
+from fjord.columns import Strings
+from fjord.commands import Refusal, Reply, Scan, Scanned
+from fjord.errors import Code, CorruptionError
+from fjord.journal.reader import Journal, Located
+from fjord.tables.state import Table
+
+
+def scan_journal(
+    journal: Journal, tables: Mapping[str, Table], command: Scan, durable_seq: int
+) -> Reply:
+    """Returns ops from `start_seq` on; at least one, and else at most `bytes_max` bytes."""
+    problem = commands.name_problem(command.table)
+    if problem is not None:
+        return problem
+    table = tables.get(command.table)
+    if table is None:
+        return Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}")
+    end_seq = min(command.end_seq or durable_seq + 1, durable_seq + 1)
+    if not 1 <= command.start_seq <= end_seq:
+        text = f"a scan starts between seq 1 and its end, seq {end_seq}"
+        return Refusal(code=Code.BAD_RANGE, text=text)
+    piece = _Piece(table.id, command.start_seq, end_seq)
+    bytes_max = min(command.bytes_max or limits.SCAN_BYTES_MAX, limits.SCAN_BYTES_MAX)
+    try:
+        if command.start_seq < end_seq:
+            for located in journal.frames(command.start_seq, durable_seq=durable_seq):
+                if located.frame.first_seq >= end_seq or not piece.add(located, bytes_max):
+                    break
+    except CorruptionError as error:
+        return Refusal(code=Code.CORRUPT, text=str(error))
+    return piece.answer()
+
+
+class _Piece:
+    """Ops gathered so far."""
+
+    def __init__(self, table: int, start_seq: int, end_seq: int) -> None:
+        self._table = table
+        self._end_seq = end_seq
+        self._next_seq = start_seq
+        self._first_seqs = array("Q")
+        self._walls_us = array("Q")
+        self._last_seqs = array("Q")
+        self._ops: list[bytes] = []
+        self._bytes = 0
+
+    def add(self, located: Located, bytes_max: int) -> bool:
+        """Takes the ops of a frame that belong to the table; False when there is no more room."""
+        frame, body = located.frame, located.body
+        position, seq = 0, frame.first_seq
+        while position < len(body) and seq < self._end_seq:
+            _, _, _, table, rows, length = ops.HEADER.unpack_from(body, position)
+            if table == self._table and seq + rows > self._next_seq:
+                if self._ops and self._bytes + length > bytes_max:
+                    return False
+                self._first_seqs.append(seq)
+                self._walls_us.append(frame.wall_us)
+                self._last_seqs.append(frame.last_seq)
+                self._ops.append(body[position : position + length])
+                self._bytes += length
+            position += length
+            seq += rows
+            self._next_seq = max(self._next_seq, min(seq, self._end_seq))
+        return True
+
+    def answer(self) -> Scanned:
+        return Scanned(
+            first_seqs=self._first_seqs,
+            walls_us=self._walls_us,
+            last_seqs=self._last_seqs,
+            ops=Strings.of(self._ops),
+            next_seq=self._next_seq,
+            end_seq=self._end_seq,
+        )

@@ -1,0 +1,83 @@
+"""The index: ordered trees of keys, committed together, rebuildable from the journal at any time.
+
+Two implementations keep one contract (tests/unit/index/test_contract.py): `lmdb` on disk and
+`memory` for simulations and for read-only processes whose directory has no usable index.
+
+    index.begin() -> Transaction    the one writer's; commit or abort ends it
+    index.view()  -> Transaction    a snapshot of what is committed; abort ends it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from fjord.errors import FjordError
+
+
+class IndexFullError(FjordError):
+    """The index needs more space: abort the transaction, call `grow`, and run it again."""
+
+
+class IndexDamagedError(FjordError):
+    """The stored index cannot be read: drop it, and rebuild it from the journal."""
+
+
+class Transaction(Protocol):
+    """One consistent view of all trees, and for the writer its changes."""
+
+    def get(self, tree: int, key: bytes) -> bytes | None: ...
+
+    def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]: ...
+
+    def put_many(self, tree: int, items: Iterable[tuple[bytes, bytes]]) -> None: ...
+
+    def delete_many(self, tree: int, keys: Iterable[bytes]) -> None: ...
+
+    def scan(
+        self, tree: int, start: bytes, stop: bytes | None, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        """Returns up to `limit` items in key order from `start` to before `stop`."""
+        ...
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+class Index(Protocol):
+    """An open index of a fixed number of trees, numbered from 0."""
+
+    def begin(self) -> Transaction: ...
+
+    def view(self) -> Transaction: ...
+
+    def grow(self) -> None:
+        """Makes room for more.
+
+        Raises:
+            OSError: if the disk is full.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Ensures that what is committed survives a power cut."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Indexes(Protocol):
+    """Where an index lives: opened, told from a copy of itself, or thrown away."""
+
+    def identity(self) -> str | None:
+        """Returns what tells the stored index from a copy of it, None if there is none."""
+        ...
+
+    def create(self) -> None:
+        """Makes an empty index, so that it has an identity, if there is none."""
+        ...
+
+    def open(self, *, read_only: bool = False) -> Index: ...
+
+    def drop(self) -> None: ...

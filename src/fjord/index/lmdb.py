@@ -1,0 +1,205 @@
+"""The index on LMDB; the only module that imports lmdb.
+
+The journal is the truth, so LMDB runs without fsync and with a writable map, which doubles its
+rates.  What makes that safe: the file is allocated before it is mapped, and the map is never
+larger than what is allocated.  A full disk is then an error at `grow`, never a SIGBUS; an index
+that runs out of map raises IndexFullError, and whoever ran the transaction grows it and runs it
+again.  A transaction must begin and end on the same thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import lmdb
+
+from fjord import limits
+from fjord.errors import DirectoryInUseError
+from fjord.index import IndexDamagedError, IndexFullError
+
+_FILE = "data.mdb"
+_READERS_MAX = 1024
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except lmdb.MapFullError as error:
+        raise IndexFullError from error
+    except (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError) as error:
+        raise IndexDamagedError from error
+    except lmdb.DiskError as error:
+        raise OSError(errno.ENOSPC, f"the index could not be written: {error}") from error
+
+
+class LmdbTransaction:
+    """A transaction over all trees."""
+
+    def __init__(self, transaction: Any, trees: list[Any]) -> None:
+        self._transaction = transaction
+        self._trees = trees
+
+    def get(self, tree: int, key: bytes) -> bytes | None:
+        value: bytes | None = self._transaction.get(key, db=self._trees[tree])
+        return value
+
+    def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        if len(keys) == 1:
+            return [self.get(tree, keys[0])]
+        with self._transaction.cursor(db=self._trees[tree]) as cursor:
+            found = cursor.getmulti(keys)
+        if not found:
+            return [None] * len(keys)
+        return list(map(dict(found).get, keys))
+
+    def put_many(self, tree: int, items: Iterable[tuple[bytes, bytes]]) -> None:
+        with _translated(), self._transaction.cursor(db=self._trees[tree]) as cursor:
+            cursor.putmulti(items)
+
+    def delete_many(self, tree: int, keys: Iterable[bytes]) -> None:
+        database = self._trees[tree]
+        with _translated():
+            for key in keys:
+                self._transaction.delete(key, db=database)
+
+    def scan(
+        self, tree: int, start: bytes, stop: bytes | None, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        items: list[tuple[bytes, bytes]] = []
+        with self._transaction.cursor(db=self._trees[tree]) as cursor:
+            if not cursor.set_range(start):
+                return items
+            for key, value in cursor.iternext(keys=True, values=True):
+                if len(items) >= limit or (stop is not None and key >= stop):
+                    break
+                items.append((key, value))
+        return items
+
+    def commit(self) -> None:
+        with _translated():
+            self._transaction.commit()
+
+    def abort(self) -> None:
+        self._transaction.abort()
+
+
+class LmdbIndex:
+    """An open LMDB environment."""
+
+    def __init__(self, directory: str, tree_count: int, *, step_bytes: int, read_only: bool) -> None:
+        self._path = os.path.join(directory, _FILE)
+        self._step_bytes = step_bytes
+        self._map_bytes = max(os.path.getsize(self._path), step_bytes)
+        if not read_only:
+            self._allocate(self._map_bytes)
+        self._environment = _open(
+            directory,
+            map_size=self._map_bytes,
+            max_dbs=tree_count,
+            readonly=read_only,
+            writemap=not read_only,
+        )
+        with _translated():
+            self._trees = [
+                self._environment.open_db(_tree_name(tree), create=not read_only)
+                for tree in range(tree_count)
+            ]
+
+    def begin(self) -> LmdbTransaction:
+        return LmdbTransaction(self._environment.begin(write=True), self._trees)
+
+    def view(self) -> LmdbTransaction:
+        return LmdbTransaction(self._begin_view(), self._trees)
+
+    def grow(self) -> None:
+        size = self._map_bytes + self._step_bytes
+        if size > limits.INDEX_BYTES_MAX:
+            raise OSError(errno.ENOSPC, "the index has reached its largest size")
+        self._allocate(size)
+        self._environment.set_mapsize(size)
+        self._map_bytes = size
+        # Growth is geometric up to a point: a rebuild of many rows should not retry too often.
+        self._step_bytes = min(2 * self._step_bytes, 16 * limits.INDEX_STEP_BYTES)
+
+    def sync(self) -> None:
+        self._environment.sync(True)
+
+    def close(self) -> None:
+        self._environment.close()
+
+    def _allocate(self, size: int) -> None:
+        fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.posix_fallocate(fd, 0, size)
+        finally:
+            os.close(fd)
+
+    def _begin_view(self) -> Any:
+        begin: Callable[[], Any] = self._environment.begin
+        try:
+            return begin()
+        except lmdb.MapResizedError:
+            self._environment.set_mapsize(0)  # take the size that the writer has given the file
+            return begin()
+
+
+class LmdbIndexes:
+    """The LMDB index of one directory."""
+
+    def __init__(
+        self, directory: str, tree_count: int, *, step_bytes: int = limits.INDEX_STEP_BYTES
+    ) -> None:
+        self._directory = directory
+        self._tree_count = tree_count
+        self._step_bytes = step_bytes
+
+    def identity(self) -> str | None:
+        try:
+            status = os.stat(os.path.join(self._directory, _FILE), follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return f"{status.st_dev}:{status.st_ino}"
+
+    def create(self) -> None:
+        if self.identity() is None:
+            # Without a writable map the first pages are written by calls that can fail cleanly.
+            _open(self._directory, map_size=self._step_bytes).close()
+
+    def open(self, *, read_only: bool = False) -> LmdbIndex:
+        return LmdbIndex(
+            self._directory, self._tree_count, step_bytes=self._step_bytes, read_only=read_only
+        )
+
+    def drop(self) -> None:
+        for name in (_FILE, "lock.mdb"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self._directory, name))
+
+
+def _tree_name(tree: int) -> bytes:
+    return b"tree-%d" % tree
+
+
+def _open(directory: str, **options: Any) -> Any:
+    try:
+        with _translated():
+            return lmdb.open(
+                directory,
+                create=not options.get("readonly", False),
+                sync=False,
+                metasync=False,
+                mode=0o600,
+                max_readers=_READERS_MAX,
+                **options,
+            )
+    except lmdb.Error as error:
+        if "already open" in str(error):
+            raise DirectoryInUseError(
+                "this process has the directory open already; use that database object"
+            ) from error
+        raise

@@ -1,0 +1,170 @@
+"""Segment headers and frames: the bytes of docs/journal-format.md, and nothing but the bytes.
+
+    segment = header frame* end
+    frame   = length u32, header crc u32, first seq u64, rows u32, ops u32, wall time u64,
+              lease time u64, durable seq u64, body crc u32, 12 zero bytes, op*
+    end     = length 0, or anything that is not a frame
+
+The header's crc covers the segment's number and the frame's seq, so bytes of an older life of the
+file are never frames.  The body's crc covers the ops alone, so a body can be copied elsewhere.
+
+To change the format: raise VERSION, keep the old reader under its own name, freeze a sample of
+the old version in tests/compat, and describe both in docs/journal-format.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import google_crc32c
+
+from fjord import limits, ops
+from fjord.errors import CorruptionError
+
+MAGIC = b"FJORDSEG"
+VERSION = 1
+
+_SEGMENT = struct.Struct("<8sIIQQ16sQQ")
+_FRAME = struct.Struct("<IIQIIQQQI12x")
+_NUMBER = struct.Struct("<Q")
+SEGMENT_HEADER_BYTES = 64
+FRAME_HEADER_BYTES = 64
+
+assert _SEGMENT.size == SEGMENT_HEADER_BYTES
+assert _FRAME.size == FRAME_HEADER_BYTES
+
+checksum = google_crc32c.value
+PlacedOp = tuple[ops.Op, ops.Place]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentHeader:
+    """The first 64 bytes of a segment."""
+
+    segment: int
+    first_seq: int  # everything below it is durable in earlier segments
+    shard: bytes  # UUID of the journal that the segment belongs to
+    created_us: int
+    lease_us: int  # lease time when the segment was made
+
+    def encode(self) -> bytes:
+        head = self._pack(0)
+        return self._pack(checksum(head))
+
+    def _pack(self, crc: int) -> bytes:
+        return _SEGMENT.pack(
+            MAGIC,
+            VERSION,
+            crc,
+            self.segment,
+            self.first_seq,
+            self.shard,
+            self.created_us,
+            self.lease_us,
+        )
+
+
+def decode_segment_header(data: bytes, path: str) -> SegmentHeader:
+    """Reads a segment's header.
+
+    Raises:
+        CorruptionError: if it is not one, or of a version that this program does not know.
+    """
+    if len(data) < SEGMENT_HEADER_BYTES:
+        raise CorruptionError(path, 0, "it is shorter than a segment header")
+    magic, version, _, segment, first_seq, shard, created_us, lease_us = _SEGMENT.unpack(
+        data[:SEGMENT_HEADER_BYTES]
+    )
+    if magic != MAGIC:
+        raise CorruptionError(path, 0, "it does not begin with FJORDSEG")
+    if version != VERSION:
+        raise CorruptionError(path, 8, f"it has format version {version}, known is {VERSION}")
+    header = SegmentHeader(
+        segment=segment,
+        first_seq=first_seq,
+        shard=shard,
+        created_us=created_us,
+        lease_us=lease_us,
+    )
+    if header.encode() != data[:SEGMENT_HEADER_BYTES]:
+        raise CorruptionError(path, 12, "the checksum of the segment header is wrong")
+    return header
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """The header of one commit: `rows` rows of ops that count all or not at all."""
+
+    first_seq: int
+    rows: int
+    op_count: int
+    wall_us: int
+    lease_us: int
+    durable_seq: int  # what was known to be durable when the frame was written
+    length: int  # header and body
+    body_crc: int
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + self.rows - 1
+
+    def encode(self, segment: int) -> bytes:
+        """Returns the 64 bytes that go before the body in `segment`."""
+        head = _FRAME.pack(
+            self.length,
+            0,
+            self.first_seq,
+            self.rows,
+            self.op_count,
+            self.wall_us,
+            self.lease_us,
+            self.durable_seq,
+            self.body_crc,
+        )
+        crc = checksum(_NUMBER.pack(segment) + head[8:])
+        return b"".join((head[:4], crc.to_bytes(4, "little"), head[8:]))
+
+
+def decode_frame(data: bytes, offset: int, segment: int) -> Frame | None:
+    """Returns the frame whose header stands at `offset`, None if there is none of `segment`."""
+    head = data[offset : offset + FRAME_HEADER_BYTES]
+    if len(head) < FRAME_HEADER_BYTES:
+        return None
+    length, crc, first_seq, rows, op_count, wall_us, lease_us, durable_seq, body_crc = (
+        _FRAME.unpack(head)
+    )
+    if not is_frame_length(length) or checksum(_NUMBER.pack(segment) + head[8:]) != crc:
+        return None
+    return Frame(
+        first_seq=first_seq,
+        rows=rows,
+        op_count=op_count,
+        wall_us=wall_us,
+        lease_us=lease_us,
+        durable_seq=durable_seq,
+        length=length,
+        body_crc=body_crc,
+    )
+
+
+def is_frame_length(length: int) -> bool:
+    return FRAME_HEADER_BYTES < length <= limits.FRAME_BYTES_MAX and length % 8 == 0
+
+
+def decode_ops(frame: Frame, body: bytes, segment: int, offset: int) -> Iterator[PlacedOp]:
+    """Yields the ops of a frame that stands at `offset` of `segment`, with their places.
+
+    Raises:
+        ValueError: if the body is not `op_count` ops of `rows` rows.
+    """
+    view = memoryview(body)
+    base = offset + FRAME_HEADER_BYTES
+    position, seq = 0, frame.first_seq
+    for _ in range(frame.op_count):
+        op, payload, position = ops.decode(view, position)
+        yield op, ops.Place(seq=seq, segment=segment, payload=base + payload)
+        seq += op.rows
+    if position != len(view) or seq != frame.last_seq + 1:
+        raise ValueError("a frame holds other ops than its header says")

@@ -1,0 +1,20 @@
+"""File names of the journal; nothing else builds or parses them."""
+
+from __future__ import annotations
+
+import os
+import re
+
+_SEGMENT = re.compile(r"(\d{10})\.seg\Z")
+# A file under this suffix is being made; it counts for nothing until it is renamed.
+UNFINISHED = ".new"
+
+
+def segment_path(directory: str, segment: int) -> str:
+    return os.path.join(directory, f"{segment:010d}.seg")
+
+
+def segment_number(name: str) -> int | None:
+    """Returns the number of the segment that a file name stands for, None for other files."""
+    found = _SEGMENT.match(name)
+    return int(found[1]) if found else None

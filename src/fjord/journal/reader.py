@@ -1,0 +1,210 @@
+"""Reading the journal: which segments there are, their frames in order, single payloads.
+
+The law of the tail.  A segment ends where the next one's first seq begins.  Up to there every
+frame must be whole: anything else is damage, reported with file and offset.  Only in the last
+segment, and only above everything that is known to be durable, may the frames just stop: there
+the writer died, and what is left of its last frame was never acknowledged.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fjord import disk as disks
+from fjord import limits
+from fjord.errors import CorruptionError
+from fjord.journal import frame as frames
+from fjord.journal import names
+from fjord.journal.frame import Frame, SegmentHeader
+
+_CHUNK_BYTES = 1 * limits.MIB
+# How far apart the remembered positions in a segment are.
+_MARK_BYTES = 1 * limits.MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A frame, its checked body, and where it stands."""
+
+    frame: Frame
+    body: bytes
+    segment: int
+    offset: int
+
+    def ops(self) -> Iterator[frames.PlacedOp]:
+        return frames.decode_ops(self.frame, self.body, self.segment, self.offset)
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.frame.length
+
+
+class Journal:
+    """The segments of one directory.  Safe to use from several threads."""
+
+    def __init__(self, disk: disks.Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._guard = threading.Lock()
+        self._files: OrderedDict[int, disks.File] = OrderedDict()
+        self._marks: dict[int, list[tuple[int, int]]] = {}  # segment -> (seq, offset), ascending
+        self.segments: list[SegmentHeader] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Reads the headers of segments that are new since the last look.
+
+        Raises:
+            CorruptionError: if a header is damaged, or a segment is missing or foreign.
+        """
+        known = {header.segment: header for header in self.segments}
+        found: list[SegmentHeader] = []
+        for name in self._disk.names(self._directory):
+            number = names.segment_number(name)
+            if number is not None:
+                found.append(known.get(number) or self._read_header(number))
+        for before, after in zip(found, found[1:], strict=False):
+            self._check_neighbours(before, after)
+        self.segments = found
+
+    def add(self, header: SegmentHeader) -> None:
+        """Takes note of a segment that this process has made."""
+        self.segments = [*self.segments, header]
+
+    def path(self, segment: int) -> str:
+        return names.segment_path(self._directory, segment)
+
+    def payload(self, segment: int, offset: int, size: int, crc: int) -> bytes:
+        """Returns stored bytes.
+
+        Raises:
+            CorruptionError: if they are not those that were written.
+        """
+        data = self._file(segment).read(offset, size)
+        if frames.checksum(data) != crc:
+            raise CorruptionError(self.path(segment), offset, f"{size} bytes fail their checksum")
+        return data
+
+    def frames(self, start_seq: int, *, durable_seq: int) -> Iterator[Located]:
+        """Yields the frames that hold `start_seq` and later, to the end of the journal.
+
+        Raises:
+            CorruptionError: at damage, that is at a missing frame up to `durable_seq`, or below
+                the first seq of a later segment.
+        """
+        segments = self.segments
+        first = bisect.bisect_right(segments, start_seq, key=lambda header: header.first_seq) - 1
+        if segments and first < 0:
+            raise CorruptionError(
+                self.path(segments[0].segment),
+                0,
+                f"the journal begins at seq {segments[0].first_seq}, asked for is {start_seq}",
+            )
+        for position in range(max(first, 0), len(segments)):
+            header = segments[position]
+            following = segments[position + 1].first_seq if position + 1 < len(segments) else None
+            end_seq = following if following is not None else durable_seq + 1
+            seq, offset = header.first_seq, frames.SEGMENT_HEADER_BYTES
+            if position == first:
+                seq, offset = self._nearest_mark(header, start_seq)
+            for located in self._walk(header.segment, seq, offset, start_seq):
+                if following is not None and located.frame.first_seq >= following:
+                    break
+                seq, offset = located.frame.last_seq + 1, located.end
+                if seq > start_seq:
+                    yield located
+            if seq < end_seq:
+                raise CorruptionError(
+                    self.path(header.segment), offset, f"the frame of seq {seq} is not readable"
+                )
+
+    def synced_claim(self, segment: int, offset: int) -> int:
+        """Returns the highest durable seq that any whole frame behind `offset` speaks of.
+
+        A frame that cannot be read is damage, not a torn tail, if a later frame in its file was
+        written when the unreadable one had long been synced.
+        """
+        data = self._file(segment).read(offset, limits.SEGMENT_BYTES_MAX).rstrip(b"\0")
+        words = memoryview(data)[: len(data) & ~7].cast("Q")
+        best = 0
+        for position, word in enumerate(words):
+            if frames.is_frame_length(word & 0xFFFFFFFF):
+                frame = frames.decode_frame(data, 8 * position, segment)
+                if frame is not None:
+                    best = max(best, frame.durable_seq)
+        return best
+
+    def close(self) -> None:
+        with self._guard:
+            while self._files:
+                self._files.popitem()[1].close()
+
+    def _walk(self, segment: int, seq: int, offset: int, start_seq: int) -> Iterator[Located]:
+        """Yields whole frames from `offset` on, as long as they follow each other.
+
+        Frames below `start_seq` are stepped over by their headers, and come without a body.
+        """
+        file = self._file(segment)
+        base, data = offset, b""
+        while True:
+            frame = frames.decode_frame(data, offset - base, segment)
+            if frame is None or offset + frame.length > base + len(data):
+                fresh = file.read(offset, max(_CHUNK_BYTES, frame.length if frame else 0))
+                if base == offset and len(fresh) <= len(data):
+                    return
+                base, data = offset, fresh
+                continue
+            body = b""
+            if frame.last_seq >= start_seq:
+                start = offset - base + frames.FRAME_HEADER_BYTES
+                body = data[start : offset - base + frame.length]
+            if frame.first_seq != seq or (body and frames.checksum(body) != frame.body_crc):
+                return
+            self._remember(segment, seq, offset)
+            yield Located(frame, body, segment, offset)
+            seq, offset = frame.last_seq + 1, offset + frame.length
+
+    def _read_header(self, segment: int) -> SegmentHeader:
+        path = self.path(segment)
+        data = self._file(segment).read(0, frames.SEGMENT_HEADER_BYTES)
+        header = frames.decode_segment_header(data, path)
+        if header.segment != segment:
+            raise CorruptionError(path, 16, f"it says that it is segment {header.segment}")
+        return header
+
+    def _check_neighbours(self, before: SegmentHeader, after: SegmentHeader) -> None:
+        path = self.path(after.segment)
+        if after.shard != before.shard:
+            raise CorruptionError(path, 32, "it belongs to another journal")
+        if after.first_seq < before.first_seq:
+            raise CorruptionError(path, 24, "it begins before the segment before it")
+
+    def _file(self, segment: int) -> disks.File:
+        with self._guard:
+            file = self._files.get(segment)
+            if file is None:
+                file = self._disk.open(self.path(segment))
+                self._files[segment] = file
+                if len(self._files) > limits.SEGMENT_FILES_OPEN_MAX:
+                    # Not closed here: another thread may be reading it; the last one closes it.
+                    self._files.popitem(last=False)
+            else:
+                self._files.move_to_end(segment)
+            return file
+
+    def _nearest_mark(self, header: SegmentHeader, start_seq: int) -> tuple[int, int]:
+        marks = self._marks.get(header.segment, [])
+        position = bisect.bisect_right(marks, start_seq, key=lambda mark: mark[0]) - 1
+        if position < 0:
+            return header.first_seq, frames.SEGMENT_HEADER_BYTES
+        return marks[position]
+
+    def _remember(self, segment: int, seq: int, offset: int) -> None:
+        marks = self._marks.setdefault(segment, [])
+        if not marks or offset >= marks[-1][1] + _MARK_BYTES:
+            with self._guard:
+                bisect.insort(marks, (seq, offset))

@@ -1,0 +1,142 @@
+"""Ops: the one vocabulary of durable change.
+
+Everything durable is one ordered stream of ops, and state is `fold(apply, ops)`.  An op of n rows
+takes n consecutive seqs and stores n rows of columns.  It is *resolved*: whoever decided it looked
+everything up, so applying it only writes.
+
+    op      = opcode u8, flags u8 (0), reserved u16 (0), table u32, rows u32, length u32, column*
+    column  = numbers | strings                     each padded to a multiple of 8
+    length  = of the whole op, header and padding included
+
+To change an op: never change the columns of a released opcode.  Give the new layout a new opcode,
+keep the old one readable for ever, and add a sample of it to tests/compat.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fjord import columns
+from fjord.columns import Strings
+
+HEADER = struct.Struct("<BBHIII")
+
+
+class Opcode(enum.IntEnum):
+    """What an op does; 0 is reserved so that zeroed bytes are never an op."""
+
+    TAKEOVER = 1  # a writer began: its UUID.  From here on seqs are that writer's.
+    CREATE_TABLE = 2  # a table got a name, a kind and settings; `table` is its id
+    KV_SET = 16  # keys got values
+    KV_DELETE = 17  # keys lost theirs; the tombstone keeps the timestamp
+
+
+# A column is U8, U64 or STRINGS; numbers are named by their `array` type code.
+U8: Final = "B"
+U64: Final = "Q"
+STRINGS: Final = "strings"
+
+# The payload, where an op has one, is the last column: its place follows from the op's length.
+COLUMNS: Final[dict[Opcode, tuple[tuple[str, str], ...]]] = {
+    Opcode.TAKEOVER: (("uuid", STRINGS),),
+    Opcode.CREATE_TABLE: (("kind", U8), ("name", STRINGS), ("settings", STRINGS)),
+    Opcode.KV_SET: (
+        ("timestamp_us", U64),
+        ("expires_at_us", U64),  # 0 = never
+        ("previous", U64),  # seq of the row that held what this one replaces, 0 = none
+        ("type", U8),
+        ("key", STRINGS),
+        ("value", STRINGS),
+    ),
+    Opcode.KV_DELETE: (("timestamp_us", U64), ("previous", U64), ("key", STRINGS)),
+}
+
+Numbers = Sequence[int]
+Column = Numbers | Strings
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One durable change of `rows` rows."""
+
+    opcode: Opcode
+    table: int
+    rows: int
+    columns: tuple[Column, ...]  # in the order of COLUMNS[opcode]
+
+    def column(self, name: str) -> Column:
+        names = [column_name for column_name, _ in COLUMNS[self.opcode]]
+        return self.columns[names.index(name)]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an op stands: what apply needs to know beside the op itself."""
+
+    seq: int  # of the op's first row
+    segment: int
+    payload: int  # offset in the segment of the last column's bytes
+
+
+def encode(op: Op) -> tuple[bytes, int]:
+    """Returns the op's bytes and where in them its payload begins."""
+    parts = [b""]
+    for (_, kind), column in zip(COLUMNS[op.opcode], op.columns, strict=True):
+        if isinstance(column, Strings):
+            parts.append(column.encode())
+        else:
+            parts.append(_encode_numbers(column, kind))
+    length = HEADER.size + sum(map(len, parts))
+    parts[0] = HEADER.pack(op.opcode, 0, 0, op.table, op.rows, length)
+    return b"".join(parts), _payload_start(op, length)
+
+
+def decode(view: memoryview, start: int) -> tuple[Op, int, int]:
+    """Reads the op at `start`: returns it, where its payload begins, and where it ends.
+
+    Assumes that a checksum vouches for the bytes.
+
+    Raises:
+        ValueError: if they are no op all the same.
+    """
+    if start + HEADER.size > len(view):
+        raise ValueError("an op is cut short")
+    number, flags, reserved, table, rows, length = HEADER.unpack_from(view, start)
+    end = start + length
+    if flags or reserved or length < HEADER.size or end > len(view) or not rows:
+        raise ValueError("the header of an op is wrong")
+    opcode = Opcode(number)
+    position = start + HEADER.size
+    found: list[Column] = []
+    inside = view[:end]
+    column: Column
+    for _, kind in COLUMNS[opcode]:
+        if kind == STRINGS:
+            column, position = columns.decode_strings(inside, position, rows)
+        else:
+            column, position = columns.decode_numbers(inside, position, rows, kind)
+        found.append(column)
+    if position != end:
+        raise ValueError("an op is longer than its columns")
+    op = Op(opcode, table, rows, tuple(found))
+    return op, start + _payload_start(op, length), end
+
+
+def _encode_numbers(column: Numbers, kind: str) -> bytes:
+    if isinstance(column, array | memoryview):
+        data = column.tobytes()
+    elif isinstance(column, bytes):
+        data = column
+    else:
+        data = array(kind, column).tobytes()
+    return data + columns.padding(len(data))
+
+
+def _payload_start(op: Op, length: int) -> int:
+    last = op.columns[-1]
+    return length - columns.aligned(len(last.data)) if isinstance(last, Strings) else length

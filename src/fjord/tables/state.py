@@ -1,0 +1,105 @@
+"""What decide and apply need of the world; the engine provides it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from fjord.commands import Refusal, Reply
+from fjord.errors import Code
+from fjord.ops import Op
+
+
+class Tree(enum.IntEnum):
+    """The trees of the index."""
+
+    META = 0  # applied seq, takeover table
+    TABLES = 1  # table id -> kind, name, settings
+    KV = 2  # table id | key -> entry
+
+
+class Kind(enum.IntEnum):
+    """What a table is; stored in CREATE_TABLE ops."""
+
+    KV = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table as its CREATE_TABLE op declared it."""
+
+    id: int
+    name: str
+    kind: Kind
+
+    @property
+    def prefix(self) -> bytes:
+        """The first bytes of all index keys of the table."""
+        return self.id.to_bytes(4, "big")
+
+
+class Pointer(NamedTuple):
+    """Where a payload rests in the journal."""
+
+    segment: int
+    offset: int
+    size: int
+    crc: int
+
+
+class VolatileValue(NamedTuple):
+    """A value with persist=0: in memory only, never in the journal."""
+
+    type: int
+    value: bytes
+    timestamp_us: int
+    expires_at_us: int
+
+
+class Writes(Protocol):
+    """All that apply may do."""
+
+    def put_many(self, tree: int, items: Iterable[tuple[bytes, bytes]]) -> None: ...
+
+    def delete_many(self, tree: int, keys: Iterable[bytes]) -> None: ...
+
+
+class State(Protocol):
+    """All that decide may look at: the state after every op that was applied so far."""
+
+    @property
+    def master(self) -> bytes: ...
+
+    @property
+    def next_seq(self) -> int: ...
+
+    @property
+    def tables(self) -> Mapping[str, Table]: ...
+
+    @property
+    def volatile(self) -> Mapping[bytes, VolatileValue]:
+        """Values with persist=0, by index key.  A key is here or in the index, not in both."""
+        ...
+
+    @property
+    def volatile_bytes(self) -> int: ...
+
+    def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]: ...
+
+    def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a command comes to: the ops to apply, in order, and the reply."""
+
+    reply: Reply
+    ops: Sequence[Op] = ()
+    # Changes of values that never enter the journal; None removes one.
+    volatile: Mapping[bytes, VolatileValue | None] = field(default_factory=dict)
+
+
+def refuse(code: Code, text: str) -> Decision:
+    return Decision(Refusal(code=code, text=text))
