@@ -80,6 +80,17 @@ class Strings:
         return b"".join((head, padding(len(head)), self.data, padding(len(self.data))))
 
 
+def encode_numbers(column: Sequence[int], kind: str) -> bytes:
+    """Returns a column of numbers, padded to a multiple of 8."""
+    if isinstance(column, array | memoryview):
+        data = column.tobytes()
+    elif isinstance(column, bytes):
+        data = column
+    else:
+        data = array(kind, column).tobytes()
+    return data + padding(len(data))
+
+
 def decode_strings(view: memoryview, start: int, count: int) -> tuple[Strings, int]:
     """Reads a column of `count` strings at `start`; returns it and the position after it.
 

@@ -43,6 +43,8 @@ REBUILD_ROWS = 500_000
 # -- server -------------------------------------------------------------------------------------
 # The largest message: a batch, its columns of offsets and its header.
 MESSAGE_BYTES_MAX = BATCH_BYTES_MAX + 4 * MIB
+# An answer is built in memory before it is sent; whoever wants more asks in pieces.
+ANSWER_BYTES_MAX = 32 * MIB
 IN_FLIGHT_MAX = 256
 # Above this a session is not read from until its peer has taken its replies.
 OUTPUT_BYTES_MAX = 8 * MIB

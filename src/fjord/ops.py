@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import enum
 import struct
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -90,7 +89,7 @@ def encode(op: Op) -> tuple[bytes, int]:
         if isinstance(column, Strings):
             parts.append(column.encode())
         else:
-            parts.append(_encode_numbers(column, kind))
+            parts.append(columns.encode_numbers(column, kind))
     length = HEADER.size + sum(map(len, parts))
     parts[0] = HEADER.pack(op.opcode, 0, 0, op.table, op.rows, length)
     return b"".join(parts), _payload_start(op, length)
@@ -125,16 +124,6 @@ def decode(view: memoryview, start: int) -> tuple[Op, int, int]:
         raise ValueError("an op is longer than its columns")
     op = Op(opcode, table, rows, tuple(found))
     return op, start + _payload_start(op, length), end
-
-
-def _encode_numbers(column: Numbers, kind: str) -> bytes:
-    if isinstance(column, array | memoryview):
-        data = column.tobytes()
-    elif isinstance(column, bytes):
-        data = column
-    else:
-        data = array(kind, column).tobytes()
-    return data + columns.padding(len(data))
 
 
 def _payload_start(op: Op, length: int) -> int:

@@ -41,9 +41,7 @@ class Database:
             NotFoundError: if there is no such table.
         """
         while True:
-            piece = self._run(
-                Call(Scan(table=table, start_seq=start_seq, end_seq=end_seq), _scanned)
-            )
+            piece = self._run(scan_call(table, start_seq, end_seq))
             yield piece
             start_seq, end_seq = piece.next_seq, piece.end_seq
             if start_seq >= end_seq:
@@ -65,6 +63,10 @@ class Database:
 
     def _run(self, call: Call[Result]) -> Result:
         return call.result(self._executor.execute(call.command))
+
+
+def scan_call(table: str, start_seq: int, end_seq: int) -> Call[Scanned]:
+    return Call(Scan(table=table, start_seq=start_seq, end_seq=end_seq), _scanned)
 
 
 def _scanned(reply: Reply) -> Scanned:

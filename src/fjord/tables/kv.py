@@ -263,8 +263,12 @@ class _Read(NamedTuple):
         return cls(found.type, found.timestamp_us, found.expires_at_us, found.value, None)
 
 
-def _answer(reads: list[_Read], state: State) -> Entries:
-    stored = iter(state.payloads([read.pointer for read in reads if read.pointer is not None]))
+def _answer(reads: list[_Read], state: State) -> Entries | Refusal:
+    pointers = [read.pointer for read in reads if read.pointer is not None]
+    if sum(pointer.size for pointer in pointers) > limits.ANSWER_BYTES_MAX:
+        text = f"the values have more than {limits.ANSWER_BYTES_MAX} bytes; ask for fewer keys"
+        return Refusal(code=Code.TOO_LARGE, text=text)
+    stored = iter(state.payloads(pointers))
     return Entries(
         types=bytes(read.type for read in reads),
         values=Strings.of([next(stored) if read.pointer else read.value for read in reads]),

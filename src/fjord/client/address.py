@@ -1,0 +1,27 @@
+"""Addresses of daemons: `fjord://host:port`."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from fjord.errors import FjordError
+
+# The two bytes 'FJ' as a number.
+DEFAULT_PORT: Final = 17994
+
+
+def parse_url(url: str) -> tuple[str, int]:
+    """Returns host and port of a daemon's address.
+
+    Raises:
+        FjordError: if it is not one.
+    """
+    parts = urlsplit(url if "://" in url else f"fjord://{url}")
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise FjordError(f"{url}: {error}") from error
+    if parts.scheme != "fjord" or not parts.hostname or parts.path not in ("", "/"):
+        raise FjordError(f"{url} is no address of a daemon; it looks like fjord://host:port")
+    return parts.hostname, DEFAULT_PORT if port is None else port

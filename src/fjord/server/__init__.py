@@ -1,0 +1,1 @@
+"""The daemon: sessions that speak FJ, and the committer that turns many requests into one fsync."""

@@ -1,0 +1,178 @@
+"""Group commit: everything that arrived while the last fsync ran is the next group.
+
+    submit -> waiting -> run (decide, apply, write, commit) -> sync -> replies leave
+
+The engine runs on the loop's thread and never across an await.  Only fdatasync runs elsewhere,
+and not even that when the group is one request: then handing it over costs more than it gains.
+Nobody waits for a timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from fjord import limits
+from fjord.commands import Command, Reply, Scan
+from fjord.engine import Engine
+
+
+class Origin(Protocol):
+    """Who asked, and gets the reply."""
+
+    def answer(self, reply: Reply) -> None:
+        """Takes the reply; it is sent with `flush`."""
+        ...
+
+    def flush(self) -> None: ...
+
+
+Pending = tuple[Origin, Command]
+
+
+class Committer:
+    """Runs the commands of all sessions on one engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        loop: asyncio.AbstractEventLoop,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._engine = engine
+        self._loop = loop
+        self._on_failure = on_failure
+        self._waiting: deque[Pending] = deque()
+        self._scheduled = False
+        self._syncing = False
+        self._scans = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._worker = _Worker("fjord-sync")
+        self._scanner = _Worker("fjord-scan")
+
+    def submit(self, origin: Origin, command: Command) -> None:
+        self._idle.clear()
+        if isinstance(command, Scan):
+            self._scan(origin, command)
+            return
+        self._waiting.append((origin, command))
+        self._schedule()
+
+    async def drain(self) -> None:
+        """Returns when everything that was submitted is answered."""
+        await self._idle.wait()
+
+    def close(self) -> None:
+        self._worker.close()
+        self._scanner.close()
+
+    def _schedule(self) -> None:
+        if self._waiting and not self._scheduled and not self._syncing:
+            self._scheduled = True
+            self._loop.call_soon(self._run_group)
+
+    def _run_group(self) -> None:
+        self._scheduled = False
+        count = min(len(self._waiting), limits.GROUP_COMMANDS_MAX)
+        group = [self._waiting.popleft() for _ in range(count)]
+        try:
+            replies = self._engine.run([command for _, command in group])
+            if self._engine.durable_seq >= self._engine.applied_seq:
+                self._deliver(group, replies)
+            elif count == 1:
+                self._engine.sync()
+                self._deliver(group, replies)
+            else:
+                self._syncing = True
+                self._worker.put(self._engine.sync, self._after_sync(group, replies))
+        except Exception as error:
+            self._on_failure(error)
+            raise
+
+    def _after_sync(
+        self, group: Sequence[Pending], replies: Sequence[Reply]
+    ) -> Callable[[object, BaseException | None], None]:
+        def finish(result: object, error: BaseException | None) -> None:
+            self._syncing = False
+            if error is None:
+                self._deliver(group, replies)
+            else:
+                self._on_failure(error)
+
+        return lambda result, error: self._call_back(finish, result, error)
+
+    def _deliver(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
+        origins = {}
+        for (origin, _), reply in zip(group, replies, strict=True):
+            origin.answer(reply)
+            origins[origin] = None
+        for origin in origins:
+            origin.flush()
+        self._schedule()
+        self._note_idle()
+
+    def _scan(self, origin: Origin, command: Scan) -> None:
+        self._scans += 1
+
+        def finish(result: object, error: BaseException | None) -> None:
+            self._scans -= 1
+            if error is not None:
+                self._on_failure(error)
+                return
+            origin.answer(result)  # type: ignore[arg-type]
+            origin.flush()
+            self._note_idle()
+
+        self._scanner.put(
+            lambda: self._engine.scan(command),
+            lambda result, error: self._call_back(finish, result, error),
+        )
+
+    def _call_back(
+        self,
+        finish: Callable[[object, BaseException | None], None],
+        result: object,
+        error: BaseException | None,
+    ) -> None:
+        self._loop.call_soon_threadsafe(finish, result, error)
+
+    def _note_idle(self) -> None:
+        if not (self._waiting or self._syncing or self._scans or self._scheduled):
+            self._idle.set()
+
+
+class _Worker:
+    """A thread that does one thing after the other and says when each is done."""
+
+    def __init__(self, name: str) -> None:
+        self._queue: queue.SimpleQueue[
+            tuple[Callable[[], object], Callable[[object, BaseException | None], None]] | None
+        ] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def put(
+        self,
+        work: Callable[[], object],
+        done: Callable[[object, BaseException | None], None],
+    ) -> None:
+        self._queue.put((work, done))
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            work, done = item
+            try:
+                result = work()
+            except BaseException as error:
+                done(None, error)
+            else:
+                done(result, None)

@@ -1,0 +1,131 @@
+"""The daemon: opens the directory, listens on loopback, stops in order."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import uvloop
+
+from fjord import engine as engines
+from fjord import limits
+from fjord.clock import SystemClock
+from fjord.engine import Engine, Settings
+from fjord.errors import FjordError
+from fjord.server.committer import Committer
+from fjord.server.session import Session
+
+log = logging.getLogger("fjord.server")
+_DEADLINE_CHECK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a daemon is started."""
+
+    data: str  # the data directory
+    host: str
+    port: int  # 0 = any free one
+    settings: Settings
+    on_ready: Callable[[str, int], None]  # told the address once it is served
+
+
+def check_host(host: str) -> None:
+    """Refuses to listen where others could reach a server that does not ask who they are.
+
+    Raises:
+        FjordError: if the address is not a loopback one.
+    """
+    if host == "localhost":
+        return
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise FjordError(
+            f"refusing to listen on {host}: this version has neither authentication nor TLS, "
+            "so it serves loopback addresses only (127.0.0.1, ::1)"
+        )
+
+
+def serve(options: Options) -> None:
+    """Serves until SIGTERM or SIGINT.
+
+    Raises:
+        DurabilityError: if the disk failed; what was acknowledged before is kept.
+        FjordError: if the directory cannot be opened, or the address not be listened on.
+    """
+    check_host(options.host)
+    engine = engines.open_engine(options.data, options.settings)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_Daemon(engine, options).run())
+        engine.close()
+    finally:
+        engine.abandon()
+
+
+class _Daemon:
+    """The parts of a running server."""
+
+    def __init__(self, engine: Engine, options: Options) -> None:
+        self._engine = engine
+        self._options = options
+        self._clock = SystemClock()
+        self._sessions: set[Session] = set()
+        self._stop = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        committer = Committer(self._engine, loop, self._fail)
+        try:
+            server = await loop.create_server(
+                lambda: Session(committer.submit, self._clock, self._sessions),
+                self._options.host,
+                self._options.port,
+                backlog=1024,
+            )
+        except OSError as error:
+            committer.close()
+            address = f"{self._options.host}:{self._options.port}"
+            raise FjordError(f"cannot listen on {address}: {error.strerror}") from error
+        host, port = server.sockets[0].getsockname()[:2]
+        log.info("serving %s on %s:%s", self._options.data, host, port)
+        self._options.on_ready(host, port)
+        watch = asyncio.create_task(self._watch_deadlines())
+        await self._stop.wait()
+        watch.cancel()
+        server.close()
+        await self._finish(committer)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _finish(self, committer: Committer) -> None:
+        """Answers what is under way, then closes the connections."""
+        log.info("stopping")
+        for session in list(self._sessions):
+            session.stop()
+        if self._failure is None:
+            async with asyncio.timeout(limits.STOP_SECONDS_MAX):
+                await committer.drain()
+        committer.close()
+
+    async def _watch_deadlines(self) -> None:
+        while True:
+            await asyncio.sleep(_DEADLINE_CHECK_SECONDS)
+            now_us = self._clock.monotonic_us()
+            for session in list(self._sessions):
+                session.check_deadline(now_us)
+
+    def _fail(self, error: BaseException) -> None:
+        log.critical("stopping because of a failure: %s", error)
+        self._failure = self._failure or error
+        self._stop.set()

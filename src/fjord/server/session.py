@@ -1,0 +1,203 @@
+"""A session: one client's connection, from bytes to commands and from replies to bytes.
+
+A session never holds more than its bounds: with IN_FLIGHT_MAX requests under way, or with a peer
+that does not take its replies, it stops reading until that changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from typing import Protocol, cast
+
+from fjord import limits, wire
+from fjord.clock import Clock
+from fjord.commands import Command, Refusal, Reply
+from fjord.errors import Code, RemoteProtocolError
+from fjord.server.committer import Origin
+from fjord.wire import Function, Request
+from fjord.wire.replies import encode_fatal
+
+log = logging.getLogger("fjord.server")
+
+
+class Submit(Protocol):
+    def __call__(self, origin: Origin, command: Command, /) -> None: ...
+
+
+class _Waiting:
+    """A request that is under way."""
+
+    __slots__ = ("_request", "_session")
+
+    def __init__(self, session: Session, request: Request) -> None:
+        self._session = session
+        self._request = request
+
+    def answer(self, reply: Reply) -> None:
+        self._session.answer(self._request, reply)
+
+    def flush(self) -> None:
+        self._session.flush()
+
+
+class Session(asyncio.Protocol):
+    """Speaks FJ with one client."""
+
+    def __init__(self, submit: Submit, clock: Clock, sessions: set[Session]) -> None:
+        self._submit = submit
+        self._clock = clock
+        self._sessions = sessions
+        self._decoder = wire.RequestDecoder()
+        self._in_flight: set[int] = set()
+        self._output: list[bytes] = []
+        self._transport: asyncio.Transport | None = None
+        self._write_paused = False
+        self._reading = True
+        self._last_words: bytes | None = None  # sent when nothing is in flight, then closed
+        self._begun_us = 0  # when the message began that is not whole yet
+
+    # -- called by the transport ------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=limits.OUTPUT_BYTES_MAX)
+        if len(self._sessions) >= limits.CONNECTIONS_MAX:
+            self._finish(RemoteProtocolError(Code.BUSY, "too many connections; try again later"))
+            return
+        self._sessions.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._sessions.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._decoder.feed(data)
+        self._pump()
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._pump()
+
+    # -- called by the committer ------------------------------------------------------------------
+
+    def answer(self, request: Request, reply: Reply) -> None:
+        self._in_flight.discard(request.identifier)
+        self._output.append(
+            wire.encode_reply(
+                request.function,
+                request.identifier,
+                request.flags,
+                reply,
+                now_us=self._clock.wall_us(),
+            )
+        )
+
+    def flush(self) -> None:
+        if self._transport is None:
+            self._output.clear()
+            return
+        if self._output:
+            self._transport.write(b"".join(self._output))
+            self._output.clear()
+        if self._last_words is not None:
+            self._close_when_answered()
+        elif self._decoder.pending_bytes or not self._reading:
+            self._pump()
+
+    # -- called by the daemon ---------------------------------------------------------------------
+
+    def check_deadline(self, now_us: int) -> None:
+        """Gives up on a peer that began a message long ago and has not finished it."""
+        begun_for = now_us - self._begun_us
+        if self._begun_us and begun_for > limits.MESSAGE_SECONDS_MAX * 1_000_000:
+            self._begun_us = 0
+            text = f"a message must be whole within {limits.MESSAGE_SECONDS_MAX:g} s"
+            self._finish(RemoteProtocolError(Code.READ_TIMEOUT, text))
+
+    def stop(self) -> None:
+        """Takes no more requests, and closes when those under way are answered."""
+        self._finish(None)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Takes requests from what was received, as far as the bounds allow."""
+        while self._last_words is None and self._has_room():
+            try:
+                request = self._decoder.next()
+            except RemoteProtocolError as error:
+                self._finish(error)
+                return
+            if request is None:
+                break
+            self._handle(request)
+        self._watch_deadline()
+        self._set_reading(self._last_words is None and self._has_room())
+
+    def _handle(self, request: Request) -> None:
+        waiting = _Waiting(self, request)
+        if request.identifier in self._in_flight:
+            self._output.append(_duplicate(request, self._clock.wall_us()))
+            self.flush()
+            return
+        self._in_flight.add(request.identifier)
+        if isinstance(request.command, Refusal):
+            waiting.answer(request.command)
+            waiting.flush()
+            return
+        self._submit(waiting, request.command)
+        if request.function is Function.QUIT:
+            self._finish(None)
+
+    def _has_room(self) -> bool:
+        return len(self._in_flight) < limits.IN_FLIGHT_MAX and not self._write_paused
+
+    def _watch_deadline(self) -> None:
+        if not self._decoder.pending_bytes or not self._has_room():
+            self._begun_us = 0
+        elif not self._begun_us:
+            self._begun_us = self._clock.monotonic_us()
+
+    def _set_reading(self, wanted: bool) -> None:
+        if self._transport is None or wanted == self._reading or self._transport.is_closing():
+            return
+        self._reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _finish(self, error: RemoteProtocolError | None) -> None:
+        """Reads no more; says why, if there is a reason, after what is under way."""
+        if self._last_words is not None:
+            return
+        self._last_words = b""
+        if error is not None:
+            self._last_words = encode_fatal(error, now_us=self._clock.wall_us())
+            log.info("closing a connection: %s", error)
+        self._set_reading(False)
+        self._close_when_answered()
+
+    def _close_when_answered(self) -> None:
+        if self._transport is None or self._in_flight or self._last_words is None:
+            return
+        if self._last_words:
+            self._transport.write(self._last_words)
+        self._transport.close()
+
+
+def _duplicate(request: Request, now_us: int) -> bytes:
+    refusal = Refusal(
+        code=Code.DUPLICATE_ID,
+        text=f"identifier {request.identifier} is that of a request still under way",
+    )
+    return wire.encode_reply(
+        request.function, request.identifier, request.flags, refusal, now_us=now_us
+    )
+
+

@@ -1,0 +1,265 @@
+"""Bodies of functions above 16: columns of n entries, laid out as the journal stores them.
+
+    body = name length u16, 2 zero bytes, rows u32, argument u64, name, padding, column*
+
+Numbers in that head are big-endian as everywhere on the wire; columns are data, and data is
+little-endian (decision 9).  A body's length is known before it is read, so a bad body costs its
+sender a refusal and not the connection.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from fjord import columns, commands, limits
+from fjord.columns import Strings
+from fjord.commands import Command, Done, Entries, Refusal, Reply, Scan, Scanned
+from fjord.errors import Code
+from fjord.wire.functions import Flag, Function
+
+_HEAD = struct.Struct(">HxxIQ")
+_SCAN = struct.Struct(">QI4x")
+_DONE = struct.Struct(">16sQ")
+_ROWS = struct.Struct(">I4x")
+_SCANNED = struct.Struct(">QQI4x")
+
+
+# -- requests -------------------------------------------------------------------------------------
+
+
+def encode_body(command: Command) -> tuple[Function, Flag, int, bytes]:
+    """Returns function, flags, timestamp and body of the message for a command."""
+    return _ENCODERS[type(command)](command)
+
+
+def decode_body(
+    function: Function, flags: int, timestamp_us: int, body: bytes
+) -> Command | Refusal:
+    """Returns the command of a body, or what is wrong with it."""
+    try:
+        table, rows, argument, position = _decode_head(body)
+        return _DECODERS[function](
+            _Body(memoryview(body), position, table, rows, argument, flags, timestamp_us)
+        )
+    except (ValueError, struct.error) as error:
+        return Refusal(code=Code.BAD_BATCH, text=str(error))
+
+
+class _Body:
+    """A body whose head is read."""
+
+    def __init__(
+        self,
+        view: memoryview,
+        position: int,
+        table: str,
+        rows: int,
+        argument: int,
+        flags: int,
+        timestamp_us: int,
+    ) -> None:
+        self.view = view
+        self.position = position
+        self.table = table
+        self.rows = rows
+        self.argument = argument
+        self.flags = flags
+        self.timestamp_us = timestamp_us
+
+    def strings(self) -> Strings:
+        column, self.position = columns.decode_strings(self.view, self.position, self.rows)
+        return column
+
+    def numbers(self, kind: str) -> memoryview:
+        column, self.position = columns.decode_numbers(self.view, self.position, self.rows, kind)
+        return column
+
+    def end(self) -> None:
+        if self.position != len(self.view):
+            raise ValueError("the body is longer than its columns")
+
+
+def _encode_head(table: str, rows: int, argument: int) -> bytes:
+    name = table.encode()
+    head = _HEAD.pack(len(name), rows, argument) + name
+    return head + columns.padding(len(head))
+
+
+def _decode_head(body: bytes) -> tuple[str, int, int, int]:
+    length, rows, argument = _HEAD.unpack_from(body)
+    end = _HEAD.size + length
+    if length > limits.NAME_BYTES_MAX or end > len(body):
+        raise ValueError("the name of the table is too long")
+    if rows > limits.BATCH_ROWS_MAX:
+        raise ValueError(f"a batch has at most {limits.BATCH_ROWS_MAX} rows")
+    name = body[_HEAD.size : end].decode("ascii", errors="replace")
+    return name, rows, argument, columns.aligned(end)
+
+
+def _encode_set(command: commands.Set) -> tuple[Function, Flag, int, bytes]:
+    flags = Flag.OVERWRITE if command.overwrite else Flag(0)
+    if command.persist:
+        flags |= Flag.PERSIST
+    body = b"".join(
+        (
+            _encode_head(command.table, len(command.keys), command.expires_at_us),
+            columns.encode_numbers(command.types, "B"),
+            command.keys.encode(),
+            command.values.encode(),
+        )
+    )
+    return Function.SET_MANY, flags, command.timestamp_us, body
+
+
+def _decode_set(body: _Body) -> Command:
+    types = bytes(body.numbers("B"))
+    keys = body.strings()
+    stored = body.strings()
+    body.end()
+    return commands.Set(
+        table=body.table,
+        keys=keys,
+        types=types,
+        values=stored,
+        timestamp_us=body.timestamp_us,
+        expires_at_us=body.argument,
+        overwrite=bool(body.flags & Flag.OVERWRITE),
+        persist=bool(body.flags & Flag.PERSIST),
+    )
+
+
+def _encode_get(command: commands.Get) -> tuple[Function, Flag, int, bytes]:
+    body = _encode_head(command.table, len(command.keys), 0) + command.keys.encode()
+    return Function.GET_MANY, Flag(0), 0, body
+
+
+def _decode_get(body: _Body) -> Command:
+    keys = body.strings()
+    body.end()
+    return commands.Get(table=body.table, keys=keys)
+
+
+def _encode_delete(command: commands.Delete) -> tuple[Function, Flag, int, bytes]:
+    body = _encode_head(command.table, len(command.keys), 0) + command.keys.encode()
+    return Function.DELETE_MANY, Flag(0), command.timestamp_us, body
+
+
+def _decode_delete(body: _Body) -> Command:
+    keys = body.strings()
+    body.end()
+    return commands.Delete(table=body.table, keys=keys, timestamp_us=body.timestamp_us)
+
+
+def _encode_scan(command: Scan) -> tuple[Function, Flag, int, bytes]:
+    head = _encode_head(command.table, 0, command.start_seq)
+    body = head + _SCAN.pack(command.end_seq, command.bytes_max)
+    return Function.SCAN, Flag(0), 0, body
+
+
+def _decode_scan(body: _Body) -> Command:
+    end_seq, bytes_max = _SCAN.unpack_from(body.view, body.position)
+    body.position += _SCAN.size
+    body.end()
+    return Scan(
+        table=body.table, start_seq=body.argument, end_seq=end_seq, bytes_max=bytes_max
+    )
+
+
+_ENCODERS: Final[dict[type[Command], Callable[[Any], tuple[Function, Flag, int, bytes]]]] = {
+    commands.Set: _encode_set,
+    commands.Get: _encode_get,
+    commands.Delete: _encode_delete,
+    Scan: _encode_scan,
+}
+
+_DECODERS: Final[dict[Function, Callable[[_Body], Command]]] = {
+    Function.SET_MANY: _decode_set,
+    Function.GET_MANY: _decode_get,
+    Function.DELETE_MANY: _decode_delete,
+    Function.SCAN: _decode_scan,
+}
+
+
+# -- replies --------------------------------------------------------------------------------------
+
+
+def encode_reply_body(reply: Reply) -> bytes:
+    if isinstance(reply, Done):
+        return _DONE.pack(reply.master, reply.seq)
+    if isinstance(reply, Entries):
+        return b"".join(
+            (
+                _ROWS.pack(len(reply.types)),
+                columns.encode_numbers(reply.types, "B"),
+                columns.encode_numbers(reply.timestamps_us, "Q"),
+                columns.encode_numbers(reply.expires_at_us, "Q"),
+                reply.values.encode(),
+            )
+        )
+    if isinstance(reply, Scanned):
+        return b"".join(
+            (
+                _SCANNED.pack(reply.next_seq, reply.end_seq, len(reply.ops)),
+                columns.encode_numbers(reply.first_seqs, "Q"),
+                columns.encode_numbers(reply.walls_us, "Q"),
+                columns.encode_numbers(reply.last_seqs, "Q"),
+                reply.ops.encode(),
+            )
+        )
+    return b""
+
+
+def decode_reply_body(function: Function, body: bytes) -> Reply:
+    """Returns the reply of a body.
+
+    Raises:
+        ValueError, struct.error: if the body is not one.
+    """
+    return _REPLIES[function](body)
+
+
+def _decode_done(body: bytes) -> Reply:
+    master, seq = _DONE.unpack(body)
+    return Done(master=master, seq=seq)
+
+
+def _decode_entries(body: bytes) -> Reply:
+    view = memoryview(body)
+    (rows,) = _ROWS.unpack_from(body)
+    types, position = columns.decode_numbers(view, _ROWS.size, rows, "B")
+    timestamps_us, position = columns.decode_numbers(view, position, rows, "Q")
+    expires_at_us, position = columns.decode_numbers(view, position, rows, "Q")
+    stored, position = columns.decode_strings(view, position, rows)
+    return Entries(
+        types=bytes(types),
+        values=stored,
+        timestamps_us=timestamps_us,
+        expires_at_us=expires_at_us,
+    )
+
+
+def _decode_scanned(body: bytes) -> Reply:
+    view = memoryview(body)
+    next_seq, end_seq, count = _SCANNED.unpack_from(body)
+    first_seqs, position = columns.decode_numbers(view, _SCANNED.size, count, "Q")
+    walls_us, position = columns.decode_numbers(view, position, count, "Q")
+    last_seqs, position = columns.decode_numbers(view, position, count, "Q")
+    found, position = columns.decode_strings(view, position, count)
+    return Scanned(
+        first_seqs=first_seqs,
+        walls_us=walls_us,
+        last_seqs=last_seqs,
+        ops=found,
+        next_seq=next_seq,
+        end_seq=end_seq,
+    )
+
+
+_REPLIES: Final[dict[Function, Callable[[bytes], Reply]]] = {
+    Function.SET_MANY: _decode_done,
+    Function.GET_MANY: _decode_entries,
+    Function.DELETE_MANY: _decode_done,
+    Function.SCAN: _decode_scanned,
+}
