@@ -28,6 +28,11 @@ def aligned(size: int) -> int:
     return (size + 7) & ~7
 
 
+def repeat(number: int, count: int) -> Sequence[int]:
+    """Returns a column of u64 that holds one number `count` times."""
+    return (number,) if count == 1 else array("Q", (number,)) * count
+
+
 class Strings:
     """An immutable column of byte strings."""
 

@@ -34,7 +34,7 @@ class Set:
     keys: Strings
     types: bytes  # one type byte a key
     values: Strings
-    timestamp_us: int  # the client's; the largest one wins
+    timestamps_us: Sequence[int]  # the client's, one a key; the largest one wins
     expires_at_us: int = 0  # 0 = never
     overwrite: bool = True  # False: refuse if any of the keys is there
     persist: bool = True  # False: memory only, gone with the process

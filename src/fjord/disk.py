@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import mmap
 import os
 import struct
 import uuid
@@ -53,6 +54,20 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Page(Protocol):
+    """A few bytes of a file that processes share through memory.
+
+    Writing never fails and is never waited for; what was written survives the process, and may
+    or may not survive a power cut.
+    """
+
+    def read(self) -> bytes: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Lock(Protocol):
     """An exclusive hold on a directory, gone with its process."""
 
@@ -81,6 +96,8 @@ class Disk(Protocol):
         ...
 
     def open(self, path: str, *, writable: bool = False, create: bool = False) -> File: ...
+
+    def open_page(self, path: str, *, writable: bool = False) -> Page: ...
 
     def rename(self, old: str, new: str) -> None: ...
 
@@ -156,6 +173,9 @@ class LocalFile:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
+    def fileno(self) -> int:
+        return self._fd
+
     def close(self) -> None:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
@@ -163,6 +183,29 @@ class LocalFile:
 
     def __del__(self) -> None:
         self.close()
+
+
+class LocalPage:
+    """A mapped file, allocated before it is mapped, so that a full disk cannot be met later."""
+
+    def __init__(self, path: str, *, writable: bool) -> None:
+        file = LocalFile(path, writable=writable, create=writable)
+        try:
+            if writable:
+                file.allocate(mmap.PAGESIZE)
+            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+            self._map = mmap.mmap(file.fileno(), mmap.PAGESIZE, access=access)
+        finally:
+            file.close()
+
+    def read(self) -> bytes:
+        return self._map[:]
+
+    def write(self, data: bytes) -> None:
+        self._map[: len(data)] = data
+
+    def close(self) -> None:
+        self._map.close()
 
 
 class LocalLock:
@@ -218,6 +261,9 @@ class LocalDisk:
 
     def open(self, path: str, *, writable: bool = False, create: bool = False) -> LocalFile:
         return LocalFile(path, writable=writable, create=create)
+
+    def open_page(self, path: str, *, writable: bool = False) -> LocalPage:
+        return LocalPage(path, writable=writable)
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)

@@ -20,6 +20,9 @@ from fjord.errors import ClosedError, RemoteProtocolError, UnavailableError
 from fjord.values import Value
 
 
+_WATCH_SECONDS = 1.0
+
+
 async def connect(url: str, *, timeout: float = limits.REPLY_SECONDS_MAX) -> AsyncDatabase:
     """Connects to a daemon, for example at `fjord://127.0.0.1:17994`.
 
@@ -42,8 +45,10 @@ class _Channel(asyncio.Protocol):
     """Matches replies with the futures that wait for them."""
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._link = Link()
-        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[Reply], float]] = {}  # with its deadline
+        self._watch: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._room = asyncio.Semaphore(limits.IN_FLIGHT_MAX)
         self._lost: Exception | None = None
@@ -54,7 +59,7 @@ class _Channel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for identifier, reply in self._link.receive(data):
-                future = self._waiting.pop(identifier)
+                future, _ = self._waiting.pop(identifier)
                 if not future.done():
                     future.set_result(reply)
         except RemoteProtocolError as error:
@@ -70,31 +75,39 @@ class _Channel(asyncio.Protocol):
         )
 
     async def execute(self, command: commands.Command, timeout: float) -> Reply:
-        async with self._room:
+        await self._room.acquire()
+        try:
             if self._lost is not None:
                 raise self._lost
             assert self._transport is not None
             identifier, message = self._link.send(command)
-            future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-            self._waiting[identifier] = future
+            future: asyncio.Future[Reply] = self._loop.create_future()
+            self._waiting[identifier] = (future, self._loop.time() + timeout)
             self._transport.write(message)
-            try:
-                async with asyncio.timeout(timeout):
-                    return await future
-            except TimeoutError:
-                error = UnavailableError(f"the server did not answer within {timeout:g} s")
-                self._give_up(error)
-                raise error from None
+            if self._watch is None:
+                self._watch = self._loop.call_later(_WATCH_SECONDS, self._check_deadlines)
+            return await future
+        finally:
+            self._room.release()
 
     def close(self) -> None:
         self._give_up(ClosedError("this connection is closed; connect again"))
+
+    def _check_deadlines(self) -> None:
+        """One timer for all requests, since a timer for each costs more than the request."""
+        self._watch = None
+        now = self._loop.time()
+        if any(deadline < now for _, deadline in self._waiting.values()):
+            self._give_up(UnavailableError("the server did not answer in time; connect again"))
+        elif self._waiting:
+            self._watch = self._loop.call_later(_WATCH_SECONDS, self._check_deadlines)
 
     def _give_up(self, error: Exception) -> None:
         self._lost = self._lost or error
         if self._transport is not None:
             self._transport.close()
         while self._waiting:
-            _, future = self._waiting.popitem()
+            _, (future, _) = self._waiting.popitem()
             if not future.done():
                 future.set_exception(self._lost)
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from fjord import values
 from fjord.client.calls import Call, Run, done
 from fjord.clock import Stamps
-from fjord.columns import Strings
+from fjord.columns import Strings, repeat
 from fjord.commands import Delete, Entries, Get, Reply, Set
 from fjord.values import Value
 
@@ -52,7 +52,7 @@ class KvCalls:
             keys=Strings.of(encode_keys(items)),
             types=bytes([type_ for type_, _ in encoded]),
             values=Strings.of([data for _, data in encoded]),
-            timestamp_us=self._stamps.next_us(),
+            timestamps_us=repeat(self._stamps.next_us(), len(encoded)),
             expires_at_us=_microseconds(expires_at),
             overwrite=overwrite,
             persist=persist,

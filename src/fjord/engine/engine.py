@@ -12,9 +12,10 @@ process crash the journal is never behind the index.  `run` belongs to one threa
 from __future__ import annotations
 
 import enum
+import itertools
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -139,17 +140,23 @@ class Engine:
             transaction.abort()
 
     def close(self) -> None:
-        """Stops cleanly: the next start trusts journal and index as they are."""
-        if self._status is Status.OPEN and self._process == os.getpid():
-            parts = self._parts
-            self._writer.close()
-            self._published.write(self.applied_seq)
-            self._index.sync()
-            identity = parts.indexes.identity()
-            assert identity is not None
-            clean = layouts.Clean(seq=self.applied_seq, index=identity)
-            layouts.write_mark(parts.disk, parts.layout.clean, clean)
-        self.abandon()
+        """Stops cleanly: the next start trusts journal and index as they are.
+
+        Raises:
+            DurabilityError: if the disk fails meanwhile; the next start then recovers.
+        """
+        try:
+            if self._status is Status.OPEN and self._process == os.getpid():
+                self._writer.close()
+                self._published.write(self.applied_seq)
+                self._index.sync()
+                self._leave_clean_mark()
+        except OSError as error:
+            # Everything is durable.  A full disk costs the next start a recovery, no more.
+            if not disks.is_full(error):
+                raise DurabilityError(f"the stop was not clean: {error}") from error
+        finally:
+            self.abandon()
 
     def abandon(self) -> None:
         """Lets go of everything, as a crash would, without a word to the next start."""
@@ -215,19 +222,28 @@ class Engine:
     def _decide_and_apply(self, group: Group, wanted: Sequence[AnyCommand]) -> list[Reply]:
         now_us = self._clock.wall_us()
         replies: list[Reply] = []
-        for command in wanted:
-            decision = _decide(command, group, now_us)
-            if decision.ops:
-                encoded = encode_all(decision.ops)
-                if not group.fits(encoded):
-                    if group.rows:
-                        break  # this frame is full; the rest goes into the next one
-                    self._rotate(sum(len(data) for data, _ in encoded))
-                group.add(decision.ops, encoded)
-            if decision.volatile:
-                group.change_volatile(decision.volatile)
-            replies.append(decision.reply)
+        for run in _runs(wanted):
+            merged = _decide_merged(run, group, now_us)
+            for command in (run[:1] if merged else run):
+                decision = merged or _decide(command, group, now_us)
+                if decision.ops:
+                    encoded = encode_all(decision.ops)
+                    if not self._make_room(group, encoded):
+                        return replies  # this frame is full; the rest goes into the next one
+                    group.add(decision.ops, encoded)
+                if decision.volatile:
+                    group.change_volatile(decision.volatile)
+                replies += [decision.reply] * (len(run) if merged else 1)
         return replies
+
+    def _make_room(self, group: Group, encoded: Sequence[tuple[bytes, int]]) -> bool:
+        """Says whether these ops fit; an empty frame makes them fit, in a new segment if need be."""
+        if group.fits(encoded):
+            return True
+        if group.rows:
+            return False
+        self._rotate(sum(len(data) for data, _ in encoded))
+        return True
 
     def _append(self, group: Group) -> None:
         """Writes the frame: from here on, and until the index has committed, it can be cut."""
@@ -293,6 +309,13 @@ class Engine:
         self._status = Status.FAILED
         self._published.write_failed()
 
+    def _leave_clean_mark(self) -> None:
+        parts = self._parts
+        identity = parts.indexes.identity()
+        assert identity is not None
+        clean = layouts.Clean(seq=self.applied_seq, index=identity)
+        layouts.write_mark(parts.disk, parts.layout.clean, clean)
+
     def _read_tables(self) -> Mapping[str, Table]:
         transaction = self._index.view()
         try:
@@ -306,6 +329,36 @@ class Engine:
         if isinstance(reply, Refusal):
             raise reply.error()
         self.sync()
+
+
+def _runs(wanted: Sequence[AnyCommand]) -> Iterator[Sequence[AnyCommand]]:
+    """Yields the commands in order, with neighbours that may be merged together."""
+    if len(wanted) == 1:
+        yield wanted
+        return
+    for key, run in itertools.groupby(wanted, _merge_key):
+        if key is None:
+            yield from ([command] for command in run)
+        else:
+            yield list(run)
+
+
+def _merge_key(command: AnyCommand) -> Hashable:
+    merge_key = tables.MERGE_KEY.get(type(command))
+    return None if merge_key is None else merge_key(command)
+
+
+def _decide_merged(
+    run: Sequence[AnyCommand], group: Group, now_us: int
+) -> Decision | None:
+    """Decides a run as one command; None if each has to be decided alone."""
+    if len(run) == 1:
+        return None
+    merged = tables.MERGE[type(run[0])](run)
+    if merged is None:
+        return None
+    decision = _decide(merged, group, now_us)
+    return None if isinstance(decision.reply, Refusal) else decision
 
 
 def _decide(command: AnyCommand, state: Snapshot, now_us: int) -> Decision:

@@ -90,7 +90,7 @@ class Published:
     """
 
     def __init__(self, disk: Disk, layout: Layout, *, writable: bool = False) -> None:
-        self._file = disk.open(layout.published, writable=writable, create=writable)
+        self._page = disk.open_page(layout.published, writable=writable)
         self._identity = (disk.identity(layout.published) or "").encode()
 
     def read(self) -> int:
@@ -103,19 +103,16 @@ class Published:
         return self._believed() == _FAILED_SEQ
 
     def write(self, seq: int) -> None:
-        self._file.write(0, _RECORD.pack(seq, self._seal(seq)))
+        self._page.write(_RECORD.pack(seq, self._seal(seq)))
 
     def write_failed(self) -> None:
         self.write(_FAILED_SEQ)
 
     def close(self) -> None:
-        self._file.close()
+        self._page.close()
 
     def _believed(self) -> int:
-        data = self._file.read(0, _RECORD.size)
-        if len(data) < _RECORD.size:
-            return 0
-        seq, seal = _RECORD.unpack(data)
+        seq, seal = _RECORD.unpack_from(self._page.read())
         return int(seq) if seal == self._seal(seq) else 0
 
     def _seal(self, seq: int) -> int:

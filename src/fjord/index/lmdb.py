@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import lmdb
@@ -25,16 +25,19 @@ _FILE = "data.mdb"
 _READERS_MAX = 1024
 
 
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except lmdb.MapFullError as error:
-        raise IndexFullError from error
-    except (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError) as error:
-        raise IndexDamagedError from error
-    except lmdb.DiskError as error:
-        raise OSError(errno.ENOSPC, f"the index could not be written: {error}") from error
+def _translation(error: Exception) -> Exception:
+    """Returns what an error of LMDB means in the contract of this package."""
+    if isinstance(error, lmdb.MapFullError):
+        return IndexFullError()
+    if isinstance(error, lmdb.InvalidError | lmdb.CorruptedError | lmdb.VersionMismatchError):
+        return IndexDamagedError()
+    if isinstance(error, lmdb.DiskError):
+        return OSError(errno.ENOSPC, f"the index could not be written: {error}")
+    if "already open" in str(error):
+        return DirectoryInUseError(
+            "this process has the directory open already; use that database object"
+        )
+    return error
 
 
 class LmdbTransaction:
@@ -51,21 +54,24 @@ class LmdbTransaction:
     def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]:
         if len(keys) == 1:
             return [self.get(tree, keys[0])]
-        with self._transaction.cursor(db=self._trees[tree]) as cursor:
-            found = cursor.getmulti(keys)
+        found = self._transaction.cursor(db=self._trees[tree]).getmulti(keys)
         if not found:
             return [None] * len(keys)
         return list(map(dict(found).get, keys))
 
     def put_many(self, tree: int, items: Iterable[tuple[bytes, bytes]]) -> None:
-        with _translated(), self._transaction.cursor(db=self._trees[tree]) as cursor:
-            cursor.putmulti(items)
+        try:
+            self._transaction.cursor(db=self._trees[tree]).putmulti(items)
+        except lmdb.Error as error:
+            raise _translation(error) from error
 
     def delete_many(self, tree: int, keys: Iterable[bytes]) -> None:
         database = self._trees[tree]
-        with _translated():
+        try:
             for key in keys:
                 self._transaction.delete(key, db=database)
+        except lmdb.Error as error:
+            raise _translation(error) from error
 
     def scan(
         self, tree: int, start: bytes, stop: bytes | None, limit: int
@@ -81,8 +87,10 @@ class LmdbTransaction:
         return items
 
     def commit(self) -> None:
-        with _translated():
+        try:
             self._transaction.commit()
+        except lmdb.Error as error:
+            raise _translation(error) from error
 
     def abort(self) -> None:
         self._transaction.abort()
@@ -104,11 +112,14 @@ class LmdbIndex:
             readonly=read_only,
             writemap=not read_only,
         )
-        with _translated():
+        try:
             self._trees = [
                 self._environment.open_db(_tree_name(tree), create=not read_only)
                 for tree in range(tree_count)
             ]
+        except lmdb.Error as error:
+            self._environment.close()
+            raise _translation(error) from error
 
     def begin(self) -> LmdbTransaction:
         return LmdbTransaction(self._environment.begin(write=True), self._trees)
@@ -187,19 +198,14 @@ def _tree_name(tree: int) -> bytes:
 
 def _open(directory: str, **options: Any) -> Any:
     try:
-        with _translated():
-            return lmdb.open(
-                directory,
-                create=not options.get("readonly", False),
-                sync=False,
-                metasync=False,
-                mode=0o600,
-                max_readers=_READERS_MAX,
-                **options,
-            )
+        return lmdb.open(
+            directory,
+            create=not options.get("readonly", False),
+            sync=False,
+            metasync=False,
+            mode=0o600,
+            max_readers=_READERS_MAX,
+            **options,
+        )
     except lmdb.Error as error:
-        if "already open" in str(error):
-            raise DirectoryInUseError(
-                "this process has the directory open already; use that database object"
-            ) from error
-        raise
+        raise _translation(error) from error

@@ -83,7 +83,11 @@ class Writer:
             raise
         self._sync_file(file)
         self._disk.rename(fresh, path)
-        self._disk.sync_directory(self._directory)
+        try:
+            self._disk.sync_directory(self._directory)
+        except OSError as error:
+            # The segment has its name, perhaps: an older one must not grow beside it.
+            raise self._fail(error) from error
         self._file, self._capacity = file, capacity
         self.position = used
         if last_seq is not None:

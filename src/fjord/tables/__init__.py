@@ -7,7 +7,7 @@ refuse; it runs live, in recovery, on replicas and in tests.  Both are found by 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 from fjord import commands
@@ -32,3 +32,8 @@ DECIDE: Final[dict[type, Callable[[Any, State, int], Decision]]] = {
 
 # Commands that never change anything need no write transaction.
 READS: Final[frozenset[type]] = frozenset({commands.Nop, commands.Get})
+
+# Neighbours that share a key may be merged into one command before they are decided; a reply to
+# that one is the reply to each.  Where it is refused, each is decided alone.
+MERGE_KEY: Final[dict[type, Callable[[Any], Hashable]]] = {commands.Set: kv.merge_key}
+MERGE: Final[dict[type, Callable[[Sequence[Any]], Any]]] = {commands.Set: kv.merge}

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import google_crc32c
 
-from fjord import commands, limits, values
-from fjord.columns import Strings
+from fjord import commands, limits
+from fjord.columns import Strings, repeat
 from fjord.commands import Entries, Refusal
 from fjord.errors import Code
 from fjord.ops import Op, Opcode, Place
-from fjord.tables import catalog
+from fjord.tables import catalog, kv_rules
 from fjord.tables.state import (
     Decision,
     Kind,
@@ -34,6 +34,8 @@ from fjord.tables.state import (
 _TOMBSTONE = 0xFF
 # seq, timestamp, expiry, then the pointer (segment, offset, size, crc), then the type.
 _ENTRY = struct.Struct("<QQQIIIIB")
+# Small writes of many clients are decided together; large ones gain nothing by being copied.
+_MERGED_ROWS_MAX = 8
 _SEQ_AND_TIMESTAMP = struct.Struct("<QQ")
 
 
@@ -61,14 +63,14 @@ class Entry(NamedTuple):
 
 
 def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
-    problem = _keys_problem(command.keys) or _set_problem(command, now_us)
+    problem = kv_rules.keys_problem(command.keys) or kv_rules.set_problem(command, now_us)
     if problem is not None:
         return Decision(problem)
     found = catalog.find_or_create(state, command.table, Kind.KV)
     if isinstance(found, Refusal):
         return Decision(found)
     table, creation = found
-    write = _Write(table, creation, command.keys, command.timestamp_us, state)
+    write = _Write(table, creation, command.keys, command.timestamps_us, state)
     if not command.overwrite and write.any_live(now_us):
         return Decision(Refusal(code=Code.EXISTS, text="a key is there and overwrite is off"))
     if not command.persist:
@@ -83,8 +85,8 @@ def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
         table.id,
         count,
         (
-            array("Q", (command.timestamp_us,)) * count,
-            array("Q", (command.expires_at_us,)) * count,
+            picked.timestamps_us,
+            repeat(command.expires_at_us, count),
             write.previous(rows),
             picked.types,
             picked.keys,
@@ -95,20 +97,21 @@ def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
 
 
 def decide_delete(command: commands.Delete, state: State, now_us: int) -> Decision:
-    problem = _keys_problem(command.keys) or _timestamp_problem(command.timestamp_us, now_us)
+    problem = kv_rules.keys_problem(command.keys) or kv_rules.timestamp_problem(command.timestamp_us, now_us)
     if problem is not None:
         return Decision(problem)
     found = catalog.find_or_create(state, command.table, Kind.KV)
     if isinstance(found, Refusal):
         return Decision(found)
     table, creation = found
-    write = _Write(table, creation, command.keys, command.timestamp_us, state)
+    timestamps_us = repeat(command.timestamp_us, len(command.keys))
+    write = _Write(table, creation, command.keys, timestamps_us, state)
     rows = write.winners()
     return write.decision([write.delete_op(rows)] if rows else [])
 
 
 def decide_get(command: commands.Get, state: State, now_us: int) -> Decision:
-    problem = _keys_problem(command.keys) or commands.name_problem(command.table)
+    problem = kv_rules.keys_problem(command.keys) or commands.name_problem(command.table)
     if problem is not None:
         return Decision(problem)
     table = state.tables.get(command.table)
@@ -130,16 +133,43 @@ def decide_get(command: commands.Get, state: State, now_us: int) -> Decision:
     return Decision(_answer(entries, state))
 
 
+def merge_key(command: commands.Set) -> Hashable:
+    """Returns what neighbours must share to be decided as one; None for what stands alone."""
+    if not command.overwrite or not command.persist or len(command.keys) > _MERGED_ROWS_MAX:
+        return None
+    return commands.Set, command.table, command.expires_at_us
+
+
+def merge(sets: Sequence[commands.Set]) -> commands.Set | None:
+    """Returns one command for neighbours of one merge key; None if they write a key twice."""
+    keys = [key for command in sets for key in command.keys.rows()]
+    if len(set(keys)) < len(keys):
+        return None
+    return commands.Set(
+        table=sets[0].table,
+        keys=Strings.of(keys),
+        types=b"".join([command.types for command in sets]),
+        values=Strings.of([value for command in sets for value in command.values.rows()]),
+        timestamps_us=[stamp for command in sets for stamp in command.timestamps_us],
+        expires_at_us=sets[0].expires_at_us,
+    )
+
+
 class _Write:
-    """A write of some keys at one timestamp, looked up once, and which of its rows win."""
+    """A write of some keys, looked up once, and which of its rows win."""
 
     def __init__(
-        self, table: Table, creation: list[Op], keys: Strings, timestamp_us: int, state: State
+        self,
+        table: Table,
+        creation: list[Op],
+        keys: Strings,
+        timestamps_us: Sequence[int],
+        state: State,
     ) -> None:
         self.table = table
         self.keys = _index_keys(table, keys)
         self._creation = creation
-        self._timestamp_us = timestamp_us
+        self._timestamps_us = timestamps_us
         self._state = state
         self._stored: list[bytes | None] = (
             [None] * len(self.keys) if creation else state.get_many(Tree.KV, self.keys)
@@ -147,23 +177,24 @@ class _Write:
 
     def winners(self) -> Sequence[int]:
         """Returns the rows to write: newer than what is there, the last one of each key."""
-        timestamp_us, volatile = self._timestamp_us, self._state.volatile
-        rows: Sequence[int] = range(len(self.keys))
+        keys, timestamps_us, volatile = self.keys, self._timestamps_us, self._state.volatile
+        rows: Sequence[int] = range(len(keys))
         if any(self._stored):
             rows = [
                 row
                 for row, data in enumerate(self._stored)
-                if data is None or _SEQ_AND_TIMESTAMP.unpack_from(data)[1] <= timestamp_us
+                if data is None or _SEQ_AND_TIMESTAMP.unpack_from(data)[1] <= timestamps_us[row]
             ]
         if volatile:
             rows = [
                 row
                 for row in rows
-                if self.keys[row] not in volatile
-                or volatile[self.keys[row]].timestamp_us <= timestamp_us
+                if keys[row] not in volatile
+                or volatile[keys[row]].timestamp_us <= timestamps_us[row]
             ]
         if len(rows) > 1:
-            last = {self.keys[row]: row for row in rows}
+            # Ascending by timestamp and, since sorting is stable, by row: the last one wins.
+            last = {keys[row]: row for row in sorted(rows, key=timestamps_us.__getitem__)}
             if len(last) < len(rows):
                 rows = sorted(last.values())
         return rows
@@ -177,7 +208,7 @@ class _Write:
 
     def previous(self, rows: Sequence[int]) -> Sequence[int]:
         if not any(self._stored):
-            return array("Q", (0,)) * len(rows)
+            return repeat(0, len(rows))
         stored = [self._stored[row] for row in rows]
         return array("Q", [_SEQ_AND_TIMESTAMP.unpack_from(data)[0] if data else 0 for data in stored])
 
@@ -185,7 +216,7 @@ class _Write:
         """Returns the op that leaves a tombstone in each of these rows."""
         prefix = len(self.table.prefix)
         keys = Strings.of([self.keys[row][prefix:] for row in rows])
-        timestamps = array("Q", (self._timestamp_us,)) * len(rows)
+        timestamps = [self._timestamps_us[row] for row in rows]
         return Op(
             Opcode.KV_DELETE, self.table.id, len(rows), (timestamps, self.previous(rows), keys)
         )
@@ -215,7 +246,10 @@ def _decide_volatile(command: commands.Set, write: _Write, state: State) -> Deci
     stored = [row for row in rows if write.has_value(row)]
     kept = {
         write.keys[row]: VolatileValue(
-            command.types[row], command.values[row], command.timestamp_us, command.expires_at_us
+            command.types[row],
+            command.values[row],
+            command.timestamps_us[row],
+            command.expires_at_us,
         )
         for row in rows
     }
@@ -231,7 +265,7 @@ def _pick(command: commands.Set, rows: Sequence[int]) -> commands.Set:
         keys=Strings.of([command.keys[row] for row in rows]),
         types=bytes(command.types[row] for row in rows),
         values=Strings.of([command.values[row] for row in rows]),
-        timestamp_us=command.timestamp_us,
+        timestamps_us=[command.timestamps_us[row] for row in rows],
     )
 
 
@@ -278,7 +312,7 @@ def _answer(reads: list[_Read], state: State) -> Entries | Refusal:
 
 
 def _no_entries(count: int) -> Entries:
-    zeros = array("Q", (0,)) * count
+    zeros = repeat(0, count)
     return Entries(
         types=bytes([Entries.MISSING]) * count,
         values=Strings.of([b""] * count),
@@ -290,60 +324,6 @@ def _no_entries(count: int) -> Entries:
 def _index_keys(table: Table, keys: Strings) -> list[bytes]:
     prefix = table.prefix
     return [prefix + key for key in keys.rows()]
-
-
-# -- what is wrong with a command -----------------------------------------------------------------
-
-
-def _keys_problem(keys: Strings) -> Refusal | None:
-    if not len(keys) or len(keys) > limits.BATCH_ROWS_MAX:
-        text = f"a batch has 1 to {limits.BATCH_ROWS_MAX} rows"
-        return Refusal(code=Code.BAD_BATCH, text=text)
-    if len(keys.data) > limits.BATCH_BYTES_MAX:
-        text = f"the keys of a batch have at most {limits.BATCH_BYTES_MAX} bytes"
-        return Refusal(code=Code.TOO_LARGE, text=text)
-    lengths = keys.lengths()
-    if not min(lengths):
-        return Refusal(code=Code.EMPTY_KEY, text="a key has at least one byte")
-    if max(lengths) > limits.KV_KEY_BYTES_MAX:
-        text = f"a key has at most {limits.KV_KEY_BYTES_MAX} bytes"
-        return Refusal(code=Code.KEY_TOO_LONG, text=text)
-    return None
-
-
-def _set_problem(command: commands.Set, now_us: int) -> Refusal | None:
-    if len(command.values) != len(command.keys) or len(command.types) != len(command.keys):
-        return Refusal(code=Code.BAD_BATCH, text="keys, types and values differ in number")
-    if len(command.keys.data) + len(command.values.data) > limits.BATCH_BYTES_MAX:
-        text = f"the keys and values of a batch have at most {limits.BATCH_BYTES_MAX} bytes"
-        return Refusal(code=Code.TOO_LARGE, text=text)
-    if max(command.values.lengths()) > limits.VALUE_BYTES_MAX:
-        text = f"a value has at most {limits.VALUE_BYTES_MAX} bytes"
-        return Refusal(code=Code.VALUE_TOO_LARGE, text=text)
-    expires_us = command.expires_at_us
-    if expires_us and not now_us < expires_us <= now_us + limits.EXPIRY_AHEAD_US_MAX:
-        return Refusal(code=Code.BAD_TIMEOUT, text="an expiry is from now to 30 days ahead")
-    return _timestamp_problem(command.timestamp_us, now_us) or _values_problem(command)
-
-
-def _values_problem(command: commands.Set) -> Refusal | None:
-    if not command.types.strip(bytes([values.Type.BUFFER])):
-        return None
-    for type_, value in zip(command.types, command.values.rows(), strict=True):
-        problem = values.problem(type_, value)
-        if problem is not None:
-            return Refusal(code=problem[0], text=problem[1])
-    return None
-
-
-def _timestamp_problem(timestamp_us: int, now_us: int) -> Refusal | None:
-    if 0 < timestamp_us <= now_us + limits.TIMESTAMP_AHEAD_US_MAX:
-        return None
-    text = (
-        "a timestamp is in microseconds since 1970, not 0, and at most 60 s ahead; "
-        f"the server's time is {now_us}"
-    )
-    return Refusal(code=Code.BAD_TIMESTAMP, text=text)
 
 
 # -- apply ----------------------------------------------------------------------------------------

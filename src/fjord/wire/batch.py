@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fjord import columns, commands, limits
-from fjord.columns import Strings
+from fjord.columns import Strings, repeat
 from fjord.commands import Command, Done, Entries, Refusal, Reply, Scan, Scanned
 from fjord.errors import Code
 from fjord.wire.functions import Flag, Function
@@ -29,7 +29,7 @@ _SCANNED = struct.Struct(">QQI4x")
 # -- requests -------------------------------------------------------------------------------------
 
 
-def encode_body(command: Command) -> tuple[Function, Flag, int, bytes]:
+def encode_body(command: Command) -> tuple[Function, int, int, bytes]:
     """Returns function, flags, timestamp and body of the message for a command."""
     return _ENCODERS[type(command)](command)
 
@@ -98,8 +98,8 @@ def _decode_head(body: bytes) -> tuple[str, int, int, int]:
     return name, rows, argument, columns.aligned(end)
 
 
-def _encode_set(command: commands.Set) -> tuple[Function, Flag, int, bytes]:
-    flags = Flag.OVERWRITE if command.overwrite else Flag(0)
+def _encode_set(command: commands.Set) -> tuple[Function, int, int, bytes]:
+    flags = Flag.OVERWRITE if command.overwrite else 0
     if command.persist:
         flags |= Flag.PERSIST
     body = b"".join(
@@ -110,7 +110,7 @@ def _encode_set(command: commands.Set) -> tuple[Function, Flag, int, bytes]:
             command.values.encode(),
         )
     )
-    return Function.SET_MANY, flags, command.timestamp_us, body
+    return Function.SET_MANY, flags, command.timestamps_us[0], body
 
 
 def _decode_set(body: _Body) -> Command:
@@ -123,16 +123,16 @@ def _decode_set(body: _Body) -> Command:
         keys=keys,
         types=types,
         values=stored,
-        timestamp_us=body.timestamp_us,
+        timestamps_us=repeat(body.timestamp_us, body.rows),
         expires_at_us=body.argument,
         overwrite=bool(body.flags & Flag.OVERWRITE),
         persist=bool(body.flags & Flag.PERSIST),
     )
 
 
-def _encode_get(command: commands.Get) -> tuple[Function, Flag, int, bytes]:
+def _encode_get(command: commands.Get) -> tuple[Function, int, int, bytes]:
     body = _encode_head(command.table, len(command.keys), 0) + command.keys.encode()
-    return Function.GET_MANY, Flag(0), 0, body
+    return Function.GET_MANY, 0, 0, body
 
 
 def _decode_get(body: _Body) -> Command:
@@ -141,9 +141,9 @@ def _decode_get(body: _Body) -> Command:
     return commands.Get(table=body.table, keys=keys)
 
 
-def _encode_delete(command: commands.Delete) -> tuple[Function, Flag, int, bytes]:
+def _encode_delete(command: commands.Delete) -> tuple[Function, int, int, bytes]:
     body = _encode_head(command.table, len(command.keys), 0) + command.keys.encode()
-    return Function.DELETE_MANY, Flag(0), command.timestamp_us, body
+    return Function.DELETE_MANY, 0, command.timestamp_us, body
 
 
 def _decode_delete(body: _Body) -> Command:
@@ -152,10 +152,10 @@ def _decode_delete(body: _Body) -> Command:
     return commands.Delete(table=body.table, keys=keys, timestamp_us=body.timestamp_us)
 
 
-def _encode_scan(command: Scan) -> tuple[Function, Flag, int, bytes]:
+def _encode_scan(command: Scan) -> tuple[Function, int, int, bytes]:
     head = _encode_head(command.table, 0, command.start_seq)
     body = head + _SCAN.pack(command.end_seq, command.bytes_max)
-    return Function.SCAN, Flag(0), 0, body
+    return Function.SCAN, 0, 0, body
 
 
 def _decode_scan(body: _Body) -> Command:
@@ -167,7 +167,7 @@ def _decode_scan(body: _Body) -> Command:
     )
 
 
-_ENCODERS: Final[dict[type[Command], Callable[[Any], tuple[Function, Flag, int, bytes]]]] = {
+_ENCODERS: Final[dict[type[Command], Callable[[Any], tuple[Function, int, int, bytes]]]] = {
     commands.Set: _encode_set,
     commands.Get: _encode_get,
     commands.Delete: _encode_delete,

@@ -11,12 +11,13 @@ from fjord.wire import batch, seed
 from fjord.wire.buffer import ReceiveBuffer
 from fjord.wire.functions import (
     BODY_LENGTH,
+    FLAG_NAMES,
     FLAGS,
+    FUNCTIONS,
     LAST_SEED_FUNCTION,
     MAGIC_REQUEST,
     REQUEST,
     VERSION,
-    Flag,
     Function,
 )
 
@@ -112,16 +113,15 @@ def _check_magic(magic: bytes) -> None:
 def _check_header(version: int, number: int, flags: int) -> Function:
     if version != VERSION:
         raise RemoteProtocolError(Code.BAD_VERSION, f"supported versions: {VERSION}")
-    try:
-        function = Function(number)
-    except ValueError:
+    function = FUNCTIONS.get(number)
+    if function is None:
         raise RemoteProtocolError(
             Code.UNKNOWN_FUNCTION, f"function {number} does not exist in this version"
-        ) from None
-    wrong = flags & ~FLAGS[function]
+        )
+    wrong = flags & ~FLAGS[number]
     if wrong:
         bit = (wrong & -wrong).bit_length() - 1
         raise RemoteProtocolError(
-            Code.BAD_FLAGS, f"bit {bit} ({Flag(1 << bit).name}) is not known to {function.name}"
+            Code.BAD_FLAGS, f"bit {bit} ({FLAG_NAMES[1 << bit]}) is not known to {function.name}"
         )
     return function

@@ -81,7 +81,7 @@ def decode_request(
         keys=keys,
         types=type_,
         values=Strings.of([data]),
-        timestamp_us=timestamp_us,
+        timestamps_us=(timestamp_us,),
         expires_at_us=expires_at_us,
         overwrite=bool(flags & Flag.OVERWRITE),
         persist=bool(flags & (Flag.PERSIST | Flag.PERSIST_SYNONYM)),
@@ -95,7 +95,7 @@ def encode_request(command: Command, identifier: int, timestamp_us: int = 0) -> 
     if isinstance(command, commands.Get):
         return _request(Function.GET, identifier, Flag.DATA, timestamp_us, command.keys)
     if isinstance(command, commands.Delete):
-        return _request(Function.DELETE, identifier, Flag(0), command.timestamp_us, command.keys)
+        return _request(Function.DELETE, identifier, 0, command.timestamp_us, command.keys)
     return REQUEST.pack(MAGIC_REQUEST, VERSION, Function.NOP, identifier, 0, timestamp_us)
 
 
@@ -115,7 +115,7 @@ def _encode_set(command: commands.Set, identifier: int) -> bytes:
         flags |= Flag.TIMEOUT
         timeout = _U64.pack(command.expires_at_us)
     head = _request(
-        Function.SET, identifier, flags, command.timestamp_us, command.keys, timeout=timeout
+        Function.SET, identifier, flags, command.timestamps_us[0], command.keys, timeout=timeout
     )
     return head + value
 
@@ -123,7 +123,7 @@ def _encode_set(command: commands.Set, identifier: int) -> bytes:
 def _request(
     function: Function,
     identifier: int,
-    flags: Flag,
+    flags: int,
     timestamp_us: int,
     keys: Strings,
     *,
@@ -137,7 +137,7 @@ def _request(
     return b"".join((head, timeout, _KEY_SIZES[wide].pack(len(key)), key))
 
 
-def _encode_value(type_: int, data: bytes) -> tuple[Flag, bytes]:
+def _encode_value(type_: int, data: bytes) -> tuple[int, bytes]:
     size = 1 + len(data)
     flag = Flag.VALUE_8 if size <= 0xFF else Flag.VALUE_16 if size <= 0xFFFF else VALUE_BITS
     return flag, b"".join((_VALUE_SIZES[flag].pack(size), bytes([type_]), data))
@@ -170,7 +170,7 @@ class _Fields:
 
     def value(self, flags: int) -> tuple[bytes, bytes] | None:
         """Reads size, type and data; the size is judged before the data is waited for."""
-        size_field = _VALUE_SIZES.get(Flag(flags) & VALUE_BITS)
+        size_field = _VALUE_SIZES.get(flags & VALUE_BITS)
         if size_field is None:
             raise RemoteProtocolError(Code.BAD_VALUE_SIZE, "SET needs a value: set bits 1-2")
         buffer = self._buffer

@@ -1,0 +1,1 @@
+"""Benchmarks: `make bench`.  Rates are of this machine and this run; trust the ratios."""

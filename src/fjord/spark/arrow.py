@@ -1,0 +1,112 @@
+"""From scanned ops to Arrow record batches: one batch for each piece of a scan.
+
+A piece has some MiB, which is as much as Spark likes in a batch, however small its ops are.  Seqs
+ascend in a batch and from batch to batch.  An op that reaches over an end of the range is cut
+there, so ranges that adjoin have every row once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import compute
+
+from fjord.commands import Scanned
+from fjord.errors import FjordError
+from fjord.ops import Opcode
+from fjord.spark import decoding, schema
+
+_MOMENT: Final = pa.timestamp("us", tz="UTC")
+_TYPES: Final[dict[str, Any]] = {
+    "bigint": pa.int64(),
+    "smallint": pa.int16(),
+    "tinyint": pa.int8(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "timestamp": _MOMENT,
+}
+SCHEMA: Final = pa.schema([(name, _TYPES[type_]) for name, type_ in schema.COLUMNS.items()])
+
+# What an op is called in the column `op`.
+NAMES: Final[dict[Opcode, str]] = {Opcode.KV_SET: "SET", Opcode.KV_DELETE: "DELETE"}
+# Ops that are about no row of a table.
+SKIPPED: Final = frozenset({Opcode.TAKEOVER, Opcode.CREATE_TABLE})
+
+# Which column of an op is which column of a row; the others are not shown.
+_SHOWN: Final[dict[str, str]] = {
+    "expires_at_us": "expires_at",
+    "type": "type",
+    "key": "key",
+    "value": "value",
+}
+
+
+def record_batches(
+    pieces: Iterable[Scanned], start_seq: int, end_seq: int
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows from `start_seq` up to before `end_seq`.
+
+    Assumes that `pieces` are those of a scan of this range.
+
+    Raises:
+        FjordError: if they do not hold ops, or ops that this version does not know.
+    """
+    for piece in pieces:
+        for batch in _batches(piece):
+            yield _cut(batch, start_seq, end_seq)
+
+
+def _batches(piece: Scanned) -> list[pa.RecordBatch]:
+    """Returns the rows of a piece, in order, as one batch; none if it has no rows."""
+    found = decoding.Ops.of(piece)
+    opcodes = set(compute.unique(found.opcodes()).to_pylist())
+    if unknown := opcodes - NAMES.keys() - SKIPPED:
+        raise FjordError(
+            f"ops of the kinds {sorted(unknown)} are unknown to this version of Fjord; "
+            "use the version that wrote them"
+        )
+    parts = [_part(found.only(opcode), opcode) for opcode in NAMES if opcode in opcodes]
+    if len(parts) < 2:
+        return parts
+    merged: list[pa.RecordBatch] = (
+        pa.Table.from_batches(parts).sort_by("seq").combine_chunks().to_batches()
+    )
+    return merged
+
+
+def _part(found: decoding.Ops, opcode: Opcode) -> pa.RecordBatch:
+    """Returns the rows of ops that all have this opcode."""
+    spread = decoding.Spread(found.rows())
+    stored = decoding.read_columns(found, opcode, spread)
+    seqs = spread.counted(found.first_seqs)
+    columns = {
+        "seq": seqs,
+        "ts": spread.repeat(found.walls_us),
+        "txn": spread.repeat(found.last_seqs),
+        "op": pa.repeat(NAMES[opcode], spread.count),
+        "row": seqs,
+        **{_SHOWN[name]: column for name, column in stored.items() if name in _SHOWN},
+    }
+    if "expires_at" in columns:
+        columns["expires_at"] = _zero_as_null(columns["expires_at"])
+    arrays = [
+        columns[field.name].cast(field.type)
+        if field.name in columns
+        else pa.nulls(spread.count, field.type)
+        for field in SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _zero_as_null(numbers: Any) -> Any:
+    return compute.if_else(compute.equal(numbers, 0), None, numbers)
+
+
+def _cut(batch: pa.RecordBatch, start_seq: int, end_seq: int) -> pa.RecordBatch:
+    seqs = batch["seq"]
+    if start_seq <= seqs[0].as_py() and seqs[-1].as_py() < end_seq:
+        return batch
+    inside = compute.and_(compute.greater_equal(seqs, start_seq), compute.less(seqs, end_seq))
+    return batch.filter(inside)

@@ -1,0 +1,64 @@
+"""What can be wrong with a key/value command, and the code that says so."""
+
+from __future__ import annotations
+
+from fjord import commands, limits, values
+from fjord.columns import Strings
+from fjord.commands import Refusal
+from fjord.errors import Code
+
+
+def keys_problem(keys: Strings) -> Refusal | None:
+    if not len(keys) or len(keys) > limits.BATCH_ROWS_MAX:
+        text = f"a batch has 1 to {limits.BATCH_ROWS_MAX} rows"
+        return Refusal(code=Code.BAD_BATCH, text=text)
+    if len(keys.data) > limits.BATCH_BYTES_MAX:
+        text = f"the keys of a batch have at most {limits.BATCH_BYTES_MAX} bytes"
+        return Refusal(code=Code.TOO_LARGE, text=text)
+    lengths = keys.lengths()
+    if not min(lengths):
+        return Refusal(code=Code.EMPTY_KEY, text="a key has at least one byte")
+    if max(lengths) > limits.KV_KEY_BYTES_MAX:
+        text = f"a key has at most {limits.KV_KEY_BYTES_MAX} bytes"
+        return Refusal(code=Code.KEY_TOO_LONG, text=text)
+    return None
+
+
+def set_problem(command: commands.Set, now_us: int) -> Refusal | None:
+    counts = {len(command.types), len(command.values), len(command.timestamps_us)}
+    if counts != {len(command.keys)}:
+        return Refusal(code=Code.BAD_BATCH, text="keys, types and values differ in number")
+    if len(command.keys.data) + len(command.values.data) > limits.BATCH_BYTES_MAX:
+        text = f"the keys and values of a batch have at most {limits.BATCH_BYTES_MAX} bytes"
+        return Refusal(code=Code.TOO_LARGE, text=text)
+    if max(command.values.lengths()) > limits.VALUE_BYTES_MAX:
+        text = f"a value has at most {limits.VALUE_BYTES_MAX} bytes"
+        return Refusal(code=Code.VALUE_TOO_LARGE, text=text)
+    expires_us = command.expires_at_us
+    if expires_us and not now_us < expires_us <= now_us + limits.EXPIRY_AHEAD_US_MAX:
+        return Refusal(code=Code.BAD_TIMEOUT, text="an expiry is from now to 30 days ahead")
+    for timestamp_us in (min(command.timestamps_us), max(command.timestamps_us)):
+        problem = timestamp_problem(timestamp_us, now_us)
+        if problem is not None:
+            return problem
+    return _values_problem(command)
+
+
+def _values_problem(command: commands.Set) -> Refusal | None:
+    if not command.types.strip(bytes([values.Type.BUFFER])):
+        return None
+    for type_, value in zip(command.types, command.values.rows(), strict=True):
+        problem = values.problem(type_, value)
+        if problem is not None:
+            return Refusal(code=problem[0], text=problem[1])
+    return None
+
+
+def timestamp_problem(timestamp_us: int, now_us: int) -> Refusal | None:
+    if 0 < timestamp_us <= now_us + limits.TIMESTAMP_AHEAD_US_MAX:
+        return None
+    text = (
+        "a timestamp is in microseconds since 1970, not 0, and at most 60 s ahead; "
+        f"the server's time is {now_us}"
+    )
+    return Refusal(code=Code.BAD_TIMESTAMP, text=text)
