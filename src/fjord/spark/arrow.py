@@ -78,8 +78,7 @@ def _batches(piece: Scanned) -> list[pa.RecordBatch]:
 
 def _part(found: decoding.Ops, opcode: Opcode) -> pa.RecordBatch:
     """Returns the rows of ops that all have this opcode."""
-    spread = decoding.Spread(found.rows())
-    stored = decoding.read_columns(found, opcode, spread)
+    spread, stored = decoding.read_columns(found, opcode)
     seqs = spread.counted(found.first_seqs)
     columns = {
         "seq": seqs,

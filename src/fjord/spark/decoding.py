@@ -116,16 +116,18 @@ class _Place(NamedTuple):
     size: Any  # how many of these bytes there are
 
 
-def read_columns(found: Ops, opcode: Opcode, spread: Spread) -> dict[str, Any]:
+def read_columns(found: Ops, opcode: Opcode) -> tuple[Spread, dict[str, Any]]:
     """Returns the columns of ops that all have this opcode, by name, with one entry a row.
 
     Raises:
         FjordError: if the memory does not hold ops.
     """
+    # Nothing is allocated by what an op says of itself before that is checked.
+    places = _places(found, opcode)
+    spread = Spread(found.rows())
     readers = {ops.U64: _read_words, ops.U8: _read_bytes, ops.STRINGS: _read_strings}
-    return {
-        name: readers[place.kind](found.memory, place, spread)
-        for name, place in _places(found, opcode).items()
+    return spread, {
+        name: readers[place.kind](found.memory, place, spread) for name, place in places.items()
     }
 
 
@@ -171,15 +173,15 @@ def _read_numbers(numbers: Any, starts: Any, spread: Spread) -> Any:
 
 
 def _read_strings(memory: Memory, place: _Place, spread: Spread) -> Any:
-    if len(place.start) == 1:
-        start, data, size = (column[0].as_py() for column in place[1:])
-        offsets = memory.buffer.slice(8 * start, 4 * (spread.count + 1))
-        joined = memory.buffer.slice(8 * data, size)
-    else:
-        offsets = _joined_offsets(memory, place, spread).buffers()[1]
-        joined = _joined_data(memory, place)
-    strings = pa.Array.from_buffers(pa.binary(), spread.count, [None, offsets, joined])
     try:
+        if len(place.start) == 1:
+            start, data, size = (column[0].as_py() for column in place[1:])
+            offsets = memory.buffer.slice(8 * start, 4 * (spread.count + 1))
+            joined = memory.buffer.slice(8 * data, size)
+        else:
+            offsets = _joined_offsets(memory, place, spread)
+            joined = _joined_data(memory, place)
+        strings = pa.Array.from_buffers(pa.binary(), spread.count, [None, offsets, joined])
         strings.validate(full=True)
     except pa.ArrowInvalid as error:
         raise _damaged() from error
@@ -191,7 +193,7 @@ def _joined_offsets(memory: Memory, place: _Place, spread: Spread) -> Any:
     ends = compute.cumulative_sum(place.size)
     own = memory.halves.take(spread.counted(compute.multiply(place.start, 2)))
     moved = compute.add(own.cast(pa.int64()), spread.repeat(compute.subtract(ends, place.size)))
-    return pa.concat_arrays([moved, ends.slice(len(ends) - 1)]).cast(pa.int32())
+    return pa.concat_arrays([moved, ends.slice(len(ends) - 1)]).cast(pa.int32()).buffers()[1]
 
 
 def _joined_data(memory: Memory, place: _Place) -> Any:
@@ -199,7 +201,9 @@ def _joined_data(memory: Memory, place: _Place) -> Any:
     runs = pa.ListViewArray.from_arrays(
         compute.multiply(place.data, 8).cast(pa.int32()), place.size.cast(pa.int32()), memory.bytes
     )
-    return runs.flatten().buffers()[1]
+    # Where the runs lie side by side they are not copied, and begin somewhere in the buffer.
+    flat = runs.flatten()
+    return flat.buffers()[1].slice(flat.offset, len(flat))
 
 
 def _take(values: Any, positions: Any) -> Any:

@@ -1,0 +1,272 @@
+"""The daemon as its users meet it: real processes, real bytes, real signals."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fjord
+import fjord.aio
+from fjord import limits
+from fjord.errors import Code, ExistsError, NotFoundError, RefusedError, UnavailableError
+from tests.acceptance.daemon import FJORD, Daemon
+
+# SET k="v" as a string, overwrite and persist, identifier 0x1234.
+SEED_SET = bytes.fromhex("464a000100021234022200060a24181e4000016b020276")
+SEED_GET = bytes.fromhex("464a00010003123504000000000000000000016b")
+SEED_NOP = bytes.fromhex("464a00010000000700000000000000000000")
+SEED_QUIT = bytes.fromhex("464a00010001000900000000000000000000")
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("daemon") / "data") as one:
+        yield one
+
+
+class Raw:
+    """A client that knows bytes only."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", daemon.port), timeout=20)
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def finish(self) -> None:
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def receive(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size and (more := self._socket.recv(size - len(data))):
+            data += more
+        return data
+
+    def receive_all(self) -> bytes:
+        return self.receive(1 << 30)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def raw(daemon: Daemon) -> Iterator[Raw]:
+    one = Raw(daemon)
+    yield one
+    one.close()
+
+
+def is_served(daemon: Daemon) -> bool:
+    with fjord.connect(daemon.url) as db:
+        db.kv("alive").set("key", 1)
+        return db.kv("alive").get("key") == 1
+
+
+@pytest.mark.req("FJ-34", "FJ-36", "FJ-40")
+def test_a_client_that_knows_only_the_seeds_page_works(daemon: Daemon, raw: Raw) -> None:
+    raw.send(SEED_SET)
+    reply = raw.receive(17)
+    assert reply[:4] == b"JR\0\1"
+    assert reply[4:8] == b"\x12\x34\0\0"
+    assert reply[-1:] == b"\0"  # no error
+    raw.send(SEED_GET)
+    reply = raw.receive(20)
+    assert reply[4:6] == b"\x12\x35"
+    assert reply[-4:] == b"\0\2\2v"  # no error, size 2, string, v
+    with fjord.connect(daemon.url) as db:
+        assert db.kv().get("k") == "v"
+
+
+@pytest.mark.req("FJ-39")
+def test_requests_are_pipelined_and_matched_by_identifier(raw: Raw) -> None:
+    names = range(1, 101)
+    requests = [SEED_NOP[:6] + name.to_bytes(2, "big") + SEED_NOP[8:] for name in names]
+    raw.send(b"".join(requests))
+    replies = raw.receive(17 * len(names))
+    found = [int.from_bytes(replies[at + 4 : at + 6], "big") for at in range(0, len(replies), 17)]
+    assert sorted(found) == list(names)
+
+
+@pytest.mark.req("FJ-49")
+def test_quit_is_answered_and_the_connection_closed(raw: Raw) -> None:
+    raw.send(SEED_SET + SEED_QUIT)
+    replies = raw.receive_all()
+    assert len(replies) == 34
+    assert replies[21:23] == b"\0\x09"
+
+
+def test_an_identifier_in_flight_is_not_taken_twice(raw: Raw) -> None:
+    raw.send(SEED_SET + SEED_SET)
+    replies = raw.receive(17)
+    raw.finish()
+    replies += raw.receive_all()
+    assert replies.count(b"DUPLICATE_ID") == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", b"BAD_MAGIC: a message begins with FJ; this looks like HTTP"),
+        (b"\x16\x03\x01\x02\x00", b"BAD_MAGIC: a message begins with FJ; this looks like TLS"),
+        (SEED_SET[:3] + b"\x02" + SEED_SET[4:], b"BAD_VERSION"),
+        (SEED_SET[:5] + b"\x63" + SEED_SET[6:], b"UNKNOWN_FUNCTION"),
+        (SEED_SET[:8] + b"\x82\x22" + SEED_SET[10:], b"BAD_FLAGS: bit 15"),
+        (SEED_SET[:8] + b"\x02\x20" + SEED_SET[10:], b"BAD_VALUE_SIZE"),
+        (SEED_SET[:8] + b"\x02\x26" + SEED_SET[10:20] + b"\xff" * 4, b"VALUE_TOO_LARGE"),
+        (SEED_SET[:5] + b"\x20\0\1\0\0" + bytes(8) + b"\xff" * 4, b"TOO_LARGE"),
+    ],
+)
+def test_bytes_that_cannot_be_followed_are_answered_once_and_closed(
+    daemon: Daemon, raw: Raw, data: bytes, code: bytes
+) -> None:
+    raw.send(data)
+    reply = raw.receive_all()
+    assert reply[:2] == b"JR"
+    assert reply.count(b"JR") == 1
+    assert code in reply
+    assert is_served(daemon)
+
+
+def test_a_request_cut_at_any_byte_changes_nothing(daemon: Daemon) -> None:
+    cut = SEED_SET[:19] + b"c" + SEED_SET[20:]
+    for size in range(len(cut)):
+        raw = Raw(daemon)
+        raw.send(cut[:size])
+        raw.finish()
+        assert raw.receive_all() == b""
+        raw.close()
+    with fjord.connect(daemon.url) as db:
+        assert db.kv().get("c") is None
+
+
+def test_good_requests_before_a_bad_one_are_answered(raw: Raw) -> None:
+    raw.send(SEED_SET + b"nonsense")
+    replies = raw.receive_all()
+    assert replies[4:6] == b"\x12\x34"
+    assert b"BAD_MAGIC" in replies
+
+
+@pytest.mark.req("FJ-41")
+def test_values_keep_their_types(daemon: Daemon) -> None:
+    things = {"none": None, "bytes": b"\0\xff", "str": "å", "int": -5, "float": 0.5, "bool": True}
+    with fjord.connect(daemon.url) as db:
+        kv = db.kv("types")
+        kv.set_many(dict(things))
+        found = kv.get_many(things)
+        assert found == things
+        assert {key: type(value) for key, value in found.items()} == {
+            key: type(value) for key, value in things.items()
+        }
+        entry = kv.entry("int")
+        assert entry is not None
+        assert (entry.value, entry.type.name, entry.expires_at) == (-5, "INTEGER", None)
+        assert kv.entry("missing") is None
+
+
+def test_refusals_are_errors_with_their_codes(daemon: Daemon) -> None:
+    with fjord.connect(daemon.url) as db:
+        kv = db.kv("refusals")
+        kv.set("key", 1)
+        with pytest.raises(ExistsError):
+            kv.set("key", 2, overwrite=False)
+        with pytest.raises(RefusedError, match="KEY_TOO_LONG"):
+            kv.set("k" * 481, 1)
+        with pytest.raises(RefusedError) as caught:
+            kv.set_many({"key": 3, "large": b"x" * (limits.VALUE_BYTES_MAX + 1)})
+        assert caught.value.code is Code.VALUE_TOO_LARGE
+        with pytest.raises(RefusedError, match="BAD_NAME"):
+            db.kv("../etc").set("key", 1)
+        with pytest.raises(NotFoundError):
+            next(db.scan("nothing"))
+        assert kv.get("key") == 1
+
+
+def test_large_batches_and_values_come_back_whole(daemon: Daemon) -> None:
+    items = {f"key-{number}": bytes([number]) * 70_000 for number in range(100)}
+    with fjord.connect(daemon.url) as db:
+        db.kv("large").set_many(dict(items))
+        assert db.kv("large").get_many(items) == items
+
+
+def test_many_tasks_share_one_asyncio_connection(daemon: Daemon) -> None:
+    async def main() -> dict[str | bytes, object]:
+        async with await fjord.aio.connect(daemon.url) as db:
+            kv = db.kv("tasks")
+            await asyncio.gather(*(kv.set(f"key-{number}", number) for number in range(600)))
+            await kv.delete("key-7")
+            assert await kv.get("key-8") == 8
+            pieces = [piece async for piece in db.scan("tasks")]
+            assert pieces[-1].next_seq == pieces[-1].end_seq
+            return dict(await kv.get_many([f"key-{number}" for number in range(600)]))
+
+    found = asyncio.run(main())
+    assert found == {f"key-{number}": number for number in range(600) if number != 7}
+
+
+def test_an_address_that_others_could_reach_is_refused(tmp_path: Path) -> None:
+    for address in ("0.0.0.0:0", "192.168.1.1:17994", "example.com:17994"):
+        done = subprocess.run(
+            [*FJORD, "serve", "--data", str(tmp_path), "--listen", address],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 1
+        assert "neither authentication nor TLS" in done.stderr
+
+
+def test_a_second_daemon_on_the_directory_is_refused(daemon: Daemon) -> None:
+    done = subprocess.run(
+        [*FJORD, "serve", "--data", str(daemon.path), "--listen", "127.0.0.1:0"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert f"process {daemon.process.pid} writes" in done.stderr
+
+
+def test_a_stop_answers_what_is_under_way_and_leaves_a_clean_directory(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path / "data")
+    daemon.start()
+    raw = Raw(daemon)
+    raw.send(SEED_SET)
+    raw.receive(17)
+    assert daemon.stop() == 0
+    assert raw.receive_all() == b""
+    raw.close()
+    assert (daemon.path / "clean").exists()
+    with fjord.open(daemon.path) as db:
+        assert db.kv().get("k") == "v"
+
+
+def test_a_client_says_what_to_do_when_nobody_answers(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path / "data")
+    daemon.start()
+    db = fjord.connect(daemon.url)
+    db.kv().set("key", 1)
+    daemon.kill()
+    with pytest.raises(UnavailableError, match="may or may not"):
+        db.kv().get("key")
+    with pytest.raises(UnavailableError, match="fjord serve"):
+        db.kv().get("key")
+    db.close()
+
+
+def test_a_client_connects_again_after_a_restart(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data") as daemon:
+        with fjord.connect(daemon.url) as db:
+            db.kv().set("key", 1)
+            port = daemon.port
+            daemon.kill()
+            with pytest.raises(UnavailableError):
+                db.kv().get("key")
+            daemon.start(port)
+            assert db.kv().get("key") == 1

@@ -1,0 +1,172 @@
+"""Damage in the journal: a torn tail is cut in silence, anything else is never served."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fjord.commands import Refusal, Scan, Scanned
+from fjord.engine import Engine
+from fjord.errors import Code, CorruptionError
+from fjord.journal import frame as frames
+from fjord.testing import SimClock
+from tests.unit.engine.world import SEGMENT_BYTES, TABLE, open_at, read, write
+
+VALUE = b"v" * 1000
+
+
+def two_segments(path: Path) -> dict[bytes, bytes]:
+    """Leaves a closed segment and an open one, after a clean stop; returns what is stored."""
+    clock, items = SimClock(), {}
+    engine = open_at(path, clock)
+    number = 0
+    while len(segments(path)) < 2:
+        items[b"key-%03d" % number] = VALUE + b"%d" % number
+        write(engine, clock, {b"key-%03d" % number: items[b"key-%03d" % number]})
+        number += 1
+    engine.close()
+    return items
+
+
+def segments(path: Path) -> list[Path]:
+    return sorted((path / "journal").glob("*.seg"))
+
+
+def flip(path: Path, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 0x10
+    path.write_bytes(data)
+
+
+def answers(engine: Engine, items: dict[bytes, bytes]) -> set[str]:
+    """Returns which of 'right' and 'refused' the engine answers; anything else fails."""
+    found = set()
+    for key, value in items.items():
+        try:
+            assert read(engine, key) == [value]
+            found.add("right")
+        except AssertionError as error:
+            assert "CORRUPT" in str(error)
+            found.add("refused")
+    return found
+
+
+def test_a_flipped_bit_in_a_closed_segment_is_never_served(tmp_path: Path) -> None:
+    items = two_segments(tmp_path / "whole")
+    size = segments(tmp_path / "whole")[0].stat().st_size
+    for offset in range(0, size, 307):
+        copy = tmp_path / "copy"
+        shutil.copytree(tmp_path / "whole" / "journal", copy / "journal")
+        flip(segments(copy)[0], offset)
+        with pytest.raises(CorruptionError) as caught:  # without an index, all of it is read
+            open_at(copy)
+        assert caught.value.path == str(segments(copy)[0])
+        assert caught.value.offset <= offset
+        shutil.rmtree(copy)
+    assert answers(open_at(tmp_path / "whole"), items) == {"right"}
+
+
+def test_a_flipped_bit_under_a_live_index_is_refused_and_the_rest_is_served(
+    tmp_path: Path,
+) -> None:
+    items = two_segments(tmp_path)
+    closed = segments(tmp_path)[0]
+    with closed.open("r+b") as file:
+        content = file.read()
+        offset = content.index(items[b"key-010"]) + 500
+        file.seek(offset)
+        file.write(bytes([content[offset] ^ 1]))
+    engine = open_at(tmp_path)
+    assert answers(engine, items) == {"right", "refused"}
+    assert read(engine, b"key-011") == [items[b"key-011"]]
+    reply = engine.scan(Scan(table=TABLE, start_seq=1, end_seq=0))
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.CORRUPT
+    assert str(closed) in reply.text
+    engine.close()
+
+
+def test_a_tail_torn_at_any_byte_is_cut_and_stays_cut(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path / "whole", clock)
+    write(engine, clock, {b"key": b"acknowledged"})
+    start = engine._writer.position
+    write(engine, clock, {b"key": b"torn-off"})
+    end = engine._writer.position
+    engine.abandon()
+    for size in range(start, end, 3):
+        copy = tmp_path / "copy"
+        shutil.copytree(tmp_path / "whole" / "journal", copy / "journal")
+        (segment,) = segments(copy)
+        segment.write_bytes(segment.read_bytes()[:size].ljust(SEGMENT_BYTES, b"\0"))
+        for _ in range(2):
+            engine = open_at(copy, clock)
+            assert read(engine, b"key") == [b"acknowledged"]
+            write(engine, clock, {b"other": b"after the cut"})
+            engine.abandon()
+        assert segment.stat().st_size == start
+        shutil.rmtree(copy)
+
+
+def test_a_damaged_last_frame_that_was_published_as_durable_stops_the_start(
+    tmp_path: Path,
+) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    write(engine, clock, {b"key": b"acknowledged"})
+    end = engine._writer.position
+    engine.abandon()
+    flip(segments(tmp_path)[0], end - 16)
+    with pytest.raises(CorruptionError, match="not readable"):
+        open_at(tmp_path)
+
+
+def test_a_damaged_frame_that_a_later_one_calls_durable_stops_the_start(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    start = engine._writer.position
+    for value in (b"one", b"two", b"three"):
+        write(engine, clock, {b"key": value})
+    engine.abandon()
+    (tmp_path / "published").unlink()
+    flip(segments(tmp_path)[0], start + frames.FRAME_HEADER_BYTES + 4)
+    with pytest.raises(CorruptionError, match="was durable") as caught:
+        open_at(tmp_path)
+    assert caught.value.offset == start
+
+
+def test_a_missing_journal_is_not_taken_for_a_new_directory(tmp_path: Path) -> None:
+    two_segments(tmp_path)
+    for segment in segments(tmp_path):
+        segment.unlink()
+    with pytest.raises(CorruptionError, match="were durable here"):
+        open_at(tmp_path)
+
+
+def test_a_segment_of_another_journal_is_refused(tmp_path: Path) -> None:
+    two_segments(tmp_path / "one")
+    two_segments(tmp_path / "two")
+    shutil.copy(segments(tmp_path / "two")[1], segments(tmp_path / "one")[1])
+    with pytest.raises(CorruptionError, match="another journal"):
+        open_at(tmp_path / "one")
+
+
+def test_an_unfinished_segment_is_removed(tmp_path: Path) -> None:
+    items = two_segments(tmp_path)
+    leftover = tmp_path / "journal" / "0000000003.seg.new"
+    leftover.write_bytes(b"half")
+    engine = open_at(tmp_path)
+    assert not leftover.exists()
+    assert answers(engine, items) == {"right"}
+    engine.close()
+
+
+def test_a_scan_of_a_whole_journal_gives_every_row(tmp_path: Path) -> None:
+    items = two_segments(tmp_path)
+    engine = open_at(tmp_path)
+    reply = engine.scan(Scan(table=TABLE, start_seq=1, end_seq=0))
+    assert isinstance(reply, Scanned)
+    assert len(reply.ops) == len(items) + 1  # and the op that created the table
+    engine.close()

@@ -1,0 +1,146 @@
+"""Readers beside a writer, without one, and on directories whose index is no good."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+import fjord
+from fjord.engine import ReadOnlyEngine
+from fjord.errors import Code, DurabilityError, FjordError, RefusedError
+from fjord.testing import SimClock
+from tests.unit.engine.world import open_at, read, settings, write
+
+# Writes what it is told, one `key value` a line, and says when it is durable.
+WRITER = """
+import sys, fjord
+db = fjord.open(sys.argv[1])
+print("ready", flush=True)
+for line in sys.stdin:
+    key, value = line.split()
+    db.kv().set(key, value)
+    print("durable", flush=True)
+db.close()
+"""
+
+
+class Writer:
+    """Another process that writes to a directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._expect("ready")
+
+    def write(self, key: str, value: str) -> None:
+        self._pipe(self.process.stdin).write(f"{key} {value}\n")
+        self._pipe(self.process.stdin).flush()
+        self._expect("durable")
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+
+    def _expect(self, word: str) -> None:
+        assert self._pipe(self.process.stdout).readline().strip() == word
+
+    @staticmethod
+    def _pipe(stream: IO[str] | None) -> IO[str]:
+        assert stream is not None
+        return stream
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[Writer]:
+    one = Writer(tmp_path)
+    yield one
+    one.kill()
+
+
+def test_a_reader_sees_what_the_writer_has_made_durable(tmp_path: Path, writer: Writer) -> None:
+    writer.write("key", "one")
+    with fjord.open(tmp_path, read_only=True) as db:
+        assert db.kv().get("key") == "one"
+        writer.write("key", "two")
+        assert db.kv().get("key") == "two"
+
+
+def test_a_reader_follows_an_index_that_grows_and_a_writer_that_restarts(
+    tmp_path: Path, writer: Writer
+) -> None:
+    writer.write("key", "one")
+    with fjord.open(tmp_path, read_only=True) as db:
+        assert db.kv().get("key") == "one"
+        writer.kill()
+        shutil.rmtree(tmp_path / "index")
+        again = Writer(tmp_path)
+        again.write("key", "two")
+        assert db.kv().get("key") == "two"
+        again.kill()
+
+
+def test_a_reader_of_a_directory_whose_writer_was_killed_sees_all(
+    tmp_path: Path, writer: Writer
+) -> None:
+    for number in range(20):
+        writer.write(f"key-{number}", str(number))
+    writer.kill()
+    with fjord.open(tmp_path, read_only=True) as db:
+        assert db.kv().get("key-19") == "19"
+        assert sum(len(piece.ops) for piece in db.scan("default")) == 21
+
+
+def test_a_reader_refuses_to_write(tmp_path: Path, writer: Writer) -> None:
+    writer.write("key", "one")
+    with (
+        fjord.open(tmp_path, read_only=True) as db,
+        pytest.raises(RefusedError, match="read_only") as caught,
+    ):
+        db.kv().set("key", "two")
+    assert caught.value.code is Code.READ_ONLY
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "crashed"])
+def test_a_copied_directory_is_read_without_its_index(tmp_path: Path, clean: bool) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path / "old", clock)
+    write(engine, clock, {b"key": b"value"})
+    if clean:
+        engine.close()
+    else:
+        engine.abandon()
+    shutil.copytree(tmp_path / "old", tmp_path / "copy")
+    before = sorted(os.listdir(tmp_path / "copy"))
+    reader = ReadOnlyEngine(str(tmp_path / "copy"), settings(clock))
+    assert read(reader, b"key") == [b"value"]
+    reader.close()
+    assert sorted(os.listdir(tmp_path / "copy")) == before
+
+
+def test_a_reader_does_not_serve_what_a_failed_disk_may_have_lost(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    write(engine, clock, {b"key": b"value"})
+    engine._fail()
+    engine.abandon()
+    reader = ReadOnlyEngine(str(tmp_path), settings(clock))
+    with pytest.raises(DurabilityError):
+        read(reader, b"key")
+
+
+def test_something_that_is_no_data_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FjordError, match="not a Fjord data directory"):
+        fjord.open(tmp_path / "nothing", read_only=True)
+    assert not (tmp_path / "nothing").exists()
