@@ -28,7 +28,9 @@ COMPARED: list[tuple[str, Callable[[str, int], float], Callable[[int, int], floa
 
 
 def main() -> None:
-    console.print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    console.print(
+        f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    )
     console.print("fsync before every acknowledgement, 100-byte values, median of 3 rounds\n")
     compare()
     rebuild()
@@ -38,8 +40,10 @@ def compare() -> None:
     """Runs both servers in turns, so that a slow moment of the machine meets both."""
     table = Table("writes", "Fjord /s", "Redis /s", "ratio", "asked for")
     if not servers.has_redis():
-        console.print(f"redis-server is not installed, so there is nothing to compare with: "
-                      f"{servers.REDIS_INSTALL}\n")
+        console.print(
+            f"redis-server is not installed, so there is nothing to compare with: "
+            f"{servers.REDIS_INSTALL}\n"
+        )
     for name, run_fjord, run_redis, wanted in COMPARED:
         ours: list[float] = []
         theirs: list[float] = []

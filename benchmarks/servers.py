@@ -48,8 +48,10 @@ def redis_server() -> Iterator[int]:
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="fjord-bench-redis-") as directory:
         process = subprocess.Popen(
-            ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", directory]
-            + ["--appendonly", "yes", "--appendfsync", "always", "--save", ""],
+            [
+                *("redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", directory),
+                *("--appendonly", "yes", "--appendfsync", "always", "--save", ""),
+            ],
             stdout=subprocess.DEVNULL,
         )
         try:

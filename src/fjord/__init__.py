@@ -1,12 +1,12 @@
 """Fjord: one durable journal that is a job queue, a message queue, a stream and a key/value store.
 
-    import fjord
+import fjord
 
-    with fjord.open("data") as db:                      # embedded, no server
-        db.kv("settings").set("k", 5)
+with fjord.open("data") as db:                      # embedded, no server
+    db.kv("settings").set("k", 5)
 
-    with fjord.connect("fjord://127.0.0.1:17994") as db:  # the same tables over a daemon
-        db.kv("settings").get("k")
+with fjord.connect("fjord://127.0.0.1:17994") as db:  # the same tables over a daemon
+    db.kv("settings").get("k")
 """
 
 from __future__ import annotations

@@ -7,15 +7,21 @@ numbers are arrays.  Every column starts at a multiple of 8, so a stored batch c
 
 from __future__ import annotations
 
+import struct
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
+from typing import Final, Literal
 
 if sys.byteorder != "little":  # pragma: no cover
     raise ImportError("Fjord's columns are little-endian; this machine is big-endian")
 
 Buffer = bytes | memoryview
+# Columns of numbers are named by their `array` type codes: u8 and u64.
+NumberKind = Literal["B", "Q"]
+_NUMBER_BYTES: Final[dict[NumberKind, int]] = {"B": 1, "Q": 8}
+_ONE_ROW = struct.Struct("<II").pack
 _PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
 
 
@@ -73,27 +79,32 @@ class Strings:
         return [data[start:end] for start, end in pairwise(self.offsets)]
 
     def lengths(self) -> list[int]:
+        if len(self.offsets) == 2:
+            return [len(self.data)]
         return [end - start for start, end in pairwise(self.offsets)]
 
     def encode(self) -> bytes:
         """Returns offsets and bytes, each padded to a multiple of 8."""
-        offsets = self.offsets
-        if isinstance(offsets, array | memoryview):
-            head = offsets.tobytes()
-        else:
-            head = array("I", offsets).tobytes()
-        return b"".join((head, padding(len(head)), self.data, padding(len(self.data))))
+        offsets, data = self.offsets, self.data
+        if len(offsets) == 2:
+            return b"".join((_ONE_ROW(0, len(data)), data, _PADDING[len(data) & 7]))
+        head = offsets.tobytes() if isinstance(offsets, array | memoryview) else _u32(offsets)
+        return b"".join((head, _PADDING[len(head) & 7], data, _PADDING[len(data) & 7]))
 
 
-def encode_numbers(column: Sequence[int], kind: str) -> bytes:
+def _u32(numbers: Sequence[int]) -> bytes:
+    return array("I", numbers).tobytes()
+
+
+def encode_numbers(column: Sequence[int], kind: NumberKind) -> bytes:
     """Returns a column of numbers, padded to a multiple of 8."""
-    if isinstance(column, array | memoryview):
-        data = column.tobytes()
-    elif isinstance(column, bytes):
+    if isinstance(column, bytes):
         data = column
+    elif isinstance(column, array | memoryview):
+        data = column.tobytes()
     else:
         data = array(kind, column).tobytes()
-    return data + padding(len(data))
+    return data + _PADDING[len(data) & 7]
 
 
 def decode_strings(view: memoryview, start: int, count: int) -> tuple[Strings, int]:
@@ -114,9 +125,11 @@ def decode_strings(view: memoryview, start: int, count: int) -> tuple[Strings, i
     return Strings(offsets, view[data_start : data_start + size]), data_start + aligned(size)
 
 
-def decode_numbers(view: memoryview, start: int, count: int, code: str) -> tuple[memoryview, int]:
-    """Reads a column of `count` numbers of array type `code` at `start`."""
-    size = count * array(code).itemsize
+def decode_numbers(
+    view: memoryview, start: int, count: int, kind: NumberKind
+) -> tuple[memoryview, int]:
+    """Reads a column of `count` numbers at `start`."""
+    size = count * _NUMBER_BYTES[kind]
     if start + size > len(view):
         raise ValueError("a column of numbers is cut short")
-    return view[start : start + size].cast(code), start + aligned(size)
+    return view[start : start + size].cast(kind), start + aligned(size)

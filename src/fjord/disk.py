@@ -286,4 +286,5 @@ class LocalDisk:
             return False
         with open(path, "rb") as file:
             answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _WHOLE_FILE)
-        return _FLOCK.unpack(answer)[0] != fcntl.F_UNLCK
+        kind: int = _FLOCK.unpack(answer)[0]
+        return kind != fcntl.F_UNLCK

@@ -17,8 +17,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from fjord import columns
 from fjord.columns import Strings
@@ -35,13 +34,13 @@ class Opcode(enum.IntEnum):
     KV_DELETE = 17  # keys lost theirs; the tombstone keeps the timestamp
 
 
-# A column is U8, U64 or STRINGS; numbers are named by their `array` type code.
 U8: Final = "B"
 U64: Final = "Q"
 STRINGS: Final = "strings"
+ColumnKind = columns.NumberKind | Literal["strings"]
 
 # The payload, where an op has one, is the last column: its place follows from the op's length.
-COLUMNS: Final[dict[Opcode, tuple[tuple[str, str], ...]]] = {
+COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
     Opcode.TAKEOVER: (("uuid", STRINGS),),
     Opcode.CREATE_TABLE: (("kind", U8), ("name", STRINGS), ("settings", STRINGS)),
     Opcode.KV_SET: (
@@ -59,8 +58,7 @@ Numbers = Sequence[int]
 Column = Numbers | Strings
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
+class Op(NamedTuple):
     """One durable change of `rows` rows."""
 
     opcode: Opcode
@@ -73,8 +71,7 @@ class Op:
         return self.columns[names.index(name)]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where an op stands: what apply needs to know beside the op itself."""
 
     seq: int  # of the op's first row
@@ -86,9 +83,11 @@ def encode(op: Op) -> tuple[bytes, int]:
     """Returns the op's bytes and where in them its payload begins."""
     parts = [b""]
     for (_, kind), column in zip(COLUMNS[op.opcode], op.columns, strict=True):
-        if isinstance(column, Strings):
+        if kind == STRINGS:
+            assert isinstance(column, Strings)
             parts.append(column.encode())
         else:
+            assert not isinstance(column, Strings)
             parts.append(columns.encode_numbers(column, kind))
     length = HEADER.size + sum(map(len, parts))
     parts[0] = HEADER.pack(op.opcode, 0, 0, op.table, op.rows, length)

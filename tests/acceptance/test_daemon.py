@@ -14,6 +14,7 @@ import fjord
 import fjord.aio
 from fjord import limits
 from fjord.errors import Code, ExistsError, NotFoundError, RefusedError, UnavailableError
+from fjord.values import Value
 from tests.acceptance.daemon import FJORD, Daemon
 
 # SET k="v" as a string, overwrite and persist, identifier 0x1234.
@@ -153,10 +154,17 @@ def test_good_requests_before_a_bad_one_are_answered(raw: Raw) -> None:
 
 @pytest.mark.req("FJ-41")
 def test_values_keep_their_types(daemon: Daemon) -> None:
-    things = {"none": None, "bytes": b"\0\xff", "str": "å", "int": -5, "float": 0.5, "bool": True}
+    things: dict[str, Value] = {
+        "none": None,
+        "bytes": b"\0\xff",
+        "str": "å",
+        "int": -5,
+        "float": 0.5,
+        "bool": True,
+    }
     with fjord.connect(daemon.url) as db:
         kv = db.kv("types")
-        kv.set_many(dict(things))
+        kv.set_many(things)
         found = kv.get_many(things)
         assert found == things
         assert {key: type(value) for key, value in found.items()} == {
@@ -189,12 +197,12 @@ def test_refusals_are_errors_with_their_codes(daemon: Daemon) -> None:
 def test_large_batches_and_values_come_back_whole(daemon: Daemon) -> None:
     items = {f"key-{number}": bytes([number]) * 70_000 for number in range(100)}
     with fjord.connect(daemon.url) as db:
-        db.kv("large").set_many(dict(items))
+        db.kv("large").set_many(items)
         assert db.kv("large").get_many(items) == items
 
 
 def test_many_tasks_share_one_asyncio_connection(daemon: Daemon) -> None:
-    async def main() -> dict[str | bytes, object]:
+    async def main() -> dict[str, Value]:
         async with await fjord.aio.connect(daemon.url) as db:
             kv = db.kv("tasks")
             await asyncio.gather(*(kv.set(f"key-{number}", number) for number in range(600)))
@@ -202,7 +210,7 @@ def test_many_tasks_share_one_asyncio_connection(daemon: Daemon) -> None:
             assert await kv.get("key-8") == 8
             pieces = [piece async for piece in db.scan("tasks")]
             assert pieces[-1].next_seq == pieces[-1].end_seq
-            return dict(await kv.get_many([f"key-{number}" for number in range(600)]))
+            return await kv.get_many([f"key-{number}" for number in range(600)])
 
     found = asyncio.run(main())
     assert found == {f"key-{number}": number for number in range(600) if number != 7}
@@ -261,12 +269,11 @@ def test_a_client_says_what_to_do_when_nobody_answers(tmp_path: Path) -> None:
 
 
 def test_a_client_connects_again_after_a_restart(tmp_path: Path) -> None:
-    with Daemon(tmp_path / "data") as daemon:
-        with fjord.connect(daemon.url) as db:
-            db.kv().set("key", 1)
-            port = daemon.port
-            daemon.kill()
-            with pytest.raises(UnavailableError):
-                db.kv().get("key")
-            daemon.start(port)
-            assert db.kv().get("key") == 1
+    with Daemon(tmp_path / "data") as daemon, fjord.connect(daemon.url) as db:
+        db.kv().set("key", 1)
+        port = daemon.port
+        daemon.kill()
+        with pytest.raises(UnavailableError):
+            db.kv().get("key")
+        daemon.start(port)
+        assert db.kv().get("key") == 1

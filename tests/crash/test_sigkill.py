@@ -38,7 +38,7 @@ class Load:
                     if number % 5 == 0:
                         items |= {f"{writer}:batch:{row}": number for row in range(20)}
                     self._note(self.attempted, items)
-                    kv.set_many(dict(items))
+                    kv.set_many(items)
                     self._note(self.acknowledged, items)
                     self.progress.release()
         except (UnavailableError, RemoteProtocolError):

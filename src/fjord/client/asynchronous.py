@@ -12,13 +12,12 @@ from fjord import commands, limits
 from fjord.client.address import parse_url
 from fjord.client.calls import Call, Result
 from fjord.client.database import scan_call
-from fjord.client.kv import Default, Entry, Key, KvCalls
+from fjord.client.kv import AnyKey, Default, Entry, Key, KvCalls
 from fjord.client.link import Link
 from fjord.clock import Stamps, SystemClock
 from fjord.commands import Reply, Scanned
 from fjord.errors import ClosedError, RemoteProtocolError, UnavailableError
 from fjord.values import Value
-
 
 _WATCH_SECONDS = 1.0
 
@@ -148,7 +147,7 @@ class AsyncKv:
 
     async def set_many(
         self,
-        items: Mapping[Key, Value],
+        items: Mapping[AnyKey, Value],
         *,
         expires_at: datetime | None = None,
         overwrite: bool = True,
@@ -159,7 +158,7 @@ class AsyncKv:
         )
         await self._run(call)
 
-    async def get_many(self, keys: Iterable[Key]) -> dict[Key, Value]:
+    async def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Value]:
         return await self._run(self._calls.get_many(keys))
 
     async def delete_many(self, keys: Iterable[Key]) -> None:

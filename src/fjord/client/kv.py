@@ -18,6 +18,7 @@ from fjord.commands import Delete, Entries, Get, Reply, Set
 from fjord.values import Value
 
 Key = str | bytes
+AnyKey = TypeVar("AnyKey", bound=Key)
 Default = TypeVar("Default")
 
 
@@ -40,7 +41,7 @@ class KvCalls:
 
     def set_many(
         self,
-        items: Mapping[Key, Value],
+        items: Mapping[AnyKey, Value],
         *,
         expires_at: datetime | None = None,
         overwrite: bool = True,
@@ -59,11 +60,11 @@ class KvCalls:
         )
         return Call(command, done)
 
-    def get_many(self, keys: Iterable[Key]) -> Call[dict[Key, Value]]:
+    def get_many(self, keys: Iterable[AnyKey]) -> Call[dict[AnyKey, Value]]:
         wanted = list(keys)
         command = Get(table=self._table, keys=Strings.of(encode_keys(wanted)))
 
-        def read(reply: Reply) -> dict[Key, Value]:
+        def read(reply: Reply) -> dict[AnyKey, Value]:
             assert isinstance(reply, Entries)
             rows = zip(wanted, reply.types, reply.values.rows(), strict=True)
             return {
@@ -124,7 +125,7 @@ class Kv:
 
     def set_many(
         self,
-        items: Mapping[Key, Value],
+        items: Mapping[AnyKey, Value],
         *,
         expires_at: datetime | None = None,
         overwrite: bool = True,
@@ -136,7 +137,7 @@ class Kv:
         )
         self._run(call)
 
-    def get_many(self, keys: Iterable[Key]) -> dict[Key, Value]:
+    def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Value]:
         """Returns the values of those keys that have one."""
         return self._run(self._calls.get_many(keys))
 

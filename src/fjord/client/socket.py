@@ -57,8 +57,9 @@ class Connection:
                 self._disconnect()
                 if isinstance(error, RemoteProtocolError):
                     raise
+                reason = str(error) or type(error).__name__
                 raise UnavailableError(
-                    f"the connection to {self._name()} broke ({error or type(error).__name__}); "
+                    f"the connection to {self._name()} broke ({reason}); "
                     "the last command may or may not have been applied"
                 ) from error
 

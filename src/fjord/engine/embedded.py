@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import TypeVar
 
 from fjord.commands import Command, Reply, Scan
 from fjord.engine.engine import Engine

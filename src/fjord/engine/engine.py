@@ -24,11 +24,20 @@ from fjord import limits, tables
 from fjord.clock import Clock, LeaseClock
 from fjord.commands import Command, Refusal, Reply, Scan
 from fjord.engine import layout as layouts
-from fjord.engine.group import Group, Snapshot, Volatile, encode_all, read_tables, write_applied
+from fjord.engine.group import (
+    Group,
+    Known,
+    Snapshot,
+    Volatile,
+    encode_all,
+    encoded_bytes,
+    read_tables,
+    write_applied,
+)
 from fjord.engine.layout import Layout, Published
 from fjord.engine.scanning import scan_journal
 from fjord.errors import ClosedError, Code, CorruptionError, DurabilityError
-from fjord.index import Index, Indexes, IndexFullError, Transaction
+from fjord.index import Index, Indexes, IndexFullError
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Commit, Writer
 from fjord.tables import catalog
@@ -89,7 +98,7 @@ class Engine:
     # -- the two steps of every command -----------------------------------------------------------
 
     def run(self, wanted: Sequence[Command]) -> list[Reply]:
-        """Runs commands, but for scans, in order; what they changed is not durable before the next `sync`.
+        """Runs commands, but for scans, in order; not durable before the next `sync`.
 
         Raises:
             DurabilityError: if the disk failed; the engine is then of no more use.
@@ -182,7 +191,7 @@ class Engine:
 
     def _run_some(self, wanted: Sequence[AnyCommand]) -> list[Reply]:
         """Runs as many commands as fit one frame, at least one."""
-        if all(type(command) in tables.READS for command in wanted):
+        if tables.READS.issuperset(map(type, wanted)):
             return self._run_reads(wanted)
         while True:
             try:
@@ -204,7 +213,7 @@ class Engine:
     def _run_frame(self, wanted: Sequence[AnyCommand]) -> list[Reply]:
         transaction = self._index.begin()
         try:
-            group = Group(self._snapshot(transaction), self._writer)
+            group = Group(transaction, self._known(), self._writer)
             replies = self._decide_and_apply(group, wanted)
             if group.rows:
                 self._append(group)
@@ -224,7 +233,7 @@ class Engine:
         replies: list[Reply] = []
         for run in _runs(wanted):
             merged = _decide_merged(run, group, now_us)
-            for command in (run[:1] if merged else run):
+            for command in run[:1] if merged else run:
                 decision = merged or _decide(command, group, now_us)
                 if decision.ops:
                     encoded = encode_all(decision.ops)
@@ -237,12 +246,12 @@ class Engine:
         return replies
 
     def _make_room(self, group: Group, encoded: Sequence[tuple[bytes, int]]) -> bool:
-        """Says whether these ops fit; an empty frame makes them fit, in a new segment if need be."""
+        """Says whether these ops fit; for an empty frame a new segment makes them fit."""
         if group.fits(encoded):
             return True
         if group.rows:
             return False
-        self._rotate(sum(len(data) for data, _ in encoded))
+        self._rotate(encoded_bytes(encoded))
         return True
 
     def _append(self, group: Group) -> None:
@@ -255,7 +264,7 @@ class Engine:
     def _run_reads(self, wanted: Sequence[AnyCommand]) -> list[Reply]:
         transaction = self._index.view()
         try:
-            snapshot, now_us = self._snapshot(transaction), self._clock.wall_us()
+            snapshot, now_us = Snapshot(transaction, self._known()), self._clock.wall_us()
             return [_decide(command, snapshot, now_us).reply for command in wanted]
         finally:
             transaction.abort()
@@ -268,15 +277,8 @@ class Engine:
 
     # -- small steps ------------------------------------------------------------------------------
 
-    def _snapshot(self, transaction: Transaction) -> Snapshot:
-        return Snapshot(
-            transaction,
-            self._journal,
-            master=self.master,
-            next_seq=self._writer.next_seq,
-            tables_now=self.tables,
-            volatile=self._volatile,
-        )
+    def _known(self) -> Known:
+        return Known(self._journal, self._volatile, self.tables, self.master, self._writer.next_seq)
 
     def _rotate(self, body_bytes: int) -> None:
         now_us, lease_us = self._clock.wall_us(), self._leases.lease_us()
@@ -348,9 +350,7 @@ def _merge_key(command: AnyCommand) -> Hashable:
     return None if merge_key is None else merge_key(command)
 
 
-def _decide_merged(
-    run: Sequence[AnyCommand], group: Group, now_us: int
-) -> Decision | None:
+def _decide_merged(run: Sequence[AnyCommand], group: Group, now_us: int) -> Decision | None:
     """Decides a run as one command; None if each has to be decided alone."""
     if len(run) == 1:
         return None

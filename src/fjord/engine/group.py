@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from fjord import limits, ops, tables
 from fjord.index import Transaction
@@ -59,25 +60,23 @@ class Volatile:
         return old
 
 
+class Known(NamedTuple):
+    """What a state is made of, beside the index transaction."""
+
+    journal: Journal
+    volatile: Volatile
+    tables: Mapping[str, Table]
+    master: bytes
+    next_seq: int
+
+
 class Snapshot:
     """State as of one index transaction; nothing in it changes."""
 
-    def __init__(
-        self,
-        transaction: Transaction,
-        journal: Journal,
-        *,
-        master: bytes,
-        next_seq: int,
-        tables_now: Mapping[str, Table],
-        volatile: Volatile,
-    ) -> None:
+    def __init__(self, transaction: Transaction, known: Known) -> None:
         self.transaction = transaction
-        self.master = master
-        self.next_seq = next_seq
-        self.tables = tables_now
-        self._journal = journal
-        self._volatile = volatile
+        self._journal, self._volatile, self.tables, self.master, self.next_seq = known
+        self.get_many = transaction.get_many
 
     @property
     def volatile(self) -> Mapping[bytes, VolatileValue]:
@@ -87,9 +86,6 @@ class Snapshot:
     def volatile_bytes(self) -> int:
         return self._volatile.bytes
 
-    def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self.transaction.get_many(tree, keys)
-
     def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]:
         read = self._journal.payload
         return [read(*pointer) for pointer in pointers]
@@ -98,15 +94,8 @@ class Snapshot:
 class Group(Snapshot):
     """Commands whose ops become one frame: applied to the index as they come, then written."""
 
-    def __init__(self, snapshot: Snapshot, writer: Writer) -> None:
-        super().__init__(
-            snapshot.transaction,
-            snapshot._journal,
-            master=snapshot.master,
-            next_seq=snapshot.next_seq,
-            tables_now=snapshot.tables,
-            volatile=snapshot._volatile,
-        )
+    def __init__(self, transaction: Transaction, known: Known, writer: Writer) -> None:
+        super().__init__(transaction, known)
         self._writer = writer
         self._starts: list[int] = []  # where in the body each op begins
         self.ops: list[bytes] = []
@@ -119,18 +108,15 @@ class Group(Snapshot):
 
     def fits(self, encoded: Sequence[tuple[bytes, int]]) -> bool:
         """Says whether these ops still fit into the frame and into the segment."""
-        size = self.body_bytes + sum(len(data) for data, _ in encoded)
+        size = self.body_bytes + encoded_bytes(encoded)
         frame_bytes = frames.FRAME_HEADER_BYTES + size
         return frame_bytes <= limits.FRAME_BYTES_MAX and self._writer.has_room(size)
 
     def add(self, decided: Sequence[Op], encoded: Sequence[tuple[bytes, int]]) -> None:
         """Applies ops that fit."""
         for op, (data, payload) in zip(decided, encoded, strict=True):
-            place = Place(
-                seq=self.next_seq,
-                segment=self._writer.segment,
-                payload=self._base + self.body_bytes + payload,
-            )
+            payload += self._base + self.body_bytes
+            place = Place(self.next_seq, self._writer.header.segment, payload)
             tables.APPLY[op.opcode](self.transaction, op, place)
             self._starts.append(self.body_bytes)
             self.ops.append(data)
@@ -158,3 +144,7 @@ class Group(Snapshot):
 
 def encode_all(decided: Sequence[Op]) -> list[tuple[bytes, int]]:
     return [ops.encode(op) for op in decided]
+
+
+def encoded_bytes(encoded: Sequence[tuple[bytes, int]]) -> int:
+    return sum([len(data) for data, _ in encoded])

@@ -1,11 +1,11 @@
 """A data directory: where everything is, and the small files that say what state it is in.
 
-    DIR/lock            held by the one writer
-    DIR/clean           there after a clean stop only: what was durable then
-    DIR/published       the durable seq, for read-only processes and for recovery
-    DIR/journal/*.seg   the truth
-    DIR/index/owner     whose the index is; without a match it is thrown away
-    DIR/index/*.mdb     the index
+DIR/lock            held by the one writer
+DIR/clean           there after a clean stop only: what was durable then
+DIR/published       the durable seq, for read-only processes and for recovery
+DIR/journal/*.seg   the truth
+DIR/index/owner     whose the index is; without a match it is thrown away
+DIR/index/*.mdb     the index
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Published:
         return int(seq) if seal == self._seal(seq) else 0
 
     def _seal(self, seq: int) -> int:
-        return google_crc32c.value(b"%d %s" % (seq, self._identity))
+        return int(google_crc32c.value(b"%d %s" % (seq, self._identity)))
 
 
 def read_published(disk: Disk, layout: Layout) -> tuple[int, bool]:

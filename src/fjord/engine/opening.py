@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fjord import disk as disks
@@ -278,7 +278,7 @@ class _Replay:
     def rows(self) -> int:
         return sum(map(len, self._trees))
 
-    def put_many(self, tree: int, items: Iterable[tuple[bytes, bytes]]) -> None:
+    def put_many(self, tree: int, items: Sequence[tuple[bytes, bytes]]) -> None:
         self._trees[tree].update(items)
 
     def delete_many(self, tree: int, keys: Iterable[bytes]) -> None:

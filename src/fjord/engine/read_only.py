@@ -12,11 +12,11 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from fjord import tables
+from fjord import limits, tables
 from fjord.commands import Command, Refusal, Reply, Scan
 from fjord.engine import layout as layouts
 from fjord.engine import opening
-from fjord.engine.group import Snapshot, Volatile, read_applied, read_tables
+from fjord.engine.group import Known, Snapshot, Volatile, read_applied, read_tables
 from fjord.engine.layout import Clean, Layout
 from fjord.engine.opening import TREE_COUNT, Settings
 from fjord.engine.scanning import scan_journal
@@ -24,10 +24,11 @@ from fjord.errors import Code, CorruptionError, DurabilityError, FjordError, Una
 from fjord.index import Index, IndexDamagedError, Transaction
 from fjord.index.memory import MemoryIndex
 from fjord.journal.reader import Journal
-from fjord import limits
 
 _READ_ONLY: Final = Refusal(code=Code.READ_ONLY, text="the database was opened with read_only=True")
 _PAUSE_SECONDS: Final = 0.001
+# A reader gives out no seqs, so no token of its own either.
+_NO_MASTER: Final = bytes(16)
 
 
 class ReadOnlyEngine:
@@ -44,14 +45,10 @@ class ReadOnlyEngine:
     def run(self, wanted: Sequence[Command]) -> list[Reply]:
         """Answers reads from one durable moment; refuses everything else."""
         with self._durable_view() as (transaction, applied_seq):
-            snapshot = Snapshot(
-                transaction,
-                self._journal,
-                master=b"\0" * 16,
-                next_seq=applied_seq + 1,
-                tables_now=read_tables(transaction),
-                volatile=Volatile(),
+            known = Known(
+                self._journal, Volatile(), read_tables(transaction), _NO_MASTER, applied_seq + 1
             )
+            snapshot = Snapshot(transaction, known)
             now_us = self._settings.clock.wall_us()
             return [self._answer(command, snapshot, now_us) for command in wanted]
 

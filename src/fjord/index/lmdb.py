@@ -59,8 +59,11 @@ class LmdbTransaction:
             return [None] * len(keys)
         return list(map(dict(found).get, keys))
 
-    def put_many(self, tree: int, items: Iterable[tuple[bytes, bytes]]) -> None:
+    def put_many(self, tree: int, items: Sequence[tuple[bytes, bytes]]) -> None:
         try:
+            if len(items) == 1:
+                self._transaction.put(*items[0], db=self._trees[tree])
+                return
             self._transaction.cursor(db=self._trees[tree]).putmulti(items)
         except lmdb.Error as error:
             raise _translation(error) from error
@@ -99,7 +102,9 @@ class LmdbTransaction:
 class LmdbIndex:
     """An open LMDB environment."""
 
-    def __init__(self, directory: str, tree_count: int, *, step_bytes: int, read_only: bool) -> None:
+    def __init__(
+        self, directory: str, tree_count: int, *, step_bytes: int, read_only: bool
+    ) -> None:
         self._path = os.path.join(directory, _FILE)
         self._step_bytes = step_bytes
         self._map_bytes = max(os.path.getsize(self._path), step_bytes)

@@ -48,7 +48,7 @@ class MemoryTransaction:
     def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]:
         return list(map(self._trees[tree].items.get, keys))
 
-    def put_many(self, tree: int, items: Iterable[tuple[bytes, bytes]]) -> None:
+    def put_many(self, tree: int, items: Sequence[tuple[bytes, bytes]]) -> None:
         target = self._trees[tree]
         for key, value in items:
             self._undo.append((target, key, target.put(key, value)))

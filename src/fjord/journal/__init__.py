@@ -1,1 +1,1 @@
-"""The journal: segment files of checksummed frames, one frame a commit.  See docs/journal-format.md."""
+"""The journal: segments of checksummed frames, one a commit.  See docs/journal-format.md."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import google_crc32c
 
@@ -93,8 +94,7 @@ def decode_segment_header(data: bytes, path: str) -> SegmentHeader:
     return header
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class Frame(NamedTuple):
     """The header of one commit: `rows` rows of ops that count all or not at all."""
 
     first_seq: int
@@ -112,16 +112,9 @@ class Frame:
 
     def encode(self, segment: int) -> bytes:
         """Returns the 64 bytes that go before the body in `segment`."""
+        first_seq, rows, op_count, wall_us, lease_us, durable_seq, length, body_crc = self
         head = _FRAME.pack(
-            self.length,
-            0,
-            self.first_seq,
-            self.rows,
-            self.op_count,
-            self.wall_us,
-            self.lease_us,
-            self.durable_seq,
-            self.body_crc,
+            length, 0, first_seq, rows, op_count, wall_us, lease_us, durable_seq, body_crc
         )
         crc = checksum(_NUMBER.pack(segment) + head[8:])
         return b"".join((head[:4], crc.to_bytes(4, "little"), head[8:]))

@@ -9,6 +9,7 @@ the writer died, and what is left of its last frame was never acknowledged.
 from __future__ import annotations
 
 import bisect
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ class Journal:
             number = names.segment_number(name)
             if number is not None:
                 found.append(known.get(number) or self._read_header(number))
-        for before, after in zip(found, found[1:], strict=False):
+        for before, after in itertools.pairwise(found):
             self._check_neighbours(before, after)
         self.segments = found
 

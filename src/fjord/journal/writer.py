@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fjord import disk as disks
 from fjord import limits
@@ -20,8 +20,7 @@ from fjord.journal import names
 from fjord.journal.frame import Frame, SegmentHeader
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """What a frame is made of, beside its ops."""
 
     wall_us: int

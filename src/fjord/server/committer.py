@@ -41,7 +41,7 @@ class Committer:
         self,
         engine: Engine,
         loop: asyncio.AbstractEventLoop,
-        on_failure: Callable[[BaseException], None],
+        on_failure: Callable[[Exception], None],
     ) -> None:
         self._engine = engine
         self._loop = loop
@@ -96,8 +96,8 @@ class Committer:
 
     def _after_sync(
         self, group: Sequence[Pending], replies: Sequence[Reply]
-    ) -> Callable[[object, BaseException | None], None]:
-        def finish(result: object, error: BaseException | None) -> None:
+    ) -> Callable[[object, Exception | None], None]:
+        def finish(result: object, error: Exception | None) -> None:
             self._syncing = False
             if error is None:
                 self._deliver(group, replies)
@@ -107,7 +107,7 @@ class Committer:
         return lambda result, error: self._call_back(finish, result, error)
 
     def _deliver(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
-        origins = {}
+        origins: dict[Origin, None] = {}
         for (origin, _), reply in zip(group, replies, strict=True):
             origin.answer(reply)
             origins[origin] = None
@@ -119,7 +119,7 @@ class Committer:
     def _scan(self, origin: Origin, command: Scan) -> None:
         self._scans += 1
 
-        def finish(result: object, error: BaseException | None) -> None:
+        def finish(result: object, error: Exception | None) -> None:
             self._scans -= 1
             if error is not None:
                 self._on_failure(error)
@@ -135,9 +135,9 @@ class Committer:
 
     def _call_back(
         self,
-        finish: Callable[[object, BaseException | None], None],
+        finish: Callable[[object, Exception | None], None],
         result: object,
-        error: BaseException | None,
+        error: Exception | None,
     ) -> None:
         self._loop.call_soon_threadsafe(finish, result, error)
 
@@ -151,7 +151,7 @@ class _Worker:
 
     def __init__(self, name: str) -> None:
         self._queue: queue.SimpleQueue[
-            tuple[Callable[[], object], Callable[[object, BaseException | None], None]] | None
+            tuple[Callable[[], object], Callable[[object, Exception | None], None]] | None
         ] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -159,7 +159,7 @@ class _Worker:
     def put(
         self,
         work: Callable[[], object],
-        done: Callable[[object, BaseException | None], None],
+        done: Callable[[object, Exception | None], None],
     ) -> None:
         self._queue.put((work, done))
 
@@ -172,7 +172,7 @@ class _Worker:
             work, done = item
             try:
                 result = work()
-            except BaseException as error:
+            except Exception as error:  # noqa: BLE001 - whoever gave the work gets the error
                 done(None, error)
             else:
                 done(result, None)

@@ -79,7 +79,7 @@ class _Daemon:
         self._clock = SystemClock()
         self._sessions: set[Session] = set()
         self._stop = asyncio.Event()
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -125,7 +125,7 @@ class _Daemon:
             for session in list(self._sessions):
                 session.check_deadline(now_us)
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: Exception) -> None:
         log.critical("stopping because of a failure: %s", error)
         self._failure = self._failure or error
         self._stop.set()

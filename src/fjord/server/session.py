@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-
 from typing import Protocol, cast
 
 from fjord import limits, wire
@@ -137,7 +136,7 @@ class Session(asyncio.Protocol):
                 break
             self._handle(request)
         self._watch_deadline()
-        self._set_reading(self._last_words is None and self._has_room())
+        self._set_reading(wanted=self._last_words is None and self._has_room())
 
     def _handle(self, request: Request) -> None:
         waiting = _Waiting(self, request)
@@ -163,7 +162,7 @@ class Session(asyncio.Protocol):
         elif not self._begun_us:
             self._begun_us = self._clock.monotonic_us()
 
-    def _set_reading(self, wanted: bool) -> None:
+    def _set_reading(self, *, wanted: bool) -> None:
         if self._transport is None or wanted == self._reading or self._transport.is_closing():
             return
         self._reading = wanted
@@ -180,7 +179,7 @@ class Session(asyncio.Protocol):
         if error is not None:
             self._last_words = encode_fatal(error, now_us=self._clock.wall_us())
             log.info("closing a connection: %s", error)
-        self._set_reading(False)
+        self._set_reading(wanted=False)
         self._close_when_answered()
 
     def _close_when_answered(self) -> None:
@@ -199,5 +198,3 @@ def _duplicate(request: Request, now_us: int) -> bytes:
     return wire.encode_reply(
         request.function, request.identifier, request.flags, refusal, now_us=now_us
     )
-
-

@@ -100,7 +100,7 @@ def _part(found: decoding.Ops, opcode: Opcode) -> pa.RecordBatch:
 
 
 def _zero_as_null(numbers: Any) -> Any:
-    return compute.if_else(compute.equal(numbers, 0), None, numbers)
+    return compute.if_else(compute.equal(numbers, decoding.number(0)), None, numbers)
 
 
 def _cut(batch: pa.RecordBatch, start_seq: int, end_seq: int) -> pa.RecordBatch:

@@ -13,6 +13,7 @@ Positions are checked before memory is read through them, since a peer may have 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +27,12 @@ from fjord.ops import Opcode
 
 _HEADER_WORDS: Final = ops.HEADER.size // 8
 _HALF_MASK: Final = 0xFFFFFFFF
+
+
+@functools.cache
+def number(value: int) -> Any:
+    """Returns a number for Arrow to count with; making one costs more than adding it."""
+    return pa.scalar(value, pa.int64())
 
 
 class Memory:
@@ -52,7 +59,7 @@ class Ops:
 
     @classmethod
     def of(cls, piece: Scanned) -> Ops:
-        edges = compute.shift_right(pa.array(piece.ops.offsets, pa.int64()), 3)
+        edges = compute.shift_right(pa.array(piece.ops.offsets, pa.int64()), number(3))
         return cls(
             memory=Memory(piece.ops.data),
             starts=edges.slice(0, len(piece.ops)),
@@ -64,11 +71,11 @@ class Ops:
 
     def opcodes(self) -> Any:
         """Returns the opcodes; flags, which do not exist yet, make one that is unknown."""
-        return compute.bit_wise_and(_take(self.memory.words, self.starts), _HALF_MASK)
+        return compute.bit_wise_and(_take(self.memory.words, self.starts), number(_HALF_MASK))
 
     def only(self, opcode: Opcode) -> Ops:
         """Returns the ops that have this opcode."""
-        wanted = compute.equal(self.opcodes(), int(opcode))
+        wanted = compute.equal(self.opcodes(), number(int(opcode)))
         return Ops(
             memory=self.memory,
             starts=self.starts.filter(wanted),
@@ -80,8 +87,8 @@ class Ops:
 
     def rows(self) -> Any:
         """Returns how many rows each op has."""
-        word = _take(self.memory.words, compute.add(self.starts, 1))
-        return compute.bit_wise_and(word, _HALF_MASK)
+        word = _take(self.memory.words, compute.add(self.starts, number(1)))
+        return compute.bit_wise_and(word, number(_HALF_MASK))
 
 
 class Spread:
@@ -95,7 +102,7 @@ class Spread:
         edges = pa.concat_arrays([self._starts, ends.slice(len(ends) - 1)]).cast(pa.int32())
         lists = pa.ListArray.from_arrays(edges, pa.nulls(self.count))
         self._parents = compute.list_parent_indices(lists)
-        self._numbers = compute.subtract(_ones_summed(self.count), 1)
+        self._numbers = compute.subtract(_ones_summed(self.count), number(1))
 
     def repeat(self, entries: Any) -> Any:
         """Returns the entry of its op for each row."""
@@ -134,7 +141,7 @@ def read_columns(found: Ops, opcode: Opcode) -> tuple[Spread, dict[str, Any]]:
 def _places(found: Ops, opcode: Opcode) -> dict[str, _Place]:
     rows, halves = found.rows(), found.memory.halves
     places = {}
-    position = compute.add(found.starts, _HEADER_WORDS)
+    position = compute.add(found.starts, number(_HEADER_WORDS))
     for name, kind in ops.COLUMNS[opcode]:
         data = size = None
         start = position
@@ -143,8 +150,10 @@ def _places(found: Ops, opcode: Opcode) -> dict[str, _Place]:
         elif kind == ops.U8:
             position = compute.add(start, _words(rows))
         else:
-            data = compute.add(start, _words(compute.multiply(compute.add(rows, 1), 4)))
-            last = compute.add(compute.multiply(start, 2), rows)
+            data = compute.add(
+                start, _words(compute.multiply(compute.add(rows, number(1)), number(4)))
+            )
+            last = compute.add(compute.multiply(start, number(2)), rows)
             size = _take(halves, last).cast(pa.int64())
             position = compute.add(data, _words(size))
         places[name] = _Place(kind, start, data, size)
@@ -155,7 +164,7 @@ def _places(found: Ops, opcode: Opcode) -> dict[str, _Place]:
 
 def _words(sizes: Any) -> Any:
     """Returns how many words sizes in bytes take."""
-    return compute.shift_right(compute.add(sizes, 7), 3)
+    return compute.shift_right(compute.add(sizes, number(7)), number(3))
 
 
 def _read_words(memory: Memory, place: _Place, spread: Spread) -> Any:
@@ -163,7 +172,7 @@ def _read_words(memory: Memory, place: _Place, spread: Spread) -> Any:
 
 
 def _read_bytes(memory: Memory, place: _Place, spread: Spread) -> Any:
-    return _read_numbers(memory.bytes, compute.multiply(place.start, 8), spread)
+    return _read_numbers(memory.bytes, compute.multiply(place.start, number(8)), spread)
 
 
 def _read_numbers(numbers: Any, starts: Any, spread: Spread) -> Any:
@@ -191,7 +200,7 @@ def _read_strings(memory: Memory, place: _Place, spread: Spread) -> Any:
 def _joined_offsets(memory: Memory, place: _Place, spread: Spread) -> Any:
     """Returns offsets into the joined data: each op's own, moved by what lies before it."""
     ends = compute.cumulative_sum(place.size)
-    own = memory.halves.take(spread.counted(compute.multiply(place.start, 2)))
+    own = memory.halves.take(spread.counted(compute.multiply(place.start, number(2))))
     moved = compute.add(own.cast(pa.int64()), spread.repeat(compute.subtract(ends, place.size)))
     return pa.concat_arrays([moved, ends.slice(len(ends) - 1)]).cast(pa.int32()).buffers()[1]
 
@@ -199,7 +208,9 @@ def _joined_offsets(memory: Memory, place: _Place, spread: Spread) -> Any:
 def _joined_data(memory: Memory, place: _Place) -> Any:
     """Returns the bytes of all ops, one after the other."""
     runs = pa.ListViewArray.from_arrays(
-        compute.multiply(place.data, 8).cast(pa.int32()), place.size.cast(pa.int32()), memory.bytes
+        compute.multiply(place.data, number(8)).cast(pa.int32()),
+        place.size.cast(pa.int32()),
+        memory.bytes,
     )
     # Where the runs lie side by side they are not copied, and begin somewhere in the buffer.
     flat = runs.flatten()
@@ -215,7 +226,7 @@ def _take(values: Any, positions: Any) -> Any:
 
 
 def _ones_summed(count: int) -> Any:
-    return compute.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count))
+    return compute.cumulative_sum(pa.repeat(number(1), count))
 
 
 def _damaged() -> FjordError:

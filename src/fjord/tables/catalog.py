@@ -72,7 +72,7 @@ def find_or_create(state: State, name: str, kind: Kind) -> tuple[Table, list[Op]
 
 
 def wrong_kind(table: Table, kind: Kind) -> Refusal | None:
-    if table.kind == kind:
+    if int(table.kind) == int(kind):
         return None
     text = f"table {table.name} is a {table.kind.name.lower()} table"
     return Refusal(code=Code.WRONG_KIND, text=text)
@@ -80,9 +80,10 @@ def wrong_kind(table: Table, kind: Kind) -> Refusal | None:
 
 def apply_create_table(writes: Writes, op: Op, place: Place) -> None:
     kinds, names, settings = op.columns
+    assert not isinstance(kinds, Strings)
     assert isinstance(names, Strings)
     assert isinstance(settings, Strings)
-    head = bytes([kinds[0], len(names[0])])  # type: ignore[list-item]
+    head = bytes([kinds[0], len(names[0])])
     writes.put_many(Tree.TABLES, [(_TABLE_ID.pack(op.table), head + names[0] + settings[0])])
 
 

@@ -97,7 +97,9 @@ def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
 
 
 def decide_delete(command: commands.Delete, state: State, now_us: int) -> Decision:
-    problem = kv_rules.keys_problem(command.keys) or kv_rules.timestamp_problem(command.timestamp_us, now_us)
+    problem = kv_rules.keys_problem(command.keys) or kv_rules.timestamp_problem(
+        command.timestamp_us, now_us
+    )
     if problem is not None:
         return Decision(problem)
     found = catalog.find_or_create(state, command.table, Kind.KV)
@@ -210,7 +212,9 @@ class _Write:
         if not any(self._stored):
             return repeat(0, len(rows))
         stored = [self._stored[row] for row in rows]
-        return array("Q", [_SEQ_AND_TIMESTAMP.unpack_from(data)[0] if data else 0 for data in stored])
+        return array(
+            "Q", [_SEQ_AND_TIMESTAMP.unpack_from(data)[0] if data else 0 for data in stored]
+        )
 
     def delete_op(self, rows: Sequence[int]) -> Op:
         """Returns the op that leaves a tombstone in each of these rows."""
@@ -348,7 +352,10 @@ def apply_set(writes: Writes, op: Op, place: Place) -> None:
     writes.put_many(
         Tree.KV,
         [
-            (prefix + key, pack(seq, ts, expiry, segment, payload + at, len(value), crc(value), type_))
+            (
+                prefix + key,
+                pack(seq, ts, expiry, segment, payload + at, len(value), crc(value), type_),
+            )
             for seq, ts, expiry, type_, key, at, value in rows
         ],
     )

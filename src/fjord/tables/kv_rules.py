@@ -25,8 +25,8 @@ def keys_problem(keys: Strings) -> Refusal | None:
 
 
 def set_problem(command: commands.Set, now_us: int) -> Refusal | None:
-    counts = {len(command.types), len(command.values), len(command.timestamps_us)}
-    if counts != {len(command.keys)}:
+    rows = len(command.keys)
+    if not (len(command.types) == len(command.values) == len(command.timestamps_us) == rows):
         return Refusal(code=Code.BAD_BATCH, text="keys, types and values differ in number")
     if len(command.keys.data) + len(command.values.data) > limits.BATCH_BYTES_MAX:
         text = f"the keys and values of a batch have at most {limits.BATCH_BYTES_MAX} bytes"
@@ -37,11 +37,10 @@ def set_problem(command: commands.Set, now_us: int) -> Refusal | None:
     expires_us = command.expires_at_us
     if expires_us and not now_us < expires_us <= now_us + limits.EXPIRY_AHEAD_US_MAX:
         return Refusal(code=Code.BAD_TIMEOUT, text="an expiry is from now to 30 days ahead")
-    for timestamp_us in (min(command.timestamps_us), max(command.timestamps_us)):
-        problem = timestamp_problem(timestamp_us, now_us)
-        if problem is not None:
-            return problem
-    return _values_problem(command)
+    earliest_us, latest_us = min(command.timestamps_us), max(command.timestamps_us)
+    return timestamp_problem(latest_us if earliest_us else earliest_us, now_us) or _values_problem(
+        command
+    )
 
 
 def _values_problem(command: commands.Set) -> Refusal | None:

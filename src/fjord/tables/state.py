@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from fjord.commands import Refusal, Reply
@@ -61,7 +62,7 @@ class VolatileValue(NamedTuple):
 class Writes(Protocol):
     """All that apply may do."""
 
-    def put_many(self, tree: int, items: Iterable[tuple[bytes, bytes]]) -> None: ...
+    def put_many(self, tree: int, items: Sequence[tuple[bytes, bytes]]) -> None: ...
 
     def delete_many(self, tree: int, keys: Iterable[bytes]) -> None: ...
 
@@ -91,14 +92,13 @@ class State(Protocol):
     def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What a command comes to: the ops to apply, in order, and the reply."""
 
     reply: Reply
     ops: Sequence[Op] = ()
     # Changes of values that never enter the journal; None removes one.
-    volatile: Mapping[bytes, VolatileValue | None] = field(default_factory=dict)
+    volatile: Mapping[bytes, VolatileValue | None] = MappingProxyType({})
 
 
 def refuse(code: Code, text: str) -> Decision:

@@ -145,7 +145,7 @@ class SimLock:
 class _Call:
     """A numbered call: an error stops it, a crash comes right after its effect was cached."""
 
-    def __init__(self, disk: SimDisk, crashes: bool) -> None:
+    def __init__(self, disk: SimDisk, *, crashes: bool) -> None:
         self._disk = disk
         self._crashes = crashes
 
@@ -223,7 +223,7 @@ class SimDisk:
         if number in self._errors:
             code = self._errors[number]
             raise OSError(code, os.strerror(code))
-        return _Call(self, number == self._crash_at)
+        return _Call(self, crashes=number == self._crash_at)
 
     def begin_call(self, name: str) -> None:
         """Counts a call that a crash prevents."""

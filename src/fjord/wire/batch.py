@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fjord import columns, commands, limits
@@ -40,39 +41,37 @@ def decode_body(
     """Returns the command of a body, or what is wrong with it."""
     try:
         table, rows, argument, position = _decode_head(body)
-        return _DECODERS[function](
-            _Body(memoryview(body), position, table, rows, argument, flags, timestamp_us)
+        head = _Body(
+            view=memoryview(body),
+            position=position,
+            table=table,
+            rows=rows,
+            argument=argument,
+            flags=flags,
+            timestamp_us=timestamp_us,
         )
+        return _DECODERS[function](head)
     except (ValueError, struct.error) as error:
         return Refusal(code=Code.BAD_BATCH, text=str(error))
 
 
+@dataclass(slots=True, kw_only=True)
 class _Body:
     """A body whose head is read."""
 
-    def __init__(
-        self,
-        view: memoryview,
-        position: int,
-        table: str,
-        rows: int,
-        argument: int,
-        flags: int,
-        timestamp_us: int,
-    ) -> None:
-        self.view = view
-        self.position = position
-        self.table = table
-        self.rows = rows
-        self.argument = argument
-        self.flags = flags
-        self.timestamp_us = timestamp_us
+    view: memoryview
+    position: int
+    table: str
+    rows: int
+    argument: int
+    flags: int
+    timestamp_us: int
 
     def strings(self) -> Strings:
         column, self.position = columns.decode_strings(self.view, self.position, self.rows)
         return column
 
-    def numbers(self, kind: str) -> memoryview:
+    def numbers(self, kind: columns.NumberKind) -> memoryview:
         column, self.position = columns.decode_numbers(self.view, self.position, self.rows, kind)
         return column
 
@@ -162,9 +161,7 @@ def _decode_scan(body: _Body) -> Command:
     end_seq, bytes_max = _SCAN.unpack_from(body.view, body.position)
     body.position += _SCAN.size
     body.end()
-    return Scan(
-        table=body.table, start_seq=body.argument, end_seq=end_seq, bytes_max=bytes_max
-    )
+    return Scan(table=body.table, start_seq=body.argument, end_seq=end_seq, bytes_max=bytes_max)
 
 
 _ENCODERS: Final[dict[type[Command], Callable[[Any], tuple[Function, int, int, bytes]]]] = {

@@ -65,11 +65,7 @@ _SIZE_FLAGS: Final = Flag.KEY_16 | VALUE_BITS
 FLAGS: Final[dict[int, int]] = {
     Function.NOP: 0,
     Function.QUIT: 0,
-    Function.SET: _SIZE_FLAGS
-    | Flag.TIMEOUT
-    | Flag.OVERWRITE
-    | Flag.PERSIST
-    | Flag.PERSIST_SYNONYM,
+    Function.SET: _SIZE_FLAGS | Flag.TIMEOUT | Flag.OVERWRITE | Flag.PERSIST | Flag.PERSIST_SYNONYM,
     Function.GET: Flag.KEY_16 | Flag.DATA,
     Function.DELETE: Flag.KEY_16,
     Function.SET_MANY: Flag.OVERWRITE | Flag.PERSIST,

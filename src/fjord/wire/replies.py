@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fjord import limits
 from fjord.columns import Strings
@@ -46,8 +46,7 @@ def encode_fatal(error: RemoteProtocolError, *, now_us: int) -> bytes:
     return seed.encode_error(0, Refusal(code=error.code, text=error.text), now_us=now_us)
 
 
-@dataclass(frozen=True, slots=True)
-class RawReply:
+class RawReply(NamedTuple):
     """One whole JR message; what it means depends on the request."""
 
     identifier: int

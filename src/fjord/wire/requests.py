@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fjord import commands, limits
 from fjord.commands import Command, Refusal
@@ -22,8 +22,7 @@ from fjord.wire.functions import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One whole message of a client."""
 
     function: Function

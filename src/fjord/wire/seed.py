@@ -32,7 +32,6 @@ _VALUE_SIZES: Final = {
     Flag.VALUE_16: struct.Struct(">H"),
     VALUE_BITS: struct.Struct(">I"),
 }
-_NO_VALUE: Final = (b"", b"")
 
 
 # -- requests -------------------------------------------------------------------------------------
@@ -44,7 +43,8 @@ def decode_request(
     """Reads what follows the header.
 
     Returns:
-        The command, or what is wrong with it, and the length of the whole message; None if bytes are missing.
+        The command, or what is wrong with it, and the length of the whole message; None if
+        bytes are missing.
 
     Raises:
         RemoteProtocolError: if the message cannot be followed any further.
@@ -52,12 +52,9 @@ def decode_request(
     fields = _Fields(buffer, REQUEST.size)
     if function in (Function.NOP, Function.QUIT):
         return commands.Nop(), fields.offset
-    expires_at_us = 0
-    if flags & Flag.TIMEOUT:
-        timeout = fields.u64()
-        if timeout is None:
-            return None
-        expires_at_us = timeout
+    expires_at_us = fields.u64() if flags & Flag.TIMEOUT else 0
+    if expires_at_us is None:
+        return None
     key = fields.sized(_KEY_SIZES[bool(flags & Flag.KEY_16)])
     if key is None:
         return None
@@ -230,19 +227,16 @@ def decode_reply_fields(
         Timeout, error text, type byte, data, and the length so far; None if bytes are missing.
     """
     fields = _Fields(buffer, REPLY.size)
-    timeout: int | None = 0
-    if flags & Flag.TIMEOUT:
-        timeout = fields.u64()
-        if timeout is None:
-            return None
+    timeout = fields.u64() if flags & Flag.TIMEOUT else 0
+    if timeout is None:
+        return None
     error = fields.sized(_KEY_SIZES[bool(flags & Flag.KEY_16)])
     if error is None:
         return None
-    value: tuple[bytes, bytes] | None = _NO_VALUE
+    type_, data = b"", b""
     if flags & VALUE_BITS:
         value = fields.value(flags)
         if value is None:
             return None
-    return timeout, error, *value, fields.offset
-
-
+        type_, data = value
+    return timeout, error, type_, data, fields.offset

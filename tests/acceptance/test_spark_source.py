@@ -1,0 +1,197 @@
+"""`spark.read.format("fjord")`: every op of a table, from a directory and from a daemon."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.testing import assertDataFrameEqual
+
+import fjord
+from fjord.spark import schema
+from tests.acceptance.daemon import Daemon
+
+pytestmark = pytest.mark.spark
+
+
+def ops_of(spark: SparkSession, directory: Path, table: str = "default", **more: int) -> DataFrame:
+    return spark.read.format("fjord").options(table=table, **more).load(str(directory))
+
+
+def keys_and_values(frame: DataFrame) -> list[tuple[str, bytes, bytes | None]]:
+    rows = frame.orderBy("seq").collect()
+    return [(row.op, bytes(row.key), row.value and bytes(row.value)) for row in rows]
+
+
+def write_history(database: fjord.Database) -> None:
+    """Writes a value, another one over it, and a deletion; some rows, and a row of elsewhere."""
+    table = database.kv("events")
+    table.set("a", b"first")
+    database.kv("other").set("elsewhere", b"")
+    table.set("a", b"second")
+    table.delete("a")
+    table.set_many({"b": b"third", "c": b"fourth"})
+
+
+HISTORY = [
+    ("SET", b"a", b"first"),
+    ("SET", b"a", b"second"),
+    ("DELETE", b"a", None),
+    ("SET", b"b", b"third"),
+    ("SET", b"c", b"fourth"),
+]
+
+
+def test_the_format_is_found_with_its_schema(spark: SparkSession, tmp_path: Path) -> None:
+    found = spark.read.format("fjord").load(str(tmp_path)).schema
+    assert {field.name: field.dataType.simpleString() for field in found} == schema.COLUMNS
+
+
+def test_a_directory_without_a_writer_gives_every_op(spark: SparkSession, tmp_path: Path) -> None:
+    before = datetime.now(tz=UTC)
+    with fjord.open(tmp_path) as database:
+        write_history(database)
+    frame = ops_of(spark, tmp_path, "events")
+    assert keys_and_values(frame) == HISTORY
+    times = frame.filter((frame.ts >= before) & (frame.ts <= datetime.now(tz=UTC)))
+    assert times.count() == len(HISTORY)
+
+
+def test_rows_are_whole(spark: SparkSession, tmp_path: Path) -> None:
+    expires_at = datetime.now(tz=UTC).replace(microsecond=0) + timedelta(hours=1)
+    with fjord.open(tmp_path) as database:
+        database.kv().set_many({"a": 1, "b": 2}, expires_at=expires_at)
+        database.kv().delete("a")
+    # Seq 1 is the writer's own, seq 2 the table's.
+    nothing = dict.fromkeys(schema.COLUMNS)
+    numbers = [number.to_bytes(8, "little") for number in (1, 2)]
+    integer = {"op": "SET", "txn": 4, "type": 3, "expires_at": expires_at.replace(tzinfo=None)}
+    expected = [
+        Row(**{**nothing, **integer, "seq": 3, "row": 3, "key": b"a", "value": numbers[0]}),
+        Row(**{**nothing, **integer, "seq": 4, "row": 4, "key": b"b", "value": numbers[1]}),
+        Row(**{**nothing, "op": "DELETE", "txn": 5, "seq": 5, "row": 5, "key": b"a"}),
+    ]
+    frame = ops_of(spark, tmp_path).drop("ts")
+    assertDataFrameEqual(
+        frame,
+        spark.createDataFrame(expected, ops_of(spark, tmp_path).schema).drop("ts"),
+        checkRowOrder=True,
+    )
+
+
+def test_every_type_has_its_number_and_bytes(spark: SparkSession, tmp_path: Path) -> None:
+    with fjord.open(tmp_path) as database:
+        database.kv().set_many({"0": None, "1": b"\0\xff", "2": "é", "3": -2, "4": 0.5, "5": True})
+    rows = ops_of(spark, tmp_path).orderBy("seq").collect()
+    assert [(bytes(row.key), row.type, bytes(row.value)) for row in rows] == [
+        (b"0", 0, b""),
+        (b"1", 1, b"\0\xff"),
+        (b"2", 2, b"\xc3\xa9"),
+        (b"3", 3, b"\xfe" + b"\xff" * 7),
+        (b"4", 4, b"\0\0\0\0\0\0\xe0\x3f"),
+        (b"5", 5, b"\1"),
+    ]
+
+
+def test_a_directory_is_read_beside_its_writer(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with Daemon(path) as daemon, fjord.connect(daemon.url) as database:
+        write_history(database)
+        assert keys_and_values(ops_of(spark, path, "events")) == HISTORY
+        database.kv("events").set("d", b"late")
+        assert ops_of(spark, path, "events").count() == len(HISTORY) + 1
+
+
+def test_a_directory_is_read_after_its_writer_was_killed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "data"
+    with Daemon(path) as daemon:
+        with fjord.connect(daemon.url) as database:
+            write_history(database)
+        daemon.kill()
+    assert keys_and_values(ops_of(spark, path, "events")) == HISTORY
+
+
+def test_a_daemon_gives_the_same_rows_as_its_directory(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with Daemon(path) as daemon, fjord.connect(daemon.url) as database:
+        write_history(database)
+        for address in (daemon.url, daemon.url.removeprefix("fjord://")):
+            options = {"server": address, "table": "events"}
+            served = spark.read.format("fjord").options(**options).load()
+            assertDataFrameEqual(served, ops_of(spark, path, "events"))
+        assert keys_and_values(served) == HISTORY
+
+
+def test_several_partitions_give_the_same_rows_as_one(spark: SparkSession, tmp_path: Path) -> None:
+    with fjord.open(tmp_path) as database:
+        for start in range(0, 5_000, 1_000):
+            database.kv().set_many({f"{number}": number for number in range(start, start + 1_000)})
+            database.kv().delete(f"{start}")
+    whole = ops_of(spark, tmp_path, partitions=1)
+    parts = ops_of(spark, tmp_path, partitions=7)
+    assert (whole.rdd.getNumPartitions(), parts.rdd.getNumPartitions()) == (1, 7)
+    assertDataFrameEqual(parts, whole)
+    assert parts.count() == parts.select("seq").distinct().count() == 5_005
+
+
+def test_a_range_of_seqs_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    with fjord.open(tmp_path) as database:
+        database.kv().set_many({f"{number}": number for number in range(100)})
+    seqs = [row.seq for row in ops_of(spark, tmp_path).orderBy("seq").collect()]
+    frame = ops_of(spark, tmp_path, startingSeq=seqs[10], endingSeq=seqs[20])
+    assert [row.seq for row in frame.orderBy("seq").collect()] == seqs[10:20]
+
+
+def test_a_schema_chooses_columns(spark: SparkSession, tmp_path: Path) -> None:
+    with fjord.open(tmp_path) as database:
+        database.kv().set("a", b"value")
+    reader = spark.read.format("fjord").schema("key binary, seq bigint")
+    (row,) = reader.load(str(tmp_path)).collect()
+    assert row.asDict() == {"key": b"a", "seq": 3}
+
+
+def test_a_view_in_sql(spark: SparkSession, tmp_path: Path) -> None:
+    with fjord.open(tmp_path) as database:
+        write_history(database)
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW history USING fjord "
+        f"OPTIONS (path '{tmp_path}', table 'events')"
+    )
+    (row,) = spark.sql("SELECT max_by(value, seq) AS value FROM history WHERE key = 'c'").collect()
+    assert bytes(row.value) == b"fourth"
+
+
+def test_a_read_that_stops_early_leaves_nothing_open(spark: SparkSession, tmp_path: Path) -> None:
+    with fjord.open(tmp_path) as database:
+        for start in range(0, 300_000, 50_000):
+            database.kv().set_many({f"{n}": b"x" * 50 for n in range(start, start + 50_000)})
+    frame = ops_of(spark, tmp_path, partitions=1)
+    for _ in range(5):
+        assert len(frame.limit(3).collect()) == 3
+    assert frame.count() == 300_000
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        pytest.param({"table": "tabel"}, "there is no table 'tabel'", id="table"),
+        pytest.param({"path": "/nowhere"}, "there is no directory /nowhere", id="directory"),
+        pytest.param(
+            {"path": "", "server": "127.0.0.1:1"}, "is `fjord serve` running", id="daemon"
+        ),
+        pytest.param({"tabel": "x"}, "unknown option tabel", id="option"),
+    ],
+)
+def test_what_is_missing_is_named(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str], told: str
+) -> None:
+    with fjord.open(tmp_path) as database:
+        database.kv().set("a", 1)
+    reader = spark.read.format("fjord").options(**{"path": str(tmp_path), **options})
+    with pytest.raises(AnalysisException, match=told):
+        reader.load().count()
