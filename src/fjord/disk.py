@@ -140,6 +140,8 @@ def replace_whole(disk: Disk, path: str, data: bytes) -> None:
 class LocalFile:
     """A file of the operating system."""
 
+    _fd = -1
+
     def __init__(self, path: str, *, writable: bool, create: bool) -> None:
         flags = os.O_RDWR if writable else os.O_RDONLY
         flags |= os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)

@@ -169,7 +169,7 @@ class SimDisk:
     ) -> None:
         self._random = random.Random(seed)  # noqa: S311
         self._crash_at = crash_at
-        self._errors = errors or {}
+        self.errors = errors or {}  # number of a call -> errno
         self._names: dict[str, _Entry] = {"/": _Directory()}
         self._durable_names: dict[str, _Entry] = dict(self._names)
         self._steps: list[_Step] = []
@@ -210,9 +210,6 @@ class SimDisk:
             if offset < len(copy):
                 copy[offset] ^= 1 << bit
 
-    def size_of(self, path: str) -> int:
-        return len(self._inode(path).cached)
-
     # -- what SimFile asks for --------------------------------------------------------------------
 
     def call(self, name: str) -> _Call:
@@ -220,8 +217,8 @@ class SimDisk:
         self.check_alive()
         self.calls.append(name)
         number = len(self.calls)
-        if number in self._errors:
-            code = self._errors[number]
+        if number in self.errors:
+            code = self.errors[number]
             raise OSError(code, os.strerror(code))
         return _Call(self, crashes=number == self._crash_at)
 
@@ -321,7 +318,7 @@ class SimDisk:
         """What was armed for the last life does not hold for the next one."""
         self._dead = False
         self._crash_at = None
-        self._errors = {}
+        self.errors = {}
         self.locks.clear()
 
     def _inode(self, path: str) -> _Inode:

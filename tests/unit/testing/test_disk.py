@@ -1,0 +1,226 @@
+"""SimDisk keeps the contract of LocalDisk while nothing goes wrong, and forgets as it says."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fjord import disk as disks
+from fjord.disk import Disk, LocalDisk
+from fjord.errors import DirectoryInUseError
+from fjord.testing import SimCrash, SimDisk
+
+SEEDS = range(200)
+
+
+@pytest.fixture(params=["local", "simulated"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Disk, str]:
+    """A disk and an empty directory on it."""
+    if request.param == "local":
+        return LocalDisk(), str(tmp_path)
+    disk = SimDisk()
+    disk.make_directory("/data")
+    return disk, "/data"
+
+
+def test_what_was_written_is_read(world: tuple[Disk, str]) -> None:
+    disk, root = world
+    file = disk.open(f"{root}/file", writable=True, create=True)
+    file.write(3, b"abc")
+    file.write(4, b"X")
+    assert file.read(0, 100) == b"\0\0\0aXc"
+    assert file.read(4, 1) == b"X"
+    assert file.read(100, 1) == b""
+    assert file.size() == 6
+    file.sync()
+    file.close()
+
+
+def test_allocation_and_truncation_set_the_size(world: tuple[Disk, str]) -> None:
+    disk, root = world
+    file = disk.open(f"{root}/file", writable=True, create=True)
+    file.write(0, b"abc")
+    file.allocate(1000)
+    assert file.size() == 1000
+    file.allocate(10)
+    assert file.size() == 1000
+    assert file.read(0, 4) == b"abc\0"
+    file.truncate(2)
+    assert file.read(0, 10) == b"ab"
+    file.close()
+
+
+def test_names_come_and_go(world: tuple[Disk, str]) -> None:
+    disk, root = world
+    disk.make_directory(f"{root}/a/b")
+    disk.open(f"{root}/a/one", writable=True, create=True).close()
+    disk.open(f"{root}/a/two", writable=True, create=True).close()
+    assert disk.names(f"{root}/a") == ["b", "one", "two"]
+    before = disk.identity(f"{root}/a/one")
+    disk.rename(f"{root}/a/one", f"{root}/a/two")
+    assert disk.names(f"{root}/a") == ["b", "two"]
+    assert disk.identity(f"{root}/a/two") == before
+    disk.remove(f"{root}/a/two")
+    disk.sync_directory(f"{root}/a")
+    assert not disk.exists(f"{root}/a/two")
+    assert disk.identity(f"{root}/a/two") is None
+    assert disk.names(f"{root}/nothing") == []
+
+
+def test_a_missing_file_is_an_error(world: tuple[Disk, str]) -> None:
+    disk, root = world
+    actions: list[Callable[[], object]] = [
+        lambda: disk.open(f"{root}/nothing"),
+        lambda: disk.rename(f"{root}/nothing", f"{root}/other"),
+        lambda: disk.remove(f"{root}/nothing"),
+        lambda: disk.open(f"{root}/no/directory", writable=True, create=True),
+    ]
+    for action in actions:
+        with pytest.raises(OSError, match="No such file") as caught:
+            action()
+        assert caught.value.errno == errno.ENOENT
+
+
+def test_a_lock_is_held_once(world: tuple[Disk, str]) -> None:
+    disk, root = world
+    assert not disk.is_locked(f"{root}/lock")
+    lock = disk.lock(f"{root}/lock")
+    assert disk.is_locked(f"{root}/lock")
+    with pytest.raises(DirectoryInUseError):
+        disk.lock(f"{root}/lock")
+    lock.release()
+    assert not disk.is_locked(f"{root}/lock")
+    disk.lock(f"{root}/lock").release()
+
+
+def test_a_page_is_shared(world: tuple[Disk, str]) -> None:
+    disk, root = world
+    page = disk.open_page(f"{root}/page", writable=True)
+    page.write(b"hello")
+    with contextlib.closing(disk.open_page(f"{root}/page")) as other:
+        assert other.read()[:6] == b"hello\0"
+        page.write(b"H")
+        assert other.read()[:5] == b"Hello"
+    page.close()
+
+
+def test_a_replaced_file_is_read_whole(world: tuple[Disk, str]) -> None:
+    disk, root = world
+    assert disks.read_whole(disk, f"{root}/file") is None
+    disks.replace_whole(disk, f"{root}/file", b"a long first version")
+    disks.replace_whole(disk, f"{root}/file", b"short")
+    assert disks.read_whole(disk, f"{root}/file") == b"short"
+    assert disk.names(root) == ["file"]
+
+
+def durable_directory(seed: int) -> SimDisk:
+    disk = SimDisk(seed)
+    disk.make_directory("/data")
+    disk.sync_directory("/")
+    return disk
+
+
+def test_synced_bytes_under_a_synced_name_survive_a_power_cut() -> None:
+    for seed in SEEDS:
+        disk = durable_directory(seed)
+        disks.replace_whole(disk, "/data/file", b"kept")
+        disk.power_cut()
+        assert disks.read_whole(disk, "/data/file") == b"kept"
+
+
+def test_unsynced_bytes_are_kept_dropped_and_torn() -> None:
+    found = set()
+    for seed in SEEDS:
+        disk = durable_directory(seed)
+        disks.replace_whole(disk, "/data/file", b"old" * 1000)
+        disk.open("/data/file", writable=True).write(0, b"new" * 1000)
+        disk.power_cut()
+        data = disks.read_whole(disk, "/data/file")
+        found.add({b"old" * 1000: "dropped", b"new" * 1000: "kept"}.get(data or b"", "torn"))
+    assert found == {"dropped", "kept", "torn"}
+
+
+def test_unsynced_writes_are_reordered() -> None:
+    found = set()
+    for seed in SEEDS:
+        disk = durable_directory(seed)
+        disks.replace_whole(disk, "/data/file", b"....")
+        file = disk.open("/data/file", writable=True)
+        file.write(0, b"1")
+        file.write(1, b"2")
+        disk.power_cut()
+        found.add(disks.read_whole(disk, "/data/file"))
+    assert b".2.." in found, "the later write alone"
+
+
+def test_a_name_that_was_not_synced_may_be_lost() -> None:
+    found = set()
+    for seed in SEEDS:
+        disk = durable_directory(seed)
+        file = disk.open("/data/file", writable=True, create=True)
+        file.write(0, b"synced")
+        file.sync()
+        disk.power_cut()
+        found.add(disk.exists("/data/file"))
+    assert found == {True, False}
+
+
+def test_a_process_crash_keeps_the_page_cache_and_frees_the_lock() -> None:
+    disk = durable_directory(1)
+    boot = disk.boot_id()
+    disk.open("/data/file", writable=True, create=True).write(0, b"cached")
+    disk.lock("/data/lock")
+    disk.process_crash()
+    assert disks.read_whole(disk, "/data/file") == b"cached"
+    assert disk.boot_id() == boot
+    assert not disk.is_locked("/data/lock")
+    disk.power_cut()
+    assert disk.boot_id() != boot
+
+
+def test_a_failed_sync_loses_the_data_although_the_next_one_succeeds() -> None:
+    disk = durable_directory(1)
+    disks.replace_whole(disk, "/data/file", b"old")
+    disk.errors[len(disk.calls) + 2] = errno.EIO
+    file = disk.open("/data/file", writable=True)
+    file.write(0, b"new")
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        file.sync()
+    file.sync()
+    assert file.read(0, 3) == b"new"
+    disk.power_cut()
+    assert disks.read_whole(disk, "/data/file") == b"old"
+
+
+def test_after_the_crash_nothing_works_until_the_restart() -> None:
+    disk = SimDisk(crash_at=2)
+    disk.make_directory("/data")
+    with pytest.raises(SimCrash):
+        disk.make_directory("/data/deeper")
+    with pytest.raises(SimCrash):
+        disk.exists("/data")
+    disk.process_crash()
+    assert disk.exists("/data")
+
+
+def test_the_same_seed_gives_the_same_world() -> None:
+    def play() -> tuple[bytes | None, bytes]:
+        disk = durable_directory(7)
+        disks.replace_whole(disk, "/data/file", b"old" * 1000)
+        disk.open("/data/file", writable=True).write(0, b"new" * 1000)
+        disk.power_cut()
+        return disks.read_whole(disk, "/data/file"), disk.new_uuid()
+
+    assert play() == play()
+
+
+def test_a_flipped_bit_is_read_back() -> None:
+    disk = durable_directory(1)
+    disks.replace_whole(disk, "/data/file", b"a")
+    disk.flip_bit("/data/file", 0, bit=1)
+    assert disks.read_whole(disk, "/data/file") == b"c"
