@@ -56,7 +56,7 @@ class Flag:
 
 
 FLAG_NAMES: Final[dict[int, str]] = {
-    bit: name for name, bit in vars(Flag).items() if isinstance(bit, int)
+    bit: name for name, bit in vars(Flag).items() if not name.startswith("_")
 }
 VALUE_BITS: Final = Flag.VALUE_8 | Flag.VALUE_16
 _SIZE_FLAGS: Final = Flag.KEY_16 | VALUE_BITS

@@ -1,0 +1,89 @@
+"""What every test may use: numbered promises, long runs, and what a machine may lack."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SPARK_GROUP = pytest.mark.xdist_group("spark")
+# Marks that need something of the machine; where it is missing the tests are left out, and named
+# at the end of the run.
+HAS = {
+    "root": os.geteuid() == 0,
+    "strace": shutil.which("strace") is not None,
+}
+LEFT_OUT = pytest.StashKey[list[str]]()
+
+# Spark starts its Python workers by name; it must be the Python that runs the tests.
+os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--soak-seconds",
+        type=float,
+        default=0.0,
+        help="run the tests marked soak, each for this long",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _check_numbers(items)
+    _place(items)
+    missing = [mark for mark, is_there in HAS.items() if not is_there]
+    config.stash[LEFT_OUT] = _leave_out(config, items, missing)
+    if not config.getoption("--soak-seconds"):
+        _leave_out(config, items, ["soak"])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    left_out = terminalreporter.config.stash.get(LEFT_OUT, [])
+    if left_out:
+        terminalreporter.section("left out: this machine lacks what they need")
+        for line in left_out:
+            terminalreporter.line(line)
+
+
+def _check_numbers(items: list[pytest.Item]) -> None:
+    """Refuses a `req` mark whose number is not a promise: it would show nothing."""
+    promises = (ROOT / "docs" / "promises.txt").read_text()
+    known = set(re.findall(r"^[A-Z]{2}-\d\d", promises, flags=re.MULTILINE))
+    for item in items:
+        for mark in item.iter_markers("req"):
+            if not mark.args or not known.issuperset(mark.args):
+                raise pytest.UsageError(f"{item.nodeid}: not in docs/promises.txt: {mark.args}")
+
+
+def _place(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(SPARK_GROUP)  # one session: all of them in one process
+        if item.get_closest_marker("soak"):
+            item.add_marker(pytest.mark.timeout(0))
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], marks: list[str]) -> list[str]:
+    """Takes the tests with any of these marks out of the run; returns a line for each."""
+    lines = []
+    kept, gone = [], []
+    for item in items:
+        needs = [mark for mark in marks if item.get_closest_marker(mark)]
+        (gone if needs else kept).append(item)
+        lines += [f"{item.nodeid} (needs {', '.join(needs)})"] if needs else []
+    if gone:
+        items[:] = kept
+        config.hook.pytest_deselected(items=gone)
+    return lines
+
+
+@pytest.fixture(scope="session")
+def soak_seconds(pytestconfig: pytest.Config) -> float:
+    """How long a test marked soak should run."""
+    return float(pytestconfig.getoption("--soak-seconds"))

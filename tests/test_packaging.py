@@ -1,0 +1,59 @@
+"""What is installed: the lock, and a client that needs nothing but Python."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = (ROOT / "requirements.lock").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def locked() -> dict[str, str]:
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", LOCK, flags=re.MULTILINE))
+
+
+def test_lock_fits_what_the_project_asks_for() -> None:
+    asked = [
+        Requirement(text) for extra in PROJECT["optional-dependencies"].values() for text in extra
+    ]
+    versions = locked() | {PROJECT["name"]: "0"}
+    unfit = [
+        str(requirement)
+        for requirement in asked
+        if not requirement.specifier.contains(versions.get(requirement.name, "0"))
+    ]
+    assert unfit == [], "run scripts/lock"
+
+
+def test_everything_locked_has_hashes() -> None:
+    entries = re.split(r"^(?=[a-z0-9-]+==)", LOCK, flags=re.MULTILINE)[1:]
+    assert len(entries) == len(locked())
+    assert [entry.splitlines()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+def test_lock_names_no_address() -> None:
+    assert "://" not in LOCK
+    assert re.findall(r"^--.*", LOCK, flags=re.MULTILINE) == []
+
+
+def test_plain_install_has_no_dependencies() -> None:
+    assert PROJECT["dependencies"] == []
+
+
+def test_client_imports_with_the_standard_library_only() -> None:
+    code = "import fjord, fjord.aio, sys; print(fjord.connect, fjord.aio.connect)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],  # -S: nothing that is installed can be imported
+        env={"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
