@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,8 +40,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _place(items)
     missing = [mark for mark, is_there in HAS.items() if not is_there]
     config.stash[LEFT_OUT] = _leave_out(config, items, missing)
+    if hasattr(config, "workeroutput"):  # one of several processes: the first one reports
+        config.workeroutput["left_out"] = config.stash[LEFT_OUT]
     if not config.getoption("--soak-seconds"):
         _leave_out(config, items, ["soak"])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", [])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -71,16 +79,15 @@ def _place(items: list[pytest.Item]) -> None:
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item], marks: list[str]) -> list[str]:
     """Takes the tests with any of these marks out of the run; returns a line for each."""
-    lines = []
-    kept, gone = [], []
-    for item in items:
-        needs = [mark for mark in marks if item.get_closest_marker(mark)]
-        (gone if needs else kept).append(item)
-        lines += [f"{item.nodeid} (needs {', '.join(needs)})"] if needs else []
-    if gone:
-        items[:] = kept
-        config.hook.pytest_deselected(items=gone)
-    return lines
+    needs = {
+        item: [mark for mark in marks if item.get_closest_marker(mark)]
+        for item in items
+        if any(item.get_closest_marker(mark) for mark in marks)
+    }
+    if needs:
+        items[:] = [item for item in items if item not in needs]
+        config.hook.pytest_deselected(items=list(needs))
+    return [f"{item.nodeid} (needs {', '.join(what)})" for item, what in needs.items()]
 
 
 @pytest.fixture(scope="session")

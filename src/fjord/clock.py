@@ -7,6 +7,7 @@ the journal holds plus the monotonic time since, so a lease survives clock jumps
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Protocol
 
@@ -53,7 +54,9 @@ class Stamps:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._last_us = 0
+        self._guard = threading.Lock()
 
     def next_us(self) -> int:
-        self._last_us = max(self._last_us + 1, self._clock.wall_us())
-        return self._last_us
+        with self._guard:
+            self._last_us = max(self._last_us + 1, self._clock.wall_us())
+            return self._last_us

@@ -7,6 +7,7 @@ numbers are arrays.  Every column starts at a multiple of 8, so a stored batch c
 
 from __future__ import annotations
 
+import operator
 import struct
 import sys
 from array import array
@@ -22,6 +23,8 @@ Buffer = bytes | memoryview
 NumberKind = Literal["B", "Q"]
 _NUMBER_BYTES: Final[dict[NumberKind, int]] = {"B": 1, "Q": 8}
 _ONE_ROW = struct.Struct("<II").pack
+_TWO_OFFSETS = struct.Struct("<II").unpack_from
+_ONE_U64 = struct.Struct("<Q").pack
 _PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
 
 
@@ -96,15 +99,19 @@ def _u32(numbers: Sequence[int]) -> bytes:
     return array("I", numbers).tobytes()
 
 
-def encode_numbers(column: Sequence[int], kind: NumberKind) -> bytes:
-    """Returns a column of numbers, padded to a multiple of 8."""
-    if isinstance(column, bytes):
-        data = column
-    elif isinstance(column, array | memoryview):
-        data = column.tobytes()
-    else:
-        data = array(kind, column).tobytes()
+def encode_u8(column: Sequence[int]) -> bytes:
+    """Returns a column of u8, padded to a multiple of 8."""
+    data = bytes(column)
     return data + _PADDING[len(data) & 7]
+
+
+def encode_u64(column: Sequence[int]) -> bytes:
+    """Returns a column of u64."""
+    if len(column) == 1:
+        return _ONE_U64(column[0])
+    if isinstance(column, array | memoryview):
+        return column.tobytes()
+    return array("Q", column).tobytes()
 
 
 def decode_strings(view: memoryview, start: int, count: int) -> tuple[Strings, int]:
@@ -116,11 +123,15 @@ def decode_strings(view: memoryview, start: int, count: int) -> tuple[Strings, i
     data_start = start + aligned(4 * (count + 1))
     if data_start > len(view):
         raise ValueError("a column of offsets is cut short")
-    offsets = view[start : start + 4 * (count + 1)].cast("I")
+    offsets: Sequence[int]
+    if count == 1:
+        offsets = _TWO_OFFSETS(view, start)
+    else:
+        offsets = view[start : start + 4 * (count + 1)].cast("I")
     size = offsets[count]
     if data_start + size > len(view):
         raise ValueError("a column of bytes is cut short")
-    if offsets[0] != 0 or (count > 1 and any(a > b for a, b in pairwise(offsets))):
+    if offsets[0] != 0 or (count > 1 and any(map(operator.gt, offsets, offsets[1:]))):
         raise ValueError("the offsets of a column do not ascend from 0")
     return Strings(offsets, view[data_start : data_start + size]), data_start + aligned(size)
 

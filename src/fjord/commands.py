@@ -92,7 +92,7 @@ class Entries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scanned:
-    """Ops as they are stored.  Row i of an op has the seq `first_seqs[op] + i`."""
+    """Ops as they are stored, perhaps none.  Row i of an op has the seq `first_seqs[op] + i`."""
 
     first_seqs: Sequence[int]
     walls_us: Sequence[int]  # wall time of the commit

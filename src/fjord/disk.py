@@ -11,6 +11,7 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 import struct
 import uuid
 from pathlib import Path
@@ -145,7 +146,10 @@ class LocalFile:
     def __init__(self, path: str, *, writable: bool, create: bool) -> None:
         flags = os.O_RDWR if writable else os.O_RDONLY
         flags |= os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
-        self._fd = os.open(path, flags, 0o600)
+        self._fd = os.open(path, flags | os.O_NONBLOCK, 0o600)  # a FIFO must not hold us up
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            self.close()
+            raise OSError(errno.EINVAL, "not a regular file", path)
 
     def read(self, offset: int, size: int) -> bytes:
         data = os.pread(self._fd, size, offset)
@@ -196,7 +200,9 @@ class LocalPage:
             if writable:
                 file.allocate(mmap.PAGESIZE)
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-            self._map = mmap.mmap(file.fileno(), mmap.PAGESIZE, access=access)
+            # A file that was cut short holds nothing, as a page of zeros does.
+            fd = file.fileno() if file.size() >= mmap.PAGESIZE else -1
+            self._map = mmap.mmap(fd, mmap.PAGESIZE, access=access)
         finally:
             file.close()
 

@@ -58,7 +58,6 @@ class Code(enum.StrEnum):
     BUSY = enum.auto()  # a bound of the server is reached; try again
     READ_TIMEOUT = enum.auto()  # a message was begun and not finished in time
     CORRUPT = enum.auto()  # what was asked for is damaged on disk, and therefore not served
-    STOPPING = enum.auto()  # the server is going down
     FAILED = enum.auto()  # the server hit a bug or a broken file; its log says which
 
 
@@ -72,10 +71,13 @@ class FjordError(Exception):
 class ProtocolError(FjordError):
     """The bytes on a connection do not follow docs/protocol.md."""
 
-    def __init__(self, code: Code, message: str = "") -> None:
-        super().__init__(f"{code}: {message}")
+    def __init__(self, code: Code, text: str = "") -> None:
+        super().__init__(f"{code}: {text}" if text else str(code))
         self.code = code
-        self.text = message
+        self.text = text
+
+    def __reduce__(self) -> tuple[type[ProtocolError], tuple[Code, str]]:
+        return type(self), (self.code, self.text)
 
 
 class LocalProtocolError(ProtocolError):
@@ -95,6 +97,9 @@ class RefusedError(FjordError):
         super().__init__(f"{code}: {text}" if text else str(code))
         self.code = code
         self.text = text
+
+    def __reduce__(self) -> tuple[type[RefusedError], tuple[Code, str]]:
+        return type(self), (self.code, self.text)
 
     @classmethod
     def of(cls, code: Code, text: str) -> RefusedError:
@@ -130,6 +135,9 @@ class CorruptionError(FjordError):
         self.path = path
         self.offset = offset
         self.reason = reason
+
+    def __reduce__(self) -> tuple[type[CorruptionError], tuple[str, int, str]]:
+        return type(self), (self.path, self.offset, self.reason)
 
 
 class DurabilityError(FjordError):

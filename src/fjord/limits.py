@@ -57,6 +57,8 @@ STOP_SECONDS_MAX = 10.0
 
 # -- readers ------------------------------------------------------------------------------------
 SCAN_BYTES_MAX = 4 * MIB
+# A table with few rows in a long journal: the scan comes back, and goes on when asked again.
+SCAN_EXAMINED_BYTES_MAX = 64 * MIB
 # A read-only process waits this long for the writer's fsync before it gives up.
 DURABLE_WAIT_SECONDS_MAX = 10.0
 REPLY_SECONDS_MAX = 30.0

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 from fjord import columns
 from fjord.columns import Strings
@@ -39,6 +39,12 @@ U64: Final = "Q"
 STRINGS: Final = "strings"
 ColumnKind = columns.NumberKind | Literal["strings"]
 
+_ENCODER_OF: Final[dict[ColumnKind, Callable[[Any], bytes]]] = {
+    U8: columns.encode_u8,
+    U64: columns.encode_u64,
+    STRINGS: Strings.encode,
+}
+
 # The payload, where an op has one, is the last column: its place follows from the op's length.
 COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
     Opcode.TAKEOVER: (("uuid", STRINGS),),
@@ -52,6 +58,10 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("value", STRINGS),
     ),
     Opcode.KV_DELETE: (("timestamp_us", U64), ("previous", U64), ("key", STRINGS)),
+}
+
+_ENCODERS: Final[dict[Opcode, tuple[Callable[[Any], bytes], ...]]] = {
+    opcode: tuple(_ENCODER_OF[kind] for _, kind in named) for opcode, named in COLUMNS.items()
 }
 
 Numbers = Sequence[int]
@@ -81,17 +91,11 @@ class Place(NamedTuple):
 
 def encode(op: Op) -> tuple[bytes, int]:
     """Returns the op's bytes and where in them its payload begins."""
-    parts = [b""]
-    for (_, kind), column in zip(COLUMNS[op.opcode], op.columns, strict=True):
-        if kind == STRINGS:
-            assert isinstance(column, Strings)
-            parts.append(column.encode())
-        else:
-            assert not isinstance(column, Strings)
-            parts.append(columns.encode_numbers(column, kind))
-    length = HEADER.size + sum(map(len, parts))
-    parts[0] = HEADER.pack(op.opcode, 0, 0, op.table, op.rows, length)
-    return b"".join(parts), _payload_start(op, length)
+    opcode, table, rows, found = op
+    parts = [encode_(column) for encode_, column in zip(_ENCODERS[opcode], found, strict=True)]
+    body = b"".join(parts)
+    length = HEADER.size + len(body)
+    return HEADER.pack(opcode, 0, 0, table, rows, length) + body, _payload_start(op, length)
 
 
 def decode(view: memoryview, start: int) -> tuple[Op, int, int]:

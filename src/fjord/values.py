@@ -10,7 +10,7 @@ import enum
 import struct
 from collections.abc import Callable
 
-from fjord.errors import Code, LocalProtocolError
+from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 
 Value = None | bytes | str | int | float | bool
 
@@ -45,8 +45,15 @@ def encode(value: Value) -> tuple[int, bytes]:
 
 
 def decode(type_: int, data: bytes) -> Value:
-    """Returns the Python value of stored bytes that `problem` found nothing wrong with."""
-    return _DECODERS[type_](data)
+    """Returns the Python value of stored bytes.
+
+    Raises:
+        RemoteProtocolError: if the peer that sent them knows types that this program does not.
+    """
+    decoder = _DECODERS.get(type_)
+    if decoder is None:
+        raise RemoteProtocolError(Code.BAD_TYPE, f"a value of type {type_}")
+    return decoder(data)
 
 
 def problem(type_: int, data: bytes) -> tuple[Code, str] | None:

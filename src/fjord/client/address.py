@@ -17,11 +17,12 @@ def parse_url(url: str) -> tuple[str, int]:
     Raises:
         FjordError: if it is not one.
     """
-    parts = urlsplit(url if "://" in url else f"fjord://{url}")
     try:
+        parts = urlsplit(url if "://" in url else f"fjord://{url}")
         port = parts.port
     except ValueError as error:
         raise FjordError(f"{url}: {error}") from error
-    if parts.scheme != "fjord" or not parts.hostname or parts.path not in ("", "/"):
+    extra = parts.path.rstrip("/") or parts.query or parts.fragment or parts.username
+    if parts.scheme != "fjord" or not parts.hostname or extra:
         raise FjordError(f"{url} is no address of a daemon; it looks like fjord://host:port")
     return parts.hostname, DEFAULT_PORT if port is None else port

@@ -16,7 +16,7 @@ from fjord.client.kv import AnyKey, Default, Entry, Key, KvCalls
 from fjord.client.link import Link
 from fjord.clock import Stamps, SystemClock
 from fjord.commands import Reply, Scanned
-from fjord.errors import ClosedError, RemoteProtocolError, UnavailableError
+from fjord.errors import ClosedError, FjordError, RemoteProtocolError, UnavailableError
 from fjord.values import Value
 
 _WATCH_SECONDS = 1.0
@@ -50,7 +50,7 @@ class _Channel(asyncio.Protocol):
         self._watch: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._room = asyncio.Semaphore(limits.IN_FLIGHT_MAX)
-        self._lost: Exception | None = None
+        self._lost: FjordError | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -59,6 +59,7 @@ class _Channel(asyncio.Protocol):
         try:
             for identifier, reply in self._link.receive(data):
                 future, _ = self._waiting.pop(identifier)
+                self._room.release()
                 if not future.done():
                     future.set_result(reply)
         except RemoteProtocolError as error:
@@ -75,19 +76,22 @@ class _Channel(asyncio.Protocol):
 
     async def execute(self, command: commands.Command, timeout: float) -> Reply:
         await self._room.acquire()
+        # The place is given back with the reply, not here: a request whose caller was cancelled
+        # is still in flight.
         try:
             if self._lost is not None:
                 raise self._lost
-            assert self._transport is not None
             identifier, message = self._link.send(command)
-            future: asyncio.Future[Reply] = self._loop.create_future()
-            self._waiting[identifier] = (future, self._loop.time() + timeout)
-            self._transport.write(message)
-            if self._watch is None:
-                self._watch = self._loop.call_later(_WATCH_SECONDS, self._check_deadlines)
-            return await future
-        finally:
+        except FjordError:
             self._room.release()
+            raise
+        assert self._transport is not None
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        self._waiting[identifier] = (future, self._loop.time() + timeout)
+        self._transport.write(message)
+        if self._watch is None:
+            self._watch = self._loop.call_later(_WATCH_SECONDS, self._check_deadlines)
+        return await future
 
     def close(self) -> None:
         self._give_up(ClosedError("this connection is closed; connect again"))
@@ -101,12 +105,13 @@ class _Channel(asyncio.Protocol):
         elif self._waiting:
             self._watch = self._loop.call_later(_WATCH_SECONDS, self._check_deadlines)
 
-    def _give_up(self, error: Exception) -> None:
+    def _give_up(self, error: FjordError) -> None:
         self._lost = self._lost or error
         if self._transport is not None:
             self._transport.close()
         while self._waiting:
             _, (future, _) = self._waiting.popitem()
+            self._room.release()
             if not future.done():
                 future.set_exception(self._lost)
 

@@ -14,7 +14,8 @@ from fjord import values
 from fjord.client.calls import Call, Run, done
 from fjord.clock import Stamps
 from fjord.columns import Strings, repeat
-from fjord.commands import Delete, Entries, Get, Reply, Set
+from fjord.commands import Delete, Entries, Get, Nop, Reply, Set
+from fjord.errors import Code, LocalProtocolError
 from fjord.values import Value
 
 Key = str | bytes
@@ -47,6 +48,8 @@ class KvCalls:
         overwrite: bool = True,
         persist: bool = True,
     ) -> Call[None]:
+        if not items:
+            return Call(Nop(), done)
         encoded = list(map(values.encode, items.values()))
         command = Set(
             table=self._table,
@@ -62,6 +65,8 @@ class KvCalls:
 
     def get_many(self, keys: Iterable[AnyKey]) -> Call[dict[AnyKey, Value]]:
         wanted = list(keys)
+        if not wanted:
+            return Call(Nop(), lambda reply: {})
         command = Get(table=self._table, keys=Strings.of(encode_keys(wanted)))
 
         def read(reply: Reply) -> dict[AnyKey, Value]:
@@ -80,9 +85,12 @@ class KvCalls:
         return Call(command, _read_entry)
 
     def delete_many(self, keys: Iterable[Key]) -> Call[None]:
+        encoded = encode_keys(keys)
+        if not encoded:
+            return Call(Nop(), done)
         command = Delete(
             table=self._table,
-            keys=Strings.of(encode_keys(keys)),
+            keys=Strings.of(encoded),
             timestamp_us=self._stamps.next_us(),
         )
         return Call(command, done)
@@ -147,7 +155,21 @@ class Kv:
 
 
 def encode_keys(keys: Iterable[Key]) -> list[bytes]:
-    return [key.encode() if isinstance(key, str) else bytes(key) for key in keys]
+    """Returns the bytes of keys.
+
+    Raises:
+        LocalProtocolError: if one is neither str nor bytes, or not UTF-8.
+    """
+    try:
+        return [key.encode() if type(key) is str else _encode_key(key) for key in keys]
+    except UnicodeEncodeError as error:
+        raise LocalProtocolError(Code.BAD_VALUE, f"the key is not UTF-8: {error}") from error
+
+
+def _encode_key(key: Key) -> bytes:
+    if isinstance(key, bytes | bytearray | memoryview):
+        return bytes(key)
+    raise LocalProtocolError(Code.BAD_TYPE, f"a key is str or bytes, not {type(key).__name__}")
 
 
 def _read_entry(reply: Reply) -> Entry | None:
@@ -163,7 +185,12 @@ def _read_entry(reply: Reply) -> Entry | None:
 
 
 def _microseconds(moment: datetime | None) -> int:
-    return 0 if moment is None else round(moment.timestamp() * 1_000_000)
+    if moment is None:
+        return 0
+    microseconds = round(moment.timestamp() * 1_000_000)
+    if microseconds <= 0:
+        raise LocalProtocolError(Code.BAD_TIMEOUT, "an expiry is in the future")
+    return microseconds
 
 
 def _datetime(microseconds: int) -> datetime:

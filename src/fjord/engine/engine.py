@@ -37,7 +37,7 @@ from fjord.engine.group import (
 from fjord.engine.layout import Layout, Published
 from fjord.engine.scanning import scan_journal
 from fjord.errors import ClosedError, Code, CorruptionError, DurabilityError
-from fjord.index import Index, Indexes, IndexFullError
+from fjord.index import Index, IndexDamagedError, Indexes, IndexFullError
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Commit, Writer
 from fjord.tables import catalog
@@ -206,7 +206,7 @@ class Engine:
                     self._fail()
                     raise DurabilityError(f"the disk failed: {error}") from error
                 return self._refuse_writes(wanted)
-            except DurabilityError:
+            except (DurabilityError, IndexDamagedError):
                 self._fail()
                 raise
 
@@ -266,6 +266,9 @@ class Engine:
         try:
             snapshot, now_us = Snapshot(transaction, self._known()), self._clock.wall_us()
             return [_decide(command, snapshot, now_us).reply for command in wanted]
+        except IndexDamagedError:
+            self._fail()
+            raise
         finally:
             transaction.abort()
 

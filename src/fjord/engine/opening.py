@@ -135,7 +135,7 @@ def read_tail(journal: Journal, known_seq: int) -> Tail:
         uncertain.append(located)
         while uncertain and uncertain[0].frame.last_seq <= durable_seq:
             uncertain.popleft()
-    if journal.synced_claim(last.segment, end) > last_seq:
+    if journal.synced_claim(last, end) > last_seq:
         raise CorruptionError(
             journal.path(last.segment), end, f"the frame of seq {last_seq + 1} was durable"
         )
@@ -164,7 +164,7 @@ def _open_writer(
         lease_us=tail.lease_us,
     )
     writer = Writer(disk, layout.journal, header, segment_bytes=settings.segment_bytes)
-    body = b"".join(one.frame.encode(header.segment) + one.body for one in tail.uncertain)
+    body = b"".join(one.frame.encode(header.salt) + one.body for one in tail.uncertain)
     writer.create(body, last_seq=tail.last_seq)
     journal.add(header)
     if last is not None:

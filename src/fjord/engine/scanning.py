@@ -16,7 +16,7 @@ from fjord.tables.state import Table
 def scan_journal(
     journal: Journal, tables: Mapping[str, Table], command: Scan, durable_seq: int
 ) -> Reply:
-    """Returns ops from `start_seq` on; at least one, and else at most `bytes_max` bytes."""
+    """Returns ops from `start_seq` on, a bounded piece: little returned, and little looked at."""
     problem = commands.name_problem(command.table)
     if problem is not None:
         return problem
@@ -33,6 +33,8 @@ def scan_journal(
         if command.start_seq < end_seq:
             for located in journal.frames(command.start_seq, durable_seq=durable_seq):
                 if located.frame.first_seq >= end_seq or not piece.add(located, bytes_max):
+                    break
+                if piece.examined_bytes >= limits.SCAN_EXAMINED_BYTES_MAX:
                     break
     except CorruptionError as error:
         return Refusal(code=Code.CORRUPT, text=str(error))
@@ -51,10 +53,12 @@ class _Piece:
         self._last_seqs = array("Q")
         self._ops: list[bytes] = []
         self._bytes = 0
+        self.examined_bytes = 0
 
     def add(self, located: Located, bytes_max: int) -> bool:
         """Takes the ops of a frame that belong to the table; False when there is no more room."""
         frame, body = located.frame, located.body
+        self.examined_bytes += len(body)
         position, seq = 0, frame.first_seq
         while position < len(body) and seq < self._end_seq:
             _, _, _, table, rows, length = ops.HEADER.unpack_from(body, position)

@@ -4,7 +4,9 @@ Two implementations keep one contract (tests/unit/index/test_contract.py): `lmdb
 `memory` for simulations and for read-only processes whose directory has no usable index.
 
     index.begin() -> Transaction    the one writer's; commit or abort ends it
-    index.view()  -> Transaction    a snapshot of what is committed; abort ends it
+    index.view()  -> Transaction    what is committed; abort ends it.  On LMDB it is a snapshot;
+                                    the memory index has one version, so there it is not opened
+                                    while a transaction is under way
 """
 
 from __future__ import annotations

@@ -29,15 +29,13 @@ def _translation(error: Exception) -> Exception:
     """Returns what an error of LMDB means in the contract of this package."""
     if isinstance(error, lmdb.MapFullError):
         return IndexFullError()
-    if isinstance(error, lmdb.InvalidError | lmdb.CorruptedError | lmdb.VersionMismatchError):
-        return IndexDamagedError()
     if isinstance(error, lmdb.DiskError):
         return OSError(errno.ENOSPC, f"the index could not be written: {error}")
     if "already open" in str(error):
         return DirectoryInUseError(
             "this process has the directory open already; use that database object"
         )
-    return error
+    return IndexDamagedError()
 
 
 class LmdbTransaction:
@@ -48,13 +46,19 @@ class LmdbTransaction:
         self._trees = trees
 
     def get(self, tree: int, key: bytes) -> bytes | None:
-        value: bytes | None = self._transaction.get(key, db=self._trees[tree])
+        try:
+            value: bytes | None = self._transaction.get(key, db=self._trees[tree])
+        except lmdb.Error as error:
+            raise _translation(error) from error
         return value
 
     def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]:
         if len(keys) == 1:
             return [self.get(tree, keys[0])]
-        found = self._transaction.cursor(db=self._trees[tree]).getmulti(keys)
+        try:
+            found = self._transaction.cursor(db=self._trees[tree]).getmulti(keys)
+        except lmdb.Error as error:
+            raise _translation(error) from error
         if not found:
             return [None] * len(keys)
         return list(map(dict(found).get, keys))
@@ -80,13 +84,16 @@ class LmdbTransaction:
         self, tree: int, start: bytes, stop: bytes | None, limit: int
     ) -> list[tuple[bytes, bytes]]:
         items: list[tuple[bytes, bytes]] = []
-        with self._transaction.cursor(db=self._trees[tree]) as cursor:
+        try:
+            cursor = self._transaction.cursor(db=self._trees[tree])
             if not cursor.set_range(start):
                 return items
             for key, value in cursor.iternext(keys=True, values=True):
                 if len(items) >= limit or (stop is not None and key >= stop):
                     break
                 items.append((key, value))
+        except lmdb.Error as error:
+            raise _translation(error) from error
         return items
 
     def commit(self) -> None:

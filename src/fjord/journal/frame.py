@@ -5,8 +5,9 @@
               lease time u64, durable seq u64, body crc u32, 12 zero bytes, op*
     end     = length 0, or anything that is not a frame
 
-The header's crc covers the segment's number and the frame's seq, so bytes of an older life of the
-file are never frames.  The body's crc covers the ops alone, so a body can be copied elsewhere.
+The header's crc is salted with the journal's UUID and the segment's number, so neither bytes of
+an older life of the file nor a user's value that looks like a frame are ever frames.  The body's
+crc covers the ops alone, so a body can be copied elsewhere.
 
 To change the format: raise VERSION, keep the old reader under its own name, freeze a sample of
 the old version in tests/compat, and describe both in docs/journal-format.md.
@@ -49,6 +50,11 @@ class SegmentHeader:
     shard: bytes  # UUID of the journal that the segment belongs to
     created_us: int
     lease_us: int  # lease time when the segment was made
+
+    @property
+    def salt(self) -> bytes:
+        """What the checksums of this segment's frames begin with."""
+        return self.shard + _NUMBER.pack(self.segment)
 
     def encode(self) -> bytes:
         head = self._pack(0)
@@ -110,25 +116,25 @@ class Frame(NamedTuple):
     def last_seq(self) -> int:
         return self.first_seq + self.rows - 1
 
-    def encode(self, segment: int) -> bytes:
-        """Returns the 64 bytes that go before the body in `segment`."""
+    def encode(self, salt: bytes) -> bytes:
+        """Returns the 64 bytes that go before the body in the segment of that salt."""
         first_seq, rows, op_count, wall_us, lease_us, durable_seq, length, body_crc = self
         head = _FRAME.pack(
             length, 0, first_seq, rows, op_count, wall_us, lease_us, durable_seq, body_crc
         )
-        crc = checksum(_NUMBER.pack(segment) + head[8:])
+        crc = _header_crc(head, salt)
         return b"".join((head[:4], crc.to_bytes(4, "little"), head[8:]))
 
 
-def decode_frame(data: bytes, offset: int, segment: int) -> Frame | None:
-    """Returns the frame whose header stands at `offset`, None if there is none of `segment`."""
+def decode_frame(data: bytes, offset: int, salt: bytes) -> Frame | None:
+    """Returns the frame whose header stands at `offset`, None if there is none of that salt."""
     head = data[offset : offset + FRAME_HEADER_BYTES]
     if len(head) < FRAME_HEADER_BYTES:
         return None
     length, crc, first_seq, rows, op_count, wall_us, lease_us, durable_seq, body_crc = (
         _FRAME.unpack(head)
     )
-    if not is_frame_length(length) or checksum(_NUMBER.pack(segment) + head[8:]) != crc:
+    if not is_frame_length(length) or _header_crc(head, salt) != crc:
         return None
     return Frame(
         first_seq=first_seq,
@@ -140,6 +146,10 @@ def decode_frame(data: bytes, offset: int, segment: int) -> Frame | None:
         length=length,
         body_crc=body_crc,
     )
+
+
+def _header_crc(head: bytes, salt: bytes) -> int:
+    return int(checksum(b"".join((salt, head[:4], head[8:]))))
 
 
 def is_frame_length(length: int) -> bool:

@@ -112,7 +112,7 @@ class Journal:
             seq, offset = header.first_seq, frames.SEGMENT_HEADER_BYTES
             if position == first:
                 seq, offset = self._nearest_mark(header, start_seq)
-            for located in self._walk(header.segment, seq, offset, start_seq):
+            for located in self._walk(header, seq, offset, start_seq):
                 if following is not None and located.frame.first_seq >= following:
                     break
                 seq, offset = located.frame.last_seq + 1, located.end
@@ -123,18 +123,20 @@ class Journal:
                     self.path(header.segment), offset, f"the frame of seq {seq} is not readable"
                 )
 
-    def synced_claim(self, segment: int, offset: int) -> int:
+    def synced_claim(self, header: SegmentHeader, offset: int) -> int:
         """Returns the highest durable seq that any whole frame behind `offset` speaks of.
 
         A frame that cannot be read is damage, not a torn tail, if a later frame in its file was
         written when the unreadable one had long been synced.
         """
-        data = self._file(segment).read(offset, limits.SEGMENT_BYTES_MAX).rstrip(b"\0")
+        data = self._file(header.segment).read(offset, limits.SEGMENT_BYTES_MAX)
+        # The rest is mostly zeros; a header may end in some.
+        used = len(data.rstrip(b"\0")) + frames.FRAME_HEADER_BYTES
+        data, salt, best = data[:used], header.salt, 0
         words = memoryview(data)[: len(data) & ~7].cast("Q")
-        best = 0
         for position, word in enumerate(words):
             if frames.is_frame_length(word & 0xFFFFFFFF):
-                frame = frames.decode_frame(data, 8 * position, segment)
+                frame = frames.decode_frame(data, 8 * position, salt)
                 if frame is not None:
                     best = max(best, frame.durable_seq)
         return best
@@ -144,15 +146,18 @@ class Journal:
             while self._files:
                 self._files.popitem()[1].close()
 
-    def _walk(self, segment: int, seq: int, offset: int, start_seq: int) -> Iterator[Located]:
+    def _walk(
+        self, header: SegmentHeader, seq: int, offset: int, start_seq: int
+    ) -> Iterator[Located]:
         """Yields whole frames from `offset` on, as long as they follow each other.
 
         Frames below `start_seq` are stepped over by their headers, and come without a body.
         """
+        segment, salt = header.segment, header.salt
         file = self._file(segment)
         base, data = offset, b""
         while True:
-            frame = frames.decode_frame(data, offset - base, segment)
+            frame = frames.decode_frame(data, offset - base, salt)
             if frame is None or offset + frame.length > base + len(data):
                 fresh = file.read(offset, max(_CHUNK_BYTES, frame.length if frame else 0))
                 if base == offset and len(fresh) <= len(data):
@@ -171,7 +176,10 @@ class Journal:
 
     def _read_header(self, segment: int) -> SegmentHeader:
         path = self.path(segment)
-        data = self._file(segment).read(0, frames.SEGMENT_HEADER_BYTES)
+        try:
+            data = self._file(segment).read(0, frames.SEGMENT_HEADER_BYTES)
+        except OSError as error:
+            raise CorruptionError(path, 0, f"it cannot be read ({error.strerror})") from error
         header = frames.decode_segment_header(data, path)
         if header.segment != segment:
             raise CorruptionError(path, 16, f"it says that it is segment {header.segment}")
@@ -179,6 +187,8 @@ class Journal:
 
     def _check_neighbours(self, before: SegmentHeader, after: SegmentHeader) -> None:
         path = self.path(after.segment)
+        if after.segment != before.segment + 1:
+            raise CorruptionError(path, 0, f"segment {before.segment + 1} before it is missing")
         if after.shard != before.shard:
             raise CorruptionError(path, 32, "it belongs to another journal")
         if after.first_seq < before.first_seq:

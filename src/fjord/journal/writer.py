@@ -125,7 +125,7 @@ class Writer:
             body_crc=frames.checksum(body),
         )
         assert frames.is_frame_length(frame.length)
-        self._open_file().write(self.position, frame.encode(self.segment) + body)
+        self._open_file().write(self.position, frame.encode(self.header.salt) + body)
         self.position += frame.length
         self.next_seq += commit.rows
 

@@ -10,15 +10,19 @@ Nobody waits for a timer.
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from fjord import limits
-from fjord.commands import Command, Reply, Scan
+from fjord.commands import Command, Refusal, Reply, Scan
 from fjord.engine import Engine
+from fjord.errors import Code
+
+log = logging.getLogger("fjord.server")
 
 
 class Origin(Protocol):
@@ -50,13 +54,11 @@ class Committer:
         self._scheduled = False
         self._syncing = False
         self._scans = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._drained: asyncio.Future[None] | None = None
         self._worker = _Worker("fjord-sync")
         self._scanner = _Worker("fjord-scan")
 
     def submit(self, origin: Origin, command: Command) -> None:
-        self._idle.clear()
         if isinstance(command, Scan):
             self._scan(origin, command)
             return
@@ -65,7 +67,9 @@ class Committer:
 
     async def drain(self) -> None:
         """Returns when everything that was submitted is answered."""
-        await self._idle.wait()
+        self._drained = self._loop.create_future()
+        self._note_idle()
+        await self._drained
 
     def close(self) -> None:
         self._worker.close()
@@ -107,11 +111,9 @@ class Committer:
         return lambda result, error: self._call_back(finish, result, error)
 
     def _deliver(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
-        origins: dict[Origin, None] = {}
         for (origin, _), reply in zip(group, replies, strict=True):
             origin.answer(reply)
-            origins[origin] = None
-        for origin in origins:
+        for origin, _ in group:
             origin.flush()
         self._schedule()
         self._note_idle()
@@ -122,9 +124,9 @@ class Committer:
         def finish(result: object, error: Exception | None) -> None:
             self._scans -= 1
             if error is not None:
-                self._on_failure(error)
-                return
-            origin.answer(result)  # type: ignore[arg-type]
+                log.error("a scan failed: %s", error)
+                result = Refusal(code=Code.FAILED, text="the scan failed; the log says why")
+            origin.answer(cast(Reply, result))
             origin.flush()
             self._note_idle()
 
@@ -142,8 +144,10 @@ class Committer:
         self._loop.call_soon_threadsafe(finish, result, error)
 
     def _note_idle(self) -> None:
+        if self._drained is None or self._drained.done():
+            return
         if not (self._waiting or self._syncing or self._scans or self._scheduled):
-            self._idle.set()
+            self._drained.set_result(None)
 
 
 class _Worker:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import logging
 import signal
@@ -62,6 +63,9 @@ def serve(options: Options) -> None:
     """
     check_host(options.host)
     engine = engines.open_engine(options.data, options.settings)
+    # What is loaded by now stays; the collector need not look at it again and again.
+    gc.collect()
+    gc.freeze()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_Daemon(engine, options).run())

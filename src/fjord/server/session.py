@@ -97,12 +97,10 @@ class Session(asyncio.Protocol):
         )
 
     def flush(self) -> None:
-        if self._transport is None:
-            self._output.clear()
-            return
-        if self._output:
-            self._transport.write(b"".join(self._output))
-            self._output.clear()
+        """Sends what was answered, and goes on with what had to wait for it."""
+        if not self._output:
+            return  # sent with an earlier reply of the same group
+        self._send()
         if self._last_words is not None:
             self._close_when_answered()
         elif self._decoder.pending_bytes or not self._reading:
@@ -135,21 +133,26 @@ class Session(asyncio.Protocol):
             if request is None:
                 break
             self._handle(request)
-        self._watch_deadline()
-        self._set_reading(wanted=self._last_words is None and self._has_room())
+        self._send()
+        if self._begun_us or self._decoder.pending_bytes:
+            self._watch_deadline()
+        if not self._reading or not self._has_room():
+            self._set_reading(wanted=self._last_words is None and self._has_room())
+
+    def _send(self) -> None:
+        if self._output and self._transport is not None:
+            self._transport.write(b"".join(self._output))
+        self._output.clear()
 
     def _handle(self, request: Request) -> None:
-        waiting = _Waiting(self, request)
         if request.identifier in self._in_flight:
             self._output.append(_duplicate(request, self._clock.wall_us()))
-            self.flush()
             return
         self._in_flight.add(request.identifier)
         if isinstance(request.command, Refusal):
-            waiting.answer(request.command)
-            waiting.flush()
+            self.answer(request, request.command)
             return
-        self._submit(waiting, request.command)
+        self._submit(_Waiting(self, request), request.command)
         if request.function is Function.QUIT:
             self._finish(None)
 

@@ -14,8 +14,8 @@ from fjord.errors import FjordError
 # Spark hands options over with their names in lower case; these are the names to show.
 NAMES: Final = ("path", "server", "table", "startingSeq", "endingSeq", "partitions")
 
-# A partition is one task of Spark, which costs some 10 ms: below this many seqs it does not pay.
-SEQS_PER_PARTITION: Final = 250_000
+# A partition is one task of Spark.  A task costs about 0.1 s, so much fewer rows do not pay.
+SEQS_PER_PARTITION: Final = 500_000
 # More tasks than most machines have cores only cost.
 DEFAULT_PARTITIONS_MAX: Final = 32
 # A user may ask for more, up to where planning itself becomes slow.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import google_crc32c
@@ -74,7 +74,7 @@ def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
     if not command.overwrite and write.any_live(now_us):
         return Decision(Refusal(code=Code.EXISTS, text="a key is there and overwrite is off"))
     if not command.persist:
-        return _decide_volatile(command, write, state)
+        return _decide_volatile(command, write, state, now_us)
     rows = write.winners()
     if not rows:
         return write.decision([])
@@ -137,7 +137,9 @@ def decide_get(command: commands.Get, state: State, now_us: int) -> Decision:
 
 def merge_key(command: commands.Set) -> Hashable:
     """Returns what neighbours must share to be decided as one; None for what stands alone."""
-    if not command.overwrite or not command.persist or len(command.keys) > _MERGED_ROWS_MAX:
+    if not command.overwrite or not command.persist:
+        return None
+    if not 0 < len(command.keys) <= _MERGED_ROWS_MAX:
         return None
     return commands.Set, command.table, command.expires_at_us
 
@@ -176,12 +178,13 @@ class _Write:
         self._stored: list[bytes | None] = (
             [None] * len(self.keys) if creation else state.get_many(Tree.KV, self.keys)
         )
+        self._is_all_new = not any(self._stored)
 
     def winners(self) -> Sequence[int]:
         """Returns the rows to write: newer than what is there, the last one of each key."""
         keys, timestamps_us, volatile = self.keys, self._timestamps_us, self._state.volatile
         rows: Sequence[int] = range(len(keys))
-        if any(self._stored):
+        if not self._is_all_new:
             rows = [
                 row
                 for row, data in enumerate(self._stored)
@@ -209,7 +212,7 @@ class _Write:
         )
 
     def previous(self, rows: Sequence[int]) -> Sequence[int]:
-        if not any(self._stored):
+        if self._is_all_new:
             return repeat(0, len(rows))
         stored = [self._stored[row] for row in rows]
         return array(
@@ -232,7 +235,7 @@ class _Write:
     def decision(self, ops: Sequence[Op]) -> Decision:
         """Returns the decision to run `ops`; values in memory that they replace are dropped."""
         all_ops = [*self._creation, *ops]
-        seq = self._state.next_seq - 1 + sum(op.rows for op in all_ops)
+        seq = self._state.next_seq - 1 + sum([op.rows for op in all_ops])
         reply = commands.Done(master=self._state.master, seq=seq)
         if not self._state.volatile:
             return Decision(reply, all_ops)
@@ -241,14 +244,11 @@ class _Write:
         return Decision(reply, all_ops, gone)
 
 
-def _decide_volatile(command: commands.Set, write: _Write, state: State) -> Decision:
+def _decide_volatile(command: commands.Set, write: _Write, state: State, now_us: int) -> Decision:
     """persist=0: memory only; a stored value under the key is first deleted durably."""
-    if state.volatile_bytes + len(command.values.data) > limits.VOLATILE_BYTES_MAX:
-        text = f"values with persist=0 may take {limits.VOLATILE_BYTES_MAX} bytes in all"
-        return Decision(Refusal(code=Code.QUOTA, text=text))
     rows = write.winners()
     stored = [row for row in rows if write.has_value(row)]
-    kept = {
+    kept: dict[bytes, VolatileValue | None] = {
         write.keys[row]: VolatileValue(
             command.types[row],
             command.values[row],
@@ -257,8 +257,29 @@ def _decide_volatile(command: commands.Set, write: _Write, state: State) -> Deci
         )
         for row in rows
     }
+    changes = _within_quota(kept, state, now_us)
+    if changes is None:
+        text = f"values with persist=0 may take {limits.VOLATILE_BYTES_MAX} bytes in all"
+        return Decision(Refusal(code=Code.QUOTA, text=text))
     decided = write.decision([write.delete_op(stored)] if stored else [])
-    return Decision(decided.reply, decided.ops, kept)
+    return Decision(decided.reply, decided.ops, changes)
+
+
+def _within_quota(
+    kept: dict[bytes, VolatileValue | None], state: State, now_us: int
+) -> Mapping[bytes, VolatileValue | None] | None:
+    """Returns the changes that keep the quota, without expired values if need be; else None."""
+    added = sum(len(key) + len(value.value) for key, value in kept.items() if value)
+    if state.volatile_bytes + added <= limits.VOLATILE_BYTES_MAX:
+        return kept
+    gone: dict[bytes, VolatileValue | None] = {
+        key: None for key, value in state.volatile.items() if 0 < value.expires_at_us <= now_us
+    }
+    replaced = [key for key in gone.keys() | kept.keys() if key in state.volatile]
+    freed = sum(len(key) + len(state.volatile[key].value) for key in replaced)
+    if state.volatile_bytes - freed + added > limits.VOLATILE_BYTES_MAX:
+        return None
+    return gone | kept
 
 
 def _pick(command: commands.Set, rows: Sequence[int]) -> commands.Set:
@@ -303,7 +324,8 @@ class _Read(NamedTuple):
 
 def _answer(reads: list[_Read], state: State) -> Entries | Refusal:
     pointers = [read.pointer for read in reads if read.pointer is not None]
-    if sum(pointer.size for pointer in pointers) > limits.ANSWER_BYTES_MAX:
+    in_memory = sum([len(read.value) for read in reads])
+    if in_memory + sum([pointer.size for pointer in pointers]) > limits.ANSWER_BYTES_MAX:
         text = f"the values have more than {limits.ANSWER_BYTES_MAX} bytes; ask for fewer keys"
         return Refusal(code=Code.TOO_LARGE, text=text)
     stored = iter(state.payloads(pointers))

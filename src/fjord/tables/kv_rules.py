@@ -7,6 +7,8 @@ from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.errors import Code
 
+_BUFFER = bytes([values.Type.BUFFER])
+
 
 def keys_problem(keys: Strings) -> Refusal | None:
     if not len(keys) or len(keys) > limits.BATCH_ROWS_MAX:
@@ -37,14 +39,13 @@ def set_problem(command: commands.Set, now_us: int) -> Refusal | None:
     expires_us = command.expires_at_us
     if expires_us and not now_us < expires_us <= now_us + limits.EXPIRY_AHEAD_US_MAX:
         return Refusal(code=Code.BAD_TIMEOUT, text="an expiry is from now to 30 days ahead")
-    earliest_us, latest_us = min(command.timestamps_us), max(command.timestamps_us)
-    return timestamp_problem(latest_us if earliest_us else earliest_us, now_us) or _values_problem(
-        command
-    )
+    if not min(command.timestamps_us) > 0:
+        return timestamp_problem(0, now_us)
+    return timestamp_problem(max(command.timestamps_us), now_us) or _values_problem(command)
 
 
 def _values_problem(command: commands.Set) -> Refusal | None:
-    if not command.types.strip(bytes([values.Type.BUFFER])):
+    if not command.types.strip(_BUFFER):
         return None
     for type_, value in zip(command.types, command.values.rows(), strict=True):
         problem = values.problem(type_, value)

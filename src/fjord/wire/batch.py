@@ -76,8 +76,12 @@ class _Body:
         return column
 
     def end(self) -> None:
-        if self.position != len(self.view):
-            raise ValueError("the body is longer than its columns")
+        _check_end(self.position, self.view)
+
+
+def _check_end(position: int, view: memoryview) -> None:
+    if position != len(view):
+        raise ValueError("the body is longer than its columns")
 
 
 def _encode_head(table: str, rows: int, argument: int) -> bytes:
@@ -89,8 +93,8 @@ def _encode_head(table: str, rows: int, argument: int) -> bytes:
 def _decode_head(body: bytes) -> tuple[str, int, int, int]:
     length, rows, argument = _HEAD.unpack_from(body)
     end = _HEAD.size + length
-    if length > limits.NAME_BYTES_MAX or end > len(body):
-        raise ValueError("the name of the table is too long")
+    if end > len(body):
+        raise ValueError("the name of the table is cut short")
     if rows > limits.BATCH_ROWS_MAX:
         raise ValueError(f"a batch has at most {limits.BATCH_ROWS_MAX} rows")
     name = body[_HEAD.size : end].decode("ascii", errors="replace")
@@ -104,12 +108,14 @@ def _encode_set(command: commands.Set) -> tuple[Function, int, int, bytes]:
     body = b"".join(
         (
             _encode_head(command.table, len(command.keys), command.expires_at_us),
-            columns.encode_numbers(command.types, "B"),
+            columns.encode_u8(command.types),
             command.keys.encode(),
             command.values.encode(),
         )
     )
-    return Function.SET_MANY, flags, command.timestamps_us[0], body
+    # A message has one timestamp; commands of a client never have more.
+    timestamp_us = command.timestamps_us[0] if command.timestamps_us else 0
+    return Function.SET_MANY, flags, timestamp_us, body
 
 
 def _decode_set(body: _Body) -> Command:
@@ -189,9 +195,9 @@ def encode_reply_body(reply: Reply) -> bytes:
         return b"".join(
             (
                 _ROWS.pack(len(reply.types)),
-                columns.encode_numbers(reply.types, "B"),
-                columns.encode_numbers(reply.timestamps_us, "Q"),
-                columns.encode_numbers(reply.expires_at_us, "Q"),
+                columns.encode_u8(reply.types),
+                columns.encode_u64(reply.timestamps_us),
+                columns.encode_u64(reply.expires_at_us),
                 reply.values.encode(),
             )
         )
@@ -199,9 +205,9 @@ def encode_reply_body(reply: Reply) -> bytes:
         return b"".join(
             (
                 _SCANNED.pack(reply.next_seq, reply.end_seq, len(reply.ops)),
-                columns.encode_numbers(reply.first_seqs, "Q"),
-                columns.encode_numbers(reply.walls_us, "Q"),
-                columns.encode_numbers(reply.last_seqs, "Q"),
+                columns.encode_u64(reply.first_seqs),
+                columns.encode_u64(reply.walls_us),
+                columns.encode_u64(reply.last_seqs),
                 reply.ops.encode(),
             )
         )
@@ -229,6 +235,7 @@ def _decode_entries(body: bytes) -> Reply:
     timestamps_us, position = columns.decode_numbers(view, position, rows, "Q")
     expires_at_us, position = columns.decode_numbers(view, position, rows, "Q")
     stored, position = columns.decode_strings(view, position, rows)
+    _check_end(position, view)
     return Entries(
         types=bytes(types),
         values=stored,
@@ -244,6 +251,7 @@ def _decode_scanned(body: bytes) -> Reply:
     walls_us, position = columns.decode_numbers(view, position, count, "Q")
     last_seqs, position = columns.decode_numbers(view, position, count, "Q")
     found, position = columns.decode_strings(view, position, count)
+    _check_end(position, view)
     return Scanned(
         first_seqs=first_seqs,
         walls_us=walls_us,

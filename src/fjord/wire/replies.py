@@ -108,11 +108,10 @@ def read_reply(function: Function, raw: RawReply) -> Reply:
     """
     if raw.error:
         return _read_refusal(raw.error)
-    try:
-        if raw.flags & Flag.BODY:
-            return batch.decode_reply_body(function, raw.data)
-    except (ValueError, struct.error, KeyError) as error:
-        raise RemoteProtocolError(Code.BAD_BATCH, f"a broken reply: {error}") from error
+    if function > LAST_SEED_FUNCTION:
+        return _read_body(function, raw)
+    if raw.flags & Flag.BODY:
+        raise RemoteProtocolError(Code.BAD_BATCH, f"a reply to {function.name} with a body")
     if raw.flags & VALUE_BITS:
         return Entries(
             types=raw.type,
@@ -121,6 +120,15 @@ def read_reply(function: Function, raw: RawReply) -> Reply:
             expires_at_us=(raw.timeout_us,),
         )
     return Done(master=b"", seq=0)
+
+
+def _read_body(function: Function, raw: RawReply) -> Reply:
+    if not raw.flags & Flag.BODY:
+        raise RemoteProtocolError(Code.BAD_BATCH, f"a reply to {function.name} without a body")
+    try:
+        return batch.decode_reply_body(function, raw.data)
+    except (ValueError, struct.error) as error:
+        raise RemoteProtocolError(Code.BAD_BATCH, f"a broken reply: {error}") from error
 
 
 def _read_refusal(text: bytes) -> Refusal:

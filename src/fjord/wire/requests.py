@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
 
 from fjord import commands, limits
 from fjord.commands import Command, Refusal
-from fjord.errors import Code, RemoteProtocolError
+from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 from fjord.wire import batch, seed
 from fjord.wire.buffer import ReceiveBuffer
 from fjord.wire.functions import (
@@ -90,11 +91,18 @@ class RequestDecoder:
 
 
 def encode_request(command: Command, identifier: int) -> tuple[Function, bytes]:
-    """Returns the function and the message for a command."""
+    """Returns the function and the message for a command.
+
+    Raises:
+        LocalProtocolError: if a number or a name in it is beyond what the protocol has room for.
+    """
     if isinstance(command, commands.Nop):
         return Function.NOP, seed.encode_request(command, identifier)
-    function, flags, timestamp_us, body = batch.encode_body(command)
-    head = REQUEST.pack(MAGIC_REQUEST, VERSION, function, identifier, flags, timestamp_us)
+    try:
+        function, flags, timestamp_us, body = batch.encode_body(command)
+        head = REQUEST.pack(MAGIC_REQUEST, VERSION, function, identifier, flags, timestamp_us)
+    except (struct.error, UnicodeEncodeError, OverflowError) as error:
+        raise LocalProtocolError(Code.BAD_BATCH, f"this cannot be sent: {error}") from error
     return function, b"".join((head, BODY_LENGTH.pack(len(body)), body))
 
 

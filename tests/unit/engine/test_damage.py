@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from fjord.engine import Engine
 from fjord.errors import Code, CorruptionError
 from fjord.journal import frame as frames
 from fjord.testing import SimClock
-from tests.unit.engine.world import SEGMENT_BYTES, TABLE, open_at, read, write
+from tests.unit.engine.world import SEGMENT_BYTES, TABLE, open_at, read, set_command, write
 
 VALUE = b"v" * 1000
 
@@ -173,3 +174,58 @@ def test_a_scan_of_a_whole_journal_gives_every_row(tmp_path: Path) -> None:
     assert isinstance(reply, Scanned)
     assert len(reply.ops) == len(items) + 1  # and the op that created the table
     engine.close()
+
+
+def test_a_value_that_looks_like_a_frame_does_not_stop_a_start(tmp_path: Path) -> None:
+    """Were it taken for one, the torn frame before it would count as damage."""
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    write(engine, clock, {b"key": b"acknowledged"})
+    start = engine._writer.position
+    forged = frames.Frame(
+        first_seq=99,
+        rows=1,
+        op_count=1,
+        wall_us=0,
+        lease_us=0,
+        durable_seq=10**9,
+        length=72,
+        body_crc=0,
+    ).encode(bytes(16) + (1).to_bytes(8, "little"))
+    clock.advance(0.001)
+    engine.run([set_command({b"key": forged}, timestamp_us=clock.wall_us())])
+    engine.abandon()
+    (segment,) = segments(tmp_path)
+    data = bytearray(segment.read_bytes())
+    data[start : start + 32] = bytes(32)
+    segment.write_bytes(data)
+    engine = open_at(tmp_path, clock)
+    assert read(engine, b"key") == [b"acknowledged"]
+    engine.close()
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "symlink"])
+def test_what_is_no_file_is_not_taken_for_a_segment(tmp_path: Path, kind: str) -> None:
+    two_segments(tmp_path)
+    path = segments(tmp_path)[1]
+    path.rename(tmp_path / "aside")
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path / "aside")
+    with pytest.raises(CorruptionError, match="cannot be read") as caught:
+        open_at(tmp_path)
+    assert caught.value.path == str(path)
+
+
+def test_a_missing_segment_in_the_middle_is_named(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    for number in range(200):
+        write(engine, clock, {b"key-%03d" % number: VALUE})
+    engine.close()
+    segments(tmp_path)[1].unlink()
+    with pytest.raises(CorruptionError, match="segment 2 before it is missing"):
+        open_at(tmp_path)

@@ -1,0 +1,31 @@
+"""Calls: a command, and what its reply means to the user."""
+
+from __future__ import annotations
+
+import pytest
+
+from fjord.client.calls import Call, done
+from fjord.commands import Done, Nop, Refusal, Reply
+from fjord.errors import Code, ExistsError, RefusedError
+
+TOKEN = Done(master=b"m" * 16, seq=5)
+
+
+def seq_of(reply: Reply) -> int:
+    assert isinstance(reply, Done)
+    return reply.seq
+
+
+def test_a_reply_is_read_as_the_call_says() -> None:
+    assert Call(Nop(), seq_of).result(TOKEN) == 5
+
+
+def test_a_refusal_is_raised_and_not_read() -> None:
+    with pytest.raises(ExistsError, match="EXISTS: it is there"):
+        Call(Nop(), seq_of).result(Refusal(code=Code.EXISTS, text="it is there"))
+    with pytest.raises(RefusedError):
+        Call(Nop(), seq_of).result(Refusal(code=Code.QUOTA, text="enough"))
+
+
+def test_done_says_nothing() -> None:
+    assert Call(Nop(), done).result(TOKEN) is None

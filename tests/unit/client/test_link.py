@@ -1,0 +1,200 @@
+"""One end of a connection: requests get numbers, replies find their requests by them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fjord import limits
+from fjord.client.link import Link
+from fjord.columns import Strings, repeat
+from fjord.commands import Command, Delete, Done, Entries, Get, Nop, Refusal, Reply, Set
+from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
+from fjord.wire import Function, RequestDecoder, encode_reply
+from fjord.wire.replies import encode_fatal
+
+NOW_US = 1_700_000_000_000_000
+TOKEN = Done(master=b"m" * 16, seq=5)
+GET = Get(table="t", keys=Strings.of([b"k"]))
+DELETE = Delete(table="t", keys=Strings.of([b"k"]), timestamp_us=NOW_US)
+
+
+def set_of(value: bytes, rows: int = 1) -> Set:
+    return Set(
+        table="t",
+        keys=Strings.of([b"%d" % row for row in range(rows)]),
+        types=bytes([1]) * rows,
+        values=Strings.of([value] * rows),
+        timestamps_us=repeat(NOW_US, rows),
+    )
+
+
+def answer(identifier: int, reply: Reply = TOKEN, function: Function = Function.SET_MANY) -> bytes:
+    return encode_reply(function, identifier, 0, reply, now_us=NOW_US)
+
+
+def received(link: Link, data: bytes) -> list[tuple[int, Reply]]:
+    return list(link.receive(data))
+
+
+@pytest.mark.req("FJ-39")
+def test_a_message_carries_the_identifier_that_send_returns() -> None:
+    link = Link()
+    for command in (Nop(), GET, DELETE, set_of(b"v")):
+        identifier, message = link.send(command)
+        decoder = RequestDecoder()
+        decoder.feed(message)
+        request = decoder.next()
+        assert request is not None
+        assert request.identifier == identifier
+
+
+def test_requests_in_flight_have_different_identifiers_and_never_0() -> None:
+    link = Link()
+    found = [link.send(Nop())[0] for _ in range(limits.IN_FLIGHT_MAX)]
+    assert len(set(found)) == limits.IN_FLIGHT_MAX
+    assert 0 not in found
+
+
+@pytest.mark.req("FJ-39")
+def test_replies_in_any_order_find_their_requests() -> None:
+    link = Link()
+    entries = Entries(types=b"\1", values=Strings.of([b"v"]), timestamps_us=[1], expires_at_us=[0])
+    samples: list[tuple[Command, Function, Reply]] = [
+        (set_of(b"v"), Function.SET_MANY, TOKEN),
+        (GET, Function.GET_MANY, entries),
+        (DELETE, Function.DELETE_MANY, Refusal(code=Code.BUSY, text="later")),
+        (Nop(), Function.NOP, Done(master=b"", seq=0)),
+    ]
+    sent = [(link.send(command)[0], function, reply) for command, function, reply in samples]
+    for identifier, function, reply in reversed(sent):
+        ((number, found),) = received(link, answer(identifier, reply, function))
+        assert number == identifier
+        assert type(found) is type(reply)
+        if isinstance(found, Entries):
+            assert found.values == entries.values
+        else:
+            assert found == reply
+
+
+def test_several_replies_in_one_piece_and_one_in_several() -> None:
+    link = Link()
+    first, second, third = (link.send(DELETE)[0] for _ in range(3))
+    data = answer(first) + answer(second) + answer(third)
+    assert received(link, data[:-1]) == [(first, TOKEN), (second, TOKEN)]
+    assert received(link, data[-1:]) == [(third, TOKEN)]
+
+
+def test_requests_in_flight_are_bounded_until_replies_come() -> None:
+    link = Link()
+    for _ in range(limits.IN_FLIGHT_MAX):
+        last, _ = link.send(Nop())
+    with pytest.raises(LocalProtocolError, match="in flight") as caught:
+        link.send(Nop())
+    assert caught.value.code is Code.BUSY
+    received(link, answer(last, TOKEN, Function.NOP))
+    identifier, _ = link.send(Nop())
+    assert 1 <= identifier <= 0xFFFF
+
+
+def test_identifiers_come_round_and_leave_out_what_is_in_flight() -> None:
+    link = Link()
+    slow, _ = link.send(DELETE)
+    seen = set()
+    for _ in range(2 * 0xFFFF + 10):
+        identifier, _ = link.send(Nop())
+        assert identifier != slow
+        seen.add(identifier)
+        received(link, answer(identifier, TOKEN, Function.NOP))
+    assert seen == set(range(1, 0x10000)) - {slow}
+    assert received(link, answer(slow)) == [(slow, TOKEN)]
+
+
+@pytest.mark.parametrize("identifier", [0, 2, 0xFFFF])
+def test_a_reply_to_no_request_is_an_error(identifier: int) -> None:
+    link = Link()
+    assert link.send(DELETE)[0] == 1
+    with pytest.raises(RemoteProtocolError, match="a reply to no request"):
+        received(link, answer(identifier))
+
+
+def test_a_second_reply_to_one_request_is_an_error() -> None:
+    link = Link()
+    identifier, _ = link.send(DELETE)
+    received(link, answer(identifier))
+    with pytest.raises(RemoteProtocolError):
+        received(link, answer(identifier))
+
+
+def test_the_last_words_of_a_server_are_passed_on() -> None:
+    link = Link()
+    link.send(DELETE)
+    words = encode_fatal(RemoteProtocolError(Code.READ_TIMEOUT, "too slow"), now_us=NOW_US)
+    with pytest.raises(RemoteProtocolError, match="READ_TIMEOUT: too slow"):
+        received(link, words)
+
+
+def test_a_peer_that_is_no_fjord_server_is_an_error() -> None:
+    with pytest.raises(RemoteProtocolError, match="no Fjord server"):
+        received(Link(), b"HTTP/1.1 400 Bad Request\r\n")
+
+
+def test_a_broken_reply_is_an_error() -> None:
+    link = Link()
+    identifier, _ = link.send(GET)
+    with pytest.raises(RemoteProtocolError, match="broken reply"):
+        received(link, answer(identifier, TOKEN, Function.SET_MANY))
+
+
+def test_a_message_that_is_too_large_is_refused_and_not_in_flight() -> None:
+    link = Link()
+    with pytest.raises(LocalProtocolError, match="smaller batches") as caught:
+        link.send(set_of(bytes(limits.VALUE_BYTES_MAX), 13))
+    assert caught.value.code is Code.TOO_LARGE
+    for _ in range(limits.IN_FLIGHT_MAX):
+        link.send(Nop())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        replace(set_of(b"v"), expires_at_us=-1),
+        replace(set_of(b"v"), expires_at_us=2**64),
+        replace(GET, table="n" * 70_000),
+        replace(GET, table="\ud800"),
+    ],
+    ids=["expiry-before-1970", "expiry-beyond-64-bits", "endless-name", "name-not-utf8"],
+)
+def test_what_the_protocol_cannot_carry_is_refused_as_such(command: Command) -> None:
+    with pytest.raises(LocalProtocolError):
+        Link().send(command)
+
+
+def test_a_batch_of_nothing_can_be_sent() -> None:
+    """The server refuses it, as the embedded engine does."""
+    empty = Strings.of([])
+    nothing = Set(table="t", keys=empty, types=b"", values=empty, timestamps_us=repeat(NOW_US, 0))
+    for command in (Get(table="t", keys=empty), nothing):
+        decoder = RequestDecoder()
+        decoder.feed(Link().send(command)[1])
+        request = decoder.next()
+        assert request is not None
+        assert not isinstance(request.command, Refusal)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 9), max_size=60))
+def test_whatever_the_order_every_reply_finds_its_request(choices: list[int]) -> None:
+    """A step answers the n-th request in flight, or sends another one if there is none."""
+    link = Link()
+    waiting: list[int] = []
+    for choice in choices:
+        if choice < len(waiting):
+            identifier = waiting.pop(choice)
+            assert received(link, answer(identifier)) == [(identifier, TOKEN)]
+        else:
+            waiting.append(link.send(DELETE)[0])
+    assert len(set(waiting)) == len(waiting)

@@ -1,0 +1,47 @@
+"""File names of the journal."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord.journal import names
+
+
+def test_a_segment_has_ten_digits() -> None:
+    assert names.segment_path("/data/journal", 42) == "/data/journal/0000000042.seg"
+
+
+@given(st.integers(0, 10**10 - 1))
+def test_a_number_is_found_in_the_name_that_was_made_of_it(segment: int) -> None:
+    name = names.segment_path("/data", segment).removeprefix("/data/")
+    assert names.segment_number(name) == segment
+
+
+@given(st.lists(st.integers(0, 10**10 - 1)))
+def test_names_sort_as_their_numbers_do(numbers: list[int]) -> None:
+    made = sorted(names.segment_path("", number) for number in numbers)
+    assert [names.segment_number(name) for name in made] == sorted(numbers)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "lock",
+        "0000000001",
+        "1.seg",
+        "000000001.seg",
+        "00000000001.seg",
+        "0000000001.seg" + names.UNFINISHED,
+        "0000000001.seg\n",
+        "x0000000001.seg",
+        "000000000a.seg",
+        "0000000001.SEG",
+        "0000000001xseg",
+        "-000000001.seg",
+    ],
+)
+def test_other_files_are_no_segments(name: str) -> None:
+    assert names.segment_number(name) is None

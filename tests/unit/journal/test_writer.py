@@ -1,0 +1,327 @@
+"""The writer: append, sync, rotate, resume, cut; and what it does when the disk says no."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from fjord import limits
+from fjord.disk import LocalDisk
+from fjord.errors import DurabilityError
+from fjord.journal import frame as frames
+from fjord.journal import names
+from fjord.journal.reader import Journal
+from fjord.journal.writer import Writer
+from fjord.testing import SimCrash, SimDisk
+from tests.unit.journal.writing import (
+    NOW_US,
+    SEGMENT_BYTES,
+    append,
+    commit_of,
+    header,
+    kv_set,
+    open_writer,
+    read_all,
+    rotate,
+    segment_file,
+    seqs,
+    values_of,
+)
+
+
+def sim_writer(disk: SimDisk) -> Writer:
+    disk.make_directory("/journal")
+    disk.sync_directory("/")
+    writer = Writer(disk, "/journal", header(), segment_bytes=SEGMENT_BYTES)
+    writer.create()
+    return writer
+
+
+def sim_values(disk: SimDisk) -> list[bytes]:
+    return values_of(list(Journal(disk, "/journal").frames(1, durable_seq=0)))
+
+
+def test_a_new_segment_is_its_header_and_space_ahead(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    assert os.listdir(tmp_path) == ["0000000001.seg"]
+    data = segment_file(tmp_path).read_bytes()
+    assert len(data) == SEGMENT_BYTES
+    assert data[:64] == header().encode()
+    assert not data[64:].strip(b"\0")
+    assert (writer.segment, writer.position, writer.next_seq) == (1, 64, 1)
+    writer.close()
+
+
+def test_appended_frames_follow_each_other(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    append(writer, b"one")
+    append(writer, b"two", b"three")
+    append(writer, b"four")
+    writer.close()
+    found = read_all(tmp_path, durable_seq=4)
+    assert seqs(found) == [(1, 1), (2, 3), (4, 4)]
+    assert values_of(found) == [b"one", b"two", b"three", b"four"]
+    assert [one.frame.wall_us for one in found] == [NOW_US] * 3
+    assert [one.frame.lease_us for one in found] == [78] * 3
+    assert found[-1].end == writer.position
+
+
+def test_only_what_is_confirmed_becomes_durable(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    assert (writer.committed_seq, writer.durable_seq) == (0, 0)
+    writer.append(commit_of(b"one", b"two"))
+    assert (writer.next_seq, writer.committed_seq) == (3, 0)
+    assert writer.sync() == 0
+    writer.confirm()
+    assert (writer.committed_seq, writer.durable_seq) == (2, 0)
+    assert writer.sync() == 2
+    assert writer.durable_seq == 2
+    writer.close()
+
+
+def test_a_frame_tells_what_was_durable_when_it_was_written(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    append(writer, b"one")
+    append(writer, b"two")
+    writer.sync()
+    append(writer, b"three")
+    writer.close()
+    assert [one.frame.durable_seq for one in read_all(tmp_path)] == [0, 0, 2]
+
+
+def test_has_room_is_exact(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    left = SEGMENT_BYTES - 64 - frames.FRAME_HEADER_BYTES
+    assert writer.has_room(left)
+    assert not writer.has_room(left + 1)
+    append(writer, b"one")
+    used = frames.FRAME_HEADER_BYTES + len(kv_set([b"one"]))
+    assert writer.has_room(left - used)
+    assert not writer.has_room(left - used + 1)
+    writer.close()
+
+
+def test_rotate_begins_the_next_segment_and_cuts_the_old_one(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    append(writer, b"one")
+    append(writer, b"two", b"three")
+    end = writer.position
+    rotate(writer)
+    assert writer.durable_seq == 3
+    assert segment_file(tmp_path, 1).stat().st_size == end
+    assert segment_file(tmp_path, 2).stat().st_size == SEGMENT_BYTES
+    assert (writer.segment, writer.position, writer.next_seq) == (2, 64, 4)
+    assert writer.header.first_seq == 4
+    assert writer.header.shard == header().shard
+    assert (writer.header.created_us, writer.header.lease_us) == (NOW_US, 79)
+    append(writer, b"four")
+    writer.close()
+    found = read_all(tmp_path, durable_seq=4)
+    assert seqs(found) == [(1, 1), (2, 3), (4, 4)]
+    assert [one.segment for one in found] == [1, 1, 2]
+
+
+def test_rotate_makes_the_next_segment_larger_for_a_large_frame(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    value = b"v" * (3 * SEGMENT_BYTES)
+    body_bytes = len(kv_set([value]))
+    assert not writer.has_room(body_bytes)
+    rotate(writer, body_bytes)
+    assert writer.has_room(body_bytes)
+    assert not writer.has_room(body_bytes + 1)
+    append(writer, value)
+    rotate(writer)
+    assert segment_file(tmp_path, 3).stat().st_size == SEGMENT_BYTES
+    append(writer, b"small")
+    writer.close()
+    assert values_of(read_all(tmp_path, durable_seq=2)) == [value, b"small"]
+
+
+def test_a_segment_may_begin_with_frames_of_another(tmp_path: Path) -> None:
+    old = open_writer(tmp_path)
+    append(old, b"one")
+    append(old, b"two")
+    old.close()
+    last = read_all(tmp_path)[-1]
+    writer = Writer(LocalDisk(), str(tmp_path), header(2, 2), segment_bytes=SEGMENT_BYTES)
+    body = last.frame.encode(header(2).salt) + last.body
+    writer.create(body, last_seq=2, room_bytes=100)
+    assert (writer.position, writer.next_seq) == (64 + len(body), 3)
+    assert (writer.committed_seq, writer.durable_seq) == (2, 2)
+    append(writer, b"three")
+    writer.close()
+    assert values_of(read_all(tmp_path, durable_seq=3)) == [b"one", b"two", b"three"]
+
+
+def test_a_cleanly_closed_segment_is_resumed(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    append(writer, b"one")
+    writer.close()
+    end = writer.position
+    assert segment_file(tmp_path).stat().st_size == end
+    again = Writer(LocalDisk(), str(tmp_path), header(), segment_bytes=SEGMENT_BYTES)
+    again.resume(position=end, next_seq=2)
+    assert (again.position, again.next_seq, again.durable_seq) == (end, 2, 1)
+    assert segment_file(tmp_path).stat().st_size == SEGMENT_BYTES
+    append(again, b"two")
+    again.close()
+    assert values_of(read_all(tmp_path, durable_seq=2)) == [b"one", b"two"]
+
+
+def test_a_segment_that_is_full_is_resumed_without_room(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path, segment_bytes=2 * SEGMENT_BYTES)
+    append(writer, b"v" * (SEGMENT_BYTES + 100))
+    writer.close()
+    again = Writer(LocalDisk(), str(tmp_path), header(), segment_bytes=SEGMENT_BYTES)
+    again.resume(position=writer.position, next_seq=2)
+    assert not again.has_room(8)
+    rotate(again)
+    append(again, b"two")
+    again.close()
+    assert seqs(read_all(tmp_path, durable_seq=2)) == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("values", [[], [b"other"], [b"a much longer value " * 50]])
+def test_a_frame_that_was_cut_never_comes_back(tmp_path: Path, values: list[bytes]) -> None:
+    writer = open_writer(tmp_path)
+    append(writer, b"one")
+    position, next_seq = writer.position, writer.next_seq
+    writer.append(commit_of(b"refused, and of some length", b"and another"))
+    writer.cut(position, next_seq)
+    assert (writer.position, writer.next_seq, writer.committed_seq) == (position, next_seq, 1)
+    for value in values:
+        append(writer, value)
+    writer.sync()
+    writer.abandon()  # as a crash leaves it
+    assert values_of(read_all(tmp_path, durable_seq=1 + len(values))) == [b"one", *values]
+
+
+def test_a_writer_that_is_abandoned_leaves_the_file_as_it_is(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    append(writer, b"one")
+    writer.abandon()
+    writer.abandon()
+    assert segment_file(tmp_path).stat().st_size == SEGMENT_BYTES
+    assert values_of(read_all(tmp_path)) == [b"one"]
+
+
+def test_what_is_synced_survives_a_power_cut() -> None:
+    for seed in range(20):
+        disk = SimDisk(seed)
+        writer = sim_writer(disk)
+        append(writer, b"one")
+        append(writer, b"two")
+        writer.sync()
+        append(writer, b"three")
+        disk.power_cut()
+        assert sim_values(disk) in ([b"one", b"two"], [b"one", b"two", b"three"])
+
+
+def test_a_rotated_journal_survives_a_power_cut() -> None:
+    for seed in range(20):
+        disk = SimDisk(seed)
+        writer = sim_writer(disk)
+        append(writer, b"one")
+        rotate(writer)
+        disk.power_cut()
+        assert disk.names("/journal") == ["0000000001.seg", "0000000002.seg"]
+        assert sim_values(disk) == [b"one"]
+
+
+def test_a_failed_sync_is_final_and_never_asked_again() -> None:
+    calls = len(sim_calls()) + 2
+    disk = SimDisk(errors={calls: errno.EIO})
+    writer = sim_writer(disk)
+    append(writer, b"one")
+    for _ in range(2):
+        with pytest.raises(DurabilityError, match=r"0000000001.seg.*failed to keep"):
+            writer.sync()
+        assert disk.calls[-1] == "sync"
+        assert len(disk.calls) == calls
+    with pytest.raises(DurabilityError):
+        writer.append(commit_of(b"two"))
+    with pytest.raises(DurabilityError):
+        writer.cut(64, 1)
+    with pytest.raises(DurabilityError):
+        rotate(writer)
+    assert writer.durable_seq == 0
+    assert len(disk.calls) == calls
+
+
+def sim_calls() -> list[str]:
+    """What making the first segment asks of the disk."""
+    disk = SimDisk()
+    sim_writer(disk)
+    return disk.calls
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_failed_cut_is_final(number: int) -> None:
+    written = len(sim_calls()) + 1
+    disk = SimDisk(errors={written + number: errno.EIO})
+    writer = sim_writer(disk)
+    writer.append(commit_of(b"one"))
+    with pytest.raises(DurabilityError):
+        writer.cut(64, 1)
+    with pytest.raises(DurabilityError):
+        writer.append(commit_of(b"one"))
+    assert writer.durable_seq == 0
+
+
+def test_a_full_disk_at_rotation_leaves_the_old_segment_usable() -> None:
+    made = sim_calls()
+    # create, allocate, write come after the frame and its sync.
+    for position, name in enumerate(("create", "allocate", "write"), start=3):
+        disk = SimDisk(errors={len(made) + position: errno.ENOSPC})
+        writer = sim_writer(disk)
+        append(writer, b"one")
+        with pytest.raises(OSError, match="No space") as caught:
+            rotate(writer)
+        assert not isinstance(caught.value, DurabilityError)
+        assert disk.calls[len(made) + position - 1] == name
+        assert disk.names("/journal") == ["0000000001.seg"]
+        assert (writer.segment, writer.header) == (1, header())
+        append(writer, b"two")
+        rotate(writer)  # the space is there again
+        append(writer, b"three")
+        writer.sync()
+        assert sim_values(disk) == [b"one", b"two", b"three"]
+
+
+def test_a_failed_directory_sync_at_rotation_is_final() -> None:
+    """Nobody can tell whether the new segment has its name: the old one must not grow."""
+    disk = SimDisk()
+    writer = sim_writer(disk)
+    append(writer, b"one")
+    rotate(writer)
+    last = len(disk.calls) - disk.calls[::-1].index("sync_directory")
+    disk = SimDisk(errors={last: errno.EIO})
+    writer = sim_writer(disk)
+    append(writer, b"one")
+    with pytest.raises(DurabilityError):
+        rotate(writer)
+    assert disk.calls[-1] == "sync_directory"
+    with pytest.raises(DurabilityError):
+        writer.append(commit_of(b"two"))
+
+
+def test_a_new_segment_counts_only_under_its_last_name() -> None:
+    made = sim_calls()
+    assert made[2:] == ["create", "allocate", "write", "sync", "rename", "sync_directory"]
+    for calls in range(3, len(made)):
+        disk = SimDisk(crash_at=calls)
+        with pytest.raises(SimCrash):
+            sim_writer(disk)
+        disk.process_crash()
+        for name in disk.names("/journal"):
+            if not name.endswith(names.UNFINISHED):
+                assert Journal(disk, "/journal").segments == [header()]
+
+
+@pytest.mark.parametrize("size", [limits.SEGMENT_BYTES_MIN - 1, limits.SEGMENT_BYTES_MAX + 1])
+def test_a_segment_size_out_of_bounds_is_a_mistake(tmp_path: Path, size: int) -> None:
+    with pytest.raises(AssertionError):
+        Writer(LocalDisk(), str(tmp_path), header(), segment_bytes=size)

@@ -1,0 +1,132 @@
+"""Record batches: every column of every op, cut exactly at the ends of a range."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from fjord.columns import Strings
+from fjord.commands import Scanned
+from fjord.errors import FjordError
+from fjord.ops import Opcode
+from fjord.spark import arrow, schema
+from fjord.values import Type
+from tests.unit.spark import scans, structs
+
+WALL = datetime.fromtimestamp(scans.WALL_US / 1_000_000, tz=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def row(seq: int, **columns: object) -> dict[str, object]:
+    """Returns a whole row, in which what is not named is null."""
+    return {**dict.fromkeys(schema.COLUMNS), "seq": seq, "row": seq, **columns}
+
+
+def rows(*pieces: Scanned, start_seq: int = 1, end_seq: int = 1_000) -> list[dict[str, Any]]:
+    batches = list(arrow.record_batches(pieces, start_seq, end_seq))
+    for batch in batches:
+        batch.validate(full=True)
+        assert batch.schema == arrow.SCHEMA
+    found: list[dict[str, Any]] = pa.Table.from_batches(batches, arrow.SCHEMA).to_pylist()
+    return found
+
+
+def test_schema_is_what_spark_makes_of_the_columns() -> None:
+    assert to_arrow_schema(structs.ALL, timezone="UTC") == arrow.SCHEMA
+
+
+def test_every_opcode_is_shown_or_skipped() -> None:
+    assert arrow.NAMES.keys() | arrow.SKIPPED == set(Opcode)
+    assert not arrow.NAMES.keys() & arrow.SKIPPED
+
+
+def test_sets_and_deletes_are_whole_rows_in_order() -> None:
+    expires_at = WALL + timedelta(days=1)
+    piece = scans.piece(
+        [
+            scans.create_table(),
+            scans.kv_set((b"a", Type.BUFFER, b"one"), (b"b", Type.VOID, b"")),
+            scans.kv_delete(b"a", b"c"),
+            scans.kv_set(
+                (b"c", Type.STRING, b"three"), expires_at_us=scans.WALL_US + 86_400_000_000
+            ),
+        ]
+    )
+    second, third, fourth = (WALL + number * MICROSECOND for number in (1, 2, 3))
+    assert rows(piece) == [
+        row(2, ts=second, txn=3, op="SET", key=b"a", type=1, value=b"one"),
+        row(3, ts=second, txn=3, op="SET", key=b"b", type=0, value=b""),
+        row(4, ts=third, txn=5, op="DELETE", key=b"a"),
+        row(5, ts=third, txn=5, op="DELETE", key=b"c"),
+        row(6, ts=fourth, txn=6, op="SET", key=b"c", type=2, value=b"three", expires_at=expires_at),
+    ]
+
+
+def test_small_ops_share_a_batch() -> None:
+    piece = scans.piece([scans.kv_set((b"%d" % number, 1, b"v")) for number in range(100)])
+    (batch,) = arrow.record_batches([piece], 1, 1_000)
+    assert batch["seq"].to_pylist() == list(range(1, 101))
+    assert batch["key"].to_pylist() == [b"%d" % number for number in range(100)]
+
+
+def test_a_piece_without_rows_makes_no_batch() -> None:
+    assert rows(scans.piece([])) == []
+    assert rows(scans.piece([scans.create_table()])) == []
+
+
+def test_a_range_is_cut_inside_an_op() -> None:
+    op = scans.kv_set(*[(b"%d" % number, 1, b"v") for number in range(10, 20)])
+    found = rows(scans.piece([op], first_seq=10), start_seq=13, end_seq=16)
+    assert [(each["seq"], each["key"]) for each in found] == [(13, b"13"), (14, b"14"), (15, b"15")]
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.data())
+def test_ranges_that_adjoin_have_every_row_once(counts: list[int], data: st.DataObject) -> None:
+    makers = data.draw(
+        st.lists(st.booleans(), min_size=len(counts), max_size=len(counts)), label="deletes"
+    )
+    piece = scans.piece(
+        [
+            scans.kv_delete(*[b"k"] * count)
+            if deletes
+            else scans.kv_set(*[(b"k", 1, b"v")] * count)
+            for count, deletes in zip(counts, makers, strict=True)
+        ]
+    )
+    middle = data.draw(st.integers(1, piece.end_seq), label="middle")
+    halves = rows(*part(piece, 1, middle), start_seq=1, end_seq=middle)
+    halves += rows(*part(piece, middle, piece.end_seq), start_seq=middle, end_seq=piece.end_seq)
+    assert halves == rows(piece)
+    assert [each["seq"] for each in halves] == list(range(1, piece.end_seq))
+
+
+def part(piece: Scanned, start_seq: int, end_seq: int) -> list[Scanned]:
+    """Returns what a scan of this range answers: the ops that have a row in it, whole."""
+    kept = [
+        number
+        for number, (first, last) in enumerate(zip(piece.first_seqs, piece.last_seqs, strict=True))
+        if first < end_seq and last >= start_seq
+    ]
+    return [
+        replace(
+            piece,
+            first_seqs=[piece.first_seqs[number] for number in kept],
+            walls_us=[piece.walls_us[number] for number in kept],
+            last_seqs=[piece.last_seqs[number] for number in kept],
+            ops=Strings.of([piece.ops[number] for number in kept]),
+        )
+    ]
+
+
+def test_an_unknown_op_is_refused_with_what_to_do() -> None:
+    piece = scans.piece([scans.kv_delete(b"a")])
+    data = b"\x7f" + bytes(piece.ops.data)[1:]
+    with pytest.raises(FjordError, match=r"\[127\] are unknown .* use the version that wrote"):
+        rows(replace(piece, ops=Strings(piece.ops.offsets, data)))

@@ -1,0 +1,170 @@
+"""The catalog: tables come into being with their first write; every start is a takeover."""
+
+from __future__ import annotations
+
+import enum
+from typing import cast
+
+import pytest
+
+from fjord import limits
+from fjord.columns import Strings
+from fjord.commands import Delete, Get, Nop, Refusal
+from fjord.errors import Code
+from fjord.ops import Opcode
+from fjord.tables import catalog
+from fjord.tables.catalog import TakeOver
+from fjord.tables.state import Kind, Table, Tree
+from tests.unit.tables.world import MISSING, NOW_US, World, code_of, done
+
+
+class Later(enum.IntEnum):
+    """A kind that a later version might have."""
+
+    JOBS = 99
+
+
+OTHER_KIND = cast(Kind, Later.JOBS)
+
+
+def test_a_nop_does_nothing_and_tells_where_the_journal_is() -> None:
+    world = World()
+    world.set({b"a": 1})
+    before = world.trees()
+    assert world.run(Nop()) == done(2)
+    assert world.trees() == before
+    assert len(world.ops()) == 2
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def test_a_table_comes_into_being_with_its_first_write() -> None:
+    world = World()
+    assert world.get(b"a") == [MISSING]
+    assert world.tables == {}
+    assert world.set({b"a": 1}) == done(2)
+    assert world.tables == {"t": Table(id=1, name="t", kind=Kind.KV)}
+    assert [op.opcode for op in world.ops()] == [Opcode.CREATE_TABLE, Opcode.KV_SET]
+
+
+def test_a_deletion_makes_a_table_too() -> None:
+    world = World()
+    assert world.delete(b"a") == done(2)
+    assert list(world.tables) == ["t"]
+
+
+def test_a_table_is_made_once() -> None:
+    world = World()
+    for number in range(3):
+        world.set({b"a": number}, at=number)
+    assert [op.opcode for op in world.ops()].count(Opcode.CREATE_TABLE) == 1
+
+
+def test_tables_get_ascending_ids_and_keep_apart() -> None:
+    world = World()
+    for name in ("z", "a", "m"):
+        world.set({b"key": name}, table=name)
+    assert {table.name: table.id for table in world.tables.values()} == {"z": 1, "a": 2, "m": 3}
+    assert [world.get(b"key", table=name) for name in ("a", "m", "z")] == [["a"], ["m"], ["z"]]
+    world.delete(b"key", table="m", at=1)
+    assert [world.get(b"key", table=name) for name in ("a", "m", "z")] == [["a"], [MISSING], ["z"]]
+
+
+def test_a_longest_name_is_kept_whole() -> None:
+    world = World()
+    name = "n" * limits.NAME_BYTES_MAX
+    world.set({b"a": 1}, table=name)
+    assert list(world.tables) == [name]
+    assert world.replayed().tables == world.tables
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a.b", "a/b", "..", "n" * 129, "\ufffd"])
+def test_a_bad_name_is_refused_by_every_command(name: str) -> None:
+    world = World()
+    keys = Strings.of([b"k"])
+    assert code_of(world.set({b"k": 1}, table=name)) is Code.BAD_NAME
+    refused = world.run(Delete(table=name, keys=keys, timestamp_us=NOW_US))
+    assert code_of(refused) is Code.BAD_NAME
+    assert code_of(world.run(Get(table=name, keys=keys))) is Code.BAD_NAME
+    assert world.journal == b""
+
+
+def test_a_refused_write_makes_no_table() -> None:
+    world = World()
+    assert code_of(world.set({b"": 1})) is Code.EMPTY_KEY
+    assert code_of(world.delete(b"")) is Code.EMPTY_KEY
+    assert world.tables == {}
+
+
+def test_the_number_of_tables_is_bounded() -> None:
+    world = World()
+    world.tables = {
+        f"t{number}": Table(id=number, name=f"t{number}", kind=Kind.KV)
+        for number in range(1, limits.TABLES_MAX + 1)
+    }
+    refused = world.set({b"a": 1}, table="one_more")
+    assert code_of(refused) is Code.QUOTA
+    assert world.journal == b""
+    assert code_of(world.set({b"a": 1}, table="t1")) is None
+
+
+def test_a_table_of_another_kind_is_refused() -> None:
+    world = World()
+    world.tables = {"t": Table(id=1, name="t", kind=Kind.KV)}
+    refused = catalog.find_or_create(world, "t", OTHER_KIND)
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.WRONG_KIND
+    assert refused.text == "table t is a kv table"
+    assert catalog.wrong_kind(world.tables["t"], Kind.KV) is None
+
+
+def test_every_command_refuses_a_table_of_another_kind() -> None:
+    world = World()
+    world.tables = {"t": Table(id=1, name="t", kind=OTHER_KIND)}
+    keys = Strings.of([b"k"])
+    for reply in (
+        world.set({b"k": 1}),
+        world.delete(b"k"),
+        world.run(Get(table="t", keys=keys)),
+    ):
+        assert code_of(reply) is Code.WRONG_KIND
+        assert "table t is a jobs table" in str(reply)
+    assert world.journal == b""
+
+
+def test_tables_are_read_back_as_they_were_made() -> None:
+    world = World()
+    for name in ("one", "two", "three"):
+        world.set({b"a": 1}, table=name)
+    assert world.replayed().tables == world.tables
+    assert len(world.tables) == 3
+
+
+# -- takeovers ------------------------------------------------------------------------------------
+
+
+def takeovers(world: World) -> list[tuple[bytes, int]]:
+    start, stop = catalog.takeover_range()
+    items = [item for item in world.trees()[Tree.META] if start <= item[0] < stop]
+    return catalog.takeovers(items)
+
+
+def test_every_writer_is_kept_with_the_seq_that_it_found() -> None:
+    world = World()
+    assert takeovers(world) == []
+    first = TakeOver(master=b"1" * 16)
+    assert world.run(first) == done(1)
+    world.set({b"a": 1, b"b": 2})
+    world.run(TakeOver(master=b"2" * 16))
+    world.run(TakeOver(master=b"3" * 16))
+    assert takeovers(world) == [(b"1" * 16, 0), (b"2" * 16, 4), (b"3" * 16, 5)]
+    assert takeovers(world.replayed()) == takeovers(world)
+
+
+def test_takeovers_are_in_order_of_seq_however_large() -> None:
+    world = World()
+    for seq in (1, 255, 256, 2**32, 2**63, 2**64 - 2):
+        world.next_seq = seq
+        world.run(TakeOver(master=b"%16d" % seq))
+    assert [seq for _, seq in takeovers(world)] == [0, 254, 255, 2**32 - 1, 2**63 - 1, 2**64 - 3]

@@ -1,0 +1,207 @@
+"""What can be wrong with a key/value command: one test a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from fjord import limits
+from fjord.columns import Strings, repeat
+from fjord.commands import Command, Delete, Get, Set
+from fjord.errors import Code
+from tests.unit.tables.world import NOW_US, World, code_of, set_command
+
+DAY_US = 86_400_000_000
+GOOD = set_command([(b"k", b"v")])
+
+
+def with_keys(keys: Strings) -> list[Command]:
+    count = len(keys)
+    return [
+        Get(table="t", keys=keys),
+        Delete(table="t", keys=keys, timestamp_us=NOW_US),
+        Set(
+            table="t",
+            keys=keys,
+            types=bytes([1]) * count,
+            values=Strings.of([b""] * count),
+            timestamps_us=repeat(NOW_US, count),
+        ),
+    ]
+
+
+def codes(keys: Strings) -> set[Code | None]:
+    """How each of the commands is answered that has these keys."""
+    found = set()
+    for command in with_keys(keys):
+        world = World()
+        decision = world.decide(command)
+        found.add(code_of(decision.reply))
+        assert not (found & set(Code) and decision.ops)
+    return found
+
+
+# -- keys -----------------------------------------------------------------------------------------
+
+
+def test_a_batch_without_rows_is_refused() -> None:
+    assert codes(Strings.of([])) == {Code.BAD_BATCH}
+
+
+def test_a_batch_of_too_many_rows_is_refused() -> None:
+    assert codes(Strings.of([b"k"] * (limits.BATCH_ROWS_MAX + 1))) == {Code.BAD_BATCH}
+
+
+def test_the_largest_number_of_rows_is_taken() -> None:
+    assert codes(Strings.of([b"%d" % row for row in range(limits.BATCH_ROWS_MAX)])) == {None}
+
+
+@pytest.mark.parametrize("rows", [[b""], [b"a", b""], [b"", b"a", b"b"]])
+def test_an_empty_key_is_refused_with_all_others(rows: list[bytes]) -> None:
+    assert codes(Strings.of(rows)) == {Code.EMPTY_KEY}
+
+
+@pytest.mark.parametrize("size", [limits.KV_KEY_BYTES_MAX + 1, 0xFFFF])
+def test_a_key_that_is_too_long_is_refused(size: int) -> None:
+    assert codes(Strings.of([b"a", b"k" * size])) == {Code.KEY_TOO_LONG}
+
+
+def test_the_longest_key_is_taken() -> None:
+    assert codes(Strings.of([b"k" * limits.KV_KEY_BYTES_MAX])) == {None}
+
+
+def test_too_many_bytes_of_keys_are_refused() -> None:
+    row = b"k" * limits.KV_KEY_BYTES_MAX
+    rows = limits.BATCH_BYTES_MAX // len(row) + 1
+    assert codes(Strings.of([row] * rows)) == {Code.TOO_LARGE}
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+def code_of_set(command: Set) -> Code | None:
+    decision = World().decide(command)
+    assert code_of(decision.reply) is None or not decision.ops
+    return code_of(decision.reply)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: replace(GOOD, types=b"\1\1"),
+        lambda: replace(GOOD, types=b""),
+        lambda: replace(GOOD, values=Strings.of([])),
+        lambda: replace(GOOD, values=Strings.of([b"a", b"b"])),
+        lambda: replace(GOOD, timestamps_us=()),
+        lambda: replace(GOOD, timestamps_us=(NOW_US, NOW_US)),
+    ],
+)
+def test_columns_that_differ_in_number_are_refused(change: Callable[[], Set]) -> None:
+    assert code_of_set(change()) is Code.BAD_BATCH
+
+
+def test_a_value_that_is_too_large_is_refused() -> None:
+    largest = set_command([(b"k", bytes(limits.VALUE_BYTES_MAX))])
+    assert code_of_set(largest) is None
+    larger = set_command([(b"a", b""), (b"k", bytes(limits.VALUE_BYTES_MAX + 1))])
+    assert code_of_set(larger) is Code.VALUE_TOO_LARGE
+
+
+def test_a_batch_of_too_many_bytes_is_refused() -> None:
+    value = bytes(limits.VALUE_BYTES_MAX)
+    count = limits.BATCH_BYTES_MAX // len(value)
+    items = [(b"%d" % row, value) for row in range(count)]
+    assert code_of_set(set_command(items)) is Code.TOO_LARGE  # the keys are what is too much
+    assert code_of_set(set_command(items[:-1])) is None
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "code"),
+    [
+        (6, b"", Code.BAD_TYPE),
+        (255, b"", Code.BAD_TYPE),  # the mark of a missing value and of a tombstone
+        (0, b"data", Code.BAD_TYPE),
+        (2, b"\xff", Code.BAD_VALUE),
+        (3, b"1234", Code.BAD_VALUE),
+        (4, b"", Code.BAD_VALUE),
+        (5, b"\2", Code.BAD_VALUE),
+    ],
+)
+def test_a_value_that_does_not_fit_its_type_is_refused_with_all_others(
+    type_: int, value: bytes, code: Code
+) -> None:
+    for types, values in (
+        (bytes([type_]), [value]),
+        (bytes([1, type_]), [b"good", value]),
+        (bytes([type_, 1]), [value, b"good"]),
+        (bytes([1, type_, 1]), [b"good", value, b"good"]),
+    ):
+        command = Set(
+            table="t",
+            keys=Strings.of([b"%d" % row for row in range(len(types))]),
+            types=types,
+            values=Strings.of(values),
+            timestamps_us=repeat(NOW_US, len(types)),
+        )
+        assert code_of_set(command) is code
+
+
+# -- times ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("timestamp_us", "good"),
+    [
+        (1, True),
+        (NOW_US, True),
+        (NOW_US + 60_000_000, True),
+        (NOW_US + 60_000_001, False),
+        (NOW_US + DAY_US, False),
+        (0, False),
+        (NOW_US * 1000, False),  # nanoseconds
+        (2**63, False),
+        (2**64 - 1, False),
+        (-1, False),
+    ],
+)
+def test_a_timestamp_is_positive_and_at_most_60_s_ahead(*, timestamp_us: int, good: bool) -> None:
+    expected = None if good else Code.BAD_TIMESTAMP
+    assert code_of_set(replace(GOOD, timestamps_us=(timestamp_us,))) is expected
+    delete = Delete(table="t", keys=Strings.of([b"k"]), timestamp_us=timestamp_us)
+    assert code_of(World().decide(delete).reply) is expected
+
+
+def test_one_bad_timestamp_refuses_the_batch() -> None:
+    items: list[tuple[bytes, bytes]] = [(b"a", b""), (b"b", b""), (b"c", b"")]
+    for bad in (0, NOW_US + DAY_US):
+        for position in range(3):
+            stamps = [NOW_US] * 3
+            stamps[position] = bad
+            command = replace(set_command(items), timestamps_us=stamps)
+            assert code_of_set(command) is Code.BAD_TIMESTAMP
+
+
+def test_a_refused_timestamp_tells_the_servers_time() -> None:
+    reply = World().decide(replace(GOOD, timestamps_us=(0,))).reply
+    assert str(NOW_US) in str(reply)
+
+
+@pytest.mark.parametrize(
+    ("expires_at_us", "good"),
+    [
+        (0, True),
+        (NOW_US + 1, True),
+        (NOW_US + 30 * DAY_US, True),
+        (NOW_US + 30 * DAY_US + 1, False),
+        (NOW_US, False),
+        (NOW_US - 1, False),
+        (1, False),
+        (2**64 - 1, False),
+        (-1, False),
+    ],
+)
+def test_an_expiry_is_from_now_to_30_days_ahead(*, expires_at_us: int, good: bool) -> None:
+    expected = None if good else Code.BAD_TIMEOUT
+    assert code_of_set(replace(GOOD, expires_at_us=expires_at_us)) is expected

@@ -1,0 +1,163 @@
+"""Values with persist=0: in memory only, and never in the way of what is durable."""
+
+from __future__ import annotations
+
+import pytest
+
+from fjord import limits
+from fjord.columns import Strings
+from fjord.commands import Entries, Get
+from fjord.errors import Code
+from fjord.ops import Opcode
+from fjord.values import Value
+from tests.unit.tables.world import MISSING, NOW_US, World, code_of, done, set_command
+
+
+@pytest.fixture
+def world() -> World:
+    """A world with the table `t`, so that nothing durable is left to be done for it."""
+    made = World()
+    made.set({b"durable": "value"})
+    return made
+
+
+def test_nothing_durable_comes_of_a_volatile_value(world: World) -> None:
+    before, trees = world.journal, world.trees()
+    assert world.set({b"a": 1, b"b": "two"}, persist=False) == done(2)
+    assert world.get(b"a", b"b", b"durable") == [1, "two", "value"]
+    assert (world.journal, world.trees()) == (before, trees)
+
+
+def test_a_volatile_value_is_gone_with_its_process(world: World) -> None:
+    world.set({b"a": 1}, persist=False)
+    assert world.replayed().get(b"a", b"durable") == [MISSING, "value"]
+
+
+def test_a_new_table_is_the_only_durable_trace() -> None:
+    world = World()
+    assert world.set({b"a": 1}, persist=False) == done(1)
+    assert [op.opcode for op in world.ops()] == [Opcode.CREATE_TABLE]
+    assert world.get(b"a") == [1]
+
+
+def test_all_types_are_kept_in_memory(world: World) -> None:
+    items: dict[bytes, Value] = {b"1": None, b"2": b"\0", b"3": "\u00e9", b"4": 5, b"5": 0.5}
+    world.set(items, persist=False)
+    assert world.get(*items) == list(items.values())
+    assert world.payload_reads == 0
+
+
+def test_an_entry_in_memory_has_its_dates(world: World) -> None:
+    world.set({b"a": 1}, at=-5, expires=1000, persist=False)
+    reply = world.run(Get(table="t", keys=Strings.of([b"a"])))
+    assert isinstance(reply, Entries)
+    assert (reply.timestamps_us[0], reply.expires_at_us[0]) == (NOW_US - 5, NOW_US + 1000)
+
+
+def test_a_stored_value_is_first_deleted_durably(world: World) -> None:
+    world.set({b"b": 2}, at=0)
+    assert world.set({b"durable": "in memory", b"c": 3}, at=1, persist=False) == done(4)
+    op = world.ops()[-1]
+    assert op.opcode is Opcode.KV_DELETE
+    assert op.column("key") == Strings.of([b"durable"])
+    assert list(op.column("timestamp_us")) == [NOW_US + 1]
+    assert world.get(b"durable", b"b", b"c") == ["in memory", 2, 3]
+    # After a restart the old value does not come back.
+    assert world.replayed().get(b"durable", b"b", b"c") == [MISSING, 2, MISSING]
+
+
+def test_a_tombstone_is_not_deleted_again(world: World) -> None:
+    world.delete(b"durable", at=1)
+    before = world.journal
+    world.set({b"durable": "in memory"}, at=2, persist=False)
+    assert world.journal == before
+    assert world.get(b"durable") == ["in memory"]
+
+
+def test_a_durable_write_drops_the_value_in_memory(world: World) -> None:
+    world.set({b"a": 1, b"b": 2}, persist=False)
+    world.set({b"a": "durable"}, at=1)
+    assert world.get(b"a", b"b") == ["durable", 2]
+    assert list(world.volatile) == [b"\0\0\0\1b"]
+    assert world.replayed().get(b"a") == ["durable"]
+
+
+def test_a_deletion_drops_the_value_in_memory_and_leaves_a_tombstone(world: World) -> None:
+    world.set({b"a": 1}, persist=False)
+    world.delete(b"a", at=1)
+    assert world.get(b"a") == [MISSING]
+    assert world.volatile == {}
+    world.set({b"a": "late"}, at=0, persist=False)
+    assert world.get(b"a") == [MISSING]
+
+
+@pytest.mark.req("FJ-42")
+def test_the_largest_timestamp_wins_between_memory_and_disk(world: World) -> None:
+    world.set({b"a": "memory"}, at=10, persist=False)
+    for persist in (True, False):
+        before = world.journal
+        assert world.set({b"a": "late"}, at=9, persist=persist) == done(2)
+        assert world.journal == before
+        assert world.get(b"a") == ["memory"]
+    world.delete(b"a", at=9)
+    assert world.get(b"a") == ["memory"]
+    world.set({b"durable": "late"}, at=-1, persist=False)
+    assert world.get(b"durable") == ["value"]
+    assert b"\0\0\0\1durable" not in world.volatile
+
+
+def test_a_tie_in_memory_goes_to_the_write_that_came_last(world: World) -> None:
+    world.set({b"a": 1}, persist=False)
+    world.set({b"a": 2}, persist=False)
+    assert world.get(b"a") == [2]
+    world.set({b"a": 3})
+    assert world.get(b"a") == [3]
+
+
+def test_of_a_key_that_is_twice_in_a_batch_the_last_row_is_kept(world: World) -> None:
+    items: list[tuple[bytes, Value]] = [(b"durable", 1), (b"a", 2), (b"durable", 3)]
+    world.run(set_command(items, at=1, persist=False))
+    assert world.get(b"durable", b"a") == [3, 2]
+    assert world.ops()[-1].rows == 1
+
+
+def test_a_value_in_memory_expires(world: World) -> None:
+    world.set({b"a": 1}, expires=1000, persist=False)
+    world.now_us += 999
+    assert world.get(b"a") == [1]
+    world.now_us += 1
+    assert world.get(b"a") == [MISSING]
+
+
+@pytest.mark.parametrize("persist", [True, False])
+def test_without_overwrite_a_live_value_in_memory_refuses_all(
+    *, world: World, persist: bool
+) -> None:
+    world.set({b"a": 1}, expires=1000, persist=False)
+    refused = world.set({b"b": 2, b"a": 2}, at=1, overwrite=False, persist=persist)
+    assert code_of(refused) is Code.EXISTS
+    assert world.get(b"a", b"b") == [1, MISSING]
+    world.now_us += 1000
+    taken = world.set({b"b": 2, b"a": 2}, at=1, overwrite=False, persist=persist)
+    assert code_of(taken) is None
+    assert world.get(b"a", b"b") == [2, 2]
+
+
+def test_without_overwrite_a_stored_value_refuses_one_in_memory(world: World) -> None:
+    refused = world.set({b"durable": 1}, at=1, overwrite=False, persist=False)
+    assert code_of(refused) is Code.EXISTS
+
+
+def test_values_in_memory_have_a_quota(world: World) -> None:
+    world.volatile_bytes = limits.VOLATILE_BYTES_MAX - 10
+    assert code_of(world.set({b"a": b"x" * 11}, persist=False)) is Code.QUOTA
+    assert world.get(b"a") == [MISSING]
+    assert code_of(world.set({b"a": b"x" * 11})) is None  # the disk has room
+
+
+def test_an_answer_that_is_too_large_is_refused_from_memory_too(world: World) -> None:
+    """One value in memory, asked for again and again in one GET, must not fill the server's."""
+    world.set({b"a": bytes(limits.VALUE_BYTES_MAX)}, persist=False)
+    count = limits.ANSWER_BYTES_MAX // limits.VALUE_BYTES_MAX + 1
+    reply = world.run(Get(table="t", keys=Strings.of([b"a"] * count)))
+    assert code_of(reply) is Code.TOO_LARGE

@@ -1,0 +1,148 @@
+"""Columns: n entries as offsets and bytes, and what is not such a column."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord import columns
+from fjord.columns import Strings
+
+rows_of_bytes = st.lists(st.binary(max_size=20), max_size=20)
+
+
+def offsets_and_data(offsets: list[int], data: bytes) -> memoryview:
+    """A column as it is stored, with any offsets."""
+    head = array("I", offsets).tobytes()
+    return memoryview(head + columns.padding(len(head)) + data + columns.padding(len(data)))
+
+
+@pytest.mark.parametrize("size", range(40))
+def test_padding_brings_a_size_to_the_next_multiple_of_8(size: int) -> None:
+    padded = size + len(columns.padding(size))
+    assert padded % 8 == 0
+    assert padded - size < 8
+    assert padded == columns.aligned(size)
+    assert not columns.padding(size).strip(b"\0")
+
+
+def test_a_column_is_stored_as_little_endian_offsets_and_bytes() -> None:
+    assert Strings.of([b"ab", b"", b"cde"]).encode() == (
+        b"\0\0\0\0\2\0\0\0\2\0\0\0\5\0\0\0" + b"abcde\0\0\0"
+    )
+    assert Strings.of([b"ab"]).encode() == b"\0\0\0\0\2\0\0\0" + b"ab\0\0\0\0\0\0"
+    assert Strings.of([]).encode() == bytes(8)
+
+
+@given(rows_of_bytes)
+def test_strings_behave_like_the_list_they_were_made_of(rows: list[bytes]) -> None:
+    column = Strings.of(rows)
+    assert len(column) == len(rows)
+    assert column.rows() == rows
+    assert list(column) == rows
+    assert [column[row] for row in range(len(rows))] == rows
+    assert column.lengths() == [len(row) for row in rows]
+    assert repr(column) == f"Strings({rows!r})"
+
+
+@given(rows_of_bytes, rows_of_bytes)
+def test_strings_are_equal_when_their_rows_are(left: list[bytes], right: list[bytes]) -> None:
+    assert (Strings.of(left) == Strings.of(right)) is (left == right)
+    assert Strings.of(left) != left
+
+
+def test_strings_cannot_be_hashed() -> None:
+    with pytest.raises(TypeError):
+        hash(Strings.of([b"a"]))
+
+
+@given(rows_of_bytes, st.integers(0, 3))
+def test_strings_round_trip_at_any_aligned_position(rows: list[bytes], words: int) -> None:
+    before = b"\xee" * 8 * words
+    encoded = Strings.of(rows).encode()
+    assert len(encoded) % 8 == 0
+    view = memoryview(before + encoded + b"after")
+    decoded, end = columns.decode_strings(view, len(before), len(rows))
+    assert decoded.rows() == rows
+    assert end == len(before) + len(encoded)
+    assert decoded.encode() == encoded  # also from a view, and not only from an array
+
+
+@given(rows_of_bytes)
+def test_strings_round_trip_from_offsets_of_any_kind(rows: list[bytes]) -> None:
+    column = Strings.of(rows)
+    plain = Strings(list(column.offsets), memoryview(bytes(column.data)))
+    assert plain == column
+    assert plain.encode() == column.encode()
+
+
+@given(rows_of_bytes)
+def test_a_column_that_is_cut_anywhere_is_refused(rows: list[bytes]) -> None:
+    column = Strings.of(rows)
+    whole = column.encode()
+    used = columns.aligned(4 * (len(rows) + 1)) + len(column.data)
+    for size in range(used):
+        with pytest.raises(ValueError, match="cut short"):
+            columns.decode_strings(memoryview(whole)[:size], 0, len(rows))
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        [1, 4],  # does not begin at 0
+        [1],  # nor does the column without rows
+        [0, 3, 2, 4],  # goes back
+        [0, 5, 4],  # points behind the end, then back
+        [2, 3, 4],
+    ],
+)
+def test_offsets_that_do_not_ascend_from_0_are_refused(offsets: list[int]) -> None:
+    with pytest.raises(ValueError, match="do not ascend from 0"):
+        columns.decode_strings(offsets_and_data(offsets, b"abcd"), 0, len(offsets) - 1)
+
+
+@pytest.mark.parametrize("end", [9, 2**31, 2**32 - 1])
+def test_offsets_that_point_outside_are_refused(end: int) -> None:
+    with pytest.raises(ValueError, match="cut short"):
+        columns.decode_strings(offsets_and_data([0, end], b"abcd"), 0, 1)
+
+
+@pytest.mark.parametrize("count", [2, 1000, 2**32 - 1])
+def test_more_rows_than_there_are_bytes_are_refused_before_anything_is_made(count: int) -> None:
+    with pytest.raises(ValueError, match="cut short"):
+        columns.decode_strings(memoryview(bytes(8)), 0, count)
+    with pytest.raises(ValueError, match="cut short"):
+        columns.decode_numbers(memoryview(bytes(8)), 0, count, "Q")
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=20))
+def test_numbers_of_64_bits_round_trip(numbers: list[int]) -> None:
+    for column in (numbers, tuple(numbers), array("Q", numbers), memoryview(array("Q", numbers))):
+        encoded = columns.encode_u64(column)
+        decoded, end = columns.decode_numbers(memoryview(encoded), 0, len(numbers), "Q")
+        assert decoded.tolist() == numbers
+        assert end == len(encoded)
+
+
+@given(st.binary(max_size=20))
+def test_numbers_of_8_bits_are_bytes_padded_to_a_multiple_of_8(numbers: bytes) -> None:
+    encoded = columns.encode_u8(numbers)
+    assert encoded == numbers + columns.padding(len(numbers))
+    assert columns.encode_u8(list(numbers)) == encoded
+    decoded, end = columns.decode_numbers(memoryview(encoded), 0, len(numbers), "B")
+    assert bytes(decoded) == numbers
+    assert end == len(encoded)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 9))
+def test_a_repeated_number_is_a_column(number: int, count: int) -> None:
+    column = columns.repeat(number, count)
+    assert list(column) == [number] * count
+    assert columns.encode_u64(column) == number.to_bytes(8, "little") * count
+
+
+def test_numbers_are_little_endian() -> None:
+    assert columns.encode_u64([1, 256]) == b"\1" + bytes(7) + b"\0\1" + bytes(6)

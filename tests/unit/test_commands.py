@@ -1,0 +1,112 @@
+"""Commands and replies: their defaults, and the names of tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord import commands, limits
+from fjord.columns import Strings
+from fjord.commands import Command, Entries, Get, Refusal, Reply, Scan, Set, name_problem
+from fjord.errors import Code, ExistsError, NotFoundError, RefusedError
+from fjord.values import Type
+
+RECORDS = [*typing.get_args(Command), *typing.get_args(Reply)]
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_records_are_frozen_and_built_by_keyword(record: type) -> None:
+    fields = dataclasses.fields(record)
+    assert all(field.kw_only for field in fields)
+    assert record.__doc__
+    assert "__dict__" not in dir(record)
+
+
+def test_a_record_cannot_be_changed() -> None:
+    command = Get(table="t", keys=Strings.of([b"k"]))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        command.table = "u"  # type: ignore[misc]
+
+
+def test_a_set_overwrites_and_persists_for_ever_unless_told_otherwise() -> None:
+    command = Set(
+        table="t", keys=Strings.of([b"k"]), types=b"\0", values=Strings.of([b""]), timestamps_us=[1]
+    )
+    assert (command.overwrite, command.persist, command.expires_at_us) == (True, True, 0)
+
+
+def test_a_scan_asks_for_a_bounded_piece() -> None:
+    assert Scan(table="t", start_seq=1, end_seq=0).bytes_max == limits.SCAN_BYTES_MAX
+
+
+def test_missing_is_no_type() -> None:
+    assert Entries.MISSING not in set(Type)
+    assert 0 <= Entries.MISSING <= 255
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (Code.NOT_FOUND, NotFoundError),
+        (Code.EXISTS, ExistsError),
+        (Code.QUOTA, RefusedError),
+    ],
+)
+def test_a_refusal_turns_into_its_error(code: Code, error: type[RefusedError]) -> None:
+    raised = Refusal(code=code, text="why").error()
+    assert type(raised) is error
+    assert (raised.code, raised.text) == (code, "why")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a", "_", "9", "A-b_9", "x" * limits.NAME_BYTES_MAX, commands.DEFAULT_TABLE, "a-", "_-"],
+)
+def test_good_names_are_taken(name: str) -> None:
+    assert name_problem(name) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "-a",
+        ".",
+        "..",
+        "a.b",
+        "a/b",
+        "/etc/x",
+        "~~",
+        "x.pack",
+        "x.123",
+        "a\0",
+        "a\n",
+        "a\nb",
+        "\na",
+        "a b",
+        "%2e%2e",
+        "\u202ename",
+        "n\u0430me",  # a Cyrillic a
+        "\u0661",  # a digit, but no ASCII one
+        "\ufffd",
+        "x" * (limits.NAME_BYTES_MAX + 1),
+        "x" * 100_000,
+    ],
+)
+def test_bad_names_are_refused(name: str) -> None:
+    problem = name_problem(name)
+    assert problem is not None
+    assert problem.code is Code.BAD_NAME
+    assert "1 to 128" in problem.text
+    assert len(problem.text) < 256
+
+
+@given(st.text(max_size=140))
+def test_a_name_is_good_exactly_if_every_character_is(name: str) -> None:
+    allowed = set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+    good = 1 <= len(name) <= 128 and set(name) <= allowed and name[0] != "-"
+    assert (name_problem(name) is None) is good

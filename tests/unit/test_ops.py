@@ -1,0 +1,198 @@
+"""Ops: every opcode round trips, and nothing else is an op."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord import columns, ops
+from fjord.columns import Strings
+from fjord.ops import Column, Op, Opcode
+
+
+def kv_set(rows: list[tuple[bytes, bytes]]) -> Op:
+    count = len(rows)
+    return Op(
+        Opcode.KV_SET,
+        7,
+        count,
+        (
+            array("Q", range(100, 100 + count)),
+            array("Q", [0] * count),
+            array("Q", range(count)),
+            bytes([1] * count),
+            Strings.of([key for key, _ in rows]),
+            Strings.of([value for _, value in rows]),
+        ),
+    )
+
+
+SAMPLES = [
+    Op(Opcode.TAKEOVER, 0, 1, (Strings.of([b"u" * 16]),)),
+    Op(Opcode.CREATE_TABLE, 3, 1, (b"\1", Strings.of([b"name"]), Strings.of([b""]))),
+    kv_set([(b"key", b"value")]),
+    kv_set([(b"a", b""), (b"bb", b"x" * 9), (b"ccc", b"yy")]),
+    Op(Opcode.KV_DELETE, 9, 2, (array("Q", [5, 6]), array("Q", [0, 1]), Strings.of([b"k", b"l"]))),
+]
+
+
+@st.composite
+def any_op(draw: st.DrawFn) -> Op:
+    opcode = draw(st.sampled_from(Opcode))
+    rows = draw(st.integers(1, 5))
+    strategies: dict[str, st.SearchStrategy[Column]] = {
+        ops.U8: st.binary(min_size=rows, max_size=rows),
+        ops.U64: st.lists(st.integers(0, 2**64 - 1), min_size=rows, max_size=rows),
+        ops.STRINGS: st.lists(st.binary(max_size=12), min_size=rows, max_size=rows).map(Strings.of),
+    }
+    found = tuple(draw(strategies[kind]) for _, kind in ops.COLUMNS[opcode])
+    return Op(opcode, draw(st.integers(0, 2**32 - 1)), rows, found)
+
+
+def plain(op: Op) -> tuple[Opcode, int, int, list[list[int] | list[bytes]]]:
+    """An op in types that compare by content."""
+    return op.opcode, op.table, op.rows, [list(column) for column in op.columns]  # type: ignore[misc]
+
+
+def test_every_opcode_has_columns_and_none_is_0() -> None:
+    assert set(ops.COLUMNS) == set(Opcode)
+    assert 0 not in set(Opcode)
+    for layout in ops.COLUMNS.values():
+        assert {kind for _, kind in layout} <= {ops.U8, ops.U64, ops.STRINGS}
+
+
+def test_released_opcodes_keep_their_numbers_and_columns() -> None:
+    assert {code.name: code.value for code in Opcode} == {
+        "TAKEOVER": 1,
+        "CREATE_TABLE": 2,
+        "KV_SET": 16,
+        "KV_DELETE": 17,
+    }
+    assert [name for name, _ in ops.COLUMNS[Opcode.KV_SET]] == [
+        "timestamp_us",
+        "expires_at_us",
+        "previous",
+        "type",
+        "key",
+        "value",
+    ]
+    assert [name for name, _ in ops.COLUMNS[Opcode.KV_DELETE]] == [
+        "timestamp_us",
+        "previous",
+        "key",
+    ]
+
+
+def test_an_op_is_laid_out_as_its_docstring_says() -> None:
+    data, payload = ops.encode(Op(Opcode.TAKEOVER, 0x01020304, 1, (Strings.of([b"uuid"]),)))
+    assert data == (
+        b"\x01\0\0\0"  # opcode, flags, reserved
+        b"\x04\x03\x02\x01"  # table
+        b"\x01\0\0\0"  # rows
+        b"\x20\0\0\0"  # length
+        b"\0\0\0\0\x04\0\0\0"  # offsets
+        b"uuid\0\0\0\0"
+    )
+    assert payload == 24
+
+
+@pytest.mark.parametrize("op", SAMPLES, ids=lambda op: f"{op.opcode.name}-{op.rows}")
+def test_each_sample_round_trips_and_is_a_multiple_of_8(op: Op) -> None:
+    data, payload = ops.encode(op)
+    assert len(data) % 8 == 0
+    for before, after in ((b"", b""), (b"\xee" * 8, b"\xdd" * 8)):
+        view = memoryview(before + data + after)
+        decoded, found_payload, end = ops.decode(view, len(before))
+        assert plain(decoded) == plain(op)
+        assert found_payload == len(before) + payload
+        assert end == len(before) + len(data)
+
+
+@given(any_op())
+def test_decode_of_encode_is_the_same_op(op: Op) -> None:
+    data, payload = ops.encode(op)
+    decoded, found_payload, end = ops.decode(memoryview(data), 0)
+    assert plain(decoded) == plain(op)
+    assert (found_payload, end) == (payload, len(data))
+    assert ops.encode(decoded) == (data, payload)
+
+
+@given(any_op())
+def test_the_payload_is_where_the_last_column_has_its_bytes(op: Op) -> None:
+    data, payload = ops.encode(op)
+    last = op.columns[-1]
+    assert isinstance(last, Strings)
+    assert data[payload : payload + len(last.data)] == bytes(last.data)
+
+
+def test_a_column_is_found_by_its_name() -> None:
+    op = kv_set([(b"k", b"v")])
+    assert op.column("key") == Strings.of([b"k"])
+    assert op.column("type") == b"\1"
+    with pytest.raises(ValueError, match="not in list"):
+        op.column("colour")
+
+
+def test_an_op_with_a_column_too_few_cannot_be_encoded() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        ops.encode(Op(Opcode.KV_DELETE, 1, 1, (array("Q", [1]), array("Q", [1]))))
+
+
+@pytest.mark.parametrize("op", SAMPLES, ids=lambda op: f"{op.opcode.name}-{op.rows}")
+def test_an_op_that_is_cut_anywhere_is_refused(op: Op) -> None:
+    data, _ = ops.encode(op)
+    for size in range(len(data)):
+        with pytest.raises(ValueError, match=r"op is cut short|header of an op is wrong"):
+            ops.decode(memoryview(data)[:size], 0)
+
+
+@pytest.mark.parametrize(
+    ("offset", "byte", "reason"),
+    [
+        (0, 0, "0 is not a valid Opcode"),
+        (0, 255, "255 is not a valid Opcode"),
+        (1, 1, "header of an op is wrong"),  # flags
+        (2, 1, "header of an op is wrong"),  # reserved
+        (3, 1, "header of an op is wrong"),
+        (8, 0, "header of an op is wrong"),  # no rows
+        (8, 2, "cut short|ascend"),  # more rows than columns hold
+        (11, 255, "cut short"),  # 4 billion rows
+        (12, 8, "header of an op is wrong"),  # shorter than its own header
+        (12, 255, "header of an op is wrong"),  # longer than the bytes
+    ],
+)
+def test_a_header_that_is_wrong_is_refused(offset: int, byte: int, reason: str) -> None:
+    data = bytearray(ops.encode(SAMPLES[0])[0])
+    data[offset] = byte
+    with pytest.raises(ValueError, match=reason):
+        ops.decode(memoryview(bytes(data)), 0)
+
+
+def test_an_op_longer_than_its_columns_is_refused() -> None:
+    data, _ = ops.encode(SAMPLES[0])
+    longer = bytearray(data + bytes(8))
+    longer[12] += 8
+    with pytest.raises(ValueError, match="longer than its columns"):
+        ops.decode(memoryview(bytes(longer)), 0)
+
+
+@given(st.binary(max_size=80))
+def test_random_bytes_are_refused_with_a_value_error_or_are_an_op(data: bytes) -> None:
+    try:
+        op, _, end = ops.decode(memoryview(data), 0)
+    except ValueError:
+        return
+    again, _ = ops.encode(op)
+    assert len(again) == end
+
+
+def test_zeroed_bytes_are_never_an_op() -> None:
+    with pytest.raises(ValueError, match="header"):
+        ops.decode(memoryview(bytes(64)), 0)
+
+
+def test_the_header_keeps_columns_aligned() -> None:
+    assert ops.HEADER.size == columns.aligned(ops.HEADER.size) == 16

@@ -1,0 +1,91 @@
+"""Numbers, flags and headers of FJ version 1."""
+
+from __future__ import annotations
+
+import pytest
+
+from fjord.wire.functions import (
+    BODY_LENGTH,
+    FLAG_NAMES,
+    FLAGS,
+    FUNCTIONS,
+    LAST_SEED_FUNCTION,
+    MAGIC_REPLY,
+    MAGIC_REQUEST,
+    REPLY,
+    REQUEST,
+    VALUE_BITS,
+    VERSION,
+    Flag,
+    Function,
+)
+
+
+@pytest.mark.req("FJ-34")
+def test_the_seeds_functions_have_the_seeds_numbers() -> None:
+    assert {function.name: function.value for function in Function if function <= 16} == {
+        "NOP": 0,
+        "QUIT": 1,
+        "SET": 2,
+        "GET": 3,
+        "DELETE": 4,
+    }
+
+
+def test_functions_with_a_body_come_after_the_seeds() -> None:
+    assert LAST_SEED_FUNCTION == 16
+    assert {function.name: function.value for function in Function if function > 16} == {
+        "SET_MANY": 32,
+        "GET_MANY": 33,
+        "DELETE_MANY": 34,
+        "SCAN": 64,
+    }
+
+
+@pytest.mark.req("FJ-37")
+def test_the_flags_have_the_seeds_bits() -> None:
+    expected = {
+        0: Flag.KEY_16,
+        1: Flag.VALUE_8,
+        2: Flag.VALUE_16,
+        3: Flag.TIMEOUT,
+        4: Flag.UPDATE_TIMEOUT,
+        5: Flag.OVERWRITE,
+        6: Flag.WORKED_ON,
+        7: Flag.QUERY_RANGE,
+        8: Flag.QUERY_REGEX,
+        9: Flag.PERSIST,
+        10: Flag.DATA,
+        11: Flag.LISTEN,
+        12: Flag.PERSIST_SYNONYM,
+    }
+    assert {bit: 1 << bit for bit in expected} == expected
+    assert VALUE_BITS == 0b110
+
+
+def test_every_bit_has_one_name() -> None:
+    assert sorted(FLAG_NAMES) == [1 << bit for bit in range(16)]
+    assert len(set(FLAG_NAMES.values())) == 16
+
+
+def test_every_function_says_which_flags_it_knows() -> None:
+    assert set(FLAGS) == set(Function)
+    assert set(FUNCTIONS) == set(Function)
+    assert all(FUNCTIONS[function] is function for function in Function)
+    assert not any(known & Flag.BODY for known in FLAGS.values())  # replies only
+
+
+@pytest.mark.req("FJ-36")
+def test_a_request_header_has_18_big_endian_bytes() -> None:
+    assert (MAGIC_REQUEST, VERSION) == (b"FJ", 1)
+    header = REQUEST.pack(MAGIC_REQUEST, VERSION, 2, 0x0304, 0x0506, 0x0708090A0B0C0D0E)
+    assert header == bytes.fromhex("464a 0001 0002 0304 0506 0708090a0b0c0d0e")
+
+
+def test_a_reply_header_has_16_big_endian_bytes() -> None:
+    header = REPLY.pack(MAGIC_REPLY, VERSION, 0x0304, 0x0506, 0x0708090A0B0C0D0E)
+    assert header == bytes.fromhex("4a52 0001 0304 0506 0708090a0b0c0d0e")
+
+
+def test_a_body_length_has_4_big_endian_bytes() -> None:
+    assert BODY_LENGTH.pack(0x01020304) == bytes.fromhex("01020304")

@@ -1,0 +1,198 @@
+"""Replies: what the engine answered arrives at the client, for every function."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fjord import limits
+from fjord.commands import Done, Entries, Refusal, Reply
+from fjord.errors import Code, RemoteProtocolError
+from fjord.wire import Flag, Function, RawReply, ReplyDecoder, encode_reply, read_reply
+from fjord.wire.replies import encode_fatal
+from tests.unit.wire.streams import NOW_US, check_arrivals, entries, plain, reply_bytes, scanned
+
+TOKEN = Done(master=b"m" * 16, seq=5)
+NO_TOKEN = Done(master=b"", seq=0)
+SHORT = Refusal(code=Code.NOT_FOUND, text="the key does not exist")
+LONG = Refusal(code=Code.BUSY, text="x" * 300)
+MISSING = entries((Entries.MISSING, b"", 0, 0))
+TWO = entries((2, b"v", 5, 0), (Entries.MISSING, b"", 0, 0))
+PIECE = scanned([b"op" * 8] * 3, next_seq=4, end_seq=9)
+NOTHING = scanned([], next_seq=1, end_seq=1)
+
+# Function, flags of the request, what the engine answers, what the client gets.
+SAMPLES: list[tuple[Function, int, Reply, Reply]] = [
+    (Function.NOP, 0, TOKEN, NO_TOKEN),
+    (Function.QUIT, 0, TOKEN, NO_TOKEN),
+    (Function.SET, 0x0222, TOKEN, NO_TOKEN),
+    (Function.SET, 0x0222, SHORT, SHORT),
+    (Function.SET, 0x0222, LONG, LONG),
+    (Function.GET, Flag.DATA, entries((2, b"v", 5, 0)), entries((2, b"v", 5, 0))),
+    (Function.GET, Flag.DATA, entries((0, b"", 5, 9)), entries((0, b"", 5, 9))),
+    (Function.GET, Flag.DATA, entries((1, b"v" * 300, 5, 0)), entries((1, b"v" * 300, 5, 0))),
+    (Function.GET, 0, entries((3, bytes(8), 5, 9)), entries((3, b"", 5, 9))),
+    (Function.GET, Flag.DATA, MISSING, SHORT),
+    (Function.GET, 0, MISSING, SHORT),
+    (Function.DELETE, 0, TOKEN, NO_TOKEN),
+    (Function.DELETE, 0, LONG, LONG),
+    (Function.SET_MANY, 0x0220, TOKEN, TOKEN),
+    (Function.SET_MANY, 0x0220, SHORT, SHORT),
+    (Function.GET_MANY, 0, MISSING, MISSING),
+    (Function.GET_MANY, 0, TWO, TWO),
+    (Function.GET_MANY, 0, LONG, LONG),
+    (Function.DELETE_MANY, 0, TOKEN, TOKEN),
+    (Function.SCAN, 0, PIECE, PIECE),
+    (Function.SCAN, 0, NOTHING, NOTHING),
+    (Function.SCAN, 0, SHORT, SHORT),
+]
+
+
+def decode(data: bytes) -> RawReply:
+    decoder = ReplyDecoder()
+    decoder.feed(data)
+    raw = decoder.next()
+    assert raw is not None
+    return raw
+
+
+@pytest.mark.req("FJ-39")
+@pytest.mark.parametrize(("function", "flags", "answer", "expected"), SAMPLES)
+def test_each_answer_reaches_the_client_under_its_identifier(
+    function: Function, flags: int, answer: Reply, expected: Reply
+) -> None:
+    for identifier in (0, 1, 0x1234, 0xFFFF):
+        data = encode_reply(function, identifier, flags, answer, now_us=NOW_US)
+        raw = decode(data)
+        assert raw.identifier == identifier
+        assert plain(read_reply(function, raw)) == plain(expected)
+
+
+@pytest.mark.parametrize(("function", "flags", "answer", "expected"), SAMPLES)
+def test_each_answer_decodes_however_it_arrives(
+    function: Function, flags: int, answer: Reply, expected: Reply
+) -> None:
+    data = encode_reply(function, 7, flags, answer, now_us=NOW_US)
+    check_arrivals(ReplyDecoder, data, decode(data), following=reply_bytes(b"\0"))
+
+
+def test_every_function_has_a_sample() -> None:
+    assert {function for function, *_ in SAMPLES} == set(Function)
+
+
+def test_a_reply_carries_the_servers_time_and_a_value_its_own() -> None:
+    assert decode(encode_reply(Function.SET, 7, 0, TOKEN, now_us=NOW_US)).timestamp_us == NOW_US
+    answer = entries((2, b"v", 5, 0))
+    assert decode(encode_reply(Function.GET, 7, 0, answer, now_us=NOW_US)).timestamp_us == 5
+
+
+def test_functions_above_16_are_answered_with_a_body() -> None:
+    data = encode_reply(Function.SET_MANY, 7, 0, TOKEN, now_us=NOW_US)
+    body = struct.pack(">16sQ", TOKEN.master, TOKEN.seq)
+    assert data == reply_bytes(b"\0" + struct.pack(">I", len(body)) + body, flags=Flag.BODY)
+
+
+def test_a_refused_body_function_has_an_empty_body() -> None:
+    text = b"NOT_FOUND: the key does not exist"
+    expected = reply_bytes(bytes([len(text)]) + text + bytes(4), flags=Flag.BODY)
+    assert encode_reply(Function.SCAN, 7, 0, SHORT, now_us=NOW_US) == expected
+
+
+def test_the_last_words_of_a_server_have_identifier_0() -> None:
+    error = RemoteProtocolError(Code.BAD_VERSION, "supported versions: 1")
+    raw = decode(encode_fatal(error, now_us=NOW_US))
+    assert raw.identifier == 0
+    assert read_reply(Function.NOP, raw) == Refusal(
+        code=Code.BAD_VERSION, text="supported versions: 1"
+    )
+
+
+@pytest.mark.parametrize("code", Code)
+def test_every_code_survives_the_wire(code: Code) -> None:
+    for text in ("", "why: because", "\u00e9"):
+        refusal = Refusal(code=code, text=text)
+        data = encode_reply(Function.SET, 7, 0, refusal, now_us=NOW_US)
+        assert read_reply(Function.SET, decode(data)) == refusal
+
+
+@pytest.mark.parametrize("text", [b"SOMETHING_NEW: text", b"no code at all", b"\xff\xfe"])
+def test_an_error_of_an_unknown_code_is_a_failure_with_its_text(text: bytes) -> None:
+    raw = decode(reply_bytes(bytes([len(text)]) + text))
+    assert read_reply(Function.SET, raw) == Refusal(
+        code=Code.FAILED, text=text.decode(errors="replace")
+    )
+
+
+# -- what is no reply -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        reply_bytes(b"\0", magic=b"FJ"),
+        reply_bytes(b"\0", version=0),
+        reply_bytes(b"\0", version=2),
+        b"HTTP/1.1 400 Bad Request\r\n",
+        b"-ERR unknown command\r\n",
+    ],
+)
+def test_a_peer_that_is_no_fjord_server_is_found_out(data: bytes) -> None:
+    decoder = ReplyDecoder()
+    decoder.feed(data)
+    with pytest.raises(RemoteProtocolError, match="no Fjord server of version 1"):
+        decoder.next()
+
+
+@pytest.mark.parametrize(
+    ("flags", "rest"),
+    [
+        (Flag.BODY, b"\0\xff\xff\xff\xff"),
+        (Flag.BODY, b"\0\x80\0\0\0"),
+        (Flag.VALUE_8 | Flag.VALUE_16, b"\0\xff\xff\xff\xff"),
+        (Flag.VALUE_8, b"\0\0"),
+    ],
+)
+def test_a_size_that_cannot_be_is_refused_before_it_is_awaited(flags: int, rest: bytes) -> None:
+    decoder = ReplyDecoder()
+    decoder.feed(reply_bytes(rest, flags=flags))
+    with pytest.raises(RemoteProtocolError):
+        decoder.next()
+
+
+def test_the_largest_answer_is_awaited() -> None:
+    decoder = ReplyDecoder()
+    size = limits.ANSWER_BYTES_MAX + limits.BATCH_ROWS_MAX * (1 + 8 + 8 + 4)
+    decoder.feed(reply_bytes(b"\0" + struct.pack(">I", size), flags=Flag.BODY))
+    assert decoder.next() is None
+
+
+@pytest.mark.parametrize("function", Function)
+def test_a_body_that_does_not_answer_the_function_is_refused(function: Function) -> None:
+    raw = decode(reply_bytes(b"\0\0\0\0\3abc", flags=Flag.BODY))
+    with pytest.raises(RemoteProtocolError) as caught:
+        read_reply(function, raw)
+    assert caught.value.code is Code.BAD_BATCH
+
+
+@pytest.mark.parametrize("function", [one for one in Function if one > 16])
+def test_a_reply_without_the_body_that_was_asked_for_is_refused(function: Function) -> None:
+    for raw in (decode(reply_bytes(b"\0")), decode(reply_bytes(b"\0\2\2v", flags=Flag.VALUE_8))):
+        with pytest.raises(RemoteProtocolError):
+            read_reply(function, raw)
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 0xFFFF), st.binary(max_size=80), st.sampled_from(Function))
+def test_random_replies_raise_nothing_but_a_protocol_error(
+    flags: int, rest: bytes, function: Function
+) -> None:
+    decoder = ReplyDecoder()
+    decoder.feed(reply_bytes(rest, flags=flags))
+    try:
+        while (raw := decoder.next()) is not None:
+            read_reply(function, raw)
+    except RemoteProtocolError:
+        pass  # the client closes the connection

@@ -1,0 +1,254 @@
+"""Requests: headers that are refused and why, functions above 16, and random bytes."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fjord import limits
+from fjord.commands import Command, Nop, Refusal
+from fjord.errors import Code, RemoteProtocolError
+from fjord.wire import Flag, Function, Request, RequestDecoder, encode_request
+from fjord.wire.functions import FLAG_NAMES, FLAGS
+from tests.unit.wire.streams import (
+    BATCHES,
+    batch_bytes,
+    check_request,
+    get_many,
+    plain,
+    request_bytes,
+    set_many,
+)
+
+
+def refusal_of(data: bytes) -> RemoteProtocolError:
+    """The error that ends a connection which sends `data`."""
+    decoder = RequestDecoder()
+    decoder.feed(data)
+    with pytest.raises(RemoteProtocolError) as caught:
+        while decoder.next() is not None:
+            pass
+    return caught.value
+
+
+# -- the header -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP"),
+        (b"POST / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP"),
+        (b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40), "TLS"),
+        (b"\x16", "TLS"),
+        (b"JR" + bytes(20), ""),  # a reply, sent to a server
+        (b"fj" + bytes(20), ""),
+        (b"FK" + bytes(20), ""),
+        (bytes(20), ""),
+        (b"X", ""),
+    ],
+)
+def test_another_magic_is_refused_with_a_hint(data: bytes, hint: str) -> None:
+    error = refusal_of(data)
+    assert error.code is Code.BAD_MAGIC
+    assert "begins with FJ" in error.text
+    assert (f"looks like {hint}" in error.text) if hint else ("looks like" not in error.text)
+
+
+def test_a_wrong_magic_is_refused_at_its_first_byte_and_a_right_one_is_waited_for() -> None:
+    assert refusal_of(b"G").code is Code.BAD_MAGIC
+    decoder = RequestDecoder()
+    decoder.feed(b"F")
+    assert decoder.next() is None
+    decoder.feed(b"J")
+    assert decoder.next() is None
+
+
+@pytest.mark.parametrize("version", [0, 2, 256, 65535])
+def test_another_version_is_refused_with_the_supported_ones(version: int) -> None:
+    error = refusal_of(request_bytes(0, version=version))
+    assert error.code is Code.BAD_VERSION
+    assert error.text == "supported versions: 1"
+
+
+def test_every_function_without_a_meaning_is_refused() -> None:
+    known = set(Function)
+    for number in [*range(300), 0x7FFF, 0xFFFF]:
+        if number not in known:
+            error = refusal_of(request_bytes(number))
+            assert error.code is Code.UNKNOWN_FUNCTION
+            assert str(number) in error.text
+
+
+@pytest.mark.req("FJ-37")
+@pytest.mark.parametrize("function", Function)
+def test_every_flag_that_a_function_does_not_know_is_refused_by_its_bit(
+    function: Function,
+) -> None:
+    for bit in range(16):
+        if not FLAGS[function] & 1 << bit:
+            error = refusal_of(request_bytes(function, flags=1 << bit))
+            assert error.code is Code.BAD_FLAGS
+            assert f"bit {bit} ({FLAG_NAMES[1 << bit]})" in error.text
+            assert function.name in error.text
+
+
+def test_the_lowest_of_several_unknown_flags_is_named() -> None:
+    error = refusal_of(request_bytes(0, flags=Flag.BODY | Flag.LISTEN))
+    assert "bit 11 (LISTEN)" in error.text
+
+
+def test_an_error_never_echoes_what_was_sent() -> None:
+    for data in (b"<script>" + bytes(20), request_bytes(0xABCD, b"<script>")):
+        assert "<script>" not in str(refusal_of(data))
+
+
+# -- functions above 16 ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [Nop(), *BATCHES], ids=lambda command: type(command).__name__)
+def test_each_command_arrives_as_it_was_sent(command: Command) -> None:
+    function, data = encode_request(command, 0xFFFF)
+    flags = struct.unpack_from(">H", data, 8)[0]
+    check_request(data, Request(function, 0xFFFF, flags, command))
+
+
+keys = st.lists(st.binary(max_size=20), min_size=1, max_size=8)
+
+
+@given(
+    keys.flatmap(
+        lambda found: st.tuples(
+            st.just(found),
+            st.lists(
+                st.tuples(st.integers(0, 255), st.binary(max_size=20)),
+                min_size=len(found),
+                max_size=len(found),
+            ),
+        )
+    ),
+    st.from_regex(r"[A-Za-z0-9_-]{1,40}", fullmatch=True),
+    st.integers(0, 2**64 - 1),
+    st.booleans(),
+    st.booleans(),
+)
+def test_decode_of_encode_is_the_same_batch(
+    columns: tuple[list[bytes], list[tuple[int, bytes]]],
+    table: str,
+    expires_at_us: int,
+    overwrite: bool,
+    persist: bool,
+) -> None:
+    items = [(key, type_, value) for key, (type_, value) in zip(*columns, strict=True)]
+    command = set_many(
+        table, items, expires_at_us=expires_at_us, overwrite=overwrite, persist=persist
+    )
+    _, data = encode_request(command, 1)
+    decoder = RequestDecoder()
+    decoder.feed(data)
+    request = decoder.next()
+    assert request is not None
+    assert plain(request.command) == plain(command)
+    assert decoder.pending_bytes == 0
+
+
+@pytest.mark.parametrize("function", [one for one in Function if one > 16])
+@pytest.mark.parametrize("size", [limits.MESSAGE_BYTES_MAX + 1, 2**31, 2**32 - 1])
+def test_a_body_over_the_limit_is_refused_before_it_is_awaited(
+    function: Function, size: int
+) -> None:
+    error = refusal_of(request_bytes(function, struct.pack(">I", size)))
+    assert error.code is Code.TOO_LARGE
+    assert str(limits.MESSAGE_BYTES_MAX) in error.text
+
+
+def test_the_largest_body_is_awaited() -> None:
+    decoder = RequestDecoder()
+    decoder.feed(request_bytes(33, struct.pack(">I", limits.MESSAGE_BYTES_MAX)))
+    assert decoder.next() is None
+
+
+def test_pending_bytes_are_those_of_no_request_yet() -> None:
+    decoder = RequestDecoder()
+    decoder.feed(request_bytes(0) + b"FJ\0")
+    assert decoder.pending_bytes == 18 + 3
+    assert decoder.next() is not None
+    assert decoder.pending_bytes == 3
+
+
+# -- anything at all ------------------------------------------------------------------------------
+
+
+def feed_all(data: bytes, pieces: list[int]) -> list[Request]:
+    """Everything that comes out of bytes fed in pieces; ends at the first error."""
+    decoder, start = RequestDecoder(), 0
+    found: list[Request] = []
+    try:
+        for size in [*pieces, len(data)]:
+            decoder.feed(data[start : start + size])
+            start += size
+            while (request := decoder.next()) is not None:
+                found.append(request)
+    except RemoteProtocolError:
+        pass  # the server answers once and closes
+    return found
+
+
+@example(b"FJ\0\1")
+@given(st.binary(max_size=100))
+def test_random_bytes_raise_nothing_but_a_protocol_error(data: bytes) -> None:
+    feed_all(data, [1, 2, 3])
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from(Function),
+    st.integers(0, 0xFFFF),
+    st.binary(max_size=80),
+    st.lists(st.integers(0, 30), max_size=5),
+)
+def test_random_bytes_behind_a_good_header_raise_nothing_else(
+    function: Function, flags: int, rest: bytes, pieces: list[int]
+) -> None:
+    feed_all(request_bytes(function, rest, flags=flags & FLAGS[function]), pieces)
+
+
+@settings(max_examples=300)
+@given(st.sampled_from([one for one in Function if one > 16]), st.binary(max_size=120))
+def test_a_random_body_is_a_command_or_a_refusal(function: Function, body: bytes) -> None:
+    found = feed_all(batch_bytes(function, body) + request_bytes(0), [])
+    assert len(found) == 2
+    assert found[0].function is function
+    assert found[1].command == Nop()
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(BATCHES), st.data())
+def test_a_changed_byte_in_a_body_never_costs_the_connection(
+    command: Command, data: st.DataObject
+) -> None:
+    _, message = encode_request(command, 7)
+    position = data.draw(st.integers(22, len(message) - 1))
+    changed = bytearray(message)
+    changed[position] ^= data.draw(st.integers(1, 255))
+    found = feed_all(bytes(changed) + request_bytes(0), [])
+    assert len(found) == 2
+    assert found[1].command == Nop()
+
+
+def test_a_refused_body_leaves_the_next_message_alone() -> None:
+    decoder = RequestDecoder()
+    _, good = encode_request(get_many("t", [b"k"]), 9)
+    decoder.feed(batch_bytes(33, b"not a body") + good)
+    refused = decoder.next()
+    assert refused is not None
+    assert isinstance(refused.command, Refusal)
+    assert refused.command.code is Code.BAD_BATCH
+    following = decoder.next()
+    assert following is not None
+    assert following.identifier == 9
+    assert plain(following.command) == plain(get_many("t", [b"k"]))
