@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 
 import redis
 import redis.asyncio
-import uvloop
 
 import fjord
 import fjord.aio
@@ -60,7 +59,31 @@ def redis_single(port: int, round_: int) -> float:
         return SINGLE_WRITES / (time.perf_counter() - start)
 
 
+def fjord_many_tasks(url: str, round_: int) -> float:
+    """Tasks that share one database object, which sends all of them over one connection."""
+
+    async def run() -> float:
+        async with await fjord.aio.connect(url) as db:
+            return await _all_at_once([db.kv("bench").set] * CLIENTS, round_)
+
+    return asyncio.run(run())
+
+
+def redis_many_tasks(port: int, round_: int) -> float:
+    """Tasks that share one client object, which has a pool of connections for them."""
+
+    async def run() -> float:
+        client = redis.asyncio.Redis(port=port)
+        rate = await _all_at_once([client.set] * CLIENTS, round_)
+        await client.aclose()
+        return rate
+
+    return asyncio.run(run())
+
+
 def fjord_many_clients(url: str, round_: int) -> float:
+    """Tasks with a connection each."""
+
     async def run() -> float:
         databases = [await fjord.aio.connect(url) for _ in range(CLIENTS)]
         rate = await _all_at_once([db.kv("bench").set for db in databases], round_)
@@ -68,10 +91,12 @@ def fjord_many_clients(url: str, round_: int) -> float:
             await db.close()
         return rate
 
-    return _run(run())
+    return asyncio.run(run())
 
 
 def redis_many_clients(port: int, round_: int) -> float:
+    """Tasks with a connection each."""
+
     async def run() -> float:
         clients = [
             redis.asyncio.Redis(port=port, single_connection_client=True) for _ in range(CLIENTS)
@@ -83,7 +108,7 @@ def redis_many_clients(port: int, round_: int) -> float:
             await client.aclose()
         return rate
 
-    return _run(run())
+    return asyncio.run(run())
 
 
 async def _all_at_once(sets: list[Callable[..., Awaitable[object]]], round_: int) -> float:
@@ -94,11 +119,6 @@ async def _all_at_once(sets: list[Callable[..., Awaitable[object]]], round_: int
     start = time.perf_counter()
     await asyncio.gather(*(client(number, set_) for number, set_ in enumerate(sets)))
     return len(sets) * WRITES_PER_CLIENT / (time.perf_counter() - start)
-
-
-def _run(main: Awaitable[float]) -> float:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main)  # type: ignore[arg-type]
 
 
 def _batch(round_: int, number: int) -> dict[str | bytes, bytes]:

@@ -45,11 +45,12 @@ def repeat(number: int, count: int) -> Sequence[int]:
 class Strings:
     """An immutable column of byte strings."""
 
-    __slots__ = ("data", "offsets")
+    __slots__ = ("_encoded", "data", "offsets")
 
-    def __init__(self, offsets: Sequence[int], data: Buffer) -> None:
+    def __init__(self, offsets: Sequence[int], data: Buffer, encoded: Buffer | None = None) -> None:
         self.offsets = offsets  # n+1 ascending numbers, the first 0, the last len(data)
         self.data = data
+        self._encoded = encoded  # a column that came as bytes is passed on as it came
 
     @classmethod
     def of(cls, rows: Sequence[bytes]) -> Strings:
@@ -86,8 +87,10 @@ class Strings:
             return [len(self.data)]
         return [end - start for start, end in pairwise(self.offsets)]
 
-    def encode(self) -> bytes:
+    def encode(self) -> Buffer:
         """Returns offsets and bytes, each padded to a multiple of 8."""
+        if self._encoded is not None:
+            return self._encoded
         offsets, data = self.offsets, self.data
         if len(offsets) == 2:
             return b"".join((_ONE_ROW(0, len(data)), data, _PADDING[len(data) & 7]))
@@ -133,7 +136,9 @@ def decode_strings(view: memoryview, start: int, count: int) -> tuple[Strings, i
         raise ValueError("a column of bytes is cut short")
     if offsets[0] != 0 or (count > 1 and any(map(operator.gt, offsets, offsets[1:]))):
         raise ValueError("the offsets of a column do not ascend from 0")
-    return Strings(offsets, view[data_start : data_start + size]), data_start + aligned(size)
+    end = data_start + aligned(size)
+    encoded = view[start:end] if end <= len(view) else None
+    return Strings(offsets, view[data_start : data_start + size], encoded), end
 
 
 def decode_numbers(

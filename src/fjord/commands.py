@@ -2,6 +2,8 @@
 
 These records are the one language between all shells and the engine: a client builds a command,
 `wire` carries it, `tables` decides it.  Every command is a batch; one entry is a batch of one.
+Nobody changes a record once it is made; they are not frozen only because freezing makes them
+twice as slow to make, and one is made for every request.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ DEFAULT_TABLE: Final = "default"
 _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_-]{{0,{limits.NAME_BYTES_MAX - 1}}}\Z")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Nop:
     """Does nothing, and is answered when everything before it is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Set:
     """Gives values to keys; all of them or none."""
 
@@ -40,7 +42,7 @@ class Set:
     persist: bool = True  # False: memory only, gone with the process
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Get:
     """Asks for the values of keys."""
 
@@ -48,7 +50,7 @@ class Get:
     keys: Strings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Delete:
     """Takes the values of keys away; a missing key is no error."""
 
@@ -57,7 +59,7 @@ class Delete:
     timestamp_us: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Scan:
     """Asks for the ops of a table, in order, from `start_seq` up to before `end_seq`."""
 
@@ -70,7 +72,7 @@ class Scan:
 Command = Nop | Set | Get | Delete | Scan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Done:
     """It is done, and as durable as was asked: the token (master, seq) names the moment."""
 
@@ -78,7 +80,7 @@ class Done:
     seq: int  # everything up to here includes this command's effect
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Entries:
     """Values in the order of the keys asked for; a missing one has type MISSING."""
 
@@ -90,7 +92,7 @@ class Entries:
     expires_at_us: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Scanned:
     """Ops as they are stored, perhaps none.  Row i of an op has the seq `first_seqs[op] + i`."""
 
@@ -102,7 +104,7 @@ class Scanned:
     end_seq: int  # the end that was asked for, or the durable end at that moment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Refusal:
     """The command was refused and nothing changed."""
 

@@ -51,6 +51,10 @@ OUTPUT_BYTES_MAX = 8 * MIB
 # A group is one frame and one fsync; bounded so that no client waits behind an endless one.
 GROUP_COMMANDS_MAX = 4096
 CONNECTIONS_MAX = 10_000
+# How long the daemon looks for another request before it sleeps: about what a client needs to
+# read a reply and to write the next request.
+AWAKE_US = 150
+AWAKE_US_MAX = 10_000
 # A message that has begun must end within this time.
 MESSAGE_SECONDS_MAX = 10.0
 STOP_SECONDS_MAX = 10.0

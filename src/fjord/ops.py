@@ -39,7 +39,7 @@ U64: Final = "Q"
 STRINGS: Final = "strings"
 ColumnKind = columns.NumberKind | Literal["strings"]
 
-_ENCODER_OF: Final[dict[ColumnKind, Callable[[Any], bytes]]] = {
+_ENCODER_OF: Final[dict[ColumnKind, Callable[[Any], columns.Buffer]]] = {
     U8: columns.encode_u8,
     U64: columns.encode_u64,
     STRINGS: Strings.encode,
@@ -60,7 +60,7 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
     Opcode.KV_DELETE: (("timestamp_us", U64), ("previous", U64), ("key", STRINGS)),
 }
 
-_ENCODERS: Final[dict[Opcode, tuple[Callable[[Any], bytes], ...]]] = {
+_ENCODERS: Final[dict[Opcode, tuple[Callable[[Any], columns.Buffer], ...]]] = {
     opcode: tuple(_ENCODER_OF[kind] for _, kind in named) for opcode, named in COLUMNS.items()
 }
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import fjord
+from fjord import limits
 from fjord.client.address import parse_url
 from fjord.engine import Settings
 from fjord.errors import CorruptionError, DirectoryInUseError, DurabilityError, FjordError
@@ -46,6 +47,16 @@ def version() -> None:
 def serve(
     data: Annotated[str, typer.Option(help="Data directory; made if it is not there.")],
     listen: Annotated[str, typer.Option(help="Loopback address and port.")] = "127.0.0.1:17994",
+    awake_us: Annotated[
+        int | None,
+        typer.Option(
+            help="Microseconds to stay awake after a reply: faster answers for some processor "
+            "time. 0 = sleep at once.",
+            min=0,
+            max=limits.AWAKE_US_MAX,
+            show_default="150, or 0 with one processor",
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option(help="Log more.")] = False,
 ) -> None:
     """Serves a data directory until SIGTERM or Ctrl-C.
@@ -64,6 +75,7 @@ def serve(
                 host=host,
                 port=port,
                 settings=Settings(progress=bar.update),
+                awake_us=daemon.default_awake_us() if awake_us is None else awake_us,
                 on_ready=lambda at, number: _ready(bar, at, number),
             )
             daemon.serve(options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 
 from fjord import limits
@@ -57,7 +58,7 @@ class Connection:
                 self._disconnect()
                 if isinstance(error, RemoteProtocolError):
                     raise
-                reason = str(error) or type(error).__name__
+                reason = "no answer in time" if isinstance(error, BlockingIOError) else error
                 raise UnavailableError(
                     f"the connection to {self._name()} broke ({reason}); "
                     "the last command may or may not have been applied"
@@ -85,7 +86,12 @@ class Connection:
                 f"no daemon answers at {self._name()} ({error}); is `fjord serve` running?"
             ) from error
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        stream.settimeout(self._timeout)
+        # A timeout of the kernel's: Python's own would poll before every send and receive.
+        stream.settimeout(None)
+        seconds, fraction = divmod(self._timeout, 1)
+        limit = struct.pack("ll", int(seconds), int(fraction * 1_000_000))
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         self._socket, self._link = stream, Link()
         return stream
 

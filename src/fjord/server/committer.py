@@ -5,6 +5,9 @@
 The engine runs on the loop's thread and never across an await.  Only fdatasync runs elsewhere,
 and not even that when the group is one request: then handing it over costs more than it gains.
 Nobody waits for a timer.
+
+A processor that sleeps takes a while to wake, as long as half an fsync where it is a virtual one.
+So the loop stays awake for a moment after each reply, in case the client has another request.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from fjord import limits
+from fjord.clock import Clock
 from fjord.commands import Command, Refusal, Reply, Scan
 from fjord.engine import Engine
 from fjord.errors import Code
@@ -46,10 +50,17 @@ class Committer:
         engine: Engine,
         loop: asyncio.AbstractEventLoop,
         on_failure: Callable[[Exception], None],
+        *,
+        clock: Clock,
+        awake_us: int,
     ) -> None:
         self._engine = engine
         self._loop = loop
         self._on_failure = on_failure
+        self._clock = clock
+        self._awake_us = awake_us  # 0 = sleep at once
+        self._awake_until_us = 0
+        self._is_awake = False
         self._waiting: deque[Pending] = deque()
         self._scheduled = False
         self._syncing = False
@@ -117,6 +128,18 @@ class Committer:
             origin.flush()
         self._schedule()
         self._note_idle()
+        if self._awake_us:
+            self._awake_until_us = self._clock.monotonic_us() + self._awake_us
+            if not self._is_awake:
+                self._is_awake = True
+                self._loop.call_soon(self._stay_awake)
+
+    def _stay_awake(self) -> None:
+        """Lets the loop look for requests once more instead of going to sleep."""
+        if self._clock.monotonic_us() < self._awake_until_us:
+            self._loop.call_soon(self._stay_awake)
+        else:
+            self._is_awake = False
 
     def _scan(self, origin: Origin, command: Scan) -> None:
         self._scans += 1

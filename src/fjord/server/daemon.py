@@ -6,6 +6,7 @@ import asyncio
 import gc
 import ipaddress
 import logging
+import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +33,13 @@ class Options:
     host: str
     port: int  # 0 = any free one
     settings: Settings
+    awake_us: int  # how long to stay awake after a reply, 0 = sleep at once
     on_ready: Callable[[str, int], None]  # told the address once it is served
+
+
+def default_awake_us() -> int:
+    """Staying awake pays only where the client has a processor of its own."""
+    return limits.AWAKE_US if len(os.sched_getaffinity(0)) > 1 else 0
 
 
 def check_host(host: str) -> None:
@@ -89,7 +96,13 @@ class _Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        committer = Committer(self._engine, loop, self._fail)
+        committer = Committer(
+            self._engine,
+            loop,
+            self._fail,
+            clock=self._clock,
+            awake_us=self._options.awake_us,
+        )
         try:
             server = await loop.create_server(
                 lambda: Session(committer.submit, self._clock, self._sessions),

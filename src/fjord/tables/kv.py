@@ -63,53 +63,42 @@ class Entry(NamedTuple):
 
 
 def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
-    problem = kv_rules.keys_problem(command.keys) or kv_rules.set_problem(command, now_us)
+    problem = kv_rules.set_problem(command, now_us)
     if problem is not None:
         return Decision(problem)
     found = catalog.find_or_create(state, command.table, Kind.KV)
     if isinstance(found, Refusal):
         return Decision(found)
-    table, creation = found
-    write = _Write(table, creation, command.keys, command.timestamps_us, state)
+    write = _Write(found, command.keys, command.timestamps_us, state)
     if not command.overwrite and write.any_live(now_us):
         return Decision(Refusal(code=Code.EXISTS, text="a key is there and overwrite is off"))
     if not command.persist:
         return _decide_volatile(command, write, state, now_us)
-    rows = write.winners()
-    if not rows:
-        return write.decision([])
-    picked = _pick(command, rows)
-    count = len(rows)
-    op = Op(
-        Opcode.KV_SET,
-        table.id,
-        count,
-        (
-            picked.timestamps_us,
-            repeat(command.expires_at_us, count),
-            write.previous(rows),
-            picked.types,
-            picked.keys,
-            picked.values,
-        ),
+    if not write.winners:
+        return write.decision(())
+    if len(write.winners) < len(write.keys):
+        command = _pick(command, write.winners)
+    columns = (
+        command.timestamps_us,
+        repeat(command.expires_at_us, len(write.winners)),
+        write.previous(write.winners),
+        command.types,
+        command.keys,
+        command.values,
     )
-    return write.decision([op])
+    return write.decision((Op(Opcode.KV_SET, write.table.id, len(write.winners), columns),))
 
 
 def decide_delete(command: commands.Delete, state: State, now_us: int) -> Decision:
-    problem = kv_rules.keys_problem(command.keys) or kv_rules.timestamp_problem(
-        command.timestamp_us, now_us
-    )
+    problem = kv_rules.delete_problem(command, now_us)
     if problem is not None:
         return Decision(problem)
     found = catalog.find_or_create(state, command.table, Kind.KV)
     if isinstance(found, Refusal):
         return Decision(found)
-    table, creation = found
     timestamps_us = repeat(command.timestamp_us, len(command.keys))
-    write = _Write(table, creation, command.keys, timestamps_us, state)
-    rows = write.winners()
-    return write.decision([write.delete_op(rows)] if rows else [])
+    write = _Write(found, command.keys, timestamps_us, state)
+    return write.decision((write.delete_op(write.winners),) if write.winners else ())
 
 
 def decide_get(command: commands.Get, state: State, now_us: int) -> Decision:
@@ -122,7 +111,8 @@ def decide_get(command: commands.Get, state: State, now_us: int) -> Decision:
     refusal = catalog.wrong_kind(table, Kind.KV)
     if refusal is not None:
         return Decision(refusal)
-    keys = _index_keys(table, command.keys)
+    prefix = table.prefix
+    keys = [prefix + key for key in command.keys.rows()]
     entries = [
         _Read.of_entry(data, now_us) if data else _Read.missing()
         for data in state.get_many(Tree.KV, keys)
@@ -164,23 +154,22 @@ class _Write:
 
     def __init__(
         self,
-        table: Table,
-        creation: list[Op],
+        found: tuple[Table, Sequence[Op]],
         keys: Strings,
         timestamps_us: Sequence[int],
         state: State,
     ) -> None:
-        self.table = table
-        self.keys = _index_keys(table, keys)
-        self._creation = creation
+        self.table, self._creation = found
+        prefix = self.table.prefix
+        self.keys = [prefix + key for key in keys.rows()]
         self._timestamps_us = timestamps_us
         self._state = state
-        self._stored: list[bytes | None] = (
-            [None] * len(self.keys) if creation else state.get_many(Tree.KV, self.keys)
-        )
+        # A table that is only being created holds nothing under its new id.
+        self._stored = state.get_many(Tree.KV, self.keys)
         self._is_all_new = not any(self._stored)
+        self.winners = self._find_winners()
 
-    def winners(self) -> Sequence[int]:
+    def _find_winners(self) -> Sequence[int]:
         """Returns the rows to write: newer than what is there, the last one of each key."""
         keys, timestamps_us, volatile = self.keys, self._timestamps_us, self._state.volatile
         rows: Sequence[int] = range(len(keys))
@@ -197,11 +186,10 @@ class _Write:
                 if keys[row] not in volatile
                 or volatile[keys[row]].timestamp_us <= timestamps_us[row]
             ]
-        if len(rows) > 1:
+        if len(keys) > 1 and len(set(keys)) < len(keys):
             # Ascending by timestamp and, since sorting is stable, by row: the last one wins.
             last = {keys[row]: row for row in sorted(rows, key=timestamps_us.__getitem__)}
-            if len(last) < len(rows):
-                rows = sorted(last.values())
+            rows = sorted(last.values())
         return rows
 
     def any_live(self, now_us: int) -> bool:
@@ -235,19 +223,20 @@ class _Write:
     def decision(self, ops: Sequence[Op]) -> Decision:
         """Returns the decision to run `ops`; values in memory that they replace are dropped."""
         all_ops = [*self._creation, *ops]
-        seq = self._state.next_seq - 1 + sum([op.rows for op in all_ops])
+        seq = self._state.next_seq - 1
+        for op in all_ops:
+            seq += op.rows
         reply = commands.Done(master=self._state.master, seq=seq)
         if not self._state.volatile:
             return Decision(reply, all_ops)
-        dropped = [self.keys[row] for row in self.winners()]
+        dropped = [self.keys[row] for row in self.winners]
         gone = {key: None for key in dropped if key in self._state.volatile}
         return Decision(reply, all_ops, gone)
 
 
 def _decide_volatile(command: commands.Set, write: _Write, state: State, now_us: int) -> Decision:
     """persist=0: memory only; a stored value under the key is first deleted durably."""
-    rows = write.winners()
-    stored = [row for row in rows if write.has_value(row)]
+    stored = [row for row in write.winners if write.has_value(row)]
     kept: dict[bytes, VolatileValue | None] = {
         write.keys[row]: VolatileValue(
             command.types[row],
@@ -255,13 +244,13 @@ def _decide_volatile(command: commands.Set, write: _Write, state: State, now_us:
             command.timestamps_us[row],
             command.expires_at_us,
         )
-        for row in rows
+        for row in write.winners
     }
     changes = _within_quota(kept, state, now_us)
     if changes is None:
         text = f"values with persist=0 may take {limits.VOLATILE_BYTES_MAX} bytes in all"
         return Decision(Refusal(code=Code.QUOTA, text=text))
-    decided = write.decision([write.delete_op(stored)] if stored else [])
+    decided = write.decision((write.delete_op(stored),) if stored else ())
     return Decision(decided.reply, decided.ops, changes)
 
 
@@ -345,11 +334,6 @@ def _no_entries(count: int) -> Entries:
         timestamps_us=zeros,
         expires_at_us=zeros,
     )
-
-
-def _index_keys(table: Table, keys: Strings) -> list[bytes]:
-    prefix = table.prefix
-    return [prefix + key for key in keys.rows()]
 
 
 # -- apply ----------------------------------------------------------------------------------------

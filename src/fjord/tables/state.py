@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -34,11 +34,10 @@ class Table:
     id: int
     name: str
     kind: Kind
+    prefix: bytes = field(init=False)  # the first bytes of all index keys of the table
 
-    @property
-    def prefix(self) -> bytes:
-        """The first bytes of all index keys of the table."""
-        return self.id.to_bytes(4, "big")
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prefix", self.id.to_bytes(4, "big"))
 
 
 class Pointer(NamedTuple):
