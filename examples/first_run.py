@@ -8,6 +8,7 @@ acknowledged is there afterwards: in the daemon, in the directory itself, and in
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import socket
@@ -152,19 +153,39 @@ def read_directory(directory: Path) -> None:
 def count_with_spark(directory: Path) -> None:
     console.print("Spark reads its history ...")
     started = time.perf_counter()
-    session = fjord_spark.session()
-    frame = session.read.format("fjord").option("table", "pages").load(str(directory))
-    ready = time.perf_counter()
-    rows, keys = frame.count(), frame.select("key").distinct().count()
+    with quiet(directory.with_suffix(".spark-log")):
+        session = fjord_spark.session()
+        frame = session.read.format("fjord").option("table", "pages").load(str(directory))
+        ready = time.perf_counter()
+        rows, keys = frame.count(), frame.select("key").distinct().count()
+        first = frame.orderBy("seq").limit(3).collect()
+        session.stop()
     console.print(
         f"{rows:,} rows, {keys:,} keys, counted in {seconds_since(ready)} "
         f"(Spark itself took {ready - started:.1f} s to start):"
     )
-    for row in frame.orderBy("seq").limit(3).collect():
+    for row in first:
         console.print(f"  seq {row.seq}  {row.op}  {bytes(row.key).decode()}  {row.ts:%H:%M:%S.%f}")
-    session.stop()
     if rows != BATCH * BATCHES or keys != rows:
         sys.exit("Spark counts other rows than were written")
+
+
+@contextlib.contextmanager
+def quiet(log: Path) -> Iterator[None]:
+    """Keeps what a JVM says while it starts out of the story; shows it if something fails."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with log.open("w+b") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            os.write(before, log.read_bytes())
+            raise
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            log.unlink()
 
 
 def seconds_since(start: float) -> str:

@@ -15,6 +15,8 @@ _SETTINGS: Final[dict[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
     # The default of 200 is for clusters.
     "spark.sql.shuffle.partitions": "8",
     # Fjord's times are UTC, in microseconds; without these a copy in Parquet has neither.
@@ -34,6 +36,7 @@ def session(**conf: str) -> SparkSession:
     """
     # Spark would start its workers with whatever `python3` is, not with this Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder: SparkSession.Builder = SparkSession.builder
     for name, setting in {**_SETTINGS, **conf}.items():
         builder = builder.config(name, setting)
