@@ -74,34 +74,50 @@ class ReadOnlyEngine:
 
     @contextlib.contextmanager
     def _durable_view(self) -> Iterator[tuple[Transaction, int]]:
-        """Opens a view of the index in which everything is durable."""
-        clock = self._settings.clock
-        deadline_us = clock.monotonic_us() + int(limits.DURABLE_WAIT_SECONDS_MAX * 1_000_000)
+        """Opens a view of the index in which everything is durable.
+
+        A view that is behind what was published before it was opened belongs to an index that is
+        being rebuilt, or that is no longer the writer's; then another one is looked for.
+        """
+        deadline_us = self._deadline_us()
         while True:
+            published_seq = self._published_seq()
             transaction = self._index.view()
             try:
                 applied_seq = read_applied(transaction)
-                if self._is_durable(applied_seq):
+                if applied_seq >= published_seq:
+                    self._wait_for(applied_seq)
                     yield transaction, applied_seq
                     return
             finally:
                 transaction.abort()
-            if clock.monotonic_us() > deadline_us:
-                raise UnavailableError("the writer is rebuilding its index, or stuck; try again")
-            clock.pause(_PAUSE_SECONDS)
-            self._attach_again(applied_seq)
+            self._pause(deadline_us)
+            self._index.close()
+            self._index = self._attach()
 
-    def _is_durable(self, applied_seq: int) -> bool:
-        """Says whether an index that holds `applied_seq` may be answered from now."""
+    def _wait_for(self, applied_seq: int) -> None:
+        """Returns when `applied_seq` is durable, thanks to the writer or to this process."""
+        deadline_us = self._deadline_us()
+        while self._published_seq() < applied_seq:
+            if not self._settings.disk.is_locked(self._layout.lock):
+                self._sync_journal()
+                return
+            self._pause(deadline_us)
+
+    def _published_seq(self) -> int:
         durable_seq, failed = layouts.read_published(self._settings.disk, self._layout)
         if failed:
             raise DurabilityError
-        if applied_seq < durable_seq:
-            return False  # an index that is being rebuilt, or one that is no longer the writer's
-        if applied_seq > durable_seq and not self._settings.disk.is_locked(self._layout.lock):
-            self._sync_journal()
-            return True
-        return applied_seq == durable_seq
+        return durable_seq
+
+    def _deadline_us(self) -> int:
+        wait_us = int(limits.DURABLE_WAIT_SECONDS_MAX * 1_000_000)
+        return self._settings.clock.monotonic_us() + wait_us
+
+    def _pause(self, deadline_us: int) -> None:
+        if self._settings.clock.monotonic_us() > deadline_us:
+            raise UnavailableError("the writer is rebuilding its index, or stuck; try again")
+        self._settings.clock.pause(_PAUSE_SECONDS)
 
     def _sync_journal(self) -> None:
         """Does the sync that a killed writer did not come to."""
@@ -128,9 +144,3 @@ class ReadOnlyEngine:
             self._journal, index, tail.last_seq, settings.rebuild_rows, settings.progress
         )
         return index
-
-    def _attach_again(self, applied_seq: int) -> None:
-        """Looks for a newer index if the one in use has fallen behind what is durable."""
-        if applied_seq < layouts.read_published(self._settings.disk, self._layout)[0]:
-            self._index.close()
-            self._index = self._attach()

@@ -105,9 +105,8 @@ class Committer:
             else:
                 self._syncing = True
                 self._worker.put(self._engine.sync, self._after_sync(group, replies))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is acknowledged
             self._on_failure(error)
-            raise
 
     def _after_sync(
         self, group: Sequence[Pending], replies: Sequence[Reply]

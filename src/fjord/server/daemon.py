@@ -19,7 +19,7 @@ from fjord.clock import SystemClock
 from fjord.engine import Engine, Settings
 from fjord.errors import FjordError
 from fjord.server.committer import Committer
-from fjord.server.session import Session
+from fjord.server.session import Session, Sessions
 
 log = logging.getLogger("fjord.server")
 _DEADLINE_CHECK_SECONDS = 1.0
@@ -88,7 +88,7 @@ class _Daemon:
         self._engine = engine
         self._options = options
         self._clock = SystemClock()
-        self._sessions: set[Session] = set()
+        self._sessions = Sessions()
         self._stop = asyncio.Event()
         self._failure: Exception | None = None
 
@@ -128,21 +128,28 @@ class _Daemon:
     async def _finish(self, committer: Committer) -> None:
         """Answers what is under way, then closes the connections."""
         log.info("stopping")
-        for session in list(self._sessions):
+        for session in self._sessions:
             session.stop()
         if self._failure is None:
-            async with asyncio.timeout(limits.STOP_SECONDS_MAX):
-                await committer.drain()
+            try:
+                async with asyncio.timeout(limits.STOP_SECONDS_MAX):
+                    await committer.drain()
+                    await self._sessions.wait_gone()
+            except TimeoutError:
+                log.warning("%d clients do not take their replies", len(self._sessions))
         committer.close()
 
     async def _watch_deadlines(self) -> None:
         while True:
             await asyncio.sleep(_DEADLINE_CHECK_SECONDS)
             now_us = self._clock.monotonic_us()
-            for session in list(self._sessions):
+            for session in self._sessions:
                 session.check_deadline(now_us)
 
     def _fail(self, error: Exception) -> None:
-        log.critical("stopping because of a failure: %s", error)
+        is_ours = isinstance(error, FjordError)
+        log.critical(
+            "stopping because of a failure: %s", error, exc_info=None if is_ours else error
+        )
         self._failure = self._failure or error
         self._stop.set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from typing import Protocol, cast
 
 from fjord import limits, wire
@@ -22,6 +23,8 @@ log = logging.getLogger("fjord.server")
 
 
 class Submit(Protocol):
+    """Hands a command to the committer."""
+
     def __call__(self, origin: Origin, command: Command, /) -> None: ...
 
 
@@ -41,10 +44,38 @@ class _Waiting:
         self._session.flush()
 
 
+class Sessions:
+    """All sessions that are open."""
+
+    def __init__(self) -> None:
+        self._open: set[Session] = set()
+        self._gone: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._open))
+
+    def add(self, session: Session) -> None:
+        self._open.add(session)
+
+    def discard(self, session: Session) -> None:
+        self._open.discard(session)
+        if not self._open and self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    async def wait_gone(self) -> None:
+        """Returns when no session is open."""
+        if self._open:
+            self._gone = asyncio.get_running_loop().create_future()
+            await self._gone
+
+
 class Session(asyncio.Protocol):
     """Speaks FJ with one client."""
 
-    def __init__(self, submit: Submit, clock: Clock, sessions: set[Session]) -> None:
+    def __init__(self, submit: Submit, clock: Clock, sessions: Sessions) -> None:
         self._submit = submit
         self._clock = clock
         self._sessions = sessions
@@ -55,7 +86,7 @@ class Session(asyncio.Protocol):
         self._write_paused = False
         self._reading = True
         self._last_words: bytes | None = None  # sent when nothing is in flight, then closed
-        self._begun_us = 0  # when the message began that is not whole yet
+        self._begun_us: int | None = None  # when the message began that is not whole yet
 
     # -- called by the transport ------------------------------------------------------------------
 
@@ -110,9 +141,10 @@ class Session(asyncio.Protocol):
 
     def check_deadline(self, now_us: int) -> None:
         """Gives up on a peer that began a message long ago and has not finished it."""
-        begun_for = now_us - self._begun_us
-        if self._begun_us and begun_for > limits.MESSAGE_SECONDS_MAX * 1_000_000:
-            self._begun_us = 0
+        if self._begun_us is None:
+            return
+        if now_us - self._begun_us > limits.MESSAGE_SECONDS_MAX * 1_000_000:
+            self._begun_us = None
             text = f"a message must be whole within {limits.MESSAGE_SECONDS_MAX:g} s"
             self._finish(RemoteProtocolError(Code.READ_TIMEOUT, text))
 
@@ -132,9 +164,10 @@ class Session(asyncio.Protocol):
                 return
             if request is None:
                 break
+            self._begun_us = None
             self._handle(request)
         self._send()
-        if self._begun_us or self._decoder.pending_bytes:
+        if self._begun_us is not None or self._decoder.pending_bytes:
             self._watch_deadline()
         if not self._reading or not self._has_room():
             self._set_reading(wanted=self._last_words is None and self._has_room())
@@ -161,8 +194,8 @@ class Session(asyncio.Protocol):
 
     def _watch_deadline(self) -> None:
         if not self._decoder.pending_bytes or not self._has_room():
-            self._begun_us = 0
-        elif not self._begun_us:
+            self._begun_us = None
+        elif self._begun_us is None:
             self._begun_us = self._clock.monotonic_us()
 
     def _set_reading(self, *, wanted: bool) -> None:
@@ -188,8 +221,8 @@ class Session(asyncio.Protocol):
     def _close_when_answered(self) -> None:
         if self._transport is None or self._in_flight or self._last_words is None:
             return
-        if self._last_words:
-            self._transport.write(self._last_words)
+        self._output.append(self._last_words)
+        self._send()
         self._transport.close()
 
 
