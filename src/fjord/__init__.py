@@ -19,6 +19,7 @@ from fjord.client.socket import connect
 from fjord.errors import (
     ClosedError,
     CorruptionError,
+    DirectoryError,
     DirectoryInUseError,
     DiskFullError,
     DurabilityError,
@@ -36,6 +37,7 @@ __all__ = [
     "ClosedError",
     "CorruptionError",
     "Database",
+    "DirectoryError",
     "DirectoryInUseError",
     "DiskFullError",
     "DurabilityError",
@@ -56,7 +58,8 @@ def open(path: str | os.PathLike[str], *, read_only: bool = False) -> Database: 
     """Opens or makes a data directory in this process, without a server.
 
     Raises:
-        DirectoryInUseError: if another process writes to it; `read_only=True` works beside it.
+        DirectoryError: if it cannot be opened; where another process writes to it,
+            `read_only=True` works beside it.
         CorruptionError: if the journal is damaged.
     """
     try:

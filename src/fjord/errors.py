@@ -10,7 +10,8 @@
     │   └── DiskFullError
     ├── CorruptionError           stored bytes are not what was written: file and offset
     ├── DurabilityError           the disk could not promise that data is kept; the node stops
-    ├── DirectoryInUseError       another process writes to this data directory
+    ├── DirectoryError            the data directory cannot be opened
+    │   └── DirectoryInUseError   another process writes to it
     ├── ClosedError               the database or the connection was closed, or forked
     └── UnavailableError          the daemon cannot be reached, or does not answer in time
 
@@ -144,7 +145,11 @@ class DurabilityError(FjordError):
     """The disk failed to keep what was written. Check the disk, then start again."""
 
 
-class DirectoryInUseError(FjordError):
+class DirectoryError(FjordError):
+    """The data directory cannot be opened; check that it is one, and who may read it."""
+
+
+class DirectoryInUseError(DirectoryError):
     """Another process writes to this directory; stop it, or open with read_only=True."""
 
 

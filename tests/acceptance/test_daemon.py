@@ -277,3 +277,32 @@ def test_a_client_connects_again_after_a_restart(tmp_path: Path) -> None:
             db.kv().get("key")
         daemon.start(port)
         assert db.kv().get("key") == 1
+
+
+def serve_fails(directory: Path, listen: str = "127.0.0.1:0") -> tuple[int, str]:
+    done = subprocess.run(
+        [*FJORD, "serve", "--data", str(directory), "--listen", listen],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+def test_a_directory_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("no directory")
+    code, text = serve_fails(file)
+    assert code == 2
+    assert f"{file} cannot be opened" in text
+
+
+def test_an_address_that_is_none_or_taken_is_named(tmp_path: Path, daemon: Daemon) -> None:
+    code, text = serve_fails(tmp_path / "data", "127.0.0.1:port")
+    assert code == 1
+    assert "looks like fjord://host:port" in text
+    code, text = serve_fails(tmp_path / "data", f"127.0.0.1:{daemon.port}")
+    assert code == 1
+    assert f"cannot listen on 127.0.0.1:{daemon.port}: Address already in use" in text

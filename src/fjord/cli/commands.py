@@ -17,7 +17,7 @@ import fjord
 from fjord import limits
 from fjord.client.address import parse_url
 from fjord.engine import Settings
-from fjord.errors import CorruptionError, DirectoryInUseError, DurabilityError, FjordError
+from fjord.errors import CorruptionError, DirectoryError, DurabilityError, FjordError
 from fjord.server import daemon
 
 EXIT_ERROR, EXIT_USAGE, EXIT_DISK = 1, 2, 3
@@ -57,7 +57,7 @@ def serve(
             show_default="150, or 0 with one processor",
         ),
     ] = None,
-    verbose: Annotated[bool, typer.Option(help="Log more.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
 ) -> None:
     """Serves a data directory until SIGTERM or Ctrl-C.
 
@@ -81,7 +81,7 @@ def serve(
             daemon.serve(options)
     except DurabilityError as error:
         _fail(error, EXIT_DISK)
-    except (CorruptionError, DirectoryInUseError) as error:
+    except (CorruptionError, DirectoryError) as error:
         _fail(error, EXIT_USAGE)
     except FjordError as error:
         _fail(error, EXIT_ERROR)

@@ -21,7 +21,9 @@ def parse_url(url: str) -> tuple[str, int]:
         parts = urlsplit(url if "://" in url else f"fjord://{url}")
         port = parts.port
     except ValueError as error:
-        raise FjordError(f"{url}: {error}") from error
+        raise FjordError(
+            f"{url} is no address of a daemon ({error}); it looks like fjord://host:port"
+        ) from error
     extra = parts.path.rstrip("/") or parts.query or parts.fragment or parts.username
     if parts.scheme != "fjord" or not parts.hostname or extra:
         raise FjordError(f"{url} is no address of a daemon; it looks like fjord://host:port")

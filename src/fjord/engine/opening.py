@@ -23,7 +23,7 @@ from fjord.engine import layout as layouts
 from fjord.engine.engine import Engine, Parts
 from fjord.engine.group import read_applied, write_applied
 from fjord.engine.layout import Clean, Layout, Owner
-from fjord.errors import CorruptionError
+from fjord.errors import Code, CorruptionError, DirectoryError, DiskFullError
 from fjord.index import Index, IndexDamagedError, Indexes, IndexFullError, Transaction
 from fjord.index.lmdb import LmdbIndexes
 from fjord.journal import frame as frames
@@ -59,22 +59,34 @@ def open_engine(path: str, settings: Settings | None = None) -> Engine:
     """Opens or makes a data directory, and makes its index agree with its journal.
 
     Raises:
-        DirectoryInUseError: if another process writes to it.
+        DirectoryError: if it cannot be opened, as when another process writes to it.
+        DiskFullError: if there is no space to begin with.
         CorruptionError: if the journal is damaged.
         DurabilityError: if the disk fails meanwhile.
     """
     settings = settings or Settings()
     layout = Layout(path)
-    for directory in (layout.root, layout.journal, layout.index):
-        settings.disk.make_directory(directory)
-    settings.disk.sync_directory(os.path.dirname(layout.root))
-    settings.disk.sync_directory(layout.root)
-    lock = settings.disk.lock(layout.lock)
     try:
-        return Engine(_recover(settings, layout, lock))
-    except BaseException:
-        lock.release()
-        raise
+        lock = _lock(settings.disk, layout)
+        try:
+            return Engine(_recover(settings, layout, lock))
+        except BaseException:
+            lock.release()
+            raise
+    except OSError as error:
+        if disks.is_full(error):
+            text = f"there is too little space for {layout.root} to begin with"
+            raise DiskFullError(Code.DISK_FULL, text) from error
+        raise DirectoryError(f"{layout.root} cannot be opened: {error}") from error
+
+
+def _lock(disk: Disk, layout: Layout) -> disks.Lock:
+    """Makes the directory if need be, and takes its lock."""
+    for directory in (layout.root, layout.journal, layout.index):
+        disk.make_directory(directory)
+    disk.sync_directory(os.path.dirname(layout.root))
+    disk.sync_directory(layout.root)
+    return disk.lock(layout.lock)
 
 
 def _recover(settings: Settings, layout: Layout, lock: disks.Lock) -> Parts:

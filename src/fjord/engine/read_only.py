@@ -20,7 +20,7 @@ from fjord.engine.group import Known, Snapshot, Volatile, read_applied, read_tab
 from fjord.engine.layout import Clean, Layout
 from fjord.engine.opening import TREE_COUNT, Settings
 from fjord.engine.scanning import scan_journal
-from fjord.errors import Code, CorruptionError, DurabilityError, FjordError, UnavailableError
+from fjord.errors import Code, CorruptionError, DirectoryError, DurabilityError, UnavailableError
 from fjord.index import Index, IndexDamagedError, Transaction
 from fjord.index.memory import MemoryIndex
 from fjord.journal.reader import Journal
@@ -38,7 +38,7 @@ class ReadOnlyEngine:
         self._settings = settings or Settings()
         self._layout = Layout(path)
         if not self._settings.disk.names(self._layout.journal):
-            raise FjordError(f"{self._layout.root} is not a Fjord data directory")
+            raise DirectoryError(f"{self._layout.root} is not a Fjord data directory")
         self._journal = Journal(self._settings.disk, self._layout.journal)
         self._index = self._attach()
 

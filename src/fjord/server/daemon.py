@@ -113,7 +113,8 @@ class _Daemon:
         except OSError as error:
             committer.close()
             address = f"{self._options.host}:{self._options.port}"
-            raise FjordError(f"cannot listen on {address}: {error.strerror}") from error
+            reason = os.strerror(error.errno) if error.errno else error
+            raise FjordError(f"cannot listen on {address}: {reason}") from error
         host, port = server.sockets[0].getsockname()[:2]
         log.info("serving %s on %s:%s", self._options.data, host, port)
         self._options.on_ready(host, port)
