@@ -25,7 +25,7 @@ _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_-]{{0,{limits.NAME_BYTES_MAX - 1}}}
 
 @dataclass(slots=True, kw_only=True)
 class Nop:
-    """Does nothing, and is answered when everything before it is."""
+    """Does nothing, and is answered after the writes and reads before it."""
 
 
 @dataclass(slots=True, kw_only=True)

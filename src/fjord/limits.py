@@ -16,8 +16,11 @@ NAME_BYTES_MAX = 128
 BATCH_BYTES_MAX = 8 * MIB
 BATCH_ROWS_MAX = 100_000
 TABLES_MAX = 10_000
+TAKEOVERS_MAX = 1_000_000
 # Values with persist=0 live in memory only; beyond this they are refused, never swapped.
 VOLATILE_BYTES_MAX = 256 * MIB
+# What Python needs for an entry beside its bytes, measured.
+VOLATILE_ENTRY_BYTES = 400
 # Client clocks decide which write is the last one, so a clock far ahead would win for ever.
 TIMESTAMP_AHEAD_US_MAX = 60 * 1_000_000
 EXPIRY_AHEAD_US_MAX = 30 * 24 * 3600 * 1_000_000
@@ -46,6 +49,8 @@ MESSAGE_BYTES_MAX = BATCH_BYTES_MAX + 4 * MIB
 # An answer is built in memory before it is sent; whoever wants more asks in pieces.
 ANSWER_BYTES_MAX = 32 * MIB
 IN_FLIGHT_MAX = 256
+# Requests of one connection that are decoded and not answered.
+IN_FLIGHT_BYTES_MAX = 16 * MIB
 # Above this a session is not read from until its peer has taken its replies.
 OUTPUT_BYTES_MAX = 8 * MIB
 # A group is one frame and one fsync; bounded so that no client waits behind an endless one.

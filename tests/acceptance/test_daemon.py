@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -12,7 +15,9 @@ import pytest
 
 import fjord
 import fjord.aio
-from fjord import limits
+from fjord import limits, wire
+from fjord.columns import Strings
+from fjord.commands import Get
 from fjord.errors import Code, ExistsError, NotFoundError, RefusedError, UnavailableError
 from fjord.values import Value
 from tests.acceptance.daemon import FJORD, Daemon
@@ -306,3 +311,73 @@ def test_an_address_that_is_none_or_taken_is_named(tmp_path: Path, daemon: Daemo
     code, text = serve_fails(tmp_path / "data", f"127.0.0.1:{daemon.port}")
     assert code == 1
     assert f"cannot listen on 127.0.0.1:{daemon.port}: Address already in use" in text
+
+
+def test_requests_before_a_half_close_are_all_answered(raw: Raw) -> None:
+    names = range(1, 51)
+    raw.send(b"".join(SEED_SET[:6] + name.to_bytes(2, "big") + SEED_SET[8:] for name in names))
+    raw.finish()
+    assert len(raw.receive_all()) == 17 * len(names)
+
+
+def test_an_interrupted_call_leaves_no_half_message_behind(daemon: Daemon) -> None:
+    """What the socket still held would be taken for a part of the next message."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    db = fjord.connect(daemon.url)
+    db.kv("cut").set("k", "before")
+    before = signal.signal(signal.SIGALRM, interrupt)
+    os.kill(daemon.process.pid, signal.SIGSTOP)  # the socket fills up, and the send waits
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        with pytest.raises(KeyboardInterrupt):
+            db.kv("cut").set_many({f"k{row}": b"x" * 1_000_000 for row in range(7)})
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        os.kill(daemon.process.pid, signal.SIGCONT)
+    db.kv("cut").set("k", "after")
+    assert db.kv("cut").get_many([f"k{row}" for row in range(7)]) == {}
+    assert db.kv("cut").get("k") == "after"
+    db.close()
+
+
+def test_many_large_answers_do_not_pile_up_in_the_daemon(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data") as daemon:
+        with fjord.connect(daemon.url) as db:
+            db.kv().set("large", b"x" * limits.VALUE_BYTES_MAX)
+        get = Get(table="default", keys=Strings.of([b"large"] * 31))
+        raw = Raw(daemon)
+        raw.send(b"".join(wire.encode_request(get, number)[1] for number in range(1, 61)))
+        with fjord.connect(daemon.url) as db:  # others are served meanwhile
+            assert db.kv().get("small") is None
+        assert peak_bytes(daemon) < 600 * limits.MIB
+        raw.close()
+
+
+def peak_bytes(daemon: Daemon) -> int:
+    status = Path(f"/proc/{daemon.process.pid}/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) * limits.KIB
+
+
+def test_words_that_are_markup_elsewhere_are_printed_as_they_are(tmp_path: Path) -> None:
+    code, text = serve_fails(tmp_path / "data", "x[/y]:1")
+    assert code == 1
+    assert "x[/y]" in text
+
+
+def test_no_directory_is_no_data_directory(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*FJORD, "serve", "--data", ""],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert list(tmp_path.iterdir()) == []

@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 import fjord
 from fjord import limits
@@ -32,21 +33,30 @@ app = typer.Typer(
 _errors = Console(stderr=True)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(fjord.__version__)
+        raise typer.Exit
+
+
 @app.callback()
-def _options() -> None:
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
     """One durable journal: job queue, message queue, stream and key/value store."""
-
-
-@app.command()
-def version() -> None:
-    """Prints the version."""
-    typer.echo(fjord.__version__)
 
 
 @app.command()
 def serve(
     data: Annotated[str, typer.Option(help="Data directory; made if it is not there.")],
-    listen: Annotated[str, typer.Option(help="Loopback address and port.")] = "127.0.0.1:17994",
+    listen: Annotated[
+        str, typer.Option(help="Loopback address and port, or a port alone.")
+    ] = "127.0.0.1:17994",
     awake_us: Annotated[
         int | None,
         typer.Option(
@@ -68,7 +78,9 @@ def serve(
         format="%(asctime)s %(levelname)s %(message)s",
     )
     try:
-        host, port = parse_url(listen)
+        if not data:
+            raise DirectoryError("--data needs the name of a directory")
+        host, port = parse_url(f"127.0.0.1:{listen}" if listen.isdigit() else listen)
         with _RebuildBar() as bar:
             options = daemon.Options(
                 data=data,
@@ -94,7 +106,7 @@ def _ready(bar: _RebuildBar, host: str, port: int) -> None:
 
 
 def _fail(error: FjordError, code: int) -> NoReturn:
-    _errors.print(f"fjord: {error}", style="red", highlight=False, soft_wrap=True)
+    _errors.print(Text(f"fjord: {error}", style="red"), soft_wrap=True)
     raise typer.Exit(code)
 
 

@@ -11,7 +11,7 @@ from fjord.client.address import parse_url
 from fjord.client.database import Database
 from fjord.client.link import Link
 from fjord.commands import Command, Reply
-from fjord.errors import ClosedError, RemoteProtocolError, UnavailableError
+from fjord.errors import ClosedError, FjordError, UnavailableError
 
 _RECEIVE_BYTES = 256 * limits.KIB
 
@@ -37,6 +37,8 @@ class Connection:
     """
 
     def __init__(self, url: str, *, timeout: float) -> None:
+        if timeout <= 0:
+            raise FjordError("a timeout is more than 0 seconds")
         self._address = parse_url(url)
         self._timeout = timeout
         self._guard = threading.Lock()
@@ -54,15 +56,17 @@ class Connection:
             try:
                 stream.sendall(message)
                 return self._wait(stream, identifier)
-            except (OSError, RemoteProtocolError) as error:
+            except OSError as error:
                 self._disconnect()
-                if isinstance(error, RemoteProtocolError):
-                    raise
                 reason = "no answer in time" if isinstance(error, BlockingIOError) else error
                 raise UnavailableError(
                     f"the connection to {self._name()} broke ({reason}); "
                     "the last command may or may not have been applied"
                 ) from error
+            except BaseException:
+                # A half-sent message, or an unread reply, would be taken for the next one's.
+                self._disconnect()
+                raise
 
     def close(self) -> None:
         with self._guard:

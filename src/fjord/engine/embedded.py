@@ -18,7 +18,7 @@ class Embedded:
 
     def execute(self, command: Command) -> Reply:
         if isinstance(command, Scan):
-            return self._engine.scan(command)
+            return self._scan(command)
         with self._running:
             (reply,) = self._engine.run([command])
             seen_seq = self._engine.applied_seq
@@ -29,6 +29,13 @@ class Embedded:
     def close(self) -> None:
         with self._running:
             self._engine.close()
+
+    def _scan(self, command: Scan) -> Reply:
+        try:
+            return self._engine.scan(command)
+        except OSError:
+            self._engine.check_usable()  # a scan beside close() finds its files closed
+            raise
 
 
 class EmbeddedReader:

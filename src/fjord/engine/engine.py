@@ -22,7 +22,7 @@ from typing import Final
 from fjord import disk as disks
 from fjord import limits, tables
 from fjord.clock import Clock, LeaseClock
-from fjord.commands import Command, Refusal, Reply, Scan
+from fjord.commands import Command, Entries, Refusal, Reply, Scan
 from fjord.engine import layout as layouts
 from fjord.engine.group import (
     Group,
@@ -85,6 +85,7 @@ class Engine:
         self._index = parts.index
         self._leases = LeaseClock(parts.clock, parts.last_lease_us)
         self._published = Published(parts.disk, parts.layout, writable=True)
+        self._published_seq = 0
         self._syncing = threading.Lock()
         self._volatile = Volatile()
         self._process = os.getpid()
@@ -103,11 +104,15 @@ class Engine:
         Raises:
             DurabilityError: if the disk failed; the engine is then of no more use.
         """
-        self.check_usable()
         replies: list[Reply] = []
         while len(replies) < len(wanted):
-            replies += self._run_some(wanted[len(replies) :])
+            replies += self.run_some(wanted[len(replies) :])
         return replies
+
+    def run_some(self, wanted: Sequence[Command]) -> list[Reply]:
+        """Runs the first commands: at least one, and else one frame or one large answer."""
+        self.check_usable()
+        return self._run_some(wanted)
 
     def sync(self) -> int:
         """Makes durable whatever ran before; returns the durable seq.
@@ -116,14 +121,12 @@ class Engine:
             DurabilityError: if the disk failed; the engine is then of no more use.
         """
         with self._syncing:
-            before = self._writer.durable_seq
             try:
                 durable_seq = self._writer.sync()
             except DurabilityError:
                 self._fail()
                 raise
-            if durable_seq > before:
-                self._published.write(durable_seq)
+            self._publish(durable_seq)
             return durable_seq
 
     @property
@@ -144,7 +147,7 @@ class Engine:
         transaction = self._index.view()
         try:
             start, stop = catalog.takeover_range()
-            return catalog.takeovers(transaction.scan(Tree.META, start, stop, limits.TABLES_MAX))
+            return catalog.takeovers(transaction.scan(Tree.META, start, stop, limits.TAKEOVERS_MAX))
         finally:
             transaction.abort()
 
@@ -156,8 +159,8 @@ class Engine:
         """
         try:
             if self._status is Status.OPEN and self._process == os.getpid():
-                self._writer.close()
-                self._published.write(self.applied_seq)
+                self.sync()
+                self._close_writer()
                 self._index.sync()
                 self._leave_clean_mark()
         except OSError as error:
@@ -183,7 +186,9 @@ class Engine:
         if self._process != os.getpid():
             raise ClosedError("a database does not survive a fork; open it in the new process")
         if self._status is Status.FAILED:
-            raise DurabilityError
+            raise DurabilityError(
+                "the disk failed, or a commit was interrupted half way; open the directory again"
+            )
         if self._status is Status.CLOSED:
             raise ClosedError
 
@@ -206,7 +211,8 @@ class Engine:
                     self._fail()
                     raise DurabilityError(f"the disk failed: {error}") from error
                 return self._refuse_writes(wanted)
-            except (DurabilityError, IndexDamagedError):
+            except BaseException:
+                # A Ctrl-C too: nobody knows how far the commit came, so it counts as a crash.
                 self._fail()
                 raise
 
@@ -231,7 +237,10 @@ class Engine:
     def _decide_and_apply(self, group: Group, wanted: Sequence[AnyCommand]) -> list[Reply]:
         now_us = self._clock.wall_us()
         replies: list[Reply] = []
+        answer_bytes = 0
         for run in _runs(wanted):
+            if answer_bytes >= limits.ANSWER_BYTES_MAX:
+                break
             merged = _decide_merged(run, group, now_us)
             for command in run[:1] if merged else run:
                 decision = merged or _decide(command, group, now_us)
@@ -243,6 +252,7 @@ class Engine:
                 if decision.volatile:
                     group.change_volatile(decision.volatile)
                 replies += [decision.reply] * (len(run) if merged else 1)
+                answer_bytes += reply_bytes(decision.reply)
         return replies
 
     def _make_room(self, group: Group, encoded: Sequence[tuple[bytes, int]]) -> bool:
@@ -265,7 +275,14 @@ class Engine:
         transaction = self._index.view()
         try:
             snapshot, now_us = Snapshot(transaction, self._known()), self._clock.wall_us()
-            return [_decide(command, snapshot, now_us).reply for command in wanted]
+            replies: list[Reply] = []
+            answer_bytes = 0
+            for command in wanted:
+                replies.append(_decide(command, snapshot, now_us).reply)
+                answer_bytes += reply_bytes(replies[-1])
+                if answer_bytes >= limits.ANSWER_BYTES_MAX:
+                    break
+            return replies
         except IndexDamagedError:
             self._fail()
             raise
@@ -285,7 +302,11 @@ class Engine:
 
     def _rotate(self, body_bytes: int) -> None:
         now_us, lease_us = self._clock.wall_us(), self._leases.lease_us()
-        self._writer.rotate(now_us, lease_us, body_bytes=body_bytes)
+        try:
+            self._writer.rotate(now_us, lease_us, body_bytes=body_bytes)
+        finally:
+            with self._syncing:  # a rotation syncs what was before it, even if it then fails
+                self._publish(self._writer.durable_seq)
         self._journal.add(self._writer.header)
 
     def _take_back(self) -> None:
@@ -314,6 +335,18 @@ class Engine:
         self._status = Status.FAILED
         self._published.write_failed()
 
+    def _close_writer(self) -> None:
+        try:
+            self._writer.close()
+        except DurabilityError:
+            self._fail()
+            raise
+
+    def _publish(self, durable_seq: int) -> None:
+        if durable_seq > self._published_seq:
+            self._published.write(durable_seq)
+            self._published_seq = durable_seq
+
     def _leave_clean_mark(self) -> None:
         parts = self._parts
         identity = parts.indexes.identity()
@@ -334,6 +367,10 @@ class Engine:
         if isinstance(reply, Refusal):
             raise reply.error()
         self.sync()
+
+
+def reply_bytes(reply: Reply) -> int:
+    return len(reply.values.data) if isinstance(reply, Entries) else 0
 
 
 def _runs(wanted: Sequence[AnyCommand]) -> Iterator[Sequence[AnyCommand]]:
@@ -370,3 +407,5 @@ def _decide(command: AnyCommand, state: Snapshot, now_us: int) -> Decision:
         return tables.DECIDE[type(command)](command, state, now_us)
     except CorruptionError as error:
         return Decision(Refusal(code=Code.CORRUPT, text=str(error)))
+    except OSError as error:
+        return Decision(Refusal(code=Code.FAILED, text=f"the journal cannot be read: {error}"))

@@ -13,7 +13,7 @@ from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog
-from fjord.tables.state import Pointer, Table, Tree, VolatileValue
+from fjord.tables.state import Pointer, Table, Tree, VolatileValue, volatile_bytes
 
 _APPLIED = b"applied"
 
@@ -54,9 +54,9 @@ class Volatile:
         old = self.values.pop(key, None)
         if value is not None:
             self.values[key] = value
-            self.bytes += len(key) + len(value.value)
+            self.bytes += volatile_bytes(key, value)
         if old is not None:
-            self.bytes -= len(key) + len(old.value)
+            self.bytes -= volatile_bytes(key, old)
         return old
 
 

@@ -10,6 +10,7 @@ cache that lost its disk for a moment may show bytes that no disk holds.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +24,13 @@ from fjord.engine import layout as layouts
 from fjord.engine.engine import Engine, Parts
 from fjord.engine.group import read_applied, write_applied
 from fjord.engine.layout import Clean, Layout, Owner
-from fjord.errors import Code, CorruptionError, DirectoryError, DiskFullError
+from fjord.errors import (
+    Code,
+    CorruptionError,
+    DirectoryError,
+    DiskFullError,
+    DurabilityError,
+)
 from fjord.index import Index, IndexDamagedError, Indexes, IndexFullError, Transaction
 from fjord.index.lmdb import LmdbIndexes
 from fjord.journal import frame as frames
@@ -67,12 +74,10 @@ def open_engine(path: str, settings: Settings | None = None) -> Engine:
     settings = settings or Settings()
     layout = Layout(path)
     try:
-        lock = _lock(settings.disk, layout)
-        try:
-            return Engine(_recover(settings, layout, lock))
-        except BaseException:
-            lock.release()
-            raise
+        with contextlib.ExitStack() as undo:
+            engine = Engine(_recover(settings, layout, undo))
+            undo.pop_all()
+            return engine
     except OSError as error:
         if disks.is_full(error):
             text = f"there is too little space for {layout.root} to begin with"
@@ -80,24 +85,22 @@ def open_engine(path: str, settings: Settings | None = None) -> Engine:
         raise DirectoryError(f"{layout.root} cannot be opened: {error}") from error
 
 
-def _lock(disk: Disk, layout: Layout) -> disks.Lock:
-    """Makes the directory if need be, and takes its lock."""
-    for directory in (layout.root, layout.journal, layout.index):
-        disk.make_directory(directory)
-    disk.sync_directory(os.path.dirname(layout.root))
-    disk.sync_directory(layout.root)
-    return disk.lock(layout.lock)
-
-
-def _recover(settings: Settings, layout: Layout, lock: disks.Lock) -> Parts:
+def _recover(settings: Settings, layout: Layout, undo: contextlib.ExitStack) -> Parts:
+    """Opens all parts; what is to be closed should a later step fail goes to `undo`."""
     disk = settings.disk
+    _make_directories(disk, layout)
+    lock = disk.lock(layout.lock)
+    undo.callback(lock.release)
     clean = layouts.take_clean(disk, layout)
     _remove_unfinished(disk, layout)
     journal = Journal(disk, layout.journal)
+    undo.callback(journal.close)
     known_seq = max(clean.seq if clean else 0, layouts.read_published(disk, layout)[0])
     tail = read_tail(journal, known_seq)
     writer = _open_writer(settings, layout, journal, tail, clean)
+    undo.callback(writer.abandon)
     index = _open_index(settings, layout, clean, tail.last_seq)
+    undo.callback(index.close)
     catch_up(journal, index, tail.last_seq, settings.rebuild_rows, settings.progress)
     return Parts(
         disk=disk,
@@ -110,6 +113,25 @@ def _recover(settings: Settings, layout: Layout, lock: disks.Lock) -> Parts:
         index=index,
         last_lease_us=tail.lease_us,
     )
+
+
+def _make_directories(disk: Disk, layout: Layout) -> None:
+    """Ensures that the directories are there, and that a power cut leaves them there.
+
+    Any level above may have been made just now, by this start or by one that crashed, so until
+    there is a journal all of them are synced; one that may not be read was not made by us.
+    """
+    for directory in (layout.root, layout.journal, layout.index):
+        disk.make_directory(directory)
+    if any(names.segment_number(name) for name in disk.names(layout.journal)):
+        return
+    directory = layout.root
+    with contextlib.suppress(PermissionError):
+        while True:
+            disk.sync_directory(directory)
+            if directory == os.path.dirname(directory):
+                break
+            directory = os.path.dirname(directory)
 
 
 # -- the journal --------------------------------------------------------------------------------
@@ -136,7 +158,10 @@ def read_tail(journal: Journal, known_seq: int) -> Tail:
         if known_seq:
             raise CorruptionError(journal.path(1), 0, f"seqs up to {known_seq} were durable here")
         return Tail(last_seq=0, durable_seq=0, lease_us=0, end=0, uncertain=[])
-    last = journal.segments[-1]
+    first, last = journal.segments[0], journal.segments[-1]
+    if first.first_seq != 1:
+        path = journal.path(first.segment)
+        raise CorruptionError(path, 24, "the segments before it are missing")
     durable_seq = max(known_seq, last.first_seq - 1)
     end, last_seq, lease_us = frames.SEGMENT_HEADER_BYTES, last.first_seq - 1, last.lease_us
     uncertain: deque[Located] = deque()
@@ -175,16 +200,26 @@ def _open_writer(
         created_us=settings.clock.wall_us(),
         lease_us=tail.lease_us,
     )
+    if last is not None:
+        # An index that survived points into the old segment: its frames must be durable too.
+        _sync(disk, journal.path(last.segment))
     writer = Writer(disk, layout.journal, header, segment_bytes=settings.segment_bytes)
     body = b"".join(one.frame.encode(header.salt) + one.body for one in tail.uncertain)
     writer.create(body, last_seq=tail.last_seq)
     journal.add(header)
     if last is not None:
         # What follows the last whole frame is torn, or was allocated ahead.
-        file = disk.open(journal.path(last.segment), writable=True)
-        file.truncate(tail.end)
-        file.close()
+        with contextlib.closing(disk.open(journal.path(last.segment), writable=True)) as file:
+            file.truncate(tail.end)
     return writer
+
+
+def _sync(disk: Disk, path: str) -> None:
+    with contextlib.closing(disk.open(path, writable=True)) as file:
+        try:
+            file.sync()
+        except OSError as error:
+            raise DurabilityError(f"{path} cannot be synced: {error.strerror}") from error
 
 
 def _remove_unfinished(disk: Disk, layout: Layout) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import lmdb
 
 from fjord import limits
-from fjord.errors import DirectoryInUseError
+from fjord.errors import DirectoryInUseError, UnavailableError
 from fjord.index import IndexDamagedError, IndexFullError
 
 _FILE = "data.mdb"
@@ -31,6 +31,8 @@ def _translation(error: Exception) -> Exception:
         return IndexFullError()
     if isinstance(error, lmdb.DiskError):
         return OSError(errno.ENOSPC, f"the index could not be written: {error}")
+    if isinstance(error, lmdb.ReadersFullError):
+        return UnavailableError(f"{_READERS_MAX} processes read this directory already")
     if "already open" in str(error):
         return DirectoryInUseError(
             "this process has the directory open already; use that database object"
@@ -140,6 +142,7 @@ class LmdbIndex:
         return LmdbTransaction(self._begin_view(), self._trees)
 
     def grow(self) -> None:
+        self._environment.reader_check()  # a reader that was killed must not hold pages for ever
         size = self._map_bytes + self._step_bytes
         if size > limits.INDEX_BYTES_MAX:
             raise OSError(errno.ENOSPC, "the index has reached its largest size")

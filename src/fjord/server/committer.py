@@ -38,6 +38,10 @@ class Origin(Protocol):
 
     def flush(self) -> None: ...
 
+    def is_stalled(self) -> bool:
+        """Says that replies wait to be taken; until then nothing more is run for it."""
+        ...
+
 
 Pending = tuple[Origin, Command]
 
@@ -62,6 +66,7 @@ class Committer:
         self._awake_until_us = 0
         self._is_awake = False
         self._waiting: deque[Pending] = deque()
+        self._held: list[Pending] = []  # of peers that do not take their replies
         self._scheduled = False
         self._syncing = False
         self._scans = 0
@@ -74,6 +79,12 @@ class Committer:
             self._scan(origin, command)
             return
         self._waiting.append((origin, command))
+        self._schedule()
+
+    def release(self) -> None:
+        """Goes on with what was held, since a peer has taken its replies, or is gone."""
+        self._waiting.extendleft(reversed(self._held))
+        self._held.clear()
         self._schedule()
 
     async def drain(self) -> None:
@@ -93,13 +104,16 @@ class Committer:
 
     def _run_group(self) -> None:
         self._scheduled = False
-        count = min(len(self._waiting), limits.GROUP_COMMANDS_MAX)
-        group = [self._waiting.popleft() for _ in range(count)]
+        group = self._take_group()
+        if not group:
+            return
         try:
-            replies = self._engine.run([command for _, command in group])
+            replies = self._engine.run_some([command for _, command in group])
+            self._waiting.extendleft(reversed(group[len(replies) :]))
+            group = group[: len(replies)]
             if self._engine.durable_seq >= self._engine.applied_seq:
                 self._deliver(group, replies)
-            elif count == 1:
+            elif len(group) == 1:
                 self._engine.sync()
                 self._deliver(group, replies)
             else:
@@ -107,6 +121,13 @@ class Committer:
                 self._worker.put(self._engine.sync, self._after_sync(group, replies))
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is acknowledged
             self._on_failure(error)
+
+    def _take_group(self) -> list[Pending]:
+        group: list[Pending] = []
+        while self._waiting and len(group) < limits.GROUP_COMMANDS_MAX:
+            pending = self._waiting.popleft()
+            (self._held if pending[0].is_stalled() else group).append(pending)
+        return group
 
     def _after_sync(
         self, group: Sequence[Pending], replies: Sequence[Reply]
@@ -168,7 +189,7 @@ class Committer:
     def _note_idle(self) -> None:
         if self._drained is None or self._drained.done():
             return
-        if not (self._waiting or self._syncing or self._scans or self._scheduled):
+        if not (self._waiting or self._held or self._syncing or self._scans or self._scheduled):
             self._drained.set_result(None)
 
 

@@ -7,7 +7,9 @@ import gc
 import ipaddress
 import logging
 import os
+import resource
 import signal
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -69,16 +71,34 @@ def serve(options: Options) -> None:
         FjordError: if the directory cannot be opened, or the address not be listened on.
     """
     check_host(options.host)
+    _raise_file_limit()
+    listener = _listen(options)
     engine = engines.open_engine(options.data, options.settings)
     # What is loaded by now stays; the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_Daemon(engine, options).run())
+            runner.run(_Daemon(engine, options).run(listener))
         engine.close()
     finally:
         engine.abandon()
+
+
+def _listen(options: Options) -> socket.socket:
+    """Takes the address before the directory is opened; early clients wait until it is."""
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    try:
+        return socket.create_server((options.host, options.port), family=family, backlog=1024)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error
+        raise FjordError(f"cannot listen on {options.host}:{options.port}: {reason}") from error
+
+
+def _raise_file_limit() -> None:
+    """A connection is a file; take as many as the system allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class _Daemon:
@@ -92,7 +112,7 @@ class _Daemon:
         self._stop = asyncio.Event()
         self._failure: Exception | None = None
 
-    async def run(self) -> None:
+    async def run(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
@@ -103,18 +123,9 @@ class _Daemon:
             clock=self._clock,
             awake_us=self._options.awake_us,
         )
-        try:
-            server = await loop.create_server(
-                lambda: Session(committer.submit, self._clock, self._sessions),
-                self._options.host,
-                self._options.port,
-                backlog=1024,
-            )
-        except OSError as error:
-            committer.close()
-            address = f"{self._options.host}:{self._options.port}"
-            reason = os.strerror(error.errno) if error.errno else error
-            raise FjordError(f"cannot listen on {address}: {reason}") from error
+        server = await loop.create_server(
+            lambda: Session(committer, self._clock, self._sessions), sock=listener
+        )
         host, port = server.sockets[0].getsockname()[:2]
         log.info("serving %s on %s:%s", self._options.data, host, port)
         self._options.on_ready(host, port)

@@ -22,10 +22,12 @@ from fjord.wire.replies import encode_fatal
 log = logging.getLogger("fjord.server")
 
 
-class Submit(Protocol):
-    """Hands a command to the committer."""
+class Runner(Protocol):
+    """Whoever runs the commands: the committer."""
 
-    def __call__(self, origin: Origin, command: Command, /) -> None: ...
+    def submit(self, origin: Origin, command: Command, /) -> None: ...
+
+    def release(self) -> None: ...
 
 
 class _Waiting:
@@ -42,6 +44,9 @@ class _Waiting:
 
     def flush(self) -> None:
         self._session.flush()
+
+    def is_stalled(self) -> bool:
+        return self._session.is_stalled
 
 
 class Sessions:
@@ -75,15 +80,16 @@ class Sessions:
 class Session(asyncio.Protocol):
     """Speaks FJ with one client."""
 
-    def __init__(self, submit: Submit, clock: Clock, sessions: Sessions) -> None:
-        self._submit = submit
+    def __init__(self, runner: Runner, clock: Clock, sessions: Sessions) -> None:
+        self._runner = runner
         self._clock = clock
         self._sessions = sessions
         self._decoder = wire.RequestDecoder()
         self._in_flight: set[int] = set()
+        self._in_flight_bytes = 0
         self._output: list[bytes] = []
         self._transport: asyncio.Transport | None = None
-        self._write_paused = False
+        self.is_stalled = False  # the peer does not take its replies
         self._reading = True
         self._last_words: bytes | None = None  # sent when nothing is in flight, then closed
         self._begun_us: int | None = None  # when the message began that is not whole yet
@@ -101,22 +107,29 @@ class Session(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self._sessions.discard(self)
+        self._go_on()
 
     def data_received(self, data: bytes) -> None:
         self._decoder.feed(data)
         self._pump()
 
+    def eof_received(self) -> bool:
+        """The peer sends no more: answer what is under way, then close."""
+        self._finish(None)
+        return True
+
     def pause_writing(self) -> None:
-        self._write_paused = True
+        self.is_stalled = True
 
     def resume_writing(self) -> None:
-        self._write_paused = False
+        self._go_on()
         self._pump()
 
     # -- called by the committer ------------------------------------------------------------------
 
     def answer(self, request: Request, reply: Reply) -> None:
         self._in_flight.discard(request.identifier)
+        self._in_flight_bytes -= request.size
         self._output.append(
             wire.encode_reply(
                 request.function,
@@ -156,9 +169,10 @@ class Session(asyncio.Protocol):
 
     def _pump(self) -> None:
         """Takes requests from what was received, as far as the bounds allow."""
-        while self._last_words is None and self._has_room():
+        decoder = self._decoder
+        while decoder.pending_bytes and self._last_words is None and self._has_room():
             try:
-                request = self._decoder.next()
+                request = decoder.next()
             except RemoteProtocolError as error:
                 self._finish(error)
                 return
@@ -182,15 +196,25 @@ class Session(asyncio.Protocol):
             self._output.append(_duplicate(request, self._clock.wall_us()))
             return
         self._in_flight.add(request.identifier)
+        self._in_flight_bytes += request.size
         if isinstance(request.command, Refusal):
             self.answer(request, request.command)
             return
-        self._submit(_Waiting(self, request), request.command)
+        self._runner.submit(_Waiting(self, request), request.command)
         if request.function is Function.QUIT:
             self._finish(None)
 
+    def _go_on(self) -> None:
+        if self.is_stalled:
+            self.is_stalled = False
+            self._runner.release()
+
     def _has_room(self) -> bool:
-        return len(self._in_flight) < limits.IN_FLIGHT_MAX and not self._write_paused
+        return (
+            len(self._in_flight) < limits.IN_FLIGHT_MAX
+            and self._in_flight_bytes < limits.IN_FLIGHT_BYTES_MAX
+            and not self.is_stalled
+        )
 
     def _watch_deadline(self) -> None:
         if not self._decoder.pending_bytes or not self._has_room():

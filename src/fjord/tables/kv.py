@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import google_crc32c
@@ -29,6 +30,7 @@ from fjord.tables.state import (
     Tree,
     VolatileValue,
     Writes,
+    volatile_bytes,
 )
 
 _TOMBSTONE = 0xFF
@@ -36,6 +38,7 @@ _TOMBSTONE = 0xFF
 _ENTRY = struct.Struct("<QQQIIIIB")
 # Small writes of many clients are decided together; large ones gain nothing by being copied.
 _MERGED_ROWS_MAX = 8
+_MERGED_BYTES_MAX = 4 * limits.KIB
 _SEQ_AND_TIMESTAMP = struct.Struct("<QQ")
 
 
@@ -130,6 +133,8 @@ def merge_key(command: commands.Set) -> Hashable:
     if not command.overwrite or not command.persist:
         return None
     if not 0 < len(command.keys) <= _MERGED_ROWS_MAX:
+        return None
+    if len(command.values.data) > _MERGED_BYTES_MAX:
         return None
     return commands.Set, command.table, command.expires_at_us
 
@@ -258,26 +263,25 @@ def _within_quota(
     kept: dict[bytes, VolatileValue | None], state: State, now_us: int
 ) -> Mapping[bytes, VolatileValue | None] | None:
     """Returns the changes that keep the quota, without expired values if need be; else None."""
-    added = sum(len(key) + len(value.value) for key, value in kept.items() if value)
+    added = sum(volatile_bytes(key, value) for key, value in kept.items() if value)
     if state.volatile_bytes + added <= limits.VOLATILE_BYTES_MAX:
         return kept
     gone: dict[bytes, VolatileValue | None] = {
         key: None for key, value in state.volatile.items() if 0 < value.expires_at_us <= now_us
     }
     replaced = [key for key in gone.keys() | kept.keys() if key in state.volatile]
-    freed = sum(len(key) + len(state.volatile[key].value) for key in replaced)
+    freed = sum(volatile_bytes(key, state.volatile[key]) for key in replaced)
     if state.volatile_bytes - freed + added > limits.VOLATILE_BYTES_MAX:
         return None
     return gone | kept
 
 
 def _pick(command: commands.Set, rows: Sequence[int]) -> commands.Set:
-    if len(rows) == len(command.keys):
-        return command
-    return commands.Set(
-        table=command.table,
+    """Returns the command with these of its rows only."""
+    return replace(
+        command,
         keys=Strings.of([command.keys[row] for row in rows]),
-        types=bytes(command.types[row] for row in rows),
+        types=bytes([command.types[row] for row in rows]),
         values=Strings.of([command.values[row] for row in rows]),
         timestamps_us=[command.timestamps_us[row] for row in rows],
     )

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from fjord.commands import Refusal, Reply
-from fjord.errors import Code
+from fjord import limits
+from fjord.commands import Reply
 from fjord.ops import Op
 
 
@@ -58,6 +58,11 @@ class VolatileValue(NamedTuple):
     expires_at_us: int
 
 
+def volatile_bytes(key: bytes, value: VolatileValue) -> int:
+    """Returns what an entry in memory counts for its quota."""
+    return limits.VOLATILE_ENTRY_BYTES + len(key) + len(value.value)
+
+
 class Writes(Protocol):
     """All that apply may do."""
 
@@ -98,7 +103,3 @@ class Decision(NamedTuple):
     ops: Sequence[Op] = ()
     # Changes of values that never enter the journal; None removes one.
     volatile: Mapping[bytes, VolatileValue | None] = MappingProxyType({})
-
-
-def refuse(code: Code, text: str) -> Decision:
-    return Decision(Refusal(code=code, text=text))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from fjord import columns, commands, limits
@@ -40,32 +39,28 @@ def decode_body(
 ) -> Command | Refusal:
     """Returns the command of a body, or what is wrong with it."""
     try:
-        table, rows, argument, position = _decode_head(body)
-        head = _Body(
-            view=memoryview(body),
-            position=position,
-            table=table,
-            rows=rows,
-            argument=argument,
-            flags=flags,
-            timestamp_us=timestamp_us,
-        )
-        return _DECODERS[function](head)
+        return _DECODERS[function](_Body(body, flags, timestamp_us))
     except (ValueError, struct.error) as error:
         return Refusal(code=Code.BAD_BATCH, text=str(error))
 
 
-@dataclass(slots=True, kw_only=True)
 class _Body:
-    """A body whose head is read."""
+    """A body whose head is read, and how far its columns are."""
 
-    view: memoryview
-    position: int
-    table: str
-    rows: int
-    argument: int
-    flags: int
-    timestamp_us: int
+    __slots__ = ("argument", "flags", "position", "rows", "table", "timestamp_us", "view")
+
+    def __init__(self, body: bytes, flags: int, timestamp_us: int) -> None:
+        length, self.rows, self.argument = _HEAD.unpack_from(body)
+        end = _HEAD.size + length
+        if end > len(body):
+            raise ValueError("the name of the table is cut short")
+        if self.rows > limits.BATCH_ROWS_MAX:
+            raise ValueError(f"a batch has at most {limits.BATCH_ROWS_MAX} rows")
+        self.table = body[_HEAD.size : end].decode("ascii", "replace")
+        self.view = memoryview(body)
+        self.position = columns.aligned(end)
+        self.flags = flags
+        self.timestamp_us = timestamp_us
 
     def strings(self) -> Strings:
         column, self.position = columns.decode_strings(self.view, self.position, self.rows)
@@ -88,17 +83,6 @@ def _encode_head(table: str, rows: int, argument: int) -> bytes:
     name = table.encode()
     head = _HEAD.pack(len(name), rows, argument) + name
     return head + columns.padding(len(head))
-
-
-def _decode_head(body: bytes) -> tuple[str, int, int, int]:
-    length, rows, argument = _HEAD.unpack_from(body)
-    end = _HEAD.size + length
-    if end > len(body):
-        raise ValueError("the name of the table is cut short")
-    if rows > limits.BATCH_ROWS_MAX:
-        raise ValueError(f"a batch has at most {limits.BATCH_ROWS_MAX} rows")
-    name = body[_HEAD.size : end].decode("ascii", errors="replace")
-    return name, rows, argument, columns.aligned(end)
 
 
 def _encode_set(command: commands.Set) -> tuple[Function, int, int, bytes]:

@@ -30,6 +30,7 @@ class Request(NamedTuple):
     identifier: int
     flags: int
     command: Command | Refusal  # a refusal: the message was understood and is no good
+    size: int  # bytes of the message
 
 
 class RequestDecoder:
@@ -87,7 +88,7 @@ class RequestDecoder:
             body = buffer.take(REQUEST.size + BODY_LENGTH.size, size)
             command = batch.decode_body(function, flags, timestamp_us, body)
         buffer.consume(length)
-        return Request(function, identifier, flags, command)
+        return Request(function, identifier, flags, command, length)
 
 
 def encode_request(command: Command, identifier: int) -> tuple[Function, bytes]:

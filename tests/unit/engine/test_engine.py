@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import pytest
 import fjord
 from fjord.columns import Strings
 from fjord.commands import Command, Delete, Done, Entries, Get, Nop, Refusal, Scan, Scanned, Set
-from fjord.engine import open_engine
+from fjord.disk import LocalDisk
+from fjord.engine import Engine, open_engine
 from fjord.errors import ClosedError, Code, DirectoryInUseError
 from fjord.testing import SimClock
 from tests.unit.engine.world import TABLE, open_at, read, set_command, settings, write
@@ -233,3 +235,40 @@ def test_a_refused_batch_leaves_nothing_behind(tmp_path: Path) -> None:
     assert engine.applied_seq == before
     assert read(engine, b"good") == [None]
     engine.close()
+
+
+def test_a_read_that_finds_no_file_to_open_is_refused_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_many(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    write(engine, clock, {b"key": b"value"})
+    engine._journal.close()
+    get = Get(table=TABLE, keys=Strings.of([b"key"]))
+    now_us = clock.wall_us()
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalDisk, "open", too_many)
+        refused, done = engine.run([get, set_command({b"other": b"x"}, timestamp_us=now_us)])
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.FAILED
+    assert isinstance(done, Done)
+    assert read(engine, b"key", b"other") == [b"value", b"x"]
+    engine.close()
+
+
+def test_a_failed_start_lets_go_of_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError
+
+    open_at(tmp_path).close()
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "_take_over", broken)
+        with pytest.raises(RuntimeError) as caught:
+            open_at(tmp_path)
+    open_at(tmp_path).close()
+    assert caught.value.__traceback__ is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -14,10 +15,20 @@ from typing import IO
 import pytest
 
 import fjord
+from fjord.commands import Refusal
+from fjord.disk import LocalDisk
 from fjord.engine import ReadOnlyEngine
+from fjord.engine.layout import Layout, read_published
 from fjord.errors import Code, DurabilityError, FjordError, RefusedError
 from fjord.testing import SimClock
-from tests.unit.engine.world import open_at, read, settings, write
+from tests.unit.engine.world import (
+    INDEX_STEP_BYTES,
+    open_at,
+    read,
+    set_command,
+    settings,
+    write,
+)
 
 # Writes what it is told, one `key value` a line, and says when it is durable.
 WRITER = """
@@ -144,3 +155,54 @@ def test_something_that_is_no_data_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FjordError, match="not a Fjord data directory"):
         fjord.open(tmp_path / "nothing", read_only=True)
     assert not (tmp_path / "nothing").exists()
+
+
+# Opens a view of the index and never closes it; killed, it leaves its place in the reader table.
+STUCK_READER = """
+import sys
+from fjord.engine import ReadOnlyEngine
+reader = ReadOnlyEngine(sys.argv[1])
+view = reader._index.view()
+print("reading", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_killed_reader_does_not_hold_pages_for_ever(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    items = {b"key-%04d" % number: b"v" for number in range(1000)}
+    write(engine, clock, items)
+    reader = subprocess.Popen(
+        [sys.executable, "-c", STUCK_READER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert reader.stdout is not None
+    assert reader.stdout.readline().strip() == "reading"
+    reader.kill()
+    reader.communicate()
+    for _ in range(300):
+        write(engine, clock, items)
+    assert (tmp_path / "index" / "data.mdb").stat().st_size <= 4 * INDEX_STEP_BYTES
+    engine.close()
+
+
+def test_readers_go_on_when_a_rotation_met_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    now_us = clock.wall_us()
+    engine.run([set_command({b"key": b"one"}, timestamp_us=now_us)])  # not synced yet
+    monkeypatch.setattr(engine._writer, "create", full)
+    (reply,) = engine.run([set_command({b"key": b"x" * 100_000}, timestamp_us=now_us + 1)])
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.DISK_FULL
+    assert engine.durable_seq == engine.applied_seq
+    assert read_published(LocalDisk(), Layout(str(tmp_path))) == (engine.durable_seq, False)
+    engine.abandon()

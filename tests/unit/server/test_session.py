@@ -57,12 +57,15 @@ class Peer:
         self.wire = Wire()
         self.submitted: list[tuple[Origin, Command]] = []
         self.sessions = Sessions()
-        self.session = Session(
-            lambda origin, command: self.submitted.append((origin, command)),
-            self.clock,
-            self.sessions,
-        )
+        self.released = 0
+        self.session = Session(self, self.clock, self.sessions)
         self.session.connection_made(self.wire)
+
+    def submit(self, origin: Origin, command: Command) -> None:
+        self.submitted.append((origin, command))
+
+    def release(self) -> None:
+        self.released += 1
 
     def send(self, *messages: bytes) -> None:
         self.session.data_received(b"".join(messages))
@@ -122,6 +125,8 @@ def test_a_peer_that_does_not_take_its_replies_is_not_read_from(peer: Peer) -> N
     assert not peer.wire.is_read
     peer.session.resume_writing()
     assert len(peer.submitted) == 2
+    assert not peer.submitted[0][0].is_stalled()
+    assert peer.released == 1
     assert peer.wire.is_read
 
 

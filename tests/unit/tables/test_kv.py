@@ -364,3 +364,12 @@ def test_replay_gives_values_deletions_and_tables_again(world: World) -> None:
         Opcode.KV_SET,
         Opcode.KV_DELETE,
     }
+
+
+def test_the_rows_that_win_beside_one_that_loses_keep_their_expiry(world: World) -> None:
+    """A batch loses single rows, never what was said of all of them."""
+    world.set({b"a": "newer"}, at=5)
+    world.set({b"a": "late", b"b": 1}, at=1, expires=1000)
+    entries = world.run(Get(table="t", keys=Strings.of([b"a", b"b"])))
+    assert isinstance(entries, Entries)
+    assert list(entries.expires_at_us) == [0, NOW_US + 1000]

@@ -6,11 +6,9 @@ import typing
 
 from fjord import commands, ops, tables
 from fjord.commands import Command
-from fjord.errors import Code
 from fjord.ops import Opcode
 from fjord.tables import catalog
-from fjord.tables.state import Kind, Table, Tree, refuse
-from tests.unit.tables.world import code_of
+from fjord.tables.state import Kind, Table, Tree
 
 
 def test_every_opcode_is_applied_and_has_columns() -> None:
@@ -42,9 +40,3 @@ def test_the_prefixes_of_tables_sort_as_their_ids_do() -> None:
     prefixes = [Table(id=number, name="t", kind=Kind.KV).prefix for number in ids]
     assert prefixes == sorted(prefixes)
     assert {len(prefix) for prefix in prefixes} == {4}
-
-
-def test_a_refusal_changes_nothing() -> None:
-    decision = refuse(Code.QUOTA, "enough")
-    assert code_of(decision.reply) is Code.QUOTA
-    assert (list(decision.ops), dict(decision.volatile)) == ([], {})

@@ -114,7 +114,7 @@ def test_an_error_never_echoes_what_was_sent() -> None:
 def test_each_command_arrives_as_it_was_sent(command: Command) -> None:
     function, data = encode_request(command, 0xFFFF)
     flags = struct.unpack_from(">H", data, 8)[0]
-    check_request(data, Request(function, 0xFFFF, flags, command))
+    check_request(data, Request(function, 0xFFFF, flags, command, len(data)))
 
 
 keys = st.lists(st.binary(max_size=20), min_size=1, max_size=8)

@@ -111,7 +111,7 @@ each_sample = pytest.mark.parametrize(
 @pytest.mark.req("FJ-36")
 def test_the_published_vector_decodes_and_encodes_byte_for_byte() -> None:
     command = set_one(b"k", 2, b"v", timestamp_us=1_700_000_000_000_000)
-    check_request(VECTOR, Request(Function.SET, 0x1234, 0x0222, command))
+    check_request(VECTOR, Request(Function.SET, 0x1234, 0x0222, command, len(VECTOR)))
     assert seed.encode_request(command, 0x1234) == VECTOR
 
 
@@ -121,7 +121,7 @@ def test_each_sample_decodes_however_it_arrives(
     data: bytes, command: Command, canonical: bool
 ) -> None:
     number, identifier, flags = struct.unpack_from(">HHH", data, 4)
-    expected = Request(Function(number), identifier, flags, command)
+    expected = Request(Function(number), identifier, flags, command, len(data))
     if len(data) < 1000:
         check_request(data, expected)
     else:
@@ -139,7 +139,7 @@ def test_each_command_encodes_to_its_sample(data: bytes, command: Command, canon
 def test_quit_is_a_header_and_nothing_more() -> None:
     data = request_bytes(1, timestamp_us=0)
     assert seed.encode_quit(7) == data
-    check_request(data, Request(Function.QUIT, 7, 0, Nop()))
+    check_request(data, Request(Function.QUIT, 7, 0, Nop(), len(data)))
 
 
 commands_on_one_key: st.SearchStrategy[Command] = st.one_of(
