@@ -11,7 +11,7 @@ import operator
 import struct
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Final, Literal
 
@@ -24,6 +24,10 @@ NumberKind = Literal["B", "Q"]
 _NUMBER_BYTES: Final[dict[NumberKind, int]] = {"B": 1, "Q": 8}
 _ONE_ROW = struct.Struct("<II").pack
 _TWO_OFFSETS = struct.Struct("<II").unpack_from
+_ONE_NUMBER: Final[dict[NumberKind, Callable[[memoryview, int], tuple[int, ...]]]] = {
+    "B": struct.Struct("<B").unpack_from,
+    "Q": struct.Struct("<Q").unpack_from,
+}
 _ONE_U64 = struct.Struct("<Q").pack
 _PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
 
@@ -143,9 +147,11 @@ def decode_strings(view: memoryview, start: int, count: int) -> tuple[Strings, i
 
 def decode_numbers(
     view: memoryview, start: int, count: int, kind: NumberKind
-) -> tuple[memoryview, int]:
+) -> tuple[Sequence[int], int]:
     """Reads a column of `count` numbers at `start`."""
     size = count * _NUMBER_BYTES[kind]
     if start + size > len(view):
         raise ValueError("a column of numbers is cut short")
+    if count == 1:
+        return _ONE_NUMBER[kind](view, start), start + aligned(size)
     return view[start : start + size].cast(kind), start + aligned(size)

@@ -73,7 +73,7 @@ def is_served(daemon: Daemon) -> bool:
         return db.kv("alive").get("key") == 1
 
 
-@pytest.mark.req("FJ-34", "FJ-36", "FJ-40")
+@pytest.mark.req("FJ-34", "FJ-36")
 def test_a_client_that_knows_only_the_seeds_page_works(daemon: Daemon, raw: Raw) -> None:
     raw.send(SEED_SET)
     reply = raw.receive(17)

@@ -59,7 +59,7 @@ class Load:
             assert len(batch) == 1, "a batch is all or nothing"
 
 
-@pytest.mark.req("FJ-16", "FJ-18")
+@pytest.mark.req("FJ-18")
 def test_twenty_kills_under_load_lose_nothing(tmp_path: Path) -> None:
     load, daemon = Load(), Daemon(tmp_path / "data")
     for life in range(KILLS):

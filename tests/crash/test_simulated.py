@@ -96,7 +96,6 @@ def test_the_search_finds_a_segment_whose_name_was_not_synced(
         survive_every_crash(1, power=True, step=5)
 
 
-@pytest.mark.req("FJ-16")
 def test_a_full_disk_at_any_call_refuses_and_goes_on() -> None:
     script = make_script(4, 80)
     opening = len(opened().disk.calls)

@@ -123,7 +123,7 @@ def test_numbers_of_64_bits_round_trip(numbers: list[int]) -> None:
     for column in (numbers, tuple(numbers), array("Q", numbers), memoryview(array("Q", numbers))):
         encoded = columns.encode_u64(column)
         decoded, end = columns.decode_numbers(memoryview(encoded), 0, len(numbers), "Q")
-        assert decoded.tolist() == numbers
+        assert list(decoded) == numbers
         assert end == len(encoded)
 
 

@@ -136,16 +136,7 @@ def decode_frame(data: bytes, offset: int, salt: bytes) -> Frame | None:
     )
     if not is_frame_length(length) or _header_crc(head, salt) != crc:
         return None
-    return Frame(
-        first_seq=first_seq,
-        rows=rows,
-        op_count=op_count,
-        wall_us=wall_us,
-        lease_us=lease_us,
-        durable_seq=durable_seq,
-        length=length,
-        body_crc=body_crc,
-    )
+    return Frame(first_seq, rows, op_count, wall_us, lease_us, durable_seq, length, body_crc)
 
 
 def _header_crc(head: bytes, salt: bytes) -> int:

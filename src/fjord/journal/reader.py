@@ -13,7 +13,7 @@ import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fjord import disk as disks
 from fjord import limits
@@ -27,8 +27,7 @@ _CHUNK_BYTES = 1 * limits.MIB
 _MARK_BYTES = 1 * limits.MIB
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(NamedTuple):
     """A frame, its checked body, and where it stands."""
 
     frame: Frame

@@ -10,7 +10,7 @@ sender a refusal and not the connection.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from fjord import columns, commands, limits
@@ -66,7 +66,7 @@ class _Body:
         column, self.position = columns.decode_strings(self.view, self.position, self.rows)
         return column
 
-    def numbers(self, kind: columns.NumberKind) -> memoryview:
+    def numbers(self, kind: columns.NumberKind) -> Sequence[int]:
         column, self.position = columns.decode_numbers(self.view, self.position, self.rows, kind)
         return column
 

@@ -204,7 +204,6 @@ def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o077 == 0, path
 
 
-@pytest.mark.req("FJ-44")
 def test_values_with_persist_off_are_gone_after_a_restart(tmp_path: Path) -> None:
     with fjord.open(tmp_path) as db:
         kv = db.kv()
