@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import random
 
@@ -50,11 +51,9 @@ class Dice:
 
     def crash(self) -> None:
         self.world.disk.crash_after(self.random.randint(1, 12))
-        try:
+        with contextlib.suppress(SimCrash):
             self.run_group()
             self.run_group()
-        except SimCrash:
-            pass
         self.end_of_life()
 
     def end_of_life(self) -> None:
@@ -64,10 +63,8 @@ class Dice:
             self.world.disk.process_crash()
         if self.random.random() < 0.3:  # the recovery crashes as well
             self.world.disk.crash_after(self.random.randint(1, 15))
-            try:
+            with contextlib.suppress(SimCrash):
                 self.world.open()
-            except SimCrash:
-                pass
             self.end_of_life()
 
     def reopen(self) -> None:
@@ -120,13 +117,18 @@ def test_a_new_directory_several_levels_deep_survives_a_power_cut() -> None:
         assert read_all(nested(world)) == world.acknowledged
 
 
+def with_unsynced_commit(seed: int) -> tuple[World, Engine]:
+    world = World(SimDisk(seed))
+    engine = world.open()
+    (step,) = make_script(seed, 1)
+    world.clock.advance(0.001)
+    engine.run([step.command(world.clock.wall_us())])
+    return world, engine
+
+
 def test_what_was_read_after_a_crash_outlives_a_clean_stop_and_a_power_cut() -> None:
     for seed in SEEDS:
-        world = World(SimDisk(seed))
-        engine = world.open()
-        (step,) = make_script(seed, 1)
-        world.clock.advance(0.001)
-        engine.run([step.command(world.clock.wall_us())])  # never synced
+        world, _ = with_unsynced_commit(seed)
         world.disk.process_crash()
         engine = world.open()
         seen = read_all(engine)
@@ -137,11 +139,7 @@ def test_what_was_read_after_a_crash_outlives_a_clean_stop_and_a_power_cut() -> 
 
 def test_a_failed_sync_in_close_leaves_an_index_that_is_not_trusted() -> None:
     for seed in SEEDS:
-        world = World(SimDisk(seed))
-        engine = world.open()
-        (step,) = make_script(seed, 1)
-        world.clock.advance(0.001)
-        engine.run([step.command(world.clock.wall_us())])
+        world, engine = with_unsynced_commit(seed)
         world.disk.errors[len(world.disk.calls) + 1] = errno.EIO
         with pytest.raises(DurabilityError):
             engine.close()
