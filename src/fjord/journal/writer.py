@@ -19,6 +19,9 @@ from fjord.journal import frame as frames
 from fjord.journal import names
 from fjord.journal.frame import Frame, SegmentHeader
 
+# A segment on a nearly full disk has at least room for the takeover of the next start.
+_ROOM_BYTES_MIN = 4 * limits.KIB
+
 
 class Commit(NamedTuple):
     """What a frame is made of, beside its ops."""
@@ -69,12 +72,12 @@ class Writer:
         Ensures that the segment, `body` included, is durable and has room for `room_bytes` more.
         """
         used = frames.SEGMENT_HEADER_BYTES + len(body)
-        capacity = max(self._segment_bytes, used + room_bytes)
+        least = used + max(room_bytes, _ROOM_BYTES_MIN)
         path = names.segment_path(self._directory, self.segment)
         fresh = path + names.UNFINISHED
         file = self._disk.open(fresh, writable=True, create=True)
         try:
-            file.allocate(capacity)
+            capacity = _allocate(file, max(self._segment_bytes, least), least)
             file.write(0, self.header.encode() + body)
         except OSError:
             file.close()
@@ -216,3 +219,15 @@ class Writer:
             f"{path}: the disk failed to keep what was written ({error.strerror}). "
             "Nothing more is acknowledged. Check the disk, then start again."
         )
+
+
+def _allocate(file: disks.File, size: int, least: int) -> int:
+    """Allocates `size` bytes, or only `least` where the disk is nearly full; returns which."""
+    try:
+        file.allocate(size)
+    except OSError as error:
+        if not disks.is_full(error):
+            raise
+        file.allocate(least)
+        return least
+    return size

@@ -275,7 +275,11 @@ def test_a_full_disk_at_rotation_leaves_the_old_segment_usable() -> None:
     made = sim_calls()
     # create, allocate, write come after the frame and its sync.
     for position, name in enumerate(("create", "allocate", "write"), start=3):
-        disk = SimDisk(errors={len(made) + position: errno.ENOSPC})
+        full = len(made) + position
+        errors = {full: errno.ENOSPC}
+        if name == "allocate":
+            errors[full + 1] = errno.ENOSPC  # not even the least that is needed
+        disk = SimDisk(errors=errors)
         writer = sim_writer(disk)
         append(writer, b"one")
         with pytest.raises(OSError, match="No space") as caught:
@@ -325,3 +329,16 @@ def test_a_new_segment_counts_only_under_its_last_name() -> None:
 def test_a_segment_size_out_of_bounds_is_a_mistake(tmp_path: Path, size: int) -> None:
     with pytest.raises(AssertionError):
         Writer(LocalDisk(), str(tmp_path), header(), segment_bytes=size)
+
+
+def test_a_segment_on_a_nearly_full_disk_is_as_small_as_it_can_be() -> None:
+    disk = SimDisk()
+    disk.make_directory("/journal")
+    writer = Writer(disk, "/journal", header(), segment_bytes=SEGMENT_BYTES)
+    disk.errors[len(disk.calls) + 2] = errno.ENOSPC  # after the creation comes the allocation
+    writer.create(room_bytes=10_000)
+    assert disk.open("/journal/0000000001.seg").size() == 64 + 10_000
+    assert writer.has_room(9_900)
+    assert not writer.has_room(10_000)
+    append(writer, b"value")
+    writer.close()
