@@ -55,6 +55,8 @@ IN_FLIGHT_BYTES_MAX = 16 * MIB
 OUTPUT_BYTES_MAX = 8 * MIB
 # A group is one frame and one fsync; bounded so that no client waits behind an endless one.
 GROUP_COMMANDS_MAX = 4096
+# Up to this much is synced on the loop's own thread, if only one client waits for it.
+INLINE_SYNC_BYTES_MAX = 64 * KIB
 CONNECTIONS_MAX = 10_000
 # How long the daemon looks for another request before it sleeps: about what a client needs to
 # read a reply and to write the next request.

@@ -137,6 +137,10 @@ class Engine:
     def durable_seq(self) -> int:
         return self._writer.durable_seq
 
+    @property
+    def unsynced_bytes(self) -> int:
+        return self._writer.unsynced_bytes
+
     def scan(self, command: Scan) -> Reply:
         """Answers from the journal alone, up to what is durable."""
         self.check_usable()

@@ -59,6 +59,7 @@ class Writer:
         self.durable_seq = header.first_seq - 1
         self._file: disks.File | None = None
         self._capacity = 0  # bytes that are allocated
+        self._synced_position = self.position
 
     @property
     def segment(self) -> int:
@@ -91,7 +92,7 @@ class Writer:
             # The segment has its name, perhaps: an older one must not grow beside it.
             raise self._fail(error) from error
         self._file, self._capacity = file, capacity
-        self.position = used
+        self.position = self._synced_position = used
         if last_seq is not None:
             self.next_seq = last_seq + 1
         self.committed_seq = self.durable_seq = self.next_seq - 1
@@ -102,9 +103,14 @@ class Writer:
         self._file = self._disk.open(path, writable=True)
         self._capacity = max(self._segment_bytes, position)
         self._file.allocate(self._capacity)
-        self.position = position
+        self.position = self._synced_position = position
         self.next_seq = next_seq
         self.committed_seq = self.durable_seq = next_seq - 1
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """How much the next sync has to write."""
+        return self.position - self._synced_position
 
     def has_room(self, body_bytes: int) -> bool:
         """Says whether a frame with a body of this size fits into the segment."""
@@ -159,10 +165,11 @@ class Writer:
                 the kernel may forget the data and still answer yes.
         """
         with self._syncing:
-            committed_seq = self.committed_seq
+            committed_seq, position = self.committed_seq, self.position
             if committed_seq > self.durable_seq:
                 self._sync_file(self._open_file())
                 self.durable_seq = committed_seq
+                self._synced_position = position
             return self.durable_seq
 
     def rotate(self, created_us: int, lease_us: int, *, body_bytes: int) -> None:

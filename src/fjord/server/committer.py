@@ -3,7 +3,7 @@
     submit -> waiting -> run (decide, apply, write, commit) -> sync -> replies leave
 
 The engine runs on the loop's thread and never across an await.  Only fdatasync runs elsewhere,
-and not even that when the group is one request: then handing it over costs more than it gains.
+and not even that when the group is one small request: handing it over costs more than it gains.
 Nobody waits for a timer.
 
 A processor that sleeps takes a while to wake, as long as half an fsync where it is a virtual one.
@@ -113,7 +113,7 @@ class Committer:
             group = group[: len(replies)]
             if self._engine.durable_seq >= self._engine.applied_seq:
                 self._deliver(group, replies)
-            elif len(group) == 1:
+            elif len(group) == 1 and self._engine.unsynced_bytes <= limits.INLINE_SYNC_BYTES_MAX:
                 self._engine.sync()
                 self._deliver(group, replies)
             else:
