@@ -1,0 +1,48 @@
+"""The code in README.md runs as it stands, but for the port."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.daemon import Daemon
+
+README = Path(__file__).parents[2] / "README.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def run(code: str, directory: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=directory, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def block_with(word: str) -> str:
+    (found,) = [block for block in BLOCKS if word in block]
+    return str(found)
+
+
+def test_opening_a_directory(tmp_path: Path) -> None:
+    run(block_with("fjord.open("), tmp_path)
+    assert (tmp_path / "data" / "clean").exists()
+
+
+def test_connecting_to_a_daemon(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data") as daemon:
+        code = block_with("fjord.connect(").replace("fjord://127.0.0.1:17994", daemon.url)
+        run("import fjord\n" + code, tmp_path)
+        code = block_with("fjord.aio.connect(").replace("fjord://127.0.0.1:17994", daemon.url)
+        body = textwrap.indent(code, "    ")
+        run(f"import asyncio\nasync def main():\n{body}\nasyncio.run(main())", tmp_path)
+
+
+@pytest.mark.spark
+def test_reading_with_spark(tmp_path: Path) -> None:
+    run(block_with("fjord.open("), tmp_path)
+    run(block_with("spark.session()"), tmp_path)
