@@ -1,27 +1,21 @@
-"""The verbs of the command line.
-
-Exit codes: 0 done; 1 an error that the text explains; 2 wrong use, or a directory that cannot be
-opened; 3 the disk failed to keep data.
-"""
+"""The command line: what every verb shares, and `fjord serve`."""
 
 from __future__ import annotations
 
 import logging
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
 import fjord
 from fjord import limits
+from fjord.cli import kv
+from fjord.cli.failing import errors, explained
 from fjord.client.address import parse_url
 from fjord.engine import Settings
-from fjord.errors import CorruptionError, DirectoryError, DurabilityError, FjordError
+from fjord.errors import DirectoryError
 from fjord.server import daemon
-
-EXIT_ERROR, EXIT_USAGE, EXIT_DISK = 1, 2, 3
 
 app = typer.Typer(
     name="fjord",
@@ -30,7 +24,7 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
 )
-_errors = Console(stderr=True)
+app.add_typer(kv.app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -77,37 +71,25 @@ def serve(
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s",
     )
-    try:
+    with explained(), _RebuildBar() as bar:
         if not data:
             raise DirectoryError("--data needs the name of a directory")
         host, port = parse_url(f"127.0.0.1:{listen}" if listen.isdigit() else listen)
-        with _RebuildBar() as bar:
-            options = daemon.Options(
-                data=data,
-                host=host,
-                port=port,
-                settings=Settings(progress=bar.update),
-                awake_us=daemon.default_awake_us() if awake_us is None else awake_us,
-                on_ready=lambda at, number: _ready(bar, at, number),
-            )
-            daemon.serve(options)
-    except DurabilityError as error:
-        _fail(error, EXIT_DISK)
-    except (CorruptionError, DirectoryError) as error:
-        _fail(error, EXIT_USAGE)
-    except FjordError as error:
-        _fail(error, EXIT_ERROR)
+        options = daemon.Options(
+            data=data,
+            host=host,
+            port=port,
+            settings=Settings(progress=bar.update),
+            awake_us=daemon.default_awake_us() if awake_us is None else awake_us,
+            on_ready=lambda at, number: _ready(bar, at, number),
+        )
+        daemon.serve(options)
 
 
 def _ready(bar: _RebuildBar, host: str, port: int) -> None:
     bar.stop()
     shown = f"[{host}]" if ":" in host else host
     typer.echo(f"ready fjord://{shown}:{port}")
-
-
-def _fail(error: FjordError, code: int) -> NoReturn:
-    _errors.print(Text(f"fjord: {error}", style="red"), soft_wrap=True)
-    raise typer.Exit(code)
 
 
 class _RebuildBar:
@@ -119,7 +101,7 @@ class _RebuildBar:
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            console=_errors,
+            console=errors,
             transient=True,
         )
         self._task = self._progress.add_task("rebuild", total=None)
