@@ -16,6 +16,8 @@ import pytest
 import fjord
 import fjord.aio
 from fjord import limits, wire
+from fjord.client.database import Database
+from fjord.client.socket import Connection
 from fjord.columns import Strings
 from fjord.commands import Get
 from fjord.errors import Code, ExistsError, NotFoundError, RefusedError, UnavailableError
@@ -326,7 +328,10 @@ def test_an_interrupted_call_leaves_no_half_message_behind(daemon: Daemon) -> No
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    db = fjord.connect(daemon.url)
+    connection = Connection(daemon.url, timeout=20)
+    assert connection._socket is not None
+    connection._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * limits.KIB)
+    db = Database(connection)
     db.kv("cut").set("k", "before")
     before = signal.signal(signal.SIGALRM, interrupt)
     os.kill(daemon.process.pid, signal.SIGSTOP)  # the socket fills up, and the send waits
