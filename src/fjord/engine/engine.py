@@ -256,7 +256,7 @@ class Engine:
                 if decision.volatile:
                     group.change_volatile(decision.volatile)
                 replies += [decision.reply] * (len(run) if merged else 1)
-                answer_bytes += reply_bytes(decision.reply)
+                answer_bytes += _reply_bytes(decision.reply)
         return replies
 
     def _make_room(self, group: Group, encoded: Sequence[tuple[bytes, int]]) -> bool:
@@ -279,14 +279,7 @@ class Engine:
         transaction = self._index.view()
         try:
             snapshot, now_us = Snapshot(transaction, self._known()), self._clock.wall_us()
-            replies: list[Reply] = []
-            answer_bytes = 0
-            for command in wanted:
-                replies.append(_decide(command, snapshot, now_us).reply)
-                answer_bytes += reply_bytes(replies[-1])
-                if answer_bytes >= limits.ANSWER_BYTES_MAX:
-                    break
-            return replies
+            return _bounded(_decide(command, snapshot, now_us).reply for command in wanted)
         except IndexDamagedError:
             self._fail()
             raise
@@ -294,10 +287,10 @@ class Engine:
             transaction.abort()
 
     def _refuse_writes(self, wanted: Sequence[AnyCommand]) -> list[Reply]:
-        return [
+        return _bounded(
             self._run_reads([command])[0] if type(command) in tables.READS else _DISK_FULL
             for command in wanted
-        ]
+        )
 
     # -- small steps ------------------------------------------------------------------------------
 
@@ -373,7 +366,19 @@ class Engine:
         self.sync()
 
 
-def reply_bytes(reply: Reply) -> int:
+def _bounded(replies: Iterator[Reply]) -> list[Reply]:
+    """Takes replies until they are one large answer together; the rest is not even made."""
+    taken: list[Reply] = []
+    answer_bytes = 0
+    for reply in replies:
+        taken.append(reply)
+        answer_bytes += _reply_bytes(reply)
+        if answer_bytes >= limits.ANSWER_BYTES_MAX:
+            break
+    return taken
+
+
+def _reply_bytes(reply: Reply) -> int:
     return len(reply.values.data) if isinstance(reply, Entries) else 0
 
 

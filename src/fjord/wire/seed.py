@@ -96,10 +96,6 @@ def encode_request(command: Command, identifier: int, timestamp_us: int = 0) -> 
     return REQUEST.pack(MAGIC_REQUEST, VERSION, Function.NOP, identifier, 0, timestamp_us)
 
 
-def encode_quit(identifier: int) -> bytes:
-    return REQUEST.pack(MAGIC_REQUEST, VERSION, Function.QUIT, identifier, 0, 0)
-
-
 def _encode_set(command: commands.Set, identifier: int) -> bytes:
     size_flag, value = _encode_value(command.types[0], command.values[0])
     flags = size_flag

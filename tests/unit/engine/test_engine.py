@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import fjord
+from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import Command, Delete, Done, Entries, Get, Nop, Refusal, Scan, Scanned, Set
 from fjord.disk import LocalDisk
@@ -271,3 +272,23 @@ def test_a_failed_start_lets_go_of_everything(
             open_at(tmp_path)
     open_at(tmp_path).close()
     assert caught.value.__traceback__ is not None
+
+
+def test_reads_on_a_full_disk_are_bounded_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    write(engine, clock, {b"key": b"v" * 1000})
+    monkeypatch.setattr(limits, "ANSWER_BYTES_MAX", 3000)
+    monkeypatch.setattr(engine._writer, "append", full)
+    get = Get(table=TABLE, keys=Strings.of([b"key"]))
+    refused = set_command({b"key": b"new"}, timestamp_us=clock.wall_us())
+    replies = engine.run_some([refused, *[get] * 10])
+    assert isinstance(replies[0], Refusal)
+    assert len(replies) == 4
+    assert len(engine.run([refused, *[get] * 10])) == 11
+    engine.abandon()
