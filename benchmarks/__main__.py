@@ -1,95 +1,92 @@
-"""Runs the benchmarks and prints rates, and ratios to what users would choose instead."""
+"""Runs the benchmarks, or those that are named, and prints figures beside what was asked for."""
 
 from __future__ import annotations
 
-import os
-import platform
-import shutil
-import statistics
-import time
+import argparse
+import pkgutil
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from rich.console import Console
-from rich.table import Table
+from benchmarks import cache, churn, commands, kv, memory, packing, rebuild, report
+from benchmarks.scale import FULL, SMALL, Scale
 
-import fjord
-from benchmarks import kv, servers
-from fjord.client.kv import KvCalls
-from fjord.clock import Stamps, SystemClock
-from fjord.engine import open_engine
 
-ROUNDS = 5
-REBUILD_ROWS = 1_000_000
-console = Console()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some figures that are measured together."""
 
-# name, Fjord's run, Redis's run, the ratio that is asked for
-COMPARED: list[tuple[str, Callable[[str, int], float], Callable[[int, int], float], float]] = [
-    ("set_many, 1,000 a batch / redis-py pipeline", kv.fjord_batches, kv.redis_batches, 2.0),
-    ("64 asyncio tasks on one client object", kv.fjord_many_tasks, kv.redis_many_tasks, 2.0),
-    ("64 asyncio clients, a connection each", kv.fjord_many_clients, kv.redis_many_clients, 2.0),
-    ("one client, one in flight", kv.fjord_single, kv.redis_single, 0.9),
-]
+    shows: str
+    run: Callable[[Scale], None]
+    needs: tuple[str, ...] = ()  # what a version of Fjord must have to be measured
+
+
+PARTS: dict[str, Part] = {
+    "writes": Part(shows="key/value writes beside Redis", run=kv.run),
+    "commands": Part(
+        shows="counters, transactions and ranges beside Redis",
+        run=commands.run,
+        needs=("fjord:Kv.add", "fjord:Kv.range", "fjord:Database.transaction"),
+    ),
+    "rebuild": Part(shows="making a lost index again", run=rebuild.run),
+    "memory": Part(shows="memory with a million values, restart after SIGKILL", run=memory.run),
+    "cache": Part(
+        shows="reads of more than the cache holds",
+        run=cache.run,
+        needs=("fjord.limits:VALUE_CACHE_BYTES",),
+    ),
+    "churn": Part(
+        shows="disk use after many overwrites", run=churn.run, needs=("fjord:Database.stats",)
+    ),
+    "packing": Part(
+        shows="rates while the journal is packed",
+        run=packing.run,
+        needs=("fjord:Database.stats", "fjord.limits:PACK_RATIO"),
+    ),
+}
 
 
 def main() -> None:
-    console.print(
-        f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    asked = _asked()
+    report.machine()
+    report.console.print(
+        "A quick try: it shows that all parts run, and the figures mean nothing."
+        if asked.small
+        else "Every acknowledgement after an fsync; 100-byte values, and the median of "
+        f"{FULL.rounds} rounds, where nothing else is said."
     )
-    console.print("fsync before every acknowledgement, 100-byte values, median of 5 rounds\n")
-    compare()
-    rebuild()
-
-
-def compare() -> None:
-    """Runs both servers in turns, so that a slow moment of the machine meets both."""
-    table = Table("writes", "Fjord /s", "Redis /s", "ratio", "asked for")
-    if not servers.has_redis():
-        console.print(
-            f"redis-server is not installed, so there is nothing to compare with: "
-            f"{servers.REDIS_INSTALL}\n"
-        )
-    for name, run_fjord, run_redis, wanted in COMPARED:
-        ours: list[float] = []
-        theirs: list[float] = []
-        with servers.data_directory() as directory, servers.fjord_daemon(directory) as url:
-            if not servers.has_redis():
-                ours = [run_fjord(url, round_) for round_ in range(ROUNDS)]
-            else:
-                with servers.redis_server() as port:
-                    for round_ in range(ROUNDS):
-                        ours.append(run_fjord(url, round_))
-                        theirs.append(run_redis(port, round_))
-        mine = statistics.median(ours)
-        if theirs:
-            other = statistics.median(theirs)
-            ratio = mine / other
-            mark = "" if ratio >= wanted else "  missed"
-            table.add_row(name, f"{mine:,.0f}", f"{other:,.0f}", f"{ratio:.2f}", f"{wanted}{mark}")
+    for name in asked.parts or PARTS:
+        report.console.print(f"\n[bold]{name}[/bold]: {PARTS[name].shows}")
+        lacking = [what for what in PARTS[name].needs if not _is_there(what)]
+        if lacking:
+            report.console.print(f"left out: this version has no {', '.join(lacking)}")
         else:
-            table.add_row(name, f"{mine:,.0f}", "-", "-", str(wanted))
-    console.print(table)
+            PARTS[name].run(SMALL if asked.small else FULL)
 
 
-def rebuild() -> None:
-    """Times the rebuild of an index that is gone, with rows in large commits and in single ones."""
-    for rows, batch, wanted in ((REBUILD_ROWS, 10_000, "asked for 150,000"), (50_000, 1, "no aim")):
-        with servers.data_directory() as directory:
-            fill(directory, rows, batch)
-            shutil.rmtree(os.path.join(directory, "index"))
-            start = time.perf_counter()
-            fjord.open(directory).close()
-            rate = rows / (time.perf_counter() - start)
-        console.print(f"index rebuild, {batch:,} rows a commit: {rate:,.0f} entries/s ({wanted})")
+def _asked() -> argparse.Namespace:
+    listed = "\n".join(f"  {name:10}{part.shows}" for name, part in PARTS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        epilog=f"parts:\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("parts", nargs="*", metavar="part", help="only these; all unless given")
+    parser.add_argument("--small", action="store_true", help="a quick try of every part")
+    asked = parser.parse_args()
+    unknown = [name for name in asked.parts if name not in PARTS]
+    if unknown:
+        parser.error(f"there is no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    return asked
 
 
-def fill(directory: str, rows: int, batch: int) -> None:
-    """Writes rows without waiting for each commit, which is what takes long with single ones."""
-    calls = KvCalls("bench", Stamps(SystemClock()))
-    engine = open_engine(directory)
-    for start in range(0, rows, batch):
-        items = {f"key:{row}": kv.VALUE for row in range(start, start + batch)}
-        engine.run([calls.set_many(items).command])
-    engine.close()
+def _is_there(what: str) -> bool:
+    """Says whether this version of Fjord has it; older ones are measured without it."""
+    try:
+        pkgutil.resolve_name(what)
+    except AttributeError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -4,36 +4,91 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 REDIS_INSTALL = "apt-get install redis-server"
 _TRIES = 200
 
 
-@contextlib.contextmanager
-def fjord_daemon(directory: str) -> Iterator[str]:
-    """Runs `fjord serve` on a directory; yields its URL."""
-    command = [sys.executable, "-c", "from fjord.cli import main; main()", "serve"]
-    process = subprocess.Popen(
-        [*command, "--data", directory, "--listen", "127.0.0.1:0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        words = process.stdout.readline().split()
-        if not words:
-            raise RuntimeError("fjord serve did not start")
-        yield words[1]
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
+class Daemon:
+    """`fjord serve` on a directory; it can be killed and started again.
+
+    Bounds of `fjord.limits` can be given other values, so that a quick try meets them too.
+    """
+
+    def __init__(self, directory: str, **bounds: int) -> None:
+        self._directory = directory
+        self._bounds = bounds
+        self._process: subprocess.Popen[str] | None = None
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process is not None:
+            self._end(signal.SIGTERM)
+
+    def start(self) -> float:
+        """Starts it; returns after how many seconds it said that it was ready."""
+        start = time.perf_counter()
+        with tempfile.TemporaryFile("w+") as log:
+            self._process = subprocess.Popen(
+                [*self._command(), "--data", self._directory, "--listen", "127.0.0.1:0"],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+            assert self._process.stdout is not None
+            words = self._process.stdout.readline().split()
+            seconds = time.perf_counter() - start
+            if words[:1] != ["ready"]:
+                self._end(signal.SIGTERM)
+                log.seek(0)
+                raise RuntimeError(f"fjord serve did not start: {log.read()}")
+        self.url = words[1]
+        return seconds
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye, no flush."""
+        self._end(signal.SIGKILL)
+
+    def memory_bytes(self, kind: str) -> int:
+        """Returns a figure of the process as the kernel has it: RssAnon, RssFile, RssShmem."""
+        assert self._process is not None
+        for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():
+            name, _, size = line.partition(":")
+            if name == kind:
+                return int(size.split()[0]) * 1024
+        raise RuntimeError(f"this kernel does not tell {kind}")
+
+    def _command(self) -> list[str]:
+        # Before anything else is imported: some of the defaults are made from them then.
+        lines = ["from fjord import limits"]
+        lines += [f"limits.{name} = {value}" for name, value in self._bounds.items()]
+        lines += ["from fjord.cli import main", "main()"]
+        return [sys.executable, "-c", "\n".join(lines), "serve"]
+
+    def _end(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        process, self._process = self._process, None
+        process.send_signal(number)
+        process.communicate(timeout=60)
 
 
 def has_redis() -> bool:
@@ -46,7 +101,7 @@ def redis_server() -> Iterator[int]:
     import redis
 
     port = free_port()
-    with tempfile.TemporaryDirectory(prefix="fjord-bench-redis-") as directory:
+    with data_directory() as directory:
         process = subprocess.Popen(
             [
                 *("redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", directory),

@@ -18,6 +18,7 @@ SPARK_GROUP = pytest.mark.xdist_group("spark")
 HAS = {
     "root": os.geteuid() == 0,
     "strace": shutil.which("strace") is not None,
+    "loop": Path("/dev/loop-control").exists() and shutil.which("mkfs.ext4") is not None,
 }
 LEFT_OUT = pytest.StashKey[list[str]]()
 
@@ -31,6 +32,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=float,
         default=0.0,
         help="run the tests marked soak, each for this long",
+    )
+    parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="write the answers of scenario files as they are now",
     )
 
 

@@ -14,8 +14,13 @@ from __future__ import annotations
 import os
 
 from fjord.client.database import Database
-from fjord.client.kv import Entry, Kv
+from fjord.client.entries import Change, Entry
+from fjord.client.kv import Kv
+from fjord.client.listening import Changes
+from fjord.client.node_calls import TableInfo
+from fjord.client.pages import Span
 from fjord.client.socket import connect
+from fjord.client.transaction import Transaction
 from fjord.errors import (
     ClosedError,
     CorruptionError,
@@ -25,6 +30,7 @@ from fjord.errors import (
     DurabilityError,
     ExistsError,
     FjordError,
+    LockedError,
     NotFoundError,
     ProtocolError,
     RefusedError,
@@ -34,6 +40,8 @@ from fjord.errors import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Change",
+    "Changes",
     "ClosedError",
     "CorruptionError",
     "Database",
@@ -45,9 +53,13 @@ __all__ = [
     "ExistsError",
     "FjordError",
     "Kv",
+    "LockedError",
     "NotFoundError",
     "ProtocolError",
     "RefusedError",
+    "Span",
+    "TableInfo",
+    "Transaction",
     "UnavailableError",
     "connect",
     "open",

@@ -1,5 +1,7 @@
 """Fjord for asyncio: `db = await fjord.aio.connect("fjord://127.0.0.1:17994")`."""
 
-from fjord.client.asynchronous import AsyncDatabase, AsyncKv, connect
+from fjord.client.async_kv import AsyncKv
+from fjord.client.async_listening import AsyncChanges
+from fjord.client.asynchronous import AsyncDatabase, connect
 
-__all__ = ["AsyncDatabase", "AsyncKv", "connect"]
+__all__ = ["AsyncChanges", "AsyncDatabase", "AsyncKv", "connect"]

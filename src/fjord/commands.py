@@ -8,10 +8,11 @@ twice as slow to make, and one is made for every request.
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from fjord import limits
 from fjord.columns import Strings
@@ -28,6 +29,9 @@ class Nop:
     """Does nothing, and is answered after the writes and reads before it."""
 
 
+# -- key/value tables -----------------------------------------------------------------------------
+
+
 @dataclass(slots=True, kw_only=True)
 class Set:
     """Gives values to keys; all of them or none."""
@@ -37,9 +41,11 @@ class Set:
     types: bytes  # one type byte a key
     values: Strings
     timestamps_us: Sequence[int]  # the client's, one a key; the largest one wins
-    expires_at_us: int = 0  # 0 = never
+    expires_at_us: int = 0  # 0 = never, or now + ttl_us
+    ttl_us: int = 0  # how long a touch lets it live; 0 = a touch does nothing
     overwrite: bool = True  # False: refuse if any of the keys is there
     persist: bool = True  # False: memory only, gone with the process
+    also: Strings | None = None  # the value's further keys from now on, with one key only
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,6 +54,20 @@ class Get:
 
     table: str
     keys: Strings
+    with_data: bool = True  # False: a probe, types and dates only
+    skip_worked: bool = False  # values that are worked on are left out
+
+
+@dataclass(slots=True, kw_only=True)
+class Touch:
+    """Asks for the values of keys, and marks them: they live longer, or are worked on."""
+
+    table: str
+    keys: Strings
+    extend: bool = False  # let them live longer: to `expires_at_us`, or by their own TTL
+    expires_at_us: int = 0  # with `extend`: at least until then; 0 = by their TTL alone
+    worked_until_us: int = 0  # worked on until then; values worked on already are left out
+    with_data: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,6 +77,129 @@ class Delete:
     table: str
     keys: Strings
     timestamp_us: int
+    purge: bool = False  # True: without a tombstone, removed everywhere
+
+
+class Change(enum.IntEnum):
+    """How `Modify` changes a value; the numbers are those of the functions."""
+
+    ADD = 5  # adds the operand, an integer or a float
+    NOT = 6  # flips a boolean
+    TRUNCATE = 7  # keeps the first bytes, as many as the operand says
+
+
+@dataclass(slots=True, kw_only=True)
+class Modify:
+    """Changes the value of a key where it is, and answers with the new one."""
+
+    table: str
+    key: bytes
+    change: Change
+    operand: bytes = b""  # 8 bytes: of a number of type `operand_type`, or a size (an integer)
+    operand_type: int = 3  # INTEGER
+    timestamp_us: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Rename:
+    """Gives a value another key; all else of it stays."""
+
+    table: str
+    key: bytes
+    to: bytes
+    timestamp_us: int
+    overwrite: bool = False  # False: refuse if `to` has a value
+
+
+@dataclass(slots=True, kw_only=True)
+class Lock:
+    """Nobody else may write these keys until they are unlocked, or the client is gone."""
+
+    table: str
+    keys: Strings
+
+
+@dataclass(slots=True, kw_only=True)
+class Unlock:
+    """Gives keys free that this client has locked."""
+
+    table: str
+    keys: Strings
+
+
+@dataclass(slots=True, kw_only=True)
+class Range:
+    """Asks for entries in the order of their keys, a bounded page at a time."""
+
+    table: str
+    start: bytes = b""  # the first key that counts
+    stop: bytes = b""  # the first key that no longer counts; empty = to the end
+    count: int = 0  # at most so many entries; 0 = the server's maximum
+    regex: bytes = b""  # RE2: only keys in which it is found
+    with_data: bool = True
+    skip_worked: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Listen:
+    """Asks to be told of every change of these keys from now on."""
+
+    table: str
+    keys: Strings
+
+
+@dataclass(slots=True, kw_only=True)
+class Unlisten:
+    """Asks to be told no more."""
+
+    identifier: int  # of the LISTEN request
+
+
+# -- tables, sessions, history --------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class CreateTable:
+    """Makes a table; one that is there, and is the same, is no error."""
+
+    name: str
+    kind: int  # tables.state.Kind
+    settings: bytes = b""
+
+
+@dataclass(slots=True, kw_only=True)
+class DropTable:
+    """Takes a table away with all that is in it."""
+
+    name: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ListTables:
+    """Asks which tables there are."""
+
+    name: str = ""  # only this one
+
+
+@dataclass(slots=True, kw_only=True)
+class Stats:
+    """Asks for the numbers by which a node is watched."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Hello:
+    """Says who the client is, so that it can number its batches."""
+
+    client: bytes  # 16 bytes that no other client has
+
+
+@dataclass(slots=True, kw_only=True)
+class Batch:
+    """Runs commands as one: all of them or none, visible at one moment."""
+
+    commands: Sequence[Command]
+    client: bytes = b""  # with a number: whose
+    number: int = 0  # the client's, ascending from 1; a retry with it is applied once
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,7 +212,30 @@ class Scan:
     bytes_max: int = limits.SCAN_BYTES_MAX
 
 
-Command = Nop | Set | Get | Delete | Scan
+Command = (
+    Nop
+    | Set
+    | Get
+    | Touch
+    | Delete
+    | Modify
+    | Rename
+    | Lock
+    | Unlock
+    | Range
+    | Listen
+    | Unlisten
+    | CreateTable
+    | DropTable
+    | ListTables
+    | Stats
+    | Hello
+    | Batch
+    | Scan
+)
+
+
+# -- replies --------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,11 +251,61 @@ class Entries:
     """Values in the order of the keys asked for; a missing one has type MISSING."""
 
     MISSING = 0xFF
+    # Bits of a state.
+    LOCKED = 1
+    WORKED_ON = 2
 
     types: bytes
     values: Strings
-    timestamps_us: Sequence[int]
-    expires_at_us: Sequence[int]
+    timestamps_us: Sequence[int]  # last modified, by the writer's clock
+    expires_at_us: Sequence[int]  # 0 = never
+    states: bytes  # one a key
+    created_us: Sequence[int]
+    accessed_us: Sequence[int]  # last marked or touched, 0 = never
+    ttls_us: Sequence[int]  # 0 = none
+
+
+@dataclass(slots=True, kw_only=True)
+class Page:
+    """Entries in the order of their keys, perhaps none; all of them are there."""
+
+    keys: Strings
+    entries: Entries
+    next_key: bytes  # where the next page begins; empty: there is no more
+
+
+@dataclass(slots=True, kw_only=True)
+class TableList:
+    """Tables by name."""
+
+    names: Strings
+    ids: Sequence[int]
+    kinds: bytes
+    settings: Strings
+
+
+@dataclass(slots=True, kw_only=True)
+class Numbers:
+    """Numbers by name; which ones is said in docs/operations.md."""
+
+    names: Strings
+    values: Sequence[int]
+
+
+@dataclass(slots=True, kw_only=True)
+class Welcome:
+    """Who answers."""
+
+    client: bytes  # as it was said, or a new one if it was all zeros
+    master: bytes  # UUID of the writer
+    version: str  # of Fjord
+
+
+@dataclass(slots=True, kw_only=True)
+class Replies:
+    """One reply to each command of a batch."""
+
+    replies: Sequence[Reply]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,7 +331,18 @@ class Refusal:
         return RefusedError.of(self.code, self.text)
 
 
-Reply = Done | Entries | Scanned | Refusal
+Reply = Done | Entries | Page | TableList | Numbers | Welcome | Replies | Scanned | Refusal
+
+
+class Changed(NamedTuple):
+    """What a listener is told: a key of a table has this value now."""
+
+    table: str
+    key: bytes
+    type: int  # Entries.MISSING: it is gone
+    value: bytes
+    timestamp_us: int
+    expires_at_us: int
 
 
 def name_problem(name: str) -> Refusal | None:

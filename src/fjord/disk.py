@@ -102,6 +102,10 @@ class Disk(Protocol):
 
     def rename(self, old: str, new: str) -> None: ...
 
+    def link(self, old: str, new: str) -> None:
+        """Gives a file a second name, which must be free."""
+        ...
+
     def remove(self, path: str) -> None: ...
 
     def sync_directory(self, path: str) -> None:
@@ -275,6 +279,9 @@ class LocalDisk:
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        os.link(old, new, follow_symlinks=False)
 
     def remove(self, path: str) -> None:
         os.unlink(path)

@@ -7,6 +7,7 @@
     ├── RefusedError              the command was understood and refused; nothing was changed
     │   ├── NotFoundError
     │   ├── ExistsError
+    │   ├── LockedError
     │   └── DiskFullError
     ├── CorruptionError           stored bytes are not what was written: file and offset
     ├── DurabilityError           the disk could not promise that data is kept; the node stops
@@ -37,6 +38,11 @@ class Code(enum.StrEnum):
     EXISTS = enum.auto()  # overwrite was not asked for and the key is there
     READ_ONLY = enum.auto()  # the database was opened for reading
     WRONG_KIND = enum.auto()  # the table is of another kind than the command
+    LOCKED = enum.auto()  # another client has locked the key, or this one has already
+    NOT_OWNER = enum.auto()  # the key is not locked by this client
+    TYPE_MISMATCH = enum.auto()  # a value of this type cannot be changed in that way
+    OVERFLOW = enum.auto()  # the result does not fit its type
+    STALE_NUMBER = enum.auto()  # a numbered batch so old that its answer is no longer known
     QUOTA = enum.auto()  # a bound on how much may be kept is reached
     DISK_FULL = enum.auto()  # nothing was written; it works again when there is space
     EMPTY_KEY = enum.auto()
@@ -50,14 +56,22 @@ class Code(enum.StrEnum):
     BAD_TIMEOUT = enum.auto()
     BAD_BATCH = enum.auto()  # the columns of a batch do not fit each other
     BAD_RANGE = enum.auto()
+    BAD_COUNT = enum.auto()
+    BAD_SIZE = enum.auto()  # a value is only ever made shorter
+    BAD_REGEX = enum.auto()
+    BAD_CURSOR = enum.auto()  # not a cursor that this server gave out
+    CURSOR_EXPIRED = enum.auto()  # the server that gave it out has been started again since
     BAD_MAGIC = enum.auto()
     BAD_VERSION = enum.auto()
     BAD_FLAGS = enum.auto()
     UNKNOWN_FUNCTION = enum.auto()
+    FORBIDDEN = enum.auto()  # a function that only a server may send
     DUPLICATE_ID = enum.auto()  # the identifier is that of a request still in flight
     TOO_LARGE = enum.auto()  # a message longer than the protocol allows
     BUSY = enum.auto()  # a bound of the server is reached; try again
     READ_TIMEOUT = enum.auto()  # a message was begun and not finished in time
+    IDLE_TIMEOUT = enum.auto()  # nothing was asked for a long time; connect again
+    SLOW_CONSUMER = enum.auto()  # changes are not taken as fast as they come
     CORRUPT = enum.auto()  # what was asked for is damaged on disk, and therefore not served
     FAILED = enum.auto()  # the server hit a bug or a broken file; its log says which
 
@@ -116,12 +130,21 @@ class ExistsError(RefusedError):
     """The key is there already; pass overwrite=True to replace it."""
 
 
+class LockedError(RefusedError):
+    """The key is locked; wait until its holder has unlocked it, or has gone."""
+
+
 class DiskFullError(RefusedError):
     """The disk is full; nothing was written. Free some space and try again."""
 
 
 RefusedError.by_code.update(
-    {Code.NOT_FOUND: NotFoundError, Code.EXISTS: ExistsError, Code.DISK_FULL: DiskFullError}
+    {
+        Code.NOT_FOUND: NotFoundError,
+        Code.EXISTS: ExistsError,
+        Code.LOCKED: LockedError,
+        Code.DISK_FULL: DiskFullError,
+    }
 )
 
 

@@ -12,6 +12,8 @@ KV_KEY_BYTES_MAX = 480
 VALUE_BYTES_MAX = 1 * MIB
 # A file name is never made from a table name, but it is shown in paths, logs and SQL.
 NAME_BYTES_MAX = 128
+# Settings are read with the list of all tables, at every start.
+SETTINGS_BYTES_MAX = 4 * KIB
 # A batch is decided in one go while everyone else waits: 8 MiB is some tens of milliseconds.
 BATCH_BYTES_MAX = 8 * MIB
 BATCH_ROWS_MAX = 100_000
@@ -19,11 +21,38 @@ TABLES_MAX = 10_000
 TAKEOVERS_MAX = 1_000_000
 # Values with persist=0 live in memory only; beyond this they are refused, never swapped.
 VOLATILE_BYTES_MAX = 256 * MIB
+# Locks live in memory, with the connections that hold them.
+LOCKS_MAX = 100_000
+# One value may be found under its own key and this many others.
+ALSO_MAX = 16
+# A range or a match looks at this many entries before it answers with what it has found, so
+# that nobody waits behind it for more than some milliseconds.
+EXAMINED_ENTRIES_MAX = 10_000
+PAGE_ENTRIES_MAX = 10_000
+REGEX_BYTES_MAX = 256
+# RE2 takes at worst some 15 ns for each byte of a key and each step of the compiled expression:
+# one key then takes less than 40 ms, and one page less than 150 ms.
+REGEX_STEPS_MAX = 5_000
+REGEX_WORK_MAX = 10_000_000
+# Compiled expressions that are kept, and the memory that one of them may take.
+REGEX_KEPT = 16
+REGEX_MEMORY_BYTES = 1 * MIB
+# A tombstone outlives every older write that may still be on its way from a spool.
+TOMBSTONE_US = 7 * 24 * 3600 * 1_000_000
 # What Python needs for an entry beside its bytes, measured.
 VOLATILE_ENTRY_BYTES = 400
 # Client clocks decide which write is the last one, so a clock far ahead would win for ever.
 TIMESTAMP_AHEAD_US_MAX = 60 * 1_000_000
 EXPIRY_AHEAD_US_MAX = 30 * 24 * 3600 * 1_000_000
+
+# -- clients that retry --------------------------------------------------------------------------
+# Commands of one batch; each may itself have many rows.
+BATCH_COMMANDS_MAX = 10_000
+# Answers that are kept for each client, so that a retry is applied once: as many as it may have
+# in flight.
+ANSWERS_KEPT = 256
+ANSWER_KEPT_BYTES_MAX = 64 * KIB
+CLIENT_KEPT_US = 24 * 3600 * 1_000_000
 
 # -- journal ------------------------------------------------------------------------------------
 # One commit.  Sixteen times smaller than the 512 MiB at which 32-bit columns would matter.
@@ -33,8 +62,20 @@ SEGMENT_BYTES = 64 * MIB
 SEGMENT_BYTES_MIN = 64 * KIB
 # Offsets inside a segment are 32-bit in the index.
 SEGMENT_BYTES_MAX = 1024 * MIB
+# Values that were read lately stay in memory up to this size; the page cache holds the rest.
+VALUE_CACHE_BYTES = 32 * MIB
+# What of a segment only deletes may use where the disk has no room for another segment.
+RESERVED_SHARE = 8
+# Packing begins when the journal is this many times as large as what lives in it, beyond two
+# segments; and it examines this much at a time between two groups of commands.
+PACK_RATIO = 2.0
+PACK_SLICE_BYTES = 256 * KIB
+# Due work (expiry, sweeping) is done in steps of this many rows.
+UPKEEP_ROWS = 1000
 # Open file descriptors for payload reads.
 SEGMENT_FILES_OPEN_MAX = 64
+# With more segments missing between two others, one of them is not of this journal.
+SEGMENTS_MISSING_MAX = 1000
 
 # -- index --------------------------------------------------------------------------------------
 # The LMDB file is allocated in steps before it is used, so a full disk is never a SIGBUS.
@@ -64,7 +105,31 @@ AWAKE_US = 150
 AWAKE_US_MAX = 10_000
 # A message that has begun must end within this time.
 MESSAGE_SECONDS_MAX = 10.0
+# A connection that asks for nothing, and listens to nothing, is closed after this time.
+IDLE_SECONDS_MAX = 300.0
+# Requests under way and replies not taken, of all connections together; above it requests are
+# answered with BUSY.
+SERVER_MEMORY_BYTES_MAX = 512 * MIB
+# Keys that one connection listens to.
+LISTENED_KEYS_MAX = 10_000
+HTTP_REQUEST_BYTES_MAX = 8 * KIB
+HTTP_CONNECTIONS_MAX = 32
 STOP_SECONDS_MAX = 10.0
+# What a request under way costs beside its bytes: the records that it is decoded into.
+REQUEST_KEPT_BYTES = 1 * KIB
+# A connection that keeps less than this, of output or of a half message, is not counted.
+KEPT_NOTED_BYTES = 4 * KIB
+# Files that are not connections: segments, index, HTTP, the log; connections get the rest.
+FILES_RESERVED = 160
+# After a step of upkeep, requests have the loop for this many times as long as it took.
+UPKEEP_REST = 3
+# An fsync that takes longer than this is worth a line in the log.
+SLOW_SYNC_US = 1_000_000
+# Lines of one kind that are logged in that many seconds; the rest is only counted.
+LOG_LINES_MAX = 10
+LOG_WINDOW_SECONDS = 10.0
+# Characters of a field in the log.
+LOG_FIELD_CHARACTERS_MAX = 300
 
 # -- readers ------------------------------------------------------------------------------------
 SCAN_BYTES_MAX = 4 * MIB
@@ -74,3 +139,7 @@ SCAN_EXAMINED_BYTES_MAX = 64 * MIB
 DURABLE_WAIT_SECONDS_MAX = 10.0
 REPLY_SECONDS_MAX = 30.0
 CONNECT_SECONDS_MAX = 5.0
+# A client that lost its connection tries again after 50 ms, then twice as long each time, up to
+# 2 s, until its timeout.
+RECONNECT_SECONDS_FIRST = 0.05
+RECONNECT_SECONDS_MAX = 2.0

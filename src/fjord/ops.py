@@ -30,8 +30,21 @@ class Opcode(enum.IntEnum):
 
     TAKEOVER = 1  # a writer began: its UUID.  From here on seqs are that writer's.
     CREATE_TABLE = 2  # a table got a name, a kind and settings; `table` is its id
-    KV_SET = 16  # keys got values
-    KV_DELETE = 17  # keys lost theirs; the tombstone keeps the timestamp
+    DROP_TABLE = 3  # a table lost its name; its rows are purged bit by bit
+    FORGET_TABLE = 4  # the last row of a dropped table is purged
+    PACKED = 5  # the journal begins at this segment and seq; what is before may go
+    LOST = 6  # these seqs were damaged and could not be repaired; without columns
+    ANSWERED = 7  # a numbered batch of a client was applied: its answer, should it ask again
+    FORGET_CLIENT = 8  # a client has not been heard of for long; its answers go
+    KV_INSERT = 16  # keys that had no entry got values that never expire
+    KV_SET = 17  # keys got values; everything that may be said of one
+    KV_MOVE = 18  # rows of a segment that goes are said again, as they are, tombstones too
+    KV_DELETE = 19  # keys lost their values; the tombstone keeps the timestamp
+    KV_EXPIRE = 20  # the same, because their time was over
+    KV_MARK = 21  # rows were touched or taken for work: expiry, last access, worked-on deadline
+    KV_UNSCHEDULE = 22  # an expiry no longer holds
+    KV_PURGE = 23  # keys lost their entries without a trace
+    KV_LINK = 24  # keys became further keys of other keys' values
 
 
 U8: Final = "B"
@@ -46,19 +59,98 @@ _ENCODER_OF: Final[dict[ColumnKind, Callable[[Any], columns.Buffer]]] = {
 }
 
 # The payload, where an op has one, is the last column: its place follows from the op's length.
+#
+# previous  seq of the row that holds what this one replaces, 0 = none
+# freed     bytes that count as live for that row, see `row_bytes`
+# links     keys that were linked before this seq no longer count, 0 = before this row
+# row       seq that the row had when it was first written: its identity for ever
 COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
-    Opcode.TAKEOVER: (("uuid", STRINGS),),
+    Opcode.TAKEOVER: (("seq", U64), ("uuid", STRINGS)),
     Opcode.CREATE_TABLE: (("kind", U8), ("name", STRINGS), ("settings", STRINGS)),
-    Opcode.KV_SET: (
+    Opcode.DROP_TABLE: (("name", STRINGS),),
+    Opcode.FORGET_TABLE: (("name", STRINGS),),
+    Opcode.PACKED: (("segment", U64), ("seq", U64)),
+    Opcode.LOST: (),
+    Opcode.ANSWERED: (
+        ("at_us", U64),
+        ("number", U64),
+        ("client", STRINGS),
+        ("answer", STRINGS),
+    ),
+    Opcode.FORGET_CLIENT: (
+        ("at_us", U64),  # the note of this date goes
+        ("is_gone", U8),  # 1: and so does all else of the client
+        ("client", STRINGS),
+    ),
+    Opcode.KV_INSERT: (
         ("timestamp_us", U64),
-        ("expires_at_us", U64),  # 0 = never
-        ("previous", U64),  # seq of the row that held what this one replaces, 0 = none
         ("type", U8),
         ("key", STRINGS),
         ("value", STRINGS),
     ),
-    Opcode.KV_DELETE: (("timestamp_us", U64), ("previous", U64), ("key", STRINGS)),
+    Opcode.KV_SET: (
+        ("timestamp_us", U64),
+        ("expires_at_us", U64),  # 0 = never
+        ("ttl_us", U64),  # how long a touch lets it live, 0 = not at all
+        ("created_us", U64),
+        ("links", U64),
+        ("previous", U64),
+        ("freed", U64),
+        ("type", U8),
+        ("key", STRINGS),
+        ("value", STRINGS),
+    ),
+    Opcode.KV_MOVE: (
+        ("row", U64),
+        ("timestamp_us", U64),
+        ("expires_at_us", U64),
+        ("ttl_us", U64),
+        ("created_us", U64),
+        ("links", U64),
+        ("accessed_us", U64),  # 0 = never
+        ("worked_until_us", U64),  # lease time, 0 = not worked on
+        ("previous", U64),
+        ("type", U8),  # also TOMBSTONE, and ALIAS: its value is the target
+        ("key", STRINGS),
+        ("value", STRINGS),
+    ),
+    Opcode.KV_DELETE: (
+        ("timestamp_us", U64),
+        ("previous", U64),
+        ("freed", U64),
+        ("key", STRINGS),
+    ),
+    Opcode.KV_EXPIRE: (
+        ("timestamp_us", U64),
+        ("expires_at_us", U64),  # the expiry that came
+        ("previous", U64),
+        ("freed", U64),
+        ("key", STRINGS),
+    ),
+    Opcode.KV_MARK: (
+        ("row", U64),
+        ("accessed_us", U64),  # 0 = there is no mark any more
+        ("expires_at_us", U64),  # from now on, 0 = never
+        ("worked_until_us", U64),
+        ("key", STRINGS),
+    ),
+    Opcode.KV_UNSCHEDULE: (("expires_at_us", U64), ("key", STRINGS)),
+    Opcode.KV_PURGE: (("previous", U64), ("freed", U64), ("key", STRINGS)),
+    Opcode.KV_LINK: (
+        ("timestamp_us", U64),
+        ("previous", U64),
+        ("freed", U64),
+        ("key", STRINGS),
+        ("target", STRINGS),
+    ),
 }
+
+# Beside the types of values, 0 to 5, an entry of a key/value table may be one of these.
+TOMBSTONE: Final = 0xFF
+ALIAS: Final = 0xFE
+# What a row counts for beside its key and its payload when it is told how much of the journal
+# lives: its share of headers and columns.
+ROW_BYTES: Final = 96
 
 _ENCODERS: Final[dict[Opcode, tuple[Callable[[Any], columns.Buffer], ...]]] = {
     opcode: tuple(_ENCODER_OF[kind] for _, kind in named) for opcode, named in COLUMNS.items()
@@ -130,5 +222,5 @@ def decode(view: memoryview, start: int) -> tuple[Op, int, int]:
 
 
 def _payload_start(op: Op, length: int) -> int:
-    last = op.columns[-1]
+    last = op.columns[-1] if op.columns else ()
     return length - columns.aligned(len(last.data)) if isinstance(last, Strings) else length

@@ -17,9 +17,11 @@ FJORD = [sys.executable, "-c", "from fjord.cli import main; main()"]
 class Daemon:
     """`fjord serve` on a directory; started, killed and started again."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *options: str) -> None:
         self.path = path
+        self.options = options  # of `fjord serve`
         self.url = ""
+        self.http = ""  # if an option asks for it
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -49,9 +51,11 @@ class Daemon:
         return self.path.parent / f"{self.path.name}.log"
 
     def start(self, port: int = 0) -> None:
+        listen = f"127.0.0.1:{port}"
+        command = [*FJORD, "serve", "--data", str(self.path), "--listen", listen]
         with self._log_path.open("a") as log:
             self._process = subprocess.Popen(
-                [*FJORD, "serve", "--data", str(self.path), "--listen", f"127.0.0.1:{port}"],
+                [*command, *self.options],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -60,6 +64,7 @@ class Daemon:
         words = self._process.stdout.readline().split()
         assert words[:1] == ["ready"], self.log()
         self.url = words[1]
+        self.http = words[2] if len(words) > 2 else ""
 
     def kill(self) -> None:
         """SIGKILL: no goodbye, no flush."""

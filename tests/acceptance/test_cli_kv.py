@@ -1,14 +1,26 @@
-"""`fjord kv` in real processes, against a daemon and against a directory."""
+"""`fjord kv` against a real daemon and a real directory.
+
+Starting Python takes longer than what is tested, so most calls run inside the test's process.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import pty
+import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+import fjord
+from fjord.cli.commands import app
+from fjord.client.entries import Key
+from fjord.values import Value
 from tests.acceptance.daemon import FJORD, Daemon
 
 
@@ -18,19 +30,34 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield one
 
 
-def kv(*words: str) -> subprocess.CompletedProcess[bytes]:
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+
+def kv(*words: str) -> Done:
+    result = CliRunner().invoke(app, ["kv", *words])
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return Done(result.exit_code, result.stdout_bytes, result.stderr_bytes)
+
+
+def process(*words: str) -> Done:
     done = subprocess.run([*FJORD, "kv", *words], capture_output=True, check=False, timeout=60)
     assert b"Traceback" not in done.stderr
-    return done
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.req("FJ-50")
 def test_a_value_is_set_got_and_deleted(daemon: Daemon) -> None:
     to = ("--to", daemon.url, "--table", "settings")
-    assert kv("set", "greeting", "hello", *to).returncode == 0
-    assert kv("get", "greeting", *to).stdout == b"hello\n"
-    assert kv("delete", "greeting", *to).returncode == 0
-    gone = kv("get", "greeting", *to)
+    assert process("set", "greeting", "hello", *to).returncode == 0
+    assert process("get", "greeting", *to).stdout == b"hello\n"
+    assert process("delete", "greeting", *to).returncode == 0
+    gone = process("get", "greeting", *to)
     assert gone.returncode == 1
     assert b"table settings has no key greeting" in gone.stderr
 
@@ -70,3 +97,131 @@ def test_what_is_wrong_is_said(daemon: Daemon) -> None:
     assert b"types are void" in kv("set", "k", "x", "--type", "number").stderr
     assert b"fjord serve" in kv("get", "k", "--to", "fjord://127.0.0.1:1").stderr
     assert b"BAD_NAME" in kv("set", "k", "x", "--table", "../x", "--to", daemon.url).stderr
+
+
+# -- changing, listing, watching ------------------------------------------------------------------
+
+
+@pytest.mark.req("FJ-35", "FJ-50")
+def test_values_are_changed_where_they_are(daemon: Daemon) -> None:
+    to = ("--to", daemon.url, "--table", "changes")
+    kv("set", "count", "-5", "--type", "integer", *to)
+    assert kv("add", "count", "7", *to).stdout == b"2\n"
+    assert kv("add", "count", "-3", *to).stdout == b"-1\n"
+    kv("set", "on", "true", "--type", "boolean", *to)
+    assert kv("flip", "on", *to).stdout == b"false\n"
+    kv("set", "note", "hello world", *to)
+    assert json.loads(kv("truncate", "note", "5", "--json", *to).stdout) == {
+        "key": "note",
+        "value": "hello",
+    }
+    assert kv("rename", "note", "text", *to).returncode == 0
+    assert kv("get", "text", *to).stdout == b"hello\n"
+    refused = kv("rename", "text", "count", *to)
+    assert refused.returncode == 1
+    assert b"EXISTS" in refused.stderr
+    assert b"TYPE_MISMATCH" in kv("flip", "count", *to).stderr
+    assert b"is no number" in kv("add", "count", "many", *to).stderr
+
+
+@pytest.mark.req("FJ-30", "FJ-31", "FJ-50")
+def test_options_of_set_are_kept_and_touch_extends(daemon: Daemon) -> None:
+    to = ("--to", daemon.url, "--table", "options")
+    done = kv("set", "key", "v", "--ttl", "60", "--also", "other", "--no-overwrite", "--json", *to)
+    assert json.loads(done.stdout) == {"table": "options", "key": "key"}
+    assert b"EXISTS" in kv("set", "key", "v", "--no-overwrite", *to).stderr
+    entry = json.loads(kv("get", "other", "--json", *to).stdout)
+    assert (entry["value"], entry["ttl"], entry["locked"]) == ("v", 60.0, False)
+    touched = json.loads(kv("touch", "key", "--ttl", "3600", "--json", *to).stdout)
+    assert touched["expires_at"] > entry["expires_at"]
+    assert kv("touch", "none", *to).returncode == 1
+    assert kv("set", "late", "v", "--expires-at", "2020-01-01T00:00:00Z", *to).returncode == 1
+    assert b"is no date" in kv("set", "late", "v", "--expires-at", "soon", *to).stderr
+
+
+@pytest.mark.req("FJ-45", "FJ-50")
+def test_keys_are_listed_in_order_and_picked(daemon: Daemon) -> None:
+    to = ("--to", daemon.url, "--table", "listed")
+    with fjord.connect(daemon.url) as db:
+        rows: dict[Key, Value] = {
+            "user:1": 1,
+            "user:2": True,
+            "user:x": "a\tb\nc",
+            b"\xff": b"\x00z",
+        }
+        db.kv("listed").set_many(rows)
+    lines = kv("list", *to).stdout.splitlines()
+    assert lines == [
+        b"user:1\tinteger\t1",
+        b"user:2\tboolean\ttrue",
+        b"user:x\tstring\ta\\tb\\nc",
+        b"\\udcff\tbuffer\t\\x00z",
+    ]
+    assert kv("list", "--match", r"^user:\d$", "--limit", "1", *to).stdout.splitlines() == lines[:1]
+    assert kv("list", "--prefix", "user:", *to).stdout.splitlines() == lines[:3]
+    assert (
+        kv("list", "--from", "user:2", "--until", "user:x", *to).stdout.splitlines() == lines[1:2]
+    )
+    found = [json.loads(line) for line in kv("list", "--json", *to).stdout.splitlines()]
+    assert [entry["key"] for entry in found] == ["user:1", "user:2", "user:x", "\udcff"]
+    assert found[3]["value"] == "AHo="
+    assert b"BAD_REGEX" in kv("list", "--match", "(", *to).stderr
+
+
+def test_a_list_on_a_terminal_has_columns_with_names(daemon: Daemon) -> None:
+    with fjord.connect(daemon.url) as db:
+        db.kv("terminal").set("key", "[bold]value[/bold]")
+    reader, writer = pty.openpty()
+    words = [*FJORD, "kv", "list", "--table", "terminal", "--to", daemon.url]
+    done = subprocess.run(words, stdout=writer, check=False, timeout=60)
+    os.close(writer)
+    shown = os.read(reader, 10_000).decode()
+    os.close(reader)
+    assert done.returncode == 0
+    for word in ("key", "type", "value", "string", "[bold]value[/bold]"):
+        assert word in shown
+
+
+@pytest.mark.req("FJ-44", "FJ-50")
+def test_changes_are_watched_until_ctrl_c(daemon: Daemon) -> None:
+    words = [*FJORD, "kv", "watch", "a", "b", "--table", "watched", "--json", "--to", daemon.url]
+    watch = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert watch.stdout is not None
+    assert watch.stderr is not None
+    assert "watching" in watch.stderr.readline()
+    with fjord.connect(daemon.url) as db:
+        table = db.kv("watched")
+        table.set("a", 1)
+        first = json.loads(watch.stdout.readline())
+        table.set("c", 2)
+        table.delete("a")
+        second = json.loads(watch.stdout.readline())
+    watch.send_signal(signal.SIGINT)
+    rest, errors = watch.communicate(timeout=60)
+    assert (watch.returncode, rest, errors) == (0, "", "")
+    assert (first["key"], first["value"], first["type"], first["deleted"]) == (
+        "a",
+        1,
+        "integer",
+        False,
+    )
+    assert (second["key"], second["value"], second["deleted"]) == ("a", None, True)
+
+
+def test_a_watch_ends_with_an_error_when_the_daemon_does(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data") as own:
+        words = [*FJORD, "kv", "watch", "a", "--to", own.url]
+        watch = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert watch.stderr is not None
+        assert "watching" in watch.stderr.readline()
+        own.kill()
+        _, errors = watch.communicate(timeout=60)
+        assert watch.returncode == 1
+        assert "listen again" in errors
+        own.start()
+
+
+def test_every_verb_has_an_example(daemon: Daemon) -> None:
+    verbs = ["set", "get", "delete", "add", "flip", "truncate", "rename", "touch", "list", "watch"]
+    for verb in verbs:
+        assert f"Example: fjord kv {verb}".encode() in kv(verb, "--help").stdout

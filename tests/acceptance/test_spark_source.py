@@ -65,14 +65,14 @@ def test_rows_are_whole(spark: SparkSession, tmp_path: Path) -> None:
     with fjord.open(tmp_path) as database:
         database.kv().set_many({"a": 1, "b": 2}, expires_at=expires_at)
         database.kv().delete("a")
-    # Seq 1 is the writer's own, seq 2 the table's.
+    # Seq 1 is the writer's own, seq 2 the table's, seq 5 takes an expiry back.
     nothing = dict.fromkeys(schema.COLUMNS)
     numbers = [number.to_bytes(8, "little") for number in (1, 2)]
     integer = {"op": "SET", "txn": 4, "type": 3, "expires_at": expires_at.replace(tzinfo=None)}
     expected = [
         Row(**{**nothing, **integer, "seq": 3, "row": 3, "key": b"a", "value": numbers[0]}),
         Row(**{**nothing, **integer, "seq": 4, "row": 4, "key": b"b", "value": numbers[1]}),
-        Row(**{**nothing, "op": "DELETE", "txn": 5, "seq": 5, "row": 5, "key": b"a"}),
+        Row(**{**nothing, "op": "DELETE", "txn": 6, "seq": 6, "row": 6, "key": b"a"}),
     ]
     frame = ops_of(spark, tmp_path).drop("ts")
     assertDataFrameEqual(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fjord
-from fjord.errors import RemoteProtocolError, UnavailableError
+from fjord.errors import ClosedError, UnavailableError
 from tests.acceptance.daemon import Daemon
 
 KILLS = 20
@@ -24,13 +24,15 @@ class Load:
         self.acknowledged: dict[str, int] = {}
         self.attempted: dict[str, int] = {}
         self.progress = threading.Semaphore(0)
+        self._open: list[fjord.Database] = []
         self._guard = threading.Lock()
 
     def write(self, url: str, writer: int, start: int) -> None:
-        """Writes rising numbers under few keys, and batches, until the connection breaks."""
+        """Writes rising numbers under few keys, and batches, until it is told to hang up."""
         number = start
         try:
             with fjord.connect(url) as db:
+                self._open.append(db)
                 kv = db.kv("load")
                 while True:
                     number += 1
@@ -41,8 +43,13 @@ class Load:
                     kv.set_many(items)
                     self._note(self.acknowledged, items)
                     self.progress.release()
-        except (UnavailableError, RemoteProtocolError):
+        except (ClosedError, UnavailableError):
             return
+
+    def hang_up(self) -> None:
+        """Ends the writers, which would try for a while to reach the daemon again."""
+        while self._open:
+            self._open.pop().close()
 
     def _note(self, where: dict[str, int], items: dict[str, int]) -> None:
         with self._guard:
@@ -75,6 +82,7 @@ def test_twenty_kills_under_load_lose_nothing(tmp_path: Path) -> None:
         for _ in range(WRITES_PER_LIFE):
             assert load.progress.acquire(timeout=60)
         daemon.kill()
+        load.hang_up()
         for thread in threads:
             thread.join(timeout=60)
     with daemon:

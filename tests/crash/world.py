@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fjord.columns import Strings
 from fjord.commands import Command, Delete, Done, Entries, Get, Set
 from fjord.engine import Engine, Settings, open_engine
-from fjord.engine.opening import TREE_COUNT
+from fjord.engine.overlay import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.testing import SimClock, SimCrash, SimDisk
 
@@ -66,17 +66,17 @@ class World:
         self.acknowledged: Model = {}
         self.attempted: Model = {}  # what would hold if the step under way counted
 
-    def open(self) -> Engine:
-        return open_engine(
-            "/data",
-            Settings(
-                disk=self.disk,
-                clock=self.clock,
-                indexes=self.indexes,
-                segment_bytes=SEGMENT_BYTES,
-                rebuild_rows=100,
-            ),
+    def settings(self) -> Settings:
+        return Settings(
+            disk=self.disk,
+            clock=self.clock,
+            indexes=self.indexes,
+            segment_bytes=SEGMENT_BYTES,
+            rebuild_rows=100,
         )
+
+    def open(self) -> Engine:
+        return open_engine("/data", self.settings())
 
     def play(self, engine: Engine, script: Sequence[Step]) -> None:
         """Runs a script; a step counts as acknowledged when its sync has returned."""

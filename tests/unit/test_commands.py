@@ -11,9 +11,35 @@ from hypothesis import strategies as st
 
 from fjord import commands, limits
 from fjord.columns import Strings
-from fjord.commands import Command, Entries, Refusal, Reply, Scan, Set, name_problem
-from fjord.errors import Code, ExistsError, NotFoundError, RefusedError
+from fjord.commands import (
+    Batch,
+    Change,
+    Changed,
+    Command,
+    Delete,
+    Entries,
+    Get,
+    Modify,
+    Nop,
+    Range,
+    Refusal,
+    Rename,
+    Reply,
+    Scan,
+    Set,
+    Touch,
+    name_problem,
+)
+from fjord.errors import (
+    Code,
+    DiskFullError,
+    ExistsError,
+    LockedError,
+    NotFoundError,
+    RefusedError,
+)
 from fjord.values import Type
+from fjord.wire.functions import Function
 
 RECORDS = [*typing.get_args(Command), *typing.get_args(Reply)]
 
@@ -31,6 +57,53 @@ def test_a_set_overwrites_and_persists_for_ever_unless_told_otherwise() -> None:
         table="t", keys=Strings.of([b"k"]), types=b"\0", values=Strings.of([b""]), timestamps_us=[1]
     )
     assert (command.overwrite, command.persist, command.expires_at_us) == (True, True, 0)
+    assert (command.ttl_us, command.also) == (0, None)
+
+
+def test_a_get_is_for_data_and_hides_nothing_unless_told_otherwise() -> None:
+    keys = Strings.of([b"k"])
+    for command in (Get(table="t", keys=keys), Range(table="t")):
+        assert (command.with_data, command.skip_worked) == (True, False)
+    assert Touch(table="t", keys=keys).with_data
+
+
+def test_a_touch_changes_nothing_but_the_date_unless_told_otherwise() -> None:
+    command = Touch(table="t", keys=Strings.of([b"k"]))
+    assert (command.extend, command.expires_at_us, command.worked_until_us) == (False, 0, 0)
+
+
+def test_a_range_is_all_of_a_table_as_far_as_a_page_reaches() -> None:
+    command = Range(table="t")
+    assert (command.start, command.stop, command.count, command.regex) == (b"", b"", 0, b"")
+
+
+def test_what_takes_something_away_has_to_be_asked_for() -> None:
+    delete = Delete(table="t", keys=Strings.of([b"k"]), timestamp_us=1)
+    rename = Rename(table="t", key=b"k", to=b"l", timestamp_us=1)
+    assert (delete.purge, rename.overwrite) == (False, False)
+
+
+def test_a_batch_has_no_number_unless_its_client_gives_it_one() -> None:
+    batch = Batch(commands=[Nop()])
+    assert (batch.client, batch.number) == (b"", 0)
+
+
+def test_changes_have_the_numbers_of_their_functions() -> None:
+    assert {change.name: change.value for change in Change} == {
+        "ADD": Function.ADD,
+        "NOT": Function.NOT,
+        "TRUNCATE": Function.TRUNCATE,
+    }
+    modify = Modify(table="t", key=b"k", change=Change.ADD, timestamp_us=1)
+    assert (modify.operand, modify.operand_type) == (b"", Type.INTEGER)
+
+
+def test_states_are_bits() -> None:
+    assert (Entries.LOCKED, Entries.WORKED_ON) == (1, 2)
+
+
+def test_a_change_names_its_key_and_what_it_has_now() -> None:
+    assert Changed._fields == ("table", "key", "type", "value", "timestamp_us", "expires_at_us")
 
 
 def test_a_scan_asks_for_a_bounded_piece() -> None:
@@ -47,6 +120,8 @@ def test_missing_is_no_type() -> None:
     [
         (Code.NOT_FOUND, NotFoundError),
         (Code.EXISTS, ExistsError),
+        (Code.LOCKED, LockedError),
+        (Code.DISK_FULL, DiskFullError),
         (Code.QUOTA, RefusedError),
     ],
 )

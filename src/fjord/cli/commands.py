@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import fjord
 from fjord import limits
-from fjord.cli import kv
-from fjord.cli.failing import errors, explained
+from fjord.cli import directory, journal, kv, table, wire
+from fjord.cli.failing import explained
+from fjord.cli.progress import Bar
+from fjord.cli.stats import stats
 from fjord.client.address import parse_url
 from fjord.engine import Settings
 from fjord.errors import DirectoryError
-from fjord.server import daemon
+from fjord.server import daemon, logs
+from fjord.server.bounds import Bounds
 
 app = typer.Typer(
     name="fjord",
@@ -24,7 +27,8 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(kv.app)
+for part in (kv.app, table.app, journal.app, wire.app):
+    app.add_typer(part)
 
 
 def _print_version(wanted: bool) -> None:
@@ -45,12 +49,40 @@ def _options(
     """One durable journal: job queue, message queue, stream and key/value store."""
 
 
+class LogFormat(enum.StrEnum):
+    """How the log is written."""
+
+    text = "text"
+    json = "json"
+
+
 @app.command()
 def serve(
     data: Annotated[str, typer.Option(help="Data directory; made if it is not there.")],
     listen: Annotated[
         str, typer.Option(help="Loopback address and port, or a port alone.")
     ] = "127.0.0.1:17994",
+    http: Annotated[
+        str,
+        typer.Option(
+            help="Loopback address and port, or a port alone, for /metrics and /healthz.",
+            show_default="off",
+        ),
+    ] = "",
+    idle_seconds: Annotated[
+        float, typer.Option(help="Close connections that ask nothing for so long.", min=0.1)
+    ] = limits.IDLE_SECONDS_MAX,
+    message_seconds: Annotated[
+        float,
+        typer.Option(help="Close connections that do not finish a message in time.", min=0.1),
+    ] = limits.MESSAGE_SECONDS_MAX,
+    memory_mib: Annotated[
+        int,
+        typer.Option(help="Memory for requests and replies; above it clients get BUSY.", min=16),
+    ] = limits.SERVER_MEMORY_BYTES_MAX // limits.MIB,
+    max_connections: Annotated[
+        int, typer.Option(help="Connections at a time; further ones get BUSY.", min=1)
+    ] = limits.CONNECTIONS_MAX,
     awake_us: Annotated[
         int | None,
         typer.Option(
@@ -61,65 +93,52 @@ def serve(
             show_default="150, or 0 with one processor",
         ),
     ] = None,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Log lines for people, or JSON for machines.")
+    ] = LogFormat.text,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
 ) -> None:
     """Serves a data directory until SIGTERM or Ctrl-C.
 
     Example: fjord serve --data /var/lib/fjord --listen 127.0.0.1:17994
     """
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
-    with explained(), _RebuildBar() as bar:
+    logs.set_up(log_format, logging.DEBUG if verbose else logging.INFO)
+    with explained(), Bar("rebuilding the index") as bar:
         if not data:
             raise DirectoryError("--data needs the name of a directory")
-        host, port = parse_url(f"127.0.0.1:{listen}" if listen.isdigit() else listen)
+        host, port = _address(listen)
         options = daemon.Options(
             data=data,
             host=host,
             port=port,
+            http=_address(http) if http else None,
             settings=Settings(progress=bar.update),
+            bounds=Bounds(
+                idle_seconds=idle_seconds,
+                message_seconds=message_seconds,
+                memory_bytes=memory_mib * limits.MIB,
+                connections=max_connections,
+            ),
             awake_us=daemon.default_awake_us() if awake_us is None else awake_us,
-            on_ready=lambda at, number: _ready(bar, at, number),
+            on_ready=lambda at, http_at: _ready(bar, at, http_at),
         )
         daemon.serve(options)
 
 
-def _ready(bar: _RebuildBar, host: str, port: int) -> None:
+def _address(text: str) -> tuple[str, int]:
+    return parse_url(f"127.0.0.1:{text}" if text.isdigit() else text)
+
+
+def _ready(bar: Bar, at: tuple[str, int], http_at: tuple[str, int] | None) -> None:
     bar.stop()
-    shown = f"[{host}]" if ":" in host else host
-    typer.echo(f"ready fjord://{shown}:{port}")
+    words = ["ready", _shown("fjord", at), *([_shown("http", http_at)] if http_at else [])]
+    typer.echo(" ".join(words))
 
 
-class _RebuildBar:
-    """A progress bar that appears only if an index has to be rebuilt."""
+def _shown(scheme: str, address: tuple[str, int]) -> str:
+    host, port = address
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
-    def __init__(self) -> None:
-        self._progress = Progress(
-            TextColumn("rebuilding the index"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=errors,
-            transient=True,
-        )
-        self._task = self._progress.add_task("rebuild", total=None)
-        self._started = False
 
-    def __enter__(self) -> _RebuildBar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def update(self, done: int, total: int) -> None:
-        if not self._started:
-            self._started = True
-            self._progress.start()
-        self._progress.update(self._task, completed=done, total=total)
-
-    def stop(self) -> None:
-        if self._started:
-            self._started = False
-            self._progress.stop()
+for verb in (stats, directory.doctor, directory.backup, directory.restore):
+    app.command()(verb)

@@ -9,16 +9,17 @@ from typing import Generic, Protocol, TypeVar
 from fjord.commands import Command, Done, Refusal, Reply
 
 Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[Result]):
+class Call(Generic[Result_co]):
     """One request of a user."""
 
     command: Command
-    read: Callable[[Reply], Result]  # assumes that the reply is no refusal
+    read: Callable[[Reply], Result_co]  # assumes that the reply is no refusal
 
-    def result(self, reply: Reply) -> Result:
+    def result(self, reply: Reply) -> Result_co:
         """Returns what the user gets.
 
         Raises:
@@ -33,6 +34,12 @@ class Run(Protocol):
     """Runs a call to its end."""
 
     def __call__(self, call: Call[Result], /) -> Result: ...
+
+
+class AsyncRun(Protocol):
+    """Runs a call to its end, and lets others run meanwhile."""
+
+    async def __call__(self, call: Call[Result], /) -> Result: ...
 
 
 def done(reply: Reply) -> None:

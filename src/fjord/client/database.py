@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Protocol, Self
 
 from fjord import commands
+from fjord.client import node_calls
 from fjord.client.calls import Call, Result
-from fjord.client.kv import Kv, KvCalls
+from fjord.client.kv import Kv
+from fjord.client.kv_calls import KvCalls
+from fjord.client.listening import Listening
+from fjord.client.node_calls import TableInfo
+from fjord.client.transaction import Transaction
 from fjord.clock import Stamps, SystemClock
-from fjord.commands import Command, Reply, Scan, Scanned
+from fjord.commands import Command, Reply, Scanned
 
 
 class Executor(Protocol):
     """A directory, or a connection to a daemon."""
 
     def execute(self, command: Command, /) -> Reply: ...
+
+    def listen(self, command: commands.Listen, /) -> Listening:
+        """Begins to listen.
+
+        Raises:
+            RefusedError: if that is refused.
+        """
+        ...
 
     def close(self) -> None: ...
 
@@ -26,11 +40,55 @@ class Database:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._stamps = Stamps(SystemClock())
+        self._clock = SystemClock()
+        self._stamps = Stamps(self._clock)
 
     def kv(self, table: str = commands.DEFAULT_TABLE) -> Kv:
         """Returns a key/value table; it comes into being with its first write."""
-        return Kv(self._run, KvCalls(table, self._stamps))
+        return Kv(self._run, KvCalls(table, self._stamps), self._executor.listen)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Gathers the writes of a `with` block, and does all of them or none at its end.
+
+        An exception inside the block ends it, and nothing is sent.
+
+        Raises:
+            RefusedError: if any of the writes is refused; none is done then.
+        """
+        gathered = Transaction(self._stamps)
+        yield gathered
+        gathered.results = self._run(gathered.call())
+
+    def tables(self) -> list[TableInfo]:
+        """Returns the tables that there are, by name."""
+        return self._run(node_calls.tables_call())
+
+    def table(self, name: str) -> TableInfo:
+        """Returns one table.
+
+        Raises:
+            NotFoundError: if there is no such table.
+        """
+        return self._run(node_calls.table_call(name))
+
+    def drop(self, name: str) -> None:
+        """Takes a table away with all that is in it.
+
+        Raises:
+            NotFoundError: if there is no such table.
+        """
+        self._run(node_calls.drop_call(name))
+
+    def stats(self) -> dict[str, int]:
+        """Returns the numbers by which a node is watched."""
+        return self._run(node_calls.stats_call())
+
+    def ping(self) -> float:
+        """Asks for an answer; returns how many seconds it took."""
+        begun_us = self._clock.monotonic_us()
+        self._run(node_calls.ping_call())
+        return (self._clock.monotonic_us() - begun_us) / 1_000_000
 
     def scan(self, table: str, start_seq: int = 1, end_seq: int = 0) -> Iterator[Scanned]:
         """Yields the durable ops of a table, in order, in bounded pieces.
@@ -41,7 +99,7 @@ class Database:
             NotFoundError: if there is no such table.
         """
         while True:
-            piece = self._run(scan_call(table, start_seq, end_seq))
+            piece = self._run(node_calls.scan_call(table, start_seq, end_seq))
             yield piece
             start_seq, end_seq = piece.next_seq, piece.end_seq
             if start_seq >= end_seq:
@@ -63,12 +121,3 @@ class Database:
 
     def _run(self, call: Call[Result]) -> Result:
         return call.result(self._executor.execute(call.command))
-
-
-def scan_call(table: str, start_seq: int, end_seq: int) -> Call[Scanned]:
-    return Call(Scan(table=table, start_seq=start_seq, end_seq=end_seq), _scanned)
-
-
-def _scanned(reply: Reply) -> Scanned:
-    assert isinstance(reply, Scanned)
-    return reply

@@ -1,197 +1,230 @@
-"""A key/value table: the calls of users turned into commands, and replies into Python values.
-
-`KvCalls` is pure and shared; `Kv` and `fjord.aio`'s `AsyncKv` only run what it builds.
-"""
+"""A key/value table: the blocking shell over `KvCalls`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TypeVar
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import TypeVar, Unpack, cast, overload
 
-from fjord import values
-from fjord.client.calls import Call, Run, done
-from fjord.clock import Stamps
-from fjord.columns import Strings, repeat
-from fjord.commands import Delete, Entries, Get, Nop, Reply, Set
-from fjord.errors import Code, LocalProtocolError
+from fjord.client.calls import Run
+from fjord.client.entries import AnyKey, Entry, Key, Seconds, change_reader
+from fjord.client.kv_calls import KvCalls, SetOneOptions, SetOptions
+from fjord.client.listening import Changes, Listen
+from fjord.client.pages import Row, Span, Walk
+from fjord.errors import UnavailableError
 from fjord.values import Value
 
-Key = str | bytes
-AnyKey = TypeVar("AnyKey", bound=Key)
 Default = TypeVar("Default")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A value and what is known of it."""
-
-    value: Value
-    type: values.Type
-    written_at: datetime  # the writer's clock
-    expires_at: datetime | None
-
-
-class KvCalls:
-    """Builds the calls of one table."""
-
-    def __init__(self, table: str, stamps: Stamps) -> None:
-        self._table = table
-        self._stamps = stamps
-
-    def set_many(
-        self,
-        items: Mapping[AnyKey, Value],
-        *,
-        expires_at: datetime | None = None,
-        overwrite: bool = True,
-        persist: bool = True,
-    ) -> Call[None]:
-        if not items:
-            return Call(Nop(), done)
-        encoded = list(map(values.encode, items.values()))
-        command = Set(
-            table=self._table,
-            keys=Strings.of(encode_keys(items)),
-            types=bytes([type_ for type_, _ in encoded]),
-            values=Strings.of([data for _, data in encoded]),
-            timestamps_us=repeat(self._stamps.next_us(), len(encoded)),
-            expires_at_us=_microseconds(expires_at),
-            overwrite=overwrite,
-            persist=persist,
-        )
-        return Call(command, done)
-
-    def get_many(self, keys: Iterable[AnyKey]) -> Call[dict[AnyKey, Value]]:
-        wanted = list(keys)
-        if not wanted:
-            return Call(Nop(), lambda reply: {})
-        command = Get(table=self._table, keys=Strings.of(encode_keys(wanted)))
-
-        def read(reply: Reply) -> dict[AnyKey, Value]:
-            assert isinstance(reply, Entries)
-            rows = zip(wanted, reply.types, reply.values.rows(), strict=True)
-            return {
-                key: values.decode(type_, data)
-                for key, type_, data in rows
-                if type_ != Entries.MISSING
-            }
-
-        return Call(command, read)
-
-    def entry(self, key: Key) -> Call[Entry | None]:
-        command = Get(table=self._table, keys=Strings.of(encode_keys([key])))
-        return Call(command, _read_entry)
-
-    def delete_many(self, keys: Iterable[Key]) -> Call[None]:
-        encoded = encode_keys(keys)
-        if not encoded:
-            return Call(Nop(), done)
-        command = Delete(
-            table=self._table,
-            keys=Strings.of(encoded),
-            timestamp_us=self._stamps.next_us(),
-        )
-        return Call(command, done)
-
-
 class Kv:
-    """A key/value table.  Every call returns when its effect is durable."""
+    """A key/value table.  Every call returns when its effect is durable.
 
-    def __init__(self, run: Run, calls: KvCalls) -> None:
+    Keys are str or bytes; values are None, bytes, str, int, float or bool.
+    """
+
+    def __init__(self, run: Run, calls: KvCalls, listen: Listen) -> None:
         self._run = run
         self._calls = calls
+        self._listen = listen
 
-    def set(
-        self,
-        key: Key,
-        value: Value,
-        *,
-        expires_at: datetime | None = None,
-        overwrite: bool = True,
-        persist: bool = True,
-    ) -> None:
+    # -- writes -----------------------------------------------------------------------------------
+
+    def set(self, key: Key, value: Value, **options: Unpack[SetOneOptions]) -> None:
         """Gives `key` a value.
+
+        Args:
+            key: the key, at most 480 bytes.
+            value: the value, at most 1 MiB.
+            options:
+                ttl: seconds that it lives, from now and again from each touch.
+                expires_at: the moment until which it lives.
+                overwrite: False refuses if the key has a value.
+                persist: False keeps it in memory only, until the server stops.
+                also: further keys of the same value, instead of those that it had.
 
         Raises:
             ExistsError: if the key is there and `overwrite` is off.
+            LockedError: if another client has locked the key.
         """
-        self.set_many({key: value}, expires_at=expires_at, overwrite=overwrite, persist=persist)
+        self._run(self._calls.set(key, value, **options))
 
-    def get(self, key: Key, default: Default | None = None) -> Value | Default:
-        """Returns the value of `key`, or `default` if there is none."""
-        return self._run(self._calls.get_many([key])).get(key, default)
+    def set_many(self, items: Mapping[AnyKey, Value], **options: Unpack[SetOptions]) -> None:
+        """Gives values to many keys, all or none, in one commit."""
+        self._run(self._calls.set_many(items, **options))
+
+    def delete(self, key: Key, *, purge: bool = False) -> None:
+        """Takes the value of `key` away; a missing key is no error.
+
+        Args:
+            key: any key of the value; its others are gone too.
+            purge: also removes the trace that keeps older writes from bringing it back.
+        """
+        self._run(self._calls.delete_many([key], purge=purge))
+
+    def delete_many(self, keys: Iterable[Key], *, purge: bool = False) -> None:
+        """Takes the values of many keys away, in one commit."""
+        self._run(self._calls.delete_many(keys, purge=purge))
+
+    def add(self, key: Key, amount: float) -> int | float:
+        """Adds to a number where it is, and returns the new one.
+
+        Raises:
+            NotFoundError: if there is no such key.
+            RefusedError: if it is no number, or the result has more than 64 bits.
+        """
+        return cast(float, self._run(self._calls.add(key, amount)))
+
+    def flip(self, key: Key) -> bool:
+        """Turns True into False and False into True, and returns the new one."""
+        return cast(bool, self._run(self._calls.flip(key)))
+
+    def truncate(self, key: Key, size: int) -> str | bytes:
+        """Keeps the first `size` bytes of a str or bytes, and returns the new value."""
+        return cast(str | bytes, self._run(self._calls.truncate(key, size)))
+
+    def rename(self, key: Key, to: Key, *, overwrite: bool = False) -> None:
+        """Gives a value another key; its expiry and its dates stay.
+
+        Raises:
+            NotFoundError: if there is no such key.
+            ExistsError: if `to` has a value and `overwrite` is off.
+        """
+        self._run(self._calls.rename(key, to, overwrite=overwrite))
+
+    # -- reads ------------------------------------------------------------------------------------
+
+    @overload
+    def get(self, key: Key, *, skip_worked: bool = False) -> Value: ...
+    @overload
+    def get(self, key: Key, default: Default, *, skip_worked: bool = False) -> Value | Default: ...
+    def get(self, key: Key, default: object = None, *, skip_worked: bool = False) -> object:
+        """Returns the value of `key`, or `default` if there is none, or it is worked on."""
+        found = self._run(self._calls.get_many([key], skip_worked=skip_worked))
+        return found.get(key, default)
+
+    def get_many(self, keys: Iterable[AnyKey], *, skip_worked: bool = False) -> dict[AnyKey, Value]:
+        """Returns the values of those keys that have one."""
+        return self._run(self._calls.get_many(keys, skip_worked=skip_worked))
 
     def entry(self, key: Key) -> Entry | None:
-        """Returns the value of `key` with its type and dates, None if there is none."""
+        """Returns the value of `key` with its type, dates and state, None if there is none."""
         return self._run(self._calls.entry(key))
 
-    def delete(self, key: Key) -> None:
-        """Takes the value of `key` away; a missing key is no error."""
-        self.delete_many([key])
+    def exists(self, key: Key) -> bool:
+        """Says whether `key` has a value, without fetching it."""
+        return self._run(self._calls.exists(key))
 
-    def set_many(
+    def touch(
+        self, key: Key, *, ttl: Seconds | None = None, expires_at: datetime | None = None
+    ) -> Value:
+        """Lets a value live longer, and returns it; None if there is none.
+
+        It lives for its own TTL from now, for `ttl` seconds, or until `expires_at`, whichever is
+        the longest; never shorter than before.
+        """
+        return self._run(self._calls.touch_many([key], ttl=ttl, expires_at=expires_at)).get(key)
+
+    def take(self, key: Key, *, seconds: Seconds = 60) -> Value:
+        """Marks a value as worked on, and returns it; None if there is none, or others work on it.
+
+        The mark ends after `seconds`, or when the key gets a new value.
+        """
+        return self._run(self._calls.take_many([key], seconds=seconds)).get(key)
+
+    def take_many(self, keys: Iterable[AnyKey], *, seconds: Seconds = 60) -> dict[AnyKey, Value]:
+        """Marks values as worked on; returns those that were there and that nobody works on."""
+        return self._run(self._calls.take_many(keys, seconds=seconds))
+
+    # -- in the order of keys ---------------------------------------------------------------------
+
+    def range(
         self,
-        items: Mapping[AnyKey, Value],
+        start: AnyKey,
+        stop: AnyKey | None = None,
         *,
-        expires_at: datetime | None = None,
-        overwrite: bool = True,
-        persist: bool = True,
-    ) -> None:
-        """Gives values to many keys, all or none, in one commit."""
-        call = self._calls.set_many(
-            items, expires_at=expires_at, overwrite=overwrite, persist=persist
-        )
-        self._run(call)
+        limit: int | None = None,
+        skip_worked: bool = False,
+    ) -> Iterator[tuple[AnyKey, Value]]:
+        """Yields keys and values from `start` up to before `stop`, a page at a time.
 
-    def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Value]:
-        """Returns the values of those keys that have one."""
-        return self._run(self._calls.get_many(keys))
+        Keys are of the kind that the bounds are: str or bytes.
+        """
+        span = Span(start=start, stop=stop, limit=limit, skip_worked=skip_worked)
+        return self._walk(self._calls.items(span))
 
-    def delete_many(self, keys: Iterable[Key]) -> None:
-        """Takes the values of many keys away, in one commit."""
-        self._run(self._calls.delete_many(keys))
+    def match(
+        self, pattern: AnyKey, *, limit: int | None = None, skip_worked: bool = False
+    ) -> Iterator[tuple[AnyKey, Value]]:
+        """Yields keys in which a regular expression (RE2) is found, and their values.
 
+        It is matched on bytes.  One that begins with ^ and a literal looks at those keys only.
+        """
+        span = Span(match=pattern, limit=limit, skip_worked=skip_worked)
+        return self._walk(self._calls.items(span))
 
-def encode_keys(keys: Iterable[Key]) -> list[bytes]:
-    """Returns the bytes of keys.
+    @overload
+    def keys(self) -> Iterator[str]: ...
+    @overload
+    def keys(self, prefix: AnyKey) -> Iterator[AnyKey]: ...
+    def keys(self, prefix: Key = "") -> Iterator[Key]:
+        """Yields the keys that begin with `prefix`, without their values."""
+        return self._walk(self._calls.keys(Span(prefix=prefix)))
 
-    Raises:
-        LocalProtocolError: if one is neither str nor bytes, or not UTF-8.
-    """
-    try:
-        return [key.encode() if type(key) is str else _encode_key(key) for key in keys]
-    except UnicodeEncodeError as error:
-        raise LocalProtocolError(Code.BAD_VALUE, f"the key is not UTF-8: {error}") from error
+    def entries(self, span: Span[AnyKey]) -> Iterator[tuple[AnyKey, Entry]]:
+        """Yields keys and entries of a span: bounds, prefix, regular expression and limit."""
+        return self._walk(self._calls.entries(span))
 
+    def _walk(self, walk: Walk[Row]) -> Iterator[Row]:
+        while (call := walk.next_call()) is not None:
+            yield from self._run(call)
 
-def _encode_key(key: Key) -> bytes:
-    if isinstance(key, bytes | bytearray | memoryview):
-        return bytes(key)
-    raise LocalProtocolError(Code.BAD_TYPE, f"a key is str or bytes, not {type(key).__name__}")
+    # -- locks and changes ------------------------------------------------------------------------
 
+    def lock(self, *keys: Key) -> None:
+        """Keeps other clients from writing these keys, until `unlock` or the connection's end.
 
-def _read_entry(reply: Reply) -> Entry | None:
-    assert isinstance(reply, Entries)
-    if reply.types[0] == Entries.MISSING:
-        return None
-    return Entry(
-        value=values.decode(reply.types[0], reply.values[0]),
-        type=values.Type(reply.types[0]),
-        written_at=_datetime(reply.timestamps_us[0]),
-        expires_at=_datetime(reply.expires_at_us[0]) if reply.expires_at_us[0] else None,
-    )
+        Raises:
+            LockedError: if one of them is locked; none is locked then.
+        """
+        self._run(self._calls.lock(keys))
 
+    def unlock(self, *keys: Key) -> None:
+        """Gives keys free that this client has locked."""
+        self._run(self._calls.unlock(keys))
 
-def _microseconds(moment: datetime | None) -> int:
-    if moment is None:
-        return 0
-    microseconds = round(moment.timestamp() * 1_000_000)
-    if microseconds <= 0:
-        raise LocalProtocolError(Code.BAD_TIMEOUT, "an expiry is in the future")
-    return microseconds
+    @contextlib.contextmanager
+    def locked(self, *keys: Key) -> Iterator[None]:
+        """Locks keys for the length of a `with` block."""
+        self.lock(*keys)
+        try:
+            yield
+        except UnavailableError:
+            raise  # the locks went with the connection
+        except BaseException:
+            self.unlock(*keys)
+            raise
+        self.unlock(*keys)
 
+    def listen(self, *keys: Key) -> Changes:
+        """Tells of every change of these keys from now on.
 
-def _datetime(microseconds: int) -> datetime:
-    return datetime.fromtimestamp(microseconds / 1_000_000, tz=UTC)
+        Iterate over it, or `wait` with a timeout; `close` it, or use it in a `with` block.  It
+        has a connection of its own.
+        """
+        return Changes(self._listen(self._calls.listen(keys)), change_reader(keys))
+
+    # -- like a dict ------------------------------------------------------------------------------
+
+    def __contains__(self, key: Key) -> bool:
+        return self.exists(key)
+
+    def __getitem__(self, key: Key) -> Value:
+        return self.get_many([key])[key]
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        self.set(key, value)
+
+    def __delitem__(self, key: Key) -> None:
+        self.delete(key)

@@ -1,21 +1,25 @@
-"""One end of a connection, sans-IO: commands in, bytes out; bytes in, replies out."""
+"""One end of a connection, sans-IO: commands in, bytes out; bytes in, replies and changes out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from fjord import limits, wire
-from fjord.commands import Command, Reply
+from fjord.commands import Changed, Command, Listen, Reply
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
-from fjord.wire import Function
+from fjord.wire import Function, RawChange, RawReply, error_texts
 
 
 class Link:
-    """Numbers requests, and knows from a reply's number what it answers."""
+    """Numbers requests, and knows from a reply's number what it answers.
+
+    A request that listens keeps its number for as long as the connection lives: changes carry it.
+    """
 
     def __init__(self) -> None:
         self._decoder = wire.ReplyDecoder()
         self._in_flight: dict[int, Function] = {}
+        self._listening: dict[int, str] = {}  # table by the number of the request
         self._last_identifier = 0
 
     def send(self, command: Command) -> tuple[int, bytes]:
@@ -36,25 +40,46 @@ class Link:
                 f"a message has at most {limits.MESSAGE_BYTES_MAX} bytes; use smaller batches",
             )
         self._in_flight[identifier] = function
+        if type(command) is Listen:
+            self._listening[identifier] = command.table
         return identifier, message
 
-    def receive(self, data: bytes) -> Iterator[tuple[int, Reply]]:
-        """Yields the replies that `data` completes, with the identifiers of their requests.
+    def receive(self, data: bytes) -> Iterator[tuple[int, Reply | Changed]]:
+        """Yields what `data` completes, with the identifiers of the requests that it belongs to.
 
         Raises:
             RemoteProtocolError: if the peer gave this connection up, or is no Fjord server.
         """
         self._decoder.feed(data)
         while (raw := self._decoder.next()) is not None:
+            if isinstance(raw, RawChange):
+                yield raw.identifier, self._changed(raw)
+                continue
             function = self._in_flight.pop(raw.identifier, None)
             if function is None:
-                text = raw.error.decode(errors="replace") or "a reply to no request"
-                raise RemoteProtocolError(Code.FAILED, text)
+                raise _last_words(raw)
             yield raw.identifier, wire.read_reply(function, raw)
+
+    def _changed(self, raw: RawChange) -> Changed:
+        table = self._listening.get(raw.identifier)
+        if table is None:
+            raise RemoteProtocolError(Code.FAILED, "a change that nobody listens to")
+        return raw.of(table)
 
     def _free_identifier(self) -> int:
         # 0 is what a server answers with when it cannot tell the request.
         while True:
             self._last_identifier = self._last_identifier % 0xFFFF + 1
-            if self._last_identifier not in self._in_flight:
+            if (
+                self._last_identifier not in self._in_flight
+                and self._last_identifier not in self._listening
+            ):
                 return self._last_identifier
+
+
+def _last_words(raw: RawReply) -> RemoteProtocolError:
+    """Returns what a server says before it closes a connection."""
+    if not raw.error:
+        return RemoteProtocolError(Code.FAILED, "a reply to no request")
+    refusal = error_texts.decode(raw.error)
+    return RemoteProtocolError(refusal.code, refusal.text)

@@ -12,39 +12,39 @@ process crash the journal is never behind the index.  `run` belongs to one threa
 from __future__ import annotations
 
 import enum
-import itertools
 import os
 import threading
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from fjord import disk as disks
 from fjord import limits, tables
 from fjord.clock import Clock, LeaseClock
-from fjord.commands import Command, Entries, Refusal, Reply, Scan
+from fjord.commands import Changed, Command, Refusal, Reply, Scan
+from fjord.engine import filling
 from fjord.engine import layout as layouts
 from fjord.engine.group import (
     Group,
     Known,
+    Locks,
     Snapshot,
     Volatile,
-    encode_all,
-    encoded_bytes,
+    read_live,
     read_tables,
-    write_applied,
+    write_progress,
 )
 from fjord.engine.layout import Layout, Published
+from fjord.engine.packing import Packer
 from fjord.engine.scanning import scan_journal
-from fjord.errors import ClosedError, Code, CorruptionError, DurabilityError
+from fjord.engine.upkeep import Upkeep
+from fjord.engine.watching import Watched
+from fjord.errors import ClosedError, Code, DurabilityError
 from fjord.index import Index, IndexDamagedError, Indexes, IndexFullError
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Commit, Writer
 from fjord.tables import catalog
-from fjord.tables.state import Decision, Table, Tree
-
-# Beside what users may ask there is what a writer asks of itself.
-AnyCommand = Command | catalog.TakeOver
+from fjord.tables.state import Table, Tree
 
 _DISK_FULL: Final = Refusal(
     code=Code.DISK_FULL, text="the disk is full; nothing was written; free space and try again"
@@ -72,6 +72,7 @@ class Parts:
     indexes: Indexes
     index: Index
     last_lease_us: int
+    segment_bytes: int
 
 
 class Engine:
@@ -88,17 +89,26 @@ class Engine:
         self._published_seq = 0
         self._syncing = threading.Lock()
         self._volatile = Volatile()
+        self._locks = Locks()
+        self._watched = Watched()
+        self._changed: list[Changed] = []
         self._process = os.getpid()
         self._status = Status.OPEN
         # Where the frame begins that is written and whose index transaction is not committed.
         self._uncommitted: tuple[int, int] | None = None
+        self._is_full = False  # the last write was refused for want of space
         self.master = parts.disk.new_uuid()
-        self.tables: Mapping[str, Table] = self._read_tables()
+        self.tables: Mapping[str, Table] = {}
+        self.live_bytes = 0
+        self._read_state()
+        packer = Packer(self, parts.journal, parts.writer, segment_bytes=parts.segment_bytes)
+        self._packer = packer
+        self._upkeep = Upkeep(self, parts.clock, packer, parts.writer)
         self._take_over()
 
     # -- the two steps of every command -----------------------------------------------------------
 
-    def run(self, wanted: Sequence[Command]) -> list[Reply]:
+    def run(self, wanted: Sequence[Command], clients: Sequence[int] = ()) -> list[Reply]:
         """Runs commands, but for scans, in order; not durable before the next `sync`.
 
         Raises:
@@ -106,13 +116,21 @@ class Engine:
         """
         replies: list[Reply] = []
         while len(replies) < len(wanted):
-            replies += self.run_some(wanted[len(replies) :])
+            replies += self.run_some(wanted[len(replies) :], clients[len(replies) :])
         return replies
 
-    def run_some(self, wanted: Sequence[Command]) -> list[Reply]:
-        """Runs the first commands: at least one, and else one frame or one large answer."""
+    def run_some(self, wanted: Sequence[Command], clients: Sequence[int] = ()) -> list[Reply]:
+        """Runs the first commands: at least one, and else one frame or one large answer.
+
+        `clients` says who asks, if that matters: numbers that live as long as connections.
+        """
         self.check_usable()
-        return self._run_some(wanted)
+        return self._run_some(wanted, clients)
+
+    def run_internal(self, command: object) -> Reply:
+        """Runs what the engine asks of itself."""
+        self.check_usable()
+        return self._run_some([command])[0]
 
     def sync(self) -> int:
         """Makes durable whatever ran before; returns the durable seq.
@@ -148,12 +166,8 @@ class Engine:
 
     def takeovers(self) -> list[tuple[bytes, int]]:
         """Returns the takeover table: (UUID, high seq when it took over), oldest first."""
-        transaction = self._index.view()
-        try:
-            start, stop = catalog.takeover_range()
-            return catalog.takeovers(transaction.scan(Tree.META, start, stop, limits.TAKEOVERS_MAX))
-        finally:
-            transaction.abort()
+        start, stop = catalog.takeover_range()
+        return catalog.takeovers(self.scan_index(Tree.META, start, stop, limits.TAKEOVERS_MAX))
 
     def close(self) -> None:
         """Stops cleanly: the next start trusts journal and index as they are.
@@ -196,111 +210,170 @@ class Engine:
         if self._status is Status.CLOSED:
             raise ClosedError
 
+    # -- around commands --------------------------------------------------------------------------
+
+    def release(self, client: int) -> None:
+        """Gives free what a client had locked that is gone."""
+        self._locks.release(client)
+
+    def watch(self, table: str, key: bytes) -> None:
+        """From now on `take_changes` tells of this key."""
+        self._watched.add(table, key)
+
+    def unwatch(self, table: str, key: bytes) -> None:
+        self._watched.discard(table, key)
+
+    def take_changes(self) -> list[Changed]:
+        """Returns what changed of watched keys since the last call; to be told once durable."""
+        changed, self._changed = self._changed, []
+        return changed
+
+    def upkeep(self) -> bool:
+        """Does one bounded step of what is due; says whether there is more to do at once."""
+        self.check_usable()
+        return self._upkeep.step()
+
+    def upkeep_due_us(self) -> int:
+        """Returns the wall time when the next step is due."""
+        return self._upkeep.due_us()
+
+    def scan_index(
+        self, tree: int, start: bytes, stop: bytes | None, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        """Returns items of the index as it is now."""
+        transaction = self._index.view()
+        try:
+            return transaction.scan(tree, start, stop, limit)
+        finally:
+            transaction.abort()
+
+    def stats(self) -> dict[str, int]:
+        """Returns the numbers by which a directory is watched, see docs/operations.md."""
+        return {
+            "applied_seq": self.applied_seq,
+            "durable_seq": self.durable_seq,
+            "first_seq": self._journal.segments[0].first_seq,
+            "segments": len(self._journal.segments),
+            "journal_bytes": self._packer.used_bytes(),
+            "live_bytes": self.live_bytes,
+            "packed_segments": self._packer.packed_segments,
+            "packing_blocked": int(self._packer.damage is not None),
+            "tables": len(self.tables),
+            "volatile_values": len(self._volatile.values),
+            "volatile_bytes": self._volatile.bytes,
+            "locks": len(self._locks.holders),
+            "disk_full": int(self._is_full),
+        }
+
     # -- one frame --------------------------------------------------------------------------------
 
-    def _run_some(self, wanted: Sequence[AnyCommand]) -> list[Reply]:
+    def _run_some(self, wanted: Sequence[object], clients: Sequence[int] = ()) -> list[Reply]:
         """Runs as many commands as fit one frame, at least one."""
         if tables.READS.issuperset(map(type, wanted)):
             return self._run_reads(wanted)
         while True:
             try:
-                return self._run_frame(wanted)
+                replies = self._run_frame(wanted, clients)
             except IndexFullError:
                 self._take_back()
                 if not self._grow_index():
-                    return self._refuse_writes(wanted)
+                    return self._refuse_growth(wanted, clients)
             except OSError as error:
                 self._take_back()
                 if not disks.is_full(error):
                     self._fail()
                     raise DurabilityError(f"the disk failed: {error}") from error
-                return self._refuse_writes(wanted)
+                return self._refuse_growth(wanted, clients)
             except BaseException:
                 # A Ctrl-C too: nobody knows how far the commit came, so it counts as a crash.
                 self._fail()
                 raise
+            else:
+                self._is_full = False
+                return replies
 
-    def _run_frame(self, wanted: Sequence[AnyCommand]) -> list[Reply]:
+    def _run_frame(self, wanted: Sequence[object], clients: Sequence[int]) -> list[Reply]:
+        if not self._index.has_reserve() and not all(map(filling.is_urgent, wanted)):
+            raise IndexFullError
         transaction = self._index.begin()
         try:
-            group = Group(transaction, self._known(), self._writer)
-            replies = self._decide_and_apply(group, wanted)
+            group = Group(
+                transaction,
+                self._known(),
+                self._writer,
+                live_bytes=self.live_bytes,
+                watched=self._watched,
+            )
+            replies = filling.fill(group, wanted, clients, self._clock.wall_us(), self._rotate)
             if group.rows:
                 self._append(group)
             transaction.commit()
         except BaseException:
             transaction.abort()
             self._volatile.undo()
+            self._locks.undo()
             raise
         self._uncommitted = None
         self._writer.confirm()
         self._volatile.keep()
-        self.tables = group.tables
+        self._locks.keep()
+        self.tables, self.live_bytes = group.tables, group.live_bytes
+        self._changed += group.changed
+        self._upkeep.note(schedules=group.schedules, drops=group.drops)
         return replies
-
-    def _decide_and_apply(self, group: Group, wanted: Sequence[AnyCommand]) -> list[Reply]:
-        now_us = self._clock.wall_us()
-        replies: list[Reply] = []
-        answer_bytes = 0
-        for run in _runs(wanted):
-            if answer_bytes >= limits.ANSWER_BYTES_MAX:
-                break
-            merged = _decide_merged(run, group, now_us)
-            for command in run[:1] if merged else run:
-                decision = merged or _decide(command, group, now_us)
-                if decision.ops:
-                    encoded = encode_all(decision.ops)
-                    if not self._make_room(group, encoded):
-                        return replies  # this frame is full; the rest goes into the next one
-                    group.add(decision.ops, encoded)
-                if decision.volatile:
-                    group.change_volatile(decision.volatile)
-                replies += [decision.reply] * (len(run) if merged else 1)
-                answer_bytes += _reply_bytes(decision.reply)
-        return replies
-
-    def _make_room(self, group: Group, encoded: Sequence[tuple[bytes, int]]) -> bool:
-        """Says whether these ops fit; for an empty frame a new segment makes them fit."""
-        if group.fits(encoded):
-            return True
-        if group.rows:
-            return False
-        self._rotate(encoded_bytes(encoded))
-        return True
 
     def _append(self, group: Group) -> None:
         """Writes the frame: from here on, and until the index has committed, it can be cut."""
-        write_applied(group.transaction, group.next_seq - 1)
+        write_progress(group.transaction, group.next_seq - 1, group.live_bytes)
         self._uncommitted = (self._writer.position, self._writer.next_seq)
         commit = Commit(self._clock.wall_us(), self._leases.lease_us(), group.ops, group.rows)
         self._writer.append(commit)
 
-    def _run_reads(self, wanted: Sequence[AnyCommand]) -> list[Reply]:
+    def _run_reads(self, wanted: Sequence[object]) -> list[Reply]:
         transaction = self._index.view()
         try:
             snapshot, now_us = Snapshot(transaction, self._known()), self._clock.wall_us()
-            return _bounded(_decide(command, snapshot, now_us).reply for command in wanted)
+            return filling.bounded(
+                filling.decide(command, snapshot, now_us).reply for command in wanted
+            )
         except IndexDamagedError:
             self._fail()
             raise
         finally:
             transaction.abort()
 
-    def _refuse_writes(self, wanted: Sequence[AnyCommand]) -> list[Reply]:
-        return _bounded(
-            self._run_reads([command])[0] if type(command) in tables.READS else _DISK_FULL
-            for command in wanted
+    def _refuse_growth(self, wanted: Sequence[object], clients: Sequence[int]) -> list[Reply]:
+        """The disk is full: reads are answered, what frees space is run, the rest refused."""
+        self._is_full = True
+        if len(wanted) == 1:
+            return [_DISK_FULL]
+        return filling.bounded(
+            self._run_alone(command, clients[position : position + 1])
+            for position, command in enumerate(wanted)
         )
+
+    def _run_alone(self, command: object, clients: Sequence[int]) -> Reply:
+        if type(command) in tables.READS or filling.is_urgent(command):
+            return self._run_some([command], clients)[0]
+        return _DISK_FULL
 
     # -- small steps ------------------------------------------------------------------------------
 
     def _known(self) -> Known:
-        return Known(self._journal, self._volatile, self.tables, self.master, self._writer.next_seq)
+        return Known(
+            self._journal,
+            self._volatile,
+            self._locks,
+            self.tables,
+            self.master,
+            self._writer.next_seq,
+            self._leases.lease_us(),
+        )
 
-    def _rotate(self, body_bytes: int) -> None:
+    def _rotate(self, body_bytes: int, urgent: bool) -> None:  # noqa: FBT001
         now_us, lease_us = self._clock.wall_us(), self._leases.lease_us()
         try:
-            self._writer.rotate(now_us, lease_us, body_bytes=body_bytes)
+            self._writer.rotate(now_us, lease_us, body_bytes=body_bytes, urgent=urgent)
         finally:
             with self._syncing:  # a rotation syncs what was before it, even if it then fails
                 self._publish(self._writer.durable_seq)
@@ -351,10 +424,10 @@ class Engine:
         clean = layouts.Clean(seq=self.applied_seq, index=identity)
         layouts.write_mark(parts.disk, parts.layout.clean, clean)
 
-    def _read_tables(self) -> Mapping[str, Table]:
+    def _read_state(self) -> None:
         transaction = self._index.view()
         try:
-            return read_tables(transaction)
+            self.tables, self.live_bytes = read_tables(transaction), read_live(transaction)
         finally:
             transaction.abort()
 
@@ -364,57 +437,3 @@ class Engine:
         if isinstance(reply, Refusal):
             raise reply.error()
         self.sync()
-
-
-def _bounded(replies: Iterator[Reply]) -> list[Reply]:
-    """Takes replies until they are one large answer together; the rest is not even made."""
-    taken: list[Reply] = []
-    answer_bytes = 0
-    for reply in replies:
-        taken.append(reply)
-        answer_bytes += _reply_bytes(reply)
-        if answer_bytes >= limits.ANSWER_BYTES_MAX:
-            break
-    return taken
-
-
-def _reply_bytes(reply: Reply) -> int:
-    return len(reply.values.data) if isinstance(reply, Entries) else 0
-
-
-def _runs(wanted: Sequence[AnyCommand]) -> Iterator[Sequence[AnyCommand]]:
-    """Yields the commands in order, with neighbours that may be merged together."""
-    if len(wanted) == 1:
-        yield wanted
-        return
-    for key, run in itertools.groupby(wanted, _merge_key):
-        if key is None:
-            yield from ([command] for command in run)
-        else:
-            yield list(run)
-
-
-def _merge_key(command: AnyCommand) -> Hashable:
-    merge_key = tables.MERGE_KEY.get(type(command))
-    return None if merge_key is None else merge_key(command)
-
-
-def _decide_merged(run: Sequence[AnyCommand], group: Group, now_us: int) -> Decision | None:
-    """Decides a run as one command; None if each has to be decided alone."""
-    if len(run) == 1:
-        return None
-    merged = tables.MERGE[type(run[0])](run)
-    if merged is None:
-        return None
-    decision = _decide(merged, group, now_us)
-    return None if isinstance(decision.reply, Refusal) else decision
-
-
-def _decide(command: AnyCommand, state: Snapshot, now_us: int) -> Decision:
-    """Decides a command; damage that only a read has met is that read's answer."""
-    try:
-        return tables.DECIDE[type(command)](command, state, now_us)
-    except CorruptionError as error:
-        return Decision(Refusal(code=Code.CORRUPT, text=str(error)))
-    except OSError as error:
-        return Decision(Refusal(code=Code.FAILED, text=f"the journal cannot be read: {error}"))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fjord import limits, ops, tables
+from fjord.commands import Changed
+from fjord.engine.overlay import Overlay
+from fjord.engine.watching import Watched
 from fjord.index import Transaction
 from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
@@ -16,6 +19,9 @@ from fjord.tables import catalog
 from fjord.tables.state import Pointer, Table, Tree, VolatileValue, volatile_bytes
 
 _APPLIED = b"applied"
+_LIVE = b"live"
+_CATALOG_OPS = frozenset({Opcode.CREATE_TABLE, Opcode.DROP_TABLE})
+_SCHEDULES = frozenset({Opcode.KV_SET, Opcode.KV_MOVE, Opcode.KV_MARK, Opcode.KV_EXPIRE})
 
 
 def read_applied(transaction: Transaction) -> int:
@@ -23,8 +29,16 @@ def read_applied(transaction: Transaction) -> int:
     return int.from_bytes(transaction.get(Tree.META, _APPLIED) or b"", "big")
 
 
-def write_applied(transaction: Transaction, seq: int) -> None:
-    transaction.put_many(Tree.META, [(_APPLIED, seq.to_bytes(8, "big"))])
+def read_live(transaction: Transaction) -> int:
+    """Returns how many bytes of the journal hold what is still true."""
+    return int.from_bytes(transaction.get(Tree.META, _LIVE) or b"", "big")
+
+
+def write_progress(transaction: Transaction, applied_seq: int, live_bytes: int) -> None:
+    transaction.put_many(
+        Tree.META,
+        [(_APPLIED, applied_seq.to_bytes(8, "big")), (_LIVE, live_bytes.to_bytes(8, "big"))],
+    )
 
 
 def read_tables(transaction: Transaction) -> dict[str, Table]:
@@ -43,11 +57,16 @@ class Volatile:
         for key, value in changes.items():
             self._undo.append((key, self._put(key, value)))
 
+    @property
+    def mark(self) -> int:
+        """Names this moment of the group, for `undo`."""
+        return len(self._undo)
+
     def keep(self) -> None:
         self._undo.clear()
 
-    def undo(self) -> None:
-        while self._undo:
+    def undo(self, mark: int = 0) -> None:
+        while len(self._undo) > mark:
             self._put(*self._undo.pop())
 
     def _put(self, key: bytes, value: VolatileValue | None) -> VolatileValue | None:
@@ -60,23 +79,70 @@ class Volatile:
         return old
 
 
+class Locks:
+    """Who has locked which key; in memory, since a lock lives with its client's connection."""
+
+    def __init__(self) -> None:
+        self.holders: dict[bytes, int] = {}
+        self._undo: list[tuple[bytes, int | None]] = []
+
+    def change(self, changes: Mapping[bytes, int | None]) -> None:
+        for key, client in changes.items():
+            self._undo.append((key, self._put(key, client)))
+
+    @property
+    def mark(self) -> int:
+        return len(self._undo)
+
+    def keep(self) -> None:
+        self._undo.clear()
+
+    def undo(self, mark: int = 0) -> None:
+        while len(self._undo) > mark:
+            self._put(*self._undo.pop())
+
+    def release(self, client: int) -> None:
+        """Gives free what a client holds that is gone."""
+        for key in [key for key, holder in self.holders.items() if holder == client]:
+            del self.holders[key]
+
+    def _put(self, key: bytes, client: int | None) -> int | None:
+        old = self.holders.pop(key, None)
+        if client is not None:
+            self.holders[key] = client
+        return old
+
+
 class Known(NamedTuple):
     """What a state is made of, beside the index transaction."""
 
     journal: Journal
     volatile: Volatile
+    locks: Locks
     tables: Mapping[str, Table]
     master: bytes
     next_seq: int
+    lease_us: int
 
 
 class Snapshot:
     """State as of one index transaction; nothing in it changes."""
 
+    client = 0
+
     def __init__(self, transaction: Transaction, known: Known) -> None:
         self.transaction = transaction
-        self._journal, self._volatile, self.tables, self.master, self.next_seq = known
+        (
+            self._journal,
+            self._volatile,
+            self._locks,
+            self.tables,
+            self.master,
+            self.next_seq,
+            self.lease_us,
+        ) = known
         self.get_many = transaction.get_many
+        self.scan = transaction.scan
 
     @property
     def volatile(self) -> Mapping[bytes, VolatileValue]:
@@ -86,48 +152,142 @@ class Snapshot:
     def volatile_bytes(self) -> int:
         return self._volatile.bytes
 
+    @property
+    def locks(self) -> Mapping[bytes, int]:
+        return self._locks.holders
+
     def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]:
         read = self._journal.payload
         return [read(*pointer) for pointer in pointers]
 
 
+class _Moment(NamedTuple):
+    """A point inside a group to which a batch that is refused goes back."""
+
+    ops: int
+    body_bytes: int
+    rows: int
+    next_seq: int
+    tables: Mapping[str, Table]
+    live_bytes: int
+    changed: int
+    volatile: int
+    locks: int
+
+
 class Group(Snapshot):
     """Commands whose ops become one frame: applied to the index as they come, then written."""
 
-    def __init__(self, transaction: Transaction, known: Known, writer: Writer) -> None:
+    def __init__(
+        self,
+        transaction: Transaction,
+        known: Known,
+        writer: Writer,
+        *,
+        live_bytes: int,
+        watched: Watched,
+    ) -> None:
         super().__init__(transaction, known)
         self._writer = writer
+        self._watched = watched
         self._starts: list[int] = []  # where in the body each op begins
+        self._moment: _Moment | None = None  # where the batch under way began
+        self._overlay: Overlay | None = None
         self.ops: list[bytes] = []
         self.body_bytes = 0
         self.rows = 0
+        self.live_bytes = live_bytes
+        self.changed: list[Changed] = []
+        self.schedules = False  # an expiry was set, or came
+        self.drops = False  # a table was dropped
+        self.put_many = transaction.put_many
+        self.delete_many = transaction.delete_many
+
+    def account(
+        self, seq: int, added: int, previous: Sequence[int] = (), freed: Sequence[int] = ()
+    ) -> None:
+        self.live_bytes += added - sum(freed)
 
     @property
     def _base(self) -> int:
         return self._writer.position + frames.FRAME_HEADER_BYTES
 
-    def fits(self, encoded: Sequence[tuple[bytes, int]]) -> bool:
+    def fits(self, encoded: Sequence[tuple[bytes, int]], *, urgent: bool) -> bool:
         """Says whether these ops still fit into the frame and into the segment."""
         size = self.body_bytes + encoded_bytes(encoded)
         frame_bytes = frames.FRAME_HEADER_BYTES + size
-        return frame_bytes <= limits.FRAME_BYTES_MAX and self._writer.has_room(size)
+        return frame_bytes <= limits.FRAME_BYTES_MAX and self._writer.has_room(size, urgent=urgent)
 
     def add(self, decided: Sequence[Op], encoded: Sequence[tuple[bytes, int]]) -> None:
         """Applies ops that fit."""
         for op, (data, payload) in zip(decided, encoded, strict=True):
             payload += self._base + self.body_bytes
             place = Place(self.next_seq, self._writer.header.segment, payload)
-            tables.APPLY[op.opcode](self.transaction, op, place)
+            tables.APPLY[op.opcode](self, op, place)
             self._starts.append(self.body_bytes)
             self.ops.append(data)
             self.body_bytes += len(data)
             self.rows += op.rows
             self.next_seq += op.rows
-            if op.opcode == Opcode.CREATE_TABLE:
-                self.tables = read_tables(self.transaction)
+            self.schedules |= op.opcode in _SCHEDULES
+            if op.opcode in _CATALOG_OPS:
+                self.drops |= op.opcode is Opcode.DROP_TABLE
+                self.tables = catalog.tables(self.scan(Tree.TABLES, b"", None, limits.TABLES_MAX))
+            if self._watched:
+                self.changed += self._watched.changes_of(op, self.tables)
 
     def change_volatile(self, changes: Mapping[bytes, VolatileValue | None]) -> None:
         self._volatile.change(changes)
+        if self._watched:
+            self.changed += self._watched.volatile_changes(changes, self.tables)
+
+    def change_locks(self, changes: Mapping[bytes, int | None]) -> None:
+        self._locks.change(changes)
+
+    # -- batches ----------------------------------------------------------------------------------
+
+    def begin_batch(self) -> None:
+        """From here on writes are gathered, and seen, but not yet written to the index."""
+        self._moment = _Moment(
+            len(self.ops),
+            self.body_bytes,
+            self.rows,
+            self.next_seq,
+            self.tables,
+            self.live_bytes,
+            len(self.changed),
+            self._volatile.mark,
+            self._locks.mark,
+        )
+        overlay = self._overlay = Overlay(self.transaction)
+        self.get_many, self.scan = overlay.get_many, overlay.scan
+        self.put_many, self.delete_many = overlay.put_many, overlay.delete_many
+
+    def keep_batch(self) -> None:
+        assert self._overlay is not None
+        overlay = self._end_batch()
+        overlay.write(self.transaction)
+
+    def drop_batch(self) -> None:
+        """Goes back to where the batch began, as if it had never been."""
+        assert self._moment is not None
+        moment = self._moment
+        self._end_batch()
+        del self.ops[moment.ops :], self._starts[moment.ops :], self.changed[moment.changed :]
+        self.body_bytes, self.rows, self.next_seq = moment.body_bytes, moment.rows, moment.next_seq
+        self.tables, self.live_bytes = moment.tables, moment.live_bytes
+        self._volatile.undo(moment.volatile)
+        self._locks.undo(moment.locks)
+
+    def _end_batch(self) -> Overlay:
+        assert self._overlay is not None
+        overlay, self._overlay, self._moment = self._overlay, None, None
+        transaction = self.transaction
+        self.get_many, self.scan = transaction.get_many, transaction.scan
+        self.put_many, self.delete_many = transaction.put_many, transaction.delete_many
+        return overlay
+
+    # -- payloads ---------------------------------------------------------------------------------
 
     def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]:
         return [self._payload(pointer) for pointer in pointers]
@@ -142,7 +302,7 @@ class Group(Snapshot):
         return self.ops[position][start : start + pointer.size]
 
 
-def encode_all(decided: Sequence[Op]) -> list[tuple[bytes, int]]:
+def encode_all(decided: Iterable[Op]) -> list[tuple[bytes, int]]:
     return [ops.encode(op) for op in decided]
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fjord import disk as disks
@@ -22,8 +22,9 @@ from fjord.clock import Clock, SystemClock
 from fjord.disk import Disk, LocalDisk
 from fjord.engine import layout as layouts
 from fjord.engine.engine import Engine, Parts
-from fjord.engine.group import read_applied, write_applied
+from fjord.engine.group import read_applied, read_live, write_progress
 from fjord.engine.layout import Clean, Layout, Owner
+from fjord.engine.overlay import TREE_COUNT, Gathered
 from fjord.errors import (
     Code,
     CorruptionError,
@@ -31,18 +32,18 @@ from fjord.errors import (
     DiskFullError,
     DurabilityError,
 )
-from fjord.index import Index, IndexDamagedError, Indexes, IndexFullError, Transaction
+from fjord.index import Index, IndexDamagedError, Indexes, IndexFullError
 from fjord.index.lmdb import LmdbIndexes
 from fjord.journal import frame as frames
 from fjord.journal import names
 from fjord.journal.frame import SegmentHeader
 from fjord.journal.reader import Journal, Located
 from fjord.journal.writer import Writer
+from fjord.tables import catalog
 from fjord.tables.state import Tree
 
 # Told how many of how many seqs a rebuild has applied.
 Progress = Callable[[int, int], None]
-TREE_COUNT = len(Tree)
 
 
 def _silent(done: int, total: int) -> None:
@@ -101,7 +102,10 @@ def _recover(settings: Settings, layout: Layout, undo: contextlib.ExitStack) -> 
     undo.callback(writer.abandon)
     index = _open_index(settings, layout, clean, tail.last_seq)
     undo.callback(index.close)
-    catch_up(journal, index, tail.last_seq, settings.rebuild_rows, settings.progress)
+    replay = Replay(journal, index, settings.rebuild_rows, settings.progress)
+    replay.run(tail.last_seq, moved_from=tail.uncertain_seq)
+    _check_begin(journal, index)
+    _remove_packed(journal, writer, index)
     return Parts(
         disk=disk,
         clock=settings.clock,
@@ -112,6 +116,7 @@ def _recover(settings: Settings, layout: Layout, undo: contextlib.ExitStack) -> 
         indexes=indexes_of(settings, layout),
         index=index,
         last_lease_us=tail.lease_us,
+        segment_bytes=settings.segment_bytes,
     )
 
 
@@ -147,6 +152,11 @@ class Tail:
     end: int  # offset after the last whole frame of the last segment
     uncertain: list[Located]  # frames above durable_seq
 
+    @property
+    def uncertain_seq(self) -> int:
+        """The first seq that is written to a new segment, and so has another place there."""
+        return self.uncertain[0].frame.first_seq if self.uncertain else self.last_seq + 1
+
 
 def read_tail(journal: Journal, known_seq: int) -> Tail:
     """Reads the last segment to its end.
@@ -158,10 +168,7 @@ def read_tail(journal: Journal, known_seq: int) -> Tail:
         if known_seq:
             raise CorruptionError(journal.path(1), 0, f"seqs up to {known_seq} were durable here")
         return Tail(last_seq=0, durable_seq=0, lease_us=0, end=0, uncertain=[])
-    first, last = journal.segments[0], journal.segments[-1]
-    if first.first_seq != 1:
-        path = journal.path(first.segment)
-        raise CorruptionError(path, 24, "the segments before it are missing")
+    last = journal.segments[-1]
     durable_seq = max(known_seq, last.first_seq - 1)
     end, last_seq, lease_us = frames.SEGMENT_HEADER_BYTES, last.first_seq - 1, last.lease_us
     uncertain: deque[Located] = deque()
@@ -195,7 +202,7 @@ def _open_writer(
         return writer
     header = SegmentHeader(
         segment=last.segment + 1 if last else 1,
-        first_seq=tail.uncertain[0].frame.first_seq if tail.uncertain else tail.last_seq + 1,
+        first_seq=tail.uncertain_seq,
         shard=last.shard if last else disk.new_uuid(),
         created_us=settings.clock.wall_us(),
         lease_us=tail.lease_us,
@@ -291,65 +298,115 @@ def applied_seq(index: Index) -> int:
         transaction.abort()
 
 
-def catch_up(
-    journal: Journal, index: Index, last_seq: int, rebuild_rows: int, progress: Progress
-) -> None:
-    """Applies every op that the index lacks, gathered, sorted, in large transactions."""
-    applied = start = applied_seq(index)
-    if applied >= last_seq:
-        return
-    replay = _Replay()
-    for located in journal.frames(applied + 1, durable_seq=last_seq):
+class Replay:
+    """Applies the ops that an index lacks, gathered, sorted, in large transactions."""
+
+    def __init__(
+        self, journal: Journal, index: Index, rebuild_rows: int, progress: Progress
+    ) -> None:
+        self._journal = journal
+        self._index = index
+        self._rebuild_rows = rebuild_rows
+        self._progress = progress
+        transaction = index.view()
+        try:
+            self._applied, self._live_bytes = read_applied(transaction), read_live(transaction)
+        finally:
+            transaction.abort()
+        self._gathered = _Accounted(self._live_bytes, journal.first_seq)
+
+    def run(self, last_seq: int, *, moved_from: int) -> None:
+        """Applies everything up to `last_seq`.
+
+        Frames from `moved_from` on have a new place.  Where the index has them already they are
+        applied again: it then points to where they are now.
+        """
+        start = min(self._applied, moved_from - 1, last_seq)
+        applied = start
+        if start >= last_seq:
+            return
+        for located in self._journal.frames(
+            max(start + 1, self._journal.first_seq), durable_seq=last_seq
+        ):
+            self._gathered.counts = located.frame.last_seq > self._applied
+            self._apply(located)
+            applied = located.frame.last_seq
+            if self._gathered.rows >= self._rebuild_rows:
+                self._flush(applied)
+                self._progress(applied - start, last_seq - start)
+        self._flush(applied)
+        self._progress(last_seq - start, last_seq - start)
+
+    def _apply(self, located: Located) -> None:
         try:
             for op, place in located.ops():
-                tables.APPLY[op.opcode](replay, op, place)
+                tables.APPLY[op.opcode](self._gathered, op, place)
         except ValueError as error:
-            path = journal.path(located.segment)
+            path = self._journal.path(located.segment)
             raise CorruptionError(path, located.offset, str(error)) from error
-        applied = located.frame.last_seq
-        if replay.rows >= rebuild_rows:
-            _flush(index, replay, applied)
-            progress(applied - start, last_seq - start)
-            replay = _Replay()
-    _flush(index, replay, applied)
-    progress(last_seq - start, last_seq - start)
+
+    def _flush(self, applied: int) -> None:
+        gathered = self._gathered
+        while True:
+            transaction = self._index.begin()
+            try:
+                gathered.write(transaction)
+                write_progress(transaction, max(applied, self._applied), gathered.live_bytes)
+                transaction.commit()
+                break
+            except IndexFullError:
+                transaction.abort()
+                self._index.grow()
+            except BaseException:
+                transaction.abort()
+                raise
+        self._gathered = _Accounted(gathered.live_bytes, self._journal.first_seq)
 
 
-class _Replay:
-    """Writes gathered in memory: since apply never reads, only the last one of a key counts."""
+class _Accounted(Gathered):
+    """Gathered writes of a replay, and how much of the journal lives after them."""
 
-    def __init__(self) -> None:
-        self._trees: list[dict[bytes, bytes | None]] = [{} for _ in range(TREE_COUNT)]
+    def __init__(self, live_bytes: int, first_seq: int) -> None:
+        super().__init__()
+        self.live_bytes = live_bytes
+        self.counts = True
+        self._first_seq = first_seq
 
-    @property
-    def rows(self) -> int:
-        return sum(map(len, self._trees))
-
-    def put_many(self, tree: int, items: Sequence[tuple[bytes, bytes]]) -> None:
-        self._trees[tree].update(items)
-
-    def delete_many(self, tree: int, keys: Iterable[bytes]) -> None:
-        self._trees[tree].update(dict.fromkeys(keys))
-
-    def write(self, transaction: Transaction) -> None:
-        for tree, items in enumerate(self._trees):
-            gone = sorted(key for key, value in items.items() if value is None)
-            kept = sorted((key, value) for key, value in items.items() if value is not None)
-            transaction.delete_many(tree, gone)
-            transaction.put_many(tree, kept)
+    def account(
+        self, seq: int, added: int, previous: Sequence[int] = (), freed: Sequence[int] = ()
+    ) -> None:
+        """Rows that were packed away were never added here, so they are not taken away either."""
+        if self.counts:
+            first_seq = self._first_seq
+            self.live_bytes += added - sum(
+                [size for row, size in zip(previous, freed, strict=True) if row >= first_seq]
+            )
 
 
-def _flush(index: Index, replay: _Replay, applied: int) -> None:
-    while True:
-        transaction = index.begin()
-        try:
-            replay.write(transaction)
-            write_applied(transaction, applied)
-            transaction.commit()
-            return
-        except IndexFullError:
-            transaction.abort()
-            index.grow()
-        except BaseException:
-            transaction.abort()
-            raise
+# -- where the journal begins ---------------------------------------------------------------------
+
+
+def _begin(index: Index) -> tuple[int, int]:
+    """Returns the segment and the seq at which the journal begins, as its ops say."""
+    transaction = index.view()
+    try:
+        return catalog.begins(transaction.get(Tree.META, catalog.BEGINS))
+    finally:
+        transaction.abort()
+
+
+def _check_begin(journal: Journal, index: Index) -> None:
+    segment, seq = _begin(index)
+    first = journal.segments[0]
+    if first.segment > max(segment, 1) or first.first_seq > max(seq, 1):
+        path = journal.path(first.segment)
+        raise CorruptionError(path, 24, "segments before it are missing")
+
+
+def _remove_packed(journal: Journal, writer: Writer, index: Index) -> None:
+    """Removes segments that were packed before a crash, and not removed any more."""
+    segment, _ = _begin(index)
+    for header in journal.segments[:-1]:
+        if header.segment < segment:
+            journal.remove(header.segment)
+            writer.recycle(header.segment)

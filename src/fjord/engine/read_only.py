@@ -9,6 +9,7 @@ memory.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -16,9 +17,18 @@ from fjord import limits, tables
 from fjord.commands import Command, Refusal, Reply, Scan
 from fjord.engine import layout as layouts
 from fjord.engine import opening
-from fjord.engine.group import Known, Snapshot, Volatile, read_applied, read_tables
+from fjord.engine.group import (
+    Known,
+    Locks,
+    Snapshot,
+    Volatile,
+    read_applied,
+    read_live,
+    read_tables,
+)
 from fjord.engine.layout import Clean, Layout
-from fjord.engine.opening import TREE_COUNT, Settings
+from fjord.engine.opening import Settings
+from fjord.engine.overlay import TREE_COUNT
 from fjord.engine.scanning import scan_journal
 from fjord.errors import Code, CorruptionError, DirectoryError, DurabilityError, UnavailableError
 from fjord.index import Index, IndexDamagedError, Transaction
@@ -26,6 +36,7 @@ from fjord.index.memory import MemoryIndex
 from fjord.journal.reader import Journal
 
 _READ_ONLY: Final = Refusal(code=Code.READ_ONLY, text="the database was opened with read_only=True")
+_ATTEMPTS: Final = 10
 _PAUSE_SECONDS: Final = 0.001
 # A reader gives out no seqs, so no token of its own either.
 _NO_MASTER: Final = bytes(16)
@@ -44,9 +55,26 @@ class ReadOnlyEngine:
 
     def run(self, wanted: Sequence[Command]) -> list[Reply]:
         """Answers reads from one durable moment; refuses everything else."""
+        for attempt in itertools.count(1):
+            try:
+                return self._run(wanted)
+            except FileNotFoundError:
+                # The writer has packed a segment since; its rows have another place by now.
+                if attempt == _ATTEMPTS:
+                    raise
+                self._journal.refresh()
+        raise AssertionError
+
+    def _run(self, wanted: Sequence[Command]) -> list[Reply]:
         with self._durable_view() as (transaction, applied_seq):
             known = Known(
-                self._journal, Volatile(), read_tables(transaction), _NO_MASTER, applied_seq + 1
+                self._journal,
+                Volatile(),
+                Locks(),
+                read_tables(transaction),
+                _NO_MASTER,
+                applied_seq + 1,
+                lease_us=0,
             )
             snapshot = Snapshot(transaction, known)
             now_us = self._settings.clock.wall_us()
@@ -58,6 +86,19 @@ class ReadOnlyEngine:
             known = read_tables(transaction)
         self._journal.refresh()
         return scan_journal(self._journal, known, command, applied_seq)
+
+    def stats(self) -> dict[str, int]:
+        """Returns those numbers of a directory that can be seen from outside its writer."""
+        with self._durable_view() as (transaction, applied_seq):
+            known, live_bytes = read_tables(transaction), read_live(transaction)
+        self._journal.refresh()
+        return {
+            "applied_seq": applied_seq,
+            "first_seq": self._journal.first_seq,
+            "segments": len(self._journal.segments),
+            "live_bytes": live_bytes,
+            "tables": len(known),
+        }
 
     def close(self) -> None:
         self._index.close()
@@ -140,7 +181,6 @@ class ReadOnlyEngine:
         tail = opening.read_tail(self._journal, durable_seq)
         index = MemoryIndex(TREE_COUNT)
         settings = self._settings
-        opening.catch_up(
-            self._journal, index, tail.last_seq, settings.rebuild_rows, settings.progress
-        )
+        replay = opening.Replay(self._journal, index, settings.rebuild_rows, settings.progress)
+        replay.run(tail.last_seq, moved_from=tail.last_seq + 1)
         return index

@@ -24,14 +24,17 @@ def scan_journal(
     if table is None:
         return Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}")
     end_seq = min(command.end_seq or durable_seq + 1, durable_seq + 1)
-    if not 1 <= command.start_seq <= end_seq:
-        text = f"a scan starts between seq 1 and its end, seq {end_seq}"
+    first_seq = journal.first_seq
+    # From the beginning means from the first seq that is left.
+    start_seq = min(first_seq, end_seq) if command.start_seq == 1 else command.start_seq
+    if not first_seq <= start_seq <= end_seq and start_seq != end_seq:
+        text = f"a scan starts between seq {first_seq}, the first that is left, and seq {end_seq}"
         return Refusal(code=Code.BAD_RANGE, text=text)
-    piece = _Piece(table.id, command.start_seq, end_seq)
+    piece = _Piece(table.id, start_seq, end_seq)
     bytes_max = min(command.bytes_max or limits.SCAN_BYTES_MAX, limits.SCAN_BYTES_MAX)
     try:
-        if command.start_seq < end_seq:
-            for located in journal.frames(command.start_seq, durable_seq=durable_seq):
+        if start_seq < end_seq:
+            for located in journal.frames(start_seq, durable_seq=durable_seq):
                 if located.frame.first_seq >= end_seq or not piece.add(located, bytes_max):
                     break
                 if piece.examined_bytes >= limits.SCAN_EXAMINED_BYTES_MAX:

@@ -54,6 +54,10 @@ class Index(Protocol):
 
     def view(self) -> Transaction: ...
 
+    def has_reserve(self) -> bool:
+        """Says whether there is room for what must work on a full disk: deletes."""
+        ...
+
     def grow(self) -> None:
         """Makes room for more.
 

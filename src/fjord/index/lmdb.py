@@ -22,7 +22,13 @@ from fjord.errors import DirectoryInUseError, UnavailableError
 from fjord.index import IndexDamagedError, IndexFullError
 
 _FILE = "data.mdb"
+# Raised when trees or entries change their layout: an older index is then rebuilt.
+_LAYOUT = 2
 _READERS_MAX = 1024
+_PAGE_BYTES = 4096
+# A delete copies a few pages of each tree; the reserve is for many of them.
+_RESERVE_PAGES_MIN = 64
+_RESERVE_SHARE = 16
 
 
 def _translation(error: Exception) -> Exception:
@@ -116,6 +122,7 @@ class LmdbIndex:
     ) -> None:
         self._path = os.path.join(directory, _FILE)
         self._step_bytes = step_bytes
+        self._reserve_pages = max(step_bytes // _RESERVE_SHARE // _PAGE_BYTES, _RESERVE_PAGES_MIN)
         self._map_bytes = max(os.path.getsize(self._path), step_bytes)
         if not read_only:
             self._allocate(self._map_bytes)
@@ -140,6 +147,10 @@ class LmdbIndex:
 
     def view(self) -> LmdbTransaction:
         return LmdbTransaction(self._begin_view(), self._trees)
+
+    def has_reserve(self) -> bool:
+        last_page: int = self._environment.info()["last_pgno"]
+        return self._map_bytes // _PAGE_BYTES - last_page > self._reserve_pages
 
     def grow(self) -> None:
         self._environment.reader_check()  # a reader that was killed must not hold pages for ever
@@ -189,7 +200,7 @@ class LmdbIndexes:
             status = os.stat(os.path.join(self._directory, _FILE), follow_symlinks=False)
         except FileNotFoundError:
             return None
-        return f"{status.st_dev}:{status.st_ino}"
+        return f"{status.st_dev}:{status.st_ino}:layout-{_LAYOUT}"
 
     def create(self) -> None:
         if self.identity() is None:

@@ -87,6 +87,9 @@ class MemoryIndex:
     def view(self) -> MemoryTransaction:
         return MemoryTransaction(self._trees)
 
+    def has_reserve(self) -> bool:
+        return True
+
     def grow(self) -> None:
         """Memory grows by itself."""
 

@@ -18,3 +18,8 @@ def segment_number(name: str) -> int | None:
     """Returns the number of the segment that a file name stands for, None for other files."""
     found = _SEGMENT.match(name)
     return int(found[1]) if found else None
+
+
+def spare_path(directory: str) -> str:
+    """Returns the name of the file that becomes the next segment."""
+    return os.path.join(directory, "spare")

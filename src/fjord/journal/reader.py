@@ -4,14 +4,18 @@ The law of the tail.  A segment ends where the next one's first seq begins.  Up 
 frame must be whole: anything else is damage, reported with file and offset.  Only in the last
 segment, and only above everything that is known to be durable, may the frames just stop: there
 the writer died, and what is left of its last frame was never acknowledged.
+
+Packing takes the oldest segments away, so a journal may begin at any segment; whether it begins
+where it should, the engine knows.  Who reads one that goes meanwhile gets a FileNotFoundError,
+never the bytes of its file's next life.
 """
 
 from __future__ import annotations
 
 import bisect
+import errno
 import itertools
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,12 +23,15 @@ from fjord import disk as disks
 from fjord import limits
 from fjord.errors import CorruptionError
 from fjord.journal import frame as frames
-from fjord.journal import names
+from fjord.journal import names, search
+from fjord.journal.cache import ValueCache
 from fjord.journal.frame import Frame, SegmentHeader
 
 _CHUNK_BYTES = 1 * limits.MIB
 # How far apart the remembered positions in a segment are.
 _MARK_BYTES = 1 * limits.MIB
+# A look at the directory is repeated while segments go meanwhile.
+_LOOKS_MAX = 100
 
 
 class Located(NamedTuple):
@@ -50,10 +57,18 @@ class Journal:
         self._disk = disk
         self._directory = directory
         self._guard = threading.Lock()
-        self._files: OrderedDict[int, disks.File] = OrderedDict()
+        self._files: dict[int, disks.File] = {}  # in the order in which they were opened
         self._marks: dict[int, list[tuple[int, int]]] = {}  # segment -> (seq, offset), ascending
+        self._sizes: dict[int, int] = {}  # of segments that grow no more
+        self._values = ValueCache(limits.VALUE_CACHE_BYTES)
         self.segments: list[SegmentHeader] = []
         self.refresh()
+
+    @property
+    def first_seq(self) -> int:
+        """The seq that the journal begins with; what was before it was packed."""
+        segments = self.segments
+        return segments[0].first_seq if segments else 1
 
     def refresh(self) -> None:
         """Reads the headers of segments that are new since the last look.
@@ -62,18 +77,49 @@ class Journal:
             CorruptionError: if a header is damaged, or a segment is missing or foreign.
         """
         known = {header.segment: header for header in self.segments}
-        found: list[SegmentHeader] = []
-        for name in self._disk.names(self._directory):
-            number = names.segment_number(name)
-            if number is not None:
-                found.append(known.get(number) or self._read_header(number))
+        for look in itertools.count(1):
+            try:
+                found = self._look(known)
+                break
+            except FileNotFoundError:
+                if look == _LOOKS_MAX:
+                    raise
         for before, after in itertools.pairwise(found):
             self._check_neighbours(before, after)
         self.segments = found
+        for gone in known.keys() - {header.segment for header in found}:
+            self.forget(gone)
 
     def add(self, header: SegmentHeader) -> None:
         """Takes note of a segment that this process has made."""
         self.segments = [*self.segments, header]
+
+    def remove(self, segment: int) -> None:
+        """Takes note that a segment was packed and is to go."""
+        self.segments = [header for header in self.segments if header.segment != segment]
+        self.forget(segment)
+
+    def forget(self, segment: int) -> None:
+        """Drops all that is kept of a segment in memory."""
+        with self._guard:
+            # Not closed here: another thread may be reading it; the last one closes it.
+            self._files.pop(segment, None)
+            self._marks.pop(segment, None)
+            self._sizes.pop(segment, None)
+        self._values.forget(segment)
+
+    def segment_bytes(self, segment: int) -> int:
+        """Returns the size of a segment's file; that of the last one is allocated ahead."""
+        size = self._sizes.get(segment)
+        if size is None:
+            size = self._file(segment).size()
+            if segment != self.segments[-1].segment:
+                self._sizes[segment] = size
+        return size
+
+    def used_bytes(self) -> int:
+        """Returns the size of all segments together."""
+        return sum(self.segment_bytes(header.segment) for header in self.segments)
 
     def path(self, segment: int) -> str:
         return names.segment_path(self._directory, segment)
@@ -83,10 +129,17 @@ class Journal:
 
         Raises:
             CorruptionError: if they are not those that were written.
+            FileNotFoundError: if the segment was packed meanwhile.
         """
+        key = (segment, offset, size, crc)
+        data = self._values.get(key)
+        if data is not None:
+            return data
         data = self._file(segment).read(offset, size)
         if frames.checksum(data) != crc:
+            self._check_there(segment)
             raise CorruptionError(self.path(segment), offset, f"{size} bytes fail their checksum")
+        self._values.offer(key, data)
         return data
 
     def frames(self, start_seq: int, *, durable_seq: int) -> Iterator[Located]:
@@ -94,7 +147,8 @@ class Journal:
 
         Raises:
             CorruptionError: at damage, that is at a missing frame up to `durable_seq`, or below
-                the first seq of a later segment.
+                the first seq of a later segment; and if `start_seq` is below `first_seq`.
+            FileNotFoundError: if a segment was packed meanwhile.
         """
         segments = self.segments
         first = bisect.bisect_right(segments, start_seq, key=lambda header: header.first_seq) - 1
@@ -118,6 +172,7 @@ class Journal:
                 if seq > start_seq:
                     yield located
             if seq < end_seq:
+                self._check_there(header.segment)
                 raise CorruptionError(
                     self.path(header.segment), offset, f"the frame of seq {seq} is not readable"
                 )
@@ -128,22 +183,14 @@ class Journal:
         A frame that cannot be read is damage, not a torn tail, if a later frame in its file was
         written when the unreadable one had long been synced.
         """
-        data = self._file(header.segment).read(offset, limits.SEGMENT_BYTES_MAX)
-        # The rest is mostly zeros; a header may end in some.
-        used = len(data.rstrip(b"\0")) + frames.FRAME_HEADER_BYTES
-        data, salt, best = data[:used], header.salt, 0
-        words = memoryview(data)[: len(data) & ~7].cast("Q")
-        for position, word in enumerate(words):
-            if frames.is_frame_length(word & 0xFFFFFFFF):
-                frame = frames.decode_frame(data, 8 * position, salt)
-                if frame is not None:
-                    best = max(best, frame.durable_seq)
-        return best
+        found = search.find_headers(self._file(header.segment), offset, header.salt)
+        return max((frame.durable_seq for _, frame in found), default=0)
 
     def close(self) -> None:
         with self._guard:
-            while self._files:
-                self._files.popitem()[1].close()
+            for file in self._files.values():
+                file.close()
+            self._files.clear()
 
     def _walk(
         self, header: SegmentHeader, seq: int, offset: int, start_seq: int
@@ -173,16 +220,36 @@ class Journal:
             yield Located(frame, body, segment, offset)
             seq, offset = frame.last_seq + 1, offset + frame.length
 
+    def _look(self, known: dict[int, SegmentHeader]) -> list[SegmentHeader]:
+        found: list[SegmentHeader] = []
+        for name in self._disk.names(self._directory):
+            number = names.segment_number(name)
+            if number is not None:
+                found.append(known.get(number) or self._read_header(number))
+        return found
+
     def _read_header(self, segment: int) -> SegmentHeader:
         path = self.path(segment)
         try:
             data = self._file(segment).read(0, frames.SEGMENT_HEADER_BYTES)
+            header = frames.decode_segment_header(data, path)
+            if header.segment != segment:
+                raise CorruptionError(path, 16, f"it says that it is segment {header.segment}")
+        except FileNotFoundError:
+            raise
         except OSError as error:
             raise CorruptionError(path, 0, f"it cannot be read ({error.strerror})") from error
-        header = frames.decode_segment_header(data, path)
-        if header.segment != segment:
-            raise CorruptionError(path, 16, f"it says that it is segment {header.segment}")
+        except CorruptionError:
+            self._check_there(segment)
+            raise
         return header
+
+    def _check_there(self, segment: int) -> None:
+        """Raises FileNotFoundError if a segment is gone, so that what was read of it is not it."""
+        path = self.path(segment)
+        if not self._disk.exists(path):
+            self.forget(segment)
+            raise FileNotFoundError(errno.ENOENT, "the segment was packed meanwhile", path)
 
     def _check_neighbours(self, before: SegmentHeader, after: SegmentHeader) -> None:
         path = self.path(after.segment)
@@ -194,17 +261,16 @@ class Journal:
             raise CorruptionError(path, 24, "it begins before the segment before it")
 
     def _file(self, segment: int) -> disks.File:
+        return self._files.get(segment) or self._open_file(segment)
+
+    def _open_file(self, segment: int) -> disks.File:
+        file = self._disk.open(self.path(segment))
         with self._guard:
-            file = self._files.get(segment)
-            if file is None:
-                file = self._disk.open(self.path(segment))
-                self._files[segment] = file
-                if len(self._files) > limits.SEGMENT_FILES_OPEN_MAX:
-                    # Not closed here: another thread may be reading it; the last one closes it.
-                    self._files.popitem(last=False)
-            else:
-                self._files.move_to_end(segment)
-            return file
+            self._files[segment] = file
+            if len(self._files) > limits.SEGMENT_FILES_OPEN_MAX:
+                # Not closed here: another thread may be reading it; the last one closes it.
+                self._files.pop(next(iter(self._files)))
+        return file
 
     def _nearest_mark(self, header: SegmentHeader, start_seq: int) -> tuple[int, int]:
         marks = self._marks.get(header.segment, [])

@@ -4,10 +4,16 @@
 
 A segment is made under another name, synced, renamed and its directory synced, so a file with a
 segment's name always has a whole header.  It is made only when everything before it is durable.
+
+Space is reserved for what must always work, such as deletes: they are *urgent*.  Behind the open
+segment there is a spare that only they may use up, or else the end of the segment is theirs.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import threading
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,9 +24,12 @@ from fjord.errors import DurabilityError
 from fjord.journal import frame as frames
 from fjord.journal import names
 from fjord.journal.frame import Frame, SegmentHeader
+from fjord.journal.spare import Spare
 
 # A segment on a nearly full disk has at least room for the takeover of the next start.
 _ROOM_BYTES_MIN = 4 * limits.KIB
+# What follows the frames that a segment is made with: no frame.
+_NO_FRAME = bytes(frames.FRAME_HEADER_BYTES)
 
 
 class Commit(NamedTuple):
@@ -60,61 +69,77 @@ class Writer:
         self._file: disks.File | None = None
         self._capacity = 0  # bytes that are allocated
         self._synced_position = self.position
+        self._spare = Spare(disk, directory, segment_bytes)
 
     @property
     def segment(self) -> int:
         return self.header.segment
 
-    def create(
-        self, body: bytes = b"", *, last_seq: int | None = None, room_bytes: int = 0
-    ) -> None:
+    def create(self, body: bytes = b"", *, last_seq: int | None = None) -> None:
         """Makes the segment of `header`, with whole frames in `body` up to `last_seq`.
 
-        Ensures that the segment, `body` included, is durable and has room for `room_bytes` more.
+        Ensures that the segment, `body` included, is durable.  It is made of the spare if there
+        is one, and on a nearly full disk it is no larger than it has to be.
         """
-        used = frames.SEGMENT_HEADER_BYTES + len(body)
-        least = used + max(room_bytes, _ROOM_BYTES_MIN)
-        path = names.segment_path(self._directory, self.segment)
-        fresh = path + names.UNFINISHED
-        file = self._disk.open(fresh, writable=True, create=True)
-        try:
-            capacity = _allocate(file, max(self._segment_bytes, least), least)
-            file.write(0, self.header.encode() + body)
-        except OSError:
-            file.close()
-            self._disk.remove(fresh)
-            raise
-        self._sync_file(file)
-        self._disk.rename(fresh, path)
-        try:
-            self._disk.sync_directory(self._directory)
-        except OSError as error:
-            # The segment has its name, perhaps: an older one must not grow beside it.
-            raise self._fail(error) from error
-        self._file, self._capacity = file, capacity
-        self.position = self._synced_position = used
+        self._spare.look()
         if last_seq is not None:
             self.next_seq = last_seq + 1
-        self.committed_seq = self.durable_seq = self.next_seq - 1
+        least = frames.SEGMENT_HEADER_BYTES + len(body) + _ROOM_BYTES_MIN
+        self._begin(body, size=max(self._segment_bytes, least), least=least)
 
     def resume(self, *, position: int, next_seq: int) -> None:
-        """Goes on after the last frame of a segment that was closed cleanly."""
+        """Goes on after the last frame of a segment that was closed cleanly.
+
+        On a full disk it has no more room than the file has already.
+        """
+        self._spare.look()
         path = names.segment_path(self._directory, self.segment)
         self._file = self._disk.open(path, writable=True)
-        self._capacity = max(self._segment_bytes, position)
-        self._file.allocate(self._capacity)
+        try:
+            self._capacity = max(self._segment_bytes, position)
+            self._file.allocate(self._capacity)
+        except OSError as error:
+            if not disks.is_full(error):
+                raise
+            self._capacity = position
         self.position = self._synced_position = position
         self.next_seq = next_seq
         self.committed_seq = self.durable_seq = next_seq - 1
+
+    @property
+    def has_spare(self) -> bool:
+        return self._spare.is_there
+
+    @property
+    def wants_spare(self) -> bool:
+        """Says that the segment is half full and nothing is allocated to follow it."""
+        return not self._spare.is_there and 2 * self.position > self._capacity
+
+    def ensure_spare(self) -> bool:
+        """Says whether there is a spare, after allocating one if need be; False on a full disk."""
+        return self._spare.ensure()
+
+    def recycle(self, segment: int) -> None:
+        """Makes a packed segment the spare, or removes it where it cannot be one."""
+        assert segment < self.segment
+        path = names.segment_path(self._directory, segment)
+        if not self._spare.adopt(path):
+            self._disk.remove(path)
+        self._disk.sync_directory(self._directory)
 
     @property
     def unsynced_bytes(self) -> int:
         """How much the next sync has to write."""
         return self.position - self._synced_position
 
-    def has_room(self, body_bytes: int) -> bool:
-        """Says whether a frame with a body of this size fits into the segment."""
-        return self.position + frames.FRAME_HEADER_BYTES + body_bytes <= self._capacity
+    def has_room(self, body_bytes: int, *, urgent: bool = False) -> bool:
+        """Says whether a frame with a body of this size may go into the segment.
+
+        What is not urgent leaves a share of the segment free if there is no spare behind it.
+        """
+        reserved = 0 if urgent or self._spare.is_there else self._capacity // limits.RESERVED_SHARE
+        used = self.position + frames.FRAME_HEADER_BYTES + body_bytes
+        return used + reserved <= self._capacity
 
     def append(self, commit: Commit) -> None:
         """Writes one frame; it is not durable before the next `sync`.
@@ -172,24 +197,31 @@ class Writer:
                 self._synced_position = position
             return self.durable_seq
 
-    def rotate(self, created_us: int, lease_us: int, *, body_bytes: int) -> None:
-        """Closes the segment and begins the next one, with room for a frame of `body_bytes`."""
+    def rotate(
+        self, created_us: int, lease_us: int, *, body_bytes: int, urgent: bool = False
+    ) -> None:
+        """Closes the segment and begins the next one, with room for a frame of `body_bytes`.
+
+        Ensures that there is a spare afterwards, unless it is urgent: then the last one is used.
+
+        Raises:
+            OSError: if there is no space for that; then all is as it was.
+        """
         self.sync()
         with self._syncing:
             old, position = self._open_file(), self.position
-            header = SegmentHeader(
-                segment=self.segment + 1,
-                first_seq=self.next_seq,
-                shard=self.header.shard,
-                created_us=created_us,
-                lease_us=lease_us,
-            )
-            before, self.header = self.header, header
+            if not urgent:
+                self._allocate_following()
+            before, self.header = self.header, self._next_header(created_us, lease_us)
             try:
-                self.create(room_bytes=frames.FRAME_HEADER_BYTES + body_bytes)
+                self._begin(b"", size=self._size_for(body_bytes))
             except BaseException:
                 self.header = before
+                if not urgent and self._failed is None:
+                    self._spare.drop_following()
                 raise
+            if not urgent:
+                self._promote_following()
             old.truncate(position)
             old.close()
 
@@ -206,6 +238,74 @@ class Writer:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _begin(self, body: bytes, *, size: int, least: int | None = None) -> None:
+        """Makes the segment of `header` and goes on in it; `least` is a size that will do."""
+        path = names.segment_path(self._directory, self.segment)
+        source = self._source(path, is_empty=not body)
+        file = self._disk.open(source, writable=True, create=True)
+        try:
+            capacity = _allocate(file, size, size if least is None else least)
+            file.write(0, self.header.encode() + body + _NO_FRAME)
+        except OSError:
+            self._give_back(file, source)
+            raise
+        self._sync_file(file)
+        self._disk.rename(source, path)
+        self._spare.is_there = self._spare.is_there and source != self._spare.path
+        try:
+            self._disk.sync_directory(self._directory)
+        except OSError as error:
+            # The segment has its name, perhaps: an older one must not grow beside it.
+            raise self._fail(error) from error
+        self._file, self._capacity = file, capacity
+        self.position = self._synced_position = frames.SEGMENT_HEADER_BYTES + len(body)
+        self.committed_seq = self.durable_seq = self.next_seq - 1
+
+    def _next_header(self, created_us: int, lease_us: int) -> SegmentHeader:
+        return SegmentHeader(
+            segment=self.segment + 1,
+            first_seq=self.next_seq,
+            shard=self.header.shard,
+            created_us=created_us,
+            lease_us=lease_us,
+        )
+
+    def _size_for(self, body_bytes: int) -> int:
+        """Returns the size of a segment that has room for a frame, and for urgent ones."""
+        used = frames.SEGMENT_HEADER_BYTES + frames.FRAME_HEADER_BYTES + body_bytes
+        return max(self._segment_bytes, used + _ROOM_BYTES_MIN)
+
+    def _source(self, path: str, *, is_empty: bool) -> str:
+        """Returns the name of the file to make the segment of."""
+        fresh = path + names.UNFINISHED
+        if not self._spare.is_there:
+            return fresh
+        if is_empty:
+            return self._spare.path
+        # If this start fails, the next one makes the same segment, perhaps with fewer frames:
+        # it must not find these ones in the spare.
+        self._spare.set_aside(fresh)
+        return fresh
+
+    def _give_back(self, file: disks.File, source: str) -> None:
+        with contextlib.closing(file):
+            if source == self._spare.path:
+                file.truncate(self._segment_bytes)
+            else:
+                self._disk.remove(source)
+
+    def _allocate_following(self) -> None:
+        """Ensures that there are a spare to use and another one after it."""
+        if not self._spare.ensure():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._spare.path)
+        self._spare.allocate_following()
+
+    def _promote_following(self) -> None:
+        try:
+            self._spare.promote_following()
+        except OSError as error:
+            raise self._fail(error) from error
 
     def _open_file(self) -> disks.File:
         if self._failed is not None:
@@ -233,7 +333,7 @@ def _allocate(file: disks.File, size: int, least: int) -> int:
     try:
         file.allocate(size)
     except OSError as error:
-        if not disks.is_full(error):
+        if not disks.is_full(error) or least == size:
             raise
         file.allocate(least)
         return least

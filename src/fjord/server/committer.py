@@ -1,6 +1,8 @@
 """Group commit: everything that arrived while the last fsync ran is the next group.
 
     submit -> waiting -> run (decide, apply, write, commit) -> sync -> replies leave
+                                                                    -> listeners are told
+                                                                    -> a step of upkeep, if due
 
 The engine runs on the loop's thread and never across an await.  Only fdatasync runs elsewhere,
 and not even that when the group is one small request: handing it over costs more than it gains.
@@ -14,88 +16,147 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
 
 from fjord import limits
 from fjord.clock import Clock
 from fjord.commands import Command, Refusal, Reply, Scan
 from fjord.engine import Engine
 from fjord.errors import Code
-
-log = logging.getLogger("fjord.server")
+from fjord.server import logs
+from fjord.server.counters import Counters
+from fjord.server.listeners import Listeners, Told
+from fjord.server.upkeep import Upkeep
+from fjord.server.worker import Worker
 
 
 class Origin(Protocol):
     """Who asked, and gets the reply."""
 
-    def answer(self, reply: Reply) -> None:
-        """Takes the reply; it is sent with `flush`."""
+    @property
+    def client(self) -> int:
+        """A number that lives as long as the connection."""
+        ...
+
+    @property
+    def is_stalled(self) -> bool:
+        """Says that replies wait to be taken, or that nobody is there to take them."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Says that somebody is there; else what is stalled is forgotten."""
+        ...
+
+    def answer(self, request: Any, reply: Reply) -> None:
+        """Takes the reply to what it asked with `request`; it is sent with `flush`."""
         ...
 
     def flush(self) -> None: ...
 
-    def is_stalled(self) -> bool:
-        """Says that replies wait to be taken; until then nothing more is run for it."""
+    def forget(self, request: Any) -> None:
+        """Takes note that a request is not run, since nobody is there any more."""
         ...
 
 
-Pending = tuple[Origin, Command]
+# Called with the reply right after the command ran, before any other command; gives the reply
+# that is sent.
+After = Callable[[Reply], Reply]
+Pending = tuple[Origin, Any, Command, After | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a committer works with."""
+
+    engine: Engine
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    counters: Counters
+    listeners: Listeners
+    on_failure: Callable[[Exception], None]
+    awake_us: int  # how long to stay awake after a reply, 0 = sleep at once
 
 
 class Committer:
     """Runs the commands of all sessions on one engine."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        loop: asyncio.AbstractEventLoop,
-        on_failure: Callable[[Exception], None],
-        *,
-        clock: Clock,
-        awake_us: int,
-    ) -> None:
-        self._engine = engine
-        self._loop = loop
-        self._on_failure = on_failure
-        self._clock = clock
-        self._awake_us = awake_us  # 0 = sleep at once
+    def __init__(self, parts: Parts) -> None:
+        self._engine = parts.engine
+        self._loop = parts.loop
+        self._clock = parts.clock
+        self._counters = parts.counters
+        self._listeners = parts.listeners
+        self._on_failure = parts.on_failure
+        self._awake_us = parts.awake_us
         self._awake_until_us = 0
         self._is_awake = False
         self._waiting: deque[Pending] = deque()
         self._held: list[Pending] = []  # of peers that do not take their replies
+        self._told: list[Told] = []  # changes to tell when they are durable
         self._scheduled = False
         self._syncing = False
-        self._scans = 0
+        self._noted_seq = 0  # up to where upkeep has heard of writes
+        self._begun_us = 0  # when the group began that is under way
+        self._scans: deque[tuple[Origin, Any, Scan]] = deque()
+        self._scanning = False
+        self._is_disk_full = False
         self._drained: asyncio.Future[None] | None = None
-        self._worker = _Worker("fjord-sync")
-        self._scanner = _Worker("fjord-scan")
+        self._worker = Worker("fjord-sync")
+        self._scanner = Worker("fjord-scan")
+        self._upkeep = Upkeep(
+            parts.engine, parts.loop, parts.clock, parts.counters.upkeep, self._tend
+        )
+        self._upkeep.plan()
 
-    def submit(self, origin: Origin, command: Command) -> None:
-        if isinstance(command, Scan):
-            self._scan(origin, command)
-            return
-        self._waiting.append((origin, command))
-        self._schedule()
+    def submit(
+        self, origin: Origin, request: Any, command: Command, after: After | None = None
+    ) -> None:
+        """Runs a command with the next group; none of the group comes behind one with `after`."""
+        self._waiting.append((origin, request, command, after))
+        if not self._scheduled and not self._syncing:
+            self._scheduled = True
+            self._loop.call_soon(self._run_group)
+
+    def scan(self, origin: Origin, request: Any, command: Scan) -> None:
+        """Reads history beside the groups; the reply comes when it is there."""
+        self._scans.append((origin, request, command))
+        self._next_scan()
+
+    def note_refusal(self, code: Code) -> None:
+        """Counts a refusal, and says when a disk begins to be full."""
+        self._counters.refusals[code] += 1
+        if code is Code.DISK_FULL and not self._is_disk_full:
+            self._is_disk_full = True
+            logs.note(logging.ERROR, "the disk is full: writes are refused")
 
     def release(self) -> None:
         """Goes on with what was held, since a peer has taken its replies, or is gone."""
         self._waiting.extendleft(reversed(self._held))
         self._held.clear()
         self._schedule()
+        self._next_scan()
+
+    def leave(self, client: int) -> None:
+        """Gives free what a client held that is gone and has nothing under way."""
+        self._engine.release(client)
 
     async def drain(self) -> None:
         """Returns when everything that was submitted is answered."""
+        self._upkeep.stop()
         self._drained = self._loop.create_future()
         self._note_idle()
         await self._drained
 
     def close(self) -> None:
+        self._upkeep.stop()
         self._worker.close()
         self._scanner.close()
+
+    # -- groups -----------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
         if self._waiting and not self._scheduled and not self._syncing:
@@ -106,28 +167,74 @@ class Committer:
         self._scheduled = False
         group = self._take_group()
         if not group:
+            self._note_idle()
             return
+        self._begun_us = self._clock.monotonic_us()
         try:
-            replies = self._engine.run_some([command for _, command in group])
-            self._waiting.extendleft(reversed(group[len(replies) :]))
-            group = group[: len(replies)]
-            if self._engine.durable_seq >= self._engine.applied_seq:
-                self._deliver(group, replies)
-            elif len(group) == 1 and self._engine.unsynced_bytes <= limits.INLINE_SYNC_BYTES_MAX:
-                self._engine.sync()
-                self._deliver(group, replies)
-            else:
-                self._syncing = True
-                self._worker.put(self._engine.sync, self._after_sync(group, replies))
+            replies = self._engine.run_some(
+                [pending[2] for pending in group], [pending[0].client for pending in group]
+            )
+            if len(replies) < len(group):
+                self._waiting.extendleft(reversed(group[len(replies) :]))
+                group = group[: len(replies)]
+            if self._listeners:
+                self._match_changes()
+            after = group[-1][3]
+            if after is not None:
+                replies[-1] = after(replies[-1])
+            if self._is_disk_full:
+                self._watch_disk()
+            self._note_progress()
+            self._finish_group(group, replies)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is acknowledged
             self._on_failure(error)
 
+    def _note_progress(self) -> None:
+        self._upkeep.has_rivals = True
+        applied_seq = self._engine.applied_seq
+        if applied_seq != self._noted_seq:
+            self._noted_seq = applied_seq
+            self._upkeep.note_writes()
+
     def _take_group(self) -> list[Pending]:
+        """Takes commands up to the bound, or up to one after which something has to be done."""
         group: list[Pending] = []
-        while self._waiting and len(group) < limits.GROUP_COMMANDS_MAX:
-            pending = self._waiting.popleft()
-            (self._held if pending[0].is_stalled() else group).append(pending)
+        waiting = self._waiting
+        while waiting and len(group) < limits.GROUP_COMMANDS_MAX:
+            pending = waiting.popleft()
+            if pending[0].is_stalled:
+                self._set_aside(pending)
+                continue
+            group.append(pending)
+            if pending[3] is not None:
+                break
         return group
+
+    def _set_aside(self, pending: Pending) -> None:
+        if pending[0].is_open:
+            self._held.append(pending)
+        else:
+            pending[0].forget(pending[1])
+
+    def _finish_group(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
+        engine = self._engine
+        if engine.durable_seq >= engine.applied_seq:
+            self._deliver(group, replies)
+        elif len(group) == 1 and engine.unsynced_bytes <= limits.INLINE_SYNC_BYTES_MAX:
+            self._sync()
+            self._deliver(group, replies)
+        else:
+            self._syncing = True
+            self._worker.put(self._sync, self._after_sync(group, replies))
+
+    def _sync(self) -> None:
+        """Runs here or on the worker's thread, never on both at the same time."""
+        begun_us = self._clock.monotonic_us()
+        self._engine.sync()
+        took_us = self._clock.monotonic_us() - begun_us
+        self._counters.syncs.observe(took_us)
+        if took_us > limits.SLOW_SYNC_US:
+            logs.note(logging.WARNING, "a sync was slow", took_ms=took_us // 1000)
 
     def _after_sync(
         self, group: Sequence[Pending], replies: Sequence[Reply]
@@ -142,14 +249,21 @@ class Committer:
         return lambda result, error: self._call_back(finish, result, error)
 
     def _deliver(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
-        for (origin, _), reply in zip(group, replies, strict=True):
-            origin.answer(reply)
-        for origin, _ in group:
-            origin.flush()
+        for (origin, request, _, _), reply in zip(group, replies, strict=True):
+            origin.answer(request, reply)
+        for pending in group:
+            pending[0].flush()
+        if self._told:
+            self._tell()
+        now_us = self._clock.monotonic_us()
+        if group:
+            self._counters.groups.observe(now_us - self._begun_us)
+        if self._upkeep.is_due:
+            self._tend()
         self._schedule()
         self._note_idle()
         if self._awake_us:
-            self._awake_until_us = self._clock.monotonic_us() + self._awake_us
+            self._awake_until_us = now_us + self._awake_us
             if not self._is_awake:
                 self._is_awake = True
                 self._loop.call_soon(self._stay_awake)
@@ -161,18 +275,70 @@ class Committer:
         else:
             self._is_awake = False
 
-    def _scan(self, origin: Origin, command: Scan) -> None:
-        self._scans += 1
+    # -- listeners and upkeep ----------------------------------------------------------------------
 
+    def _match_changes(self) -> None:
+        """Matches what changed with the listenings as they are now; it is told after the sync."""
+        self._told += self._listeners.match(self._engine.take_changes())
+
+    def _tell(self) -> None:
+        told, self._told = self._told, []
+        self._counters.changes += self._listeners.tell(told)
+
+    def _tend(self) -> None:
+        """Makes a step of upkeep, unless a sync is under way: then after it."""
+        if self._syncing:
+            return
+        try:
+            self._upkeep.step()
+            self._match_changes()
+        except Exception as error:  # noqa: BLE001 - as for a group
+            self._on_failure(error)
+            return
+        if not self._waiting:  # else the next group's sync is the step's sync too
+            self._sync_step()
+
+    def _sync_step(self) -> None:
+        if self._engine.durable_seq < self._engine.applied_seq:
+            self._syncing = True
+            self._worker.put(self._sync, self._after_sync((), ()))
+        elif self._told:
+            self._tell()
+
+    def _watch_disk(self) -> None:
+        """Says when a disk that was full has room again."""
+        if not self._engine.stats()["disk_full"]:
+            self._is_disk_full = False
+            logs.note(logging.WARNING, "the disk has room again")
+
+    # -- scans ------------------------------------------------------------------------------------
+
+    def _next_scan(self) -> None:
+        """Begins one scan, of the first peer in the queue that takes its replies."""
+        if self._scanning:
+            return
+        for _ in range(len(self._scans)):
+            scan = self._scans.popleft()
+            if not scan[0].is_stalled:
+                self._begin_scan(*scan)
+                return
+            if scan[0].is_open:
+                self._scans.append(scan)
+            else:
+                scan[0].forget(scan[1])
+
+    def _begin_scan(self, origin: Origin, request: Any, command: Scan) -> None:
         def finish(result: object, error: Exception | None) -> None:
-            self._scans -= 1
+            self._scanning = False
             if error is not None:
-                log.error("a scan failed: %s", error)
+                logs.note(logging.ERROR, "a scan failed", error=error)
                 result = Refusal(code=Code.FAILED, text="the scan failed; the log says why")
-            origin.answer(cast(Reply, result))
+            origin.answer(request, cast(Reply, result))
             origin.flush()
+            self._next_scan()
             self._note_idle()
 
+        self._scanning = True
         self._scanner.put(
             lambda: self._engine.scan(command),
             lambda result, error: self._call_back(finish, result, error),
@@ -189,37 +355,6 @@ class Committer:
     def _note_idle(self) -> None:
         if self._drained is None or self._drained.done():
             return
-        if not (self._waiting or self._held or self._syncing or self._scans or self._scheduled):
+        under_way = self._syncing or self._scheduled or self._scanning
+        if not (under_way or self._waiting or self._held or self._scans):
             self._drained.set_result(None)
-
-
-class _Worker:
-    """A thread that does one thing after the other and says when each is done."""
-
-    def __init__(self, name: str) -> None:
-        self._queue: queue.SimpleQueue[
-            tuple[Callable[[], object], Callable[[object, Exception | None], None]] | None
-        ] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def put(
-        self,
-        work: Callable[[], object],
-        done: Callable[[object, Exception | None], None],
-    ) -> None:
-        self._queue.put((work, done))
-
-    def close(self) -> None:
-        self._queue.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
-            work, done = item
-            try:
-                result = work()
-            except Exception as error:  # noqa: BLE001 - whoever gave the work gets the error
-                done(None, error)
-            else:
-                done(result, None)

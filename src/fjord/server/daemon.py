@@ -11,20 +11,34 @@ import resource
 import signal
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import uvloop
 
+import fjord
 from fjord import engine as engines
 from fjord import limits
 from fjord.clock import SystemClock
+from fjord.disk import LocalDisk
 from fjord.engine import Engine, Settings
 from fjord.errors import FjordError
+from fjord.server import committer as committers
+from fjord.server import logs
+from fjord.server.bounds import Bounds, Memory
 from fjord.server.committer import Committer
-from fjord.server.session import Session, Sessions
+from fjord.server.counters import Counters
+from fjord.server.http import Answer, HttpConnection, Pages
+from fjord.server.listeners import Listeners
+from fjord.server.metrics import CONTENT_TYPE, Metrics
+from fjord.server.session import Session
+from fjord.server.sessions import Sessions, Shared
+from fjord.wire import Cursors
 
-log = logging.getLogger("fjord.server")
-_DEADLINE_CHECK_SECONDS = 1.0
+# Connections that wait to be accepted; what does not fit tries again a second later.
+_BACKLOG: Final = 4096
+# Deadlines are looked at this often, or four times within the shortest of them.
+_CHECK_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +48,12 @@ class Options:
     data: str  # the data directory
     host: str
     port: int  # 0 = any free one
+    http: tuple[str, int] | None = None  # where to serve metrics, None = nowhere
     settings: Settings
+    bounds: Bounds = field(default_factory=Bounds)
     awake_us: int  # how long to stay awake after a reply, 0 = sleep at once
-    on_ready: Callable[[str, int], None]  # told the address once it is served
+    # Told the address once it is served, and that of HTTP.
+    on_ready: Callable[[tuple[str, int], tuple[str, int] | None], None]
 
 
 def default_awake_us() -> int:
@@ -70,35 +87,45 @@ def serve(options: Options) -> None:
         DurabilityError: if the disk failed; what was acknowledged before is kept.
         FjordError: if the directory cannot be opened, or the address not be listened on.
     """
-    check_host(options.host)
-    _raise_file_limit()
-    listener = _listen(options)
+    addresses = [(options.host, options.port), *([options.http] if options.http else [])]
+    for host, _ in addresses:
+        check_host(host)
+    os.umask(0o077)
+    if os.geteuid() == 0:
+        logs.note(logging.WARNING, "running as root; use a user of its own")
+    options = replace(options, bounds=_fit_files(options.bounds))
+    listeners = [_listen(*address) for address in addresses]
     engine = engines.open_engine(options.data, options.settings)
     # What is loaded by now stays; the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_Daemon(engine, options).run(listener))
+            runner.run(_Daemon(engine, options).run(listeners))
         engine.close()
     finally:
         engine.abandon()
 
 
-def _listen(options: Options) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     """Takes the address before the directory is opened; early clients wait until it is."""
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((options.host, options.port), family=family, backlog=1024)
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else error
-        raise FjordError(f"cannot listen on {options.host}:{options.port}: {reason}") from error
+        raise FjordError(f"cannot listen on {host}:{port}: {reason}") from error
 
 
-def _raise_file_limit() -> None:
-    """A connection is a file; take as many as the system allows."""
+def _fit_files(bounds: Bounds) -> Bounds:
+    """A connection is a file: takes as many as the system allows, and no more connections."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    room = max(1, most - limits.FILES_RESERVED)
+    if room >= bounds.connections:
+        return bounds
+    logs.note(logging.WARNING, "few files may be open, so few connections", connections=room)
+    return replace(bounds, connections=room)
 
 
 class _Daemon:
@@ -108,38 +135,116 @@ class _Daemon:
         self._engine = engine
         self._options = options
         self._clock = SystemClock()
+        self._begun_us = self._clock.monotonic_us()
         self._sessions = Sessions()
+        self._counters = Counters()
+        self._memory = Memory(self._clock, options.bounds.memory_bytes)
+        self._listeners = Listeners(engine)
+        self._metrics = Metrics(
+            engine=engine.stats,
+            counters=self._counters,
+            memory=self._memory,
+            listeners=self._listeners,
+            sessions=self._sessions,
+            uptime_us=lambda: self._clock.monotonic_us() - self._begun_us,
+        )
         self._stop = asyncio.Event()
         self._failure: Exception | None = None
 
-    async def run(self, listener: socket.socket) -> None:
+    async def run(self, listeners: list[socket.socket]) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        committer = Committer(
-            self._engine,
-            loop,
-            self._fail,
-            clock=self._clock,
-            awake_us=self._options.awake_us,
-        )
+        committer = self._make_committer(loop)
+        shared = self._share(committer)
         server = await loop.create_server(
-            lambda: Session(committer, self._clock, self._sessions), sock=listener
+            lambda: Session(shared), sock=listeners[0], backlog=_BACKLOG
         )
-        host, port = server.sockets[0].getsockname()[:2]
-        log.info("serving %s on %s:%s", self._options.data, host, port)
-        self._options.on_ready(host, port)
+        http = await self._serve_http(loop, listeners[1:])
+        self._say_ready(server, http)
         watch = asyncio.create_task(self._watch_deadlines())
         await self._stop.wait()
-        watch.cancel()
         server.close()
         await self._finish(committer)
+        watch.cancel()
+        if http is not None:
+            http.close()
+        _notify("STOPPING=1")
+        logs.note(logging.INFO, "stopped")
         if self._failure is not None:
             raise self._failure
 
+    def _make_committer(self, loop: asyncio.AbstractEventLoop) -> Committer:
+        return Committer(
+            committers.Parts(
+                engine=self._engine,
+                loop=loop,
+                clock=self._clock,
+                counters=self._counters,
+                listeners=self._listeners,
+                on_failure=self._fail,
+                awake_us=self._options.awake_us,
+            )
+        )
+
+    def _share(self, committer: Committer) -> Shared:
+        disk = LocalDisk()
+        return Shared(
+            runner=committer,
+            clock=self._clock,
+            bounds=self._options.bounds,
+            memory=self._memory,
+            counters=self._counters,
+            listeners=self._listeners,
+            sessions=self._sessions,
+            new_client=disk.new_uuid,
+            cursors=Cursors(disk.new_uuid() + disk.new_uuid(), self._engine.master),
+            stats=self._metrics.numbers,
+            version=fjord.__version__,
+        )
+
+    async def _serve_http(
+        self, loop: asyncio.AbstractEventLoop, listeners: list[socket.socket]
+    ) -> asyncio.Server | None:
+        if not listeners:
+            return None
+        pages = Pages(
+            {"/metrics": self._show_metrics, "/healthz": self._show_health},
+            seconds_max=self._options.bounds.message_seconds,
+        )
+        return await loop.create_server(lambda: HttpConnection(pages), sock=listeners[0])
+
+    def _say_ready(self, server: asyncio.Server, http: asyncio.Server | None) -> None:
+        host, port = server.sockets[0].getsockname()[:2]
+        http_address = None if http is None else http.sockets[0].getsockname()[:2]
+        stats = self._engine.stats()
+        logs.note(
+            logging.INFO,
+            "serving",
+            data=self._options.data,
+            address=f"{host}:{port}",
+            http="off" if http_address is None else "{}:{}".format(*http_address),
+            version=fjord.__version__,
+            seq=self._engine.durable_seq,
+            segments=stats["segments"],
+            tables=stats["tables"],
+        )
+        self._options.on_ready((host, port), http_address)
+        _notify("READY=1")
+
+    def _show_metrics(self) -> Answer:
+        return Answer(status=200, body=self._metrics.exposition(), content_type=CONTENT_TYPE)
+
+    def _show_health(self) -> Answer:
+        if self._failure is not None:
+            return Answer(status=503, body=b"failed: the log says why\n")
+        if self._stop.is_set():
+            return Answer(status=503, body=b"stopping\n")
+        return Answer(status=200, body=b"ok\n")
+
     async def _finish(self, committer: Committer) -> None:
         """Answers what is under way, then closes the connections."""
-        log.info("stopping")
+        logs.note(logging.INFO, "stopping", connections=len(self._sessions))
         for session in self._sessions:
             session.stop()
         if self._failure is None:
@@ -148,20 +253,36 @@ class _Daemon:
                     await committer.drain()
                     await self._sessions.wait_gone()
             except TimeoutError:
-                log.warning("%d clients do not take their replies", len(self._sessions))
+                logs.note(
+                    logging.WARNING, "clients do not take replies", clients=len(self._sessions)
+                )
         committer.close()
 
     async def _watch_deadlines(self) -> None:
+        bounds = self._options.bounds
+        pause = min(_CHECK_SECONDS, bounds.message_seconds / 4, bounds.idle_seconds / 4)
         while True:
-            await asyncio.sleep(_DEADLINE_CHECK_SECONDS)
+            await asyncio.sleep(pause)
             now_us = self._clock.monotonic_us()
             for session in self._sessions:
-                session.check_deadline(now_us)
+                session.check_deadlines(now_us)
 
     def _fail(self, error: Exception) -> None:
-        is_ours = isinstance(error, FjordError)
-        log.critical(
-            "stopping because of a failure: %s", error, exc_info=None if is_ours else error
-        )
+        trace = None if isinstance(error, FjordError) else error
+        logs.note(logging.CRITICAL, "stopping because of a failure", error=error, trace=trace)
         self._failure = self._failure or error
         self._stop.set()
+
+
+def _notify(state: str) -> None:
+    """Tells systemd, if it has started this process and wants to know."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as peer:
+        try:
+            peer.sendto(state.encode(), address)
+        except OSError as error:
+            logs.note(logging.WARNING, "systemd could not be told", error=error)

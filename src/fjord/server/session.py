@@ -8,108 +8,77 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from typing import Protocol, cast
+from collections.abc import Sequence
+from typing import Final, cast
 
 from fjord import limits, wire
-from fjord.clock import Clock
-from fjord.commands import Command, Refusal, Reply
+from fjord.commands import Page, Refusal, Reply
 from fjord.errors import Code, RemoteProtocolError
-from fjord.server.committer import Origin
+from fjord.server import logs
+from fjord.server.own_requests import OWN, OwnRequests
+from fjord.server.sessions import Shared
 from fjord.wire import Function, Request
 from fjord.wire.replies import encode_fatal
-
-log = logging.getLogger("fjord.server")
-
-
-class Runner(Protocol):
-    """Whoever runs the commands: the committer."""
-
-    def submit(self, origin: Origin, command: Command, /) -> None: ...
-
-    def release(self) -> None: ...
-
-
-class _Waiting:
-    """A request that is under way."""
-
-    __slots__ = ("_request", "_session")
-
-    def __init__(self, session: Session, request: Request) -> None:
-        self._session = session
-        self._request = request
-
-    def answer(self, reply: Reply) -> None:
-        self._session.answer(self._request, reply)
-
-    def flush(self) -> None:
-        self._session.flush()
-
-    def is_stalled(self) -> bool:
-        return self._session.is_stalled
-
-
-class Sessions:
-    """All sessions that are open."""
-
-    def __init__(self) -> None:
-        self._open: set[Session] = set()
-        self._gone: asyncio.Future[None] | None = None
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def __iter__(self) -> Iterator[Session]:
-        return iter(list(self._open))
-
-    def add(self, session: Session) -> None:
-        self._open.add(session)
-
-    def discard(self, session: Session) -> None:
-        self._open.discard(session)
-        if not self._open and self._gone is not None and not self._gone.done():
-            self._gone.set_result(None)
-
-    async def wait_gone(self) -> None:
-        """Returns when no session is open."""
-        if self._open:
-            self._gone = asyncio.get_running_loop().create_future()
-            await self._gone
 
 
 class Session(asyncio.Protocol):
     """Speaks FJ with one client."""
 
-    def __init__(self, runner: Runner, clock: Clock, sessions: Sessions) -> None:
-        self._runner = runner
-        self._clock = clock
-        self._sessions = sessions
-        self._decoder = wire.RequestDecoder()
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._runner = shared.runner
+        self._clock = shared.clock
+        self._counters = shared.counters
+        self._memory = shared.memory
+        self._decoder = wire.RequestDecoder(cursors=shared.cursors)
+        self.client = shared.sessions.next_client()
+        self._own = OwnRequests(self, shared)
         self._in_flight: set[int] = set()
         self._in_flight_bytes = 0
         self._output: list[bytes] = []
+        self._pushes: list[bytes] = []  # changes that wait until the peer takes its output
+        self._pushes_bytes = 0
         self._transport: asyncio.Transport | None = None
-        self.is_stalled = False  # the peer does not take its replies
+        self.is_stalled = False  # the peer does not take its replies, or is gone
         self._reading = True
         self._last_words: bytes | None = None  # sent when nothing is in flight, then closed
+        self._closed_us: int | None = None  # when the connection was closed on this side
         self._begun_us: int | None = None  # when the message began that is not whole yet
+        self._is_noted = False  # the memory knows of bytes that are kept
+        # What a look at the deadlines compares with the next look.
+        self._has_sent = True  # the peer
+        self._quiet_us = 0
+        self._untaken_bytes = 0
+        self._untaken_us = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and self._closed_us is None
 
     # -- called by the transport ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=limits.OUTPUT_BYTES_MAX)
-        if len(self._sessions) >= limits.CONNECTIONS_MAX:
+        if len(self._shared.sessions) >= self._shared.bounds.connections:
             self._finish(RemoteProtocolError(Code.BUSY, "too many connections; try again later"))
             return
-        self._sessions.add(self)
+        self._counters.connections += 1
+        self._shared.sessions.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        self._sessions.discard(self)
-        self._go_on()
+        self._last_words = b""  # nothing more is taken from what it has sent
+        self._shared.sessions.discard(self)
+        self._shared.listeners.drop(self)
+        self._memory.note(self, 0)
+        self._pushes.clear()
+        self._drop_requests()
+        self._leave_when_answered()
 
     def data_received(self, data: bytes) -> None:
+        self._has_sent = True
+        self._counters.received_bytes += len(data)
         self._decoder.feed(data)
         self._pump()
 
@@ -120,25 +89,33 @@ class Session(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.is_stalled = True
+        self._untaken_bytes, self._untaken_us = self._output_bytes(), self._clock.monotonic_us()
 
     def resume_writing(self) -> None:
         self._go_on()
+        pushes, self._pushes = self._pushes, []
+        self._pushes_bytes = 0
+        self._output += pushes
         self._pump()
 
     # -- called by the committer ------------------------------------------------------------------
 
     def answer(self, request: Request, reply: Reply) -> None:
         self._in_flight.discard(request.identifier)
-        self._in_flight_bytes -= request.size
-        self._output.append(
-            wire.encode_reply(
-                request.function,
-                request.identifier,
-                request.flags,
-                reply,
-                now_us=self._clock.wall_us(),
+        size = request.size
+        self._in_flight_bytes -= size
+        self._memory.used_bytes -= size + limits.REQUEST_KEPT_BYTES
+        if type(reply) is Refusal:
+            self._runner.note_refusal(reply.code)
+        now_us = self._clock.wall_us()
+        if type(reply) is Page:
+            cursors = self._shared.cursors
+            message = wire.encode_answer(request, reply, now_us=now_us, cursors=cursors)
+        else:
+            message = wire.encode_reply(
+                request.function, request.identifier, request.flags, reply, now_us=now_us
             )
-        )
+        self._output.append(message)
 
     def flush(self) -> None:
         """Sends what was answered, and goes on with what had to wait for it."""
@@ -147,25 +124,65 @@ class Session(asyncio.Protocol):
         self._send()
         if self._last_words is not None:
             self._close_when_answered()
+            self._leave_when_answered()
         elif self._decoder.pending_bytes or not self._reading:
             self._pump()
 
+    def forget(self, request: Request) -> None:
+        self._in_flight.discard(request.identifier)
+        self._in_flight_bytes -= request.size
+        self._memory.used_bytes -= request.size + limits.REQUEST_KEPT_BYTES
+        self._leave_when_answered()
+
+    def push(self, messages: Sequence[bytes]) -> None:
+        """Sends changes, or keeps them while the peer does not take its output."""
+        if self._transport is None or self._last_words is not None:
+            return
+        if not self.is_stalled:
+            self._output += messages
+            self._send()
+            return
+        self._pushes += messages
+        self._pushes_bytes += sum(map(len, messages))
+        if self._pushes_bytes > limits.OUTPUT_BYTES_MAX:
+            self._cut_off("changes are not taken as fast as they come")
+        else:
+            self._note_kept()
+
     # -- called by the daemon ---------------------------------------------------------------------
 
-    def check_deadline(self, now_us: int) -> None:
-        """Gives up on a peer that began a message long ago and has not finished it."""
-        if self._begun_us is None:
-            return
-        if now_us - self._begun_us > limits.MESSAGE_SECONDS_MAX * 1_000_000:
-            self._begun_us = None
-            text = f"a message must be whole within {limits.MESSAGE_SECONDS_MAX:g} s"
-            self._finish(RemoteProtocolError(Code.READ_TIMEOUT, text))
+    def check_deadlines(self, now_us: int) -> None:
+        """Gives up on a peer that does not send, take or ask anything for too long."""
+        bounds = self._shared.bounds
+        message_us = bounds.message_seconds * 1_000_000
+        if self._closed_us is not None:
+            if now_us - self._closed_us > message_us and self._transport is not None:
+                self._transport.abort()
+        elif self.is_stalled:
+            self._check_taking(now_us, message_us)
+        elif self._begun_us is not None:
+            if now_us - self._begun_us > message_us:
+                self._begun_us = None
+                text = f"a message must be whole within {bounds.message_seconds:g} s"
+                self._finish(RemoteProtocolError(Code.READ_TIMEOUT, text))
+        elif self._has_sent or self._in_flight or self._shared.listeners.is_listening(self):
+            self._has_sent = False
+            self._quiet_us = now_us
+        elif now_us - self._quiet_us > bounds.idle_seconds * 1_000_000:
+            text = f"nothing was asked for {bounds.idle_seconds:g} s; connect again"
+            self._finish(RemoteProtocolError(Code.IDLE_TIMEOUT, text))
+
+    def kept_bytes(self) -> int:
+        """Returns what is kept beside requests under way, 0 if it is not worth a word."""
+        kept = self._output_bytes() + self._decoder.pending_bytes + self._pushes_bytes
+        self._is_noted = kept > limits.KEPT_NOTED_BYTES
+        return kept if self._is_noted else 0
 
     def stop(self) -> None:
         """Takes no more requests, and closes when those under way are answered."""
         self._finish(None)
 
-    # -- inside -----------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------
 
     def _pump(self) -> None:
         """Takes requests from what was received, as far as the bounds allow."""
@@ -181,33 +198,68 @@ class Session(asyncio.Protocol):
             self._begun_us = None
             self._handle(request)
         self._send()
-        if self._begun_us is not None or self._decoder.pending_bytes:
+        pending = decoder.pending_bytes
+        if pending or self._begun_us is not None:
             self._watch_deadline()
+        if pending > limits.KEPT_NOTED_BYTES or self._is_noted:
+            self._note_kept()
         if not self._reading or not self._has_room():
             self._set_reading(wanted=self._last_words is None and self._has_room())
 
-    def _send(self) -> None:
-        if self._output and self._transport is not None:
-            self._transport.write(b"".join(self._output))
-        self._output.clear()
-
     def _handle(self, request: Request) -> None:
-        if request.identifier in self._in_flight:
+        identifier = request.identifier
+        if identifier in self._in_flight:
             self._output.append(_duplicate(request, self._clock.wall_us()))
             return
-        self._in_flight.add(request.identifier)
+        self._counters.requests[request.function] += 1
+        self._in_flight.add(identifier)
         self._in_flight_bytes += request.size
-        if isinstance(request.command, Refusal):
-            self.answer(request, request.command)
+        memory = self._memory
+        memory.used_bytes += request.size + limits.REQUEST_KEPT_BYTES
+        if memory.used_bytes > memory.bytes_max and memory.is_exceeded():
+            self.answer(request, _BUSY)
             return
-        self._runner.submit(_Waiting(self, request), request.command)
+        command = request.command
+        if type(command) in OWN or request.listens:
+            self._own.handle(request)
+        else:
+            self._runner.submit(self, request, command)  # type: ignore[arg-type] # no refusal
         if request.function is Function.QUIT:
             self._finish(None)
+
+    # -- the connection ---------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        output = self._output
+        if not output:
+            return
+        transport = self._transport
+        data = b"".join(output)
+        output.clear()
+        if transport is not None and self._closed_us is None:
+            transport.write(data)
+            self._counters.sent_bytes += len(data)
+            if self._is_noted or transport.get_write_buffer_size() > limits.KEPT_NOTED_BYTES:
+                self._note_kept()
+
+    def _note_kept(self) -> None:
+        """Tells the memory; where it is full, half a message has to go."""
+        self._memory.note(self, self.kept_bytes())
+        if self._decoder.pending_bytes > limits.KEPT_NOTED_BYTES and self._memory.is_exceeded():
+            self._finish(RemoteProtocolError(_BUSY.code, _BUSY.text))
+
+    def _output_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def _go_on(self) -> None:
         if self.is_stalled:
             self.is_stalled = False
             self._runner.release()
+
+    def _drop_requests(self) -> None:
+        """Lets the committer forget what it has not run yet: nobody would take the answers."""
+        self.is_stalled = True
+        self._runner.release()
 
     def _has_room(self) -> bool:
         return (
@@ -221,6 +273,14 @@ class Session(asyncio.Protocol):
             self._begun_us = None
         elif self._begun_us is None:
             self._begun_us = self._clock.monotonic_us()
+
+    def _check_taking(self, now_us: int, message_us: float) -> None:
+        untaken = self._output_bytes()
+        if untaken < self._untaken_bytes:
+            self._untaken_us = now_us
+        self._untaken_bytes = untaken
+        if now_us - self._untaken_us > message_us:
+            self._cut_off("replies are not taken")
 
     def _set_reading(self, *, wanted: bool) -> None:
         if self._transport is None or wanted == self._reading or self._transport.is_closing():
@@ -237,17 +297,44 @@ class Session(asyncio.Protocol):
             return
         self._last_words = b""
         if error is not None:
+            self._note_closing(error)
             self._last_words = encode_fatal(error, now_us=self._clock.wall_us())
-            log.info("closing a connection: %s", error)
         self._set_reading(wanted=False)
         self._close_when_answered()
 
     def _close_when_answered(self) -> None:
-        if self._transport is None or self._in_flight or self._last_words is None:
+        if self._in_flight or self._last_words is None or self._closed_us is not None:
             return
         self._output.append(self._last_words)
+        self._close()
+
+    def _cut_off(self, text: str) -> None:
+        """Closes without waiting for what is under way, which itself waits for the peer."""
+        error = RemoteProtocolError(Code.SLOW_CONSUMER, text)
+        self._note_closing(error)
+        self._last_words = encode_fatal(error, now_us=self._clock.wall_us())
+        self._set_reading(wanted=False)
+        self._shared.listeners.drop(self)
+        self._output.append(self._last_words)
+        self._close()
+        self._drop_requests()
+
+    def _close(self) -> None:
         self._send()
-        self._transport.close()
+        self._pushes.clear()
+        self._pushes_bytes = 0
+        self._closed_us = self._clock.monotonic_us()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _leave_when_answered(self) -> None:
+        """Gives the client's locks free: not earlier, since what is under way may take some."""
+        if self._transport is None and not self._in_flight:
+            self._runner.leave(self.client)
+
+    def _note_closing(self, error: RemoteProtocolError) -> None:
+        self._counters.closed[error.code] += 1
+        logs.note(logging.INFO, "a connection is closed", code=error.code, reason=error.text)
 
 
 def _duplicate(request: Request, now_us: int) -> bytes:
@@ -258,3 +345,8 @@ def _duplicate(request: Request, now_us: int) -> bytes:
     return wire.encode_reply(
         request.function, request.identifier, request.flags, refusal, now_us=now_us
     )
+
+
+_BUSY: Final = Refusal(
+    code=Code.BUSY, text="the server has no memory for more requests; try again in a moment"
+)

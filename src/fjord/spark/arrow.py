@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import compute
 
+from fjord import ops
 from fjord.commands import Scanned
 from fjord.errors import FjordError
 from fjord.ops import Opcode
@@ -30,12 +31,36 @@ _TYPES: Final[dict[str, Any]] = {
 SCHEMA: Final = pa.schema([(name, _TYPES[type_]) for name, type_ in schema.COLUMNS.items()])
 
 # What an op is called in the column `op`.
-NAMES: Final[dict[Opcode, str]] = {Opcode.KV_SET: "SET", Opcode.KV_DELETE: "DELETE"}
-# Ops that are about no row of a table.
-SKIPPED: Final = frozenset({Opcode.TAKEOVER, Opcode.CREATE_TABLE})
+NAMES: Final[dict[Opcode, str]] = {
+    Opcode.KV_INSERT: "SET",
+    Opcode.KV_SET: "SET",
+    Opcode.KV_DELETE: "DELETE",
+    Opcode.KV_EXPIRE: "EXPIRE",
+    # A row that is said again, as it is, when the journal is packed: `row` tells which one.  It
+    # is a tombstone if it has no type.
+    Opcode.KV_MOVE: "MOVE",
+    Opcode.KV_PURGE: "PURGE",
+}
+# Ops that are about no row of a table, or about no value.
+SKIPPED: Final = frozenset(
+    {
+        Opcode.TAKEOVER,
+        Opcode.CREATE_TABLE,
+        Opcode.DROP_TABLE,
+        Opcode.FORGET_TABLE,
+        Opcode.PACKED,
+        Opcode.LOST,
+        Opcode.ANSWERED,
+        Opcode.FORGET_CLIENT,
+        Opcode.KV_MARK,
+        Opcode.KV_UNSCHEDULE,
+        Opcode.KV_LINK,
+    }
+)
 
 # Which column of an op is which column of a row; the others are not shown.
 _SHOWN: Final[dict[str, str]] = {
+    "row": "row",
     "expires_at_us": "expires_at",
     "type": "type",
     "key": "key",
@@ -68,6 +93,7 @@ def _batches(piece: Scanned) -> list[pa.RecordBatch]:
             "use the version that wrote them"
         )
     parts = [_part(found.only(opcode), opcode) for opcode in NAMES if opcode in opcodes]
+    parts = [part for part in parts if part.num_rows]
     if len(parts) < 2:
         return parts
     merged: list[pa.RecordBatch] = (
@@ -90,13 +116,20 @@ def _part(found: decoding.Ops, opcode: Opcode) -> pa.RecordBatch:
     }
     if "expires_at" in columns:
         columns["expires_at"] = _zero_as_null(columns["expires_at"])
+    is_alias = None
+    if opcode == Opcode.KV_MOVE:
+        is_alias = compute.equal(columns["type"], pa.scalar(ops.ALIAS, pa.uint8()))
+        is_value = compute.less(columns["type"], pa.scalar(ops.ALIAS, pa.uint8()))
+        for name in ("type", "value"):
+            columns[name] = compute.if_else(is_value, columns[name], None)
     arrays = [
         columns[field.name].cast(field.type)
         if field.name in columns
         else pa.nulls(spread.count, field.type)
         for field in SCHEMA
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    batch = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    return batch if is_alias is None else batch.filter(compute.invert(is_alias))
 
 
 def _zero_as_null(numbers: Any) -> Any:

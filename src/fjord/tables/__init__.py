@@ -1,8 +1,10 @@
 """Tables: what ops mean.  Pure: no clock, no file, no randomness.
 
-Two verbs.  **decide**(command, state, now) looks things up, may refuse, and returns resolved ops
+Three verbs.  **decide**(command, state, now) looks things up, may refuse, and returns resolved ops
 and a reply; it runs once, at the writer.  **apply**(writes, op, place) only writes, and may not
-refuse; it runs live, in recovery, on replicas and in tests.  Both are found by dictionary.
+refuse; it runs live, in recovery, on replicas and in tests.  **keep**(op, place, state, now) says
+again, as new ops, what of an op still holds; that is how the journal is packed.  All are found by
+dictionary.
 """
 
 from __future__ import annotations
@@ -12,28 +14,87 @@ from typing import Any, Final
 
 from fjord import commands
 from fjord.ops import Op, Opcode, Place
-from fjord.tables import catalog, kv
+from fjord.tables import (
+    catalog,
+    clients,
+    kv,
+    kv_change,
+    kv_expiry,
+    kv_locks,
+    kv_range,
+    kv_read,
+    kv_write,
+    packing,
+)
 from fjord.tables.state import Decision, State, Writes
 
 APPLY: Final[dict[Opcode, Callable[[Writes, Op, Place], None]]] = {
     Opcode.TAKEOVER: catalog.apply_takeover,
     Opcode.CREATE_TABLE: catalog.apply_create_table,
+    Opcode.DROP_TABLE: catalog.apply_drop_table,
+    Opcode.FORGET_TABLE: catalog.apply_forget_table,
+    Opcode.PACKED: catalog.apply_packed,
+    Opcode.LOST: catalog.apply_lost,
+    Opcode.ANSWERED: clients.apply_answered,
+    Opcode.FORGET_CLIENT: clients.apply_forget_client,
+    Opcode.KV_INSERT: kv.apply_insert,
     Opcode.KV_SET: kv.apply_set,
+    Opcode.KV_MOVE: kv.apply_move,
     Opcode.KV_DELETE: kv.apply_delete,
+    Opcode.KV_EXPIRE: kv.apply_expire,
+    Opcode.KV_MARK: kv.apply_mark,
+    Opcode.KV_UNSCHEDULE: kv.apply_unschedule,
+    Opcode.KV_PURGE: kv.apply_purge,
+    Opcode.KV_LINK: kv.apply_link,
 }
 
 DECIDE: Final[dict[type, Callable[[Any, State, int], Decision]]] = {
-    catalog.TakeOver: catalog.decide_take_over,
     commands.Nop: catalog.decide_nop,
-    commands.Set: kv.decide_set,
-    commands.Get: kv.decide_get,
-    commands.Delete: kv.decide_delete,
+    commands.Set: kv_write.decide_set,
+    commands.Get: kv_read.decide_get,
+    commands.Touch: kv_read.decide_touch,
+    commands.Delete: kv_write.decide_delete,
+    commands.Modify: kv_change.decide_modify,
+    commands.Rename: kv_change.decide_rename,
+    commands.Lock: kv_locks.decide_lock,
+    commands.Unlock: kv_locks.decide_unlock,
+    commands.Range: kv_range.decide_range,
+    commands.CreateTable: catalog.decide_create_table,
+    commands.DropTable: catalog.decide_drop_table,
+    commands.ListTables: catalog.decide_list_tables,
+    # What only a writer asks of itself.
+    catalog.TakeOver: catalog.decide_take_over,
+    catalog.Sweep: kv_expiry.decide_sweep,
+    kv_expiry.Expire: kv_expiry.decide_expire,
+    clients.ForgetClients: clients.decide_forget_clients,
+    packing.Pack: packing.decide_pack,
+    packing.Begin: packing.decide_begin,
 }
 
+KEEP: Final[dict[Opcode, Callable[[Op, Place, State, int], Sequence[Op]]]] = packing.KEEP
+
 # Commands that never change anything need no write transaction.
-READS: Final[frozenset[type]] = frozenset({commands.Nop, commands.Get})
+READS: Final[frozenset[type]] = frozenset(
+    {commands.Nop, commands.Get, commands.Range, commands.ListTables}
+)
+
+# Commands that must work on a full disk: they free space, or need next to none.
+FREES: Final[frozenset[type]] = frozenset(
+    {
+        commands.Delete,
+        commands.Unlock,
+        commands.Lock,
+        commands.DropTable,
+        catalog.TakeOver,
+        catalog.Sweep,
+        kv_expiry.Expire,
+        clients.ForgetClients,
+        packing.Pack,
+        packing.Begin,
+    }
+)
 
 # Neighbours that share a key may be merged into one command before they are decided; a reply to
 # that one is the reply to each.  Where it is refused, each is decided alone.
-MERGE_KEY: Final[dict[type, Callable[[Any], Hashable]]] = {commands.Set: kv.merge_key}
-MERGE: Final[dict[type, Callable[[Sequence[Any]], Any]]] = {commands.Set: kv.merge}
+MERGE_KEY: Final[dict[type, Callable[[Any], Hashable]]] = {commands.Set: kv_write.merge_key}
+MERGE: Final[dict[type, Callable[[Sequence[Any]], Any]]] = {commands.Set: kv_write.merge}

@@ -1,23 +1,40 @@
-"""The catalog: which tables there are, and which writers there were."""
+"""The catalog: which tables there are, which are on their way out, and which writers there were.
+
+    TABLES  table id u32 BE                 -> kind u8, length of the name u8, name, settings
+    META    "dropped" | table id u32 BE     -> name
+    META    "takeover" | seq u64 BE         -> UUID of the writer that began after that seq
+    META    "begins"                        -> segment u64 BE, seq u64 BE
+
+A table that is dropped loses its name at once, and its rows bit by bit (`Sweep`).  Ids are never
+used again, since ops of the old table may still be in the journal: the largest id that was ever
+given out is always that of a table, or of a dropped one, which is why the last is not forgotten.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
 
 from fjord import commands, limits
 from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.errors import Code
 from fjord.ops import Op, Opcode, Place
-from fjord.tables.state import Decision, Kind, State, Table, Tree, Writes
+from fjord.tables.state import Decision, Kind, State, Table, Tree, VolatileValue, Writes
 
 # Ops that belong to no table carry the id 0.
-NO_TABLE = 0
-_TAKEOVER = b"takeover"
+NO_TABLE: Final = 0
+_TABLE_ID_MAX: Final = 2**32 - 1
+_TAKEOVER: Final = b"takeover"
+_DROPPED: Final = b"dropped"
+BEGINS: Final = b"begins"
 _SEQ = struct.Struct(">Q")
 _TABLE_ID = struct.Struct(">I")
+_BEGIN = struct.Struct(">QQ")
+_NOTHING: Final[Mapping[bytes, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,18 +44,202 @@ class TakeOver:
     master: bytes  # its new UUID
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """Removes rows of dropped tables; a table without rows is then forgotten."""
+
+    limit: int  # rows at most
+
+
 def decide_take_over(command: TakeOver, state: State, now_us: int) -> Decision:
-    op = Op(Opcode.TAKEOVER, NO_TABLE, 1, (Strings.of([command.master]),))
-    return Decision(commands.Done(master=state.master, seq=state.next_seq), [op])
+    columns = ((state.next_seq - 1,), Strings.of([command.master]))
+    return decision(state, [Op(Opcode.TAKEOVER, NO_TABLE, 1, columns)])
+
+
+def decide_nop(command: commands.Nop, state: State, now_us: int) -> Decision:
+    return decision(state, ())
+
+
+def decision(
+    state: State,
+    ops: Sequence[Op],
+    volatile: Mapping[bytes, VolatileValue | None] = _NOTHING,
+    locks: Mapping[bytes, int | None] = _NOTHING,
+) -> Decision:
+    """Returns the decision that is answered with the token of the moment after its ops."""
+    seq = state.next_seq - 1
+    for op in ops:
+        seq += op.rows
+    return Decision(commands.Done(master=state.master, seq=seq), ops, volatile, locks)
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def find(state: State, name: str, kind: Kind) -> Table | Refusal | None:
+    """Returns the table of that name, or None if there is none."""
+    table = state.tables.get(name)
+    if table is None:
+        return commands.name_problem(name)
+    return wrong_kind(table, kind) or table
+
+
+def find_or_create(state: State, name: str, kind: Kind) -> tuple[Table, list[Op]] | Refusal:
+    """Returns the table of that name, with the op that creates it if it is new."""
+    found = find(state, name, kind)
+    if found is None:
+        return _create(state, name, kind, b"")
+    return found if isinstance(found, Refusal) else (found, [])
+
+
+def wrong_kind(table: Table, kind: Kind) -> Refusal | None:
+    if int(table.kind) == int(kind):
+        return None
+    text = f"table {table.name} is a {table.kind.name.lower()} table"
+    return Refusal(code=Code.WRONG_KIND, text=text)
+
+
+def decide_create_table(command: commands.CreateTable, state: State, now_us: int) -> Decision:
+    if command.kind not in set(Kind):
+        text = f"there is no kind {command.kind} of tables"
+        return Decision(Refusal(code=Code.WRONG_KIND, text=text))
+    if len(command.settings) > limits.SETTINGS_BYTES_MAX:
+        text = f"settings have at most {limits.SETTINGS_BYTES_MAX} bytes"
+        return Decision(Refusal(code=Code.TOO_LARGE, text=text))
+    found = find(state, command.name, Kind(command.kind))
+    if isinstance(found, Refusal):
+        return Decision(found)
+    if found is not None:
+        if found.settings == command.settings:
+            return decision(state, ())
+        text = f"table {found.name} is there with other settings"
+        return Decision(Refusal(code=Code.EXISTS, text=text))
+    made = _create(state, command.name, Kind(command.kind), command.settings)
+    return Decision(made) if isinstance(made, Refusal) else decision(state, made[1])
+
+
+def decide_drop_table(command: commands.DropTable, state: State, now_us: int) -> Decision:
+    problem = commands.name_problem(command.name)
+    if problem is not None:
+        return Decision(problem)
+    table = state.tables.get(command.name)
+    if table is None:
+        return Decision(_no_table(command.name))
+    op = Op(Opcode.DROP_TABLE, table.id, 1, (Strings.of([table.name.encode()]),))
+    gone = {key: None for key in state.volatile if key.startswith(table.prefix)}
+    return decision(state, [op], gone)
+
+
+def decide_list_tables(command: commands.ListTables, state: State, now_us: int) -> Decision:
+    names = sorted(state.tables)
+    if command.name:
+        problem = commands.name_problem(command.name)
+        if problem is not None:
+            return Decision(problem)
+        if command.name not in state.tables:
+            return Decision(_no_table(command.name))
+        names = [command.name]
+    found = [state.tables[name] for name in names]
+    reply = commands.TableList(
+        names=Strings.of([name.encode() for name in names]),
+        ids=[table.id for table in found],
+        kinds=bytes(table.kind for table in found),
+        settings=Strings.of([table.settings for table in found]),
+    )
+    return Decision(reply)
+
+
+def _create(
+    state: State, name: str, kind: Kind, settings: bytes
+) -> tuple[Table, list[Op]] | Refusal:
+    gone = dropped(state)
+    if len(state.tables) + len(gone) >= limits.TABLES_MAX:
+        text = f"there are {limits.TABLES_MAX} tables already, those included that are being purged"
+        return Refusal(code=Code.QUOTA, text=text)
+    ids = [NO_TABLE, *gone, *(table.id for table in state.tables.values())]
+    table_id = 1 + max(ids)
+    if table_id > _TABLE_ID_MAX:
+        return Refusal(code=Code.QUOTA, text="all ids of tables have been given out")
+    row = (bytes([kind]), Strings.of([name.encode()]), Strings.of([settings]))
+    op = Op(Opcode.CREATE_TABLE, table_id, 1, row)
+    return Table(id=table_id, name=name, kind=kind, settings=settings), [op]
+
+
+def _no_table(name: str) -> Refusal:
+    return Refusal(code=Code.NOT_FOUND, text=f"there is no table {name}")
+
+
+def dropped(state: State) -> dict[int, bytes]:
+    """Returns the tables that are on their way out: id -> name, ascending."""
+    items = state.scan(Tree.META, _DROPPED, _DROPPED + b"\xff" * 5, limits.TABLES_MAX)
+    return {_TABLE_ID.unpack(key[len(_DROPPED) :])[0]: name for key, name in items}
+
+
+def is_there(state: State, table_id: int) -> bool:
+    """Says whether a table has this id and was not dropped."""
+    return state.get_many(Tree.TABLES, [_TABLE_ID.pack(table_id)])[0] is not None
+
+
+def is_last(state: State, table_id: int) -> bool:
+    """Says whether no table has got a larger id."""
+    ids = [*dropped(state), *(table.id for table in state.tables.values())]
+    return table_id == max(ids)
+
+
+def tables(items: Iterable[tuple[bytes, bytes]]) -> dict[str, Table]:
+    """Returns the tables that the items of the TABLES tree describe."""
+    found = {}
+    for key, value in items:
+        end = 2 + value[1]
+        name = value[2:end].decode()
+        found[name] = Table(
+            id=_TABLE_ID.unpack(key)[0], name=name, kind=Kind(value[0]), settings=value[end:]
+        )
+    return found
+
+
+# -- apply ----------------------------------------------------------------------------------------
 
 
 def apply_takeover(writes: Writes, op: Op, place: Place) -> None:
-    (masters,) = op.columns
-    assert isinstance(masters, Strings)
+    seqs, masters = _columns(op)
     items = [
-        (_TAKEOVER + _SEQ.pack(place.seq + row - 1), master) for row, master in enumerate(masters)
+        (_TAKEOVER + _SEQ.pack(seq), master) for seq, master in zip(seqs, masters, strict=True)
     ]
     writes.put_many(Tree.META, items)
+
+
+def apply_create_table(writes: Writes, op: Op, place: Place) -> None:
+    kinds, names, settings = _columns(op)
+    head = bytes([kinds[0], len(names[0])])
+    writes.put_many(Tree.TABLES, [(_TABLE_ID.pack(op.table), head + names[0] + settings[0])])
+
+
+def apply_drop_table(writes: Writes, op: Op, place: Place) -> None:
+    (names,) = _columns(op)
+    writes.delete_many(Tree.TABLES, [_TABLE_ID.pack(op.table)])
+    writes.put_many(Tree.META, [(_DROPPED + _TABLE_ID.pack(op.table), names[0])])
+
+
+def apply_forget_table(writes: Writes, op: Op, place: Place) -> None:
+    writes.delete_many(Tree.META, [_DROPPED + _TABLE_ID.pack(op.table)])
+
+
+def apply_packed(writes: Writes, op: Op, place: Place) -> None:
+    segments, seqs = _columns(op)
+    writes.put_many(Tree.META, [(BEGINS, _BEGIN.pack(segments[0], seqs[0]))])
+
+
+def apply_lost(writes: Writes, op: Op, place: Place) -> None:
+    """Seqs that nobody can say anything about change nothing."""
+
+
+def _columns(op: Op) -> Any:
+    """Returns the columns; which of them are numbers and which are strings, the opcode says."""
+    return op.columns
+
+
+# -- what META says -------------------------------------------------------------------------------
 
 
 def takeover_range() -> tuple[bytes, bytes]:
@@ -51,46 +252,27 @@ def takeovers(items: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, int]]:
     return [(master, _SEQ.unpack(key[len(_TAKEOVER) :])[0]) for key, master in items]
 
 
-def decide_nop(command: commands.Nop, state: State, now_us: int) -> Decision:
-    return Decision(commands.Done(master=state.master, seq=state.next_seq - 1))
+def begins(data: bytes | None) -> tuple[int, int]:
+    """Returns segment and seq with which the journal begins; (0, 0) if it was never packed."""
+    return _BEGIN.unpack(data) if data else (0, 0)
 
 
-def find_or_create(state: State, name: str, kind: Kind) -> tuple[Table, list[Op]] | Refusal:
-    """Returns the table of that name, with the op that creates it if it is new."""
-    table = state.tables.get(name)
-    if table is not None:
-        return wrong_kind(table, kind) or (table, [])
-    problem = commands.name_problem(name)
-    if problem is not None:
-        return problem
-    if len(state.tables) >= limits.TABLES_MAX:
-        return Refusal(code=Code.QUOTA, text=f"there are {limits.TABLES_MAX} tables already")
-    table_id = 1 + max((table.id for table in state.tables.values()), default=NO_TABLE)
-    row = (bytes([kind]), Strings.of([name.encode()]), Strings.of([b""]))
-    op = Op(Opcode.CREATE_TABLE, table_id, 1, row)
-    return Table(id=table_id, name=name, kind=kind), [op]
+# -- what still holds, for packing ----------------------------------------------------------------
 
 
-def wrong_kind(table: Table, kind: Kind) -> Refusal | None:
-    if int(table.kind) == int(kind):
-        return None
-    text = f"table {table.name} is a {table.kind.name.lower()} table"
-    return Refusal(code=Code.WRONG_KIND, text=text)
+def keep_always(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    return [op]
 
 
-def apply_create_table(writes: Writes, op: Op, place: Place) -> None:
-    kinds, names, settings = op.columns
-    assert not isinstance(kinds, Strings)
-    assert isinstance(names, Strings)
-    assert isinstance(settings, Strings)
-    head = bytes([kinds[0], len(names[0])])
-    writes.put_many(Tree.TABLES, [(_TABLE_ID.pack(op.table), head + names[0] + settings[0])])
+def keep_never(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    """What is said by later ops, or was only ever about earlier ones."""
+    return ()
 
 
-def tables(items: Iterable[tuple[bytes, bytes]]) -> dict[str, Table]:
-    """Returns the tables that the items of the TABLES tree describe."""
-    found = {}
-    for key, value in items:
-        name = value[2 : 2 + value[1]].decode()
-        found[name] = Table(id=_TABLE_ID.unpack(key)[0], name=name, kind=Kind(value[0]))
-    return found
+def keep_create_table(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    return [op] if is_there(state, op.table) else ()
+
+
+def keep_drop_table(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    found = state.get_many(Tree.META, [_DROPPED + _TABLE_ID.pack(op.table)])
+    return [op] if found[0] is not None else ()

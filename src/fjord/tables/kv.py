@@ -1,389 +1,200 @@
-"""Key/value tables: SET, GET, DELETE; the largest client timestamp wins (FJ-42).
+"""Key/value tables: what their ops do to the index.
 
 The index has one entry a key.  A value rests in the journal, and the entry points to it.  A
 deleted key keeps an entry without a value, the tombstone, so that an older SET that comes late
-does not bring it back.  A write that is older than what is there succeeds and changes nothing.
+does not bring it back.  A value may have further keys: their entries, the aliases, lead to its
+own key, and count as long as they were linked after what the value's entry calls `links`.
+
+What is noted of a row without writing it again (it was touched, or is worked on) is its mark.  A
+mark names its row, so whatever is written to the key next voids it.
+
+Every row with an expiry stands in the schedule, at the expiry that holds.  Whoever changes that
+expiry first takes the old one out (KV_UNSCHEDULE); putting the new one in is part of the row.
 """
 
 from __future__ import annotations
 
-import struct
-from array import array
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import google_crc32c
 
-from fjord import commands, limits
-from fjord.columns import Strings, repeat
-from fjord.commands import Entries, Refusal
-from fjord.errors import Code
-from fjord.ops import Op, Opcode, Place
-from fjord.tables import catalog, kv_rules
-from fjord.tables.state import (
-    Decision,
-    Kind,
-    Pointer,
-    State,
-    Table,
-    Tree,
-    VolatileValue,
-    Writes,
-    volatile_bytes,
-)
+from fjord import ops
+from fjord.columns import Strings
+from fjord.ops import Op, Place
+from fjord.tables import kv_entry
+from fjord.tables.kv_entry import BASE, FULL, ROW, prefix_of, schedule_key
+from fjord.tables.state import Tree, Writes
 
-_TOMBSTONE = 0xFF
-# seq, timestamp, expiry, then the pointer (segment, offset, size, crc), then the type.
-_ENTRY = struct.Struct("<QQQIIIIB")
-# Small writes of many clients are decided together; large ones gain nothing by being copied.
-_MERGED_ROWS_MAX = 8
-_MERGED_BYTES_MAX = 4 * limits.KIB
-_SEQ_AND_TIMESTAMP = struct.Struct("<QQ")
+_ROW_BYTES = ops.ROW_BYTES
 
 
-class Entry(NamedTuple):
-    """What the index knows of a key."""
-
-    seq: int  # of the row that holds the value
-    timestamp_us: int
-    expires_at_us: int
-    segment: int
-    offset: int
-    size: int
-    crc: int
-    type: int  # _TOMBSTONE for a deleted key
-
-    def is_live(self, now_us: int) -> bool:
-        return self.type != _TOMBSTONE and not 0 < self.expires_at_us <= now_us
-
-    @property
-    def pointer(self) -> Pointer:
-        return Pointer(self.segment, self.offset, self.size, self.crc)
-
-
-# -- decide ---------------------------------------------------------------------------------------
-
-
-def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
-    problem = kv_rules.set_problem(command, now_us)
-    if problem is not None:
-        return Decision(problem)
-    found = catalog.find_or_create(state, command.table, Kind.KV)
-    if isinstance(found, Refusal):
-        return Decision(found)
-    write = _Write(found, command.keys, command.timestamps_us, state)
-    if not command.overwrite and write.any_live(now_us):
-        return Decision(Refusal(code=Code.EXISTS, text="a key is there and overwrite is off"))
-    if not command.persist:
-        return _decide_volatile(command, write, state, now_us)
-    if not write.winners:
-        return write.decision(())
-    if len(write.winners) < len(write.keys):
-        command = _pick(command, write.winners)
-    columns = (
-        command.timestamps_us,
-        repeat(command.expires_at_us, len(write.winners)),
-        write.previous(write.winners),
-        command.types,
-        command.keys,
-        command.values,
-    )
-    return write.decision((Op(Opcode.KV_SET, write.table.id, len(write.winners), columns),))
-
-
-def decide_delete(command: commands.Delete, state: State, now_us: int) -> Decision:
-    problem = kv_rules.delete_problem(command, now_us)
-    if problem is not None:
-        return Decision(problem)
-    found = catalog.find_or_create(state, command.table, Kind.KV)
-    if isinstance(found, Refusal):
-        return Decision(found)
-    timestamps_us = repeat(command.timestamp_us, len(command.keys))
-    write = _Write(found, command.keys, timestamps_us, state)
-    return write.decision((write.delete_op(write.winners),) if write.winners else ())
-
-
-def decide_get(command: commands.Get, state: State, now_us: int) -> Decision:
-    problem = kv_rules.keys_problem(command.keys) or commands.name_problem(command.table)
-    if problem is not None:
-        return Decision(problem)
-    table = state.tables.get(command.table)
-    if table is None:
-        return Decision(_no_entries(len(command.keys)))
-    refusal = catalog.wrong_kind(table, Kind.KV)
-    if refusal is not None:
-        return Decision(refusal)
-    prefix = table.prefix
-    keys = [prefix + key for key in command.keys.rows()]
-    entries = [
-        _Read.of_entry(data, now_us) if data else _Read.missing()
-        for data in state.get_many(Tree.KV, keys)
-    ]
-    if state.volatile:
-        for row, key in enumerate(keys):
-            volatile = state.volatile.get(key)
-            if volatile is not None:
-                entries[row] = _Read.of_volatile(volatile, now_us)
-    return Decision(_answer(entries, state))
-
-
-def merge_key(command: commands.Set) -> Hashable:
-    """Returns what neighbours must share to be decided as one; None for what stands alone."""
-    if not command.overwrite or not command.persist:
-        return None
-    if not 0 < len(command.keys) <= _MERGED_ROWS_MAX:
-        return None
-    if len(command.values.data) > _MERGED_BYTES_MAX:
-        return None
-    return commands.Set, command.table, command.expires_at_us
-
-
-def merge(sets: Sequence[commands.Set]) -> commands.Set | None:
-    """Returns one command for neighbours of one merge key; None if they write a key twice."""
-    keys = [key for command in sets for key in command.keys.rows()]
-    if len(set(keys)) < len(keys):
-        return None
-    return commands.Set(
-        table=sets[0].table,
-        keys=Strings.of(keys),
-        types=b"".join([command.types for command in sets]),
-        values=Strings.of([value for command in sets for value in command.values.rows()]),
-        timestamps_us=[stamp for command in sets for stamp in command.timestamps_us],
-        expires_at_us=sets[0].expires_at_us,
-    )
-
-
-class _Write:
-    """A write of some keys, looked up once, and which of its rows win."""
-
-    def __init__(
-        self,
-        found: tuple[Table, Sequence[Op]],
-        keys: Strings,
-        timestamps_us: Sequence[int],
-        state: State,
-    ) -> None:
-        self.table, self._creation = found
-        prefix = self.table.prefix
-        self.keys = [prefix + key for key in keys.rows()]
-        self._timestamps_us = timestamps_us
-        self._state = state
-        # A table that is only being created holds nothing under its new id.
-        self._stored = state.get_many(Tree.KV, self.keys)
-        self._is_all_new = not any(self._stored)
-        self.winners = self._find_winners()
-
-    def _find_winners(self) -> Sequence[int]:
-        """Returns the rows to write: newer than what is there, the last one of each key."""
-        keys, timestamps_us, volatile = self.keys, self._timestamps_us, self._state.volatile
-        rows: Sequence[int] = range(len(keys))
-        if not self._is_all_new:
-            rows = [
-                row
-                for row, data in enumerate(self._stored)
-                if data is None or _SEQ_AND_TIMESTAMP.unpack_from(data)[1] <= timestamps_us[row]
-            ]
-        if volatile:
-            rows = [
-                row
-                for row in rows
-                if keys[row] not in volatile
-                or volatile[keys[row]].timestamp_us <= timestamps_us[row]
-            ]
-        if len(keys) > 1 and len(set(keys)) < len(keys):
-            # Ascending by timestamp and, since sorting is stable, by row: the last one wins.
-            last = {keys[row]: row for row in sorted(rows, key=timestamps_us.__getitem__)}
-            rows = sorted(last.values())
-        return rows
-
-    def any_live(self, now_us: int) -> bool:
-        volatile = self._state.volatile
-        return any(data and decode_entry(data).is_live(now_us) for data in self._stored) or any(
-            key in volatile and _Read.of_volatile(volatile[key], now_us).type != Entries.MISSING
-            for key in self.keys
-        )
-
-    def previous(self, rows: Sequence[int]) -> Sequence[int]:
-        if self._is_all_new:
-            return repeat(0, len(rows))
-        stored = [self._stored[row] for row in rows]
-        return array(
-            "Q", [_SEQ_AND_TIMESTAMP.unpack_from(data)[0] if data else 0 for data in stored]
-        )
-
-    def delete_op(self, rows: Sequence[int]) -> Op:
-        """Returns the op that leaves a tombstone in each of these rows."""
-        prefix = len(self.table.prefix)
-        keys = Strings.of([self.keys[row][prefix:] for row in rows])
-        timestamps = [self._timestamps_us[row] for row in rows]
-        return Op(
-            Opcode.KV_DELETE, self.table.id, len(rows), (timestamps, self.previous(rows), keys)
-        )
-
-    def has_value(self, row: int) -> bool:
-        data = self._stored[row]
-        return data is not None and data[-1] != _TOMBSTONE
-
-    def decision(self, ops: Sequence[Op]) -> Decision:
-        """Returns the decision to run `ops`; values in memory that they replace are dropped."""
-        all_ops = [*self._creation, *ops]
-        seq = self._state.next_seq - 1
-        for op in all_ops:
-            seq += op.rows
-        reply = commands.Done(master=self._state.master, seq=seq)
-        if not self._state.volatile:
-            return Decision(reply, all_ops)
-        dropped = [self.keys[row] for row in self.winners]
-        gone = {key: None for key in dropped if key in self._state.volatile}
-        return Decision(reply, all_ops, gone)
-
-
-def _decide_volatile(command: commands.Set, write: _Write, state: State, now_us: int) -> Decision:
-    """persist=0: memory only; a stored value under the key is first deleted durably."""
-    stored = [row for row in write.winners if write.has_value(row)]
-    kept: dict[bytes, VolatileValue | None] = {
-        write.keys[row]: VolatileValue(
-            command.types[row],
-            command.values[row],
-            command.timestamps_us[row],
-            command.expires_at_us,
-        )
-        for row in write.winners
-    }
-    changes = _within_quota(kept, state, now_us)
-    if changes is None:
-        text = f"values with persist=0 may take {limits.VOLATILE_BYTES_MAX} bytes in all"
-        return Decision(Refusal(code=Code.QUOTA, text=text))
-    decided = write.decision((write.delete_op(stored),) if stored else ())
-    return Decision(decided.reply, decided.ops, changes)
-
-
-def _within_quota(
-    kept: dict[bytes, VolatileValue | None], state: State, now_us: int
-) -> Mapping[bytes, VolatileValue | None] | None:
-    """Returns the changes that keep the quota, without expired values if need be; else None."""
-    added = sum(volatile_bytes(key, value) for key, value in kept.items() if value)
-    if state.volatile_bytes + added <= limits.VOLATILE_BYTES_MAX:
-        return kept
-    gone: dict[bytes, VolatileValue | None] = {
-        key: None for key, value in state.volatile.items() if 0 < value.expires_at_us <= now_us
-    }
-    replaced = [key for key in gone.keys() | kept.keys() if key in state.volatile]
-    freed = sum(volatile_bytes(key, state.volatile[key]) for key in replaced)
-    if state.volatile_bytes - freed + added > limits.VOLATILE_BYTES_MAX:
-        return None
-    return gone | kept
-
-
-def _pick(command: commands.Set, rows: Sequence[int]) -> commands.Set:
-    """Returns the command with these of its rows only."""
-    return replace(
-        command,
-        keys=Strings.of([command.keys[row] for row in rows]),
-        types=bytes([command.types[row] for row in rows]),
-        values=Strings.of([command.values[row] for row in rows]),
-        timestamps_us=[command.timestamps_us[row] for row in rows],
-    )
-
-
-class _Read(NamedTuple):
-    """One row of an answer; the value is either here or behind the pointer."""
-
-    type: int
-    timestamp_us: int
-    expires_at_us: int
-    value: bytes
-    pointer: Pointer | None
-
-    @classmethod
-    def missing(cls) -> _Read:
-        return cls(Entries.MISSING, 0, 0, b"", None)
-
-    @classmethod
-    def of_entry(cls, data: bytes, now_us: int) -> _Read:
-        entry = decode_entry(data)
-        if not entry.is_live(now_us):
-            return cls.missing()
-        pointer = entry.pointer if entry.size else None
-        return cls(entry.type, entry.timestamp_us, entry.expires_at_us, b"", pointer)
-
-    @classmethod
-    def of_volatile(cls, found: VolatileValue, now_us: int) -> _Read:
-        if 0 < found.expires_at_us <= now_us:
-            return cls.missing()
-        return cls(found.type, found.timestamp_us, found.expires_at_us, found.value, None)
-
-
-def _answer(reads: list[_Read], state: State) -> Entries | Refusal:
-    pointers = [read.pointer for read in reads if read.pointer is not None]
-    in_memory = sum([len(read.value) for read in reads])
-    if in_memory + sum([pointer.size for pointer in pointers]) > limits.ANSWER_BYTES_MAX:
-        text = f"the values have more than {limits.ANSWER_BYTES_MAX} bytes; ask for fewer keys"
-        return Refusal(code=Code.TOO_LARGE, text=text)
-    stored = iter(state.payloads(pointers))
-    return Entries(
-        types=bytes(read.type for read in reads),
-        values=Strings.of([next(stored) if read.pointer else read.value for read in reads]),
-        timestamps_us=array("Q", [read.timestamp_us for read in reads]),
-        expires_at_us=array("Q", [read.expires_at_us for read in reads]),
-    )
-
-
-def _no_entries(count: int) -> Entries:
-    zeros = repeat(0, count)
-    return Entries(
-        types=bytes([Entries.MISSING]) * count,
-        values=Strings.of([b""] * count),
-        timestamps_us=zeros,
-        expires_at_us=zeros,
-    )
-
-
-# -- apply ----------------------------------------------------------------------------------------
-
-
-def apply_set(writes: Writes, op: Op, place: Place) -> None:
-    timestamps, expiries, _, types, keys, stored = op.columns
-    assert isinstance(keys, Strings)
-    assert isinstance(stored, Strings)
-    pack, crc, segment, payload = _ENTRY.pack, google_crc32c.value, place.segment, place.payload
-    prefix = op.table.to_bytes(4, "big")
+def apply_insert(writes: Writes, op: Op, place: Place) -> None:
+    timestamps, types, keys, values = _columns(op)
+    pack, crc, segment, payload = BASE.pack, google_crc32c.value, place.segment, place.payload
+    prefix = prefix_of(op.table)
     rows = zip(
         range(place.seq, place.seq + op.rows),
         timestamps,
-        expiries,
         types,
         keys.rows(),
-        stored.offsets,
-        stored.rows(),
+        values.offsets,
+        values.rows(),
         strict=False,  # one offset more than rows
     )
     writes.put_many(
         Tree.KV,
         [
-            (
-                prefix + key,
-                pack(seq, ts, expiry, segment, payload + at, len(value), crc(value), type_),
-            )
-            for seq, ts, expiry, type_, key, at, value in rows
+            (prefix + key, pack(seq, ts, segment, payload + at, len(value), crc(value), type_))
+            for seq, ts, type_, key, at, value in rows
         ],
     )
+    writes.account(place.seq, _live_bytes(op.rows, keys, values))
+
+
+def apply_set(writes: Writes, op: Op, place: Place) -> None:
+    stamps, expiries, ttls, created, links, previous, freed, types, keys, values = _columns(op)
+    full, base, crc = FULL.pack, BASE.pack, google_crc32c.value
+    segment, payload, prefix = place.segment, place.payload, prefix_of(op.table)
+    index_keys = [prefix + key for key in keys.rows()]
+    seqs = range(place.seq, place.seq + op.rows)
+    # fmt: off
+    entries = [
+        full(seq, ts, segment, payload + at, len(value), crc(value), type_,
+             seq, born, expiry, ttl, link or seq)
+        if link or born != ts or expiry or ttl else
+        base(seq, ts, segment, payload + at, len(value), crc(value), type_)
+        for seq, ts, at, value, type_, born, expiry, ttl, link in zip(
+            seqs, stamps, values.offsets, values.rows(), types,
+            created, expiries, ttls, links, strict=False,  # one offset more than rows
+        )
+    ]
+    # fmt: on
+    writes.put_many(Tree.KV, list(zip(index_keys, entries, strict=True)))
+    _schedule(writes, expiries, index_keys, seqs)
+    writes.account(place.seq, _live_bytes(op.rows, keys, values), previous, freed)
+
+
+def apply_move(writes: Writes, op: Op, place: Place) -> None:
+    """Rows keep their identity and all that is known of them; only where they rest is new."""
+    (rows, stamps, expiries, ttls, created, links, accessed, worked, previous, types, keys,
+     values) = _columns(op)  # fmt: skip
+    prefix = prefix_of(op.table)
+    index_keys = [prefix + key for key in keys.rows()]
+    contents, items, sizes = values.rows(), [], []
+    for at, key in enumerate(index_keys):
+        row, stamp, type_, held, value = (
+            rows[at],
+            stamps[at],
+            types[at],
+            place.seq + at,
+            contents[at],
+        )
+        if type_ == ops.TOMBSTONE:
+            entry = kv_entry.encode_tombstone(row, stamp, held)
+        elif type_ == ops.ALIAS:
+            entry = kv_entry.encode_alias(row, stamp, held, value)
+        else:
+            pointer = (place.segment, place.payload + values.offsets[at], len(value))
+            entry = FULL.pack(row, stamp, *pointer, google_crc32c.value(value), type_,
+                              held, created[at], expiries[at], ttls[at], links[at])  # fmt: skip
+        items.append((key, entry))
+        sizes.append(_ROW_BYTES + len(key) - kv_entry.PREFIX_BYTES + len(value))
+    writes.put_many(Tree.KV, items)
+    _schedule(writes, expiries, index_keys, rows)
+    _note(writes, index_keys, zip(rows, accessed, expiries, worked, strict=True))
+    writes.account(place.seq, sum(sizes), previous, sizes)
 
 
 def apply_delete(writes: Writes, op: Op, place: Place) -> None:
-    timestamps, _, keys = op.columns
-    assert isinstance(keys, Strings)
-    prefix = op.table.to_bytes(4, "big")
-    rows = zip(range(place.seq, place.seq + op.rows), timestamps, keys.rows(), strict=True)
-    writes.put_many(
-        Tree.KV,
-        [
-            (prefix + key, _ENTRY.pack(seq, timestamp, 0, 0, 0, 0, 0, _TOMBSTONE))
-            for seq, timestamp, key in rows
-        ],
-    )
+    stamps, previous, freed, keys = _columns(op)
+    _bury(writes, place, stamps, _index_keys(op, keys))
+    writes.account(place.seq, _live_bytes(op.rows, keys), previous, freed)
 
 
-def decode_entry(data: bytes) -> Entry:
-    return Entry(*_ENTRY.unpack(data))
+def apply_expire(writes: Writes, op: Op, place: Place) -> None:
+    stamps, expiries, previous, freed, keys = _columns(op)
+    index_keys = _index_keys(op, keys)
+    _bury(writes, place, stamps, index_keys)
+    writes.delete_many(Tree.KV_EXPIRY, map(schedule_key, expiries, index_keys))
+    writes.account(place.seq, _live_bytes(op.rows, keys), previous, freed)
+
+
+def apply_purge(writes: Writes, op: Op, place: Place) -> None:
+    previous, freed, keys = _columns(op)
+    index_keys = _index_keys(op, keys)
+    writes.delete_many(Tree.KV, index_keys)
+    writes.delete_many(Tree.KV_MARKS, index_keys)
+    writes.account(place.seq, 0, previous, freed)
+
+
+def apply_mark(writes: Writes, op: Op, place: Place) -> None:
+    rows, accessed, expiries, worked, keys = _columns(op)
+    index_keys = _index_keys(op, keys)
+    _note(writes, index_keys, zip(rows, accessed, expiries, worked, strict=True))
+    gone = [key for key, date_us in zip(index_keys, accessed, strict=True) if not date_us]
+    if gone:
+        writes.delete_many(Tree.KV_MARKS, gone)
+    _schedule(writes, expiries, index_keys, rows)
+
+
+def apply_unschedule(writes: Writes, op: Op, place: Place) -> None:
+    expiries, keys = _columns(op)
+    writes.delete_many(Tree.KV_EXPIRY, map(schedule_key, expiries, _index_keys(op, keys)))
+
+
+def apply_link(writes: Writes, op: Op, place: Place) -> None:
+    stamps, previous, freed, keys, targets = _columns(op)
+    seqs = range(place.seq, place.seq + op.rows)
+    entries = map(kv_entry.encode_alias, seqs, stamps, seqs, targets.rows())
+    writes.put_many(Tree.KV, list(zip(_index_keys(op, keys), entries, strict=True)))
+    writes.account(place.seq, _live_bytes(op.rows, keys, targets), previous, freed)
+
+
+def _bury(writes: Writes, place: Place, stamps: Iterable[int], index_keys: Sequence[bytes]) -> None:
+    """Leaves tombstones."""
+    seqs = range(place.seq, place.seq + len(index_keys))
+    entries = map(kv_entry.encode_tombstone, seqs, stamps, seqs)
+    writes.put_many(Tree.KV, list(zip(index_keys, entries, strict=True)))
+
+
+def _note(
+    writes: Writes, index_keys: Sequence[bytes], marks: Iterable[tuple[int, int, int, int]]
+) -> None:
+    """Puts the marks that have a date."""
+    noted = [
+        (key, kv_entry.encode_mark(*mark))
+        for key, mark in zip(index_keys, marks, strict=True)
+        if mark[1]
+    ]
+    if noted:
+        writes.put_many(Tree.KV_MARKS, noted)
+
+
+def _schedule(
+    writes: Writes,
+    expiries: Iterable[int],
+    index_keys: Sequence[bytes],
+    rows: Iterable[int],
+) -> None:
+    if any(expiries):
+        items = [
+            (schedule_key(expiry, key), ROW.pack(row))
+            for expiry, key, row in zip(expiries, index_keys, rows, strict=True)
+            if expiry
+        ]
+        writes.put_many(Tree.KV_EXPIRY, items)
+
+
+def _columns(op: Op) -> Any:
+    """Returns the columns; which of them are numbers and which are strings, the opcode says."""
+    return op.columns
+
+
+def _index_keys(op: Op, keys: Strings) -> list[bytes]:
+    prefix = prefix_of(op.table)
+    return [prefix + key for key in keys.rows()]
+
+
+def _live_bytes(rows: int, keys: Strings, values: Strings | None = None) -> int:
+    return _ROW_BYTES * rows + len(keys.data) + (0 if values is None else len(values.data))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import struct
+
 from fjord import commands, limits, values
 from fjord.columns import Strings
-from fjord.commands import Refusal
+from fjord.commands import Change, Refusal
 from fjord.errors import Code
+from fjord.values import Type
 
-_BUFFER = bytes([values.Type.BUFFER])
+_BUFFER = bytes([Type.BUFFER])
 
 
 def keys_problem(keys: Strings) -> Refusal | None:
@@ -34,21 +38,24 @@ def set_problem(command: commands.Set, now_us: int) -> Refusal | None:
     problem = keys_problem(command.keys)
     if problem is not None:
         return problem
-    lengths, stamps, rows = command.values.lengths(), command.timestamps_us, len(command.types)
-    if not (len(command.keys.offsets) - 1 == len(lengths) == len(stamps) == rows):
+    stamps, rows, values_ = command.timestamps_us, len(command.types), command.values
+    if not (len(command.keys.offsets) == len(values_.offsets) == rows + 1 == len(stamps) + 1):
         return Refusal(code=Code.BAD_BATCH, text="keys, types and values differ in number")
-    if len(command.keys.data) + len(command.values.data) > limits.BATCH_BYTES_MAX:
+    if len(command.keys.data) + len(values_.data) > limits.BATCH_BYTES_MAX:
         text = f"the keys and values of a batch have at most {limits.BATCH_BYTES_MAX} bytes"
         return Refusal(code=Code.TOO_LARGE, text=text)
-    if max(lengths) > limits.VALUE_BYTES_MAX:
+    # Where all values together are no larger than one may be, there is nothing to measure.
+    if len(values_.data) > limits.VALUE_BYTES_MAX < max(values_.lengths()):
         text = f"a value has at most {limits.VALUE_BYTES_MAX} bytes"
         return Refusal(code=Code.VALUE_TOO_LARGE, text=text)
-    expires_us = command.expires_at_us
-    if expires_us and not now_us < expires_us <= now_us + limits.EXPIRY_AHEAD_US_MAX:
-        return Refusal(code=Code.BAD_TIMEOUT, text="an expiry is from now to 30 days ahead")
-    if not min(stamps) > 0 or max(stamps) > now_us + limits.TIMESTAMP_AHEAD_US_MAX:
+    if command.expires_at_us or command.ttl_us:
+        problem = _moment_problem(command.expires_at_us, now_us) or _ttl_problem(command.ttl_us)
+        if problem is not None:
+            return problem
+    dates = stamps if isinstance(stamps, tuple) else list(stamps)  # lists are faster to go through
+    if not min(dates) > 0 or max(dates) > now_us + limits.TIMESTAMP_AHEAD_US_MAX:
         return timestamp_problem(0, now_us)
-    return _values_problem(command)
+    return _values_problem(command) or (None if command.also is None else _also_problem(command))
 
 
 def _values_problem(command: commands.Set) -> Refusal | None:
@@ -59,6 +66,81 @@ def _values_problem(command: commands.Set) -> Refusal | None:
         if problem is not None:
             return Refusal(code=problem[0], text=problem[1])
     return None
+
+
+def _also_problem(command: commands.Set) -> Refusal | None:
+    assert command.also is not None
+    if len(command.types) != 1:
+        return Refusal(code=Code.BAD_BATCH, text="further keys are given to one key at a time")
+    if not command.persist and command.also:
+        return Refusal(code=Code.BAD_BATCH, text="with persist=0 a value has one key")
+    if len(command.also) > limits.ALSO_MAX:
+        return Refusal(code=Code.BAD_COUNT, text=f"a value has at most {limits.ALSO_MAX} more keys")
+    return keys_problem(command.also) if command.also else None
+
+
+def touch_problem(command: commands.Touch, now_us: int) -> Refusal | None:
+    problem = keys_problem(command.keys)
+    if problem is not None:
+        return problem
+    if command.extend:
+        problem = _moment_problem(command.expires_at_us, now_us)
+    return problem or _moment_problem(command.worked_until_us, now_us)
+
+
+def modify_problem(command: commands.Modify, now_us: int) -> Refusal | None:
+    problem = key_problem(command.key) or timestamp_problem(command.timestamp_us, now_us)
+    if problem is not None or command.change == Change.NOT:
+        return problem
+    if len(command.operand) != 8:
+        return Refusal(code=Code.BAD_VALUE, text="an operand has exactly 8 bytes")
+    if command.operand_type == Type.INTEGER:
+        return None
+    if command.operand_type != Type.FLOAT or command.change == Change.TRUNCATE:
+        return Refusal(code=Code.BAD_TYPE, text="a number is added, and a size is an integer")
+    if not math.isfinite(struct.unpack("<d", command.operand)[0]):
+        return Refusal(code=Code.BAD_VALUE, text="an infinity, or no number, cannot be added")
+    return None
+
+
+def rename_problem(command: commands.Rename, now_us: int) -> Refusal | None:
+    return (
+        key_problem(command.key)
+        or key_problem(command.to)
+        or timestamp_problem(command.timestamp_us, now_us)
+    )
+
+
+def range_problem(command: commands.Range) -> Refusal | None:
+    for bound in (command.start, command.stop):
+        problem = key_problem(bound) if bound else None
+        if problem is not None:
+            return problem
+    if command.stop and command.start > command.stop:
+        return Refusal(code=Code.BAD_RANGE, text="a range begins before it ends")
+    if command.count < 0:
+        return Refusal(code=Code.BAD_COUNT, text="a count is 0 or more; 0 is the server's maximum")
+    if len(command.regex) > limits.REGEX_BYTES_MAX:
+        text = f"a regular expression has at most {limits.REGEX_BYTES_MAX} bytes"
+        return Refusal(code=Code.BAD_REGEX, text=text)
+    return None
+
+
+def key_problem(key: bytes) -> Refusal | None:
+    return keys_problem(Strings.of([key]))
+
+
+def _moment_problem(moment_us: int, now_us: int) -> Refusal | None:
+    """A moment is in time to come, and not too far ahead; 0 stands for none."""
+    if not moment_us or now_us < moment_us <= now_us + limits.EXPIRY_AHEAD_US_MAX:
+        return None
+    return Refusal(code=Code.BAD_TIMEOUT, text="an expiry is from now to 30 days ahead")
+
+
+def _ttl_problem(ttl_us: int) -> Refusal | None:
+    if 0 <= ttl_us <= limits.EXPIRY_AHEAD_US_MAX:
+        return None
+    return Refusal(code=Code.BAD_TIMEOUT, text="a TTL is at most 30 days")
 
 
 def timestamp_problem(timestamp_us: int, now_us: int) -> Refusal | None:

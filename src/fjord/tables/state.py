@@ -16,9 +16,12 @@ from fjord.ops import Op
 class Tree(enum.IntEnum):
     """The trees of the index."""
 
-    META = 0  # applied seq, takeover table
+    META = 0  # applied seq, takeover table, begin of the journal, live bytes, dropped tables
     TABLES = 1  # table id -> kind, name, settings
     KV = 2  # table id | key -> entry
+    KV_MARKS = 3  # table id | key -> row, last access, expiry, worked-on deadline
+    KV_EXPIRY = 4  # expiry | table id | key -> row
+    CLIENTS = 5  # client | number -> answer; client | largest number -> last number, date
 
 
 class Kind(enum.IntEnum):
@@ -34,6 +37,7 @@ class Table:
     id: int
     name: str
     kind: Kind
+    settings: bytes = b""
     prefix: bytes = field(init=False)  # the first bytes of all index keys of the table
 
     def __post_init__(self) -> None:
@@ -56,6 +60,10 @@ class VolatileValue(NamedTuple):
     value: bytes
     timestamp_us: int
     expires_at_us: int
+    ttl_us: int = 0
+    created_us: int = 0
+    accessed_us: int = 0
+    worked_until_us: int = 0  # lease time
 
 
 def volatile_bytes(key: bytes, value: VolatileValue) -> int:
@@ -69,6 +77,12 @@ class Writes(Protocol):
     def put_many(self, tree: int, items: Sequence[tuple[bytes, bytes]]) -> None: ...
 
     def delete_many(self, tree: int, keys: Iterable[bytes]) -> None: ...
+
+    def account(
+        self, seq: int, added: int, previous: Sequence[int] = (), freed: Sequence[int] = ()
+    ) -> None:
+        """Takes note that rows from `seq` on hold `added` live bytes, and earlier ones fewer."""
+        ...
 
 
 class State(Protocol):
@@ -84,6 +98,21 @@ class State(Protocol):
     def tables(self) -> Mapping[str, Table]: ...
 
     @property
+    def client(self) -> int:
+        """Who asks: a number that lives as long as its connection."""
+        ...
+
+    @property
+    def lease_us(self) -> int:
+        """Lease time now."""
+        ...
+
+    @property
+    def locks(self) -> Mapping[bytes, int]:
+        """Who has locked what: index key -> client."""
+        ...
+
+    @property
     def volatile(self) -> Mapping[bytes, VolatileValue]:
         """Values with persist=0, by index key.  A key is here or in the index, not in both."""
         ...
@@ -92,6 +121,12 @@ class State(Protocol):
     def volatile_bytes(self) -> int: ...
 
     def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]: ...
+
+    def scan(
+        self, tree: int, start: bytes, stop: bytes | None, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        """Returns up to `limit` items in key order from `start` to before `stop`."""
+        ...
 
     def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]: ...
 
@@ -103,3 +138,5 @@ class Decision(NamedTuple):
     ops: Sequence[Op] = ()
     # Changes of values that never enter the journal; None removes one.
     volatile: Mapping[bytes, VolatileValue | None] = MappingProxyType({})
+    # Changes of locks: index key -> client; None unlocks.
+    locks: Mapping[bytes, int | None] = MappingProxyType({})

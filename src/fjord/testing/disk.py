@@ -10,6 +10,8 @@ The rules, after SQLite's crash tests:
 - `process_crash` keeps the page cache and the boot id, and releases the locks.
 - A failed sync loses the data for good, although the page cache still shows it: the next sync
   succeeds and means nothing.  That is what Linux does.
+- `capacity` is how many bytes all files together may have.  What does not fit is refused with
+  ENOSPC, after the part of a write that fits; space comes back when a file's last name goes.
 
 Every call that changes something has a number.  `crash_at` and `errors` name such calls, so a
 test can cut or fail a script at each of them in turn.
@@ -20,6 +22,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import sys
 from dataclasses import dataclass, field
 
 from fjord.errors import DirectoryInUseError
@@ -75,8 +78,13 @@ class SimFile:
 
     def write(self, offset: int, data: bytes) -> None:
         with self._disk.call("write"):
-            _apply(self._inode.cached, _Change(offset, bytes(data)))
-            self._inode.unsynced.append(_Change(offset, bytes(data)))
+            room = self._disk.room_for(self._inode)
+            change = _Change(offset, bytes(data[: max(0, room - offset)]))
+            if change.data:
+                _apply(self._inode.cached, change)
+                self._inode.unsynced.append(change)
+            if len(change.data) < len(data):
+                raise _full()
 
     def sync(self) -> None:
         inode = self._inode
@@ -104,6 +112,8 @@ class SimFile:
 
     def _resize(self, size: int, name: str) -> None:
         with self._disk.call(name):
+            if size > self._disk.room_for(self._inode):
+                raise _full()
             change = _Change(0, b"", size)
             _apply(self._inode.cached, change)
             self._inode.unsynced.append(change)
@@ -166,8 +176,10 @@ class SimDisk:
         *,
         crash_at: int | None = None,
         errors: dict[int, int] | None = None,
+        capacity: int | None = None,
     ) -> None:
         self._random = random.Random(seed)  # noqa: S311
+        self.capacity = capacity  # may be changed at any time: space comes and goes
         self._crash_at = crash_at
         self.errors = errors or {}  # number of a call -> errno
         self._names: dict[str, _Entry] = {"/": _Directory()}
@@ -203,6 +215,11 @@ class SimDisk:
         """Arms a crash at the call that many calls from now."""
         self._crash_at = len(self.calls) + calls
 
+    def used_bytes(self) -> int:
+        """Returns how much of the capacity the files take; one with two names counts once."""
+        inodes = {id(one): one for one in self._names.values() if isinstance(one, _Inode)}
+        return sum(len(inode.cached) for inode in inodes.values())
+
     def flip_bit(self, path: str, offset: int, bit: int = 0) -> None:
         """Damages one bit, in the page cache and on the disk."""
         inode = self._inode(path)
@@ -227,6 +244,13 @@ class SimDisk:
         call = self.call(name)
         with call:
             pass
+
+    def room_for(self, inode: _Inode) -> int:
+        """Returns how large a file may become: never smaller than it is."""
+        size = len(inode.cached)
+        if self.capacity is None:
+            return sys.maxsize
+        return max(size, self.capacity - self.used_bytes() + size)
 
     def check_alive(self) -> None:
         if self._dead:
@@ -286,6 +310,13 @@ class SimDisk:
         inode = self._inode(old)
         with self.call("rename"):
             self._step({old: None, new: inode})
+
+    def link(self, old: str, new: str) -> None:
+        inode = self._inode(old)
+        if new in self._names:
+            raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), new)
+        with self.call("link"):
+            self._step({new: inode})
 
     def remove(self, path: str) -> None:
         self._inode(path)
@@ -350,6 +381,10 @@ class SimDisk:
             room = min(_SECTOR_BYTES, len(change.data) - len(kept))
             kept += self._random.randbytes(room)
         return _Change(change.offset, kept)
+
+
+def _full() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _apply(target: bytearray, change: _Change) -> None:

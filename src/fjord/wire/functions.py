@@ -28,9 +28,32 @@ class Function(enum.IntEnum):
     SET = 2
     GET = 3
     DELETE = 4
+    ADD = 5
+    NOT = 6
+    TRUNCATE = 7
+    LOCK = 8
+    UNLOCK = 9
+    RENAME = 10
+    LISTEN = 15
+    CHANGE = 16  # sent by servers only
+    HELLO = 17
+    USE = 18  # the table of functions 0 to 16 from now on
+    BATCH = 19
+    TABLES = 20
+    CREATE_TABLE = 21
+    DROP_TABLE = 22
+    STATS = 23
     SET_MANY = 32
     GET_MANY = 33
     DELETE_MANY = 34
+    TOUCH_MANY = 35
+    MODIFY = 36
+    RENAME_KEY = 37
+    LOCK_MANY = 38
+    UNLOCK_MANY = 39
+    RANGE = 40
+    LISTEN_MANY = 41
+    UNLISTEN = 42
     SCAN = 64
 
 
@@ -41,17 +64,17 @@ class Flag:
     VALUE_8: Final = 1 << 1  # the value size has 8 bits
     VALUE_16: Final = 1 << 2  # ... 16 bits; both: 32 bits; neither: no value
     TIMEOUT: Final = 1 << 3  # a timeout follows the timestamp
-    UPDATE_TIMEOUT: Final = 1 << 4
-    OVERWRITE: Final = 1 << 5
-    WORKED_ON: Final = 1 << 6
-    QUERY_RANGE: Final = 1 << 7
-    QUERY_REGEX: Final = 1 << 8
+    UPDATE_TIMEOUT: Final = 1 << 4  # the timeout is an expiry: let it live at least until then
+    OVERWRITE: Final = 1 << 5  # replace what is there; in replies: the value is locked
+    WORKED_ON: Final = 1 << 6  # leave out what is worked on; in replies: it is worked on
+    QUERY_RANGE: Final = 1 << 7  # two keys
+    QUERY_REGEX: Final = 1 << 8  # the key is an expression; both: the key is a cursor
     PERSIST: Final = 1 << 9
     DATA: Final = 1 << 10
-    LISTEN: Final = 1 << 11
+    LISTEN: Final = 1 << 11  # tell me when this value changes
     PERSIST_SYNONYM: Final = 1 << 12  # accepted on SET, never sent
-    COUNT: Final = 1 << 13
-    TTL: Final = 1 << 14
+    COUNT: Final = 1 << 13  # a count follows
+    TTL: Final = 1 << 14  # how long a touch lets it live: a u64 behind the timeout
     BODY: Final = 1 << 15  # in replies: a u32 length and a body follow the error
 
 
@@ -59,19 +82,76 @@ FLAG_NAMES: Final[dict[int, str]] = {
     bit: name for name, bit in vars(Flag).items() if not name.startswith("_")
 }
 VALUE_BITS: Final = Flag.VALUE_8 | Flag.VALUE_16
+QUERY_BITS: Final = Flag.QUERY_RANGE | Flag.QUERY_REGEX
+QUERY_CURSOR: Final = QUERY_BITS  # both bits: a former GET is continued
 _SIZE_FLAGS: Final = Flag.KEY_16 | VALUE_BITS
 
 # The flags that each function understands; any other one is refused by name.
 FLAGS: Final[dict[int, int]] = {
     Function.NOP: 0,
     Function.QUIT: 0,
-    Function.SET: _SIZE_FLAGS | Flag.TIMEOUT | Flag.OVERWRITE | Flag.PERSIST | Flag.PERSIST_SYNONYM,
-    Function.GET: Flag.KEY_16 | Flag.DATA,
-    Function.DELETE: Flag.KEY_16,
-    Function.SET_MANY: Flag.OVERWRITE | Flag.PERSIST,
-    Function.GET_MANY: 0,
-    Function.DELETE_MANY: 0,
+    Function.SET: _SIZE_FLAGS
+    | Flag.TIMEOUT
+    | Flag.TTL
+    | Flag.OVERWRITE
+    | Flag.PERSIST
+    | Flag.PERSIST_SYNONYM
+    | Flag.LISTEN,
+    Function.GET: Flag.KEY_16
+    | Flag.TIMEOUT
+    | Flag.UPDATE_TIMEOUT
+    | Flag.WORKED_ON
+    | QUERY_BITS
+    | Flag.DATA
+    | Flag.LISTEN
+    | Flag.COUNT,
+    Function.DELETE: Flag.KEY_16 | Flag.OVERWRITE,
+    Function.ADD: _SIZE_FLAGS,
+    Function.NOT: Flag.KEY_16,
+    Function.TRUNCATE: _SIZE_FLAGS,
+    Function.LOCK: Flag.KEY_16,
+    Function.UNLOCK: Flag.KEY_16,
+    Function.RENAME: Flag.KEY_16 | Flag.OVERWRITE,
+    Function.LISTEN: Flag.KEY_16,
+    Function.CHANGE: _SIZE_FLAGS | Flag.TIMEOUT,
+    Function.HELLO: 0,
+    Function.USE: 0,
+    Function.BATCH: 0,
+    Function.TABLES: 0,
+    Function.CREATE_TABLE: 0,
+    Function.DROP_TABLE: 0,
+    Function.STATS: 0,
+    Function.SET_MANY: Flag.OVERWRITE | Flag.PERSIST | Flag.TTL | Flag.COUNT,
+    Function.GET_MANY: Flag.DATA | Flag.WORKED_ON,
+    Function.DELETE_MANY: Flag.OVERWRITE,
+    Function.TOUCH_MANY: Flag.DATA | Flag.UPDATE_TIMEOUT,
+    Function.MODIFY: 0,
+    Function.RENAME_KEY: Flag.OVERWRITE,
+    Function.LOCK_MANY: 0,
+    Function.UNLOCK_MANY: 0,
+    Function.RANGE: Flag.DATA | Flag.WORKED_ON,
+    Function.LISTEN_MANY: 0,
+    Function.UNLISTEN: 0,
     Function.SCAN: 0,
 }
+# The flags that a reply may have.
+REPLY_FLAGS: Final = (
+    _SIZE_FLAGS
+    | Flag.TIMEOUT
+    | Flag.OVERWRITE
+    | Flag.WORKED_ON
+    | QUERY_BITS
+    | Flag.COUNT
+    | Flag.BODY
+)
 
 FUNCTIONS: Final[dict[int, Function]] = {int(function): function for function in Function}
+
+
+def unknown_flag(function: Function, flags: int) -> str:
+    """Returns what is wrong with the flags of a request, nothing if all is well."""
+    wrong = flags & ~FLAGS[function]
+    if not wrong:
+        return ""
+    bit = (wrong & -wrong).bit_length() - 1
+    return f"bit {bit} ({FLAG_NAMES[1 << bit]}) is not known to {function.name}"

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fjord import commands, limits
 from fjord.commands import Command, Refusal
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
-from fjord.wire import batch, seed
+from fjord.wire import batch, bodies, seed, session_bodies
+from fjord.wire.body import Encoded
 from fjord.wire.buffer import ReceiveBuffer
+from fjord.wire.cursor import Cursors
 from fjord.wire.functions import (
     BODY_LENGTH,
-    FLAG_NAMES,
     FLAGS,
-    FUNCTIONS,
     LAST_SEED_FUNCTION,
     MAGIC_REQUEST,
     REQUEST,
     VERSION,
+    Flag,
     Function,
+    unknown_flag,
 )
+
+_BODY_START = REQUEST.size + BODY_LENGTH.size
+# What a client may send, by number: the function, and the flags that it does not know.  Looked up
+# once for every message, since members of an enum are slow to get at.
+_ACCEPTED: Final = {
+    int(function): (function, ~FLAGS[function])
+    for function in Function
+    if function is not Function.CHANGE
+}
+_BATCH: Final = Function.BATCH
+_USE: Final = Function.USE
 
 
 class Request(NamedTuple):
@@ -31,16 +44,19 @@ class Request(NamedTuple):
     flags: int
     command: Command | Refusal  # a refusal: the message was understood and is no good
     size: int  # bytes of the message
+    listens: bool = False  # a SET or GET that also asks to be told of changes of its key
 
 
 class RequestDecoder:
     """Bytes of one client in, requests out.
 
-    After a RemoteProtocolError the stream cannot be followed: answer once, and close.
+    It knows the table that the client has chosen with USE.  After a RemoteProtocolError the stream
+    cannot be followed: answer once, and close.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cursors: Cursors | None = None) -> None:
         self._buffer = ReceiveBuffer()
+        self._context = seed.Context(cursors)
 
     def feed(self, data: bytes) -> None:
         self._buffer.feed(data)
@@ -49,6 +65,11 @@ class RequestDecoder:
     def pending_bytes(self) -> int:
         """How much was fed and is not part of a request yet."""
         return len(self._buffer)
+
+    @property
+    def table(self) -> str:
+        """The table of functions 0 to 16."""
+        return self._context.table
 
     def next(self) -> Request | None:
         """Returns the next whole request, None if bytes are missing.
@@ -68,27 +89,46 @@ class RequestDecoder:
         if magic != MAGIC_REQUEST:
             _check_magic(magic)
         function = _check_header(version, number, flags)
-        command: Command | Refusal
         if number <= LAST_SEED_FUNCTION:
-            found = seed.decode_request(buffer, function, flags, timestamp_us)
-            if found is None:
-                return None
-            command, length = found
+            found = seed.decode_request(buffer, function, flags, timestamp_us, self._context)
         else:
-            if not buffer.has(REQUEST.size + BODY_LENGTH.size):
-                return None
-            (size,) = BODY_LENGTH.unpack_from(buffer.data, buffer.start + REQUEST.size)
-            if size > limits.MESSAGE_BYTES_MAX:
-                raise RemoteProtocolError(
-                    Code.TOO_LARGE, f"a body has at most {limits.MESSAGE_BYTES_MAX} bytes"
-                )
-            length = REQUEST.size + BODY_LENGTH.size + size
-            if not buffer.has(length):
-                return None
-            body = buffer.take(REQUEST.size + BODY_LENGTH.size, size)
-            command = batch.decode_body(function, flags, timestamp_us, body)
+            found = self._decode_body(function, flags, timestamp_us)
+        if found is None:
+            return None
+        command, length = found
         buffer.consume(length)
-        return Request(function, identifier, flags, command, length)
+        return Request(function, identifier, flags, command, length, bool(flags & Flag.LISTEN))
+
+    def _decode_body(
+        self, function: Function, flags: int, timestamp_us: int
+    ) -> tuple[Command | Refusal, int] | None:
+        buffer = self._buffer
+        if not buffer.has(_BODY_START):
+            return None
+        (size,) = BODY_LENGTH.unpack_from(buffer.data, buffer.start + REQUEST.size)
+        if size > limits.MESSAGE_BYTES_MAX:
+            raise RemoteProtocolError(
+                Code.TOO_LARGE, f"a body has at most {limits.MESSAGE_BYTES_MAX} bytes"
+            )
+        if not buffer.has(_BODY_START + size):
+            return None
+        body = buffer.take(_BODY_START, size)
+        command: Command | Refusal
+        if function is _BATCH:
+            command = batch.decode(body)
+        elif function is _USE:
+            command = self._use(body)
+        else:
+            command = bodies.decode_body(function, flags, timestamp_us, body)
+        return command, _BODY_START + size
+
+    def _use(self, body: bytes) -> Command | Refusal:
+        """Chooses a table: nothing that is left to anybody else to do."""
+        table = session_bodies.decode_use(body)
+        if isinstance(table, Refusal):
+            return table
+        self._context.table = table
+        return commands.Nop()
 
 
 def encode_request(command: Command, identifier: int) -> tuple[Function, bytes]:
@@ -100,10 +140,21 @@ def encode_request(command: Command, identifier: int) -> tuple[Function, bytes]:
     if isinstance(command, commands.Nop):
         return Function.NOP, seed.encode_request(command, identifier)
     try:
-        function, flags, timestamp_us, body = batch.encode_body(command)
-        head = REQUEST.pack(MAGIC_REQUEST, VERSION, function, identifier, flags, timestamp_us)
-    except (struct.error, UnicodeEncodeError, OverflowError) as error:
+        if isinstance(command, commands.Batch):
+            return _message(batch.encode(command), identifier)
+        return _message(bodies.encode_body(command), identifier)
+    except (struct.error, ValueError, OverflowError) as error:
         raise LocalProtocolError(Code.BAD_BATCH, f"this cannot be sent: {error}") from error
+
+
+def encode_use(table: str, identifier: int) -> bytes:
+    """Returns the message that chooses the table of functions 0 to 16."""
+    return _message(session_bodies.encode_use(table), identifier)[1]
+
+
+def _message(encoded: Encoded, identifier: int) -> tuple[Function, bytes]:
+    function, flags, timestamp_us, body = encoded
+    head = REQUEST.pack(MAGIC_REQUEST, VERSION, function, identifier, flags, timestamp_us)
     return function, b"".join((head, BODY_LENGTH.pack(len(body)), body))
 
 
@@ -121,15 +172,14 @@ def _check_magic(magic: bytes) -> None:
 def _check_header(version: int, number: int, flags: int) -> Function:
     if version != VERSION:
         raise RemoteProtocolError(Code.BAD_VERSION, f"supported versions: {VERSION}")
-    function = FUNCTIONS.get(number)
-    if function is None:
+    accepted = _ACCEPTED.get(number)
+    if accepted is None:
+        if number == Function.CHANGE:
+            raise RemoteProtocolError(Code.FORBIDDEN, "CHANGE is what a server sends")
         raise RemoteProtocolError(
             Code.UNKNOWN_FUNCTION, f"function {number} does not exist in this version"
         )
-    wrong = flags & ~FLAGS[number]
-    if wrong:
-        bit = (wrong & -wrong).bit_length() - 1
-        raise RemoteProtocolError(
-            Code.BAD_FLAGS, f"bit {bit} ({FLAG_NAMES[1 << bit]}) is not known to {function.name}"
-        )
+    function, unknown = accepted
+    if flags & unknown:
+        raise RemoteProtocolError(Code.BAD_FLAGS, unknown_flag(function, flags))
     return function

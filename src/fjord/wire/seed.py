@@ -1,4 +1,4 @@
-"""Messages of functions 0 to 16: one key, one value, flags that say which fields are there.
+"""Requests of functions 0 to 16: one key, one value, flags that say which fields are there.
 
 They carry no total length (decision 10), so a parser either finds a whole message, or says how
 many bytes it needs, or gives the connection up.
@@ -6,39 +6,62 @@ many bytes it needs, or gives the connection up.
 
 from __future__ import annotations
 
-import struct
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from fjord import commands, limits
 from fjord.columns import Strings
-from fjord.commands import Command, Entries, Refusal, Reply
-from fjord.errors import Code, RemoteProtocolError
+from fjord.commands import Command, Refusal
+from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
+from fjord.wire import operands
 from fjord.wire.buffer import ReceiveBuffer
+from fjord.wire.cursor import Cursors
+from fjord.wire.fields import U16, U64, Fields, IncompleteError, encode_keys, encode_value
 from fjord.wire.functions import (
-    MAGIC_REPLY,
+    FLAG_NAMES,
     MAGIC_REQUEST,
-    REPLY,
+    QUERY_BITS,
+    QUERY_CURSOR,
     REQUEST,
-    VALUE_BITS,
     VERSION,
     Flag,
     Function,
 )
 
-_U64 = struct.Struct(">Q")
-_KEY_SIZES: Final = {False: struct.Struct(">B"), True: struct.Struct(">H")}
-_VALUE_SIZES: Final = {
-    Flag.VALUE_8: struct.Struct(">B"),
-    Flag.VALUE_16: struct.Struct(">H"),
-    VALUE_BITS: struct.Struct(">I"),
-}
+# What goes with one key only: a query marks nothing and is not listened to.
+_ONE_KEY_FLAGS: Final = Flag.TIMEOUT | Flag.UPDATE_TIMEOUT | Flag.LISTEN
 
 
-# -- requests -------------------------------------------------------------------------------------
+class Context:
+    """What a connection knows beside its bytes: its table, and who signs its cursors."""
+
+    __slots__ = ("cursors", "table")
+
+    def __init__(self, cursors: Cursors | None = None) -> None:
+        self.table = commands.DEFAULT_TABLE
+        self.cursors = cursors
+
+
+class _Message(Fields):
+    """One request, as far as it is read."""
+
+    __slots__ = ("context", "timestamp_us")
+
+    def __init__(
+        self, buffer: ReceiveBuffer, flags: int, timestamp_us: int, context: Context
+    ) -> None:
+        self.buffer = buffer
+        self.offset = REQUEST.size
+        self.flags = flags
+        self.timestamp_us = timestamp_us
+        self.context = context
+
+
+# -- decoding -------------------------------------------------------------------------------------
 
 
 def decode_request(
-    buffer: ReceiveBuffer, function: Function, flags: int, timestamp_us: int
+    buffer: ReceiveBuffer, function: Function, flags: int, timestamp_us: int, context: Context
 ) -> tuple[Command | Refusal, int] | None:
     """Reads what follows the header.
 
@@ -49,190 +72,326 @@ def decode_request(
     Raises:
         RemoteProtocolError: if the message cannot be followed any further.
     """
-    fields = _Fields(buffer, REQUEST.size)
-    if function in (Function.NOP, Function.QUIT):
-        return commands.Nop(), fields.offset
-    expires_at_us = fields.u64() if flags & Flag.TIMEOUT else 0
-    if expires_at_us is None:
+    message = _Message(buffer, flags, timestamp_us, context)
+    try:
+        command = _DECODERS[function](message)
+    except IncompleteError:
         return None
-    key = fields.sized(_KEY_SIZES[bool(flags & Flag.KEY_16)])
-    if key is None:
-        return None
-    keys = Strings.of([key])
-    table = commands.DEFAULT_TABLE
-    if function is Function.GET:
-        return commands.Get(table=table, keys=keys), fields.offset
-    if function is Function.DELETE:
-        command = commands.Delete(table=table, keys=keys, timestamp_us=timestamp_us)
-        return command, fields.offset
-    value = fields.value(flags)
-    if value is None:
-        return None
+    return command, message.offset
+
+
+def _decode_nop(message: _Message) -> Command:
+    return commands.Nop()
+
+
+def _decode_set(message: _Message) -> Command | Refusal:
+    flags = message.flags
+    expires_at_us = message.u64() if flags & Flag.TIMEOUT else 0
+    ttl_us = message.u64() if flags & Flag.TTL else 0
+    key = message.key()
+    type_, data = message.value("SET")
     if flags & Flag.TIMEOUT and not expires_at_us:
-        return Refusal(code=Code.BAD_TIMEOUT, text="a timeout of 0 is none; clear bit 3"), (
-            fields.offset
-        )
-    type_, data = value
+        return _NO_TIMEOUT
+    if flags & Flag.TTL and not ttl_us:
+        return Refusal(code=Code.BAD_TIMEOUT, text="a TTL of 0 is none; clear bit 14")
     return commands.Set(
-        table=table,
-        keys=keys,
+        table=message.context.table,
+        keys=Strings.of([key]),
         types=type_,
         values=Strings.of([data]),
-        timestamps_us=(timestamp_us,),
+        timestamps_us=(message.timestamp_us,),
         expires_at_us=expires_at_us,
+        ttl_us=ttl_us,
         overwrite=bool(flags & Flag.OVERWRITE),
         persist=bool(flags & (Flag.PERSIST | Flag.PERSIST_SYNONYM)),
-    ), fields.offset
+    )
 
 
-def encode_request(command: Command, identifier: int, timestamp_us: int = 0) -> bytes:
-    """Returns the message for a command on one key of the default table."""
-    if isinstance(command, commands.Set):
-        return _encode_set(command, identifier)
-    if isinstance(command, commands.Get):
-        return _request(Function.GET, identifier, Flag.DATA, timestamp_us, command.keys)
-    if isinstance(command, commands.Delete):
-        return _request(Function.DELETE, identifier, 0, command.timestamp_us, command.keys)
-    return REQUEST.pack(MAGIC_REQUEST, VERSION, Function.NOP, identifier, 0, timestamp_us)
+def _decode_get(message: _Message) -> Command | Refusal:
+    flags = message.flags
+    if flags & QUERY_BITS:
+        return _decode_query(message)
+    timeout_us = message.u64() if flags & Flag.TIMEOUT else 0
+    if flags & Flag.COUNT:
+        message.u16()
+    keys = Strings.of([message.key()])
+    if flags & Flag.COUNT:
+        return Refusal(code=Code.BAD_COUNT, text="a count goes with a query; clear bit 13")
+    if flags & (Flag.TIMEOUT | Flag.UPDATE_TIMEOUT):
+        return _touch(message, keys, timeout_us)
+    return commands.Get(
+        table=message.context.table,
+        keys=keys,
+        with_data=bool(flags & Flag.DATA),
+        skip_worked=bool(flags & Flag.WORKED_ON),
+    )
 
 
-def _encode_set(command: commands.Set, identifier: int) -> bytes:
-    size_flag, value = _encode_value(command.types[0], command.values[0])
-    flags = size_flag
-    if command.overwrite:
-        flags |= Flag.OVERWRITE
-    if command.persist:
-        flags |= Flag.PERSIST
-    timeout = b""
+def _touch(message: _Message, keys: Strings, timeout_us: int) -> Command | Refusal:
+    """A timeout is a worked-on deadline, or an expiry with UPDATE_TIMEOUT; with both bits both."""
+    flags = message.flags
+    if not flags & Flag.TIMEOUT:
+        return Refusal(code=Code.BAD_TIMEOUT, text="bit 4 needs a timeout; set bit 3")
+    if not timeout_us:
+        return _NO_TIMEOUT
+    extend = bool(flags & Flag.UPDATE_TIMEOUT)
+    worked_on = flags & Flag.WORKED_ON or not extend
+    return commands.Touch(
+        table=message.context.table,
+        keys=keys,
+        extend=extend,
+        expires_at_us=timeout_us if extend else 0,
+        worked_until_us=timeout_us if worked_on else 0,
+        with_data=bool(flags & Flag.DATA),
+    )
+
+
+def _decode_query(message: _Message) -> Command | Refusal:
+    flags = message.flags
+    query = flags & QUERY_BITS
+    wrong = flags & _ONE_KEY_FLAGS
+    if wrong:
+        bit = (wrong & -wrong).bit_length() - 1
+        raise RemoteProtocolError(
+            Code.BAD_FLAGS, f"bit {bit} ({FLAG_NAMES[1 << bit]}) is not known to GET with a query"
+        )
+    has_count = flags & Flag.COUNT or query == Flag.QUERY_RANGE
+    count = message.u16() if has_count else 0
+    first = message.key()
+    second = message.key() if query == Flag.QUERY_RANGE else b""
+    if query == QUERY_CURSOR:
+        cursors = message.context.cursors
+        if cursors is None:
+            return Refusal(code=Code.BAD_CURSOR, text="no cursors are given out here")
+        return cursors.decode(first, count if has_count else None)
+    if query == Flag.QUERY_RANGE:
+        return _range(message, count, start=first, stop=second)
+    return _range(message, count, regex=first)
+
+
+def _range(
+    message: _Message, count: int, *, start: bytes = b"", stop: bytes = b"", regex: bytes = b""
+) -> Command | Refusal:
+    # Checked here because a cursor has to hold them.
+    if max(len(start), len(stop)) > limits.KV_KEY_BYTES_MAX:
+        text = f"a key has at most {limits.KV_KEY_BYTES_MAX} bytes"
+        return Refusal(code=Code.KEY_TOO_LONG, text=text)
+    if len(regex) > limits.REGEX_BYTES_MAX:
+        text = f"an expression has at most {limits.REGEX_BYTES_MAX} bytes"
+        return Refusal(code=Code.BAD_REGEX, text=text)
+    return commands.Range(
+        table=message.context.table,
+        start=start,
+        stop=stop,
+        count=count,
+        regex=regex,
+        with_data=bool(message.flags & Flag.DATA),
+        skip_worked=bool(message.flags & Flag.WORKED_ON),
+    )
+
+
+def _decode_delete(message: _Message) -> Command:
+    return commands.Delete(
+        table=message.context.table,
+        keys=Strings.of([message.key()]),
+        timestamp_us=message.timestamp_us,
+        purge=bool(message.flags & Flag.OVERWRITE),
+    )
+
+
+def _decode_add(message: _Message) -> Command | Refusal:
+    return _modify(message, commands.Change.ADD)
+
+
+def _decode_truncate(message: _Message) -> Command | Refusal:
+    return _modify(message, commands.Change.TRUNCATE)
+
+
+def _modify(message: _Message, change: commands.Change) -> Command | Refusal:
+    key = message.key()
+    type_, data = message.value(change.name)
+    operand = operands.widen(change, type_[0], data)
+    if isinstance(operand, Refusal):
+        return operand
+    return commands.Modify(
+        table=message.context.table,
+        key=key,
+        change=change,
+        operand=operand,
+        operand_type=type_[0],
+        timestamp_us=message.timestamp_us,
+    )
+
+
+def _decode_not(message: _Message) -> Command:
+    return commands.Modify(
+        table=message.context.table,
+        key=message.key(),
+        change=commands.Change.NOT,
+        timestamp_us=message.timestamp_us,
+    )
+
+
+def _decode_rename(message: _Message) -> Command:
+    return commands.Rename(
+        table=message.context.table,
+        key=message.key(),
+        to=message.key(),
+        timestamp_us=message.timestamp_us,
+        overwrite=bool(message.flags & Flag.OVERWRITE),
+    )
+
+
+def _decode_lock(message: _Message) -> Command:
+    return commands.Lock(table=message.context.table, keys=Strings.of([message.key()]))
+
+
+def _decode_unlock(message: _Message) -> Command:
+    return commands.Unlock(table=message.context.table, keys=Strings.of([message.key()]))
+
+
+def _decode_listen(message: _Message) -> Command:
+    return commands.Listen(table=message.context.table, keys=Strings.of([message.key()]))
+
+
+_NO_TIMEOUT: Final = Refusal(code=Code.BAD_TIMEOUT, text="a timeout of 0 is none; clear bit 3")
+
+_DECODERS: Final[dict[Function, Callable[[_Message], Command | Refusal]]] = {
+    Function.NOP: _decode_nop,
+    Function.QUIT: _decode_nop,
+    Function.SET: _decode_set,
+    Function.GET: _decode_get,
+    Function.DELETE: _decode_delete,
+    Function.ADD: _decode_add,
+    Function.NOT: _decode_not,
+    Function.TRUNCATE: _decode_truncate,
+    Function.LOCK: _decode_lock,
+    Function.UNLOCK: _decode_unlock,
+    Function.RENAME: _decode_rename,
+    Function.LISTEN: _decode_listen,
+}
+
+
+# -- encoding -------------------------------------------------------------------------------------
+
+
+def encode_request(
+    command: Command, identifier: int, timestamp_us: int = 0, *, listens: bool = False
+) -> bytes:
+    """Returns the message for a command on one key of the connection's table.
+
+    Raises:
+        LocalProtocolError: if none of these functions can say it.
+    """
+    encoder = _ENCODERS.get(type(command))
+    if encoder is None:
+        raise LocalProtocolError(
+            Code.UNKNOWN_FUNCTION, f"functions 0 to 16 have no {type(command).__name__}"
+        )
+    function, flags, own_us, rest = encoder(command)
+    flags |= Flag.LISTEN if listens else 0
+    head = REQUEST.pack(MAGIC_REQUEST, VERSION, function, identifier, flags, own_us or timestamp_us)
+    return head + rest
+
+
+Encoded = tuple[Function, int, int, bytes]  # function, flags, timestamp, what follows the header
+
+
+def _encode_nop(command: commands.Nop) -> Encoded:
+    return Function.NOP, 0, 0, b""
+
+
+def _encode_set(command: commands.Set) -> Encoded:
+    size_flag, value = encode_value(command.types[0], command.values[0])
+    flags, key = encode_keys(size_flag, command.keys[0])
+    flags |= Flag.OVERWRITE if command.overwrite else 0
+    flags |= Flag.PERSIST if command.persist else 0
+    dates = b""
     if command.expires_at_us:
         flags |= Flag.TIMEOUT
-        timeout = _U64.pack(command.expires_at_us)
-    head = _request(
-        Function.SET, identifier, flags, command.timestamps_us[0], command.keys, timeout=timeout
-    )
-    return head + value
+        dates = U64.pack(command.expires_at_us)
+    if command.ttl_us:
+        flags |= Flag.TTL
+        dates += U64.pack(command.ttl_us)
+    return Function.SET, flags, command.timestamps_us[0], b"".join((dates, key, value))
 
 
-def _request(
-    function: Function,
-    identifier: int,
-    flags: int,
-    timestamp_us: int,
-    keys: Strings,
-    *,
-    timeout: bytes = b"",
-) -> bytes:
-    key = keys[0]
-    wide = len(key) > 0xFF
-    if wide:
-        flags |= Flag.KEY_16
-    head = REQUEST.pack(MAGIC_REQUEST, VERSION, function, identifier, flags, timestamp_us)
-    return b"".join((head, timeout, _KEY_SIZES[wide].pack(len(key)), key))
+def _encode_get(command: commands.Get) -> Encoded:
+    flags, key = encode_keys(_read_flags(command), command.keys[0])
+    return Function.GET, flags, 0, key
 
 
-def _encode_value(type_: int, data: bytes) -> tuple[int, bytes]:
-    size = 1 + len(data)
-    flag = Flag.VALUE_8 if size <= 0xFF else Flag.VALUE_16 if size <= 0xFFFF else VALUE_BITS
-    return flag, b"".join((_VALUE_SIZES[flag].pack(size), bytes([type_]), data))
+def _encode_touch(command: commands.Touch) -> Encoded:
+    timeout_us = command.expires_at_us or command.worked_until_us
+    flags = Flag.TIMEOUT
+    flags |= Flag.DATA if command.with_data else 0
+    flags |= Flag.UPDATE_TIMEOUT if command.extend else 0
+    flags |= Flag.WORKED_ON if command.worked_until_us else 0
+    if not timeout_us or command.worked_until_us not in (0, timeout_us):
+        raise LocalProtocolError(Code.BAD_TIMEOUT, "a GET carries one timeout")
+    flags, key = encode_keys(flags, command.keys[0])
+    return Function.GET, flags, 0, U64.pack(timeout_us) + key
 
 
-class _Fields:
-    """Reads one field after the other; None as soon as bytes are missing."""
-
-    def __init__(self, buffer: ReceiveBuffer, offset: int) -> None:
-        self._buffer = buffer
-        self.offset = offset
-
-    def u64(self) -> int | None:
-        if not self._buffer.has(self.offset + _U64.size):
-            return None
-        number: int = _U64.unpack_from(self._buffer.data, self._buffer.start + self.offset)[0]
-        self.offset += _U64.size
-        return number
-
-    def sized(self, size_field: struct.Struct) -> bytes | None:
-        buffer = self._buffer
-        if not buffer.has(self.offset + size_field.size):
-            return None
-        (size,) = size_field.unpack_from(buffer.data, buffer.start + self.offset)
-        if not buffer.has(self.offset + size_field.size + size):
-            return None
-        data = buffer.take(self.offset + size_field.size, size)
-        self.offset += size_field.size + size
-        return data
-
-    def value(self, flags: int) -> tuple[bytes, bytes] | None:
-        """Reads size, type and data; the size is judged before the data is waited for."""
-        size_field = _VALUE_SIZES.get(flags & VALUE_BITS)
-        if size_field is None:
-            raise RemoteProtocolError(Code.BAD_VALUE_SIZE, "SET needs a value: set bits 1-2")
-        buffer = self._buffer
-        if not buffer.has(self.offset + size_field.size):
-            return None
-        (size,) = size_field.unpack_from(buffer.data, buffer.start + self.offset)
-        if size == 0:
-            raise RemoteProtocolError(Code.BAD_VALUE_SIZE, "a value's size counts its type byte")
-        if size > 1 + limits.VALUE_BYTES_MAX:
-            raise RemoteProtocolError(
-                Code.VALUE_TOO_LARGE, f"a value has at most {limits.VALUE_BYTES_MAX} bytes"
-            )
-        data = self.sized(size_field)
-        return None if data is None else (data[:1], data[1:])
+def _encode_range(command: commands.Range) -> Encoded:
+    flags = _read_flags(command)
+    count = U16.pack(command.count)
+    if command.regex:
+        if command.start or command.stop:
+            raise LocalProtocolError(Code.BAD_RANGE, "a GET has a range or an expression")
+        flags, key = encode_keys(flags | Flag.QUERY_REGEX | Flag.COUNT, command.regex)
+        return Function.GET, flags, 0, count + key
+    flags, keys = encode_keys(flags | Flag.QUERY_RANGE, command.start, command.stop)
+    return Function.GET, flags, 0, count + keys
 
 
-# -- replies --------------------------------------------------------------------------------------
+def _read_flags(command: commands.Get | commands.Range) -> int:
+    flags = Flag.DATA if command.with_data else 0
+    return flags | (Flag.WORKED_ON if command.skip_worked else 0)
 
 
-def encode_reply(identifier: int, reply: Reply, *, now_us: int, with_data: bool) -> bytes:
-    """Returns the JR message for a reply to one of these functions."""
-    if isinstance(reply, Refusal):
-        return encode_error(identifier, reply, now_us=now_us)
-    if isinstance(reply, Entries):
-        return _encode_entry(identifier, reply, now_us=now_us, with_data=with_data)
-    return REPLY.pack(MAGIC_REPLY, VERSION, identifier, 0, now_us) + b"\0"
+def _encode_delete(command: commands.Delete) -> Encoded:
+    flags, key = encode_keys(Flag.OVERWRITE if command.purge else 0, command.keys[0])
+    return Function.DELETE, flags, command.timestamp_us, key
 
 
-def encode_error(identifier: int, refusal: Refusal, *, now_us: int, flags: int = 0) -> bytes:
-    text = f"{refusal.code}: {refusal.text}".encode()[:0xFFFF]
-    wide = len(text) > 0xFF
-    flags |= Flag.KEY_16 if wide else 0
-    head = REPLY.pack(MAGIC_REPLY, VERSION, identifier, flags, now_us)
-    return b"".join((head, _KEY_SIZES[wide].pack(len(text)), text))
+def _encode_modify(command: commands.Modify) -> Encoded:
+    function = Function(command.change)
+    if function is Function.NOT:
+        flags, key = encode_keys(0, command.key)
+        return function, flags, command.timestamp_us, key
+    size_flag, value = encode_value(command.operand_type, command.operand)
+    flags, key = encode_keys(size_flag, command.key)
+    return function, flags, command.timestamp_us, key + value
 
 
-def _encode_entry(identifier: int, entries: Entries, *, now_us: int, with_data: bool) -> bytes:
-    type_ = entries.types[0]
-    if type_ == Entries.MISSING:
-        refusal = Refusal(code=Code.NOT_FOUND, text="the key does not exist")
-        return encode_error(identifier, refusal, now_us=now_us)
-    flags, value = _encode_value(type_, entries.values[0] if with_data else b"")
-    timeout = b""
-    if entries.expires_at_us[0]:
-        flags |= Flag.TIMEOUT
-        timeout = _U64.pack(entries.expires_at_us[0])
-    head = REPLY.pack(MAGIC_REPLY, VERSION, identifier, flags, entries.timestamps_us[0])
-    return b"".join((head, timeout, b"\0", value))
+def _encode_rename(command: commands.Rename) -> Encoded:
+    flags = Flag.OVERWRITE if command.overwrite else 0
+    flags, keys = encode_keys(flags, command.key, command.to)
+    return Function.RENAME, flags, command.timestamp_us, keys
 
 
-def decode_reply_fields(
-    buffer: ReceiveBuffer, flags: int
-) -> tuple[int, bytes, bytes, bytes, int] | None:
-    """Reads what follows a reply's header, but for a body.
+def _encode_key(command: commands.Lock | commands.Unlock | commands.Listen) -> Encoded:
+    flags, key = encode_keys(0, command.keys[0])
+    return _KEY_FUNCTIONS[type(command)], flags, 0, key
 
-    Returns:
-        Timeout, error text, type byte, data, and the length so far; None if bytes are missing.
-    """
-    fields = _Fields(buffer, REPLY.size)
-    timeout = fields.u64() if flags & Flag.TIMEOUT else 0
-    if timeout is None:
-        return None
-    error = fields.sized(_KEY_SIZES[bool(flags & Flag.KEY_16)])
-    if error is None:
-        return None
-    type_, data = b"", b""
-    if flags & VALUE_BITS:
-        value = fields.value(flags)
-        if value is None:
-            return None
-        type_, data = value
-    return timeout, error, type_, data, fields.offset
+
+_KEY_FUNCTIONS: Final[dict[type[Command], Function]] = {
+    commands.Lock: Function.LOCK,
+    commands.Unlock: Function.UNLOCK,
+    commands.Listen: Function.LISTEN,
+}
+
+_ENCODERS: Final[dict[type[Command], Callable[[Any], Encoded]]] = {
+    commands.Nop: _encode_nop,
+    commands.Set: _encode_set,
+    commands.Get: _encode_get,
+    commands.Touch: _encode_touch,
+    commands.Range: _encode_range,
+    commands.Delete: _encode_delete,
+    commands.Modify: _encode_modify,
+    commands.Rename: _encode_rename,
+    commands.Lock: _encode_key,
+    commands.Unlock: _encode_key,
+    commands.Listen: _encode_key,
+}

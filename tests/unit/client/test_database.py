@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
-from fjord.client.database import Database, scan_call
+from fjord import commands
+from fjord.client.database import Database
+from fjord.client.listening import Listening
+from fjord.client.node_calls import TableInfo
 from fjord.clock import SystemClock
 from fjord.columns import Strings
-from fjord.commands import Command, Refusal, Reply, Scan, Scanned
-from fjord.errors import Code, NotFoundError
+from fjord.commands import (
+    Batch,
+    Changed,
+    Command,
+    DropTable,
+    ListTables,
+    Nop,
+    Numbers,
+    Refusal,
+    Replies,
+    Reply,
+    Scan,
+    Scanned,
+    Stats,
+    TableList,
+)
+from fjord.errors import Code, ExistsError, NotFoundError
+from tests.unit.client.scripted import TOKEN, entries
+from tests.unit.client.shell_calls import FIVE
 from tests.unit.tables.world import World
 
 
@@ -23,6 +43,7 @@ class Pieces:
         self._last_seq = last_seq
         self._step = step
         self.asked: list[tuple[int, int]] = []
+        self.listened: list[commands.Listen] = []
         self.closed = 0
 
     def execute(self, command: Command, /) -> Reply:
@@ -37,8 +58,41 @@ class Pieces:
         self._last_seq += 10  # others write meanwhile
         return scanned(range(command.start_seq, next_seq), next_seq, end_seq)
 
+    def listen(self, command: commands.Listen, /) -> Listening:
+        self.listened.append(command)
+        return Silent()
+
     def close(self) -> None:
         self.closed += 1
+
+
+class Silent:
+    """Nothing ever changes here."""
+
+    def __iter__(self) -> Iterator[Changed]:
+        return iter(())
+
+    def wait(self, timeout: float | None) -> Changed | None:
+        return None
+
+    def close(self) -> None: ...
+
+
+class Scripted:
+    """An executor that gives these replies."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self._replies = iter(replies)
+        self.asked: list[Command] = []
+
+    def execute(self, command: Command, /) -> Reply:
+        self.asked.append(command)
+        return next(self._replies)
+
+    def listen(self, command: commands.Listen, /) -> Listening:
+        return Silent()
+
+    def close(self) -> None: ...
 
 
 def scanned(found: Sequence[int], next_seq: int, end_seq: int) -> Scanned:
@@ -90,16 +144,85 @@ def test_a_scan_of_a_missing_table_is_refused() -> None:
         next(Database(Pieces()).scan("none"))
 
 
-def test_a_scan_call_asks_for_a_piece() -> None:
-    call = scan_call("t", 5, 9)
-    assert call.command == Scan(table="t", start_seq=5, end_seq=9)
-    piece = scanned([5], 6, 9)
-    assert call.result(piece) is piece
-
-
 def test_leaving_a_database_closes_it() -> None:
     executor = Pieces()
     with Database(executor) as database:
         assert executor.closed == 0
         database.kv().set("a", 1)
     assert executor.closed == 1
+
+
+# -- transactions ---------------------------------------------------------------------------------
+
+
+def test_a_transaction_is_sent_whole_at_its_end() -> None:
+    executor = Scripted(Replies(replies=[TOKEN, entries((3, FIVE))]))
+    with Database(executor).transaction() as tx:
+        tx.kv("settings").set("a", 1)
+        tx.kv("other").add("b", 4)
+        assert executor.asked == []
+    (batch,) = executor.asked
+    assert isinstance(batch, Batch)
+    assert len(batch.commands) == 2
+    assert tx.results == [None, 5]
+
+
+def test_an_exception_inside_a_transaction_leaves_nothing_behind() -> None:
+    executor = Scripted()
+    with pytest.raises(KeyError), Database(executor).transaction() as tx:
+        tx.kv().set("a", 1)
+        raise KeyError
+    assert executor.asked == []
+
+
+def test_a_transaction_that_is_refused_raises_why() -> None:
+    executor = Scripted(Refusal(code=Code.EXISTS, text="a is there"))
+    with pytest.raises(ExistsError), Database(executor).transaction() as tx:
+        tx.kv().set("a", 1, overwrite=False)
+    assert tx.results == ()
+
+
+# -- the node -------------------------------------------------------------------------------------
+
+
+def tables(*names: bytes) -> TableList:
+    count = len(names)
+    return TableList(
+        names=Strings.of(list(names)),
+        ids=list(range(count)),
+        kinds=b"\1" * count,
+        settings=Strings.of([b""] * count),
+    )
+
+
+def test_tables_are_listed_looked_up_and_dropped() -> None:
+    missing = Refusal(code=Code.NOT_FOUND, text="there is no table c")
+    executor = Scripted(tables(b"a", b"b"), tables(b"a"), missing, TOKEN)
+    database = Database(executor)
+    assert [table.name for table in database.tables()] == ["a", "b"]
+    assert database.table("a") == TableInfo(name="a", kind="kv", id=0)
+    with pytest.raises(NotFoundError):
+        database.table("c")
+    database.drop("a")
+    assert executor.asked == [
+        ListTables(),
+        ListTables(name="a"),
+        ListTables(name="c"),
+        DropTable(name="a"),
+    ]
+
+
+def test_stats_and_ping() -> None:
+    executor = Scripted(Numbers(names=Strings.of([b"tables"]), values=[3]), TOKEN)
+    database = Database(executor)
+    assert database.stats() == {"tables": 3}
+    assert 0 <= database.ping() < 20
+    assert executor.asked == [Stats(), Nop()]
+
+
+def test_listening_goes_to_the_executor() -> None:
+    executor = Pieces()
+    with Database(executor).kv("t").listen("k") as changes:
+        assert list(changes) == []
+        assert changes.wait(0) is None
+    assert executor.listened == [commands.Listen(table="t", keys=Strings.of([b"k"]))]

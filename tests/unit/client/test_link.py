@@ -11,14 +11,29 @@ from hypothesis import strategies as st
 from fjord import limits
 from fjord.client.link import Link
 from fjord.columns import Strings, repeat
-from fjord.commands import Command, Delete, Done, Entries, Get, Nop, Refusal, Reply, Set
+from fjord.commands import (
+    Changed,
+    Command,
+    Delete,
+    Done,
+    Entries,
+    Get,
+    Listen,
+    Nop,
+    Refusal,
+    Reply,
+    Set,
+)
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
-from fjord.wire import Function, RequestDecoder, encode_reply
+from fjord.wire import Function, RequestDecoder, encode_change, encode_reply
 from fjord.wire.replies import encode_fatal
+from tests.unit.client.scripted import entries
 
 NOW_US = 1_700_000_000_000_000
 TOKEN = Done(master=b"m" * 16, seq=5)
 GET = Get(table="t", keys=Strings.of([b"k"]))
+LISTEN = Listen(table="t", keys=Strings.of([b"k"]))
+FOUND = entries((1, b"v"))
 DELETE = Delete(table="t", keys=Strings.of([b"k"]), timestamp_us=NOW_US)
 
 
@@ -36,14 +51,14 @@ def answer(identifier: int, reply: Reply = TOKEN, function: Function = Function.
     return encode_reply(function, identifier, 0, reply, now_us=NOW_US)
 
 
-def received(link: Link, data: bytes) -> list[tuple[int, Reply]]:
+def received(link: Link, data: bytes) -> list[tuple[int, Reply | Changed]]:
     return list(link.receive(data))
 
 
 @pytest.mark.req("FJ-39")
 def test_a_message_carries_the_identifier_that_send_returns() -> None:
     link = Link()
-    for command in (Nop(), GET, DELETE, set_of(b"v")):
+    for command in (Nop(), GET, DELETE, set_of(b"v"), LISTEN):
         identifier, message = link.send(command)
         decoder = RequestDecoder()
         decoder.feed(message)
@@ -62,10 +77,9 @@ def test_requests_in_flight_have_different_identifiers_and_never_0() -> None:
 @pytest.mark.req("FJ-39")
 def test_replies_in_any_order_find_their_requests() -> None:
     link = Link()
-    entries = Entries(types=b"\1", values=Strings.of([b"v"]), timestamps_us=[1], expires_at_us=[0])
     samples: list[tuple[Command, Function, Reply]] = [
         (set_of(b"v"), Function.SET_MANY, TOKEN),
-        (GET, Function.GET_MANY, entries),
+        (GET, Function.GET_MANY, FOUND),
         (DELETE, Function.DELETE_MANY, Refusal(code=Code.BUSY, text="later")),
         (Nop(), Function.NOP, Done(master=b"", seq=0)),
     ]
@@ -75,7 +89,7 @@ def test_replies_in_any_order_find_their_requests() -> None:
         assert number == identifier
         assert type(found) is type(reply)
         if isinstance(found, Entries):
-            assert found.values == entries.values
+            assert found.values == FOUND.values
         else:
             assert found == reply
 
@@ -133,8 +147,9 @@ def test_the_last_words_of_a_server_are_passed_on() -> None:
     link = Link()
     link.send(DELETE)
     words = encode_fatal(RemoteProtocolError(Code.READ_TIMEOUT, "too slow"), now_us=NOW_US)
-    with pytest.raises(RemoteProtocolError, match="READ_TIMEOUT: too slow"):
+    with pytest.raises(RemoteProtocolError, match="READ_TIMEOUT: too slow") as caught:
         received(link, words)
+    assert caught.value.code is Code.READ_TIMEOUT
 
 
 def test_a_peer_that_is_no_fjord_server_is_an_error() -> None:
@@ -198,3 +213,67 @@ def test_whatever_the_order_every_reply_finds_its_request(choices: list[int]) ->
         else:
             waiting.append(link.send(DELETE)[0])
     assert len(set(waiting)) == len(waiting)
+
+
+# -- changes --------------------------------------------------------------------------------------
+
+
+def change(value: bytes) -> Changed:
+    return Changed("t", b"k", 1, value, NOW_US, 0)
+
+
+@pytest.mark.req("FJ-44")
+@pytest.mark.parametrize("first", ["reply", "change"])
+def test_changes_come_beside_replies(first: str) -> None:
+    link = Link()
+    listening, _ = link.send(LISTEN)
+    asked, _ = link.send(GET)
+    replies = [
+        answer(listening, TOKEN, Function.LISTEN_MANY),
+        answer(asked, FOUND, Function.GET_MANY),
+    ]
+    changes = [encode_change(listening, change(b"1")), encode_change(listening, change(b"2"))]
+    order = [replies[0], changes[0], replies[1], changes[1]]
+    if first == "change":
+        order = [changes[0], replies[1], changes[1], replies[0]]
+    found = [event for _, event in received(link, b"".join(order))]
+    assert [event for event in found if isinstance(event, Changed)] == [change(b"1"), change(b"2")]
+    assert len(found) == 4
+
+
+def test_a_change_is_whole_whatever_the_pieces() -> None:
+    link = Link()
+    listening, _ = link.send(LISTEN)
+    received(link, answer(listening, TOKEN, Function.LISTEN_MANY))
+    gone = Changed("t", b"k", Entries.MISSING, b"", NOW_US, 0)
+    data = encode_change(listening, change(b"value")) + encode_change(listening, gone)
+    found = [
+        event for place in range(len(data)) for event in received(link, data[place : place + 1])
+    ]
+    assert found == [(listening, change(b"value")), (listening, gone)]
+
+
+def test_a_change_belongs_to_the_table_that_was_listened_to() -> None:
+    link = Link()
+    first, _ = link.send(LISTEN)
+    second, _ = link.send(Listen(table="other", keys=Strings.of([b"k"])))
+    data = encode_change(second, change(b"v")) + encode_change(first, change(b"v"))
+    tables = [event.table for _, event in received(link, data) if isinstance(event, Changed)]
+    assert tables == ["other", "t"]
+
+
+def test_a_change_that_nobody_listens_to_is_an_error() -> None:
+    link = Link()
+    identifier, _ = link.send(GET)
+    with pytest.raises(RemoteProtocolError, match="nobody listens"):
+        received(link, encode_change(identifier, change(b"v")))
+
+
+def test_the_number_of_a_listener_is_not_given_out_again() -> None:
+    link = Link()
+    listening, _ = link.send(LISTEN)
+    received(link, answer(listening, TOKEN, Function.LISTEN_MANY))
+    for _ in range(0xFFFF + 10):
+        identifier, _ = link.send(Nop())
+        assert identifier != listening
+        received(link, answer(identifier, TOKEN, Function.NOP))

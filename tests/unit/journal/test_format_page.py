@@ -25,15 +25,15 @@ def test_the_example_decodes_to_what_the_page_says() -> None:
     assert (header.segment, header.first_seq) == (2, 3)
     frame = frames.decode_frame(data, frames.SEGMENT_HEADER_BYTES, header.salt)
     assert frame is not None
-    assert (frame.first_seq, frame.rows, frame.durable_seq, frame.length) == (3, 1, 2, 144)
+    assert (frame.first_seq, frame.rows, frame.durable_seq, frame.length) == (3, 1, 2, 128)
     body = data[128:]
     assert frames.checksum(body) == frame.body_crc
     ((op, place),) = frames.decode_ops(frame, body, 2, 64)
-    assert op.opcode is ops.Opcode.KV_SET
+    assert op.opcode is ops.Opcode.KV_INSERT
     assert op.column("key") == Strings.of([b"k"])
     assert op.column("value") == Strings.of([b"v"])
-    assert (place.seq, place.segment, place.payload) == (3, 2, 200)
-    assert data[200:201] == b"v"
+    assert (place.seq, place.segment, place.payload) == (3, 2, 184)
+    assert data[184:185] == b"v"
 
 
 def test_the_example_is_what_the_code_writes() -> None:
@@ -43,3 +43,15 @@ def test_the_example_is_what_the_code_writes() -> None:
     assert frame is not None
     ((op, _),) = frames.decode_ops(frame, data[128:], 2, 64)
     assert header.encode() + frame.encode(header.salt) + ops.encode(op)[0] == data
+
+
+KINDS = {ops.U8: "u8", ops.U64: "u64", ops.STRINGS: "strings"}
+
+
+def test_the_page_has_the_columns_of_every_opcode() -> None:
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|.*\| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+    shown = [(int(number), name, columns) for number, name, columns in rows]
+    assert shown == [
+        (opcode, opcode.name, ", ".join(f"{name} {KINDS[kind]}" for name, kind in named) or "none")
+        for opcode, named in ops.COLUMNS.items()
+    ]

@@ -12,7 +12,7 @@ from fjord import limits
 from fjord.errors import CorruptionError
 from fjord.journal import frame as frames
 from fjord.journal.frame import Frame, SegmentHeader
-from tests.unit.journal.writing import SHARD, header, kv_set
+from tests.unit.journal.writing import SHARD, header, kv_insert
 
 u64 = st.integers(0, 2**64 - 1)
 u32 = st.integers(0, 2**32 - 1)
@@ -133,7 +133,7 @@ def test_a_frame_is_no_frame_of_another_segment(segment: int, other: int) -> Non
 
 
 def test_every_flipped_bit_of_a_frame_header_is_noticed() -> None:
-    body = kv_set([b"some value"])
+    body = kv_insert([b"some value"])
     data = frame_of(body).encode(salt(1)) + body + bytes(limits.MIB)
     for position in range(frames.FRAME_HEADER_BYTES):
         for bit in range(8):
@@ -147,7 +147,7 @@ def test_every_flipped_bit_of_a_frame_header_is_noticed() -> None:
 
 
 def test_every_flipped_bit_of_a_body_is_noticed() -> None:
-    body = kv_set([b"some value"])
+    body = kv_insert([b"some value"])
     made = frame_of(body)
     for position in range(len(body)):
         for bit in range(8):
@@ -194,7 +194,7 @@ def test_the_last_seq_counts_the_rows() -> None:
 
 
 def test_ops_come_with_their_places() -> None:
-    first, second = kv_set([b"one", b"two"]), kv_set([b"three"])
+    first, second = kv_insert([b"one", b"two"]), kv_insert([b"three"])
     body = first + second
     offset = 640
     made = frame_of(body, rows=3, op_count=2)
@@ -210,6 +210,6 @@ def test_ops_come_with_their_places() -> None:
     ("rows", "op_count"), [(2, 2), (4, 2), (3, 1), (3, 3), (3, 0), (0, 2), (2**32 - 1, 2)]
 )
 def test_a_body_of_other_ops_than_its_header_says_is_refused(rows: int, op_count: int) -> None:
-    body = kv_set([b"one", b"two"]) + kv_set([b"three"])
+    body = kv_insert([b"one", b"two"]) + kv_insert([b"three"])
     with pytest.raises(ValueError, match=r"other ops than its header says|cut short"):
         list(frames.decode_ops(frame_of(body, rows=rows, op_count=op_count), body, 1, 64))

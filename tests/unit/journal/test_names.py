@@ -30,6 +30,7 @@ def test_names_sort_as_their_numbers_do(numbers: list[int]) -> None:
     [
         "",
         "lock",
+        "spare",
         "0000000001",
         "1.seg",
         "000000001.seg",
@@ -45,3 +46,9 @@ def test_names_sort_as_their_numbers_do(numbers: list[int]) -> None:
 )
 def test_other_files_are_no_segments(name: str) -> None:
     assert names.segment_number(name) is None
+
+
+def test_the_spare_is_no_segment() -> None:
+    path = names.spare_path("/data/journal")
+    assert path == "/data/journal/spare"
+    assert names.segment_number(path.removeprefix("/data/journal/")) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -272,4 +273,91 @@ def test_a_payload_behind_the_end_of_its_file_is_damage(three_segments: Path) ->
     journal = open_journal(three_segments)
     with pytest.raises(CorruptionError):
         journal.payload(1, 1_000_000, 3, frames.checksum(b"abc"))
+    journal.close()
+
+
+@pytest.mark.req("FJ-29")
+def test_more_data_than_the_cache_holds_is_read_all_the_same(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path, segment_bytes=64 * limits.MIB)
+    values = [number.to_bytes(4, "little") * (limits.MIB // 8) for number in range(80)]
+    for value in values:
+        append(writer, value)
+    writer.close()
+    assert sum(map(len, values)) > limits.VALUE_CACHE_BYTES
+    journal = open_journal(tmp_path)
+    places = [place.payload for one in journal.frames(1, durable_seq=80) for _, place in one.ops()]
+    for _ in range(3):
+        for value, place in zip(values, places, strict=True):
+            crc = frames.checksum(value)
+            assert journal.payload(1, place, len(value), crc) == value
+    journal.close()
+
+
+@pytest.mark.req("FJ-29")
+def test_a_value_that_is_read_often_is_not_read_from_disk_again(three_segments: Path) -> None:
+    journal = open_journal(three_segments)
+    located = next(iter(journal.frames(1, durable_seq=8)))
+    ((_, place),) = located.ops()
+    crc = frames.checksum(b"1")
+    for _ in range(2):
+        assert journal.payload(1, place.payload, 1, crc) == b"1"
+    journal.close()
+    segment_file(three_segments, 1).unlink()
+    assert journal.payload(1, place.payload, 1, crc) == b"1"
+    journal.forget(1)
+    with pytest.raises(FileNotFoundError):
+        journal.payload(1, place.payload, 1, crc)
+
+
+# -- packed journals ------------------------------------------------------------------------------
+
+
+def test_a_journal_may_begin_at_any_segment(three_segments: Path) -> None:
+    assert open_journal(three_segments).first_seq == 1
+    segment_file(three_segments, 1).unlink()
+    journal = open_journal(three_segments)
+    assert journal.first_seq == 4
+    assert values_of(list(journal.frames(4, durable_seq=8))) == [b"4", b"5", b"6", b"7", b"8"]
+    journal.close()
+
+
+def test_an_empty_journal_begins_at_the_first_seq(tmp_path: Path) -> None:
+    assert open_journal(tmp_path).first_seq == 1
+
+
+def test_a_removed_segment_is_forgotten(three_segments: Path) -> None:
+    journal = open_journal(three_segments)
+    assert len(list(journal.frames(1, durable_seq=8))) == 5
+    journal.remove(1)
+    assert [one.segment for one in journal.segments] == [2, 3]
+    assert journal.first_seq == 4
+    segment_file(three_segments, 1).unlink()
+    journal.refresh()
+    assert seqs(list(journal.frames(4, durable_seq=8))) == [(4, 6), (7, 7), (8, 8)]
+    with pytest.raises(CorruptionError, match="begins at seq 4"):
+        list(journal.frames(1, durable_seq=8))
+    journal.close()
+
+
+def test_a_reader_finds_out_which_segments_went(three_segments: Path) -> None:
+    journal = open_journal(three_segments)
+    before = len(os.listdir("/proc/self/fd"))
+    for number in (1, 2):
+        segment_file(three_segments, number).unlink()
+    journal.refresh()
+    assert [one.segment for one in journal.segments] == [3]
+    assert len(os.listdir("/proc/self/fd")) == before - 2, "space comes back with the last holder"
+    journal.close()
+
+
+def test_sizes_are_those_of_the_files(three_segments: Path) -> None:
+    journal = open_journal(three_segments)
+    sizes = [segment_file(three_segments, number).stat().st_size for number in (1, 2, 3)]
+    assert [journal.segment_bytes(number) for number in (1, 2, 3)] == sizes
+    assert journal.used_bytes() == sum(sizes)
+    with segment_file(three_segments, 3).open("ab") as file:
+        file.write(bytes(100))
+    assert journal.segment_bytes(3) == sizes[2] + 100, "the last one may grow"
+    journal.remove(1)
+    assert journal.used_bytes() == sizes[1] + sizes[2] + 100
     journal.close()

@@ -22,7 +22,7 @@ from tests.unit.journal.writing import (
     append,
     commit_of,
     header,
-    kv_set,
+    kv_insert,
     open_writer,
     read_all,
     rotate,
@@ -95,12 +95,12 @@ def test_a_frame_tells_what_was_durable_when_it_was_written(tmp_path: Path) -> N
 def test_has_room_is_exact(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     left = SEGMENT_BYTES - 64 - frames.FRAME_HEADER_BYTES
-    assert writer.has_room(left)
-    assert not writer.has_room(left + 1)
+    assert writer.has_room(left, urgent=True)
+    assert not writer.has_room(left + 1, urgent=True)
     append(writer, b"one")
-    used = frames.FRAME_HEADER_BYTES + len(kv_set([b"one"]))
-    assert writer.has_room(left - used)
-    assert not writer.has_room(left - used + 1)
+    used = frames.FRAME_HEADER_BYTES + len(kv_insert([b"one"]))
+    assert writer.has_room(left - used, urgent=True)
+    assert not writer.has_room(left - used + 1, urgent=True)
     writer.close()
 
 
@@ -127,12 +127,12 @@ def test_rotate_begins_the_next_segment_and_cuts_the_old_one(tmp_path: Path) -> 
 def test_rotate_makes_the_next_segment_larger_for_a_large_frame(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     value = b"v" * (3 * SEGMENT_BYTES)
-    body_bytes = len(kv_set([value]))
+    body_bytes = len(kv_insert([value]))
     assert not writer.has_room(body_bytes)
     rotate(writer, body_bytes)
     assert writer.has_room(body_bytes)
-    assert not writer.has_room(body_bytes + 1)
     append(writer, value)
+    assert writer.has_room(100), "urgent frames find room behind it"
     rotate(writer)
     assert segment_file(tmp_path, 3).stat().st_size == SEGMENT_BYTES
     append(writer, b"small")
@@ -148,7 +148,7 @@ def test_a_segment_may_begin_with_frames_of_another(tmp_path: Path) -> None:
     last = read_all(tmp_path)[-1]
     writer = Writer(LocalDisk(), str(tmp_path), header(2, 2), segment_bytes=SEGMENT_BYTES)
     body = last.frame.encode(header(2).salt) + last.body
-    writer.create(body, last_seq=2, room_bytes=100)
+    writer.create(body, last_seq=2)
     assert (writer.position, writer.next_seq) == (64 + len(body), 3)
     assert (writer.committed_seq, writer.durable_seq) == (2, 2)
     append(writer, b"three")
@@ -227,7 +227,7 @@ def test_a_rotated_journal_survives_a_power_cut() -> None:
         append(writer, b"one")
         rotate(writer)
         disk.power_cut()
-        assert disk.names("/journal") == ["0000000001.seg", "0000000002.seg"]
+        assert disk.names("/journal") == ["0000000001.seg", "0000000002.seg", "spare"]
         assert sim_values(disk) == [b"one"]
 
 
@@ -271,28 +271,40 @@ def test_a_failed_cut_is_final(number: int) -> None:
     assert writer.durable_seq == 0
 
 
-def test_a_full_disk_at_rotation_leaves_the_old_segment_usable() -> None:
-    made = sim_calls()
-    # create, allocate, write come after the frame and its sync.
-    for position, name in enumerate(("create", "allocate", "write"), start=3):
-        full = len(made) + position
-        errors = {full: errno.ENOSPC}
-        if name == "allocate":
-            errors[full + 1] = errno.ENOSPC  # not even the least that is needed
-        disk = SimDisk(errors=errors)
+@pytest.mark.parametrize("call", ["create", "allocate", "sync", "write"])
+@pytest.mark.parametrize("urgent", [False, True], ids=["ordinary", "urgent"])
+def test_a_full_disk_at_any_step_of_a_rotation_leaves_the_old_segment_usable(
+    call: str, urgent: bool
+) -> None:
+    whole = SimDisk()
+    writer = sim_writer(whole)
+    append(writer, b"one")
+    writer.sync()
+    before = len(whole.calls)
+    rotate(writer, urgent=urgent)
+    steps = [at for at, name in enumerate(whole.calls, start=1) if at > before and name == call]
+    for full in steps:
+        if is_final_sync(whole.calls, full):
+            continue
+        disk = SimDisk(errors={full: errno.ENOSPC})
         writer = sim_writer(disk)
         append(writer, b"one")
+        writer.sync()
         with pytest.raises(OSError, match="No space") as caught:
-            rotate(writer)
+            rotate(writer, urgent=urgent)
         assert not isinstance(caught.value, DurabilityError)
-        assert disk.calls[len(made) + position - 1] == name
-        assert disk.names("/journal") == ["0000000001.seg"]
+        assert set(disk.names("/journal")) <= {"0000000001.seg", "spare"}
         assert (writer.segment, writer.header) == (1, header())
         append(writer, b"two")
-        rotate(writer)  # the space is there again
+        rotate(writer, urgent=urgent)  # the space is there again
         append(writer, b"three")
         writer.sync()
         assert sim_values(disk) == [b"one", b"two", b"three"]
+
+
+def is_final_sync(calls: list[str], number: int) -> bool:
+    """Says whether a call syncs the new segment itself: that must not fail for any reason."""
+    return calls[number - 2 : number] == ["write", "sync"]
 
 
 def test_a_failed_directory_sync_at_rotation_is_final() -> None:
@@ -301,15 +313,16 @@ def test_a_failed_directory_sync_at_rotation_is_final() -> None:
     writer = sim_writer(disk)
     append(writer, b"one")
     rotate(writer)
-    last = len(disk.calls) - disk.calls[::-1].index("sync_directory")
-    disk = SimDisk(errors={last: errno.EIO})
-    writer = sim_writer(disk)
-    append(writer, b"one")
-    with pytest.raises(DurabilityError):
-        rotate(writer)
-    assert disk.calls[-1] == "sync_directory"
-    with pytest.raises(DurabilityError):
-        writer.append(commit_of(b"two"))
+    *_, segment, spare = [at for at, name in enumerate(disk.calls, 1) if name == "sync_directory"]
+    for number in (segment, spare):
+        disk = SimDisk(errors={number: errno.EIO})
+        writer = sim_writer(disk)
+        append(writer, b"one")
+        with pytest.raises(DurabilityError):
+            rotate(writer)
+        assert disk.calls[-1] == "sync_directory"
+        with pytest.raises(DurabilityError):
+            writer.append(commit_of(b"two"))
 
 
 def test_a_new_segment_counts_only_under_its_last_name() -> None:
@@ -331,14 +344,28 @@ def test_a_segment_size_out_of_bounds_is_a_mistake(tmp_path: Path, size: int) ->
         Writer(LocalDisk(), str(tmp_path), header(), segment_bytes=size)
 
 
-def test_a_segment_on_a_nearly_full_disk_is_as_small_as_it_can_be() -> None:
-    disk = SimDisk()
-    disk.make_directory("/journal")
-    writer = Writer(disk, "/journal", header(), segment_bytes=SEGMENT_BYTES)
-    disk.errors[len(disk.calls) + 2] = errno.ENOSPC  # after the creation comes the allocation
-    writer.create(room_bytes=10_000)
-    assert disk.open("/journal/0000000001.seg").size() == 64 + 10_000
-    assert writer.has_room(9_900)
-    assert not writer.has_room(10_000)
+def test_a_recovered_segment_on_a_nearly_full_disk_is_as_small_as_it_can_be() -> None:
+    disk = SimDisk(capacity=SEGMENT_BYTES - 1)
+    writer = sim_writer(disk)
+    assert disk.open("/journal/0000000001.seg").size() == 64 + 4096
+    assert writer.has_room(4096 - 64, urgent=True)
+    assert not writer.has_room(4096 - 64)
+    assert not writer.has_room(4096 - 63, urgent=True)
     append(writer, b"value")
     writer.close()
+
+
+def test_a_closed_segment_is_resumed_on_a_full_disk_without_room() -> None:
+    disk = SimDisk(capacity=2 * SEGMENT_BYTES)
+    writer = sim_writer(disk)
+    append(writer, b"one")
+    assert writer.ensure_spare()
+    writer.close()
+    disk.capacity = disk.used_bytes()
+    again = Writer(disk, "/journal", header(), segment_bytes=SEGMENT_BYTES)
+    again.resume(position=writer.position, next_seq=2)
+    assert not again.has_room(8, urgent=True)
+    rotate(again, urgent=True)
+    append(again, b"two")
+    again.sync()
+    assert sim_values(disk) == [b"one", b"two"]

@@ -25,20 +25,18 @@ def header(segment: int = 1, first_seq: int = 1, shard: bytes = SHARD) -> Segmen
     )
 
 
-def kv_set(values: Sequence[bytes]) -> bytes:
+def kv_insert(values: Sequence[bytes]) -> bytes:
     """An op of one row a value."""
     count = len(values)
-    zeros = array("Q", [0] * count)
+    times = array("Q", [NOW_US] * count)
     keys = Strings.of([b"key-%d" % row for row in range(count)])
-    op = Op(
-        Opcode.KV_SET, 1, count, (zeros, zeros, zeros, bytes([1] * count), keys, Strings.of(values))
-    )
+    op = Op(Opcode.KV_INSERT, 1, count, (times, bytes([1] * count), keys, Strings.of(values)))
     return ops.encode(op)[0]
 
 
 def commit_of(*values: bytes) -> Commit:
     """A commit of one op with these values."""
-    return Commit(wall_us=NOW_US, lease_us=78, ops=[kv_set(values)], rows=len(values))
+    return Commit(wall_us=NOW_US, lease_us=78, ops=[kv_insert(values)], rows=len(values))
 
 
 def open_writer(
@@ -61,8 +59,8 @@ def append(writer: Writer, *values: bytes) -> int:
     return position
 
 
-def rotate(writer: Writer, body_bytes: int = 0) -> None:
-    writer.rotate(NOW_US, 79, body_bytes=body_bytes)
+def rotate(writer: Writer, body_bytes: int = 0, *, urgent: bool = False) -> None:
+    writer.rotate(NOW_US, 79, body_bytes=body_bytes, urgent=urgent)
 
 
 def open_journal(directory: Path) -> Journal:

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fjord.clock import SystemClock
+from fjord import wire
 from fjord.columns import Strings
-from fjord.commands import Command, Done, Entries, Get, Nop, Refusal, Reply, Scan, Scanned
+from fjord.commands import (
+    Command,
+    Done,
+    Entries,
+    Get,
+    Lock,
+    Nop,
+    Refusal,
+    Reply,
+    Scan,
+    Scanned,
+    Set,
+)
 from fjord.engine import Engine
 from fjord.errors import Code, DurabilityError
-from fjord.server.committer import Committer
+from fjord.server.committer import Committer, Parts
+from fjord.server.counters import Counters
+from fjord.server.listeners import Listeners
 from fjord.testing import SimClock
 from tests.unit.engine.world import TABLE, open_at, set_command
 
@@ -22,30 +37,41 @@ NOW_US = SimClock().wall_us()
 
 
 class Client:
-    """Collects replies; notes how much was durable when each was sent."""
+    """Collects replies and changes; notes how much was durable when each was sent."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, client: int = 1) -> None:
         self._engine = engine
+        self.client = client
         self.replies: list[Reply] = []
+        self.pushed: list[bytes] = []
+        self.forgotten: list[Any] = []
         self.sent = 0
-        self.stalled = False
+        self.is_stalled = False
+        self.is_open = True
 
-    def answer(self, reply: Reply) -> None:
+    def answer(self, request: Any, reply: Reply) -> None:
         assert self._engine.durable_seq == self._engine.applied_seq
         self.replies.append(reply)
 
     def flush(self) -> None:
         self.sent = len(self.replies)
 
-    def is_stalled(self) -> bool:
-        return self.stalled
+    def forget(self, request: Any) -> None:
+        self.forgotten.append(request)
+
+    def push(self, messages: Sequence[bytes]) -> None:
+        assert self._engine.durable_seq == self._engine.applied_seq
+        self.pushed += messages
 
 
 class World:
     """A committer on an engine whose syncs are counted."""
 
-    def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, engine: Engine, clock: SimClock, monkeypatch: pytest.MonkeyPatch) -> None:
         self.engine = engine
+        self.clock = clock
+        self.counters = Counters()
+        self.listeners = Listeners(engine)
         self.failures: list[Exception] = []
         self.syncs = 0
         sync = engine.sync
@@ -58,16 +84,25 @@ class World:
 
     @contextmanager
     def committer(self) -> Iterator[Committer]:
-        loop = asyncio.get_running_loop()
-        one = Committer(self.engine, loop, self.failures.append, clock=SystemClock(), awake_us=50)
+        parts = Parts(
+            engine=self.engine,
+            loop=asyncio.get_running_loop(),
+            clock=self.clock,
+            counters=self.counters,
+            listeners=self.listeners,
+            on_failure=self.failures.append,
+            awake_us=0,
+        )
+        one = Committer(parts)
         yield one
         one.close()
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    engine = open_at(tmp_path)
-    yield World(engine, monkeypatch)
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    yield World(engine, clock, monkeypatch)
     engine.abandon()
 
 
@@ -81,6 +116,10 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
+async def answered(client: Client, count: int) -> None:
+    await until(lambda: len(client.replies) == count)
+
+
 def run(main: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(main(), timeout=30))
 
@@ -90,7 +129,7 @@ def test_what_comes_together_shares_one_sync(world: World) -> None:
         clients = [Client(world.engine) for _ in range(100)]
         with world.committer() as committer:
             for number, client in enumerate(clients):
-                committer.submit(client, set_one(number))
+                committer.submit(client, None, set_one(number))
             await committer.drain()
         assert [type(client.replies[0]) for client in clients] == [Done] * 100
         assert {client.sent for client in clients} == {1}
@@ -105,10 +144,10 @@ def test_what_comes_during_a_sync_is_the_next_group(world: World) -> None:
         client = Client(world.engine)
         with world.committer() as committer:
             for number in range(3):
-                committer.submit(client, set_one(number))
+                committer.submit(client, None, set_one(number))
             await until(lambda: world.syncs > 0)  # the first group is being synced, or just was
             for number in range(3, 50):
-                committer.submit(client, set_one(number))
+                committer.submit(client, None, set_one(number))
             await committer.drain()
         assert len(client.replies) == 50
 
@@ -120,8 +159,8 @@ def test_reads_of_what_is_durable_need_no_sync(world: World) -> None:
     async def main() -> None:
         client = Client(world.engine)
         with world.committer() as committer:
-            committer.submit(client, Get(table=TABLE, keys=Strings.of([b"key"])))
-            committer.submit(client, Nop())
+            committer.submit(client, None, Get(table=TABLE, keys=Strings.of([b"key"])))
+            committer.submit(client, None, Nop())
             await committer.drain()
         assert [type(reply) for reply in client.replies] == [Entries, Done]
 
@@ -132,14 +171,14 @@ def test_reads_of_what_is_durable_need_no_sync(world: World) -> None:
 def test_nothing_is_run_for_a_peer_that_does_not_take_its_replies(world: World) -> None:
     async def main() -> None:
         slow, quick = Client(world.engine), Client(world.engine)
-        slow.stalled = True
+        slow.is_stalled = True
         with world.committer() as committer:
             for number in range(3):
-                committer.submit(slow, set_one(number))
-                committer.submit(quick, set_one(10 + number))
+                committer.submit(slow, None, set_one(number))
+                committer.submit(quick, None, set_one(10 + number))
             await until(lambda: len(quick.replies) == 3)
             assert slow.replies == []
-            slow.stalled = False
+            slow.is_stalled = False
             committer.release()
             await committer.drain()
         seqs = [reply.seq for reply in slow.replies if isinstance(reply, Done)]
@@ -147,6 +186,25 @@ def test_nothing_is_run_for_a_peer_that_does_not_take_its_replies(world: World) 
         assert seqs == sorted(seqs)
 
     run(main)
+
+
+def test_nothing_more_is_run_for_a_peer_that_is_gone(world: World) -> None:
+    async def main() -> None:
+        gone = Client(world.engine)
+        gone.is_stalled = True
+        with world.committer() as committer:
+            for number in range(3):
+                committer.submit(gone, number, set_one(number))
+            committer.scan(gone, 3, Scan(table=TABLE, start_seq=1, end_seq=0))
+            gone.is_open = False
+            committer.release()
+            await committer.drain()
+        assert gone.replies == []
+        assert sorted(gone.forgotten) == [0, 1, 2, 3]
+
+    before = world.engine.applied_seq
+    run(main)
+    assert world.engine.applied_seq == before
 
 
 def test_a_failed_sync_answers_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +218,7 @@ def test_a_failed_sync_answers_nobody(world: World, monkeypatch: pytest.MonkeyPa
         with world.committer() as committer:
             for count in (1, 5):  # one is synced inline, several by the thread
                 for number in range(count):
-                    committer.submit(client, set_one(number))
+                    committer.submit(client, None, set_one(number))
                 await until(lambda: bool(world.failures))
                 assert isinstance(world.failures.pop(), DurabilityError)
         assert client.replies == []
@@ -172,10 +230,10 @@ def test_scans_are_answered_beside_the_groups(world: World) -> None:
     async def main() -> None:
         client = Client(world.engine)
         with world.committer() as committer:
-            committer.submit(client, set_one(1))
+            committer.submit(client, None, set_one(1))
             await committer.drain()
-            committer.submit(client, Scan(table=TABLE, start_seq=1, end_seq=0))
-            committer.submit(client, Scan(table="nothing", start_seq=1, end_seq=0))
+            committer.scan(client, None, Scan(table=TABLE, start_seq=1, end_seq=0))
+            committer.scan(client, None, Scan(table="nothing", start_seq=1, end_seq=0))
             await committer.drain()
         _, scanned, refused = client.replies
         assert isinstance(scanned, Scanned)
@@ -197,7 +255,7 @@ def test_a_scan_that_breaks_is_refused_and_nothing_else(
     async def main() -> None:
         client = Client(world.engine)
         with world.committer() as committer:
-            committer.submit(client, Scan(table=TABLE, start_seq=1, end_seq=0))
+            committer.scan(client, None, Scan(table=TABLE, start_seq=1, end_seq=0))
             await committer.drain()
         (reply,) = client.replies
         assert isinstance(reply, Refusal)
@@ -205,3 +263,201 @@ def test_a_scan_that_breaks_is_refused_and_nothing_else(
 
     run(main)
     assert world.failures == []
+
+
+def test_scans_wait_for_peers_that_take_their_replies(world: World) -> None:
+    async def main() -> None:
+        slow, quick = Client(world.engine), Client(world.engine)
+        slow.is_stalled = True
+        scan = Scan(table="nothing", start_seq=1, end_seq=0)
+        with world.committer() as committer:
+            committer.scan(slow, None, scan)
+            committer.scan(quick, None, scan)
+            await until(lambda: len(quick.replies) == 1)
+            assert slow.replies == []
+            slow.is_stalled = False
+            committer.release()
+            await committer.drain()
+        assert len(slow.replies) == 1
+
+    run(main)
+
+
+def test_what_comes_after_a_command_is_done_before_the_next_one(world: World) -> None:
+    async def main() -> None:
+        client = Client(world.engine)
+        seen: list[int] = []
+
+        def after(reply: Reply) -> Reply:
+            seen.append(world.engine.applied_seq)
+            return Refusal(code=Code.QUOTA, text="instead")
+
+        with world.committer() as committer:
+            committer.submit(client, None, set_one(1))
+            committer.submit(client, None, Nop(), after)
+            committer.submit(client, None, set_one(2))
+            await committer.drain()
+        assert [type(reply) for reply in client.replies] == [Done, Refusal, Done]
+        first, _, second = client.replies
+        assert isinstance(first, Done)
+        assert isinstance(second, Done)
+        assert seen == [first.seq]
+        assert second.seq > first.seq
+
+    run(main)
+
+
+def test_listeners_are_told_when_it_is_durable_and_only_of_what_came_later(world: World) -> None:
+    async def main() -> None:
+        client, ear = Client(world.engine), Client(world.engine, 2)
+
+        def listen(reply: Reply) -> Reply:
+            world.listeners.add(ear, 7, TABLE, [b"key-1"])
+            return reply
+
+        with world.committer() as committer:
+            committer.submit(client, None, set_one(1))
+            committer.submit(ear, None, Nop(), listen)
+            await committer.drain()
+            assert ear.pushed == []
+            later = set_command({b"key-1": b"later", b"other": b""}, timestamp_us=NOW_US + 9)
+            committer.submit(client, None, later)
+            committer.submit(client, None, set_one(2))
+            await committer.drain()
+        (message,) = ear.pushed
+        decoder = wire.ReplyDecoder()
+        decoder.feed(message)
+        change = decoder.next()
+        assert isinstance(change, wire.RawChange)
+        assert (change.identifier, change.key, change.value) == (7, b"key-1", b"later")
+        assert world.counters.changes == 1
+
+    run(main)
+
+
+def test_locks_belong_to_the_client_that_asked(world: World) -> None:
+    async def main() -> None:
+        owner, other = Client(world.engine, 1), Client(world.engine, 2)
+        with world.committer() as committer:
+            committer.submit(owner, None, Lock(table=TABLE, keys=Strings.of([b"key-1"])))
+            committer.submit(other, None, set_one(1))
+            committer.submit(owner, None, set_one(1))
+            await committer.drain()
+            committer.leave(owner.client)
+            committer.submit(other, None, set_one(2))
+            await committer.drain()
+        refused, done = other.replies
+        assert isinstance(refused, Refusal)
+        assert refused.code is Code.LOCKED
+        assert isinstance(done, Done)
+        assert [type(reply) for reply in owner.replies] == [Done, Done]
+
+    run(main)
+
+
+@pytest.mark.req("FJ-33")
+def test_what_expires_is_removed_and_told_without_being_asked_for(world: World) -> None:
+    async def main() -> None:
+        client, ear = Client(world.engine), Client(world.engine, 2)
+        world.listeners.add(ear, 7, TABLE, [b"key"])
+        short = Set(
+            table=TABLE,
+            keys=Strings.of([b"key"]),
+            types=b"\1",
+            values=Strings.of([b"value"]),
+            timestamps_us=[NOW_US],
+            expires_at_us=NOW_US + 50_000,
+        )
+        with world.committer() as committer:
+            committer.submit(client, None, short)
+            await until(lambda: len(ear.pushed) == 1)
+            before = world.engine.applied_seq
+            world.clock.advance(1)
+            await until(lambda: len(ear.pushed) == 2)
+            assert world.engine.applied_seq > before
+            assert world.counters.upkeep.count >= 1
+            await committer.drain()
+        assert world.failures == []
+
+    run(main)
+
+
+def test_upkeep_that_breaks_stops_the_node(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> bool:
+        raise DurabilityError
+
+    monkeypatch.setattr(world.engine, "upkeep", broken)
+    monkeypatch.setattr(world.engine, "upkeep_due_us", lambda: NOW_US)
+
+    async def main() -> None:
+        with world.committer():
+            await until(lambda: bool(world.failures))
+
+    run(main)
+    assert isinstance(world.failures[0], DurabilityError)
+
+
+def test_requests_are_served_while_upkeep_has_no_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.engine, "upkeep", lambda: True)
+    monkeypatch.setattr(world.engine, "upkeep_due_us", lambda: NOW_US)
+
+    async def main() -> None:
+        client = Client(world.engine)
+        with world.committer() as committer:
+            for number in range(20):
+                committer.submit(client, None, set_one(number))
+                await answered(client, number + 1)
+            steps = world.counters.upkeep.count
+            await until(lambda: world.counters.upkeep.count > steps + 20)
+
+    run(main)
+    assert world.counters.groups.count == 20
+
+
+def test_a_disk_that_is_full_and_then_is_not_is_said_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = {"disk_full": 1}
+    monkeypatch.setattr(world.engine, "stats", lambda: full)
+
+    async def main() -> None:
+        client = Client(world.engine)
+        with world.committer() as committer:
+            for _ in range(3):
+                committer.note_refusal(Code.DISK_FULL)
+                committer.submit(client, None, Nop())
+                await committer.drain()
+            full["disk_full"] = 0
+            for _ in range(3):
+                committer.submit(client, None, Nop())
+                await committer.drain()
+
+    with caplog.at_level("INFO"):
+        run(main)
+    said = [record.message for record in caplog.records if "disk" in record.message]
+    assert said == ["the disk is full: writes are refused", "the disk has room again"]
+    assert world.counters.refusals == {Code.DISK_FULL: 3}
+
+
+def test_a_slow_sync_is_worth_a_line(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sync = world.engine.sync
+
+    def slow() -> int:
+        world.clock.advance(1.5)
+        return sync()
+
+    monkeypatch.setattr(world.engine, "sync", slow)
+
+    async def main() -> None:
+        with world.committer() as committer:
+            committer.submit(Client(world.engine), None, set_one(1))
+            await committer.drain()
+
+    with caplog.at_level("INFO"):
+        run(main)
+    assert [record.message for record in caplog.records] == ["a sync was slow"]
+    assert world.counters.syncs.sum_us == 1_500_000

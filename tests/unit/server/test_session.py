@@ -1,86 +1,20 @@
-"""A session between a transport that only records and a committer that only collects."""
+"""A session from bytes to commands, from replies to bytes, and up to each of its bounds."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Command, Done, Get, Nop
-from fjord.server.committer import Origin
-from fjord.server.session import Session, Sessions
-from fjord.testing import SimClock
-from fjord.wire import seed
+from fjord.commands import Entries, Get, Lock, Nop, Page, Range, Refusal
+from fjord.errors import Code
+from fjord.server.bounds import Bounds
+from fjord.wire import Function, ReplyDecoder, encode_request, seed
+from tests.unit.server.peer import Peer, World
 
-DONE = Done(master=bytes(16), seq=1)
-
-
-class Wire(asyncio.Transport):
-    """Remembers what a session does to its connection."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent = b""
-        self.is_open = True
-        self.is_read = True
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        assert self.is_open
-        self.sent += bytes(data)
-
-    def close(self) -> None:
-        self.is_open = False
-
-    def is_closing(self) -> bool:
-        return not self.is_open
-
-    def pause_reading(self) -> None:
-        assert self.is_read
-        self.is_read = False
-
-    def resume_reading(self) -> None:
-        assert not self.is_read
-        self.is_read = True
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        assert high == limits.OUTPUT_BYTES_MAX
-
-
-class Peer:
-    """A session with both of its sides in hand."""
-
-    def __init__(self) -> None:
-        self.clock = SimClock()
-        self.wire = Wire()
-        self.submitted: list[tuple[Origin, Command]] = []
-        self.sessions = Sessions()
-        self.released = 0
-        self.session = Session(self, self.clock, self.sessions)
-        self.session.connection_made(self.wire)
-
-    def submit(self, origin: Origin, command: Command) -> None:
-        self.submitted.append((origin, command))
-
-    def release(self) -> None:
-        self.released += 1
-
-    def send(self, *messages: bytes) -> None:
-        self.session.data_received(b"".join(messages))
-
-    def answer_all(self) -> None:
-        group, self.submitted[:] = list(self.submitted), []
-        for origin, _ in group:
-            origin.answer(DONE)
-        for origin, _ in group:
-            origin.flush()
-
-    def replies(self) -> Iterator[int]:
-        """Yields the identifiers of the replies, all of them without an error or a value."""
-        for start in range(0, len(self.wire.sent), 17):
-            yield int.from_bytes(self.wire.sent[start + 4 : start + 6], "big")
+BAD_BATCH = bytes.fromhex("464a00010020000100000000000000000000") + b"\0\0\0\1x"
 
 
 @pytest.fixture
@@ -98,22 +32,22 @@ def get(identifier: int) -> bytes:
 
 def test_requests_are_submitted_in_order_and_answered(peer: Peer) -> None:
     peer.send(nop(1), nop(2), nop(3)[:5])
-    assert len(peer.submitted) == 2
-    peer.answer_all()
+    assert len(peer.commands) == 2
+    peer.world.answer_all()
     assert list(peer.replies()) == [1, 2]
     peer.send(nop(3)[5:])
-    peer.answer_all()
+    peer.world.answer_all()
     assert list(peer.replies()) == [1, 2, 3]
 
 
 def test_no_more_than_the_bound_is_under_way_and_nothing_is_lost(peer: Peer) -> None:
     count = 3 * limits.IN_FLIGHT_MAX
     peer.send(*map(nop, range(1, count + 1)))
-    assert len(peer.submitted) == limits.IN_FLIGHT_MAX
+    assert len(peer.commands) == limits.IN_FLIGHT_MAX
     assert not peer.wire.is_read
-    while peer.submitted:
-        assert len(peer.submitted) <= limits.IN_FLIGHT_MAX
-        peer.answer_all()
+    while peer.commands:
+        assert len(peer.commands) <= limits.IN_FLIGHT_MAX
+        peer.world.answer_all()
     assert list(peer.replies()) == list(range(1, count + 1))
     assert peer.wire.is_read
 
@@ -121,75 +55,240 @@ def test_no_more_than_the_bound_is_under_way_and_nothing_is_lost(peer: Peer) -> 
 def test_a_peer_that_does_not_take_its_replies_is_not_read_from(peer: Peer) -> None:
     peer.session.pause_writing()
     peer.send(nop(1), nop(2))
-    assert peer.submitted == []
+    assert peer.commands == []
     assert not peer.wire.is_read
     peer.session.resume_writing()
-    assert len(peer.submitted) == 2
-    assert not peer.submitted[0][0].is_stalled()
-    assert peer.released == 1
+    assert len(peer.commands) == 2
+    assert not peer.session.is_stalled
+    assert peer.world.released == 1
     assert peer.wire.is_read
 
 
 def test_thousands_of_refused_requests_are_answered_one_by_one(peer: Peer) -> None:
-    bad = bytes.fromhex("464a00010020000100000000000000000000") + b"\0\0\0\1x"
-    peer.send(bad * 5000)
+    peer.send(BAD_BATCH * 5000)
     assert peer.wire.sent.count(b"BAD_BATCH") == 5000
     assert peer.wire.is_open
+    assert peer.world.refused == [Code.BAD_BATCH] * 5000
 
 
 def test_what_was_refused_before_a_fatal_error_is_still_said(peer: Peer) -> None:
-    bad = bytes.fromhex("464a00010020000100000000000000000000") + b"\0\0\0\1x"
-    peer.send(nop(7), bad, b"nonsense")
-    assert peer.wire.is_open  # one request is still under way
-    peer.answer_all()
+    peer.send(nop(7), BAD_BATCH, b"nonsense")
+    assert not peer.wire.is_closing()  # one request is still under way
+    peer.world.answer_all()
     sent = peer.wire.sent
     assert sent.index(b"BAD_BATCH") < sent.index(b"BAD_MAGIC")
     assert sent.count(b"JR\0\1") == 3
     assert not peer.wire.is_open
+    assert peer.world.shared.counters.closed == {Code.BAD_MAGIC: 1}
+
+
+def test_what_goes_in_and_out_is_counted(peer: Peer) -> None:
+    peer.send(nop(1), nop(2), get(3))
+    peer.world.answer_all(
+        Entries(
+            types=b"\1",
+            values=Strings.of([b"value"]),
+            timestamps_us=[1],
+            expires_at_us=[0],
+            states=b"\0",
+            created_us=[1],
+            accessed_us=[0],
+            ttls_us=[0],
+        )
+    )
+    counters = peer.world.shared.counters
+    assert counters.requests[Function.NOP] == 2
+    assert counters.requests[Function.GET] == 1
+    assert counters.received_bytes == 2 * len(nop(1)) + len(get(3))
+    assert counters.sent_bytes == len(peer.wire.sent)
+    assert counters.connections == 1
+
+
+def test_a_page_that_goes_on_ends_with_a_cursor_that_comes_back(peer: Peer) -> None:
+    peer.send(seed.encode_request(Range(table="default", count=1, start=b"a", stop=b"z"), 1))
+    empty = Entries(
+        types=b"",
+        values=Strings.of([]),
+        timestamps_us=[],
+        expires_at_us=[],
+        states=b"",
+        created_us=[],
+        accessed_us=[],
+        ttls_us=[],
+    )
+    peer.world.answer_all(Page(keys=Strings.of([]), entries=empty, next_key=b"k"))
+    cursor = peer.world.shared.cursors.encode(
+        Range(table="default", count=1, start=b"a", stop=b"z", with_data=True), b"k"
+    )
+    assert cursor in peer.wire.sent
+
+
+# -- deadlines ------------------------------------------------------------------------------------
 
 
 def test_a_message_that_is_not_finished_in_time_ends_the_session(peer: Peer) -> None:
     peer.send(nop(1)[:5])
-    peer.clock.advance(limits.MESSAGE_SECONDS_MAX - 1)
-    peer.session.check_deadline(peer.clock.monotonic_us())
+    peer.world.pass_time(limits.MESSAGE_SECONDS_MAX - 1)
     assert peer.wire.is_open
-    peer.clock.advance(2)
-    peer.session.check_deadline(peer.clock.monotonic_us())
+    peer.world.pass_time(2)
     assert b"READ_TIMEOUT" in peer.wire.sent
     assert not peer.wire.is_open
 
 
 def test_a_busy_peer_whose_messages_are_always_cut_somewhere_is_left_alone(peer: Peer) -> None:
-    peer.clock.advance(1)
     rest = b""
     for identifier in range(1, 100):
         message = nop(identifier)
         peer.send(rest, message[:9])
         rest = message[9:]
-        peer.clock.advance(1)
-        peer.session.check_deadline(peer.clock.monotonic_us())
-        peer.answer_all()
+        peer.world.pass_time(1)
+        peer.world.answer_all()
     assert peer.wire.is_open
 
 
-def test_an_idle_peer_is_left_alone(peer: Peer) -> None:
+def test_a_peer_that_asks_nothing_for_long_is_told_to_come_again(peer: Peer) -> None:
     peer.send(nop(1))
-    peer.clock.advance(1000)
-    peer.session.check_deadline(peer.clock.monotonic_us())
+    peer.world.answer_all()
+    peer.world.pass_time(limits.IDLE_SECONDS_MAX - 1)
     assert peer.wire.is_open
+    peer.send(nop(2))
+    peer.world.answer_all()
+    peer.world.pass_time(limits.IDLE_SECONDS_MAX - 1)
+    assert peer.wire.is_open
+    peer.world.pass_time(3)
+    assert b"IDLE_TIMEOUT" in peer.wire.sent
+    assert not peer.wire.is_open
+
+
+def test_a_peer_that_waits_for_an_answer_is_not_idle(peer: Peer) -> None:
+    peer.send(nop(1))
+    peer.world.pass_time(3 * limits.IDLE_SECONDS_MAX)
+    assert peer.wire.is_open
+
+
+def test_a_peer_that_takes_nothing_is_cut_off_with_what_waits_for_it(peer: Peer) -> None:
+    peer.send(nop(1))
+    peer.wire.untaken = limits.OUTPUT_BYTES_MAX + 1
+    peer.session.pause_writing()
+    for _ in range(30):  # slow, but it takes something
+        peer.wire.untaken -= 1
+        peer.world.pass_time(1)
+    assert not peer.wire.is_closing()
+    peer.world.pass_time(limits.MESSAGE_SECONDS_MAX + 1)
+    assert b"SLOW_CONSUMER" in peer.wire.sent
+    assert not peer.wire.is_open
+    assert peer.world.released == 1  # what is under way is run, and answered to nobody
+    peer.world.answer_all()
+    peer.world.pass_time(limits.MESSAGE_SECONDS_MAX + 1)
+    assert peer.wire.is_aborted
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+def test_requests_beyond_the_memory_of_all_sessions_are_answered_busy() -> None:
+    world = World(Bounds(memory_bytes=10 * limits.REQUEST_KEPT_BYTES))
+    peers = [Peer(world) for _ in range(4)]
+    for peer in peers:
+        peer.send(nop(1), nop(2), nop(3))
+    assert len(world.submitted) == 9
+    assert world.refused == [Code.BUSY] * 3
+    assert peers[3].wire.sent.count(b"BUSY") == 3
+    assert peers[3].wire.is_open
+    world.answer_all()
+    peers[3].send(nop(4))
+    assert len(world.submitted) == 1
+    world.answer_all()
+    assert world.shared.memory.used_bytes == 0
+
+
+def test_output_that_is_not_taken_counts_until_it_is() -> None:
+    world = World(Bounds(memory_bytes=limits.MIB))
+    slow, quick = Peer(world), Peer(world)
+    slow.wire.untaken = 2 * limits.MIB
+    slow.send(nop(1))
+    world.answer_all()
+    quick.send(nop(1))
+    assert b"BUSY" in quick.wire.sent
+    slow.wire.untaken = 0  # nobody says so, but a look shows it
+    world.clock.advance(1)
+    quick.send(nop(2))
+    assert len(world.submitted) == 1
+
+
+def test_half_a_message_that_is_too_much_for_the_memory_ends_its_session() -> None:
+    world = World(Bounds(memory_bytes=limits.MIB))
+    peer, other = Peer(world), Peer(world)
+    head = bytes.fromhex("464a00010020000100000000000000000000")
+    peer.send(head + (2 * limits.MIB).to_bytes(4, "big"), bytes(limits.MIB))
+    assert b"BUSY" in peer.wire.sent
+    assert not peer.wire.is_open
+    peer.session.connection_lost(None)
+    other.send(nop(1))
+    assert len(world.submitted) == 1
+
+
+def test_more_connections_than_the_bound_are_told_to_come_later() -> None:
+    world = World(Bounds(connections=1))
+    first, second = Peer(world), Peer(world)
+    assert b"BUSY" in second.wire.sent
+    assert not second.wire.is_open
+    first.send(nop(1))
+    assert len(world.submitted) == 1
+    first.session.connection_lost(None)
+    assert Peer(world).wire.is_open
+
+
+# -- the end --------------------------------------------------------------------------------------
 
 
 def test_a_reply_to_a_peer_that_is_gone_goes_nowhere(peer: Peer) -> None:
     peer.send(get(1))
     peer.session.connection_lost(None)
-    assert len(peer.sessions) == 0
-    peer.answer_all()
+    assert len(peer.world.shared.sessions) == 0
+    peer.world.answer_all()
     assert peer.wire.sent == b""
+
+
+def test_a_client_leaves_when_the_last_of_its_requests_is_answered(peer: Peer) -> None:
+    """A lock that is asked for and not run yet would else be held for ever."""
+    lock = Lock(table="default", keys=Strings.of([b"key"]))
+    peer.send(seed.encode_request(lock, 1), nop(2), nop(3)[:5])
+    peer.session.connection_lost(None)
+    assert peer.world.left == []
+    peer.world.answer_all()
+    assert peer.world.left == [peer.session.client]
+
+
+def test_a_client_leaves_when_the_last_of_its_requests_is_forgotten(peer: Peer) -> None:
+    peer.send(nop(1), nop(2))
+    peer.session.connection_lost(None)
+    assert peer.session.is_stalled
+    for _, request, _, _ in peer.world.submitted:
+        assert peer.world.left == []
+        peer.session.forget(request)
+    assert peer.world.left == [peer.session.client]
+    assert peer.world.shared.memory.used_bytes == 0
+
+
+def test_a_client_with_nothing_under_way_leaves_at_once(peer: Peer) -> None:
+    peer.session.connection_lost(None)
+    assert peer.world.left == [peer.session.client]
+
+
+def test_sessions_have_numbers_of_their_own(peer: Peer) -> None:
+    assert Peer(peer.world).session.client != peer.session.client
+
+
+def test_an_identifier_in_flight_is_refused(peer: Peer) -> None:
+    peer.send(nop(1), nop(1))
+    assert b"DUPLICATE_ID" in peer.wire.sent
+    assert len(peer.commands) == 1
 
 
 def test_a_stop_waits_for_what_is_under_way(peer: Peer) -> None:
     async def wait() -> None:
-        gone = asyncio.ensure_future(peer.sessions.wait_gone())
+        gone = asyncio.ensure_future(peer.world.shared.sessions.wait_gone())
         await asyncio.wait([gone], timeout=0)
         assert not gone.done()
         peer.session.connection_lost(None)
@@ -199,16 +298,19 @@ def test_a_stop_waits_for_what_is_under_way(peer: Peer) -> None:
     peer.session.stop()
     peer.send(nop(2))
     assert not peer.wire.is_closing()
-    assert len(peer.submitted) == 1
-    peer.answer_all()
+    assert len(peer.commands) == 1
+    peer.world.answer_all()
     assert not peer.wire.is_open
     asyncio.run(wait())
 
 
-def test_more_connections_than_the_bound_are_told_to_come_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(limits, "CONNECTIONS_MAX", 0)
-    peer = Peer()
-    assert b"BUSY" in peer.wire.sent
-    assert not peer.wire.is_open
+def test_a_refusal_is_answered_with_its_code(peer: Peer) -> None:
+    _, request = encode_request(Get(table="default", keys=Strings.of([b"key"])), 1)
+    peer.send(request)
+    peer.world.answer_all(Refusal(code=Code.NOT_FOUND, text="no table"))
+    decoder = ReplyDecoder()
+    decoder.feed(peer.wire.sent)
+    reply = decoder.next()
+    assert reply is not None
+    assert b"NOT_FOUND" in peer.wire.sent
+    assert peer.world.refused == [Code.NOT_FOUND]

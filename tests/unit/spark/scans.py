@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from typing import Any
 
 from fjord import ops
 from fjord.columns import Strings
 from fjord.commands import Scanned
-from fjord.ops import Op, Opcode
+from fjord.ops import Column, Op, Opcode
 
 TABLE = 7
 WALL_US = 1_700_000_000_000_000
@@ -17,25 +18,30 @@ WALL_US = 1_700_000_000_000_000
 
 def kv_set(*rows: tuple[bytes, int, bytes], expires_at_us: int = 0) -> Op:
     """Returns the op that sets keys to types and values."""
-    count = len(rows)
-    return Op(
-        Opcode.KV_SET,
-        TABLE,
-        count,
-        (
-            array("Q", [5]) * count,
-            array("Q", [expires_at_us]) * count,
-            array("Q", [0]) * count,
-            bytes(type_ for _, type_, _ in rows),
-            Strings.of([key for key, _, _ in rows]),
-            Strings.of([value for _, _, value in rows]),
-        ),
-    )
+    columns: dict[str, Any] = {
+        "timestamp_us": [5] * len(rows),
+        "expires_at_us": [expires_at_us] * len(rows),
+        "type": bytes(type_ for _, type_, _ in rows),
+        "key": Strings.of([key for key, _, _ in rows]),
+        "value": Strings.of([value for _, _, value in rows]),
+    }
+    return op(Opcode.KV_SET, len(rows), columns)
 
 
 def kv_delete(*keys: bytes) -> Op:
-    numbers = array("Q", [5]) * len(keys)
-    return Op(Opcode.KV_DELETE, TABLE, len(keys), (numbers, numbers, Strings.of(keys)))
+    return op(Opcode.KV_DELETE, len(keys), {"timestamp_us": [5] * len(keys), "key": keys})
+
+
+def op(opcode: Opcode, rows: int, columns: Mapping[str, Sequence[int] | Sequence[bytes]]) -> Op:
+    """Returns an op of the table; columns of numbers that are not given are 0."""
+    found: list[Column] = []
+    for name, kind in ops.COLUMNS[opcode]:
+        column: Any = columns.get(name, [0] * rows)
+        if kind == ops.STRINGS:
+            found.append(column if isinstance(column, Strings) else Strings.of(list(column)))
+        else:
+            found.append(bytes(column) if kind == ops.U8 else array("Q", column))
+    return Op(opcode, TABLE, rows, tuple(found))
 
 
 def create_table() -> Op:

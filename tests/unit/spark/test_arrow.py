@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from fjord import ops
 from fjord.columns import Strings
 from fjord.commands import Scanned
 from fjord.errors import FjordError
@@ -67,6 +68,55 @@ def test_sets_and_deletes_are_whole_rows_in_order() -> None:
         row(5, ts=third, txn=5, op="DELETE", key=b"c"),
         row(6, ts=fourth, txn=6, op="SET", key=b"c", type=2, value=b"three", expires_at=expires_at),
     ]
+
+
+def test_inserts_are_shown_as_what_they_are_to_users() -> None:
+    """That no entry was there before is of no concern to them."""
+    insert = scans.op(Opcode.KV_INSERT, 1, {"type": b"\2", "key": [b"k"], "value": [b"text"]})
+    assert rows(scans.piece([insert])) == [
+        row(1, ts=WALL, txn=1, op="SET", key=b"k", type=2, value=b"text")
+    ]
+
+
+def test_expiries_and_purges_are_told_from_deletions() -> None:
+    expire = scans.op(Opcode.KV_EXPIRE, 1, {"expires_at_us": [scans.WALL_US], "key": [b"a"]})
+    purge = scans.op(Opcode.KV_PURGE, 1, {"key": [b"b"]})
+    assert rows(scans.piece([expire, purge])) == [
+        row(1, ts=WALL, txn=1, op="EXPIRE", key=b"a", expires_at=WALL),
+        row(2, ts=WALL + MICROSECOND, txn=2, op="PURGE", key=b"b"),
+    ]
+
+
+def test_rows_that_packing_says_again_are_those_that_they_were() -> None:
+    move = scans.op(
+        Opcode.KV_MOVE,
+        3,
+        {
+            "row": [100, 101, 102],
+            "type": bytes([Type.BUFFER, ops.TOMBSTONE, ops.ALIAS]),
+            "key": [b"value", b"gone", b"alias"],
+            "value": [b"data", b"", b"target"],
+        },
+    )
+    common = {"ts": WALL, "txn": 12, "op": "MOVE"}
+    assert rows(scans.piece([move], first_seq=10)) == [
+        {**row(10, key=b"value", type=1, value=b"data", **common), "row": 100},
+        {**row(11, key=b"gone", **common), "row": 101},
+    ]
+
+
+@pytest.mark.parametrize("opcode", sorted(arrow.SKIPPED))
+def test_ops_that_are_about_no_value_are_skipped(opcode: Opcode) -> None:
+    strings = {name: [b"x"] for name, kind in ops.COLUMNS[opcode] if kind == ops.STRINGS}
+    skipped = scans.op(opcode, 1, strings)
+    assert rows(scans.piece([skipped])) == []
+    shown = rows(scans.piece([skipped, scans.kv_delete(b"k"), skipped]))
+    assert [each["seq"] for each in shown] == [2]
+
+
+def test_a_move_of_aliases_alone_makes_no_batch() -> None:
+    move = scans.op(Opcode.KV_MOVE, 1, {"type": bytes([ops.ALIAS]), "key": [b"k"], "value": [b"t"]})
+    assert list(arrow.record_batches([scans.piece([move])], 1, 10)) == []
 
 
 def test_small_ops_share_a_batch() -> None:

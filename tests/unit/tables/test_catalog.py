@@ -9,9 +9,18 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Delete, Get, Nop, Refusal
+from fjord.commands import (
+    CreateTable,
+    Delete,
+    DropTable,
+    Get,
+    ListTables,
+    Nop,
+    Refusal,
+    TableList,
+)
 from fjord.errors import Code
-from fjord.ops import Opcode
+from fjord.ops import Op, Opcode
 from fjord.tables import catalog
 from fjord.tables.catalog import TakeOver
 from fjord.tables.state import Kind, Table, Tree
@@ -45,7 +54,7 @@ def test_a_table_comes_into_being_with_its_first_write() -> None:
     assert world.tables == {}
     assert world.set({b"a": 1}) == done(2)
     assert world.tables == {"t": Table(id=1, name="t", kind=Kind.KV)}
-    assert [op.opcode for op in world.ops()] == [Opcode.CREATE_TABLE, Opcode.KV_SET]
+    assert [op.opcode for op in world.ops()] == [Opcode.CREATE_TABLE, Opcode.KV_INSERT]
 
 
 def test_a_deletion_makes_a_table_too() -> None:
@@ -168,3 +177,131 @@ def test_takeovers_are_in_order_of_seq_however_large() -> None:
         world.next_seq = seq
         world.run(TakeOver(master=b"%16d" % seq))
     assert [seq for _, seq in takeovers(world)] == [0, 254, 255, 2**32 - 1, 2**63 - 1, 2**64 - 3]
+
+
+def test_a_takeover_says_itself_which_seq_it_found() -> None:
+    """So it can be said again, by packing, at any later place."""
+    world = World()
+    world.set({b"a": 1, b"b": 2})
+    world.run(TakeOver(master=b"1" * 16))
+    assert list(world.ops()[-1].column("seq")) == [3]
+
+
+# -- tables by command ----------------------------------------------------------------------------
+
+
+def test_a_table_is_created_with_its_settings() -> None:
+    world = World()
+    assert world.run(CreateTable(name="t", kind=Kind.KV, settings=b"{...}")) == done(1)
+    assert world.tables == {"t": Table(id=1, name="t", kind=Kind.KV, settings=b"{...}")}
+    assert world.replayed().tables == world.tables
+
+
+def test_creating_the_same_table_again_is_no_error() -> None:
+    world = World()
+    command = CreateTable(name="t", kind=Kind.KV, settings=b"{}")
+    world.run(command)
+    before = world.journal
+    assert world.run(command) == done(1)
+    assert world.journal == before
+
+
+def test_a_table_that_is_there_with_other_settings_is_refused() -> None:
+    world = World()
+    world.run(CreateTable(name="t", kind=Kind.KV, settings=b"{}"))
+    other = CreateTable(name="t", kind=Kind.KV, settings=b"")
+    assert code_of(world.run(other)) is Code.EXISTS
+
+
+def test_a_table_that_is_there_with_another_kind_is_refused() -> None:
+    world = World()
+    world.tables = {"t": Table(id=1, name="t", kind=OTHER_KIND)}
+    assert code_of(world.run(CreateTable(name="t", kind=Kind.KV))) is Code.WRONG_KIND
+
+
+@pytest.mark.parametrize("kind", [0, 2, 255, -1])
+def test_a_kind_that_does_not_exist_is_refused(kind: int) -> None:
+    assert code_of(World().run(CreateTable(name="t", kind=kind))) is Code.WRONG_KIND
+
+
+def test_settings_are_bounded() -> None:
+    most = bytes(limits.SETTINGS_BYTES_MAX)
+    world = World()
+    assert code_of(world.run(CreateTable(name="t", kind=1, settings=most))) is None
+    larger = CreateTable(name="u", kind=1, settings=most + b"x")
+    assert code_of(world.run(larger)) is Code.TOO_LARGE
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a.b", "n" * 129])
+def test_tables_have_good_names(name: str) -> None:
+    world = World()
+    assert code_of(world.run(CreateTable(name=name, kind=1))) is Code.BAD_NAME
+    assert code_of(world.run(DropTable(name=name))) is Code.BAD_NAME
+    expected = Code.BAD_NAME if name else None
+    assert code_of(world.run(ListTables(name=name))) is expected
+
+
+def test_a_dropped_table_loses_its_name_at_once() -> None:
+    world = World()
+    world.set({b"a": 1}, table="t")
+    world.set({b"a": 1}, table="u")
+    assert world.run(DropTable(name="t")) == done(5)
+    assert list(world.tables) == ["u"]
+    assert catalog.dropped(world) == {1: b"t"}
+    assert world.replayed().trees() == world.trees()
+    assert code_of(world.run(DropTable(name="t"))) is Code.NOT_FOUND
+
+
+def test_a_table_of_the_same_name_has_another_id() -> None:
+    world = World()
+    world.set({b"a": 1})
+    world.run(DropTable(name="t"))
+    world.set({b"b": 2})
+    assert world.tables["t"].id == 2
+    assert world.get(b"a", b"b") == [MISSING, 2]
+
+
+def test_tables_that_are_being_purged_count_among_all() -> None:
+    world = World()
+    world.tables = {
+        f"t{number}": Table(id=number, name=f"t{number}", kind=Kind.KV)
+        for number in range(1, limits.TABLES_MAX)
+    }
+    world.put_many(Tree.META, [(b"dropped" + (20_000).to_bytes(4, "big"), b"gone")])
+    assert code_of(world.set({b"a": 1}, table="new")) is Code.QUOTA
+
+
+def test_the_last_id_is_the_end() -> None:
+    world = World()
+    world.put_many(Tree.META, [(b"dropped" + b"\xff" * 4, b"gone")])
+    assert code_of(world.set({b"a": 1})) is Code.QUOTA
+
+
+def test_tables_are_listed_by_name() -> None:
+    world = World()
+    world.run(CreateTable(name="z", kind=1, settings=b"{}"))
+    world.set({b"a": 1}, table="a")
+    reply = world.run(ListTables())
+    assert reply == TableList(
+        names=Strings.of([b"a", b"z"]),
+        ids=[2, 1],
+        kinds=b"\1\1",
+        settings=Strings.of([b"", b"{}"]),
+    )
+    one = world.run(ListTables(name="z"))
+    assert isinstance(one, TableList)
+    assert (one.names.rows(), one.ids) == ([b"z"], [1])
+    assert code_of(world.run(ListTables(name="none"))) is Code.NOT_FOUND
+    assert World().run(ListTables()) == TableList(
+        names=Strings.of([]), ids=[], kinds=b"", settings=Strings.of([])
+    )
+
+
+def test_lost_seqs_change_nothing() -> None:
+    world = World()
+    world.set({b"a": 1})
+    before = world.trees()
+    world.apply(Op(Opcode.LOST, catalog.NO_TABLE, 5, ()))
+    assert world.trees() == before
+    assert world.next_seq == 8
+    assert world.replayed().trees() == before

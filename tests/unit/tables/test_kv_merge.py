@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fjord.columns import Strings
 from fjord.commands import Done, Set
-from fjord.tables import kv
+from fjord.tables import kv_write
 from fjord.values import Value
 from tests.unit.tables.world import NOW_US, World, set_command
 
@@ -14,37 +17,43 @@ Items = list[tuple[bytes, Value]]
 
 
 def test_neighbours_of_one_table_and_expiry_share_a_merge_key() -> None:
-    first = kv.merge_key(set_command([(b"a", 1)]))
+    first = kv_write.merge_key(set_command([(b"a", 1)]))
     assert first is not None
-    assert kv.merge_key(set_command([(b"b", 2)], at=5)) == first
-    assert kv.merge_key(set_command([(b"a", 1)], table="u")) != first
-    assert kv.merge_key(set_command([(b"a", 1)], expires_at_us=NOW_US + 1)) != first
+    assert kv_write.merge_key(set_command([(b"b", 2)], at=5)) == first
+    assert kv_write.merge_key(set_command([(b"a", 1)], table="u")) != first
+    assert kv_write.merge_key(set_command([(b"a", 1)], expires_at_us=NOW_US + 1)) != first
+    assert kv_write.merge_key(replace(set_command([(b"a", 1)]), ttl_us=5)) != first
 
 
 def test_what_may_be_refused_or_is_not_durable_stands_alone() -> None:
-    assert kv.merge_key(set_command([(b"a", 1)], overwrite=False)) is None
-    assert kv.merge_key(set_command([(b"a", 1)], persist=False)) is None
+    assert kv_write.merge_key(set_command([(b"a", 1)], overwrite=False)) is None
+    assert kv_write.merge_key(set_command([(b"a", 1)], persist=False)) is None
+    for also in (Strings.of([]), Strings.of([b"b"])):
+        assert kv_write.merge_key(replace(set_command([(b"a", 1)]), also=also)) is None
 
 
 def test_what_is_refused_alone_is_not_hidden_among_neighbours() -> None:
     """A batch of nothing adds nothing to a run, and would be answered as if it were good."""
-    assert kv.merge_key(set_command([])) is None
+    assert kv_write.merge_key(set_command([])) is None
 
 
 def test_large_batches_stand_alone() -> None:
     items: Items = [(b"%d" % row, row) for row in range(1000)]
-    assert kv.merge_key(set_command(items)) is None
+    assert kv_write.merge_key(set_command(items)) is None
+    assert kv_write.merge_key(set_command([(b"a", bytes(100_000))])) is None
 
 
 def test_a_key_that_two_of_them_write_keeps_them_apart() -> None:
-    assert kv.merge([set_command([(b"a", 1)]), set_command([(b"a", 2)])]) is None
+    assert kv_write.merge([set_command([(b"a", 1)]), set_command([(b"a", 2)])]) is None
 
 
 def test_merged_commands_keep_rows_types_and_timestamps() -> None:
-    merged = kv.merge(
+    merged = kv_write.merge(
         [
-            set_command([(b"a", 1)], at=3, expires_at_us=NOW_US + 9),
-            set_command([(b"b", "x"), (b"c", b"y")], at=1, expires_at_us=NOW_US + 9),
+            replace(set_command([(b"a", 1)], at=3, expires_at_us=NOW_US + 9), ttl_us=5),
+            replace(
+                set_command([(b"b", "x"), (b"c", b"y")], at=1, expires_at_us=NOW_US + 9), ttl_us=5
+            ),
         ]
     )
     assert merged is not None
@@ -53,7 +62,7 @@ def test_merged_commands_keep_rows_types_and_timestamps() -> None:
     assert merged.types == bytes([3, 2, 1])
     assert merged.values.rows() == [(1).to_bytes(8, "little"), b"x", b"y"]
     assert list(merged.timestamps_us) == [NOW_US + 3, NOW_US + 1, NOW_US + 1]
-    assert merged.expires_at_us == NOW_US + 9
+    assert (merged.expires_at_us, merged.ttl_us, merged.also) == (NOW_US + 9, 5, None)
     assert (merged.overwrite, merged.persist) == (True, True)
 
 
@@ -71,7 +80,7 @@ def test_a_merged_run_comes_to_the_same_values_as_one_after_the_other(
     before: list[tuple[list[int], int]], run: list[tuple[list[int], int]]
 ) -> None:
     commands = _commands(run)
-    merged = kv.merge(commands)
+    merged = kv_write.merge(commands)
     assert merged is not None
     together, apart = World(), World()
     for world in (together, apart):

@@ -9,7 +9,7 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings, repeat
-from fjord.commands import Command, Delete, Get, Set
+from fjord.commands import Command, Delete, Get, Lock, Set, Touch
 from fjord.errors import Code
 from tests.unit.tables.world import NOW_US, World, code_of, set_command
 
@@ -21,6 +21,8 @@ def with_keys(keys: Strings) -> list[Command]:
     count = len(keys)
     return [
         Get(table="t", keys=keys),
+        Touch(table="t", keys=keys),
+        Lock(table="t", keys=keys),
         Delete(table="t", keys=keys, timestamp_us=NOW_US),
         Set(
             table="t",
@@ -117,6 +119,7 @@ def test_a_batch_of_too_many_bytes_is_refused() -> None:
     assert code_of_set(set_command(items[:-1])) is None
 
 
+@pytest.mark.req("FJ-41")
 @pytest.mark.parametrize(
     ("type_", "value", "code"),
     [
@@ -205,3 +208,18 @@ def test_a_refused_timestamp_tells_the_servers_time() -> None:
 def test_an_expiry_is_from_now_to_30_days_ahead(*, expires_at_us: int, good: bool) -> None:
     expected = None if good else Code.BAD_TIMEOUT
     assert code_of_set(replace(GOOD, expires_at_us=expires_at_us)) is expected
+
+
+@pytest.mark.parametrize(
+    ("ttl_us", "good"), [(0, True), (1, True), (30 * DAY_US, True), (30 * DAY_US + 1, False)]
+)
+def test_a_ttl_is_at_most_30_days(*, ttl_us: int, good: bool) -> None:
+    expected = None if good else Code.BAD_TIMEOUT
+    assert code_of_set(replace(GOOD, ttl_us=ttl_us)) is expected
+    assert code_of_set(replace(GOOD, ttl_us=-1)) is Code.BAD_TIMEOUT
+
+
+def test_a_value_is_measured_where_all_together_are_large() -> None:
+    """One of them may be too large only if all of them are larger than one may be."""
+    half = bytes(limits.VALUE_BYTES_MAX // 2 + 1)
+    assert code_of_set(set_command([(b"a", half), (b"b", half)])) is None

@@ -21,6 +21,7 @@ def world() -> World:
     return made
 
 
+@pytest.mark.req("FJ-44")
 def test_nothing_durable_comes_of_a_volatile_value(world: World) -> None:
     before, trees = world.journal, world.trees()
     assert world.set({b"a": 1, b"b": "two"}, persist=False) == done(2)
@@ -28,6 +29,7 @@ def test_nothing_durable_comes_of_a_volatile_value(world: World) -> None:
     assert (world.journal, world.trees()) == (before, trees)
 
 
+@pytest.mark.req("FJ-44")
 def test_a_volatile_value_is_gone_with_its_process(world: World) -> None:
     world.set({b"a": 1}, persist=False)
     assert world.replayed().get(b"a", b"durable") == [MISSING, "value"]
@@ -161,3 +163,36 @@ def test_an_answer_that_is_too_large_is_refused_from_memory_too(world: World) ->
     count = limits.ANSWER_BYTES_MAX // limits.VALUE_BYTES_MAX + 1
     reply = world.run(Get(table="t", keys=Strings.of([b"a"] * count)))
     assert code_of(reply) is Code.TOO_LARGE
+
+
+def test_what_has_expired_makes_room_when_the_quota_is_reached(world: World) -> None:
+    world.set({b"old": b"x" * 1000, b"kept": b"y"}, persist=False, expires=1000)
+    world.set({b"kept": b"z"}, at=1, persist=False)
+    world.now_us += 1000
+    world.volatile_bytes = limits.VOLATILE_BYTES_MAX - 500
+    assert code_of(world.set({b"new": b"x" * 900}, at=1, persist=False)) is None
+    assert world.get(b"old", b"kept", b"new") == [MISSING, b"z", b"x" * 900]
+    assert b"\0\0\0\1old" not in world.volatile
+
+
+def test_values_in_memory_count_with_what_python_needs_for_them(world: World) -> None:
+    world.set({b"key": b"value"}, persist=False)
+    assert world.volatile_bytes == limits.VOLATILE_ENTRY_BYTES + 4 + 3 + 5
+    world.delete(b"key")
+    assert world.volatile_bytes == 0
+
+
+def test_a_value_in_memory_keeps_the_date_of_its_creation_wherever_it_goes(world: World) -> None:
+    world.set({b"a": 1}, at=1, persist=False)
+    world.set({b"a": 2}, at=2, persist=False)
+    world.set({b"a": 3}, at=3)
+    world.set({b"a": 4}, at=4, persist=False)
+    assert world.entry(b"a").created_us == NOW_US + 1
+    world.check()
+
+
+def test_an_expiring_stored_value_is_taken_out_of_the_schedule(world: World) -> None:
+    world.set({b"a": 1}, expires=10)
+    world.set({b"a": 2}, at=1, persist=False)
+    assert [op.opcode for op in world.ops()[-2:]] == [Opcode.KV_UNSCHEDULE, Opcode.KV_DELETE]
+    world.check()

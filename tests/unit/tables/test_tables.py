@@ -5,26 +5,70 @@ from __future__ import annotations
 import typing
 
 from fjord import commands, ops, tables
+from fjord.columns import Strings
 from fjord.commands import Command
 from fjord.ops import Opcode
-from fjord.tables import catalog
+from fjord.tables import catalog, clients, kv_expiry, packing
 from fjord.tables.state import Kind, Table, Tree
+from tests.unit.tables.world import World
+
+INTERNAL = {
+    catalog.TakeOver,
+    catalog.Sweep,
+    kv_expiry.Expire,
+    clients.ForgetClients,
+    packing.Pack,
+    packing.Begin,
+}
+# What the engine or the server does, and no table.
+ELSEWHERE = {
+    commands.Batch,
+    commands.Hello,
+    commands.Listen,
+    commands.Scan,
+    commands.Stats,
+    commands.Unlisten,
+}
 
 
-def test_every_opcode_is_applied_and_has_columns() -> None:
-    assert set(tables.APPLY) == set(Opcode) == set(ops.COLUMNS)
+def test_every_opcode_is_applied_and_kept_and_has_columns() -> None:
+    assert set(tables.APPLY) == set(tables.KEEP) == set(Opcode) == set(ops.COLUMNS)
 
 
-def test_every_command_is_decided_or_is_a_scan() -> None:
+def test_every_command_is_decided_or_done_elsewhere() -> None:
     asked = set(typing.get_args(Command))
-    assert set(tables.DECIDE) == (asked - {commands.Scan}) | {catalog.TakeOver}
+    assert set(tables.DECIDE) == (asked - ELSEWHERE) | INTERNAL
 
 
 def test_commands_that_read_are_decided_and_cannot_be_merged() -> None:
     assert set(tables.DECIDE) > tables.READS
-    assert {commands.Set, commands.Delete, catalog.TakeOver}.isdisjoint(tables.READS)
+    assert {commands.Set, commands.Touch, catalog.TakeOver}.isdisjoint(tables.READS)
     assert set(tables.MERGE) == set(tables.MERGE_KEY)
     assert set(tables.MERGE).isdisjoint(tables.READS)
+
+
+def test_what_reads_never_writes() -> None:
+    world = World()
+    world.set({b"a": 1}, expires=10)
+    world.touch(b"a", worked=5)
+    keys = Strings.of([b"a"])
+    found: list[Command] = [
+        commands.Nop(),
+        commands.Get(table="t", keys=keys, skip_worked=True),
+        commands.Range(table="t", regex=b"a"),
+        commands.ListTables(),
+    ]
+    assert {type(command) for command in found} == tables.READS
+    for command in found:
+        assert world.decide(command)[1:] == ((), {}, {})
+
+
+def test_what_works_on_a_full_disk_is_decided_and_writes() -> None:
+    assert set(tables.DECIDE) > tables.FREES
+    assert tables.FREES.isdisjoint(tables.READS)
+    assert tables.FREES > INTERNAL
+    assert {commands.Set, commands.Modify, commands.Rename}.isdisjoint(tables.FREES)
+    assert {commands.Delete, commands.Unlock, commands.DropTable} < tables.FREES
 
 
 def test_trees_are_numbered_from_0_without_gaps() -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import google_crc32c
 
 from fjord import ops, tables, values
 from fjord.columns import Strings, repeat
-from fjord.commands import Command, Delete, Done, Entries, Get, Refusal, Reply, Set
+from fjord.commands import Delete, Done, Entries, Get, Page, Refusal, Reply, Set, Touch
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndex
 from fjord.ops import Op, Place
-from fjord.tables import catalog
-from fjord.tables.state import Decision, Pointer, Table, Tree, VolatileValue
+from fjord.tables import catalog, kv_entry, packing
+from fjord.tables.state import Decision, Pointer, Table, Tree, VolatileValue, volatile_bytes
 from fjord.values import Value
 
 NOW_US = 1_700_000_000_000_000
+LEASE_US = 5_000_000
 SEGMENT = 1
 MASTER = b"the master's id."
 
@@ -24,26 +28,34 @@ MASTER = b"the master's id."
 class World:
     """Decides and applies commands in memory, one after the other.
 
-    Keeps the contract of `tables.state.State`; every op is also kept as its bytes, so that the
-    whole life of a world can be replayed into another one.
+    Keeps the contracts of `tables.state.State` and `Writes`; every op is also kept as its bytes,
+    so that the whole life of a world can be replayed into another one, and so can what packing
+    left of it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, journal: bytes = b"", next_seq: int = 1) -> None:
         self._index = MemoryIndex(len(Tree))
         self._writes = self._index.begin()
-        self.journal = b""
+        self.journal = journal
+        self.begin = len(journal)  # what is before has been packed
+        self.first_seq = next_seq
         self.master = MASTER
-        self.next_seq = 1
+        self.next_seq = next_seq
         self.now_us = NOW_US
+        self.lease_us = LEASE_US
+        self.client = 1
+        self.locks: dict[bytes, int] = {}
         self.tables: Mapping[str, Table] = {}
         self.volatile: dict[bytes, VolatileValue] = {}
         self.volatile_bytes = 0
         self.payload_reads = 0
+        self.live: dict[int, int] = {}  # first seq of an op -> its bytes that live
+        self.put_many = self._writes.put_many
+        self.delete_many = self._writes.delete_many
+        self.get_many = self._writes.get_many
+        self.scan = self._writes.scan
 
-    # -- what decide looks at ---------------------------------------------------------------------
-
-    def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self._writes.get_many(tree, keys)
+    # -- what decide looks at, and apply does -----------------------------------------------------
 
     def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]:
         self.payload_reads += len(pointers)
@@ -51,55 +63,111 @@ class World:
 
     def _payload(self, pointer: Pointer) -> bytes:
         assert pointer.segment == SEGMENT
+        assert pointer.offset >= self.begin
         data = self.journal[pointer.offset : pointer.offset + pointer.size]
         assert google_crc32c.value(data) == pointer.crc
         return data
 
+    def account(
+        self, seq: int, added: int, previous: Sequence[int] = (), freed: Sequence[int] = ()
+    ) -> None:
+        self.live[seq] = added
+        starts = sorted(self.live)
+        for row, size in zip(previous, freed, strict=True):
+            if row >= self.first_seq:
+                self.live[starts[bisect_right(starts, row) - 1]] -= size
+
     # -- what a test does -------------------------------------------------------------------------
 
-    def decide(self, command: Command | catalog.TakeOver) -> Decision:
+    def decide(self, command: object) -> Decision:
         """Returns a decision that nothing comes of."""
         return tables.DECIDE[type(command)](command, self, self.now_us)
 
-    def run(self, command: Command | catalog.TakeOver) -> Reply:
+    def run(self, command: object, client: int = 1) -> Reply:
         """Decides a command and applies what comes of it."""
+        self.client = client
         decision = self.decide(command)
+        assert not isinstance(decision.reply, Refusal) or decision[1:] == ((), {}, {})
         for op in decision.ops:
             self.apply(op)
         for key, value in decision.volatile.items():
             old = self.volatile.pop(key, None)
-            self.volatile_bytes -= len(key) + len(old.value) if old else 0
+            self.volatile_bytes -= volatile_bytes(key, old) if old else 0
             if value is not None:
                 self.volatile[key] = value
-                self.volatile_bytes += len(key) + len(value.value)
+                self.volatile_bytes += volatile_bytes(key, value)
+        for key, holder in decision.locks.items():
+            self.locks.pop(key, None)
+            if holder is not None:
+                self.locks[key] = holder
         return decision.reply
 
     def apply(self, op: Op) -> None:
         data, payload = ops.encode(op)
         place = Place(seq=self.next_seq, segment=SEGMENT, payload=len(self.journal) + payload)
-        tables.APPLY[op.opcode](self._writes, op, place)
+        tables.APPLY[op.opcode](self, op, place)
         self.journal += data
         self.next_seq += op.rows
-        self.tables = catalog.tables(self._writes.scan(Tree.TABLES, b"", None, 10_000))
+        self.tables = catalog.tables(self.scan(Tree.TABLES, b"", None, 10_000))
 
     def replayed(self) -> World:
-        """Returns the world that the journal alone gives."""
-        world, view, position = World(), memoryview(self.journal), 0
-        while position < len(view):
-            op, _, position = ops.decode(view, position)
+        """Returns the world that what is left of the journal gives."""
+        world = World(self.journal[: self.begin], self.first_seq)
+        for op, _ in self.placed():
             world.apply(op)
         return world
 
-    def trees(self) -> list[list[tuple[bytes, bytes]]]:
-        return [self._writes.scan(tree, b"", None, 1_000_000) for tree in Tree]
+    def placed(self) -> list[tuple[Op, Place]]:
+        """Returns every op that is left of the journal, with its place."""
+        found, view, position, seq = [], memoryview(self.journal), self.begin, self.first_seq
+        while position < len(view):
+            op, payload, position = ops.decode(view, position)
+            found.append((op, Place(seq, SEGMENT, payload)))
+            seq += op.rows
+        return found
 
     def ops(self) -> list[Op]:
         """Returns every op so far."""
-        found, view, position = [], memoryview(self.journal), 0
-        while position < len(view):
-            op, _, position = ops.decode(view, position)
-            found.append(op)
-        return found
+        return [op for op, _ in self.placed()]
+
+    def pack(self, count: int) -> list[Op]:
+        """Says again what holds of the first ops, and drops them; returns what was said."""
+        before = len(self.ops())
+        first = self.placed()[:count]
+        self.run(packing.Pack(ops=first))
+        said = self.ops()[before:]
+        for op, _ in first:
+            self.live.pop(self.first_seq, None)
+            self.first_seq += op.rows
+            self.begin += len(ops.encode(op)[0])
+        return said
+
+    def trees(self) -> list[list[tuple[bytes, bytes]]]:
+        return [self.scan(tree, b"", None, 1_000_000) for tree in Tree]
+
+    def tree(self, tree: Tree) -> dict[bytes, bytes]:
+        return dict(self.scan(tree, b"", None, 1_000_000))
+
+    def check(self) -> None:
+        """Asserts what must hold of every state."""
+        entries = {key: kv_entry.decode(data) for key, data in self.tree(Tree.KV).items()}
+        marks = self.tree(Tree.KV_MARKS)
+        assert marks.keys() <= entries.keys()
+        live = {key: kv_entry.row_bytes(entry, key) for key, entry in entries.items()}
+        assert sum(self.live.values()) == sum(live.values())
+        assert all(size >= 0 for size in self.live.values())
+        assert {data[32] for key, data in self.tree(Tree.KV).items() if key in self.volatile} <= {
+            ops.TOMBSTONE,
+            ops.ALIAS,
+        }
+        schedule = {}
+        for key, entry in entries.items():
+            expires_at_us = kv_entry.expiry_of(
+                entry, kv_entry.decode_mark(marks.get(key), entry.row)
+            )
+            if entry.is_value and expires_at_us:
+                schedule[kv_entry.schedule_key(expires_at_us, key)] = kv_entry.ROW.pack(entry.row)
+        assert self.tree(Tree.KV_EXPIRY) == schedule
 
     # -- short forms ------------------------------------------------------------------------------
 
@@ -109,9 +177,12 @@ class World:
         *,
         at: int = 0,
         expires: int = 0,
+        ttl: int = 0,
         overwrite: bool = True,
         persist: bool = True,
+        also: Sequence[bytes] | None = None,
         table: str = "t",
+        client: int = 1,
     ) -> Reply:
         """Sets values, `at` microseconds from now, expiring `expires` from now."""
         command = set_command(
@@ -122,21 +193,98 @@ class World:
             persist=persist,
             table=table,
         )
-        return self.run(command)
+        further = None if also is None else Strings.of(also)
+        return self.run(replace(command, ttl_us=ttl, also=further), client)
 
-    def delete(self, *keys: bytes, at: int = 0, table: str = "t") -> Reply:
+    def delete(
+        self,
+        *keys: bytes,
+        at: int = 0,
+        purge: bool = False,
+        table: str = "t",
+        client: int = 1,
+    ) -> Reply:
         stamp = NOW_US + at
-        return self.run(Delete(table=table, keys=Strings.of(keys), timestamp_us=stamp))
+        command = Delete(table=table, keys=Strings.of(keys), timestamp_us=stamp, purge=purge)
+        return self.run(command, client)
+
+    def touch(
+        self, *keys: bytes, expires: int | None = None, worked: int = 0, client: int = 1
+    ) -> list[Value | Refusal]:
+        """Touches keys: `expires` lets them live longer, `worked` takes them for work."""
+        command = Touch(
+            table="t",
+            keys=Strings.of(keys),
+            extend=expires is not None,
+            expires_at_us=self.now_us + expires if expires else 0,
+            worked_until_us=self.now_us + worked if worked else 0,
+        )
+        return decoded(self.run(command, client))
 
     def get(self, *keys: bytes, table: str = "t") -> list[Value | Refusal]:
         """Returns the value of each key, and a refusal where there is none."""
-        reply = self.run(Get(table=table, keys=Strings.of(keys)))
+        found = decoded(self.run(Get(table=table, keys=Strings.of(keys))))
+        assert len(found) == len(keys)
+        return found
+
+    def entry(self, key: bytes) -> Entry:
+        """Returns all that GET says of one key."""
+        reply = self.run(Get(table="t", keys=Strings.of([key])))
         assert isinstance(reply, Entries)
-        assert len(reply.types) == len(reply.values) == len(keys)
-        return [
-            MISSING if type_ == Entries.MISSING else values.decode(type_, data)
-            for type_, data in zip(reply.types, reply.values, strict=True)
-        ]
+        return entry_of(reply)
+
+
+class Entry(NamedTuple):
+    """One row of an answer."""
+
+    type: int
+    value: bytes
+    timestamp_us: int
+    expires_at_us: int
+    state: int
+    created_us: int
+    accessed_us: int
+    ttl_us: int
+
+
+def entry_of(reply: Reply, row: int = 0) -> Entry:
+    assert isinstance(reply, Entries)
+    return Entry(
+        reply.types[row],
+        reply.values[row],
+        reply.timestamps_us[row],
+        reply.expires_at_us[row],
+        reply.states[row],
+        reply.created_us[row],
+        reply.accessed_us[row],
+        reply.ttls_us[row],
+    )
+
+
+def decoded(reply: Reply) -> list[Value | Refusal]:
+    """Returns the values of an answer, and a refusal where there is none."""
+    assert isinstance(reply, Entries), reply
+    count = len(reply.types)
+    for column in (
+        reply.values,
+        reply.timestamps_us,
+        reply.expires_at_us,
+        reply.states,
+        reply.created_us,
+        reply.accessed_us,
+        reply.ttls_us,
+    ):
+        assert len(column) == count
+    return [
+        MISSING if type_ == Entries.MISSING else values.decode(type_, data)
+        for type_, data in zip(reply.types, reply.values, strict=True)
+    ]
+
+
+def items_of(reply: Reply) -> dict[bytes, Value | Refusal]:
+    """Returns the entries of a page by key."""
+    assert isinstance(reply, Page), reply
+    return dict(zip(reply.keys.rows(), decoded(reply.entries), strict=True))
 
 
 MISSING = Refusal(code=Code.NOT_FOUND, text="nothing there")

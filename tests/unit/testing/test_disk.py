@@ -86,6 +86,19 @@ def test_a_missing_file_is_an_error(world: tuple[Disk, str]) -> None:
         assert caught.value.errno == errno.ENOENT
 
 
+def test_a_file_may_have_two_names(world: tuple[Disk, str]) -> None:
+    disk, root = world
+    disks.replace_whole(disk, f"{root}/one", b"data")
+    disk.link(f"{root}/one", f"{root}/two")
+    assert disk.identity(f"{root}/one") == disk.identity(f"{root}/two")
+    with pytest.raises(FileExistsError):
+        disk.link(f"{root}/one", f"{root}/two")
+    disk.remove(f"{root}/one")
+    assert disks.read_whole(disk, f"{root}/two") == b"data"
+    with pytest.raises(FileNotFoundError):
+        disk.link(f"{root}/one", f"{root}/three")
+
+
 def test_a_lock_is_held_once(world: tuple[Disk, str]) -> None:
     disk, root = world
     assert not disk.is_locked(f"{root}/lock")
@@ -224,3 +237,60 @@ def test_a_flipped_bit_is_read_back() -> None:
     disks.replace_whole(disk, "/data/file", b"a")
     disk.flip_bit("/data/file", 0, bit=1)
     assert disks.read_whole(disk, "/data/file") == b"c"
+
+
+# -- a disk that is full --------------------------------------------------------------------------
+
+
+def test_a_full_disk_takes_what_fits_and_refuses_the_rest() -> None:
+    disk = SimDisk(capacity=1000)
+    file = disk.open("/file", writable=True, create=True)
+    file.allocate(900)
+    for resize in (file.allocate, file.truncate):
+        with pytest.raises(OSError, match="No space") as caught:
+            resize(1001)
+        assert disks.is_full(caught.value)
+        assert file.size() == 900
+    with pytest.raises(OSError, match="No space"):
+        file.write(890, b"x" * 111)
+    assert file.size() == disk.used_bytes() == 1000
+    assert file.read(890, 200) == b"x" * 110
+    file.write(0, b"y" * 1000)
+
+
+def test_space_comes_back_with_the_last_name_of_a_file() -> None:
+    disk = SimDisk(capacity=1000)
+    disk.open("/one", writable=True, create=True).allocate(1000)
+    disk.link("/one", "/two")
+    other = disk.open("/other", writable=True, create=True)
+    disk.remove("/one")
+    with pytest.raises(OSError, match="No space"):
+        other.write(0, b"x")
+    disk.remove("/two")
+    other.write(0, b"x")
+    assert disk.used_bytes() == 1
+    disk.capacity = None
+    other.allocate(5000)
+
+
+def test_a_disk_that_shrank_below_what_it_holds_keeps_it() -> None:
+    disk = SimDisk()
+    file = disk.open("/file", writable=True, create=True)
+    file.write(0, b"x" * 100)
+    disk.capacity = 50
+    file.write(0, b"y" * 100)
+    file.truncate(60)
+    with pytest.raises(OSError, match="No space"):
+        file.allocate(61)
+
+
+def test_a_second_name_that_was_not_synced_may_be_lost() -> None:
+    found = set()
+    for seed in SEEDS:
+        disk = durable_directory(seed)
+        disks.replace_whole(disk, "/data/one", b"kept")
+        disk.link("/data/one", "/data/two")
+        disk.power_cut()
+        assert disks.read_whole(disk, "/data/one") == b"kept"
+        found.add(disk.exists("/data/two"))
+    assert found == {True, False}

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from fjord.columns import Strings, repeat
-from fjord.commands import Delete, Entries, Get, Scan, Scanned, Set
-from fjord.wire import Request, RequestDecoder
+from fjord.commands import Delete, Entries, Get, Page, Scanned, Set
+from fjord.wire import Cursors, Request, RequestDecoder
 
 NOW_US = 1_700_000_000_000_000
+MASTER = bytes(range(16))
+CURSORS = Cursors(b"secret", MASTER)
 _REQUEST = struct.Struct(">2sHHHHQ")
 _REPLY = struct.Struct(">2sHHHQ")
 
@@ -60,55 +62,54 @@ def batch_bytes(function: int, body: bytes, *, flags: int = 0, timestamp_us: int
     return request_bytes(function, rest, flags=flags, timestamp_us=timestamp_us)
 
 
-def set_one(
-    key: bytes,
-    type_: int,
-    value: bytes,
+def set_one(key: bytes, type_: int, value: bytes, **options: Any) -> Set:
+    return set_many("default", [(key, type_, value)], **options)
+
+
+def set_many(
+    table: str,
+    items: Sequence[tuple[bytes, int, bytes]],
     *,
     timestamp_us: int = NOW_US,
-    expires_at_us: int = 0,
-    overwrite: bool = True,
-    persist: bool = True,
+    **options: Any,
 ) -> Set:
-    return Set(
-        table="default",
-        keys=Strings.of([key]),
-        types=bytes([type_]),
-        values=Strings.of([value]),
-        timestamps_us=(timestamp_us,),
-        expires_at_us=expires_at_us,
-        overwrite=overwrite,
-        persist=persist,
-    )
-
-
-def set_many(table: str, items: Sequence[tuple[bytes, int, bytes]], **options: Any) -> Set:
     return Set(
         table=table,
         keys=Strings.of([key for key, _, _ in items]),
         types=bytes([type_ for _, type_, _ in items]),
         values=Strings.of([value for _, _, value in items]),
-        timestamps_us=repeat(NOW_US, len(items)),
+        timestamps_us=repeat(timestamp_us, len(items)),
         **options,
     )
 
 
-def get_many(table: str, keys: Sequence[bytes]) -> Get:
-    return Get(table=table, keys=Strings.of(keys))
+def get_many(table: str, keys: Sequence[bytes], **options: Any) -> Get:
+    return Get(table=table, keys=Strings.of(keys), **options)
 
 
-def delete_many(table: str, keys: Sequence[bytes], timestamp_us: int = NOW_US) -> Delete:
-    return Delete(table=table, keys=Strings.of(keys), timestamp_us=timestamp_us)
+def delete_many(
+    table: str, keys: Sequence[bytes], timestamp_us: int = NOW_US, **options: Any
+) -> Delete:
+    return Delete(table=table, keys=Strings.of(keys), timestamp_us=timestamp_us, **options)
 
 
-def entries(*rows: tuple[int, bytes, int, int]) -> Entries:
-    """Entries of (type, value, timestamp, expiry)."""
+def entries(*rows: tuple[int, bytes, int, int], state: int = 0, more: int = 0) -> Entries:
+    """Entries of (type, value, timestamp, expiry); `more` makes the other dates differ from 0."""
+    count = len(rows)
     return Entries(
         types=bytes([row[0] for row in rows]),
         values=Strings.of([row[1] for row in rows]),
         timestamps_us=array("Q", [row[2] for row in rows]),
         expires_at_us=array("Q", [row[3] for row in rows]),
+        states=bytes([state] * count),
+        created_us=array("Q", [more and more + row for row in range(count)]),
+        accessed_us=array("Q", [more and more + 10 + row for row in range(count)]),
+        ttls_us=array("Q", [more and more + 20 + row for row in range(count)]),
     )
+
+
+def page(keys: Sequence[bytes], found: Entries, next_key: bytes = b"") -> Page:
+    return Page(keys=Strings.of(keys), entries=found, next_key=next_key)
 
 
 def scanned(ops: Sequence[bytes], *, next_seq: int, end_seq: int) -> Scanned:
@@ -121,20 +122,6 @@ def scanned(ops: Sequence[bytes], *, next_seq: int, end_seq: int) -> Scanned:
         next_seq=next_seq,
         end_seq=end_seq,
     )
-
-
-BATCHES = [
-    set_many("t", [(b"k", 1, b"v")]),
-    set_many("a-name", [(b"k", 1, b""), (b"key", 2, b"text"), (b"\0\xff", 5, b"\1")]),
-    set_many("t", [(b"k", 3, bytes(8))] * 9, expires_at_us=NOW_US + 1, overwrite=False),
-    set_many("12345678", [(b"k", 0, b"")], persist=False),
-    get_many("t", [b"k"]),
-    get_many("longer_name", [b"a", b"", b"a", b"x" * 300]),
-    delete_many("t", [b"k"]),
-    delete_many("t", [b"a", b"bb", b"ccc"], timestamp_us=2**64 - 1),
-    Scan(table="t", start_seq=1, end_seq=0),
-    Scan(table="longer_name", start_seq=2**64 - 1, end_seq=2**64 - 1, bytes_max=2**32 - 1),
-]
 
 
 def plain(record: object) -> object:
@@ -176,5 +163,9 @@ def check_arrivals(
     assert decoder.next() is None
 
 
+def new_decoder() -> RequestDecoder:
+    return RequestDecoder(CURSORS)
+
+
 def check_request(data: bytes, expected: Request) -> None:
-    check_arrivals(RequestDecoder, data, expected, following=request_bytes(0))
+    check_arrivals(new_decoder, data, expected, following=request_bytes(0))

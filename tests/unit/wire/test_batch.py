@@ -1,4 +1,4 @@
-"""Bodies of functions above 16: laid out as said, and refused when they are broken."""
+"""BATCH: all commands of a message, or none of them."""
 
 from __future__ import annotations
 
@@ -6,184 +6,155 @@ import struct
 
 import pytest
 
-from fjord import columns, limits
+from fjord import commands, limits
 from fjord.columns import Strings
-from fjord.commands import Command, Done, Get, Nop, Refusal, Reply, Scan
+from fjord.commands import Batch, Command, Refusal, Replies
 from fjord.errors import Code
-from fjord.wire import Flag, Function, batch
-from tests.unit.wire.streams import (
-    BATCHES,
-    NOW_US,
-    delete_many,
-    entries,
-    get_many,
-    plain,
-    scanned,
-    set_many,
-)
+from fjord.wire import Flag, Function, batch, bodies
+from tests.unit.wire.samples import BATCHES, COMMANDS, INNER, LONG, REPLIES, SHORT, TOKEN, names_of
+from tests.unit.wire.streams import NOW_US, get_many, plain, set_many
+from tests.unit.wire.test_body import head
 
-each_batch = pytest.mark.parametrize(
-    "command", BATCHES, ids=[f"{type(one).__name__}-{n}" for n, one in enumerate(BATCHES)]
-)
+GOOD = set_many("t", [(b"k", 1, b"v")])
+ANSWERS = [reply for _, reply in REPLIES if isinstance(reply, Replies)]
+OUTSIDE: list[Command] = [one for one in COMMANDS if one not in INNER]
 
 
-def head(name: bytes, rows: int, argument: int = 0, *, name_bytes: int | None = None) -> bytes:
-    """The head of a body: name length, rows, argument, name, padding."""
-    length = len(name) if name_bytes is None else name_bytes
-    fields = struct.pack(">HHIQ", length, 0, rows, argument) + name
-    return fields + columns.padding(len(fields))
+def inner(
+    function: int, body: bytes = b"", *, flags: int = 0, timestamp_us: int = 0, length: int = -1
+) -> bytes:
+    size = len(body) if length < 0 else length
+    return struct.pack(">HHIQ", function, flags, size, timestamp_us) + body + bytes(-len(body) % 8)
 
 
-def text_of(found: Command | Refusal) -> str:
+def refusal_of(body: bytes) -> Refusal:
+    found = batch.decode(body)
     assert isinstance(found, Refusal)
-    assert found.code is Code.BAD_BATCH
-    assert len(found.text) < 256
-    return found.text
+    return found
 
 
-# -- requests -------------------------------------------------------------------------------------
+def test_inner_messages_stand_behind_the_head() -> None:
+    _, flags, timestamp_us, body = bodies.encode_body(GOOD)
+    expected = head(b"", 2, 9) + inner(32, body, flags=flags, timestamp_us=timestamp_us) + inner(0)
+    found = batch.encode(Batch(commands=[GOOD, commands.Nop()], number=9))
+    assert found == (Function.BATCH, 0, 0, expected)
 
 
-def test_a_batch_of_values_is_laid_out_as_the_docstring_says() -> None:
-    command = set_many("tab", [(b"k", 2, b"v"), (b"key", 1, b"")], expires_at_us=9, persist=False)
-    function, flags, timestamp_us, body = batch.encode_body(command)
-    assert (function, flags, timestamp_us) == (Function.SET_MANY, Flag.OVERWRITE, NOW_US)
-    assert body == (
-        b"\0\3" + b"\0\0" + b"\0\0\0\2" + b"\0\0\0\0\0\0\0\x09" + b"tab" + bytes(5)
-        + b"\2\1" + bytes(6)
-        + b"\0\0\0\0\1\0\0\0\4\0\0\0" + bytes(4) + b"kkey" + bytes(4)
-        + b"\0\0\0\0\1\0\0\0\1\0\0\0" + bytes(4) + b"v" + bytes(7)
-    )  # fmt: skip
+@pytest.mark.parametrize("command", BATCHES, ids=["one", "all"])
+def test_each_batch_decodes_to_itself(command: Batch) -> None:
+    assert plain(batch.decode(batch.encode(command)[3])) == plain(command)
 
 
-def test_keys_stand_behind_the_head() -> None:
-    keys = Strings.of([b"a", b"bc"]).encode()
-    for command, function, timestamp_us in (
-        (get_many("t", [b"a", b"bc"]), Function.GET_MANY, 0),
-        (delete_many("t", [b"a", b"bc"]), Function.DELETE_MANY, NOW_US),
-    ):
-        assert batch.encode_body(command) == (function, 0, timestamp_us, head(b"t", 2) + keys)
+@pytest.mark.parametrize("command", BATCHES, ids=["one", "all"])
+def test_every_truncation_is_refused(command: Batch) -> None:
+    body = batch.encode(command)[3]
+    for size in range(len(body)):
+        assert refusal_of(body[:size]).code is Code.BAD_BATCH
+    assert refusal_of(body + bytes(8)).code is Code.BAD_BATCH
 
 
-def test_a_scan_is_its_range_and_its_bound() -> None:
-    _, _, _, body = batch.encode_body(Scan(table="t", start_seq=5, end_seq=9, bytes_max=77))
-    assert body == head(b"t", 0, 5) + struct.pack(">QI4x", 9, 77)
+def test_the_refusal_of_one_command_is_that_of_all_and_names_its_position() -> None:
+    good = bodies.encode_body(GOOD)[3]
+    no_ttl = head(b"t", 1) + bytes(8) + good[24:]
+    body = head(b"", 2) + inner(32, good) + inner(32, no_ttl, flags=Flag.TTL)
+    expected = "command 2 of the batch: a TTL of 0 is none; clear bit 14"
+    assert refusal_of(body) == Refusal(code=Code.BAD_TIMEOUT, text=expected)
 
 
 @pytest.mark.parametrize(
-    ("overwrite", "persist", "flags"),
+    ("bad", "text"),
     [
-        (True, True, Flag.OVERWRITE | Flag.PERSIST),
-        (True, False, Flag.OVERWRITE),
-        (False, True, Flag.PERSIST),
-        (False, False, 0),
+        (inner(99), "function 99 has no place"),
+        (inner(2), "function 2 has no place"),
+        (inner(19), "function 19 has no place"),
+        (inner(33, flags=Flag.BODY), "bit 15 (BODY)"),
+        (inner(0, bytes(8)), "NOP has no body"),
+        (inner(33, bytes(8)), ""),
+        (inner(33, bytes(8), length=2**32 - 1), "its body is cut short"),
+        (inner(33)[:-1], "it is cut short"),
     ],
 )
-def test_flags_say_overwrite_and_persist(*, overwrite: bool, persist: bool, flags: int) -> None:
-    command = set_many("t", [(b"k", 0, b"")], overwrite=overwrite, persist=persist)
-    assert batch.encode_body(command)[1] == flags
+def test_a_bad_command_refuses_the_batch(bad: bytes, text: str) -> None:
+    good = inner(32, bodies.encode_body(GOOD)[3], timestamp_us=NOW_US)
+    found = refusal_of(head(b"", 3) + good + good + bad)
+    assert found.code is Code.BAD_BATCH
+    assert found.text.startswith("command 3 of the batch: ")
+    assert text in found.text
 
 
-@each_batch
-def test_each_body_decodes_to_its_command(command: Command) -> None:
-    function, flags, timestamp_us, body = batch.encode_body(command)
-    assert plain(batch.decode_body(function, flags, timestamp_us, body)) == plain(command)
+@pytest.mark.parametrize("command", OUTSIDE, ids=names_of(OUTSIDE))
+def test_what_cannot_be_undone_has_no_place_in_a_batch(command: Command) -> None:
+    with pytest.raises(ValueError, match="a batch holds no"):
+        batch.encode(Batch(commands=[command]))
 
 
-@each_batch
-def test_every_truncation_of_a_body_is_refused(command: Command) -> None:
-    function, flags, timestamp_us, body = batch.encode_body(command)
-    for size in range(len(body)):
-        text_of(batch.decode_body(function, flags, timestamp_us, body[:size]))
+@pytest.mark.parametrize("rows", [0, limits.BATCH_COMMANDS_MAX + 1])
+def test_no_commands_and_too_many_are_refused(rows: int) -> None:
+    found = refusal_of(head(b"", rows) + inner(0) * rows)
+    assert str(limits.BATCH_COMMANDS_MAX) in found.text
 
 
-@each_batch
-def test_a_body_with_more_than_its_columns_is_refused(command: Command) -> None:
-    function, flags, timestamp_us, body = batch.encode_body(command)
-    for more in (b"x", bytes(8)):
-        found = batch.decode_body(function, flags, timestamp_us, body + more)
-        assert "longer than its columns" in text_of(found)
+def test_the_most_commands_are_taken() -> None:
+    body = head(b"", limits.BATCH_COMMANDS_MAX) + inner(0) * limits.BATCH_COMMANDS_MAX
+    found = batch.decode(body)
+    assert isinstance(found, Batch)
+    assert len(found.commands) == limits.BATCH_COMMANDS_MAX
 
 
-@pytest.mark.parametrize("rows", [1, 3, 1000, limits.BATCH_ROWS_MAX])
-def test_a_number_of_rows_that_is_not_that_of_the_columns_is_refused(rows: int) -> None:
-    keys = Strings.of([b"a", b"bc"]).encode()
-    text_of(batch.decode_body(Function.GET_MANY, 0, 0, head(b"t", rows) + keys))
+def test_rows_are_bounded_over_all_commands() -> None:
+    half = get_many("t", [b""] * (limits.BATCH_ROWS_MAX // 2))
+    assert isinstance(batch.decode(batch.encode(Batch(commands=[half, half]))[3]), Batch)
+    found = refusal_of(batch.encode(Batch(commands=[half, half, commands.Nop()]))[3])
+    assert "in all its commands" in found.text
 
 
-@pytest.mark.parametrize("rows", [limits.BATCH_ROWS_MAX + 1, 2**31, 2**32 - 1])
-def test_too_many_rows_are_refused_by_their_number(rows: int) -> None:
-    for function in (Function.SET_MANY, Function.GET_MANY, Function.DELETE_MANY, Function.SCAN):
-        found = batch.decode_body(function, 0, 0, head(b"t", rows) + bytes(64))
-        assert str(limits.BATCH_ROWS_MAX) in text_of(found)
-
-
-@pytest.mark.parametrize(
-    "offsets", [(0, 2, 1), (1, 2, 3), (0, 1, 2**32 - 1), (0, 2**32 - 1, 3), (3, 2, 1)]
-)
-def test_wrong_offsets_are_refused(offsets: tuple[int, int, int]) -> None:
-    column = struct.pack("<III4x", *offsets) + b"abc" + bytes(5)
-    text_of(batch.decode_body(Function.GET_MANY, 0, 0, head(b"t", 2) + column))
-
-
-def test_a_name_that_is_too_long_is_left_to_whoever_knows_names() -> None:
-    keys = Strings.of([b"k"]).encode()
-    for name in (b"n" * (limits.NAME_BYTES_MAX + 1), b"n" * 60_000):
-        found = batch.decode_body(Function.GET_MANY, 0, 0, head(name, 1) + keys)
-        assert found == Get(table=name.decode(), keys=Strings.of([b"k"]))
-
-
-@pytest.mark.parametrize("name_bytes", [100, 128, 65535])
-def test_a_name_that_ends_outside_the_body_is_refused(name_bytes: int) -> None:
-    body = head(b"t", 1, name_bytes=name_bytes) + Strings.of([b"k"]).encode()
-    text_of(batch.decode_body(Function.GET_MANY, 0, 0, body))
-
-
-def test_a_name_of_other_bytes_than_ascii_is_no_good_name_but_a_body() -> None:
-    body = head("na\u00efve".encode(), 1) + Strings.of([b"k"]).encode()
-    found = batch.decode_body(Function.GET_MANY, 0, 0, body)
-    assert not isinstance(found, Refusal | Nop)
-    assert not found.table.isascii()
-
-
-def test_a_batch_of_no_rows_is_a_body_and_left_to_the_table_to_refuse() -> None:
-    body = head(b"t", 0) + Strings.of([]).encode()
-    found = batch.decode_body(Function.GET_MANY, 0, 0, body)
-    assert plain(found) == plain(get_many("t", []))
+def test_a_name_of_a_table_does_not_belong_to_a_batch() -> None:
+    assert refusal_of(head(b"t", 1) + inner(0)).code is Code.BAD_BATCH
 
 
 # -- replies --------------------------------------------------------------------------------------
 
 
-REPLIES: list[tuple[Function, Reply]] = [
-    (Function.SET_MANY, Done(master=b"m" * 16, seq=5)),
-    (Function.DELETE_MANY, Done(master=b"m" * 16, seq=2**64 - 1)),
-    (Function.GET_MANY, entries((2, b"text", NOW_US, 0))),
-    (Function.GET_MANY, entries((1, b"", 1, 2), (255, b"", 0, 0), (3, bytes(8), 3, 2**64 - 1))),
-    (Function.GET_MANY, entries()),
-    (Function.SCAN, scanned([], next_seq=1, end_seq=1)),
-    (Function.SCAN, scanned([b"op" * 8, b"o" * 24], next_seq=3, end_seq=2**64 - 1)),
-]
+def test_inner_replies_say_their_kind() -> None:
+    error = b"NOT_FOUND: the key does not exist"
+    expected = (
+        struct.pack(">I4x", 2)
+        + struct.pack(">HHI", 1, 0, 24) + b"m" * 16 + struct.pack(">Q", 5)
+        + struct.pack(">HHI", 0, len(error), 0) + error + bytes(-len(error) % 8)
+    )  # fmt: skip
+    assert batch.encode_replies(Replies(replies=[TOKEN, SHORT])) == expected
 
 
-@pytest.mark.parametrize(("function", "reply"), REPLIES)
-def test_each_reply_decodes_to_itself(function: Function, reply: Reply) -> None:
-    body = batch.encode_reply_body(reply)
-    assert plain(batch.decode_reply_body(function, body)) == plain(reply)
+@pytest.mark.parametrize("reply", ANSWERS, ids=["none", "all"])
+def test_each_answer_decodes_to_itself(reply: Replies) -> None:
+    assert plain(batch.decode_replies(batch.encode_replies(reply))) == plain(reply)
 
 
-def test_a_done_is_the_token_of_master_and_seq() -> None:
-    body = batch.encode_reply_body(Done(master=bytes(range(16)), seq=0x0102))
-    assert body == bytes(range(16)) + b"\0\0\0\0\0\0\1\2"
+def test_every_kind_of_reply_has_one_number() -> None:
+    assert sorted(batch.TYPES) == [1, 2, 3, 4]
+    assert batch.REFUSED not in batch.TYPES
 
 
-def test_a_refusal_has_no_body() -> None:
-    assert batch.encode_reply_body(Refusal(code=Code.BUSY, text="later")) == b""
-
-
-@pytest.mark.parametrize(("function", "reply"), REPLIES)
-def test_a_reply_that_lost_data_is_refused(function: Function, reply: Reply) -> None:
-    body = batch.encode_reply_body(reply).rstrip(b"\0")
-    for size in range(max(len(body) - 8, 1)):
+@pytest.mark.parametrize("reply", [*ANSWERS, Replies(replies=[LONG])], ids=["none", "all", "long"])
+def test_every_truncation_of_an_answer_is_refused(reply: Replies) -> None:
+    body = batch.encode_replies(reply)
+    for size in range(len(body)):
         with pytest.raises((ValueError, struct.error)):
-            batch.decode_reply_body(function, body[:size])
+            batch.decode_replies(body[:size])
+    with pytest.raises(ValueError, match="longer than its replies"):
+        batch.decode_replies(body + bytes(8))
+
+
+def test_an_answer_of_an_unknown_kind_or_without_end_is_refused() -> None:
+    with pytest.raises(ValueError, match="kind 9"):
+        batch.decode_replies(struct.pack(">I4x", 1) + struct.pack(">HHI", 9, 0, 0))
+    with pytest.raises(ValueError, match=str(limits.BATCH_COMMANDS_MAX)):
+        batch.decode_replies(struct.pack(">I4x", 2**32 - 1))
+
+
+def test_keys_of_an_inner_message_are_those_of_the_command() -> None:
+    found = batch.decode(batch.encode(Batch(commands=[get_many("t", [b"a", b"b"])]))[3])
+    assert isinstance(found, Batch)
+    (command,) = found.commands
+    assert isinstance(command, commands.Get)
+    assert command.keys == Strings.of([b"a", b"b"])

@@ -18,10 +18,11 @@ from fjord.wire.functions import (
     VERSION,
     Flag,
     Function,
+    unknown_flag,
 )
 
 
-@pytest.mark.req("FJ-34")
+@pytest.mark.req("FJ-34", "FJ-35")
 def test_the_seeds_functions_have_the_seeds_numbers() -> None:
     assert {function.name: function.value for function in Function if function <= 16} == {
         "NOP": 0,
@@ -29,15 +30,38 @@ def test_the_seeds_functions_have_the_seeds_numbers() -> None:
         "SET": 2,
         "GET": 3,
         "DELETE": 4,
+        "ADD": 5,
+        "NOT": 6,
+        "TRUNCATE": 7,
+        "LOCK": 8,
+        "UNLOCK": 9,
+        "RENAME": 10,
+        "LISTEN": 15,
+        "CHANGE": 16,
     }
 
 
 def test_functions_with_a_body_come_after_the_seeds() -> None:
     assert LAST_SEED_FUNCTION == 16
     assert {function.name: function.value for function in Function if function > 16} == {
+        "HELLO": 17,
+        "USE": 18,
+        "BATCH": 19,
+        "TABLES": 20,
+        "CREATE_TABLE": 21,
+        "DROP_TABLE": 22,
+        "STATS": 23,
         "SET_MANY": 32,
         "GET_MANY": 33,
         "DELETE_MANY": 34,
+        "TOUCH_MANY": 35,
+        "MODIFY": 36,
+        "RENAME_KEY": 37,
+        "LOCK_MANY": 38,
+        "UNLOCK_MANY": 39,
+        "RANGE": 40,
+        "LISTEN_MANY": 41,
+        "UNLISTEN": 42,
         "SCAN": 64,
     }
 
@@ -58,6 +82,9 @@ def test_the_flags_have_the_seeds_bits() -> None:
         10: Flag.DATA,
         11: Flag.LISTEN,
         12: Flag.PERSIST_SYNONYM,
+        13: Flag.COUNT,
+        14: Flag.TTL,
+        15: Flag.BODY,
     }
     assert {bit: 1 << bit for bit in expected} == expected
     assert VALUE_BITS == 0b110
@@ -73,6 +100,16 @@ def test_every_function_says_which_flags_it_knows() -> None:
     assert set(FUNCTIONS) == set(Function)
     assert all(FUNCTIONS[function] is function for function in Function)
     assert not any(known & Flag.BODY for known in FLAGS.values())  # replies only
+
+
+@pytest.mark.parametrize("function", Function)
+def test_the_lowest_flag_that_a_function_does_not_know_is_named(function: Function) -> None:
+    assert unknown_flag(function, FLAGS[function]) == ""
+    unknown = ~FLAGS[function] & 0xFFFF
+    bit = (unknown & -unknown).bit_length() - 1
+    assert unknown_flag(function, 0xFFFF) == (
+        f"bit {bit} ({FLAG_NAMES[1 << bit]}) is not known to {function.name}"
+    )
 
 
 @pytest.mark.req("FJ-36")

@@ -1,0 +1,40 @@
+"""The rows that parts write and read: numbered keys, 100-byte values."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+import fjord
+
+VALUE = b"x" * 100
+BATCH = 1000
+
+
+def key(row: int) -> str:
+    return f"key:{row:09}"
+
+
+def keys(rows: int) -> list[str]:
+    return list(map(key, range(rows)))
+
+
+def batches(keys: Sequence[str], size: int = BATCH) -> Iterator[dict[str, bytes]]:
+    """Yields rows in the order of their keys."""
+    for start in range(0, len(keys), size):
+        yield dict.fromkeys(keys[start : start + size], VALUE)
+
+
+def drawn_keys(chance: random.Random, keys: Sequence[str], size: int = BATCH) -> list[str]:
+    """Returns keys at random, each as likely as the others."""
+    return chance.choices(keys, k=size)
+
+
+def drawn_batch(chance: random.Random, keys: Sequence[str]) -> dict[str, bytes]:
+    """Returns rows of keys at random; a few of them fall together."""
+    return dict.fromkeys(drawn_keys(chance, keys), VALUE)
+
+
+def insert(kv: fjord.Kv, keys: Sequence[str]) -> None:
+    for batch in batches(keys, 10 * BATCH):
+        kv.set_many(batch)

@@ -1,0 +1,139 @@
+"""How results are shown: a table for people, plain lines for pipes, or JSON.
+
+JSON is one object a line, so a long list can be read as it comes.  In plain lines, what would
+break a line or control a terminal is escaped; only `fjord kv get` prints a value as it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fjord.client.entries import Change, Entry, Key
+from fjord.values import Type, Value
+
+# So many rows are laid out at a time, whatever the length of the list.
+_ROWS: Final = 1000
+_CELL_CHARACTERS: Final = 80
+
+
+def print_json(what: Mapping[str, object]) -> None:
+    typer.echo(json.dumps(what))
+    sys.stdout.flush()
+
+
+def print_rows(names: Sequence[str], rows: Iterable[Sequence[str]], *, as_json: bool) -> None:
+    """Prints rows of text: laid out on a terminal, else with tabs between; or as JSON."""
+    if as_json:
+        for row in rows:
+            print_json(dict(zip(names, row, strict=True)))
+    elif sys.stdout.isatty():
+        _print_tables(names, iter(rows))
+    else:
+        for row in rows:
+            print_line(*row)
+
+
+def print_line(*cells: str) -> None:
+    """Prints one line that stays one, whatever is in it."""
+    typer.echo("\t".join(map(escaped, cells)))
+
+
+def print_value(value: Value) -> None:
+    """Prints a value alone: bytes as they are, all else with the end of a line."""
+    if isinstance(value, bytes):
+        sys.stdout.buffer.write(value)
+    else:
+        typer.echo(shown(value))
+
+
+def shown(value: Value) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def escaped(text: str) -> str:
+    """Returns text in which all that cannot be printed is written out."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode()
+        for one in text
+    )
+
+
+def key_text(key: Key) -> str:
+    return key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else key
+
+
+def describe(key: Key, entry: Entry) -> dict[str, object]:
+    """Returns an entry for JSON; bytes as base64."""
+    return {
+        "key": key_text(key),
+        "type": entry.type.name.lower(),
+        "value": json_value(entry.value),
+        "written_at": entry.written_at.isoformat(),
+        "created_at": entry.created_at.isoformat(),
+        "accessed_at": _date(entry.accessed_at),
+        "expires_at": _date(entry.expires_at),
+        "ttl": entry.ttl,
+        "locked": entry.locked,
+        "worked_on": entry.worked_on,
+    }
+
+
+def describe_change(change: Change) -> dict[str, object]:
+    """Returns a change for JSON; bytes as base64."""
+    type_ = None if change.deleted else _TYPE_NAMES[type(change.value)]
+    return {
+        "key": key_text(change.key),
+        "type": type_,
+        "value": json_value(change.value),
+        "deleted": change.deleted,
+        "written_at": change.written_at.isoformat(),
+        "expires_at": _date(change.expires_at),
+    }
+
+
+def json_value(value: Value) -> object:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def _date(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
+
+
+def _print_tables(names: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
+    console = Console()
+    while part := list(itertools.islice(rows, _ROWS)):
+        table = Table(*names, header_style="bold", box=None)
+        for row in part:
+            table.add_row(*(Text(_short(escaped(cell))) for cell in row))
+        console.print(table)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _CELL_CHARACTERS else f"{text[: _CELL_CHARACTERS - 1]}\u2026"
+
+
+_TYPE_NAMES: Final[dict[type, str]] = {
+    type(None): Type.VOID.name.lower(),
+    bytes: Type.BUFFER.name.lower(),
+    str: Type.STRING.name.lower(),
+    int: Type.INTEGER.name.lower(),
+    float: Type.FLOAT.name.lower(),
+    bool: Type.BOOLEAN.name.lower(),
+}

@@ -1,0 +1,112 @@
+"""`fjord wire`: messages of the FJ protocol, taken apart for people who write clients."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Final
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fjord import limits
+from fjord.cli.failing import EXIT_ERROR, explained
+from fjord.errors import FjordError
+from fjord.wire.explain import Line, explain
+from fjord.wire.functions import Function
+
+app = typer.Typer(
+    name="wire", help="Takes messages of the FJ protocol apart.", no_args_is_help=True
+)
+
+# Three characters a byte, for a few messages of the largest size.
+_CHARACTERS_MAX: Final = 12 * limits.MESSAGE_BYTES_MAX
+_BYTES_SHOWN: Final = 8
+
+
+@app.callback()
+def _options() -> None:
+    """Takes messages of the FJ protocol apart."""
+
+
+@app.command("explain")
+def explain_(
+    message: Annotated[
+        str,
+        typer.Argument(
+            metavar="HEX",
+            help="Bytes as hexadecimal digits, spaces allowed; - reads standard input.",
+            show_default=False,
+        ),
+    ],
+    reply_to: Annotated[
+        str,
+        typer.Option(
+            help="Function that a reply answers, such as GET_MANY, if its request is not given."
+        ),
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Names every byte of requests, replies and changes.
+
+    Exit code 1 where the bytes are not the protocol, or end too early.
+
+    Example: fjord wire explain "46 4a 00 01 00 00 00 07 00 00 00 00 00 00 00 00 00 00"
+    """
+    with explained():
+        function = _function(reply_to)
+        lines = explain(_bytes(message), function)
+    if as_json:
+        typer.echo(json.dumps([_describe(line) for line in lines]))
+    else:
+        Console().print(_table(lines))
+    if any(line.is_problem for line in lines):
+        raise typer.Exit(EXIT_ERROR)
+
+
+def _bytes(text: str) -> bytes:
+    if text == "-":
+        text = sys.stdin.read(_CHARACTERS_MAX + 1)
+    if len(text) > _CHARACTERS_MAX:
+        raise FjordError(f"at most {_CHARACTERS_MAX} characters are explained at once")
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise FjordError("the bytes must be pairs of hexadecimal digits, such as 46 4a") from error
+
+
+def _function(name: str) -> Function | None:
+    if not name:
+        return None
+    if name.upper() not in Function.__members__:
+        raise FjordError(f"{name} is no function; functions are {', '.join(Function.__members__)}")
+    return Function[name.upper()]
+
+
+def _describe(line: Line) -> dict[str, object]:
+    return {
+        "offset": line.offset,
+        "bytes": line.data.hex(),
+        "field": line.field,
+        "meaning": line.meaning,
+        "problem": line.is_problem,
+    }
+
+
+def _table(lines: list[Line]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("offset", justify="right")
+    table.add_column("bytes", no_wrap=True)
+    table.add_column("field")
+    table.add_column("meaning", overflow="fold")
+    for line in lines:
+        style = "red" if line.is_problem else ""
+        shown = line.data[:_BYTES_SHOWN].hex(" ") + (
+            " ..." if len(line.data) > _BYTES_SHOWN else ""
+        )
+        cells = (str(line.offset), shown, line.field, line.meaning)
+        table.add_row(*(Text(cell, style=style) for cell in cells))
+    return table

@@ -1,0 +1,254 @@
+"""The asyncio connection: many requests in flight, each awaited by its caller.
+
+    execute -> queue, while there is no connection -> channel, until its reply -> caller
+                 ^------------ broken, may be sent again ---+
+                 ^------------ BUSY, after a pause ---------+
+
+When a channel breaks, what may be sent again goes back to the queue in the order in which it was
+sent, and one task makes the next channel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from typing import Final
+
+from fjord import limits
+from fjord.client import retry
+from fjord.client.address import parse_url
+from fjord.client.channel import Channel, Pending
+from fjord.client.places import Places
+from fjord.client.retry import Client, Locks
+from fjord.commands import Command, Refusal, Reply
+from fjord.errors import ClosedError, FjordError, LocalProtocolError, RemoteProtocolError
+
+# One timer for all requests, since a timer for each costs more than the request.
+_WATCH_SECONDS: Final = 1.0
+
+
+class AsyncConnection:
+    """A client of a daemon, for any number of tasks at a time."""
+
+    def __init__(self, url: str, *, timeout: float) -> None:
+        if timeout <= 0:
+            raise FjordError("a timeout is more than 0 seconds")
+        self.address = parse_url(url)
+        self.name = f"fjord://{self.address[0]}:{self.address[1]}"
+        self.timeout = timeout
+        self._loop = asyncio.get_running_loop()
+        self._client = Client(uuid.uuid4().bytes)
+        self._locks = Locks()
+        self._places = Places(limits.IN_FLIGHT_MAX)
+        self._channel: Channel | None = None
+        self._queue: list[Pending] = []  # to be sent as soon as there is a channel
+        self._resting: set[Pending] = set()  # the server was busy
+        self._task: asyncio.Task[None] | None = None  # makes the next channel
+        self._pauses: Iterator[float] | None = None  # None: the last channel was of use
+        self._watch: asyncio.TimerHandle | None = None
+        self._reason: object = "no connection"  # why there is no channel
+        self._untold: FjordError | None = None  # a loss that concerns whoever calls next
+        self._closed = False
+
+    async def open(self) -> None:
+        """Makes the first connection.
+
+        Raises:
+            UnavailableError: if nobody answers.
+        """
+        try:
+            self._channel = await self._new_channel()
+        except OSError as error:
+            raise retry.nobody(self.name, error) from error
+
+    async def execute(self, command: Command) -> Reply:
+        deadline = self._loop.time() + self.timeout
+        if self._places.free:
+            self._places.free -= 1
+        else:
+            await self._places.wait()
+        # The place is given back with the reply, not here: a request whose caller was cancelled
+        # is still in flight.
+        try:
+            if self._closed or self._untold is not None or not self._places.free:
+                self._check_usable(deadline)
+            request = self._client.request(command)
+            pending = Pending(request, self._loop.create_future(), deadline)
+            self._send(pending)
+        except FjordError:
+            self._places.give_back()
+            raise
+        if self._watch is None:
+            self._watch = self._loop.call_later(self._watch_seconds(), self._check_deadlines)
+        reply = await pending.future
+        return request.answer(reply) if request.is_wrapped else reply
+
+    def close(self) -> None:
+        self._closed = True
+        error = ClosedError("this connection is closed; connect again")
+        if self._channel is not None:
+            self._channel.end(error)
+        if self._task is not None:
+            self._task.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+        self._fail_all(error)
+
+    # -- one request ------------------------------------------------------------------------------
+
+    def _check_usable(self, deadline: float) -> None:
+        if self._closed:
+            raise ClosedError("this connection is closed; connect again")
+        if self._untold is not None:
+            error, self._untold = self._untold, None
+            raise error
+        if self._loop.time() > deadline:
+            raise retry.too_late(self.name, self.timeout, "too many requests are in flight")
+
+    def _send(self, pending: Pending) -> None:
+        if self._channel is not None:
+            self._channel.send(pending)
+            return
+        self._queue.append(pending)
+        if self._task is None:
+            self._task = self._loop.create_task(self._reconnect())
+
+    def answered(self, pending: Pending, reply: Reply) -> None:
+        self._pauses = None
+        if not pending.request.can_repeat:
+            self._locks.note(pending.request.command, reply)
+        if type(reply) is Refusal and retry.is_busy(reply) and self._rest(pending):
+            return
+        self._places.give_back()
+        if not pending.future.done():
+            pending.future.set_result(reply)
+
+    def _rest(self, pending: Pending) -> bool:
+        """Sends a request again after a pause, if there is time for that."""
+        pause = pending.request.pause_seconds()
+        if pending.future.done() or self._loop.time() + pause > pending.deadline:
+            return False
+        self._resting.add(pending)
+        self._loop.call_later(pause, self._wake, pending)
+        return True
+
+    def _wake(self, pending: Pending) -> None:
+        if pending in self._resting:
+            self._resting.discard(pending)
+            self._client.was_busy(pending.request)
+            self._send(pending)
+
+    def _fail(self, pending: Pending, error: FjordError) -> None:
+        self._places.give_back()
+        pending.fail(error)
+
+    # -- the connection ---------------------------------------------------------------------------
+
+    def lost(self, channel: Channel, error: Exception) -> None:
+        """A channel is gone: what may be sent again goes back to the queue."""
+        if channel is not self._channel:
+            return  # it was never in use
+        self._channel, self._reason = None, error
+        waiting = list(channel.waiting.values())
+        channel.waiting.clear()
+        locks_lost = self._locks.lose()
+        if locks_lost and not waiting:
+            self._untold = retry.broken(self.name, error, locks_lost=True)
+        for pending in waiting:
+            if pending.future.done():
+                self._places.give_back()
+            elif isinstance(error, FjordError) and retry.is_final(error):
+                self._fail(pending, error)
+            elif locks_lost or not pending.request.can_repeat:
+                self._fail(pending, retry.broken(self.name, error, locks_lost=locks_lost))
+            else:
+                pending.request.is_unsure = True
+                self._queue.append(pending)
+        if self._queue and self._task is None and not self._closed:
+            self._task = self._loop.create_task(self._reconnect())
+
+    async def _reconnect(self) -> None:
+        """Tries until there is a channel, or nobody waits for one any more."""
+        try:
+            while self._queue:
+                await self._pause()
+                try:
+                    channel = await self._new_channel()
+                except (OSError, RemoteProtocolError) as error:
+                    if isinstance(error, RemoteProtocolError) and retry.is_final(error):
+                        self._fail_all(error)
+                    self._reason = error
+                    continue
+                self._channel = channel
+                self._send_queue(channel)
+        finally:
+            self._task = None
+
+    async def _pause(self) -> None:
+        if self._pauses is None:
+            self._pauses = retry.pauses()  # the first try is made at once
+        else:
+            await asyncio.sleep(next(self._pauses))
+
+    def _send_queue(self, channel: Channel) -> None:
+        queue, self._queue = self._queue, []
+        for place, pending in enumerate(queue):
+            if self._channel is not channel:  # it broke meanwhile
+                self._queue.extend(queue[place:])
+                return
+            if pending.future.done():
+                self._places.give_back()
+                continue
+            try:
+                channel.send(pending)
+            except LocalProtocolError as error:
+                self._fail(pending, error)
+
+    async def _new_channel(self) -> Channel:
+        """Connects and says hello.
+
+        Raises:
+            OSError: if nobody answers.
+            RemoteProtocolError: if it is no server, or has no room.
+        """
+        async with asyncio.timeout(min(self.timeout, limits.CONNECT_SECONDS_MAX)):
+            _, channel = await self._loop.create_connection(
+                lambda: Channel(self, self._client.hello), *self.address
+            )
+            try:
+                await channel.greeted
+            except BaseException:
+                channel.end(ConnectionAbortedError("not greeted"))
+                raise
+        return channel
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def _check_deadlines(self) -> None:
+        """Fails what is overdue; a connection that is overdue with an answer is given up."""
+        self._watch = None
+        now = self._loop.time()
+        late = retry.too_late(self.name, self.timeout, self._reason)
+        for pending in [one for one in self._queue if one.deadline < now]:
+            self._queue.remove(pending)
+            self._fail(pending, late)
+        channel = self._channel
+        if channel is not None:
+            silent = retry.too_late(self.name, self.timeout, "no answer")
+            overdue = [one for one in channel.waiting.values() if one.deadline < now]
+            for pending in overdue:
+                pending.fail(silent)  # its place is given back when the channel ends
+            if overdue:
+                channel.end(TimeoutError("no answer in time"))
+        if self._queue or (self._channel is not None and self._channel.waiting):
+            self._watch = self._loop.call_later(self._watch_seconds(), self._check_deadlines)
+
+    def _watch_seconds(self) -> float:
+        return min(_WATCH_SECONDS, self.timeout / 4)
+
+    def _fail_all(self, error: FjordError) -> None:
+        resting, self._resting = self._resting, set()
+        queue, self._queue = self._queue, []
+        for pending in (*queue, *resting):
+            self._fail(pending, error)

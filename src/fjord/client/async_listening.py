@@ -1,0 +1,138 @@
+"""Listening for asyncio: changes as they come, over a connection of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Self
+
+from fjord import commands, limits
+from fjord.client import retry
+from fjord.client.entries import Change
+from fjord.client.link import Link
+from fjord.commands import Changed, Refusal
+from fjord.errors import ClosedError, RemoteProtocolError
+
+_RECEIVE_BYTES = 64 * limits.KIB
+
+
+class AsyncChanges:
+    """An asynchronous iterator of changes; it connects with the first one that is asked for.
+
+    A reader that is slow is not read ahead of: the server then holds its changes, up to a bound.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        name: str,
+        command: commands.Listen,
+        read: Callable[[Changed], Change],
+    ) -> None:
+        self._address = address
+        self._name = name
+        self._command = command
+        self._read = read
+        self._found: deque[Changed] = deque()
+        self._link = Link()
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._is_closed = False
+
+    async def begin(self) -> Self:
+        """Connects; changes count from here on.
+
+        Raises:
+            UnavailableError: if nobody answers.
+            RefusedError: if the server refuses.
+        """
+        if self._is_closed:
+            raise ClosedError("this listener is closed")
+        if self._reader is None:
+            try:
+                async with asyncio.timeout(limits.CONNECT_SECONDS_MAX):
+                    await self._connect()
+            except OSError as error:
+                self.close()
+                raise retry.nobody(self._name, error) from error
+            except BaseException:
+                self.close()
+                raise
+        return self
+
+    async def wait(self, timeout: float | None = None) -> Change | None:
+        """Returns the next change, None if none comes within `timeout` seconds.
+
+        Raises:
+            ClosedError: if it was closed.
+        """
+        await self.begin()
+        try:
+            async with asyncio.timeout(timeout):
+                while not self._found:
+                    await self._receive()
+        except TimeoutError:
+            return None
+        return self._read(self._found.popleft())
+
+    def close(self) -> None:
+        """Ends the listening, also where a task waits for a change."""
+        self._is_closed = True
+        if self._writer is not None:
+            self._writer.close()
+
+    def __aiter__(self) -> AsyncIterator[Change]:
+        return self
+
+    async def __anext__(self) -> Change:
+        try:
+            change = await self.wait()
+        except ClosedError as error:
+            raise StopAsyncIteration from error
+        assert change is not None
+        return change
+
+    async def __aenter__(self) -> Self:
+        return await self.begin()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def _connect(self) -> None:
+        self._reader, self._writer = await asyncio.open_connection(
+            *self._address, limit=_RECEIVE_BYTES
+        )
+        identifier, message = self._link.send(self._command)
+        self._writer.write(message)
+        answered = False
+        while not answered:
+            for number, event in self._link.receive(await self._data()):
+                if isinstance(event, Changed):
+                    self._found.append(event)
+                elif isinstance(event, Refusal):
+                    raise event.error()
+                answered = answered or number == identifier
+
+    async def _receive(self) -> None:
+        try:
+            for _, event in self._link.receive(await self._data()):
+                if isinstance(event, Changed):
+                    self._found.append(event)
+        except (OSError, RemoteProtocolError) as error:
+            if self._is_closed:
+                raise ClosedError("this listener is closed") from error
+            raise retry.deaf(self._name, error) from error
+
+    async def _data(self) -> bytes:
+        assert self._reader is not None
+        data = await self._reader.read(_RECEIVE_BYTES)
+        if not data:
+            raise ConnectionResetError("the server closed it")
+        return data

@@ -1,0 +1,158 @@
+"""What users see of entries: keys, values with their dates, changes; and how those are encoded.
+
+A key is bytes.  Text stands for its UTF-8; bytes that are no UTF-8 come back as the lone surrogates
+of Python's `surrogateescape`, and are taken as such, so any key can be read and used as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeVar
+
+from fjord import values
+from fjord.commands import Changed, Entries
+from fjord.errors import Code, LocalProtocolError
+from fjord.values import Value
+
+Key = str | bytes
+AnyKey = TypeVar("AnyKey", bound=Key)
+Seconds = float | timedelta
+
+_ESCAPED: Final = "surrogateescape"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A value and what is known of it."""
+
+    value: Value
+    type: values.Type
+    written_at: datetime  # the writer's clock
+    created_at: datetime  # when the key got its first value
+    accessed_at: datetime | None  # when it was last touched or taken
+    expires_at: datetime | None  # None: never
+    ttl: float | None  # seconds that a touch lets it live
+    locked: bool
+    worked_on: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a listener is told: the value that a key has now."""
+
+    key: Key  # as it was given to `listen`
+    value: Value  # None if it is gone
+    deleted: bool  # it was deleted, or has expired
+    written_at: datetime
+    expires_at: datetime | None
+
+
+# -- keys -----------------------------------------------------------------------------------------
+
+
+def encode_keys(keys: Iterable[Key]) -> list[bytes]:
+    """Returns the bytes of keys.
+
+    Raises:
+        LocalProtocolError: if one is neither str nor bytes, or not UTF-8.
+    """
+    try:
+        return [
+            key.encode("utf-8", _ESCAPED) if type(key) is str else _encode_key(key) for key in keys
+        ]
+    except UnicodeEncodeError as error:
+        raise LocalProtocolError(Code.BAD_VALUE, f"the key is not UTF-8: {error}") from error
+
+
+def encode_key(key: Key) -> bytes:
+    return encode_keys([key])[0]
+
+
+def decode_key(key: bytes) -> str:
+    return key.decode("utf-8", _ESCAPED)
+
+
+def _encode_key(key: Key) -> bytes:
+    if isinstance(key, str):
+        return key.encode("utf-8", _ESCAPED)
+    if isinstance(key, bytes | bytearray | memoryview):
+        return bytes(key)
+    raise LocalProtocolError(Code.BAD_TYPE, f"a key is str or bytes, not {type(key).__name__}")
+
+
+# -- dates ----------------------------------------------------------------------------------------
+
+
+def microseconds(moment: datetime | None) -> int:
+    """Returns a date as the protocol has it; 0 for none."""
+    if moment is None:
+        return 0
+    # Integers are exact; a float has too few digits for microseconds of the far future.
+    found = (moment.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+    if found <= 0:
+        raise LocalProtocolError(Code.BAD_TIMEOUT, "an expiry is in the future")
+    return found
+
+
+def duration_us(seconds: Seconds | None) -> int:
+    """Returns a duration in microseconds; 0 for none."""
+    if seconds is None:
+        return 0
+    exact = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+    if not 0 < exact < float("inf") or (found := round(exact * 1_000_000)) == 0:
+        raise LocalProtocolError(Code.BAD_TIMEOUT, "a duration is more than 0 seconds, and ends")
+    return found
+
+
+def date(found_us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=found_us)
+
+
+def date_or_none(found_us: int) -> datetime | None:
+    return date(found_us) if found_us else None
+
+
+# -- replies --------------------------------------------------------------------------------------
+
+
+def read_values(keys: Sequence[AnyKey], found: Entries) -> dict[AnyKey, Value]:
+    """Returns the values of those keys that have one."""
+    rows = zip(keys, found.types, found.values.rows(), strict=True)
+    return {
+        key: values.decode(type_, data) for key, type_, data in rows if type_ != Entries.MISSING
+    }
+
+
+def read_entry(found: Entries, row: int) -> Entry:
+    """Returns all that is known of an entry that is there."""
+    return Entry(
+        value=values.decode(found.types[row], found.values[row]),
+        type=values.Type(found.types[row]),
+        written_at=date(found.timestamps_us[row]),
+        created_at=date(found.created_us[row]),
+        accessed_at=date_or_none(found.accessed_us[row]),
+        expires_at=date_or_none(found.expires_at_us[row]),
+        ttl=found.ttls_us[row] / 1_000_000 or None,
+        locked=bool(found.states[row] & Entries.LOCKED),
+        worked_on=bool(found.states[row] & Entries.WORKED_ON),
+    )
+
+
+def change_reader(keys: Iterable[Key]) -> Callable[[Changed], Change]:
+    """Returns how to read changes of these keys."""
+    given: Mapping[bytes, Key] = {encode_key(key): key for key in keys}
+
+    def read(changed: Changed) -> Change:
+        deleted = changed.type == Entries.MISSING
+        return Change(
+            key=given.get(changed.key, changed.key),
+            value=None if deleted else values.decode(changed.type, changed.value),
+            deleted=deleted,
+            written_at=date(changed.timestamp_us),
+            expires_at=date_or_none(changed.expires_at_us),
+        )
+
+    return read

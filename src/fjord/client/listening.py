@@ -1,0 +1,68 @@
+"""Listening: changes as they come, over a connection or a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Protocol, Self
+
+from fjord import commands
+from fjord.client.entries import Change
+from fjord.commands import Changed
+
+
+class Listening(Protocol):
+    """Changes of the keys that were asked for."""
+
+    def __iter__(self) -> Iterator[Changed]:
+        """Yields changes until it is closed."""
+        ...
+
+    def wait(self, timeout: float | None) -> Changed | None:
+        """Returns the next change, None if none came in `timeout` seconds.
+
+        Raises:
+            ClosedError: if it was closed.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+# Begins to listen; how depends on where the data is.
+Listen = Callable[[commands.Listen], Listening]
+
+
+class Changes:
+    """An iterator of changes that ends when it is closed."""
+
+    def __init__(self, listening: Listening, read: Callable[[Changed], Change]) -> None:
+        self._listening = listening
+        self._read = read
+        self._iterator = iter(listening)
+
+    def __iter__(self) -> Iterator[Change]:
+        return self
+
+    def __next__(self) -> Change:
+        return self._read(next(self._iterator))
+
+    def wait(self, timeout: float | None = None) -> Change | None:
+        """Returns the next change, None if none comes within `timeout` seconds."""
+        changed = self._listening.wait(timeout)
+        return None if changed is None else self._read(changed)
+
+    def close(self) -> None:
+        """Ends the listening, also where another thread waits for a change."""
+        self._listening.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,132 @@
+"""Walking through a table in the order of its keys, a page at a time.
+
+A `Walk` is pure: it says which call to run next, and where to go on.  The shells run the calls,
+one whenever a page is used up, so nothing is held but one page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
+
+from fjord import limits, values
+from fjord.client.calls import Call
+from fjord.client.entries import AnyKey, Entry, Key, decode_key, encode_key, read_entry
+from fjord.commands import Page, Range, Reply
+from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
+from fjord.values import Value
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, kw_only=True)  # with slots, Span[str]() fails in Python 3.11
+class Span(Generic[AnyKey]):
+    """Which entries are wanted; keys come back as bytes if any of these is bytes, else as text."""
+
+    start: AnyKey | None = None  # the first key that counts
+    stop: AnyKey | None = None  # the first key that no longer counts
+    prefix: AnyKey | None = None  # what keys begin with
+    match: AnyKey | None = None  # RE2: what is found in keys
+    limit: int | None = None  # at most so many entries
+    skip_worked: bool = False  # leave out what is worked on
+
+    def bounds(self) -> tuple[bytes, bytes]:
+        """Returns the first key, and the first one that no longer counts; empty = the end."""
+        start, stop = _encoded(self.start), _encoded(self.stop)
+        if self.prefix is None:
+            return start, stop
+        prefix = encode_key(self.prefix)
+        end = successor(prefix)
+        return max(start, prefix), min(stop, end) if stop and end else stop or end
+
+    def decode_keys(self, keys: list[bytes]) -> list[AnyKey]:
+        given = (self.start, self.stop, self.prefix, self.match)
+        if any(isinstance(one, bytes | bytearray | memoryview) for one in given):
+            return cast(list[AnyKey], keys)
+        return cast(list[AnyKey], [decode_key(key) for key in keys])
+
+
+class Walk(Generic[Row]):
+    """Asks for one page after the other."""
+
+    def __init__(
+        self,
+        table: str,
+        span: Span[AnyKey],
+        read: Callable[[Page], list[Row]],
+        *,
+        with_data: bool = True,
+    ) -> None:
+        if span.limit is not None and span.limit < 1:
+            raise LocalProtocolError(Code.BAD_COUNT, "a limit is at least 1; leave it out for all")
+        start, stop = span.bounds()
+        self._page = Range(
+            table=table,
+            start=start,
+            stop=stop,
+            regex=_encoded(span.match),
+            with_data=with_data,
+            skip_worked=span.skip_worked,
+        )
+        self._read = read
+        self._left = span.limit
+        # An empty span, as of a prefix outside of start and stop, needs no question.
+        self._is_over = bool(stop) and span.prefix is not None and start >= stop
+
+    def next_call(self) -> Call[list[Row]] | None:
+        """Returns the call for the next page, None if there is no more."""
+        if self._is_over:
+            return None
+        page = self._page
+        left = limits.PAGE_ENTRIES_MAX if self._left is None else self._left
+        command = Range(
+            table=page.table,
+            start=page.start,
+            stop=page.stop,
+            count=min(left, limits.PAGE_ENTRIES_MAX),
+            regex=page.regex,
+            with_data=page.with_data,
+            skip_worked=page.skip_worked,
+        )
+        return Call(command, self._read_page)
+
+    def _read_page(self, reply: Reply) -> list[Row]:
+        assert isinstance(reply, Page)
+        if reply.next_key and reply.next_key <= self._page.start:
+            raise RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same page again")
+        if self._left is not None:
+            self._left -= len(reply.keys)
+        self._is_over = not reply.next_key or (self._left is not None and self._left <= 0)
+        self._page.start = reply.next_key
+        return self._read(reply)
+
+
+def read_items(span: Span[AnyKey]) -> Callable[[Page], list[tuple[AnyKey, Value]]]:
+    def read(page: Page) -> list[tuple[AnyKey, Value]]:
+        found = map(values.decode, page.entries.types, page.entries.values.rows())
+        return list(zip(span.decode_keys(page.keys.rows()), found, strict=True))
+
+    return read
+
+
+def read_entries(span: Span[AnyKey]) -> Callable[[Page], list[tuple[AnyKey, Entry]]]:
+    def read(page: Page) -> list[tuple[AnyKey, Entry]]:
+        keys = span.decode_keys(page.keys.rows())
+        return [(key, read_entry(page.entries, row)) for row, key in enumerate(keys)]
+
+    return read
+
+
+def read_keys(span: Span[AnyKey]) -> Callable[[Page], list[AnyKey]]:
+    return lambda page: span.decode_keys(page.keys.rows())
+
+
+def successor(prefix: bytes) -> bytes:
+    """Returns the first key behind all that begin with `prefix`; empty = there is none."""
+    cut = prefix.rstrip(b"\xff")
+    return cut[:-1] + bytes([cut[-1] + 1]) if cut else b""
+
+
+def _encoded(key: Key | None) -> bytes:
+    return b"" if key is None else encode_key(key)

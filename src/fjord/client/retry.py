@@ -1,0 +1,244 @@
+"""What a client does when a connection breaks: which commands are sent again, how, and when.
+
+    AS_IS     reads, and writes that carry their timestamp: twice is the same as once
+    NUMBERED  everything else that may be sent again goes as a numbered batch; the server keeps
+              the answers to numbers, so a retry is applied once
+    NEVER     what belongs to one connection (locks, listening), worked-on marks, since the answer
+              to the first try may be lost with the work it gave out, and what has a large answer
+
+A connection that holds locks takes them with it, and then nothing is sent again: a caller that
+believes it holds a lock must be told.  An answer of BUSY is different: nothing was done, so any
+command may be sent again.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from fjord import commands, limits
+from fjord.clock import Clock
+from fjord.commands import Batch, Changed, Command, Refusal, Replies, Reply
+from fjord.errors import Code, FjordError, RemoteProtocolError, UnavailableError
+
+
+class Retry(enum.Enum):
+    """How a command is sent again."""
+
+    AS_IS = enum.auto()
+    NUMBERED = enum.auto()
+    NEVER = enum.auto()
+
+
+def retry_of(command: Command) -> Retry:
+    rule = _RULES[type(command)]
+    return rule if isinstance(rule, Retry) else rule(command)
+
+
+# What an answer has beside the value.
+_ANSWER_BYTES: Final = 1024
+
+
+def _retry_of_modify(command: commands.Modify) -> Retry:
+    # The answer is the new value, and the server keeps no large ones.
+    if command.change is commands.Change.TRUNCATE:
+        size = int.from_bytes(command.operand, "little", signed=True)
+        if size > limits.ANSWER_KEPT_BYTES_MAX - _ANSWER_BYTES:
+            return Retry.NEVER
+    return Retry.NUMBERED
+
+
+_RULES: Final[dict[type[Command], Retry | Callable[[Any], Retry]]] = {
+    commands.Nop: Retry.AS_IS,
+    commands.Set: lambda command: Retry.AS_IS if command.overwrite else Retry.NUMBERED,
+    commands.Get: Retry.AS_IS,
+    commands.Touch: lambda command: Retry.NEVER if command.worked_until_us else Retry.AS_IS,
+    commands.Delete: Retry.AS_IS,
+    commands.Modify: _retry_of_modify,
+    commands.Rename: Retry.NUMBERED,
+    commands.Lock: Retry.NEVER,
+    commands.Unlock: Retry.NEVER,
+    commands.Range: Retry.AS_IS,
+    commands.Listen: Retry.NEVER,
+    commands.Unlisten: Retry.NEVER,
+    commands.CreateTable: Retry.NUMBERED,
+    commands.DropTable: Retry.NUMBERED,
+    commands.ListTables: Retry.AS_IS,
+    commands.Stats: Retry.AS_IS,
+    commands.Hello: Retry.NEVER,
+    commands.Batch: Retry.NUMBERED,
+    commands.Scan: Retry.AS_IS,
+}
+
+
+class Request:
+    """A command under way, through as many connections and answers as it takes."""
+
+    # Defaults of the class, since one of these is made for every call.
+    is_unsure = False  # a connection broke with it: it may have been applied
+    _pauses: Iterator[float] | None = None
+
+    def __init__(self, command: Command, retry: Retry, *, is_wrapped: bool = False) -> None:
+        self.command = command  # as it is sent
+        self.can_repeat = retry is not Retry.NEVER  # after a connection broke
+        self.is_wrapped = is_wrapped  # in a batch of one
+
+    def pause_seconds(self, *, at_once: bool = False) -> float:
+        """Returns how long to wait before the next try; `at_once`: not at all if it is the second.
+
+        A connection that broke may only have been idle for too long, so one new one is tried
+        without a pause.
+        """
+        if self._pauses is None:
+            self._pauses = pauses()
+            if at_once:
+                return 0.0
+        return next(self._pauses)
+
+    def answer(self, reply: Reply) -> Reply:
+        """Returns the reply to the command as it was given."""
+        if not self.is_wrapped or isinstance(reply, Refusal):
+            return reply
+        if not isinstance(reply, Replies) or len(reply.replies) != 1:
+            raise RemoteProtocolError(Code.BAD_BATCH, "not one reply to a batch of one")
+        return reply.replies[0]
+
+
+class Client:
+    """Who a client is: the same over all of its connections."""
+
+    def __init__(self, identity: bytes) -> None:
+        self.hello = commands.Hello(client=identity)
+        self._last_number = 0
+
+    def request(self, command: Command) -> Request:
+        """Returns a command in the form in which it is sent."""
+        retry = retry_of(command)
+        if retry is not Retry.NUMBERED:
+            return Request(command, retry)
+        inner = command.commands if isinstance(command, Batch) else [command]
+        is_wrapped = not isinstance(command, Batch)
+        return Request(self._numbered(inner), retry, is_wrapped=is_wrapped)
+
+    def was_busy(self, request: Request) -> None:
+        """The server was busy: nothing was done, so a batch gets a new number.
+
+        With its old one it would be too old once many others have run ahead of it.
+        """
+        if isinstance(request.command, Batch) and not request.is_unsure:
+            request.command = self._numbered(request.command.commands)
+
+    def _numbered(self, inner: Sequence[Command]) -> Batch:
+        self._last_number += 1
+        return Batch(commands=inner, client=self.hello.client, number=self._last_number)
+
+
+class Locks:
+    """Which locks a connection holds, as far as its client was told."""
+
+    def __init__(self) -> None:
+        self._held: set[tuple[str, bytes]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def note(self, command: Command, reply: Reply) -> None:
+        """Takes notice of what was answered."""
+        if isinstance(reply, Refusal):
+            return
+        if isinstance(command, commands.Lock):
+            self._held.update((command.table, key) for key in command.keys.rows())
+        elif isinstance(command, commands.Unlock):
+            self._held.difference_update((command.table, key) for key in command.keys.rows())
+
+    def lose(self) -> bool:
+        """The connection is gone; returns whether locks went with it."""
+        had = bool(self._held)
+        self._held.clear()
+        return had
+
+
+# With these words a server ends a connection, not what it was asked for.
+_GOODBYES: Final = {Code.BUSY, Code.IDLE_TIMEOUT, Code.READ_TIMEOUT, Code.SLOW_CONSUMER}
+
+
+def is_final(error: Exception) -> bool:
+    """Says whether another connection would end in the same way."""
+    return isinstance(error, FjordError) and not (
+        isinstance(error, RemoteProtocolError) and error.code in _GOODBYES
+    )
+
+
+def is_busy(reply: Reply) -> bool:
+    return isinstance(reply, Refusal) and reply.code is Code.BUSY
+
+
+def pauses() -> Iterator[float]:
+    """Yields how many seconds to wait before each further try."""
+    seconds = limits.RECONNECT_SECONDS_FIRST
+    while True:
+        yield seconds
+        seconds = min(2 * seconds, limits.RECONNECT_SECONDS_MAX)
+
+
+class Deadline:
+    """When a call must be over."""
+
+    __slots__ = ("_clock", "_end_us")
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._end_us = clock.monotonic_us() + round(seconds * 1_000_000)
+
+    def left_seconds(self) -> float:
+        return (self._end_us - self._clock.monotonic_us()) / 1_000_000
+
+
+def check_welcome(reply: Reply | Changed) -> None:
+    """Makes sure that the answer to HELLO is one.
+
+    Raises:
+        RemoteProtocolError: if the server does not want this client.
+    """
+    if isinstance(reply, Refusal):
+        raise RemoteProtocolError(reply.code, reply.text)
+    if not isinstance(reply, commands.Welcome):
+        raise RemoteProtocolError(Code.FAILED, "the peer does not know HELLO")
+
+
+# -- what users are told --------------------------------------------------------------------------
+
+
+def broken(name: str, reason: object, *, locks_lost: bool = False) -> UnavailableError:
+    """Returns the error of a command that is not sent again."""
+    what = (
+        "the locks that it held are lost, and nothing is sent again while locks are held"
+        if locks_lost
+        else "a command of this kind is not sent again"
+    )
+    return UnavailableError(
+        f"the connection to {name} broke ({reason}); the command may or may not have been "
+        f"applied; {what}"
+    )
+
+
+def too_late(name: str, seconds: float, reason: object) -> UnavailableError:
+    """Returns the error of a command that was tried until its time was over."""
+    return UnavailableError(
+        f"no answer from {name} within {seconds:g} s ({reason}); is `fjord serve` running? The "
+        "command may or may not have been applied"
+    )
+
+
+def nobody(name: str, reason: object) -> UnavailableError:
+    """Returns the error of a first connection that fails."""
+    return UnavailableError(f"no daemon answers at {name} ({reason}); is `fjord serve` running?")
+
+
+def deaf(name: str, reason: object) -> UnavailableError:
+    """Returns the error of a listener whose connection broke."""
+    return UnavailableError(
+        f"the connection to {name} broke ({reason}); changes may have been missed: listen again, "
+        "then read the keys"
+    )

@@ -1,0 +1,92 @@
+"""Transactions: writes that are gathered, and sent as one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Unpack
+
+from fjord import commands, limits
+from fjord.client.calls import Call
+from fjord.client.entries import AnyKey, Key
+from fjord.client.kv_calls import KvCalls, SetOneOptions, SetOptions
+from fjord.clock import Stamps
+from fjord.commands import Batch, Nop, Replies, Reply
+from fjord.errors import Code, LocalProtocolError
+from fjord.values import Value
+
+
+class Transaction:
+    """Writes to any tables, all of them or none, visible at one moment.
+
+    Nothing is sent before the end, so a transaction can write but not read.
+    """
+
+    def __init__(self, stamps: Stamps) -> None:
+        self._stamps = stamps
+        self._calls: list[Call[object]] = []
+        #: What each write returned, in their order; filled when the transaction is done.
+        self.results: Sequence[Any] = ()
+
+    def kv(self, table: str = commands.DEFAULT_TABLE) -> TransactionKv:
+        """Returns a key/value table to write to."""
+        return TransactionKv(self._add, KvCalls(table, self._stamps))
+
+    def call(self) -> Call[Sequence[Any]]:
+        """Returns the one call that does it all."""
+        calls = self._calls
+        if not calls:
+            return Call(Nop(), lambda reply: [])
+
+        def read(reply: Reply) -> Sequence[Any]:
+            assert isinstance(reply, Replies)
+            rows = zip(calls, reply.replies, strict=True)
+            return [call.result(answer) for call, answer in rows]
+
+        return Call(Batch(commands=[call.command for call in calls]), read)
+
+    def _add(self, call: Call[object]) -> None:
+        if isinstance(call.command, Nop):
+            return  # set_many of nothing
+        if len(self._calls) >= limits.BATCH_COMMANDS_MAX:
+            raise LocalProtocolError(
+                Code.BAD_BATCH, f"a transaction has at most {limits.BATCH_COMMANDS_MAX} writes"
+            )
+        self._calls.append(call)
+
+
+class TransactionKv:
+    """The writes of a key/value table, for a transaction; like those of `fjord.Kv`."""
+
+    def __init__(self, add: Callable[[Call[object]], None], calls: KvCalls) -> None:
+        self._add = add
+        self._calls = calls
+
+    def set(self, key: Key, value: Value, **options: Unpack[SetOneOptions]) -> None:
+        self._add(self._calls.set(key, value, **options))
+
+    def set_many(self, items: Mapping[AnyKey, Value], **options: Unpack[SetOptions]) -> None:
+        self._add(self._calls.set_many(items, **options))
+
+    def delete(self, key: Key, *, purge: bool = False) -> None:
+        self._add(self._calls.delete_many([key], purge=purge))
+
+    def delete_many(self, keys: Iterable[Key], *, purge: bool = False) -> None:
+        self._add(self._calls.delete_many(keys, purge=purge))
+
+    def add(self, key: Key, amount: float) -> None:
+        self._add(self._calls.add(key, amount))
+
+    def flip(self, key: Key) -> None:
+        self._add(self._calls.flip(key))
+
+    def truncate(self, key: Key, size: int) -> None:
+        self._add(self._calls.truncate(key, size))
+
+    def rename(self, key: Key, to: Key, *, overwrite: bool = False) -> None:
+        self._add(self._calls.rename(key, to, overwrite=overwrite))
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        self.set(key, value)
+
+    def __delitem__(self, key: Key) -> None:
+        self.delete(key)

@@ -1,0 +1,251 @@
+"""Backups: a copy of the journal up to one durable moment, taken beside a running writer.
+
+A backup is a directory with the segments and a manifest, which has the size and the checksum of
+each.  Restoring checks all of them first, and copies them into a new data directory; the index is
+rebuilt by the first start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import google_crc32c
+
+from fjord import disk as disks
+from fjord import limits
+from fjord.disk import Disk
+from fjord.engine import layout as layouts
+from fjord.engine import opening
+from fjord.engine.layout import Layout
+from fjord.engine.opening import Progress, Settings
+from fjord.errors import CorruptionError, DirectoryError, FjordError, UnavailableError
+from fjord.journal import frame as frames
+from fjord.journal import names
+from fjord.journal.frame import SegmentHeader
+from fjord.journal.reader import Journal
+
+MANIFEST = "manifest.json"
+_VERSION = 1
+_CHUNK_BYTES = 1 * limits.MIB
+# A writer that packs may take a segment away under a copy, which then begins again.
+_ATTEMPTS = 10
+_MANIFEST_BYTES_MAX = 16 * limits.MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """One segment of a backup."""
+
+    segment: int
+    size: int
+    crc: int  # CRC-32C of the file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What a backup holds."""
+
+    version: int
+    seq: int  # everything up to here is in it
+    created_us: int
+    segments: list[Copied]
+
+    @property
+    def bytes(self) -> int:
+        return sum(copied.size for copied in self.segments)
+
+
+class _SegmentGoneError(Exception):
+    """A segment was packed away while it was being copied."""
+
+
+def back_up(path: str, target: str, settings: Settings | None = None) -> Manifest:
+    """Copies what is durable in a data directory to `target`, a new or empty directory.
+
+    Raises:
+        DirectoryError: if `path` is no data directory, or `target` is not empty.
+        CorruptionError: if the journal is damaged.
+    """
+    settings = settings or Settings()
+    layout = Layout(path)
+    disk = settings.disk
+    if not disk.names(layout.journal):
+        raise DirectoryError(f"{layout.root} is not a Fjord data directory")
+    target = os.path.abspath(target)
+    _make_empty(disk, target)
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(_SegmentGoneError):
+            return _copy_all(settings, layout, target)
+        for name in disk.names(target):
+            disk.remove(os.path.join(target, name))
+    raise UnavailableError("the journal is packed faster than it can be copied; try again")
+
+
+def restore(backup: str, path: str, settings: Settings | None = None) -> Manifest:
+    """Makes a data directory at `path`, which must be new or empty, from a backup.
+
+    Raises:
+        DirectoryError: if `path` is not empty, or `backup` is no backup.
+        CorruptionError: if a file of the backup is not what was written.
+    """
+    settings = settings or Settings()
+    disk, layout = settings.disk, Layout(path)
+    manifest = read_manifest(disk, backup)
+    _make_empty(disk, layout.root)
+    disk.make_directory(layout.journal)
+    progress = _Bytes(settings.progress, manifest.bytes)
+    for copied in manifest.segments:
+        source = names.segment_path(backup, copied.segment)
+        target = names.segment_path(layout.journal, copied.segment)
+        crc = _copy(disk, source, target, copied.size, progress.add)
+        if crc != copied.crc:
+            raise CorruptionError(source, 0, "it is not the file that was backed up")
+    for directory in (layout.journal, layout.root, os.path.dirname(layout.root)):
+        disk.sync_directory(directory)
+    return manifest
+
+
+def read_manifest(disk: Disk, backup: str) -> Manifest:
+    """Returns what a backup holds.
+
+    Raises:
+        DirectoryError: if it is none, or of a newer version.
+    """
+    path = os.path.join(backup, MANIFEST)
+    data = disks.read_whole(disk, path)
+    if data is None or len(data) > _MANIFEST_BYTES_MAX:
+        raise DirectoryError(f"{backup} is no backup: it has no {MANIFEST}")
+    try:
+        found = json.loads(data)
+        if found["version"] != _VERSION:
+            raise DirectoryError(f"{path} has version {found['version']}, known is {_VERSION}")
+        segments = [
+            Copied(segment=int(one["segment"]), size=int(one["size"]), crc=int(one["crc"]))
+            for one in found["segments"]
+        ]
+        return Manifest(
+            version=_VERSION,
+            seq=int(found["seq"]),
+            created_us=int(found["created_us"]),
+            segments=segments,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptionError(path, 0, f"it cannot be read ({error})") from error
+
+
+# -- inside ---------------------------------------------------------------------------------------
+
+
+def _copy_all(settings: Settings, layout: Layout, target: str) -> Manifest:
+    disk = settings.disk
+    with contextlib.closing(_open_journal(disk, layout)) as journal:
+        seq, sizes = _check(disk, layout, journal)
+        progress = _Bytes(settings.progress, sum(sizes.values()))
+        copies = []
+        for header in journal.segments:
+            if header.segment in sizes:
+                size, source = sizes[header.segment], journal.path(header.segment)
+                copy = names.segment_path(target, header.segment)
+                try:
+                    crc = _copy(disk, source, copy, size, progress.add)
+                except FileNotFoundError as error:
+                    raise _SegmentGoneError from error
+                _check_same(disk, source, header)
+                copies.append(Copied(segment=header.segment, size=size, crc=crc))
+    manifest = Manifest(
+        version=_VERSION, seq=seq, created_us=settings.clock.wall_us(), segments=copies
+    )
+    data = json.dumps(asdict(manifest), indent=1).encode() + b"\n"
+    disks.replace_whole(disk, os.path.join(target, MANIFEST), data)
+    disk.sync_directory(os.path.dirname(target))
+    return manifest
+
+
+def _check(disk: Disk, layout: Layout, journal: Journal) -> tuple[int, dict[int, int]]:
+    """Reads all that is durable; returns its last seq, and how much of each segment it takes."""
+    sizes: dict[int, int] = {}
+    try:
+        seq = _durable_seq(disk, layout, journal)
+        for header in journal.segments:
+            if header.first_seq <= seq:
+                sizes[header.segment] = frames.SEGMENT_HEADER_BYTES
+        for located in journal.frames(journal.first_seq, durable_seq=seq):
+            if located.frame.first_seq > seq:
+                break
+            sizes[located.segment] = located.end
+    except FileNotFoundError as error:
+        raise _SegmentGoneError from error
+    except CorruptionError:
+        for header in journal.segments:
+            _check_same(disk, journal.path(header.segment), header)
+        raise
+    return seq, sizes
+
+
+def _open_journal(disk: Disk, layout: Layout) -> Journal:
+    try:
+        return Journal(disk, layout.journal)
+    except FileNotFoundError as error:
+        raise _SegmentGoneError from error
+
+
+def _durable_seq(disk: Disk, layout: Layout, journal: Journal) -> int:
+    """Returns the seq up to which to copy: what the writer has promised, or all that is there."""
+    published_seq, failed = layouts.read_published(disk, layout)
+    if disk.is_locked(layout.lock) and published_seq:
+        return published_seq
+    if failed:
+        raise FjordError(f"the disk under {layout.root} failed; start it, then back it up")
+    return opening.read_tail(journal, published_seq).last_seq
+
+
+def _check_same(disk: Disk, path: str, header: SegmentHeader) -> None:
+    """A file that is recycled under a copy has another header by now, or another name."""
+    try:
+        with contextlib.closing(disk.open(path)) as file:
+            is_same = file.read(0, frames.SEGMENT_HEADER_BYTES) == header.encode()
+    except FileNotFoundError:
+        is_same = False
+    if not is_same:
+        raise _SegmentGoneError
+
+
+def _copy(disk: Disk, source: str, target: str, size: int, progress: Callable[[int], None]) -> int:
+    """Copies the first `size` bytes durably; returns their checksum."""
+    crc = 0
+    with (
+        contextlib.closing(disk.open(source)) as old,
+        contextlib.closing(disk.open(target, writable=True, create=True)) as new,
+    ):
+        for offset in range(0, size, _CHUNK_BYTES):
+            data = old.read(offset, min(_CHUNK_BYTES, size - offset))
+            if len(data) < min(_CHUNK_BYTES, size - offset):
+                raise CorruptionError(source, offset + len(data), "it is cut short")
+            crc = google_crc32c.extend(crc, data)
+            new.write(offset, data)
+            progress(len(data))
+        new.sync()
+    return crc
+
+
+def _make_empty(disk: Disk, path: str) -> None:
+    if disk.names(path):
+        raise DirectoryError(f"{path} is not empty; give a new directory")
+    disk.make_directory(path)
+
+
+class _Bytes:
+    """Counts for a progress bar."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._done = 0
+
+    def add(self, size: int) -> None:
+        self._done += size
+        self._progress(self._done, self._total)

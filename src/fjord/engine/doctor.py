@@ -1,0 +1,127 @@
+"""The doctor: is the index what the journal says?
+
+The journal is replayed into memory up to what the index has applied, and the trees are compared
+entry by entry.  Both come from one moment, so it works beside a writer too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fjord.engine import layout as layouts
+from fjord.engine import opening
+from fjord.engine.group import read_applied
+from fjord.engine.layout import Clean, Layout
+from fjord.engine.opening import Settings
+from fjord.engine.overlay import TREE_COUNT
+from fjord.errors import DirectoryError
+from fjord.index import Index, Transaction
+from fjord.index.memory import MemoryIndex
+from fjord.journal.reader import Journal
+from fjord.tables.state import Tree
+
+_ENTRIES_AT_A_TIME = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """An entry that is not the same in both."""
+
+    tree: str
+    key: bytes
+    index: bytes | None  # None: it is missing
+    replay: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What the doctor found."""
+
+    applied_seq: int  # up to where both were compared
+    entries: int
+    difference_count: int
+    differences: list[Difference]  # the first ones
+
+
+def examine(path: str, settings: Settings | None = None, *, shown: int = 20) -> Diagnosis:
+    """Compares the index of a directory with a replay of its journal.
+
+    Raises:
+        DirectoryError: if there is no directory, or no index that belongs to it.
+        CorruptionError: if the journal is damaged.
+    """
+    settings = settings or Settings()
+    layout = Layout(path)
+    disk, indexes = settings.disk, opening.indexes_of(settings, layout)
+    if not disk.names(layout.journal):
+        raise DirectoryError(f"{layout.root} is not a Fjord data directory")
+    clean = layouts.read_mark(disk, layout.clean, Clean)
+    if not opening.is_index_trusted(disk, layout, indexes, clean):
+        raise DirectoryError(
+            f"{layout.root} has no index of its own; the next start rebuilds it from the journal"
+        )
+    index = indexes.open(read_only=True)
+    try:
+        with contextlib.closing(Journal(disk, layout.journal)) as journal:
+            return diagnose(journal, index, settings, shown=shown)
+    finally:
+        index.close()
+
+
+def diagnose(journal: Journal, index: Index, settings: Settings, *, shown: int) -> Diagnosis:
+    """Compares an index with a replay of a journal."""
+    transaction = index.view()
+    try:
+        applied_seq = read_applied(transaction)
+        replayed = MemoryIndex(TREE_COUNT)
+        replay = opening.Replay(journal, replayed, settings.rebuild_rows, settings.progress)
+        replay.run(applied_seq, moved_from=applied_seq + 1)
+        return _compare(transaction, replayed.view(), applied_seq, shown)
+    finally:
+        transaction.abort()
+
+
+def _compare(stored: Transaction, replayed: Transaction, applied_seq: int, shown: int) -> Diagnosis:
+    entries = count = 0
+    differences: list[Difference] = []
+    for tree in Tree:
+        expected = dict(_holding(replayed, tree))
+        for key, value in _holding(stored, tree):
+            entries += 1
+            wanted = expected.pop(key, None)
+            if wanted != value:
+                count += 1
+                if len(differences) < shown:
+                    differences.append(
+                        Difference(tree=tree.name, key=key, index=value, replay=wanted)
+                    )
+        count += len(expected)
+        differences += [
+            Difference(tree=tree.name, key=key, index=None, replay=expected[key])
+            for key in sorted(expected)[: shown - len(differences)]
+        ]
+    return Diagnosis(
+        applied_seq=applied_seq, entries=entries, difference_count=count, differences=differences
+    )
+
+
+def _holding(transaction: Transaction, tree: Tree) -> Iterator[tuple[bytes, bytes]]:
+    """Yields the entries of a tree; of marks only those of rows that are still there.
+
+    A mark does not count once its key has another row, and packing takes no such mark along.
+    """
+    for key, value in _items(transaction, tree):
+        if tree is Tree.KV_MARKS:
+            row = transaction.get(Tree.KV, key)
+            if row is None or row[:8] != value[:8]:
+                continue
+        yield key, value
+
+
+def _items(transaction: Transaction, tree: Tree) -> Iterator[tuple[bytes, bytes]]:
+    start = b""
+    while items := transaction.scan(tree, start, None, _ENTRIES_AT_A_TIME):
+        yield from items
+        start = items[-1][0] + b"\0"

@@ -1,0 +1,225 @@
+"""Filling a frame: commands are decided and applied one after the other until it is full.
+
+Neighbours that may be merged are decided as one.  The commands of a batch are decided against an
+overlay of what the ones before them did; only when all of them are accepted is any applied.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Final
+
+from fjord import limits, tables
+from fjord.commands import Batch, Entries, Page, Refusal, Replies, Reply
+from fjord.engine.group import Group, Snapshot, encode_all, encoded_bytes
+from fjord.errors import Code, CorruptionError
+from fjord.journal import frame as frames
+from fjord.tables import clients
+from fjord.tables.state import Decision
+
+# A command of a user, or what the engine asks of itself.
+Asked = object
+# Told how many bytes a frame will have, and whether it may use what is reserved for deletes;
+# begins a new segment.
+Rotate = Callable[[int, bool], None]
+_BODY_BYTES_MAX: Final = limits.FRAME_BYTES_MAX - frames.FRAME_HEADER_BYTES
+
+
+class _NoRoomError(Exception):
+    """The ops of a batch do not fit behind what the frame holds already."""
+
+
+def fill(
+    group: Group,
+    wanted: Sequence[Asked],
+    clients_: Sequence[int],
+    now_us: int,
+    rotate: Rotate,
+) -> list[Reply]:
+    """Runs the first commands, as many as fit the frame, at least one; returns their replies."""
+    replies: list[Reply] = []
+    answer_bytes = 0
+    for run in _runs(wanted, group):
+        if answer_bytes >= limits.ANSWER_BYTES_MAX:
+            break
+        merged = _decide_merged(run, group, now_us)
+        for command in run[:1] if merged else run:
+            if clients_:
+                group.client = clients_[len(replies)]
+            reply = _run_one(group, command, merged, now_us, rotate)
+            if reply is None:
+                return replies  # this frame is full; the rest goes into the next one
+            replies += [reply] * (len(run) if merged else 1)
+            answer_bytes += reply_bytes(reply)
+    return replies
+
+
+def decide(command: Asked, state: Snapshot, now_us: int) -> Decision:
+    """Decides a command; damage that only a read has met is that read's answer."""
+    try:
+        return tables.DECIDE[type(command)](command, state, now_us)
+    except CorruptionError as error:
+        return Decision(Refusal(code=Code.CORRUPT, text=str(error)))
+    except OSError as error:
+        return Decision(Refusal(code=Code.FAILED, text=f"the journal cannot be read: {error}"))
+
+
+def is_urgent(command: Asked) -> bool:
+    """Says whether a command frees something, and therefore must work on a full disk."""
+    if type(command) is Batch:
+        return all(map(is_urgent, command.commands))
+    return type(command) in tables.FREES
+
+
+def bounded(replies: Iterator[Reply]) -> list[Reply]:
+    """Takes replies until they are one large answer together; the rest is not even made."""
+    taken: list[Reply] = []
+    answer_bytes = 0
+    for reply in replies:
+        taken.append(reply)
+        answer_bytes += reply_bytes(reply)
+        if answer_bytes >= limits.ANSWER_BYTES_MAX:
+            break
+    return taken
+
+
+def reply_bytes(reply: Reply) -> int:
+    if type(reply) is Entries:
+        return len(reply.values.data)
+    if type(reply) is Page:
+        return len(reply.keys.data) + len(reply.entries.values.data)
+    if type(reply) is Replies:
+        return sum(map(reply_bytes, reply.replies))
+    return 0
+
+
+def _run_one(
+    group: Group, command: Asked, merged: Decision | None, now_us: int, rotate: Rotate
+) -> Reply | None:
+    """Runs one command, or a merged run of them; None if the frame has no room for it."""
+    if type(command) is Batch:
+        return _run_batch(group, command, now_us, rotate)
+    decision = merged or decide(command, group, now_us)
+    if decision.ops:
+        encoded = encode_all(decision.ops)
+        urgent = type(command) in tables.FREES
+        if not group.fits(encoded, urgent=urgent):
+            if group.rows:
+                return None
+            rotate(encoded_bytes(encoded), urgent)
+        group.add(decision.ops, encoded)
+    _change_memory(group, decision)
+    return decision.reply
+
+
+def _change_memory(group: Group, decision: Decision) -> None:
+    if decision.volatile:
+        group.change_volatile(decision.volatile)
+    if decision.locks:
+        group.change_locks(decision.locks)
+
+
+# -- batches --------------------------------------------------------------------------------------
+
+
+def _run_batch(group: Group, batch: Batch, now_us: int, rotate: Rotate) -> Reply | None:
+    known = clients.batch_problem(batch) or clients.find_answer(group, batch)
+    if known is not None:
+        return known
+    try:
+        return _try_batch(group, batch, now_us)
+    except _NoRoomError:
+        if group.rows:
+            return None
+    rotate(_BODY_BYTES_MAX, is_urgent(batch))
+    try:
+        return _try_batch(group, batch, now_us)
+    except _NoRoomError:
+        text = f"what a batch comes to has at most {_BODY_BYTES_MAX} bytes; make it smaller"
+        return Refusal(code=Code.TOO_LARGE, text=text)
+
+
+def _try_batch(group: Group, batch: Batch, now_us: int) -> Reply:
+    """Runs all commands of a batch, or none of them.
+
+    Raises:
+        _NoRoomError: if the frame has no room for it; nothing has changed then.
+    """
+    group.begin_batch()
+    try:
+        reply = _gather_batch(group, batch, now_us)
+    except BaseException:
+        group.drop_batch()
+        raise
+    if isinstance(reply, Refusal):
+        group.drop_batch()
+    else:
+        group.keep_batch()
+    return reply
+
+
+def _gather_batch(group: Group, batch: Batch, now_us: int) -> Reply:
+    urgent = is_urgent(batch)
+    replies: list[Reply] = []
+    answer_bytes = 0
+    for position, command in enumerate(batch.commands, start=1):
+        decision = decide(command, group, now_us)
+        if isinstance(decision.reply, Refusal):
+            text = f"command {position} of the batch: {decision.reply.text}"
+            return Refusal(code=decision.reply.code, text=text)
+        _gather(group, decision, urgent=urgent)
+        replies.append(decision.reply)
+        answer_bytes += reply_bytes(decision.reply)
+        if answer_bytes > limits.ANSWER_BYTES_MAX:
+            text = f"the answers of a batch have at most {limits.ANSWER_BYTES_MAX} bytes"
+            return Refusal(code=Code.TOO_LARGE, text=text)
+    if batch.number:
+        answered = clients.answered_op(batch, replies, now_us)
+        if isinstance(answered, Refusal):
+            return answered
+        _gather(group, Decision(Replies(replies=()), [answered]), urgent=urgent)
+    return Replies(replies=replies)
+
+
+def _gather(group: Group, decision: Decision, *, urgent: bool) -> None:
+    encoded = encode_all(decision.ops)
+    if not group.fits(encoded, urgent=urgent):
+        raise _NoRoomError
+    group.add(decision.ops, encoded)
+    _change_memory(group, decision)
+
+
+# -- merging --------------------------------------------------------------------------------------
+
+
+def _runs(wanted: Sequence[Asked], group: Group) -> Iterator[Sequence[Asked]]:
+    """Yields the commands in order, with neighbours that may be merged together.
+
+    While keys are locked it matters who asks, so nothing is merged; a command before a run may
+    have locked one.
+    """
+    if len(wanted) == 1:
+        yield wanted
+        return
+    for key, run in itertools.groupby(wanted, _merge_key):
+        if key is None or group.locks:
+            yield from ([command] for command in run)
+        else:
+            yield list(run)
+
+
+def _merge_key(command: Asked) -> Hashable:
+    merge_key = tables.MERGE_KEY.get(type(command))
+    return None if merge_key is None else merge_key(command)
+
+
+def _decide_merged(run: Sequence[Asked], group: Group, now_us: int) -> Decision | None:
+    """Decides a run as one command; None if each has to be decided alone."""
+    if len(run) == 1:
+        return None
+    merged = tables.MERGE[type(run[0])](run)
+    if merged is None:
+        return None
+    decision = decide(merged, group, now_us)
+    return None if isinstance(decision.reply, Refusal) else decision

@@ -1,0 +1,140 @@
+"""Packing: what lives in the oldest segment is said again at the end, then the segment goes.
+
+    walk the oldest segment, a slice at a time -> KEEP what still holds, as new ops
+      -> op PACKED (the journal begins behind it) -> sync -> the file goes, or becomes the spare
+
+Oldest first only: dropping one from the middle would bring back rows whose deletion was in it.
+A crash at any moment leaves a journal that rebuilds the same state, since nothing goes before
+what was said again is durable; the next start goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+
+from fjord import limits, ops
+from fjord.columns import Strings
+from fjord.commands import Refusal, Reply
+from fjord.errors import CorruptionError
+from fjord.journal.frame import PlacedOp, SegmentHeader
+from fjord.journal.reader import Journal
+from fjord.journal.writer import Writer
+from fjord.ops import Op, Place
+from fjord.tables.packing import Begin, Pack
+
+# A large op is looked at in parts, so that nobody waits long behind it.
+_ROWS_MAX: Final = 2048
+
+
+class Host(Protocol):
+    """What packing needs of the engine."""
+
+    def run_internal(self, command: object, /) -> Reply: ...
+
+    def sync(self) -> int: ...
+
+
+class Packer:
+    """Packs one segment after the other, in small steps."""
+
+    def __init__(self, host: Host, journal: Journal, writer: Writer, *, segment_bytes: int) -> None:
+        self._host = host
+        self._journal = journal
+        self._writer = writer
+        self._segment_bytes = segment_bytes
+        self._walk: Iterator[PlacedOp] | None = None
+        self._closed: tuple[list[SegmentHeader], int] = ([], 0)  # segments, and their bytes
+        self.packed_segments = 0
+        self.damage: CorruptionError | None = None  # why packing cannot go on
+
+    def used_bytes(self) -> int:
+        """Returns how much of the journal is written; what is allocated ahead does not count."""
+        segments = self._journal.segments
+        if segments is not self._closed[0]:
+            sizes = [self._journal.segment_bytes(header.segment) for header in segments[:-1]]
+            self._closed = (segments, sum(sizes))
+        return self._closed[1] + self._writer.position
+
+    def is_wanted(self, live_bytes: int) -> bool:
+        """Says whether so much of the journal is dead that packing pays."""
+        if self.damage is not None or len(self._journal.segments) < 2:
+            return False
+        if self._walk is not None:
+            return True
+        allowed = limits.PACK_RATIO * live_bytes + 2 * self._segment_bytes
+        return self.used_bytes() > allowed
+
+    def step(self) -> bool:
+        """Packs one slice; False if the disk has no room for it now."""
+        try:
+            if self._walk is None:
+                self._walk = self._ops_of_oldest()
+            found = list(self._slice(self._walk))
+        except CorruptionError as error:
+            self.damage, self._walk = error, None
+            return False
+        if not found:
+            return self._drop_oldest()
+        if isinstance(self._host.run_internal(Pack(ops=found)), Refusal):
+            self._walk = None  # what is moved already is not moved again
+            return False
+        return True
+
+    def _drop_oldest(self) -> bool:
+        oldest, following = self._journal.segments[:2]
+        begin = Begin(segment=following.segment, seq=following.first_seq)
+        if isinstance(self._host.run_internal(begin), Refusal):
+            return False
+        self._walk = None
+        self._host.sync()
+        self._journal.remove(oldest.segment)
+        self._writer.recycle(oldest.segment)
+        self.packed_segments += 1
+        return True
+
+    def _ops_of_oldest(self) -> Iterator[PlacedOp]:
+        oldest = self._journal.segments[0]
+        for located in self._journal.frames(oldest.first_seq, durable_seq=self._writer.durable_seq):
+            if located.segment != oldest.segment:
+                return
+            for op, place in located.ops():
+                yield from _parts(op, place)
+
+    @staticmethod
+    def _slice(walk: Iterator[PlacedOp]) -> Iterator[PlacedOp]:
+        """Yields ops up to the size of a slice."""
+        size = 0
+        for op, place in walk:
+            yield op, place
+            size += ops.HEADER.size + sum(_column_bytes(column) for column in op.columns)
+            if size >= limits.PACK_SLICE_BYTES:
+                return
+
+
+def _parts(op: Op, place: Place) -> Iterator[PlacedOp]:
+    """Yields an op in parts of bounded size, each at its own place."""
+    if op.rows <= _ROWS_MAX or not op.columns:
+        yield op, place
+        return
+    last = op.columns[-1]
+    for start in range(0, op.rows, _ROWS_MAX):
+        end = min(start + _ROWS_MAX, op.rows)
+        part = tuple(_column_part(column, start, end) for column in op.columns)
+        skipped = last.offsets[start] if isinstance(last, Strings) else 0
+        yield (
+            op._replace(rows=end - start, columns=part),
+            Place(place.seq + start, place.segment, place.payload + skipped),
+        )
+
+
+def _column_part(column: Sequence[int] | Strings, start: int, end: int) -> ops.Column:
+    if not isinstance(column, Strings):
+        return column[start:end]
+    base = column.offsets[start]
+    offsets = [offset - base for offset in column.offsets[start : end + 1]]
+    return Strings(offsets, column.data[base : column.offsets[end]])
+
+
+def _column_bytes(column: ops.Column) -> int:
+    return len(column.data) + 4 * len(column) if isinstance(column, Strings) else 8 * len(column)

@@ -1,0 +1,130 @@
+"""Upkeep: what an engine does by itself, in small steps between the commands of users.
+
+    spare       a segment is allocated before it is needed
+    expiry      values whose time is over become tombstones
+    sweeping    rows of dropped tables are purged
+    clients     answers for clients that were not heard of for a day are forgotten
+    packing     see `packing`; it takes at most a quarter of the time, half when it falls behind
+
+Nothing polls: `due_us` says when the next step is due, and `step` does one.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from fjord import limits
+from fjord.clock import Clock
+from fjord.commands import Refusal, Reply
+from fjord.engine.packing import Packer
+from fjord.journal.writer import Writer
+from fjord.tables import catalog, clients, kv_expiry
+from fjord.tables.state import Tree
+
+_RETRY_US: Final = 1_000_000
+_CLIENTS_US: Final = 3600 * 1_000_000
+_BEHIND_RATIO: Final = 1.5
+_SHARE_QUIET, _SHARE_BEHIND = 3, 1  # pauses, in units of what a step of packing took
+
+
+class Host(Protocol):
+    """What upkeep needs of the engine."""
+
+    live_bytes: int
+
+    @property
+    def applied_seq(self) -> int: ...
+
+    def run_internal(self, command: object, /) -> Reply: ...
+
+    def scan_index(
+        self, tree: int, start: bytes, stop: bytes | None, limit: int
+    ) -> list[tuple[bytes, bytes]]: ...
+
+
+class Upkeep:
+    """Decides what is due."""
+
+    def __init__(self, host: Host, clock: Clock, packer: Packer, writer: Writer) -> None:
+        self._host = host
+        self._clock = clock
+        self._packer = packer
+        self._writer = writer
+        self._no_spare_before_us = 0  # monotonic: there was no space for one
+        self._not_before_us = 0  # monotonic: the disk was full, or packing has had its share
+        self._clients_us = clock.monotonic_us() + _CLIENTS_US
+        self._next_expiry_us: int | None = None
+        self._expiries_known = False
+        self._is_sweeping = True  # a crash may have left a dropped table half swept
+
+    def note(self, *, schedules: bool, drops: bool) -> None:
+        """Takes note of what a frame did."""
+        if schedules:
+            self._expiries_known = False
+        if drops:
+            self._is_sweeping = True
+
+    def due_us(self) -> int:
+        """Returns the wall time when the next step is due."""
+        now_us, monotonic_us = self._clock.wall_us(), self._clock.monotonic_us()
+        moments = [now_us + max(0, self._clients_us - monotonic_us)]
+        expiry_us = self._expiry_us()
+        if expiry_us is not None:
+            moments.append(expiry_us)
+        if self._is_sweeping or self._packer.is_wanted(self._host.live_bytes):
+            moments.append(now_us)
+        pause_us = max(0, self._not_before_us - monotonic_us)
+        due_us = max(min(moments), now_us + pause_us)
+        if self._writer.wants_spare:
+            spare_us = now_us + max(0, self._no_spare_before_us - monotonic_us)
+            due_us = min(due_us, spare_us)
+        return due_us
+
+    def step(self) -> bool:
+        """Does one step of what is due; says whether there is more to do at once."""
+        if self.due_us() > self._clock.wall_us():
+            return False
+        monotonic_us = self._clock.monotonic_us()
+        if self._writer.wants_spare and self._no_spare_before_us <= monotonic_us:
+            self._find_spare()
+            return True
+        expiry_us = self._expiry_us()
+        if expiry_us is not None and expiry_us <= self._clock.wall_us():
+            self._expiries_known = False
+            self._run(kv_expiry.Expire(limit=limits.UPKEEP_ROWS))
+        elif self._is_sweeping:
+            applied_seq = self._host.applied_seq
+            self._run(catalog.Sweep(limit=limits.UPKEEP_ROWS))
+            self._is_sweeping = self._host.applied_seq > applied_seq
+        elif self._clients_us <= monotonic_us:
+            self._clients_us = monotonic_us + _CLIENTS_US
+            self._run(clients.ForgetClients(limit=limits.UPKEEP_ROWS))
+        elif self._packer.is_wanted(self._host.live_bytes):
+            self._pack()
+        return self.due_us() <= self._clock.wall_us()
+
+    def _find_spare(self) -> None:
+        if not self._writer.ensure_spare():
+            self._no_spare_before_us = self._clock.monotonic_us() + _RETRY_US
+
+    def _pack(self) -> None:
+        began_us = self._clock.monotonic_us()
+        if not self._packer.step():
+            self._not_before_us = began_us + _RETRY_US
+            return
+        took_us = self._clock.monotonic_us() - began_us
+        allowed = _BEHIND_RATIO * limits.PACK_RATIO * self._host.live_bytes
+        is_behind = self._packer.used_bytes() > allowed
+        pauses = _SHARE_BEHIND if is_behind else _SHARE_QUIET
+        self._not_before_us = began_us + took_us + pauses * took_us
+
+    def _run(self, command: object) -> None:
+        if isinstance(self._host.run_internal(command), Refusal):
+            self._not_before_us = self._clock.monotonic_us() + _RETRY_US
+
+    def _expiry_us(self) -> int | None:
+        if not self._expiries_known:
+            first = self._host.scan_index(Tree.KV_EXPIRY, b"", None, 1)
+            self._next_expiry_us = int.from_bytes(first[0][0][:8], "big") if first else None
+            self._expiries_known = True
+        return self._next_expiry_us

@@ -1,0 +1,92 @@
+"""Which keys somebody listens to, and what of an op concerns them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from fjord.columns import Strings
+from fjord.commands import Changed, Entries
+from fjord.ops import Op, Opcode
+from fjord.tables.state import Table, VolatileValue
+
+_WRITES: Final = frozenset({Opcode.KV_INSERT, Opcode.KV_SET})
+_REMOVALS: Final = frozenset({Opcode.KV_DELETE, Opcode.KV_EXPIRE, Opcode.KV_PURGE})
+
+
+class Watched:
+    """Keys by table; false while nobody listens."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, set[bytes]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def add(self, table: str, key: bytes) -> None:
+        self._keys.setdefault(table, set()).add(key)
+
+    def discard(self, table: str, key: bytes) -> None:
+        keys = self._keys.get(table, set())
+        keys.discard(key)
+        if not keys:
+            self._keys.pop(table, None)
+
+    def changes_of(self, op: Op, tables: Mapping[str, Table]) -> Iterator[Changed]:
+        """Yields what an op changes of the keys that somebody listens to."""
+        if op.opcode not in _WRITES and op.opcode not in _REMOVALS:
+            return
+        for name, wanted in self._keys.items():
+            table = tables.get(name)
+            if table is not None and table.id == op.table:
+                keys = _strings(op, "key").rows()
+                for row in [row for row, key in enumerate(keys) if key in wanted]:
+                    yield _changed(op, name, row, keys[row])
+
+    def volatile_changes(
+        self, changes: Mapping[bytes, VolatileValue | None], tables: Mapping[str, Table]
+    ) -> Iterator[Changed]:
+        """Yields the same for values that never enter the journal; keys are those of the index."""
+        for name, wanted in self._keys.items():
+            table = tables.get(name)
+            if table is None:
+                continue
+            size = len(table.prefix)
+            for key, value in changes.items():
+                # Where one is removed, an op of the same command says what became of it.
+                if value is not None and key[:size] == table.prefix and key[size:] in wanted:
+                    yield Changed(
+                        name,
+                        key[size:],
+                        value.type,
+                        value.value,
+                        value.timestamp_us,
+                        value.expires_at_us,
+                    )
+
+
+def _changed(op: Op, table: str, row: int, key: bytes) -> Changed:
+    if op.opcode in _REMOVALS:
+        stamp = 0 if op.opcode is Opcode.KV_PURGE else _number(op, "timestamp_us", row)
+        return Changed(table, key, Entries.MISSING, b"", stamp, 0)
+    expires = _number(op, "expires_at_us", row) if op.opcode is Opcode.KV_SET else 0
+    return Changed(
+        table,
+        key,
+        _number(op, "type", row),
+        _strings(op, "value")[row],
+        _number(op, "timestamp_us", row),
+        expires,
+    )
+
+
+def _strings(op: Op, name: str) -> Strings:
+    column = op.column(name)
+    assert isinstance(column, Strings)
+    return column
+
+
+def _number(op: Op, name: str, row: int) -> int:
+    column = op.column(name)
+    assert not isinstance(column, Strings)
+    return column[row]

@@ -1,0 +1,203 @@
+"""Looking into a journal: is it whole, and what does it say?
+
+verify   walks over every frame of every segment, and on behind damage
+dump     yields what the ops say, row by row
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from fjord import disk as disks
+from fjord import ops
+from fjord.columns import Strings
+from fjord.journal import frame as frames
+from fjord.journal import survey
+from fjord.journal.reader import Located
+from fjord.journal.survey import Damage, Part
+from fjord.ops import Op, Opcode, Place
+
+# Told how many of how many bytes have been looked at.
+Progress = Callable[[int, int], None]
+# What a row says beside its seq, by the names of the columns.
+Fields = dict[str, int | bytes]
+
+_SEQ_MAX: Final = 2**64 - 1
+
+
+def silent(done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SegmentReport:
+    """What there is in one segment."""
+
+    segment: int
+    path: str
+    bytes: int  # of the file
+    used_bytes: int = frames.SEGMENT_HEADER_BYTES  # up to the end of the last whole frame
+    frames: int = 0
+    rows: int = 0
+    first_seq: int = 0
+    last_seq: int = 0  # below first_seq if there is no frame
+    damages: list[Damage] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What there is in a journal."""
+
+    segments: list[SegmentReport]
+
+    @property
+    def damages(self) -> list[Damage]:
+        return [damage for segment in self.segments for damage in segment.damages]
+
+    @property
+    def lost_rows(self) -> int:
+        return sum(damage.rows for damage in self.damages)
+
+
+def verify(
+    disk: disks.Disk, directory: str, progress: Progress = silent, *, durable_seq: int = 0
+) -> Report:
+    """Walks over the whole journal; never stops at damage.
+
+    Raises:
+        CorruptionError: if not even the journal's UUID can be made out.
+    """
+    parts = survey.make_out(disk, directory)
+    total, done = sum(part.size for part in parts), 0
+    report = Report(segments=[])
+    for part in parts:
+        segment = SegmentReport(
+            segment=part.segment, path=part.path, bytes=part.size, first_seq=part.header.first_seq
+        )
+        segment.last_seq = segment.first_seq - 1
+        report.segments.append(segment)
+        for step in survey.walk(disk, part, durable_seq=durable_seq):
+            _take_note(segment, part, step)
+            progress(done + segment.used_bytes, total)
+        done += part.size
+        progress(done, total)
+    return report
+
+
+def _take_note(segment: SegmentReport, part: Part, step: Located | Damage) -> None:
+    if isinstance(step, Damage):
+        segment.damages.append(step)
+        return
+    frame = step.frame
+    segment.frames += 1
+    segment.rows += frame.rows
+    segment.last_seq = frame.last_seq
+    segment.used_bytes = step.end
+    damage = _unreadable(part, step)
+    if damage is not None:
+        segment.damages.append(damage)
+
+
+def _unreadable(part: Part, located: Located) -> Damage | None:
+    """Says what is wrong with ops whose checksum is right: a newer version may have written them.
+
+    They are not counted as lost, and a repair leaves them as they are.
+    """
+    try:
+        for _ in located.ops():
+            pass
+    except ValueError as error:
+        return Damage(
+            segment=part.segment, path=part.path, offset=located.offset, reason=str(error)
+        )
+    return None
+
+
+# -- what it says ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One row of one op."""
+
+    seq: int
+    wall_us: int  # when its frame was written
+    segment: int
+    offset: int  # of its frame
+    op: str
+    table: str  # its name, or its number where the name is not known; empty for none
+    fields: Fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which rows are dumped."""
+
+    first_seq: int = 0
+    last_seq: int = _SEQ_MAX
+    table: str = ""  # empty = all
+
+
+def dump(
+    disk: disks.Disk, directory: str, wanted: Wanted | None = None, *, durable_seq: int = 0
+) -> Iterator[Row | Damage]:
+    """Yields what the journal says, in order, and the damage that it meets in between.
+
+    It begins at the first segment whatever is wanted, since that is where tables get their names.
+
+    Raises:
+        CorruptionError: if not even the journal's UUID can be made out.
+    """
+    wanted = wanted or Wanted()
+    tables: dict[int, str] = {}
+    for part in survey.make_out(disk, directory):
+        for step in survey.walk(disk, part, durable_seq=durable_seq):
+            if isinstance(step, Damage):
+                yield step
+            elif step.frame.first_seq > wanted.last_seq:
+                return
+            else:
+                yield from _rows_of(part, step, tables, wanted)
+
+
+def _rows_of(
+    part: Part, located: Located, tables: dict[int, str], wanted: Wanted
+) -> Iterator[Row | Damage]:
+    damage = _unreadable(part, located)
+    if damage is not None:
+        yield damage
+        return
+    for op, place in located.ops():
+        if op.opcode is Opcode.CREATE_TABLE:
+            name = op.column("name")
+            assert isinstance(name, Strings)
+            tables[op.table] = name[0].decode(errors="replace")
+        table = tables.get(op.table, str(op.table)) if op.table else ""
+        if wanted.table in ("", table):
+            yield from _op_rows(located, op, place, table, wanted)
+
+
+def _op_rows(located: Located, op: Op, place: Place, table: str, wanted: Wanted) -> Iterator[Row]:
+    first = max(0, wanted.first_seq - place.seq)
+    last = min(op.rows - 1, wanted.last_seq - place.seq)
+    if op.opcode is Opcode.LOST:
+        last = min(first, last)  # one for all of them: there is nothing to say of each
+    for row in range(first, last + 1):
+        yield Row(
+            seq=place.seq + row,
+            wall_us=located.frame.wall_us,
+            segment=located.segment,
+            offset=located.offset,
+            op=op.opcode.name,
+            table=table,
+            fields=_fields(op, row),
+        )
+
+
+def _fields(op: Op, row: int) -> Fields:
+    if op.opcode is Opcode.LOST:
+        return {"rows": op.rows - row}
+    names = (name for name, _ in ops.COLUMNS[op.opcode])
+    return {name: column[row] for name, column in zip(names, op.columns, strict=True)}

@@ -1,0 +1,167 @@
+"""Repair: a damaged segment goes to quarantine, and one takes its place that can be read.
+
+The new segment holds every whole frame of the old one.  For each gap it has a frame of one LOST
+op with as many rows as there are seqs missing, so that seqs stay consecutive.  The damaged file is
+kept as it is: what nobody can read today, somebody may read tomorrow.
+
+    new file, under another name, synced -> a second name for the old file, in quarantine, synced
+        -> the new file takes the old one's name, synced
+
+A crash at any step leaves the damaged segment or the repaired one under the segment's name.
+Frames move inside a repaired segment, so an index that points into it must be dropped first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from fjord import disk as disks
+from fjord import limits, ops
+from fjord.journal import frame as frames
+from fjord.journal import names, survey
+from fjord.journal.frame import Frame
+from fjord.journal.reader import Located
+from fjord.journal.survey import Damage, Part
+from fjord.ops import Op, Opcode
+
+_CHUNK_BYTES: Final = 1 * limits.MIB
+_ROWS_MAX: Final = 2**32 - 1  # of one op
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repaired:
+    """What was done to one segment."""
+
+    segment: int
+    path: str
+    kept_in: str  # where the damaged file is now; empty if there was none
+    frames: int  # that were whole
+    lost_rows: int
+
+
+def repair(
+    disk: disks.Disk, directory: str, quarantine: str, *, durable_seq: int = 0
+) -> list[Repaired]:
+    """Repairs every damaged segment of a journal that nobody has open.
+
+    Raises:
+        CorruptionError: if not even the journal's UUID can be made out.
+        OSError: if there is no space for it, or the disk fails; run it again.
+    """
+    done = []
+    for part in survey.make_out(disk, directory):
+        steps = survey.walk(disk, part, durable_seq=durable_seq)
+        if any(isinstance(step, Damage) for step in steps):
+            done.append(_repair_segment(disk, part, quarantine, durable_seq))
+    return done
+
+
+def _repair_segment(disk: disks.Disk, part: Part, quarantine: str, durable_seq: int) -> Repaired:
+    directory = os.path.dirname(part.path)
+    fresh = part.path + names.UNFINISHED
+    steps = survey.walk(disk, part, durable_seq=durable_seq)
+    frame_count, lost_rows = _write(disk, fresh, part, steps)
+    kept_in = _quarantine(disk, part, quarantine) if disk.exists(part.path) else ""
+    disk.rename(fresh, part.path)
+    disk.sync_directory(directory)
+    return Repaired(
+        segment=part.segment,
+        path=part.path,
+        kept_in=kept_in,
+        frames=frame_count,
+        lost_rows=lost_rows,
+    )
+
+
+def _write(
+    disk: disks.Disk, path: str, part: Part, steps: Iterator[Located | Damage]
+) -> tuple[int, int]:
+    """Writes what is left of a segment; returns the whole frames and the lost rows."""
+    header = part.header
+    frame_count = lost_rows = 0
+    wall_us, lease_us = header.created_us, header.lease_us
+    position = frames.SEGMENT_HEADER_BYTES
+    with contextlib.closing(disk.open(path, writable=True, create=True)) as file:
+        file.truncate(0)
+        file.write(0, header.encode())
+        for step in steps:
+            if isinstance(step, Damage):
+                lost_rows += step.rows
+                data = b"".join(_lost(step, header.salt, wall_us, lease_us))
+            else:
+                frame_count += 1
+                wall_us, lease_us = step.frame.wall_us, step.frame.lease_us
+                data = step.frame.encode(header.salt) + step.body
+            file.write(position, data)
+            position += len(data)
+        file.sync()
+    return frame_count, lost_rows
+
+
+def _lost(damage: Damage, salt: bytes, wall_us: int, lease_us: int) -> Iterator[bytes]:
+    """Yields frames that stand for the missing seqs: one, unless they are very many."""
+    seq, end = damage.first_seq, damage.first_seq + damage.rows
+    while seq < end:
+        rows = min(end - seq, _ROWS_MAX)
+        body, _ = ops.encode(Op(Opcode.LOST, 0, rows, ()))
+        frame = Frame(
+            first_seq=seq,
+            rows=rows,
+            op_count=1,
+            wall_us=wall_us,
+            lease_us=lease_us,
+            durable_seq=seq - 1,
+            length=frames.FRAME_HEADER_BYTES + len(body),
+            body_crc=frames.checksum(body),
+        )
+        yield frame.encode(salt) + body
+        seq += rows
+
+
+def _quarantine(disk: disks.Disk, part: Part, quarantine: str) -> str:
+    """Ensures that the damaged file is in quarantine for good; returns its path there."""
+    disk.make_directory(quarantine)
+    disk.sync_directory(os.path.dirname(quarantine))
+    kept_in = _free_path(disk, part.path, quarantine)
+    if not disk.exists(kept_in):
+        if not part.is_readable:
+            disk.rename(part.path, kept_in)
+        else:
+            _link_or_copy(disk, part.path, kept_in)
+    disk.sync_directory(quarantine)
+    return kept_in
+
+
+def _free_path(disk: disks.Disk, path: str, quarantine: str) -> str:
+    """Returns a name that is free, or that this very file has got there already."""
+    number, kept_in = 1, os.path.join(quarantine, os.path.basename(path))
+    while disk.exists(kept_in) and disk.identity(kept_in) != disk.identity(path):
+        number += 1
+        kept_in = os.path.join(quarantine, f"{os.path.basename(path)}.{number}")
+    return kept_in
+
+
+def _link_or_copy(disk: disks.Disk, path: str, kept_in: str) -> None:
+    try:
+        disk.link(path, kept_in)
+    except OSError:  # a file system without second names
+        _copy(disk, path, kept_in)
+
+
+def _copy(disk: disks.Disk, path: str, kept_in: str) -> None:
+    fresh = kept_in + names.UNFINISHED
+    with (
+        contextlib.closing(disk.open(path)) as source,
+        contextlib.closing(disk.open(fresh, writable=True, create=True)) as target,
+    ):
+        target.truncate(0)
+        offset = 0
+        while data := source.read(offset, _CHUNK_BYTES):
+            target.write(offset, data)
+            offset += len(data)
+        target.sync()
+    disk.rename(fresh, kept_in)

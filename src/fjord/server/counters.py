@@ -1,0 +1,48 @@
+"""What the daemon counts of itself; plain integers, since some are counted for every request."""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from typing import Final
+
+from fjord.errors import Code
+from fjord.wire import Function
+
+# Upper ends of the steps of a histogram, in microseconds.
+STEPS_US: Final = (
+    *(100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000),
+    *(100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000),
+)
+
+
+class Histogram:
+    """How often something took how long."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(STEPS_US) + 1)  # the last one: longer than all steps
+        self.sum_us = 0
+
+    def observe(self, took_us: int) -> None:
+        self.counts[bisect.bisect_left(STEPS_US, took_us)] += 1
+        self.sum_us += took_us
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+
+class Counters:
+    """Everything since the start of the daemon."""
+
+    def __init__(self) -> None:
+        self.requests = [0] * (1 + max(Function))  # by function
+        self.refusals: Counter[Code] = Counter()  # requests that were refused, by code
+        self.closed: Counter[Code] = Counter()  # connections that were closed, by code
+        self.connections = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.changes = 0  # told to listeners
+        self.groups = Histogram()  # from the first command to the last reply
+        self.syncs = Histogram()
+        self.upkeep = Histogram()  # steps

@@ -1,0 +1,175 @@
+"""The numbers by which a daemon is watched: for Prometheus, and for the STATS request.
+
+Names never hold anything that a user has sent: labels are functions and codes of the protocol.
+Every number is explained in docs/operations.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from fjord.columns import Strings
+from fjord.commands import Numbers
+from fjord.errors import Code
+from fjord.server.bounds import Memory
+from fjord.server.counters import STEPS_US, Counters, Histogram
+from fjord.server.listeners import Listeners
+from fjord.server.sessions import Sessions
+from fjord.wire import Function
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+# What the engine says of itself: name -> meaning.  A name with _total only ever grows.
+ENGINE: Final[dict[str, str]] = {
+    "applied_seq": "Last seq that is in the index.",
+    "durable_seq": "Last seq that survives a power cut.",
+    "first_seq": "First seq that the journal still holds.",
+    "segments": "Files of the journal.",
+    "journal_bytes": "Bytes of the journal that are in use.",
+    "live_bytes": "Bytes of the journal that still count; the rest goes with packing.",
+    "packed_segments": "Segments that packing has removed since the start.",
+    "packing_blocked": "1 if packing has met damage and stopped.",
+    "tables": "Tables.",
+    "volatile_values": "Values that are kept in memory only.",
+    "volatile_bytes": "Memory that these values take.",
+    "locks": "Keys that are locked.",
+    "disk_full": "1 while writes are refused for want of space.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics(Collector):
+    """Reads the numbers when they are asked for; between that it costs nothing."""
+
+    engine: Callable[[], Mapping[str, int]]
+    counters: Counters
+    memory: Memory
+    listeners: Listeners
+    sessions: Sessions
+    uptime_us: Callable[[], int]
+
+    def exposition(self) -> bytes:
+        """Returns everything in the text format of Prometheus."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        return generate_latest(registry)
+
+    def numbers(self) -> Numbers:
+        """Returns the answer to STATS."""
+        found = {**self.engine(), **self._own()}
+        names = sorted(found)
+        return Numbers(
+            names=Strings.of([name.encode() for name in names]),
+            values=[found[name] for name in names],
+        )
+
+    def collect(self) -> Iterator[Metric]:
+        self.memory.recount()
+        for name, value in self.engine().items():
+            yield GaugeMetricFamily(f"fjord_{name}", ENGINE.get(name, name), value=value)
+        yield from self._gauges()
+        yield from self._counts()
+        yield _histogram(
+            "fjord_group", "From a group's first command to its last reply.", self.counters.groups
+        )
+        yield _histogram("fjord_sync", "One fdatasync.", self.counters.syncs)
+        yield _histogram("fjord_upkeep_step", "One step of upkeep.", self.counters.upkeep)
+
+    def describe(self) -> Iterator[Metric]:
+        """Says nothing beforehand, so that the engine is asked only when somebody wants to know."""
+        yield from ()
+
+    def _own(self) -> dict[str, int]:
+        counters = self.counters
+        self.memory.recount()
+        return {
+            "changes": counters.changes,
+            "connections": len(self.sessions),
+            "connections_accepted": counters.connections,
+            "connections_closed": counters.closed.total(),
+            "groups": counters.groups.count,
+            "listened_keys": self.listeners.keys,
+            "memory_bytes": self.memory.used_bytes,
+            "received_bytes": counters.received_bytes,
+            "refusals": counters.refusals.total(),
+            "requests": sum(counters.requests),
+            "sent_bytes": counters.sent_bytes,
+            "syncs": counters.syncs.count,
+            "syncs_us": counters.syncs.sum_us,
+            "upkeep_steps": counters.upkeep.count,
+            "uptime_us": self.uptime_us(),
+        }
+
+    def _gauges(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "fjord_uptime_seconds", "Since the start.", value=self.uptime_us() / 1e6
+        )
+        yield GaugeMetricFamily(
+            "fjord_connections", "Connections that are open.", value=len(self.sessions)
+        )
+        yield GaugeMetricFamily(
+            "fjord_listened_keys", "Keys that connections listen to.", value=self.listeners.keys
+        )
+        yield GaugeMetricFamily(
+            "fjord_memory_bytes",
+            "Requests under way, replies not taken and half messages.",
+            value=self.memory.used_bytes,
+        )
+        yield GaugeMetricFamily(
+            "fjord_memory_max_bytes",
+            "Above this, requests are answered with BUSY.",
+            value=self.memory.bytes_max,
+        )
+
+    def _counts(self) -> Iterator[Metric]:
+        counters = self.counters
+        yield CounterMetricFamily(
+            "fjord_connections_accepted", "Connections that were served.", counters.connections
+        )
+        yield CounterMetricFamily(
+            "fjord_received_bytes", "Bytes from clients.", counters.received_bytes
+        )
+        yield CounterMetricFamily("fjord_sent_bytes", "Bytes to clients.", counters.sent_bytes)
+        yield CounterMetricFamily("fjord_changes", "Changes told to listeners.", counters.changes)
+        yield _by_label(
+            "fjord_requests",
+            "Requests.",
+            "function",
+            {function.name: counters.requests[function] for function in Function},
+        )
+        yield _by_label("fjord_refusals", "Requests refused.", "code", counters.refusals)
+        yield _by_label(
+            "fjord_connections_closed", "Connections closed with an error.", "code", counters.closed
+        )
+
+
+def _by_label(
+    name: str, text: str, label: str, counts: Mapping[str, int] | Mapping[Code, int]
+) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for value, count in counts.items():
+        if count:
+            family.add_metric([value], count)
+    return family
+
+
+def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
+    buckets: list[tuple[str, float]] = []
+    total = 0
+    for step_us, count in zip((*STEPS_US, None), histogram.counts, strict=True):
+        total += count
+        buckets.append(("+Inf" if step_us is None else str(step_us / 1e6), total))
+    return HistogramMetricFamily(
+        f"{name}_seconds", text, buckets=buckets, sum_value=histogram.sum_us / 1e6
+    )

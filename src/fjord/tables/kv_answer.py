@@ -1,0 +1,181 @@
+"""Answers: what is known of keys, column by column.
+
+Most answers are about plain values: stored, never expiring, with nothing noted of them.  Their
+columns share what they can, and no object is made for a row but the value itself.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from fjord import limits
+from fjord.columns import Strings, repeat
+from fjord.commands import Entries, Refusal
+from fjord.errors import Code
+from fjord.tables import kv_entry
+from fjord.tables.kv_entry import BASE, FULL, Entry
+from fjord.tables.kv_lookup import Lookup
+from fjord.tables.state import Pointer, State, VolatileValue
+
+_MISSING: Final = Entries.MISSING
+# As unpacked entries, of which 0xff is the type; for a tombstone that is how it is stored.
+_NO_BASE: Final = (0, 0, 0, 0, 0, 0, _MISSING)
+_NO_ENTRY: Final = Entry(*_NO_BASE, 0, 0, 0, 0, 0)
+_CREATED, _EXPIRES = 1, 2  # among the fields of an entry behind its type
+_PLAIN_TYPES: Final = bytes([*range(kv_entry.VALUE_TYPE_MAX + 1), _MISSING])
+
+
+def no_entries(count: int) -> Entries:
+    zeros = repeat(0, count)
+    return Entries(
+        types=bytes([_MISSING]) * count,
+        values=Strings.of([b""] * count),
+        timestamps_us=zeros,
+        expires_at_us=zeros,
+        states=bytes(count),
+        created_us=zeros,
+        accessed_us=zeros,
+        ttls_us=zeros,
+    )
+
+
+def plain_entries(stored: Sequence[bytes | None], state: State) -> Entries | Refusal | None:
+    """Answers for keys whose values never expire, or that have none; None if one is special."""
+    found = [data for data in stored if data]
+    shapes = set(map(len, found))
+    if not shapes <= {BASE.size, FULL.size}:
+        return None
+    rows: list[tuple[int, ...]]
+    if FULL.size in shapes:
+        rows = [kv_entry.decode(data) if data else _NO_ENTRY for data in stored]
+    else:
+        unpack = BASE.unpack
+        rows = [unpack(data) if data else _NO_BASE for data in stored]
+    _, stamps, segments, offsets, sizes, crcs, kinds, *others = zip(*rows, strict=True)
+    types = bytes(kinds)
+    if (others and any(others[_EXPIRES])) or types.translate(None, _PLAIN_TYPES):
+        return None
+    if sum(sizes) > limits.ANSWER_BYTES_MAX:
+        return _too_large()
+    dates, zeros = array("Q", stamps), repeat(0, len(rows))
+    created = array("Q", others[_CREATED]) if others else dates
+    if types.count(_MISSING) > len(stored) - len(found):
+        _clear(types, dates, created)
+    return Entries(
+        types=types,
+        values=_values(list(map(Pointer, segments, offsets, sizes, crcs)), state),
+        timestamps_us=dates,
+        expires_at_us=zeros,
+        states=bytes(len(rows)),
+        created_us=created,
+        accessed_us=zeros,
+        ttls_us=zeros,
+    )
+
+
+def _clear(types: bytes, *columns: array[int]) -> None:
+    """What has been deleted has no dates, although its tombstone has."""
+    for row, type_ in enumerate(types):
+        if type_ == _MISSING:
+            for column in columns:
+                column[row] = 0
+
+
+def _values(pointers: list[Pointer], state: State) -> Strings:
+    """Reads payloads, but for those that have no bytes."""
+    wanted = [pointer for pointer in pointers if pointer[2]]
+    found = state.payloads(wanted)
+    if len(wanted) == len(pointers):
+        return Strings.of(found)
+    payloads = iter(found)
+    return Strings.of([next(payloads) if pointer[2] else b"" for pointer in pointers])
+
+
+def one_entry(value: VolatileValue, *, is_locked: bool) -> Entries:
+    """Answers with a value that has just been written."""
+    return Entries(
+        types=bytes([value.type]),
+        values=Strings.of([value.value]),
+        timestamps_us=(value.timestamp_us,),
+        expires_at_us=(value.expires_at_us,),
+        states=bytes([Entries.LOCKED if is_locked else 0]),
+        created_us=(value.created_us,),
+        accessed_us=(value.accessed_us,),
+        ttls_us=(value.ttl_us,),
+    )
+
+
+class _Row(NamedTuple):
+    """One row of an answer; the value is either here or behind the pointer."""
+
+    type: int
+    timestamp_us: int
+    expires_at_us: int
+    state: int
+    created_us: int
+    accessed_us: int
+    ttl_us: int
+    value: bytes = b""
+    pointer: Pointer | None = None
+
+
+_NO_ROW: Final = _Row(_MISSING, 0, 0, 0, 0, 0, 0)
+
+
+def entries(
+    lookup: Lookup, rows: Sequence[int | None], state: State, *, with_data: bool
+) -> Entries | Refusal:
+    """Answers for live rows of any sort, and for None as for what is missing."""
+    if with_data:
+        size = sum(lookup.size(row) for row in rows if row is not None)
+        if size > limits.ANSWER_BYTES_MAX:
+            return _too_large()
+    found = [_NO_ROW if row is None else _row(lookup, row, state) for row in rows]
+    if with_data:
+        payloads = iter(state.payloads([row.pointer for row in found if row.pointer is not None]))
+        values = [row.value if row.pointer is None else next(payloads) for row in found]
+    else:
+        values = [b""] * len(found)
+    return Entries(
+        types=bytes([row.type for row in found]),
+        values=Strings.of(values),
+        timestamps_us=array("Q", [row.timestamp_us for row in found]),
+        expires_at_us=array("Q", [row.expires_at_us for row in found]),
+        states=bytes([row.state for row in found]),
+        created_us=array("Q", [row.created_us for row in found]),
+        accessed_us=array("Q", [row.accessed_us for row in found]),
+        ttls_us=array("Q", [row.ttl_us for row in found]),
+    )
+
+
+def _row(lookup: Lookup, row: int, state: State) -> _Row:
+    """Returns what is known of a live row."""
+    expires_at_us, locks = lookup.expiries[row], state.locks
+    bits = Entries.LOCKED if locks and _is_locked(lookup, row, state) else 0
+    if lookup.volatile:
+        found = lookup.in_memory(row)
+        if found is not None:
+            bits |= Entries.WORKED_ON if lookup.is_worked_on(row) else 0
+            dates = (bits, lookup.created_us(row), found.accessed_us, found.ttl_us)
+            return _Row(found.type, found.timestamp_us, expires_at_us, *dates, found.value)
+    entry, mark = lookup.entries[row], lookup.marks.get(row)
+    assert entry is not None
+    accessed_us = 0
+    if mark is not None:
+        accessed_us = mark.accessed_us
+        bits |= Entries.WORKED_ON if lookup.is_worked_on(row) else 0
+    _, timestamp_us, segment, offset, size, crc, type_, _, created_us, _, ttl_us, _ = entry
+    pointer = Pointer(segment, offset, size, crc) if size else None
+    dates = (bits, created_us, accessed_us, ttl_us)
+    return _Row(type_, timestamp_us, expires_at_us, *dates, b"", pointer)
+
+
+def _is_locked(lookup: Lookup, row: int, state: State) -> bool:
+    return lookup.keys[row] in state.locks or lookup.given[row] in state.locks
+
+
+def _too_large() -> Refusal:
+    text = f"the values have more than {limits.ANSWER_BYTES_MAX} bytes; ask for fewer keys"
+    return Refusal(code=Code.TOO_LARGE, text=text)

@@ -1,0 +1,147 @@
+"""What the index holds of key/value tables: entries, marks and schedules, byte by byte.
+
+    KV         table id u32 BE | key                    -> entry
+    KV_MARKS   table id u32 BE | key                    -> mark
+    KV_EXPIRY  expiry u64 BE | table id u32 BE | key    -> row
+
+    entry  = base                                         where all else follows from it
+           | base, held u64, created u64, expires u64, ttl u64, links u64
+           | base, held u64, target                       for an alias
+    base   = row u64, timestamp u64, pointer (segment, offset, size, crc u32 each), type u8
+    mark   = row u64, accessed u64, expires u64, worked until u64
+
+A *row* is known for ever by the seq that it was first written with.  `held` is the seq of the
+row that holds it now: packing says rows again, and they keep their identity.  Without `held`, it
+is the row itself; `created` is then the timestamp, and `links` the row.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from fjord import ops
+from fjord.tables.state import Pointer
+
+BASE: Final = struct.Struct("<QQIIIIB")
+FULL: Final = struct.Struct("<QQIIIIBQQQQQ")
+# The same entries, without what a write does not ask for: timestamp, size, type and, of the
+# second, held, created, expires and links; of the first, the row stands for them.
+BASE_REPLACED: Final = struct.Struct("<QQ8xI4xB")
+FULL_REPLACED: Final = struct.Struct("<8xQ8xI4xBQQQ8xQ")
+MARK: Final = struct.Struct("<QQQQ")
+ROW: Final = struct.Struct("<Q")
+TYPE_AT: Final = BASE.size - 1
+# The largest type of a value; above it are tombstones and aliases.
+VALUE_TYPE_MAX: Final = 5
+
+PREFIX_BYTES: Final = 4
+EXPIRY_BYTES: Final = 8
+_ALIAS_HEAD: Final = BASE.size + ROW.size
+_new = tuple.__new__
+
+
+class Entry(NamedTuple):
+    """What the index knows of a key."""
+
+    row: int  # seq of the row when it was first written
+    timestamp_us: int
+    segment: int
+    offset: int
+    size: int  # of the value, or of an alias's target
+    crc: int
+    type: int  # of the value, or ops.TOMBSTONE, or ops.ALIAS
+    held: int  # seq of the row that holds it now
+    created_us: int
+    expires_at_us: int  # 0 = never; a mark may say later
+    ttl_us: int
+    links: int  # aliases with a row before this one no longer count
+
+    @property
+    def is_value(self) -> bool:
+        return self.type <= VALUE_TYPE_MAX
+
+    @property
+    def pointer(self) -> Pointer:
+        return Pointer(self.segment, self.offset, self.size, self.crc)
+
+
+class Mark(NamedTuple):
+    """What was noted of a row since it was written; void for any other row."""
+
+    row: int
+    accessed_us: int
+    expires_at_us: int
+    worked_until_us: int  # lease time
+
+
+# What holds of a row that nothing was noted of.
+NO_MARK: Final = Mark(0, 0, 0, 0)
+
+
+def decode(data: bytes) -> Entry:
+    if len(data) == BASE.size:
+        base = BASE.unpack(data)
+        row, timestamp_us = base[0], base[1]
+        return _new(Entry, (*base, row, timestamp_us, 0, 0, row))
+    if data[TYPE_AT] == ops.ALIAS:
+        base, (held,) = BASE.unpack_from(data), ROW.unpack_from(data, BASE.size)
+        return _new(Entry, (*base, held, base[1], 0, 0, base[0]))
+    return _new(Entry, FULL.unpack(data))
+
+
+def decode_target(data: bytes) -> bytes:
+    """Returns the key, without its table, that the entry of an alias leads to."""
+    return data[_ALIAS_HEAD:]
+
+
+def encode_tombstone(row: int, timestamp_us: int, held: int) -> bytes:
+    if held == row:
+        return BASE.pack(row, timestamp_us, 0, 0, 0, 0, ops.TOMBSTONE)
+    return FULL.pack(row, timestamp_us, 0, 0, 0, 0, ops.TOMBSTONE, held, 0, 0, 0, 0)
+
+
+def encode_alias(row: int, timestamp_us: int, held: int, target: bytes) -> bytes:
+    base = BASE.pack(row, timestamp_us, 0, 0, len(target), 0, ops.ALIAS)
+    return base + ROW.pack(held) + target
+
+
+def decode_mark(data: bytes | None, row: int) -> Mark:
+    """Returns the mark if it is one of this row, and else what holds without one."""
+    if data is None:
+        return NO_MARK
+    mark = Mark(*MARK.unpack(data))
+    return mark if mark.row == row else NO_MARK
+
+
+encode_mark: Final[Callable[[int, int, int, int], bytes]] = MARK.pack
+
+
+def expiry_of(entry: Entry, mark: Mark) -> int:
+    """Returns when a row expires, after all that was noted of it; 0 = never."""
+    return max(entry.expires_at_us, mark.expires_at_us) if entry.expires_at_us else 0
+
+
+def schedule_key(expires_at_us: int, index_key: bytes) -> bytes:
+    return expires_at_us.to_bytes(EXPIRY_BYTES, "big") + index_key
+
+
+def decode_schedule(key: bytes) -> tuple[int, bytes]:
+    """Returns the expiry and the index key of an item of KV_EXPIRY."""
+    return int.from_bytes(key[:EXPIRY_BYTES], "big"), key[EXPIRY_BYTES:]
+
+
+def prefix_of(table_id: int) -> bytes:
+    return table_id.to_bytes(PREFIX_BYTES, "big")
+
+
+def end_of(prefix: bytes) -> bytes | None:
+    """Returns the first index key after those of a table; None if it is the last table."""
+    number = int.from_bytes(prefix, "big") + 1
+    return prefix_of(number) if number < 1 << 32 else None
+
+
+def row_bytes(entry: Entry, index_key: bytes) -> int:
+    """Returns what a row counts among the live bytes of the journal."""
+    return ops.ROW_BYTES + len(index_key) - PREFIX_BYTES + entry.size

@@ -1,0 +1,96 @@
+"""Upkeep of key/value tables, bit by bit: what has expired, and what a dropped table left behind.
+
+An expired value counts as missing from its expiry on, whether or not upkeep has come by.  What is
+left of it then is a tombstone with the value's own timestamp, as if it had been deleted by the
+write that gave it its expiry.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fjord.columns import Strings
+from fjord.ops import Op, Opcode
+from fjord.tables import catalog, kv_entry
+from fjord.tables.kv_entry import EXPIRY_BYTES, PREFIX_BYTES, Entry, Mark
+from fjord.tables.kv_ops import purge, unschedule
+from fjord.tables.state import Decision, State, Tree
+
+_Due = tuple[int, bytes]  # expiry, index key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expire:
+    """Turns values whose time is over into tombstones."""
+
+    limit: int  # rows at most
+
+
+def due_us(state: State) -> int | None:
+    """Returns when the next value expires, None if none does."""
+    first = state.scan(Tree.KV_EXPIRY, b"", None, 1)
+    return kv_entry.decode_schedule(first[0][0])[0] if first else None
+
+
+def decide_expire(command: Expire, state: State, now_us: int) -> Decision:
+    stop = (now_us + 1).to_bytes(EXPIRY_BYTES, "big")
+    items = state.scan(Tree.KV_EXPIRY, b"", stop, command.limit)
+    due = [kv_entry.decode_schedule(key) for key, _ in items]
+    rows = [kv_entry.ROW.unpack(data)[0] for _, data in items]
+    found = _find(state, [key for _, key in due])
+    over: dict[int, list[tuple[_Due, Entry]]] = defaultdict(list)
+    stale: dict[int, list[_Due]] = defaultdict(list)
+    for (expires_at_us, key), row, (entry, mark) in zip(due, rows, found, strict=True):
+        table_id = int.from_bytes(key[:PREFIX_BYTES], "big")
+        if entry and entry.row == row and kv_entry.expiry_of(entry, mark) == expires_at_us:
+            over[table_id].append(((expires_at_us, key), entry))
+        else:
+            # No row stands here with this expiry, so it is not one that could be missed.
+            stale[table_id].append((expires_at_us, key))
+    ops = [op for table_id, gone in over.items() for op in _expire(table_id, gone)]
+    ops += [op for table_id, gone in stale.items() for op in unschedule(table_id, gone)]
+    return catalog.decision(state, ops)
+
+
+def _expire(table_id: int, gone: Sequence[tuple[_Due, Entry]]) -> list[Op]:
+    columns = (
+        [entry.timestamp_us for _, entry in gone],
+        [expires_at_us for (expires_at_us, _), _ in gone],
+        [entry.held for _, entry in gone],
+        [kv_entry.row_bytes(entry, key) for (_, key), entry in gone],
+        Strings.of([key[PREFIX_BYTES:] for (_, key), _ in gone]),
+    )
+    return [Op(Opcode.KV_EXPIRE, table_id, len(gone), columns)]
+
+
+def decide_sweep(command: catalog.Sweep, state: State, now_us: int) -> Decision:
+    """Takes the first dropped table that has anything left to do."""
+    dropped = catalog.dropped(state)
+    for table_id, name in dropped.items():
+        prefix = kv_entry.prefix_of(table_id)
+        items = state.scan(Tree.KV, prefix, kv_entry.end_of(prefix), command.limit)
+        if items:
+            return catalog.decision(state, _sweep(state, table_id, [key for key, _ in items]))
+        if not catalog.is_last(state, table_id):
+            op = Op(Opcode.FORGET_TABLE, table_id, 1, (Strings.of([name]),))
+            return catalog.decision(state, [op])
+    return catalog.decision(state, ())
+
+
+def _sweep(state: State, table_id: int, keys: Sequence[bytes]) -> list[Op]:
+    found = dict(zip(keys, _find(state, keys), strict=True))
+    entries = {key: entry for key, (entry, _) in found.items() if entry}
+    due = [(kv_entry.expiry_of(entry, found[key][1]), key) for key, entry in entries.items()]
+    return [*unschedule(table_id, due), *purge(table_id, entries)]
+
+
+def _find(state: State, keys: Sequence[bytes]) -> list[tuple[Entry | None, Mark]]:
+    """Returns the entries of index keys, of any tables, each with its mark."""
+    entries = [kv_entry.decode(data) if data else None for data in state.get_many(Tree.KV, keys)]
+    marks = state.get_many(Tree.KV_MARKS, keys)
+    return [
+        (entry, kv_entry.decode_mark(mark, entry.row) if entry else kv_entry.NO_MARK)
+        for entry, mark in zip(entries, marks, strict=True)
+    ]

@@ -1,0 +1,60 @@
+"""One value under several keys (FJ-31): linking further keys to the key of a value.
+
+A key that has a value of its own, or belongs to another one, is refused.  What the keys lead to
+is found by `kv_lookup`; a list that replaces another one needs no unlinking, since aliases of
+before the new row no longer count.
+"""
+
+from __future__ import annotations
+
+from fjord import commands
+from fjord.columns import Strings, repeat
+from fjord.commands import Refusal
+from fjord.errors import Code
+from fjord.ops import Op, Opcode
+from fjord.tables import kv_entry
+from fjord.tables.kv_lookup import Lookup, lock_problem
+from fjord.tables.kv_ops import unschedule
+from fjord.tables.state import State, Table, VolatileValue
+
+_Volatile = dict[bytes, VolatileValue | None]
+
+
+def link(
+    command: commands.Set, table: Table, target: bytes, state: State, now_us: int
+) -> tuple[list[Op], _Volatile] | Refusal:
+    """Returns the ops that give the one value of a command, at an index key, its further keys.
+
+    What has expired under such a key goes, be it in the index or in memory.
+    """
+    if not command.also:
+        return [], {}
+    stamp, prefix = command.timestamps_us[0], table.prefix
+    wanted = [key for key in dict.fromkeys(command.also.rows()) if prefix + key != target]
+    also = Lookup.of(state, prefix, wanted, now_us)
+    problem = lock_problem(state, also)
+    if problem is not None:
+        return problem
+    rows = []
+    for row in range(len(wanted)):
+        if also.is_live(row) and also.keys[row] != target:
+            return Refusal(code=Code.EXISTS, text="a further key belongs to another value")
+        if row in also.aliases or also.timestamp_us(row) <= stamp:
+            rows.append(row)
+    if not rows:
+        return [], {}
+    taken_over = list(map(also.own, rows))
+    due = [(also.stored_expiry(row), also.keys[row]) for row in rows if row not in also.aliases]
+    columns = (
+        repeat(stamp, len(rows)),
+        [entry.held if entry else 0 for entry in taken_over],
+        [
+            kv_entry.row_bytes(entry, also.given[row]) if entry else 0
+            for row, entry in zip(rows, taken_over, strict=True)
+        ],
+        Strings.of([wanted[row] for row in rows]),
+        Strings.of([target[kv_entry.PREFIX_BYTES :]] * len(rows)),
+    )
+    linked = Op(Opcode.KV_LINK, table.id, len(rows), columns)
+    gone: _Volatile = {also.given[row]: None for row in rows if also.given[row] in also.volatile}
+    return [*unschedule(table.id, due), linked], gone

@@ -1,0 +1,92 @@
+"""Packing: what the oldest segment still has to say is said again, so that the segment can go.
+
+`Pack` is given ops as they stand in that segment, in order, a slice at a time.  The order of all
+that depends on each other is kept; rows of one table that only move are said in one op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+from fjord.columns import Strings
+from fjord.ops import Op, Opcode, Place
+from fjord.tables import catalog, clients, kv_keep
+from fjord.tables.state import Decision, State
+
+KEEP: Final[dict[Opcode, Callable[[Op, Place, State, int], Sequence[Op]]]] = {
+    Opcode.TAKEOVER: catalog.keep_always,
+    Opcode.CREATE_TABLE: catalog.keep_create_table,
+    Opcode.DROP_TABLE: catalog.keep_drop_table,
+    Opcode.FORGET_TABLE: catalog.keep_never,
+    Opcode.PACKED: catalog.keep_never,
+    Opcode.LOST: catalog.keep_never,
+    Opcode.ANSWERED: clients.keep_answered,
+    Opcode.FORGET_CLIENT: catalog.keep_never,
+    Opcode.KV_INSERT: kv_keep.keep_rows,
+    Opcode.KV_SET: kv_keep.keep_rows,
+    Opcode.KV_MOVE: kv_keep.keep_moved,
+    Opcode.KV_DELETE: kv_keep.keep_rows,
+    Opcode.KV_EXPIRE: kv_keep.keep_rows,
+    Opcode.KV_MARK: kv_keep.keep_marks,
+    Opcode.KV_UNSCHEDULE: catalog.keep_never,
+    Opcode.KV_PURGE: catalog.keep_never,
+    Opcode.KV_LINK: kv_keep.keep_rows,
+}
+
+# Each key is in one row of these at most, or in several that say the same: one seq holds it.  So
+# their rows may be gathered.
+_GATHERED: Final = frozenset(
+    {Opcode.KV_MOVE, Opcode.KV_PURGE, Opcode.KV_UNSCHEDULE, Opcode.KV_MARK}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pack:
+    """Says again what of these ops still holds."""
+
+    ops: Sequence[tuple[Op, Place]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """From now on the journal begins here: all that was before has been said again."""
+
+    segment: int
+    seq: int
+
+
+def decide_pack(command: Pack, state: State, now_us: int) -> Decision:
+    kept = [said for op, place in command.ops for said in KEEP[op.opcode](op, place, state, now_us)]
+    return catalog.decision(state, _gather(kept))
+
+
+def decide_begin(command: Begin, state: State, now_us: int) -> Decision:
+    columns = ((command.segment,), (command.seq,))
+    return catalog.decision(state, [Op(Opcode.PACKED, catalog.NO_TABLE, 1, columns)])
+
+
+def _gather(kept: Sequence[Op]) -> list[Op]:
+    """Returns the ops with rows of one opcode and table together, all others first, in order."""
+    found: dict[tuple[Opcode, int], list[Op]] = {}
+    for op in kept:
+        if op.opcode in _GATHERED:
+            found.setdefault((op.opcode, op.table), []).append(op)
+    return [
+        *(op for op in kept if op.opcode not in _GATHERED),
+        *(_together(ops) for ops in found.values()),
+    ]
+
+
+def _together(ops: Sequence[Op]) -> Op:
+    if len(ops) == 1:
+        return ops[0]
+    columns = tuple(_joined(parts) for parts in zip(*(op.columns for op in ops), strict=True))
+    return Op(ops[0].opcode, ops[0].table, sum(op.rows for op in ops), columns)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    rows = list(chain.from_iterable(parts))
+    return Strings.of(rows) if isinstance(parts[0], Strings) else rows

@@ -1,0 +1,268 @@
+"""Bodies of replies to functions above 16."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from fjord import columns, limits
+from fjord.columns import Strings
+from fjord.commands import Done, Entries, Numbers, Page, Reply, Scanned, TableList, Welcome
+from fjord.wire.functions import Function
+
+DONE = struct.Struct(">16sQ")
+ROWS = struct.Struct(">I4x")
+PAGE = struct.Struct(">II")  # rows, size of the next key
+WELCOME = struct.Struct(">16s16s")
+SCANNED = struct.Struct(">QQI4x")
+# The columns of one entry but for its value, since most replies have but one.
+_ONE_ENTRY = struct.Struct("<B7xB7xQQQQQ")
+
+
+def encode_body(reply: Reply) -> bytes:
+    return _ENCODERS[type(reply)](reply)
+
+
+def decode_body(function: Function, body: bytes) -> Reply:
+    """Returns the reply of a body.
+
+    Raises:
+        ValueError, struct.error: if the body is not one.
+    """
+    return DECODERS[REPLY_TYPES[function]](body)
+
+
+def _check_end(position: int, view: memoryview) -> None:
+    if position != len(view):
+        raise ValueError("the body is longer than its columns")
+
+
+def _check_rows(rows: int) -> None:
+    if rows > limits.BATCH_ROWS_MAX:
+        raise ValueError(f"a reply has at most {limits.BATCH_ROWS_MAX} rows")
+
+
+def _encode_done(reply: Done) -> bytes:
+    return DONE.pack(reply.master, reply.seq)
+
+
+def _decode_done(body: bytes) -> Reply:
+    master, seq = DONE.unpack(body)
+    return Done(master=master, seq=seq)
+
+
+def _encode_entries(reply: Entries) -> bytes:
+    return b"".join((ROWS.pack(len(reply.types)), *_entry_columns(reply)))
+
+
+def _entry_columns(entries: Entries) -> tuple[columns.Buffer, ...]:
+    if len(entries.types) == 1:
+        return _ONE_ENTRY.pack(
+            entries.types[0],
+            entries.states[0],
+            entries.timestamps_us[0],
+            entries.expires_at_us[0],
+            entries.created_us[0],
+            entries.accessed_us[0],
+            entries.ttls_us[0],
+        ), entries.values.encode()
+    return (
+        columns.encode_u8(entries.types),
+        columns.encode_u8(entries.states),
+        columns.encode_u64(entries.timestamps_us),
+        columns.encode_u64(entries.expires_at_us),
+        columns.encode_u64(entries.created_us),
+        columns.encode_u64(entries.accessed_us),
+        columns.encode_u64(entries.ttls_us),
+        entries.values.encode(),
+    )
+
+
+def _decode_entries(body: bytes) -> Reply:
+    view = memoryview(body)
+    (rows,) = ROWS.unpack_from(view)
+    return _read_entries(view, ROWS.size, rows)
+
+
+def _read_entries(view: memoryview, position: int, rows: int) -> Entries:
+    """Reads the columns of entries from `position` to the end."""
+    if rows == 1:
+        type_, state, *dates = _ONE_ENTRY.unpack_from(view, position)
+        stored, position = columns.decode_strings(view, position + _ONE_ENTRY.size, 1)
+        _check_end(position, view)
+        timestamp_us, expires_at_us, created_us, accessed_us, ttl_us = dates
+        return Entries(
+            types=bytes((type_,)),
+            values=stored,
+            timestamps_us=(timestamp_us,),
+            expires_at_us=(expires_at_us,),
+            states=bytes((state,)),
+            created_us=(created_us,),
+            accessed_us=(accessed_us,),
+            ttls_us=(ttl_us,),
+        )
+    _check_rows(rows)
+    types, position = columns.decode_numbers(view, position, rows, "B")
+    states, position = columns.decode_numbers(view, position, rows, "B")
+    timestamps_us, position = columns.decode_numbers(view, position, rows, "Q")
+    expires_at_us, position = columns.decode_numbers(view, position, rows, "Q")
+    created_us, position = columns.decode_numbers(view, position, rows, "Q")
+    accessed_us, position = columns.decode_numbers(view, position, rows, "Q")
+    ttls_us, position = columns.decode_numbers(view, position, rows, "Q")
+    stored, position = columns.decode_strings(view, position, rows)
+    _check_end(position, view)
+    return Entries(
+        types=bytes(types),
+        values=stored,
+        timestamps_us=timestamps_us,
+        expires_at_us=expires_at_us,
+        states=bytes(states),
+        created_us=created_us,
+        accessed_us=accessed_us,
+        ttls_us=ttls_us,
+    )
+
+
+def _encode_page(reply: Page) -> bytes:
+    head = PAGE.pack(len(reply.keys), len(reply.next_key)) + reply.next_key
+    parts = (columns.padding(len(head)), reply.keys.encode(), *_entry_columns(reply.entries))
+    return b"".join((head, *parts))
+
+
+def _decode_page(body: bytes) -> Reply:
+    view = memoryview(body)
+    rows, size = PAGE.unpack_from(view)
+    _check_rows(rows)
+    end = PAGE.size + size
+    if end > len(view):
+        raise ValueError("the next key is cut short")
+    keys, position = columns.decode_strings(view, columns.aligned(end), rows)
+    entries = _read_entries(view, position, rows)
+    return Page(keys=keys, entries=entries, next_key=bytes(view[PAGE.size : end]))
+
+
+def _encode_tables(reply: TableList) -> bytes:
+    return b"".join(
+        (
+            ROWS.pack(len(reply.names)),
+            columns.encode_u64(reply.ids),
+            columns.encode_u8(reply.kinds),
+            reply.names.encode(),
+            reply.settings.encode(),
+        )
+    )
+
+
+def _decode_tables(body: bytes) -> Reply:
+    view = memoryview(body)
+    (rows,) = ROWS.unpack_from(view)
+    _check_rows(rows)
+    ids, position = columns.decode_numbers(view, ROWS.size, rows, "Q")
+    kinds, position = columns.decode_numbers(view, position, rows, "B")
+    names, position = columns.decode_strings(view, position, rows)
+    settings, position = columns.decode_strings(view, position, rows)
+    _check_end(position, view)
+    return TableList(names=names, ids=ids, kinds=bytes(kinds), settings=settings)
+
+
+def _encode_numbers(reply: Numbers) -> bytes:
+    return b"".join(
+        (ROWS.pack(len(reply.names)), columns.encode_u64(reply.values), reply.names.encode())
+    )
+
+
+def _decode_numbers(body: bytes) -> Reply:
+    view = memoryview(body)
+    (rows,) = ROWS.unpack_from(view)
+    _check_rows(rows)
+    found, position = columns.decode_numbers(view, ROWS.size, rows, "Q")
+    names, position = columns.decode_strings(view, position, rows)
+    _check_end(position, view)
+    return Numbers(names=names, values=found)
+
+
+def _encode_welcome(reply: Welcome) -> bytes:
+    version = Strings.of([reply.version.encode()])
+    return b"".join((WELCOME.pack(reply.client, reply.master), version.encode()))
+
+
+def _decode_welcome(body: bytes) -> Reply:
+    view = memoryview(body)
+    client, master = WELCOME.unpack_from(view)
+    version, position = columns.decode_strings(view, WELCOME.size, 1)
+    _check_end(position, view)
+    return Welcome(client=client, master=master, version=version[0].decode(errors="replace"))
+
+
+def _encode_scanned(reply: Scanned) -> bytes:
+    return b"".join(
+        (
+            SCANNED.pack(reply.next_seq, reply.end_seq, len(reply.ops)),
+            columns.encode_u64(reply.first_seqs),
+            columns.encode_u64(reply.walls_us),
+            columns.encode_u64(reply.last_seqs),
+            reply.ops.encode(),
+        )
+    )
+
+
+def _decode_scanned(body: bytes) -> Reply:
+    view = memoryview(body)
+    next_seq, end_seq, count = SCANNED.unpack_from(body)
+    first_seqs, position = columns.decode_numbers(view, SCANNED.size, count, "Q")
+    walls_us, position = columns.decode_numbers(view, position, count, "Q")
+    last_seqs, position = columns.decode_numbers(view, position, count, "Q")
+    found, position = columns.decode_strings(view, position, count)
+    _check_end(position, view)
+    return Scanned(
+        first_seqs=first_seqs,
+        walls_us=walls_us,
+        last_seqs=last_seqs,
+        ops=found,
+        next_seq=next_seq,
+        end_seq=end_seq,
+    )
+
+
+_ENCODERS: Final[dict[type[Reply], Callable[[Any], bytes]]] = {
+    Done: _encode_done,
+    Entries: _encode_entries,
+    Page: _encode_page,
+    TableList: _encode_tables,
+    Numbers: _encode_numbers,
+    Welcome: _encode_welcome,
+    Scanned: _encode_scanned,
+}
+
+DECODERS: Final[dict[type[Reply], Callable[[bytes], Reply]]] = {
+    Done: _decode_done,
+    Entries: _decode_entries,
+    Page: _decode_page,
+    TableList: _decode_tables,
+    Numbers: _decode_numbers,
+    Welcome: _decode_welcome,
+    Scanned: _decode_scanned,
+}
+
+# What a function is answered with when all is well; BATCH has a module of its own.
+REPLY_TYPES: Final[dict[Function, type[Reply]]] = {
+    Function.HELLO: Welcome,
+    Function.USE: Done,
+    Function.TABLES: TableList,
+    Function.CREATE_TABLE: Done,
+    Function.DROP_TABLE: Done,
+    Function.STATS: Numbers,
+    Function.SET_MANY: Done,
+    Function.GET_MANY: Entries,
+    Function.DELETE_MANY: Done,
+    Function.TOUCH_MANY: Entries,
+    Function.MODIFY: Entries,
+    Function.RENAME_KEY: Done,
+    Function.LOCK_MANY: Done,
+    Function.UNLOCK_MANY: Done,
+    Function.RANGE: Page,
+    Function.LISTEN_MANY: Done,
+    Function.UNLISTEN: Done,
+    Function.SCAN: Scanned,
+}

@@ -1,0 +1,124 @@
+"""Bodies of the functions of sessions and tables, 17 to 31, and of history, from 64 on."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from fjord import commands
+from fjord.columns import Strings
+from fjord.commands import Command, Refusal
+from fjord.errors import Code
+from fjord.wire.body import Body, Decoders, Encoded, Encoders, encode_head
+from fjord.wire.functions import Function
+
+SCAN = struct.Struct(">QI4x")
+CLIENT_BYTES: Final = 16
+
+
+def encode_use(table: str) -> Encoded:
+    """Returns what chooses the table of functions 0 to 16 for the rest of the connection."""
+    return Function.USE, 0, 0, encode_head(table, 0)
+
+
+def decode_use(body: bytes) -> str | Refusal:
+    """Returns the table that is chosen, or what is wrong with it."""
+    try:
+        table = _decode_name(Body(body, 0, 0))
+    except (ValueError, struct.error) as error:
+        return Refusal(code=Code.BAD_BATCH, text=str(error))
+    return commands.name_problem(table) or table
+
+
+def _encode_hello(command: commands.Hello) -> Encoded:
+    if len(command.client) != CLIENT_BYTES:
+        raise ValueError(f"a client is named by {CLIENT_BYTES} bytes")
+    return Function.HELLO, 0, 0, encode_head("", 0) + command.client
+
+
+def _decode_hello(body: Body) -> Command:
+    body.has_no_table()
+    body.has_rows(0)
+    client = bytes(body.view[body.position : body.position + CLIENT_BYTES])
+    body.position += CLIENT_BYTES
+    body.end_plain()
+    return commands.Hello(client=client)
+
+
+def _decode_name(body: Body) -> str:
+    body.has_rows(0)
+    body.end_plain()
+    return body.table
+
+
+def _encode_tables(command: commands.ListTables) -> Encoded:
+    return Function.TABLES, 0, 0, encode_head(command.name, 0)
+
+
+def _decode_tables(body: Body) -> Command:
+    return commands.ListTables(name=_decode_name(body))
+
+
+def _encode_create(command: commands.CreateTable) -> Encoded:
+    head = encode_head(command.name, 1, command.kind)
+    return Function.CREATE_TABLE, 0, 0, b"".join((head, Strings.of([command.settings]).encode()))
+
+
+def _decode_create(body: Body) -> Command:
+    body.has_rows(1)
+    settings = body.strings()[0]
+    body.end()
+    if body.argument > 0xFF:
+        raise ValueError("the argument is a kind of 8 bits")
+    return commands.CreateTable(name=body.table, kind=body.argument, settings=settings)
+
+
+def _encode_drop(command: commands.DropTable) -> Encoded:
+    return Function.DROP_TABLE, 0, 0, encode_head(command.name, 0)
+
+
+def _decode_drop(body: Body) -> Command:
+    return commands.DropTable(name=_decode_name(body))
+
+
+def _encode_stats(command: commands.Stats) -> Encoded:
+    return Function.STATS, 0, 0, encode_head("", 0)
+
+
+def _decode_stats(body: Body) -> Command:
+    body.has_no_table()
+    _decode_name(body)
+    return commands.Stats()
+
+
+def _encode_scan(command: commands.Scan) -> Encoded:
+    head = encode_head(command.table, 0, command.start_seq)
+    return Function.SCAN, 0, 0, head + SCAN.pack(command.end_seq, command.bytes_max)
+
+
+def _decode_scan(body: Body) -> Command:
+    body.has_rows(0)
+    end_seq, bytes_max = body.field(SCAN)
+    body.end()
+    return commands.Scan(
+        table=body.table, start_seq=body.argument, end_seq=end_seq, bytes_max=bytes_max
+    )
+
+
+ENCODERS: Final[Encoders] = {
+    commands.CreateTable: _encode_create,
+    commands.DropTable: _encode_drop,
+    commands.ListTables: _encode_tables,
+    commands.Stats: _encode_stats,
+    commands.Hello: _encode_hello,
+    commands.Scan: _encode_scan,
+}
+
+DECODERS: Final[Decoders] = {
+    Function.CREATE_TABLE: _decode_create,
+    Function.DROP_TABLE: _decode_drop,
+    Function.TABLES: _decode_tables,
+    Function.STATS: _decode_stats,
+    Function.HELLO: _decode_hello,
+    Function.SCAN: _decode_scan,
+}

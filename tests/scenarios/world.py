@@ -1,0 +1,369 @@
+"""What the words of a scenario mean: an engine on a simulated disk, asked in plain lines.
+
+    set TABLE KEY VALUE [at=S] [ttl=S] [expires=S] [overwrite=off] [persist=off] [also=K,K]
+    get TABLE KEY...          probe TABLE KEY...      touch TABLE KEY... [expires=S]
+    take TABLE KEY... for=S   delete TABLE KEY... [at=S] [purge=on]
+    add|flip|truncate TABLE KEY [OPERAND]             rename TABLE KEY TO [overwrite=on]
+    lock|unlock TABLE KEY [by=N]     gone N           range TABLE FROM TO [count=N] [match=RE]
+    tables    create NAME     drop NAME
+    batch ... end             commands in between are one batch [number=N client=C]
+    wait S                    time passes            upkeep      what is due is done
+    crash     power-cut       restart                pack        the oldest segment is packed
+    ops                       tells the ops that were written since the last time
+
+Times are seconds after the beginning; values are JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from fjord import ops, values
+from fjord.columns import Strings
+from fjord.commands import (
+    Batch,
+    Change,
+    Command,
+    CreateTable,
+    Delete,
+    Done,
+    DropTable,
+    Entries,
+    Get,
+    ListTables,
+    Lock,
+    Modify,
+    Page,
+    Range,
+    Refusal,
+    Rename,
+    Replies,
+    Reply,
+    Set,
+    TableList,
+    Touch,
+    Unlock,
+)
+from fjord.engine import Engine, Settings, open_engine
+from fjord.engine.overlay import TREE_COUNT
+from fjord.index.memory import MemoryIndexes
+from fjord.journal.reader import Journal
+from fjord.ops import Op
+from fjord.tables.state import Kind
+from fjord.testing import SimClock, SimDisk
+
+_HIDDEN = frozenset({ops.Opcode.TAKEOVER})
+
+
+class Line:
+    """A line of a scenario: a verb, words, and options."""
+
+    def __init__(self, text: str) -> None:
+        parts = shlex.split(text, posix=False)
+        self.verb = parts[0]
+        self.words = [part for part in parts[1:] if not _is_option(part)]
+        self.options = dict(part.split("=", 1) for part in parts[1:] if _is_option(part))
+
+    def on(self, name: str, *, default: bool) -> bool:
+        return {"on": True, "off": False}[self.options.get(name, "on" if default else "off")]
+
+    def keys(self, start: int = 1) -> Strings:
+        return Strings.of([word.encode() for word in self.words[start:]])
+
+
+def _is_option(part: str) -> bool:
+    name, found, _ = part.partition("=")
+    return bool(found) and name.isalpha() and not part.startswith('"')
+
+
+class World:
+    """An engine that is told what to do line by line."""
+
+    def __init__(self) -> None:
+        self._disk = SimDisk()
+        self._clock = SimClock()
+        self._indexes = MemoryIndexes(TREE_COUNT)
+        self._begin_us = self._clock.wall_us()
+        self._engine = self._open()
+        self._told_seq = 0
+        self._batch: tuple[Line, list[Command]] | None = None
+
+    def answer(self, text: str) -> str:
+        line = Line(text)
+        if line.verb in _DOES:
+            return _DOES[line.verb](self, line)
+        command = _COMMANDS[line.verb](self, line)
+        if self._batch is not None:
+            self._batch[1].append(command)
+            return ""
+        return self._run(command, int(line.options.get("by", "1")))
+
+    # -- what a line does -------------------------------------------------------------------------
+
+    def begin_batch(self, line: Line) -> str:
+        self._batch = (line, [])
+        return ""
+
+    def end_batch(self, line: Line) -> str:
+        assert self._batch is not None
+        (head, found), self._batch = self._batch, None
+        client = head.options.get("client", "").encode().ljust(16, b"-")
+        number = int(head.options.get("number", "0"))
+        return self._run(Batch(commands=found, client=client if number else b"", number=number), 1)
+
+    def wait(self, line: Line) -> str:
+        self._clock.advance(float(line.words[0]))
+        return ""
+
+    def upkeep(self, line: Line) -> str:
+        while self._engine.upkeep():
+            pass
+        self._engine.sync()
+        return ""
+
+    def gone(self, line: Line) -> str:
+        self._engine.release(int(line.words[0]))
+        return ""
+
+    def crash(self, line: Line) -> str:
+        self._disk.process_crash()
+        self._engine = self._open()
+        return ""
+
+    def power_cut(self, line: Line) -> str:
+        self._disk.power_cut()
+        self._indexes.drop()
+        self._engine = self._open()
+        return ""
+
+    def restart(self, line: Line) -> str:
+        self._engine.close()
+        self._engine = self._open()
+        return ""
+
+    def tell_ops(self, line: Line) -> str:
+        """Tells the ops of a journal as it is on the disk now, from where it was told last."""
+        self._engine.sync()
+        journal = Journal(self._disk, "/data/journal")
+        told = []
+        for located in journal.frames(
+            max(self._told_seq + 1, journal.first_seq), durable_seq=self._engine.durable_seq
+        ):
+            told += [
+                f"{place.seq} {_shown_op(op, self._begin_us)}"
+                for op, place in located.ops()
+                if op.opcode not in _HIDDEN
+            ]
+        self._told_seq = self._engine.durable_seq
+        return "\n".join(told)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def moment_us(self, line: Line, name: str) -> int:
+        """Returns the wall time that an option names in seconds after the beginning, 0 if none."""
+        text = line.options.get(name)
+        return 0 if text is None else self._begin_us + round(float(text) * 1_000_000)
+
+    def stamp_us(self, line: Line) -> int:
+        if "at" in line.options:
+            return self.moment_us(line, "at")
+        self._clock.advance(0.001)
+        return self._clock.wall_us()
+
+    def later_us(self, line: Line, name: str) -> int:
+        text = line.options.get(name)
+        return 0 if text is None else self._clock.wall_us() + round(float(text) * 1_000_000)
+
+    def _run(self, command: Command, client: int) -> str:
+        (reply,) = self._engine.run([command], (client,))
+        self._engine.sync()
+        return _shown(reply, self._begin_us)
+
+    def _open(self) -> Engine:
+        return open_engine(
+            "/data",
+            Settings(disk=self._disk, clock=self._clock, indexes=self._indexes, rebuild_rows=100),
+        )
+
+
+# -- commands -------------------------------------------------------------------------------------
+
+
+def _set(world: World, line: Line) -> Command:
+    type_, data = values.encode(json.loads(line.words[2]))
+    also = line.options.get("also")
+    return Set(
+        table=line.words[0],
+        keys=Strings.of([line.words[1].encode()]),
+        types=bytes([type_]),
+        values=Strings.of([data]),
+        timestamps_us=[world.stamp_us(line)],
+        expires_at_us=world.moment_us(line, "expires"),
+        ttl_us=round(float(line.options.get("ttl", "0")) * 1_000_000),
+        overwrite=line.on("overwrite", default=True),
+        persist=line.on("persist", default=True),
+        also=None if also is None else Strings.of([key.encode() for key in also.split(",") if key]),
+    )
+
+
+def _delete(world: World, line: Line) -> Command:
+    return Delete(
+        table=line.words[0],
+        keys=line.keys(),
+        timestamp_us=world.stamp_us(line),
+        purge=line.on("purge", default=False),
+    )
+
+
+def _touch(world: World, line: Line) -> Command:
+    return Touch(
+        table=line.words[0],
+        keys=line.keys(),
+        extend=True,
+        expires_at_us=world.moment_us(line, "expires"),
+    )
+
+
+def _take(world: World, line: Line) -> Command:
+    until_us = world.later_us(line, "for")
+    return Touch(table=line.words[0], keys=line.keys(), worked_until_us=until_us)
+
+
+def _modify(change: Change) -> Callable[[World, Line], Command]:
+    def build(world: World, line: Line) -> Command:
+        operand = json.loads(line.words[2]) if len(line.words) > 2 else 0
+        type_, data = values.encode(operand)
+        return Modify(
+            table=line.words[0],
+            key=line.words[1].encode(),
+            change=change,
+            operand=data,
+            operand_type=type_,
+            timestamp_us=world.stamp_us(line),
+        )
+
+    return build
+
+
+def _rename(world: World, line: Line) -> Command:
+    table, key, to = line.words
+    return Rename(
+        table=table,
+        key=key.encode(),
+        to=to.encode(),
+        timestamp_us=world.stamp_us(line),
+        overwrite=line.on("overwrite", default=False),
+    )
+
+
+def _range(world: World, line: Line) -> Command:
+    table, *bounds = line.words
+    start, stop = [*bounds, "", ""][:2]
+    return Range(
+        table=table,
+        start=start.encode(),
+        stop=stop.encode(),
+        count=int(line.options.get("count", "0")),
+        regex=line.options.get("match", "").encode(),
+    )
+
+
+_COMMANDS: dict[str, Callable[[World, Line], Command]] = {
+    "set": _set,
+    "get": lambda world, line: Get(table=line.words[0], keys=line.keys()),
+    "probe": lambda world, line: Get(table=line.words[0], keys=line.keys(), with_data=False),
+    "touch": _touch,
+    "take": _take,
+    "delete": _delete,
+    "add": _modify(Change.ADD),
+    "flip": _modify(Change.NOT),
+    "truncate": _modify(Change.TRUNCATE),
+    "rename": _rename,
+    "lock": lambda world, line: Lock(table=line.words[0], keys=line.keys()),
+    "unlock": lambda world, line: Unlock(table=line.words[0], keys=line.keys()),
+    "range": _range,
+    "tables": lambda world, line: ListTables(),
+    "create": lambda world, line: CreateTable(name=line.words[0], kind=Kind.KV),
+    "drop": lambda world, line: DropTable(name=line.words[0]),
+}
+
+_DOES: dict[str, Callable[[World, Line], str]] = {
+    "batch": World.begin_batch,
+    "end": World.end_batch,
+    "wait": World.wait,
+    "upkeep": World.upkeep,
+    "gone": World.gone,
+    "crash": World.crash,
+    "power-cut": World.power_cut,
+    "restart": World.restart,
+    "ops": World.tell_ops,
+}
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+
+def _shown(reply: Reply, begin_us: int) -> str:
+    if isinstance(reply, Refusal):
+        return f"{reply.code}: {reply.text}"
+    if isinstance(reply, Done):
+        return "done"
+    if isinstance(reply, Entries):
+        return "\n".join(_shown_entry(reply, row, begin_us) for row in range(len(reply.types)))
+    if isinstance(reply, Page):
+        rows = [
+            f"{key.decode()} = {_shown_entry(reply.entries, row, begin_us)}"
+            for row, key in enumerate(reply.keys.rows())
+        ]
+        more = [f"more from {reply.next_key.decode()}"] if reply.next_key else []
+        return "\n".join([*rows, *more]) or "nothing"
+    if isinstance(reply, TableList):
+        return "\n".join(name.decode() for name in reply.names) or "nothing"
+    assert isinstance(reply, Replies)
+    return "\n".join(_shown(one, begin_us) for one in reply.replies)
+
+
+def _shown_entry(entries: Entries, row: int, begin_us: int) -> str:
+    type_ = entries.types[row]
+    if type_ == Entries.MISSING:
+        return "missing"
+    data = entries.values[row]
+    shown = (
+        json.dumps(values.decode(type_, data)) if data or type_ in (0, 1, 2) else f"type {type_}"
+    )
+    if entries.expires_at_us[row]:
+        shown += f" expires={_seconds(entries.expires_at_us[row], begin_us)}"
+    state = entries.states[row]
+    shown += " locked" if state & Entries.LOCKED else ""
+    return shown + (" worked-on" if state & Entries.WORKED_ON else "")
+
+
+def _shown_op(op: Op, begin_us: int) -> str:
+    names = [name for name, _ in ops.COLUMNS[op.opcode]]
+    rows = []
+    for row in range(op.rows):
+        shown = {
+            name: _shown_field(name, column[row], begin_us)
+            for name, column in zip(names, op.columns, strict=True)
+        }
+        rows.append(" ".join(f"{name}={value}" for name, value in shown.items() if value))
+    return f"{op.opcode.name} table={op.table} " + " | ".join(rows)
+
+
+def _shown_field(name: str, value: Any, begin_us: int) -> str:
+    if name == "answer":
+        return f"{len(value)} bytes"
+    if isinstance(value, bytes):
+        return ascii(value.decode("latin-1"))[1:-1]
+    if not value or name in ("lease_us", "freed"):
+        return ""
+    if name in ("ttl_us", "worked_until_us"):
+        return f"{value / 1_000_000:g}"
+    return _seconds(value, begin_us) if name.endswith("_us") else str(value)
+
+
+def _seconds(moment_us: int, begin_us: int) -> str:
+    return f"{(moment_us - begin_us) / 1_000_000:g}"

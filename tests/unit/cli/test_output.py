@@ -1,0 +1,69 @@
+"""How results are shown."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord.cli import output
+from fjord.client.entries import Change
+from fjord.values import Value
+from tests.unit.client.shell_calls import ENTRY, NOW
+
+
+@given(st.text())
+def test_escaped_text_stays_on_one_line_and_controls_nothing(text: str) -> None:
+    assert output.escaped(text).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain \u00e5", "plain \u00e5"),
+        ("a\tb\nc", r"a\tb\nc"),
+        ("\x1b[31m", r"\x1b[31m"),
+        ("\udcff", r"\udcff"),
+    ],
+)
+def test_only_what_cannot_be_printed_is_escaped(text: str, expected: str) -> None:
+    assert output.escaped(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(None, ""), (True, "true"), (5, "5"), (0.5, "0.5"), ("x", "x"), (b"\xff", "\xff")],
+)
+def test_values_are_shown_as_text(value: Value, expected: str) -> None:
+    assert output.shown(value) == expected
+
+
+def test_an_entry_is_described_with_its_dates() -> None:
+    described = output.describe(b"\xff", ENTRY)
+    assert (described["key"], described["value"], described["type"]) == ("\udcff", 5, "integer")
+    assert described["written_at"] == NOW.isoformat()
+    assert described["expires_at"] is None
+
+
+@pytest.mark.parametrize(
+    ("value", "deleted", "type_", "shown"),
+    [
+        (b"z", False, "buffer", "eg=="),
+        (True, False, "boolean", True),
+        (None, False, "void", None),
+        (None, True, None, None),
+    ],
+)
+def test_a_change_is_described(
+    value: Value, deleted: bool, type_: str | None, shown: object
+) -> None:
+    change = Change(key="k", value=value, deleted=deleted, written_at=NOW, expires_at=NOW)
+    described = output.describe_change(change)
+    assert (described["type"], described["value"], described["deleted"]) == (type_, shown, deleted)
+
+
+def test_rows_are_lines_with_tabs_or_objects(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [("a", "1"), ("b\n", "2")]
+    output.print_rows(("key", "value"), rows, as_json=False)
+    output.print_rows(("key", "value"), rows[:1], as_json=True)
+    assert capsys.readouterr().out == 'a\t1\nb\\n\t2\n{"key": "a", "value": "1"}\n'

@@ -1,0 +1,118 @@
+"""Listening for asyncio, against a daemon that follows a script."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fjord.client.async_listening import AsyncChanges
+from fjord.client.entries import change_reader
+from fjord.commands import Changed, Refusal
+from fjord.errors import ClosedError, Code, FjordError, LockedError, UnavailableError
+from tests.unit.client.scripted import (
+    CUT,
+    NOW_US,
+    TOKEN,
+    Answer,
+    Scripted,
+    last_words,
+    say,
+    say_and_cut,
+)
+from tests.unit.client.shell_calls import listen_of
+from tests.unit.client.test_async_connection import run
+
+
+def change(value: bytes) -> Changed:
+    return Changed("t", b"k", 2, value, NOW_US, 0)
+
+
+def always(answer: Answer) -> Scripted:
+    return Scripted(lambda number, command: answer)
+
+
+def listening(server: Scripted) -> AsyncChanges:
+    port = int(server.url.rpartition(":")[2])
+    return AsyncChanges(("127.0.0.1", port), server.url, listen_of(b"k"), change_reader(["k"]))
+
+
+@pytest.mark.req("FJ-44")
+def test_changes_come_before_with_and_after_the_reply() -> None:
+    async def main() -> None:
+        async with listening(server) as changes:
+            found = []
+            async for one in changes:
+                found.append(one.value)
+                if len(found) == 3:
+                    changes.close()
+            assert found == ["1", "2", "3"]
+            with pytest.raises(ClosedError):
+                await changes.wait()
+
+    with always(say(change(b"1"), TOKEN, change(b"2"), change(b"3"))) as server:
+        run(main())
+    assert server.commands == [listen_of(b"k")]
+
+
+def test_waiting_ends_with_its_timeout() -> None:
+    async def main() -> None:
+        changes = listening(server)
+        found = await changes.wait(20)
+        assert found is not None
+        assert (found.key, found.value) == ("k", "1")
+        assert await changes.wait(0.01) is None
+        changes.close()
+
+    with always(say(TOKEN, change(b"1"))) as server:
+        run(main())
+
+
+def test_closing_wakes_the_task_that_waits() -> None:
+    async def main() -> None:
+        changes = await listening(server).begin()
+        task = asyncio.create_task(changes.wait())
+        await asyncio.sleep(0)
+        changes.close()
+        with pytest.raises(ClosedError):
+            await task
+
+    with always(say(TOKEN)) as server:
+        run(main())
+
+
+def test_a_listener_whose_connection_breaks_is_told_to_listen_again() -> None:
+    async def main() -> None:
+        async with listening(server) as changes:
+            assert await changes.wait(20) is not None
+            with pytest.raises(UnavailableError, match="listen again"):
+                await changes.wait(20)
+
+    with always(say_and_cut(TOKEN, change(b"1"))) as server:
+        run(main())
+
+
+def test_a_listener_that_is_too_slow_is_told_so() -> None:
+    async def main() -> None:
+        with pytest.raises(FjordError, match="SLOW_CONSUMER"):
+            async with listening(server) as changes:
+                await changes.wait(20)
+
+    with always(say_and_cut(TOKEN, last_words(Code.SLOW_CONSUMER))) as server:
+        run(main())
+
+
+def test_listening_can_be_refused_or_cut() -> None:
+    async def refused() -> None:
+        with pytest.raises(LockedError):
+            await listening(server).begin()
+
+    async def cut() -> None:
+        with pytest.raises(UnavailableError):
+            await listening(server).begin()
+
+    with always(say(Refusal(code=Code.LOCKED, text="no"))) as server:
+        run(refused())
+    with always(CUT) as server:
+        run(cut())
+    run(cut())  # nobody is there any more

@@ -1,0 +1,118 @@
+"""A database for asyncio: it does what the blocking one does."""
+
+from __future__ import annotations
+
+import inspect
+from array import array
+
+import pytest
+
+import fjord.aio
+from fjord.client.database import Database
+from fjord.columns import Strings
+from fjord.commands import (
+    Batch,
+    Command,
+    DropTable,
+    ListTables,
+    Numbers,
+    Reply,
+    Scan,
+    Scanned,
+    Stats,
+    TableList,
+)
+from tests.unit.client.scripted import TOKEN, Answer, Scripted, say, usual
+from tests.unit.client.test_async_connection import run
+
+
+def script(number: int, command: Command) -> Answer:
+    return say(answer_to(command))
+
+
+def answer_to(command: Command) -> Reply:
+    if isinstance(command, ListTables):
+        names = [b"a", b"b"] if not command.name else [b"a"]
+        count = len(names)
+        return TableList(
+            names=Strings.of(names),
+            ids=[1] * count,
+            kinds=b"\1" * count,
+            settings=Strings.of([b""] * count),
+        )
+    if isinstance(command, Stats):
+        return Numbers(names=Strings.of([b"tables"]), values=[2])
+    if isinstance(command, Scan):
+        return piece(command.start_seq)
+    return usual(command)
+
+
+def piece(seq: int) -> Scanned:
+    numbers = array("Q", [seq])
+    return Scanned(
+        first_seqs=numbers,
+        walls_us=numbers,
+        last_seqs=numbers,
+        ops=Strings.of([b"op"]),
+        next_seq=seq + 1,
+        end_seq=4,
+    )
+
+
+def test_both_databases_have_the_same_methods_with_the_same_parameters() -> None:
+    names = [name for name in vars(Database) if not name.startswith("_")]
+    other = fjord.aio.AsyncDatabase
+    assert [name for name in vars(other) if not name.startswith("_")] == names
+    for name in names:
+        blocking = inspect.signature(getattr(Database, name)).parameters
+        assert inspect.signature(getattr(other, name)).parameters == blocking
+
+
+def test_a_database_over_a_connection() -> None:
+    async def main() -> None:
+        async with await fjord.aio.connect(server.url) as db:
+            await db.kv("t").set("k", 5)
+            assert await db.kv("t").get("k") == 5
+            assert [table.name for table in await db.tables()] == ["a", "b"]
+            assert (await db.table("a")).name == "a"
+            await db.drop("a")
+            assert await db.stats() == {"tables": 2}
+            assert 0 <= await db.ping() < 20
+            scanned = [part async for part in db.scan("t")]
+            assert [part.first_seqs[0] for part in scanned] == [1, 2, 3]
+
+    with Scripted(script) as server:
+        run(main())
+    assert DropTable(name="a") in [
+        inner for one in server.commands if isinstance(one, Batch) for inner in one.commands
+    ]
+
+
+def test_a_transaction_is_sent_whole_at_its_end() -> None:
+    async def main() -> None:
+        async with await fjord.aio.connect(server.url) as db:
+            async with db.transaction() as tx:
+                tx.kv("settings").set("a", 1)
+                tx.kv("other").add("b", 2)
+                assert server.asked == []
+            assert tx.results == [None, 7]
+            with pytest.raises(KeyError):
+                async with db.transaction() as tx:
+                    tx.kv().set("a", 1)
+                    raise KeyError
+
+    with Scripted(script) as server:
+        run(main())
+    (batch,) = server.commands
+    assert isinstance(batch, Batch)
+    assert len(batch.commands) == 2
+
+
+def test_listening_has_a_connection_of_its_own() -> None:
+    async def main() -> None:
+        async with await fjord.aio.connect(server.url) as db, db.kv("t").listen("k") as changes:
+            assert await changes.wait(0.01) is None
+
+    with Scripted(lambda number, command: say(TOKEN)) as server:
+        run(main())
+    assert [number for number, _ in server.asked] == [2]

@@ -1,0 +1,110 @@
+"""Keys, dates and what is known of values."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord.client.entries import (
+    Change,
+    Entry,
+    change_reader,
+    date,
+    decode_key,
+    duration_us,
+    encode_key,
+    encode_keys,
+    microseconds,
+    read_entry,
+    read_values,
+)
+from fjord.columns import Strings
+from fjord.commands import Changed, Entries
+from fjord.errors import LocalProtocolError
+from fjord.values import Type
+from tests.unit.client.scripted import NOW_US, entries
+from tests.unit.client.shell_calls import FIVE, HOUR, MISSING, NOW
+
+
+@given(st.binary())
+def test_any_key_can_be_read_and_used_as_text(key: bytes) -> None:
+    assert encode_key(decode_key(key)) == key
+
+
+@given(st.text())
+def test_text_stands_for_its_utf8(key: str) -> None:
+    assert encode_key(key) == key.encode()
+
+
+def test_keys_are_text_or_bytes() -> None:
+    class Name(str):
+        __slots__ = ()
+
+    keys: list[Any] = ["caf\u00e9", b"\xff", bytearray(b"a"), memoryview(b"b"), Name("c")]
+    assert encode_keys(keys) == ["caf\u00e9".encode(), b"\xff", b"a", b"b", b"c"]
+    wrong: Any = 5
+    with pytest.raises(LocalProtocolError, match="not int"):
+        encode_key(wrong)
+
+
+@given(st.datetimes(datetime(2000, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001
+def test_dates_survive_the_way_there_and_back(moment: datetime) -> None:
+    assert date(microseconds(moment)) == moment
+
+
+def test_durations_are_seconds_or_timedeltas() -> None:
+    assert duration_us(None) == 0
+    assert duration_us(1) == duration_us(1.0) == duration_us(timedelta(seconds=1)) == 1_000_000
+    assert duration_us(0.000001) == 1
+
+
+def test_only_what_was_found_is_in_the_answer() -> None:
+    found = read_values(["a", "b", "c"], entries((1, b"x"), MISSING, (0, b"")))
+    assert found == {"a": b"x", "c": None}
+
+
+@pytest.mark.req("FJ-30")
+def test_an_entry_tells_all_that_is_known() -> None:
+    found = Entries(
+        types=b"\3\2",
+        values=Strings.of([FIVE, b"text"]),
+        timestamps_us=[NOW_US, NOW_US],
+        expires_at_us=[0, NOW_US + 3_600_000_000],
+        states=bytes([Entries.LOCKED, Entries.WORKED_ON]),
+        created_us=[NOW_US, NOW_US - 3_600_000_000],
+        accessed_us=[0, NOW_US],
+        ttls_us=[0, 1_500_000],
+    )
+    assert read_entry(found, 1) == Entry(
+        value="text",
+        type=Type.STRING,
+        written_at=NOW,
+        created_at=NOW - HOUR,
+        accessed_at=NOW,
+        expires_at=NOW + HOUR,
+        ttl=1.5,
+        locked=False,
+        worked_on=True,
+    )
+    first = read_entry(found, 0)
+    assert (first.locked, first.worked_on, first.ttl, first.accessed_at) == (
+        True,
+        False,
+        None,
+        None,
+    )
+
+
+def test_a_change_has_the_key_as_it_was_given() -> None:
+    read = change_reader(["k", b"l"])
+    assert read(Changed("t", b"k", 3, FIVE, NOW_US, 0)) == Change(
+        key="k", value=5, deleted=False, written_at=NOW, expires_at=None
+    )
+    assert read(Changed("t", b"l", 0, b"", NOW_US, NOW_US)) == Change(
+        key=b"l", value=None, deleted=False, written_at=NOW, expires_at=NOW
+    )
+    assert read(Changed("t", b"k", Entries.MISSING, b"", NOW_US, 0)).deleted

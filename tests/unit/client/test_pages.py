@@ -1,0 +1,123 @@
+"""Walking through a table a page at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord import limits
+from fjord.client.pages import Span, Walk, read_keys, successor
+from fjord.commands import Range
+from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
+from tests.unit.client.shell_calls import page
+
+
+def walk(span: Span[Any]) -> Walk[Any]:
+    return Walk("t", span, read_keys(span), with_data=False)
+
+
+def asked(one: Walk[Any]) -> Range:
+    call = one.next_call()
+    assert call is not None
+    assert isinstance(call.command, Range)
+    return call.command
+
+
+@given(st.binary(min_size=1, max_size=4), st.binary(max_size=4))
+def test_the_successor_of_a_prefix_is_behind_all_keys_that_begin_so(
+    prefix: bytes, rest: bytes
+) -> None:
+    end = successor(prefix)
+    assert not end or prefix + rest < end
+    assert not end or not end.startswith(prefix)
+
+
+def test_nothing_is_behind_the_last_prefix() -> None:
+    assert successor(b"\xff\xff") == b""
+    assert successor(b"") == b""
+    assert successor(b"a\xff") == b"b"
+
+
+@pytest.mark.parametrize(
+    ("span", "expected"),
+    [
+        (Span[str](), (b"", b"")),
+        (Span(start="b", stop="d"), (b"b", b"d")),
+        (Span(prefix="b"), (b"b", b"c")),
+        (Span(prefix="b", start="a", stop="z"), (b"b", b"c")),
+        (Span(prefix="b", start="b5", stop="b7"), (b"b5", b"b7")),
+        (Span(prefix=b"\xff", stop=b"\xff5"), (b"\xff", b"\xff5")),
+        (Span(prefix=b"\xff"), (b"\xff", b"")),
+    ],
+)
+def test_bounds_and_prefix_are_taken_together(
+    span: Span[Any], expected: tuple[bytes, bytes]
+) -> None:
+    assert span.bounds() == expected
+
+
+@pytest.mark.parametrize(
+    ("span", "key"),
+    [
+        (Span[str](), "k"),
+        (Span(start="a"), "k"),
+        (Span(start=b"a"), b"k"),
+        (Span(stop=b"z"), b"k"),
+        (Span(prefix=b""), b"k"),
+        (Span(match=b"k"), b"k"),
+    ],
+)
+def test_keys_come_back_as_the_kind_that_was_given(span: Span[Any], key: object) -> None:
+    assert span.decode_keys([b"k"]) == [key]
+
+
+def test_a_walk_goes_on_where_a_page_ends() -> None:
+    one = walk(Span(start="a"))
+    call = one.next_call()
+    assert call is not None
+    assert call.result(page(b"a", next_key=b"b")) == ["a"]
+    assert asked(one).start == b"b"
+    call = one.next_call()
+    assert call is not None
+    call.result(page(b"b"))
+    assert one.next_call() is None
+
+
+def test_an_empty_page_is_no_end_if_there_is_more() -> None:
+    one = walk(Span(match="x"))
+    call = one.next_call()
+    assert call is not None
+    assert call.result(page(next_key=b"m")) == []
+    assert asked(one).start == b"m"
+
+
+@pytest.mark.req("FJ-43")
+def test_a_limit_bounds_the_whole_walk() -> None:
+    one = walk(Span[str](limit=limits.PAGE_ENTRIES_MAX + 5))
+    call = one.next_call()
+    assert call is not None
+    assert asked(one).count == limits.PAGE_ENTRIES_MAX
+    call.result(page(*[b"k%d" % row for row in range(limits.PAGE_ENTRIES_MAX)], next_key=b"l"))
+    assert asked(one).count == 5
+
+
+def test_a_limit_is_at_least_one() -> None:
+    for limit in (0, -1):
+        with pytest.raises(LocalProtocolError) as caught:
+            walk(Span[str](limit=limit))
+        assert caught.value.code is Code.BAD_COUNT
+
+
+def test_a_prefix_outside_of_the_bounds_needs_no_question() -> None:
+    assert walk(Span(prefix="a", start="b")).next_call() is None
+
+
+def test_a_server_that_does_not_go_on_is_an_error() -> None:
+    one = walk(Span(start="b"))
+    call = one.next_call()
+    assert call is not None
+    with pytest.raises(RemoteProtocolError, match="same page"):
+        call.result(page(next_key=b"b"))

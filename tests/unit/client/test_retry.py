@@ -1,0 +1,204 @@
+"""What is sent again, how, and when."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import get_args
+
+import pytest
+
+from fjord import commands, limits
+from fjord.client import retry
+from fjord.client.retry import Client, Deadline, Locks, Retry, retry_of
+from fjord.columns import Strings, repeat
+from fjord.commands import Batch, Command, Delete, Get, Lock, Modify, Rename, Set, Touch, Unlock
+from fjord.errors import Code, FjordError, RemoteProtocolError
+from fjord.testing import SimClock
+from tests.unit.client.scripted import BUSY, NOW_US, TOKEN, entries
+
+KEYS = Strings.of([b"k"])
+ADD = Modify(table="t", key=b"k", change=commands.Change.ADD, timestamp_us=NOW_US)
+IDENTITY = b"0123456789abcdef"
+
+
+def set_of(*, overwrite: bool) -> Set:
+    return Set(
+        table="t",
+        keys=KEYS,
+        types=b"\1",
+        values=KEYS,
+        timestamps_us=repeat(NOW_US, 1),
+        overwrite=overwrite,
+    )
+
+
+def truncate(size: int) -> Modify:
+    return Modify(
+        table="t",
+        key=b"k",
+        change=commands.Change.TRUNCATE,
+        operand=size.to_bytes(8, "little", signed=True),
+        timestamp_us=NOW_US,
+    )
+
+
+SAMPLES: list[tuple[Command, Retry]] = [
+    (commands.Nop(), Retry.AS_IS),
+    (set_of(overwrite=True), Retry.AS_IS),
+    (set_of(overwrite=False), Retry.NUMBERED),
+    (Get(table="t", keys=KEYS), Retry.AS_IS),
+    (Touch(table="t", keys=KEYS, extend=True), Retry.AS_IS),
+    (Touch(table="t", keys=KEYS, worked_until_us=NOW_US), Retry.NEVER),
+    (Delete(table="t", keys=KEYS, timestamp_us=NOW_US), Retry.AS_IS),
+    (ADD, Retry.NUMBERED),
+    (truncate(1000), Retry.NUMBERED),
+    (truncate(-1), Retry.NUMBERED),
+    (truncate(limits.ANSWER_KEPT_BYTES_MAX), Retry.NEVER),
+    (Rename(table="t", key=b"k", to=b"l", timestamp_us=NOW_US), Retry.NUMBERED),
+    (Lock(table="t", keys=KEYS), Retry.NEVER),
+    (Unlock(table="t", keys=KEYS), Retry.NEVER),
+    (commands.Range(table="t"), Retry.AS_IS),
+    (commands.Listen(table="t", keys=KEYS), Retry.NEVER),
+    (commands.Unlisten(identifier=1), Retry.NEVER),
+    (commands.CreateTable(name="t", kind=1), Retry.NUMBERED),
+    (commands.DropTable(name="t"), Retry.NUMBERED),
+    (commands.ListTables(), Retry.AS_IS),
+    (commands.Stats(), Retry.AS_IS),
+    (commands.Hello(client=IDENTITY), Retry.NEVER),
+    (Batch(commands=[ADD]), Retry.NUMBERED),
+    (commands.Scan(table="t", start_seq=1, end_seq=0), Retry.AS_IS),
+]
+
+
+@pytest.mark.parametrize(("command", "expected"), SAMPLES)
+def test_what_may_be_sent_again(command: Command, expected: Retry) -> None:
+    assert retry_of(command) is expected
+    assert Client(IDENTITY).request(command).can_repeat == (expected is not Retry.NEVER)
+
+
+def test_every_command_has_a_rule() -> None:
+    assert {type(command) for command, _ in SAMPLES} == set(get_args(Command))
+
+
+def test_what_is_idempotent_is_sent_as_it_is() -> None:
+    command = set_of(overwrite=True)
+    assert Client(IDENTITY).request(command).command is command
+
+
+def test_what_is_not_is_sent_as_a_batch_with_a_number_of_its_own() -> None:
+    client = Client(IDENTITY)
+    found = [client.request(ADD).command, client.request(set_of(overwrite=True)).command]
+    found.append(client.request(set_of(overwrite=False)).command)
+    assert found[0] == Batch(commands=[ADD], client=IDENTITY, number=1)
+    assert isinstance(found[2], Batch)
+    assert found[2].number == 2
+
+
+def test_a_transaction_keeps_its_commands_and_gets_a_number() -> None:
+    request = Client(IDENTITY).request(Batch(commands=[ADD, ADD]))
+    assert request.command == Batch(commands=[ADD, ADD], client=IDENTITY, number=1)
+    replies = commands.Replies(replies=[TOKEN, TOKEN])
+    assert request.answer(replies) is replies
+
+
+def test_after_a_busy_server_a_batch_gets_a_new_number_unless_it_may_have_been_applied() -> None:
+    client = Client(IDENTITY)
+    request = client.request(ADD)
+    client.was_busy(request)
+    assert request.command == Batch(commands=[ADD], client=IDENTITY, number=2)
+    request.is_unsure = True
+    client.was_busy(request)
+    assert request.command == Batch(commands=[ADD], client=IDENTITY, number=2)
+    other = client.request(set_of(overwrite=True))
+    client.was_busy(other)
+    assert other.command == set_of(overwrite=True)
+
+
+def test_the_reply_to_a_batch_of_one_is_that_to_its_command() -> None:
+    request = Client(IDENTITY).request(ADD)
+    value = entries((3, bytes(8)))
+    assert request.answer(commands.Replies(replies=[value])) is value
+    refusal = commands.Refusal(code=Code.NOT_FOUND, text="no")
+    assert request.answer(refusal) is refusal
+
+
+@pytest.mark.parametrize("reply", [TOKEN, commands.Replies(replies=[TOKEN, TOKEN])])
+def test_anything_else_is_no_reply_to_a_batch_of_one(reply: commands.Reply) -> None:
+    with pytest.raises(RemoteProtocolError):
+        Client(IDENTITY).request(ADD).answer(reply)
+
+
+def test_pauses_double_up_to_a_bound() -> None:
+    found = list(islice(retry.pauses(), 8))
+    assert found[:3] == [0.05, 0.1, 0.2]
+    assert found[-1] == limits.RECONNECT_SECONDS_MAX
+    assert max(found) == limits.RECONNECT_SECONDS_MAX
+
+
+def test_only_the_second_try_comes_at_once() -> None:
+    request = Client(IDENTITY).request(ADD)
+    assert [request.pause_seconds(at_once=True) for _ in range(3)] == [0.0, 0.05, 0.1]
+    assert Client(IDENTITY).request(ADD).pause_seconds() == 0.05
+
+
+def test_locks_are_known_until_they_are_given_free_or_lost() -> None:
+    locks = Locks()
+    locks.note(Lock(table="t", keys=Strings.of([b"a", b"b"])), TOKEN)
+    locks.note(Unlock(table="other", keys=Strings.of([b"a", b"b"])), TOKEN)
+    locks.note(Unlock(table="t", keys=Strings.of([b"a"])), TOKEN)
+    assert locks
+    locks.note(Unlock(table="t", keys=Strings.of([b"b"])), TOKEN)
+    assert not locks
+    locks.note(Lock(table="t", keys=KEYS), TOKEN)
+    assert locks.lose()
+    assert not locks.lose()
+
+
+def test_a_lock_that_was_refused_is_not_held() -> None:
+    locks = Locks()
+    locks.note(Lock(table="t", keys=KEYS), commands.Refusal(code=Code.LOCKED, text=""))
+    assert not locks
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ConnectionResetError(), False),
+        (BlockingIOError(), False),
+        (RemoteProtocolError(Code.IDLE_TIMEOUT), False),
+        (RemoteProtocolError(Code.READ_TIMEOUT), False),
+        (RemoteProtocolError(Code.BUSY), False),
+        (RemoteProtocolError(Code.BAD_MAGIC), True),
+        (RemoteProtocolError(Code.UNKNOWN_FUNCTION), True),
+        (FjordError(), True),
+    ],
+)
+def test_some_errors_would_come_again(error: Exception, expected: bool) -> None:
+    assert retry.is_final(error) is expected
+
+
+def test_only_a_server_says_welcome() -> None:
+    retry.check_welcome(commands.Welcome(client=IDENTITY, master=IDENTITY, version="1"))
+    with pytest.raises(RemoteProtocolError, match="later") as caught:
+        retry.check_welcome(BUSY)
+    assert caught.value.code is Code.BUSY
+    with pytest.raises(RemoteProtocolError, match="HELLO"):
+        retry.check_welcome(TOKEN)
+
+
+def test_a_deadline_comes_nearer() -> None:
+    clock = SimClock(NOW_US)
+    deadline = Deadline(clock, 1.5)
+    assert deadline.left_seconds() == 1.5
+    clock.advance(1.0)
+    assert deadline.left_seconds() == 0.5
+    clock.advance(1.0)
+    assert deadline.left_seconds() == -0.5
+
+
+def test_errors_say_what_may_have_happened_and_what_to_do() -> None:
+    assert "may or may not" in str(retry.broken("fjord://x", "cut"))
+    assert "locks that it held are lost" in str(retry.broken("x", "cut", locks_lost=True))
+    assert "within 1.5 s" in str(retry.too_late("fjord://x", 1.5, "cut"))
+    assert "fjord serve" in str(retry.nobody("fjord://x", "cut"))
+    assert "listen again" in str(retry.deaf("fjord://x", "cut"))

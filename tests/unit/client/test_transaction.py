@@ -1,0 +1,71 @@
+"""Transactions: gathered writes, one call."""
+
+from __future__ import annotations
+
+import pytest
+
+from fjord import limits
+from fjord.client.transaction import Transaction
+from fjord.clock import Stamps
+from fjord.commands import Batch, Delete, Done, Modify, Nop, Refusal, Rename, Replies, Set
+from fjord.errors import Code, ExistsError, LocalProtocolError
+from fjord.testing import SimClock
+from tests.unit.client.scripted import NOW_US, TOKEN, entries
+from tests.unit.client.shell_calls import FIVE
+
+
+@pytest.fixture
+def transaction() -> Transaction:
+    return Transaction(Stamps(SimClock(NOW_US)))
+
+
+def test_all_writes_are_one_batch_in_order(transaction: Transaction) -> None:
+    kv = transaction.kv("t")
+    kv.set("a", 1, overwrite=False)
+    kv.set_many({"b": 2})
+    kv.delete("c")
+    kv.delete_many(["d"], purge=True)
+    kv.add("e", 1)
+    kv.flip("f")
+    kv.truncate("g", 1)
+    kv.rename("h", "i")
+    kv["j"] = 5
+    del kv["k"]
+    transaction.kv("other").set("a", 1)
+    batch = transaction.call().command
+    assert isinstance(batch, Batch)
+    kinds = [Set, Set, Delete, Delete, Modify, Modify, Modify, Rename, Set, Delete, Set]
+    assert [type(command) for command in batch.commands] == kinds
+    last = batch.commands[-1]
+    assert isinstance(last, Set)
+    assert last.table == "other"
+
+
+def test_each_write_has_its_result(transaction: Transaction) -> None:
+    kv = transaction.kv()
+    kv.set("a", 1)
+    kv.add("a", 4)
+    replies = Replies(replies=[TOKEN, entries((3, FIVE))])
+    assert transaction.call().result(replies) == [None, 5]
+
+
+def test_a_refusal_is_that_of_the_whole(transaction: Transaction) -> None:
+    transaction.kv().set("a", 1, overwrite=False)
+    with pytest.raises(ExistsError):
+        transaction.call().result(Refusal(code=Code.EXISTS, text="a is there"))
+
+
+def test_nothing_is_sent_for_nothing(transaction: Transaction) -> None:
+    transaction.kv().set_many({})
+    transaction.kv().delete_many([])
+    call = transaction.call()
+    assert call.command == Nop()
+    assert call.result(Done(master=b"", seq=0)) == []
+
+
+def test_a_transaction_is_bounded(transaction: Transaction) -> None:
+    kv = transaction.kv()
+    for _ in range(limits.BATCH_COMMANDS_MAX):
+        kv.delete("a")
+    with pytest.raises(LocalProtocolError, match="at most"):
+        kv.delete("a")

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from fjord.engine import backup
+from fjord.engine.backup import back_up, restore
+from fjord.errors import CorruptionError, DirectoryError
+from fjord.testing import SimClock
+from tests.unit.engine.test_packing import KEYS, check, churn, settle
+from tests.unit.engine.world import open_at, read, settings, write
+
+
+def test_a_backup_beside_the_writer_is_what_was_durable(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path / "data", clock)
+    model = churn(engine, clock, 100)
+    manifest = back_up(str(tmp_path / "data"), str(tmp_path / "copy"), settings(clock))
+    assert manifest.seq == engine.durable_seq
+    write(engine, clock, {KEYS[0]: b"after"})
+    engine.close()
+    assert restore(str(tmp_path / "copy"), str(tmp_path / "new"), settings(clock)) == manifest
+    restored = open_at(tmp_path / "new", clock)
+    check(restored, model)
+    write(restored, clock, {KEYS[0]: b"goes on"})
+    assert read(restored, KEYS[0]) == [b"goes on"]
+
+
+def test_a_stopped_directory_is_backed_up_too(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path / "data", clock)
+    model = churn(engine, clock, 100)
+    settle(engine)
+    engine.close()
+    back_up(str(tmp_path / "data"), str(tmp_path / "copy"), settings(clock))
+    restore(str(tmp_path / "copy"), str(tmp_path / "new"), settings(clock))
+    check(open_at(tmp_path / "new", clock), model)
+
+
+def test_a_backup_taken_while_segments_are_packed_is_whole(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path / "data", clock)
+    model = churn(engine, clock, 150)
+    done = threading.Event()
+
+    def keep_packing() -> None:
+        number = 0
+        while not done.is_set():
+            number += 1
+            write(engine, clock, {b"other": b"%d" % number * 500})
+            settle(engine)
+
+    packer = threading.Thread(target=keep_packing)
+    packer.start()
+    try:
+        for number in range(5):
+            back_up(str(tmp_path / "data"), str(tmp_path / f"copy-{number}"), settings(clock))
+    finally:
+        done.set()
+        packer.join()
+    assert engine.stats()["packed_segments"] > 1
+    for number in range(5):
+        restore(str(tmp_path / f"copy-{number}"), str(tmp_path / f"new-{number}"), settings(clock))
+        check(open_at(tmp_path / f"new-{number}", clock), model)
+
+
+def test_a_target_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+    open_at(tmp_path / "data").close()
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "precious").touch()
+    with pytest.raises(DirectoryError, match="not empty"):
+        back_up(str(tmp_path / "data"), str(tmp_path / "copy"), settings())
+    back_up(str(tmp_path / "data"), str(tmp_path / "good"), settings())
+    with pytest.raises(DirectoryError, match="not empty"):
+        restore(str(tmp_path / "good"), str(tmp_path / "copy"), settings())
+
+
+def test_a_damaged_journal_is_not_backed_up_silently(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path / "data", clock)
+    churn(engine, clock, 100)
+    engine.close()
+    first = min((tmp_path / "data" / "journal").glob("*.seg"))
+    data = bytearray(first.read_bytes())
+    data[1000] ^= 1
+    first.write_bytes(data)
+    with pytest.raises(CorruptionError, match=first.name):
+        back_up(str(tmp_path / "data"), str(tmp_path / "copy"), settings(clock))
+
+
+def test_a_damaged_backup_is_not_restored(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path / "data", clock)
+    churn(engine, clock, 20)
+    engine.close()
+    back_up(str(tmp_path / "data"), str(tmp_path / "copy"), settings(clock))
+    segment = min((tmp_path / "copy").glob("*.seg"))
+    data = bytearray(segment.read_bytes())
+    data[1000] ^= 1
+    segment.write_bytes(data)
+    with pytest.raises(CorruptionError, match=segment.name):
+        restore(str(tmp_path / "copy"), str(tmp_path / "new"), settings(clock))
+
+
+def test_what_is_no_backup_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(DirectoryError, match="no backup"):
+        restore(str(tmp_path), str(tmp_path / "new"), settings())
+    (tmp_path / backup.MANIFEST).write_text("{")
+    with pytest.raises(CorruptionError, match="manifest"):
+        restore(str(tmp_path), str(tmp_path / "new"), settings())
+    (tmp_path / backup.MANIFEST).write_text(json.dumps({"version": 99}))
+    with pytest.raises(DirectoryError, match="version 99"):
+        restore(str(tmp_path), str(tmp_path / "new"), settings())
+    with pytest.raises(DirectoryError, match="data directory"):
+        back_up(str(tmp_path / "nothing"), str(tmp_path / "copy"), settings())

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fjord import limits
+from fjord.columns import Strings
+from fjord.commands import (
+    Batch,
+    Change,
+    Command,
+    Done,
+    Entries,
+    Get,
+    Lock,
+    Modify,
+    Refusal,
+    Replies,
+    Set,
+)
+from fjord.engine import Engine
+from fjord.errors import Code
+from fjord.testing import SimClock
+from tests.unit.engine.world import open_at, read, set_command
+
+CLIENT = b"c" * 16
+
+
+def add(key: bytes, number: int, clock: SimClock) -> Modify:
+    return Modify(
+        table="default",
+        key=key,
+        change=Change.ADD,
+        operand=number.to_bytes(8, "little", signed=True),
+        timestamp_us=clock.wall_us(),
+    )
+
+
+def integer(number: int) -> bytes:
+    return number.to_bytes(8, "little", signed=True)
+
+
+def set_integer(key: bytes, number: int, clock: SimClock) -> Set:
+    return Set(
+        table="default",
+        keys=Strings.of([key]),
+        types=b"\3",
+        values=Strings.of([integer(number)]),
+        timestamps_us=[clock.wall_us()],
+    )
+
+
+def run(engine: Engine, *wanted: Command, number: int = 0) -> object:
+    batch = Batch(commands=wanted, client=CLIENT if number else b"", number=number)
+    (reply,) = engine.run([batch])
+    engine.sync()
+    return reply
+
+
+def answered(reply: object) -> bytes:
+    """Returns the value that the one command of a batch was answered with."""
+    assert isinstance(reply, Replies)
+    (entries,) = reply.replies
+    assert isinstance(entries, Entries)
+    return entries.values[0]
+
+
+@pytest.mark.req("KY-17")
+def test_a_batch_is_one_frame_over_several_tables(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    now_us = clock.wall_us()
+    before = engine.applied_seq
+    reply = run(
+        engine,
+        set_command({b"a": b"1"}, timestamp_us=now_us),
+        set_command({b"b": b"2"}, timestamp_us=now_us, table="other"),
+    )
+    assert isinstance(reply, Replies)
+    assert all(isinstance(one, Done) for one in reply.replies)
+    first, *rest = engine._journal.frames(before + 1, durable_seq=engine.durable_seq)
+    assert not rest
+    assert first.frame.op_count == 4  # two tables, two inserts
+
+
+@pytest.mark.req("KY-17")
+def test_a_refusal_leaves_nothing_of_the_whole_batch(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    now_us = clock.wall_us()
+    run(engine, set_command({b"a": b"1"}, timestamp_us=now_us))
+    before = engine.stats() | {"tables": len(engine.tables)}
+    reply = run(
+        engine,
+        set_command({b"a": b"2"}, timestamp_us=now_us + 1),
+        set_command({b"x": b"2"}, timestamp_us=now_us + 1, table="new"),
+        Lock(table="default", keys=Strings.of([b"a"])),
+        Set(
+            table="default",
+            keys=Strings.of([b"m"]),
+            types=b"\1",
+            values=Strings.of([b"memory"]),
+            timestamps_us=[now_us],
+            persist=False,
+        ),
+        add(b"a", 1, clock),
+    )
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.TYPE_MISMATCH
+    assert "command 5" in reply.text
+    assert engine.stats() | {"tables": len(engine.tables)} == before
+    assert read(engine, b"a", b"m") == [b"1", None]
+
+
+def test_each_command_sees_what_those_before_it_did(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    reply = run(
+        engine,
+        set_integer(b"n", 1, clock),
+        add(b"n", 2, clock),
+        Get(table="default", keys=Strings.of([b"n"])),
+        add(b"n", 3, clock),
+    )
+    assert isinstance(reply, Replies)
+    values = [one.values[0] for one in reply.replies if isinstance(one, Entries)]
+    assert values == [integer(3), integer(3), integer(6)]
+    assert read(engine, b"n") == [integer(6)]
+
+
+def test_a_batch_that_fills_a_segment_goes_whole_into_the_next(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    big = b"x" * 30_000
+    for round_ in range(5):
+        clock.advance(1)
+        wanted = [
+            set_command({b"%d-%d" % (round_, number): big}, timestamp_us=clock.wall_us())
+            for number in range(4)
+        ]
+        before = engine.applied_seq
+        assert isinstance(run(engine, *wanted), Replies)
+        located = list(engine._journal.frames(before + 1, durable_seq=engine.durable_seq))
+        assert len(located) == 1
+    keys = [b"%d-%d" % (round_, number) for round_ in range(5) for number in range(4)]
+    assert read(engine, *keys) == [big] * 20
+
+
+def test_what_a_batch_comes_to_is_bounded(tmp_path: Path) -> None:
+    """A batch of small commands may rewrite large values."""
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    now_us = clock.wall_us()
+    text = b"y" * limits.VALUE_BYTES_MAX
+    engine.run([set_command({b"large": text}, timestamp_us=now_us)])
+    wanted = [
+        Modify(
+            table="default",
+            key=b"large",
+            change=Change.TRUNCATE,
+            operand=integer(limits.VALUE_BYTES_MAX - number),
+            timestamp_us=now_us,
+        )
+        for number in range(40)
+    ]
+    reply = run(engine, *wanted)
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.TOO_LARGE
+    assert read(engine, b"large") == [text]
+    assert isinstance(run(engine, *wanted[:20]), Replies)
+
+
+def test_a_numbered_batch_is_applied_once_also_after_a_restart(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    engine.run([set_integer(b"n", 0, clock)])
+    assert answered(run(engine, add(b"n", 1, clock), number=7)) == integer(1)
+    assert answered(run(engine, add(b"n", 1, clock), number=7)) == integer(1)
+    engine.close()
+    engine = open_at(tmp_path, clock)
+    assert answered(run(engine, add(b"n", 1, clock), number=7)) == integer(1)
+    assert read(engine, b"n") == [integer(1)]
+
+
+def test_a_refused_numbered_batch_may_be_tried_again(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    assert isinstance(run(engine, add(b"n", 1, clock), number=1), Refusal)
+    engine.run([set_integer(b"n", 0, clock)])
+    assert isinstance(run(engine, add(b"n", 1, clock), number=1), Replies)
+
+
+def test_old_numbers_are_refused_rather_than_applied_twice(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    engine.run([set_integer(b"n", 0, clock)])
+    for number in range(1, limits.ANSWERS_KEPT + 2):
+        run(engine, add(b"n", 1, clock), number=number)
+    reply = run(engine, add(b"n", 1, clock), number=1)
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.STALE_NUMBER
+    assert read(engine, b"n") == [integer(limits.ANSWERS_KEPT + 1)]

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+from fjord import limits
+from fjord.columns import Strings
+from fjord.commands import Entries, Refusal, Scan, Scanned, Touch
+from fjord.engine import Engine, ReadOnlyEngine, doctor, open_engine
+from fjord.engine.overlay import TREE_COUNT
+from fjord.errors import Code
+from fjord.index.memory import MemoryIndexes
+from fjord.testing import SimClock, SimDisk
+from tests.unit.engine.world import (
+    SEGMENT_BYTES,
+    TABLE,
+    delete,
+    open_at,
+    read,
+    set_command,
+    settings,
+    write,
+)
+
+KEYS = [b"key-%03d" % number for number in range(50)]
+
+
+def churn(engine: Engine, clock: SimClock, rounds: int, *, seed: int = 1) -> dict[bytes, bytes]:
+    """Overwrites keys until most of the journal is dead; returns what they have in the end."""
+    dice = random.Random(seed)
+    model: dict[bytes, bytes] = {}
+    for _ in range(rounds):
+        items = {key: dice.randbytes(300) for key in dice.sample(KEYS, 10)}
+        write(engine, clock, items)
+        model |= items
+    return model
+
+
+def settle(engine: Engine) -> None:
+    while engine.upkeep():
+        pass
+    engine.sync()
+
+
+def check(engine: Engine | ReadOnlyEngine, model: dict[bytes, bytes]) -> None:
+    assert read(engine, *KEYS) == [model.get(key) for key in KEYS]
+
+
+def test_dead_segments_go_and_live_rows_stay(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    model = churn(engine, clock, 200)
+    settle(engine)
+    stats = engine.stats()
+    assert stats["packed_segments"] > 3
+    assert stats["first_seq"] > 1
+    assert stats["journal_bytes"] <= 2.5 * stats["live_bytes"] + 2 * SEGMENT_BYTES
+    check(engine, model)
+    names = sorted(path.name for path in (tmp_path / "journal").iterdir())
+    assert len([name for name in names if name.endswith(".seg")]) == stats["segments"]
+
+
+def test_a_packed_journal_rebuilds_the_index(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    model = churn(engine, clock, 200)
+    delete(engine, clock, KEYS[0])
+    model.pop(KEYS[0], None)
+    settle(engine)
+    live_bytes = engine.stats()["live_bytes"]
+    engine.close()
+    found = doctor.examine(str(tmp_path), settings(clock))
+    assert not found.difference_count, found.differences
+    (tmp_path / "index" / "data.mdb").unlink()
+    engine = open_at(tmp_path, clock)
+    check(engine, model)
+    assert engine.stats()["live_bytes"] == live_bytes
+
+
+def test_tombstones_are_kept_for_late_writes_and_then_go(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    write(engine, clock, {b"gone": b"1"})
+    stamp_us = clock.wall_us()
+    delete(engine, clock, b"gone")
+    churn(engine, clock, 200)
+    settle(engine)
+    assert engine.stats()["packed_segments"] > 3
+    engine.run([set_command({b"gone": b"late"}, timestamp_us=stamp_us)])
+    assert read(engine, b"gone") == [None]
+    clock.advance(limits.TOMBSTONE_US / 1_000_000 + 1)
+    churn(engine, clock, 300, seed=2)
+    settle(engine)
+    engine.run([set_command({b"gone": b"late"}, timestamp_us=stamp_us)])
+    assert read(engine, b"gone") == [b"late"]
+
+
+def test_marks_are_taken_along(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    write(engine, clock, {b"job": b"1"})
+    take = Touch(
+        table=TABLE, keys=Strings.of([b"job"]), worked_until_us=clock.wall_us() + 3600 * 1_000_000
+    )
+    engine.run([take])
+    churn(engine, clock, 200)
+    settle(engine)
+    assert engine.stats()["packed_segments"] > 3
+    engine.close()
+    (tmp_path / "index" / "data.mdb").unlink()
+    engine = open_at(tmp_path, clock)
+    (reply,) = engine.run([take])
+    assert isinstance(reply, Entries)
+    assert reply.types[0] == Entries.MISSING
+
+
+def test_large_ops_are_packed_in_parts(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    model = {b"%06d" % number: b"v%d" % number for number in range(20_000)}
+    write(engine, clock, model)
+    for _ in range(8):
+        write(engine, clock, dict.fromkeys(list(model)[::2], b"new"))
+        model |= dict.fromkeys(list(model)[::2], b"new")
+    settle(engine)
+    assert engine.stats()["packed_segments"] > 0
+    assert read(engine, *model) == list(model.values())
+
+
+def test_a_reader_beside_the_packer_finds_everything() -> None:
+    clock = SimClock()
+    shared = replace(settings(clock), disk=SimDisk(), indexes=MemoryIndexes(TREE_COUNT))
+    engine = open_engine("/data", shared)
+    model = churn(engine, clock, 150)
+    reader = ReadOnlyEngine("/data", shared)
+    check(reader, model)
+    settle(engine)
+    assert engine.stats()["packed_segments"] > 1
+    check(reader, model)
+    model |= churn(engine, clock, 150, seed=3)
+    settle(engine)
+    check(reader, model)
+
+
+def test_a_scan_from_the_beginning_begins_with_what_is_left(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    churn(engine, clock, 200)
+    settle(engine)
+    piece = engine.scan(Scan(table=TABLE, start_seq=1, end_seq=0))
+    assert isinstance(piece, Scanned)
+    assert piece.first_seqs[0] >= engine.stats()["first_seq"]
+    refused = engine.scan(Scan(table=TABLE, start_seq=2, end_seq=0))
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.BAD_RANGE
+
+
+def test_a_damaged_oldest_segment_stops_packing_and_nothing_else(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    churn(engine, clock, 60)
+    first = min((tmp_path / "journal").glob("*.seg"))
+    data = bytearray(first.read_bytes())
+    data[len(data) // 2] ^= 1
+    first.write_bytes(data)
+    churn(engine, clock, 200, seed=2)
+    settle(engine)
+    assert engine.stats()["packing_blocked"] == 1
+    assert first.exists()
+    write(engine, clock, {b"new": b"1"})
+    assert read(engine, b"new") == [b"1"]

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fjord import limits
+from fjord.columns import Strings
+from fjord.commands import Batch, DropTable, Set
+from fjord.engine import Engine
+from fjord.tables.state import Tree
+from fjord.testing import SimClock
+from tests.unit.engine.world import TABLE, open_at, read, set_command, write
+
+
+def set_until(key: bytes, expires_at_us: int, clock: SimClock) -> Set:
+    return Set(
+        table=TABLE,
+        keys=Strings.of([key]),
+        types=b"\1",
+        values=Strings.of([b"v"]),
+        timestamps_us=[clock.wall_us()],
+        expires_at_us=expires_at_us,
+    )
+
+
+def settle(engine: Engine) -> None:
+    while engine.upkeep():
+        pass
+
+
+@pytest.mark.req("FJ-33")
+def test_upkeep_is_due_when_the_next_value_expires(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    settle(engine)
+    later_us, sooner_us = clock.wall_us() + 20_000_000, clock.wall_us() + 10_000_000
+    engine.run([set_until(b"a", later_us, clock)])
+    assert engine.upkeep_due_us() == later_us
+    engine.run([set_until(b"b", sooner_us, clock)])
+    assert engine.upkeep_due_us() == sooner_us
+    assert not engine.upkeep()
+    clock.advance(10)
+    before = engine.applied_seq
+    settle(engine)
+    assert engine.applied_seq == before + 1
+    assert engine.upkeep_due_us() == later_us
+    assert read(engine, b"a", b"b") == [b"v", None]
+
+
+def test_many_expiries_are_worked_off_in_bounded_steps(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    count = 2 * limits.UPKEEP_ROWS + 1
+    due_us = clock.wall_us() + 1_000_000
+    command = set_command({b"%05d" % n: b"v" for n in range(count)}, timestamp_us=clock.wall_us())
+    command.expires_at_us = due_us
+    engine.run([command])
+    clock.advance(2)
+    before = engine.applied_seq
+    assert engine.upkeep()
+    assert engine.applied_seq - before <= limits.UPKEEP_ROWS
+    settle(engine)
+    assert engine.applied_seq - before == count
+    assert not engine.scan_index(Tree.KV_EXPIRY, b"", None, 1)
+
+
+def test_a_dropped_table_is_swept_also_after_a_restart(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    count = 2 * limits.UPKEEP_ROWS
+    write(engine, clock, {b"%05d" % number: b"v" for number in range(count)})
+    engine.run([set_command({b"k": b"v"}, timestamp_us=clock.wall_us(), table="other")])
+    live_bytes = engine.stats()["live_bytes"]
+    engine.run([DropTable(name=TABLE)])
+    assert read(engine, b"00001") == [None]
+    engine.upkeep()
+    engine.close()
+    engine = open_at(tmp_path, clock)
+    settle(engine)
+    assert engine.stats()["live_bytes"] < live_bytes / 100
+    assert len(engine.scan_index(Tree.KV, b"", None, 10)) == 1
+
+
+def test_answers_of_clients_that_are_gone_for_a_day_are_forgotten(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    command = set_command({b"k": b"v"}, timestamp_us=clock.wall_us())
+    engine.run([Batch(commands=[command], client=b"c" * 16, number=1)])
+    assert engine.scan_index(Tree.CLIENTS, b"", None, 1)
+    clock.advance(limits.CLIENT_KEPT_US / 1_000_000 + 2 * 3600)
+    settle(engine)
+    assert not engine.scan_index(Tree.CLIENTS, b"", None, 1)
+
+
+def test_nothing_is_due_at_once_on_a_quiet_engine(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    settle(engine)
+    before = engine.applied_seq
+    due_us = engine.upkeep_due_us()
+    assert due_us is not None
+    assert due_us > clock.wall_us() + 60 * 1_000_000
+    assert not engine.upkeep()
+    assert engine.applied_seq == before

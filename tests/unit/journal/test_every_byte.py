@@ -1,0 +1,158 @@
+"""Truncation and flipped bits at every byte of 64 KiB; a sample of them each time, all in soak."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fjord import limits
+from fjord.errors import CorruptionError
+from fjord.journal import frame as frames
+from fjord.journal.reader import Journal
+from fjord.testing import SimDisk
+from tests.unit.journal.writing import (
+    append,
+    open_journal,
+    open_writer,
+    segment_file,
+    values_of,
+)
+
+TAIL_BYTES = 64 * limits.KIB
+
+
+def write(directory: Path) -> list[int]:
+    """A closed segment of 64 KiB of frames, of all sizes; returns where each begins."""
+    writer = open_writer(directory, segment_bytes=2 * TAIL_BYTES)
+    places = []
+    for number in itertools.count():
+        places.append(append(writer, b"%d" % number * (number * number % 3000)))
+        if writer.position >= TAIL_BYTES + frames.SEGMENT_HEADER_BYTES:
+            break
+    writer.close()
+    return places
+
+
+def sampled(size: int, places: Iterable[int]) -> list[int]:
+    """Every byte around the beginnings of frames and at the end, and some of all the others."""
+    near = {place + step for place in places for step in range(-3, 4)}
+    chosen = {*near, *range(size - 200, size), *range(0, size, 67)}
+    return sorted((one for one in chosen if 64 <= one < size), reverse=True)
+
+
+def check_truncations(directory: Path, places: list[int], cuts: Iterable[int]) -> int:
+    """Cuts the segment at each byte, longest first; the whole frames, and no others, are found."""
+    path = segment_file(directory)
+    ends = [*places[1:], path.stat().st_size]
+    count = 0
+    for end in cuts:
+        os.truncate(path, end)
+        expected = bisect.bisect_right(ends, end)
+        first = second = -1
+        with contextlib.closing(open_journal(directory)) as journal:
+            for one in journal.frames(1, durable_seq=expected):
+                first = one.frame.last_seq
+        with contextlib.closing(open_journal(directory)) as journal:
+            for one in journal.frames(1, durable_seq=expected):
+                second = one.frame.last_seq
+            with pytest.raises(CorruptionError, match=f"frame of seq {expected + 1}"):
+                list(journal.frames(expected + 1, durable_seq=expected + 1))
+        assert max(first, 0) == max(second, 0) == expected, f"cut at {end}"
+        count += 1
+    return count
+
+
+def test_a_segment_cut_anywhere_keeps_exactly_its_whole_frames(tmp_path: Path) -> None:
+    places = write(tmp_path)
+    cuts = sampled(segment_file(tmp_path).stat().st_size, places)
+    assert check_truncations(tmp_path, places, cuts) > 1000
+
+
+@pytest.mark.soak
+def test_a_segment_cut_at_every_byte_keeps_exactly_its_whole_frames(tmp_path: Path) -> None:
+    places = write(tmp_path)
+    size = segment_file(tmp_path).stat().st_size
+    assert check_truncations(tmp_path, places, range(size - 1, 63, -1)) >= TAIL_BYTES
+
+
+# -- flipped bits ---------------------------------------------------------------------------------
+
+
+def sealed(directory: Path) -> tuple[SimDisk, list[int]]:
+    """The same segment with another one after it, in memory."""
+    places = write(directory)
+    disk = SimDisk()
+    disk.make_directory("/journal")
+    data = segment_file(directory).read_bytes()
+    disk.open("/journal/0000000001.seg", writable=True, create=True).write(0, data)
+    with contextlib.closing(open_journal(directory)) as journal:
+        last = [one.frame.last_seq for one in journal.frames(1, durable_seq=0)][-1]
+    writer_header = frames.SegmentHeader(
+        segment=2,
+        first_seq=last + 1,
+        shard=journal.segments[0].shard,
+        created_us=0,
+        lease_us=0,
+    )
+    second = disk.open("/journal/0000000002.seg", writable=True, create=True)
+    second.write(0, writer_header.encode())
+    return disk, places
+
+
+def check_flips(disk: SimDisk, places: list[int], positions: Iterable[int]) -> int:
+    """Flips one bit of each byte: no read ends without an error that names file and place."""
+    count = 0
+    for position in positions:
+        disk.flip_bit("/journal/0000000001.seg", position, bit=position % 8)
+        with pytest.raises(CorruptionError) as caught:
+            journal = Journal(disk, "/journal")
+            # Start at the frame that is hit: those before it are as they were.
+            hit = max(0, bisect.bisect_right(places, position) - 1)
+            list(journal.frames(hit + 1, durable_seq=0))
+        assert caught.value.path == "/journal/0000000001.seg"
+        assert caught.value.offset <= position
+        disk.flip_bit("/journal/0000000001.seg", position, bit=position % 8)
+        count += 1
+    return count
+
+
+def test_a_bit_flipped_anywhere_in_a_sealed_segment_is_never_served(tmp_path: Path) -> None:
+    disk, places = sealed(tmp_path)
+    size = disk.open("/journal/0000000001.seg").size()
+    positions = [*range(64), *sampled(size, places)]
+    assert check_flips(disk, places, positions) > 1000
+    assert len(list(Journal(disk, "/journal").frames(1, durable_seq=0))) == len(places)
+
+
+@pytest.mark.soak
+def test_a_bit_flipped_in_every_byte_of_a_sealed_segment_is_never_served(tmp_path: Path) -> None:
+    disk, places = sealed(tmp_path)
+    size = disk.open("/journal/0000000001.seg").size()
+    assert check_flips(disk, places, range(size)) >= TAIL_BYTES
+
+
+def test_a_bit_flipped_anywhere_in_a_value_is_never_served(tmp_path: Path) -> None:
+    disk, _ = sealed(tmp_path)
+    pointers = list(pointers_of(Journal(disk, "/journal")))
+    assert len(pointers) > 20
+    for place, value in pointers:
+        crc = frames.checksum(value)
+        for step in {0, len(value) // 2, len(value) - 1}:
+            disk.flip_bit("/journal/0000000001.seg", place + step, bit=step % 8)
+            with pytest.raises(CorruptionError) as caught:
+                Journal(disk, "/journal").payload(1, place, len(value), crc)
+            assert caught.value.offset == place
+            disk.flip_bit("/journal/0000000001.seg", place + step, bit=step % 8)
+
+
+def pointers_of(journal: Journal) -> Iterator[tuple[int, bytes]]:
+    for located in journal.frames(1, durable_seq=0):
+        for (_, place), value in zip(located.ops(), values_of([located]), strict=True):
+            if value:
+                yield place.payload, value

@@ -1,0 +1,174 @@
+"""Verify counts what is there and names every damage; dump says what the rows say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fjord import ops
+from fjord.columns import Strings
+from fjord.disk import LocalDisk
+from fjord.journal import frame as frames
+from fjord.journal import inspect
+from fjord.journal.inspect import Row, Wanted
+from fjord.journal.survey import Damage
+from fjord.journal.writer import Commit, Writer
+from fjord.ops import Op, Opcode
+from tests.unit.journal.writing import (
+    NOW_US,
+    append,
+    header,
+    open_writer,
+    rotate,
+    segment_file,
+)
+
+
+def create_table(number: int, name: bytes) -> bytes:
+    columns = ((1,), Strings.of([name]), Strings.of([b""]))
+    return ops.encode(Op(Opcode.CREATE_TABLE, number, 1, columns))[0]
+
+
+def commit(writer: Writer, *encoded: bytes, rows: int) -> None:
+    writer.append(Commit(NOW_US, 78, encoded, rows))
+    writer.confirm()
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """Seqs 1 (the table's name), 2-3, 4 in segment 1, and 5-7 in segment 2."""
+    writer = open_writer(tmp_path)
+    commit(writer, create_table(1, b"settings"), rows=1)
+    append(writer, b"two", b"three")
+    append(writer, b"four")
+    rotate(writer)
+    append(writer, b"five", b"six", b"\xff\x00")
+    writer.close()
+    return tmp_path
+
+
+def damage_frame(directory: Path, segment: int, offset: int) -> None:
+    path = segment_file(directory, segment)
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def dumped(directory: Path, wanted: Wanted | None = None) -> list[Row]:
+    steps = inspect.dump(LocalDisk(), str(directory), wanted)
+    return [step for step in steps if isinstance(step, Row)]
+
+
+# -- verify ---------------------------------------------------------------------------------------
+
+
+def test_a_whole_journal_is_counted(journal: Path) -> None:
+    report = inspect.verify(LocalDisk(), str(journal), durable_seq=7)
+    assert report.damages == []
+    assert report.lost_rows == 0
+    found = [
+        (one.segment, one.frames, one.rows, one.first_seq, one.last_seq) for one in report.segments
+    ]
+    assert found == [(1, 3, 4, 1, 4), (2, 1, 3, 5, 7)]
+    sizes = [segment_file(journal, number).stat().st_size for number in (1, 2)]
+    assert [one.bytes for one in report.segments] == sizes
+    assert [one.used_bytes for one in report.segments] == sizes
+
+
+def test_progress_ends_at_the_size_of_the_journal(journal: Path) -> None:
+    told: list[tuple[int, int]] = []
+    inspect.verify(LocalDisk(), str(journal), lambda done, total: told.append((done, total)))
+    size = sum(segment_file(journal, number).stat().st_size for number in (1, 2))
+    assert told[-1] == (size, size)
+    assert told == sorted(told)
+
+
+def test_a_segment_without_frames_ends_before_it_begins(tmp_path: Path) -> None:
+    open_writer(tmp_path).close()
+    (segment,) = inspect.verify(LocalDisk(), str(tmp_path)).segments
+    assert (segment.first_seq, segment.last_seq, segment.frames) == (1, 0, 0)
+
+
+def test_damage_is_counted_and_what_is_behind_it_too(journal: Path) -> None:
+    damage_frame(journal, 1, 64)
+    report = inspect.verify(LocalDisk(), str(journal), durable_seq=7)
+    assert (report.lost_rows, len(report.damages)) == (1, 1)
+    assert [(one.frames, one.rows) for one in report.segments] == [(2, 3), (1, 3)]
+    assert report.damages[0].offset == 64
+
+
+def test_ops_that_this_version_does_not_know_are_damage_and_not_lost(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    commit(writer, ops.HEADER.pack(200, 0, 0, 1, 2, 24) + bytes(8), rows=2)
+    append(writer, b"three")
+    writer.close()
+    report = inspect.verify(LocalDisk(), str(tmp_path), durable_seq=3)
+    (damage,) = report.damages
+    assert (damage.offset, damage.rows) == (64, 0)
+    assert "200" in damage.reason
+    assert [one.rows for one in report.segments] == [3]
+
+
+# -- dump -----------------------------------------------------------------------------------------
+
+
+def test_every_row_is_dumped_in_order(journal: Path) -> None:
+    rows = dumped(journal)
+    assert [row.seq for row in rows] == list(range(1, 8))
+    assert [row.op for row in rows] == ["CREATE_TABLE"] + ["KV_INSERT"] * 6
+    assert {row.table for row in rows} == {"settings"}
+    assert {row.wall_us for row in rows} == {NOW_US}
+    assert rows[1].fields == {
+        "timestamp_us": NOW_US,
+        "type": 1,
+        "key": b"key-0",
+        "value": b"two",
+    }
+    assert rows[6].fields["value"] == b"\xff\x00"
+    assert [(row.segment, row.offset) for row in (rows[0], rows[6])] == [(1, 64), (2, 64)]
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 3), (3, 6), (7, 7), (6, 100), (8, 9), (5, 2)])
+def test_only_the_wanted_seqs_are_dumped_with_their_tables(
+    journal: Path, first: int, last: int
+) -> None:
+    rows = dumped(journal, Wanted(first_seq=first, last_seq=last))
+    assert [row.seq for row in rows] == [seq for seq in range(1, 8) if first <= seq <= last]
+    assert all(row.table == "settings" for row in rows)
+
+
+def test_only_the_wanted_table_is_dumped(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    commit(writer, create_table(1, b"one"), create_table(2, b"two"), rows=2)
+    append(writer, b"in one")
+    writer.close()
+    assert [row.seq for row in dumped(tmp_path, Wanted(table="one"))] == [1, 3]
+    assert [row.seq for row in dumped(tmp_path, Wanted(table="two"))] == [2]
+    assert dumped(tmp_path, Wanted(table="three")) == []
+
+
+def test_a_table_without_a_name_is_shown_by_its_number(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    append(writer, b"x")
+    writer.close()
+    assert [row.table for row in dumped(tmp_path)] == ["1"]
+
+
+def test_rows_behind_damage_are_dumped(journal: Path) -> None:
+    damage_frame(journal, 1, 64 + len(create_table(1, b"settings")) + 64)
+    steps = list(inspect.dump(LocalDisk(), str(journal), durable_seq=7))
+    kinds = [step.seq if isinstance(step, Row) else step.rows for step in steps]
+    assert kinds == [1, 2, 4, 5, 6, 7]
+    assert isinstance(steps[1], Damage)
+
+
+def test_lost_rows_are_one_line_however_many_they_are(tmp_path: Path) -> None:
+    body, _ = ops.encode(Op(Opcode.LOST, 0, 4_000_000_000, ()))
+    frame = frames.Frame(1, 4_000_000_000, 1, NOW_US, 0, 0, 80, frames.checksum(body))
+    data = header().encode() + frame.encode(header().salt) + body
+    segment_file(tmp_path).write_bytes(data)
+    (row,) = dumped(tmp_path)
+    assert (row.op, row.table, row.fields) == ("LOST", "", {"rows": 4_000_000_000})
+    (row,) = dumped(tmp_path, Wanted(first_seq=3_999_999_999))
+    assert (row.seq, row.fields) == (3_999_999_999, {"rows": 2})

@@ -1,0 +1,439 @@
+"""The spare: allocated ahead, recycled, and reserved for what is urgent when the disk is full."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from fjord import limits
+from fjord.errors import CorruptionError
+from fjord.journal import frame as frames
+from fjord.journal.reader import Journal
+from fjord.journal.writer import Writer
+from fjord.testing import SimCrash, SimDisk
+from tests.unit.journal.writing import (
+    SEGMENT_BYTES,
+    append,
+    commit_of,
+    header,
+    kv_insert,
+    rotate,
+    seqs,
+    values_of,
+)
+
+ONE, TWO, THREE = (f"{number:010d}.seg" for number in (1, 2, 3))
+
+
+def start(disk: SimDisk, first_seq: int = 1) -> Writer:
+    disk.make_directory("/journal")
+    disk.sync_directory("/")
+    writer = Writer(disk, "/journal", header(1, first_seq), segment_bytes=SEGMENT_BYTES)
+    writer.create()
+    return writer
+
+
+def found(disk: SimDisk, start_seq: int = 1) -> list[bytes]:
+    return values_of(list(Journal(disk, "/journal").frames(start_seq, durable_seq=0)))
+
+
+def fill(writer: Writer, *, urgent: bool) -> int:
+    """Appends frames while there is room for them; returns how many."""
+    count = 0
+    while writer.has_room(len(kv_insert([b"v" * 1000])), urgent=urgent):
+        append(writer, b"v" * 1000)
+        count += 1
+    return count
+
+
+# -- a spare ahead --------------------------------------------------------------------------------
+
+
+def test_a_spare_is_allocated_once() -> None:
+    disk = SimDisk()
+    writer = start(disk)
+    assert not writer.has_spare
+    assert writer.ensure_spare()
+    calls = len(disk.calls)
+    assert writer.ensure_spare()
+    assert len(disk.calls) == calls
+    assert disk.names("/journal") == [ONE, "spare"]
+    assert disk.open("/journal/spare").size() == SEGMENT_BYTES
+
+
+def test_there_is_no_spare_on_a_full_disk_and_no_error_either() -> None:
+    disk = SimDisk(capacity=2 * SEGMENT_BYTES - 1)
+    writer = start(disk)
+    assert not writer.ensure_spare()
+    assert disk.names("/journal") == [ONE]
+    disk.capacity = 2 * SEGMENT_BYTES
+    assert writer.ensure_spare()
+
+
+def test_a_disk_that_fails_is_no_full_disk() -> None:
+    disk = SimDisk()
+    writer = start(disk)
+    disk.errors[len(disk.calls) + 2] = errno.EIO
+    with pytest.raises(OSError, match="Input/output"):
+        writer.ensure_spare()
+    assert disk.names("/journal") == [ONE]
+
+
+def test_the_spare_becomes_the_next_segment() -> None:
+    disk = SimDisk()
+    writer = start(disk)
+    writer.ensure_spare()
+    spare = disk.identity("/journal/spare")
+    append(writer, b"one")
+    rotate(writer)
+    assert disk.identity(f"/journal/{TWO}") == spare
+    assert writer.has_spare
+    append(writer, b"two")
+    writer.sync()
+    assert found(disk) == [b"one", b"two"]
+
+
+def test_the_spare_grows_for_a_large_frame_and_stays_as_it_was_if_it_cannot() -> None:
+    disk = SimDisk(capacity=3 * SEGMENT_BYTES)
+    writer = start(disk)
+    writer.ensure_spare()
+    large = b"v" * (2 * SEGMENT_BYTES)
+    for urgent in (False, True):
+        with pytest.raises(OSError, match="No space"):
+            rotate(writer, len(kv_insert([large])), urgent=urgent)
+        assert disk.names("/journal") == [ONE, "spare"]
+        assert disk.open("/journal/spare").size() == SEGMENT_BYTES
+    disk.capacity = 6 * SEGMENT_BYTES
+    rotate(writer, len(kv_insert([large])))
+    append(writer, large)
+    assert found(disk) == [large]
+
+
+def test_the_spare_of_an_earlier_start_is_found() -> None:
+    disk = SimDisk()
+    writer = start(disk)
+    writer.ensure_spare()
+    writer.close()
+    again = Writer(disk, "/journal", header(), segment_bytes=SEGMENT_BYTES)
+    again.resume(position=64, next_seq=1)
+    assert again.has_spare
+    larger = Writer(disk, "/journal", header(), segment_bytes=2 * SEGMENT_BYTES)
+    larger.resume(position=64, next_seq=1)
+    assert not larger.has_spare, "it is too small"
+    assert larger.ensure_spare()
+    assert disk.open("/journal/spare").size() == 2 * SEGMENT_BYTES
+
+
+def test_recovery_uses_the_spare_on_a_full_disk() -> None:
+    disk = SimDisk(capacity=2 * SEGMENT_BYTES)
+    writer = start(disk)
+    writer.ensure_spare()
+    append(writer, b"one")
+    writer.sync()
+    disk.process_crash()
+    recovered = recover(disk, 2)
+    assert disk.names("/journal") == [ONE, TWO]
+    assert recovered.has_room(SEGMENT_BYTES // 2)
+    append(recovered, b"two")
+    assert found(disk) == [b"one", b"two"]
+
+
+def recover(disk: SimDisk, segment: int) -> Writer:
+    """Writes every frame once more, to a new segment, as recovery does in the worst case."""
+    for name in disk.names("/journal"):
+        if name.endswith(".new"):
+            disk.remove(f"/journal/{name}")
+    tail = list(Journal(disk, "/journal").frames(1, durable_seq=0))
+    new = header(segment, tail[0].frame.first_seq if tail else 1)
+    body = b"".join(one.frame.encode(new.salt) + one.body for one in tail)
+    writer = Writer(disk, "/journal", new, segment_bytes=SEGMENT_BYTES)
+    writer.create(body, last_seq=tail[-1].frame.last_seq if tail else 0)
+    return writer
+
+
+# -- reserved space -------------------------------------------------------------------------------
+
+
+def test_ordinary_writes_leave_a_share_of_a_segment_without_a_spare() -> None:
+    disk = SimDisk(capacity=SEGMENT_BYTES)
+    writer = start(disk)
+    assert not writer.ensure_spare()
+    fill(writer, urgent=False)
+    left = SEGMENT_BYTES - writer.position
+    assert left >= SEGMENT_BYTES // limits.RESERVED_SHARE
+    assert left < SEGMENT_BYTES // limits.RESERVED_SHARE + 2000
+    with pytest.raises(OSError, match="No space"):
+        rotate(writer)
+    assert fill(writer, urgent=True) > 5
+    assert SEGMENT_BYTES - writer.position < 2000
+
+
+def test_ordinary_writes_use_all_of_a_segment_with_a_spare_behind_it() -> None:
+    writer = start(SimDisk())
+    writer.ensure_spare()
+    fill(writer, urgent=False)
+    assert SEGMENT_BYTES - writer.position < 2000
+
+
+def test_the_last_spare_is_for_what_is_urgent() -> None:
+    disk = SimDisk(capacity=2 * SEGMENT_BYTES)
+    writer = start(disk)
+    writer.ensure_spare()
+    count = fill(writer, urgent=False)
+    with pytest.raises(OSError, match="No space") as caught:
+        rotate(writer)
+    assert caught.value.errno == errno.ENOSPC
+    assert (writer.segment, writer.has_spare) == (1, True)
+    assert disk.names("/journal") == [ONE, "spare"]
+    rotate(writer, urgent=True)
+    assert (writer.segment, writer.has_spare) == (2, False)
+    append(writer, b"a delete")
+    writer.sync()
+    assert len(found(disk)) == count + 1
+
+
+def test_an_ordinary_rotation_leaves_a_spare() -> None:
+    disk = SimDisk(capacity=3 * SEGMENT_BYTES)
+    writer = start(disk)
+    rotate(writer)
+    assert writer.has_spare
+    assert disk.names("/journal") == [ONE, TWO, "spare"]
+
+
+def test_all_goes_on_when_there_is_space_again() -> None:
+    disk = SimDisk(capacity=2 * SEGMENT_BYTES)
+    writer = start(disk)
+    writer.ensure_spare()
+    append(writer, b"one")
+    rotate(writer, urgent=True)
+    disk.capacity = SEGMENT_BYTES
+    with pytest.raises(OSError, match="No space"):
+        rotate(writer, urgent=True)
+    disk.capacity = 4 * SEGMENT_BYTES
+    rotate(writer)
+    append(writer, b"two")
+    assert found(disk) == [b"one", b"two"]
+
+
+# -- recycling ------------------------------------------------------------------------------------
+
+
+def packed(disk: SimDisk) -> Writer:
+    """A journal whose first segment may go: everything in it stands in the second one too."""
+    writer = start(disk)
+    for number in range(5):
+        append(writer, b"old %d" % number)
+    writer.sync()
+    append(writer, b"old, and vouches for the others")
+    rotate(writer, urgent=True)
+    append(writer, b"new")
+    writer.sync()
+    return writer
+
+
+def test_a_packed_segment_becomes_the_spare() -> None:
+    disk = SimDisk()
+    writer = packed(disk)
+    one = disk.identity(f"/journal/{ONE}")
+    assert disk.names("/journal") == [ONE, TWO]
+    writer.recycle(1)
+    assert writer.has_spare
+    assert disk.names("/journal") == [TWO, "spare"]
+    assert disk.identity("/journal/spare") == one
+    assert disk.open("/journal/spare").size() == SEGMENT_BYTES
+    rotate(writer, urgent=True)
+    append(writer, b"newer")
+    assert found(disk, 7) == [b"new", b"newer"]
+
+
+def test_a_packed_segment_replaces_a_spare_and_never_adds_a_second_one() -> None:
+    disk = SimDisk()
+    writer = packed(disk)
+    writer.ensure_spare()
+    one = disk.identity(f"/journal/{ONE}")
+    writer.recycle(1)
+    assert disk.names("/journal") == [TWO, "spare"]
+    assert disk.identity("/journal/spare") == one
+
+
+def test_a_packed_segment_that_cannot_grow_is_removed() -> None:
+    disk = SimDisk()
+    writer = packed(disk)
+    disk.capacity = disk.used_bytes()
+    writer.recycle(1)
+    assert disk.names("/journal") == [TWO]
+    assert not writer.has_spare
+
+
+def test_a_packed_segment_that_was_larger_is_cut() -> None:
+    disk = SimDisk()
+    writer = start(disk)
+    large = b"v" * (3 * SEGMENT_BYTES)
+    rotate(writer, len(kv_insert([large])), urgent=True)
+    append(writer, large)
+    rotate(writer, urgent=True)
+    writer.recycle(2)
+    assert disk.open("/journal/spare").size() == SEGMENT_BYTES
+
+
+def recycled(disk: SimDisk) -> tuple[Writer, int]:
+    """A third segment in the file of the first one; returns where the old frames began."""
+    writer = packed(disk)
+    first = disk.open(f"/journal/{ONE}").read(0, SEGMENT_BYTES)
+    assert frames.decode_frame(first, 64, header(1).salt) is not None
+    writer.recycle(1)
+    append(writer, b"two")
+    rotate(writer, urgent=True)
+    data = disk.open(f"/journal/{THREE}").read(0, SEGMENT_BYTES)
+    second = 64 + len(commit_of(b"old 0").ops[0]) + frames.FRAME_HEADER_BYTES
+    assert frames.decode_frame(first, second, header(1).salt) is not None
+    assert data[second : len(first)] == first[second:], "the old bytes are there"
+    return writer, second
+
+
+def test_old_bytes_of_a_recycled_segment_are_never_frames() -> None:
+    disk = SimDisk()
+    writer, second = recycled(disk)
+    journal = Journal(disk, "/journal")
+    assert seqs(list(journal.frames(7, durable_seq=8))) == [(7, 7), (8, 8)]
+    # A frame that ends exactly where an old one began, in the order of seqs of the old ones.
+    append(writer, b"old 0")
+    assert writer.position == second
+    assert seqs(list(journal.frames(9, durable_seq=9))) == [(9, 9)]
+
+
+def test_old_bytes_of_a_recycled_segment_vouch_for_nothing() -> None:
+    disk = SimDisk()
+    writer, _ = recycled(disk)
+    journal = Journal(disk, "/journal")
+    third = journal.segments[-1]
+    assert journal.synced_claim(third, 64) == 0
+    writer.append(commit_of(b"x"))
+    assert journal.synced_claim(third, writer.position) == 0
+    assert journal.synced_claim(third, 64) == 8, "the frame of this life counts"
+
+
+def test_the_first_header_of_an_old_life_is_wiped_out() -> None:
+    disk = SimDisk()
+    recycled(disk)
+    data = disk.open(f"/journal/{THREE}").read(0, 200)
+    assert frames.decode_segment_header(data, "").segment == 3
+    assert not data[64:128].strip(b"\0")
+
+
+def crashed(seed: int) -> SimDisk:
+    """A journal of one durable frame and two that a power cut may take, and a spare."""
+    disk = SimDisk(seed)
+    writer = start(disk)
+    writer.ensure_spare()
+    append(writer, b"durable")
+    writer.sync()
+    append(writer, b"maybe 1")
+    append(writer, b"maybe 2")
+    disk.process_crash()
+    return disk
+
+
+def test_frames_of_a_recovery_that_was_cut_short_do_not_come_back_in_the_spare() -> None:
+    """They were written under the number that the next recovery takes."""
+    disk = crashed(0)
+    before = len(disk.calls)
+    recover(disk, 2)
+    for step in range(1, len(disk.calls) - before + 1):
+        for seed in range(10):
+            disk = crashed(seed)
+            disk.crash_after(step)
+            with pytest.raises(SimCrash):
+                recover(disk, 2)
+            disk.power_cut()
+            survivors = found(disk)
+            last = Journal(disk, "/journal").segments[-1].segment
+            again = recover(disk, last + 1)
+            append(again, b"other 2")  # exactly as long as what may have been lost
+            again.sync()
+            disk.power_cut()
+            assert found(disk) == [*survivors, b"other 2"], f"step {step} seed {seed}"
+
+
+# -- crashes --------------------------------------------------------------------------------------
+
+
+def ensure(writer: Writer) -> None:
+    writer.ensure_spare()
+
+
+def use(writer: Writer) -> None:
+    writer.ensure_spare()
+    rotate(writer)
+    append(writer, b"last")
+    writer.sync()
+
+
+def recycle(writer: Writer) -> None:
+    writer.recycle(1)
+    rotate(writer, urgent=True)
+    append(writer, b"last")
+    writer.sync()
+
+
+@pytest.mark.parametrize("action", [ensure, use, recycle])
+@pytest.mark.parametrize("power", [True, False], ids=["power-cut", "process-crash"])
+def test_a_crash_at_any_step_leaves_the_state_before_or_after(
+    action: Callable[[Writer], None], power: bool
+) -> None:
+    disk = SimDisk()
+    writer = packed(disk)
+    before = len(disk.calls)
+    action(writer)
+    steps = len(disk.calls) - before
+    assert steps >= 5
+    for step in range(1, steps + 1):
+        for seed in range(10 if power else 1):
+            disk = SimDisk(seed)
+            writer = packed(disk)
+            disk.crash_after(step)
+            with pytest.raises(SimCrash):
+                action(writer)
+            disk.power_cut() if power else disk.process_crash()
+            check_recovers(disk, f"step {step} seed {seed}")
+
+
+def check_recovers(disk: SimDisk, hint: str) -> None:
+    journal = Journal(disk, "/journal")
+    numbers = [one.segment for one in journal.segments]
+    assert numbers in ([1, 2], [2], [1, 2, 3], [2, 3]), hint
+    values = values_of(list(journal.frames(7, durable_seq=7)))
+    assert values in ([b"new"], [b"new", b"last"]), hint
+    last = journal.segments[-1]
+    assert journal.synced_claim(last, 64) <= 7 + (len(values) - 1), hint
+    next_seq = 7 + len(values)
+    writer = Writer(
+        disk, "/journal", header(last.segment + 1, next_seq), segment_bytes=SEGMENT_BYTES
+    )
+    writer.create(last_seq=next_seq - 1)
+    append(writer, b"after")
+    writer.sync()
+    assert found(disk, 7) == [*values, b"after"], hint
+
+
+def test_who_reads_a_segment_that_is_recycled_meanwhile_is_told_so() -> None:
+    disk = SimDisk()
+    writer = packed(disk)
+    journal = Journal(disk, "/journal")
+    reading = journal.frames(1, durable_seq=7)
+    ((_, place),) = next(reading).ops()
+    crc = frames.checksum(b"old 0")
+    assert journal.payload(1, place.payload, 5, crc) == b"old 0"
+    writer.recycle(1)
+    rotate(writer, urgent=True)
+    append(writer, b"v" * 3000)
+    with pytest.raises(FileNotFoundError):
+        journal.payload(1, place.payload, 5, crc)
+    with pytest.raises(FileNotFoundError):
+        list(journal.frames(1, durable_seq=7))
+    journal.refresh()
+    assert journal.first_seq == 7
+    with pytest.raises(CorruptionError, match="begins at seq 7"):
+        next(journal.frames(1, durable_seq=7))

@@ -1,0 +1,268 @@
+"""What a session does by itself: HELLO, STATS, numbered batches, listening."""
+
+from __future__ import annotations
+
+import pytest
+
+from fjord import limits
+from fjord.columns import Strings
+from fjord.commands import (
+    Batch,
+    Changed,
+    Command,
+    Delete,
+    Done,
+    Entries,
+    Get,
+    Hello,
+    Listen,
+    Nop,
+    Numbers,
+    Refusal,
+    Reply,
+    Scan,
+    Set,
+    Stats,
+    Unlisten,
+    Welcome,
+)
+from fjord.errors import Code
+from fjord.wire import RawChange, RawReply, ReplyDecoder, encode_request, read_reply, seed
+from tests.unit.server.peer import DONE, NEW_CLIENT, Peer
+
+CLIENT = bytes(range(16))
+WRITE = Delete(table="default", keys=Strings.of([b"key"]), timestamp_us=1)
+
+
+@pytest.fixture
+def peer() -> Peer:
+    return Peer()
+
+
+def ask(peer: Peer, command: Command, identifier: int = 1, reply: Reply = DONE) -> Reply:
+    """Sends a command, lets it run, and returns what the client reads."""
+    function, message = encode_request(command, identifier)
+    before = len(peer.wire.sent)
+    peer.send(message)
+    peer.world.answer_all(reply)
+    decoder = ReplyDecoder()
+    decoder.feed(peer.wire.sent[before:])
+    raw = decoder.next()
+    assert isinstance(raw, RawReply)
+    assert raw.identifier == identifier
+    return read_reply(function, raw)
+
+
+def listen(*keys: bytes) -> Listen:
+    return Listen(table="default", keys=Strings.of(keys))
+
+
+def changed(key: bytes, value: bytes = b"v") -> Changed:
+    return Changed("default", key, 1, value, 5, 0)
+
+
+def tell(peer: Peer, *changes: Changed) -> None:
+    listeners = peer.world.shared.listeners
+    listeners.tell(listeners.match(changes))
+
+
+def told(peer: Peer, start: int) -> list[tuple[int, bytes]]:
+    """Returns identifier and key of all changes that were sent behind `start`."""
+    decoder = ReplyDecoder()
+    decoder.feed(peer.wire.sent[start:])
+    found = []
+    while (message := decoder.next()) is not None:
+        assert isinstance(message, RawChange)
+        found.append((message.identifier, message.key))
+    return found
+
+
+def test_hello_is_answered_with_who_answers(peer: Peer) -> None:
+    reply = ask(peer, Hello(client=CLIENT), reply=Done(master=b"m" * 16, seq=7))
+    assert reply == Welcome(client=CLIENT, master=b"m" * 16, version="1.2.3")
+
+
+def test_a_client_without_a_name_gets_one(peer: Peer) -> None:
+    reply = ask(peer, Hello(client=bytes(16)))
+    assert isinstance(reply, Welcome)
+    assert reply.client == NEW_CLIENT
+
+
+def test_a_numbered_batch_gets_the_name_that_hello_said(peer: Peer) -> None:
+    ask(peer, Hello(client=CLIENT))
+    peer.send(encode_request(Batch(commands=[WRITE], number=3), 1)[1])
+    (command,) = peer.commands
+    assert isinstance(command, Batch)
+    assert (command.client, command.number) == (CLIENT, 3)
+
+
+def test_a_numbered_batch_right_behind_hello_has_its_name(peer: Peer) -> None:
+    hello = encode_request(Hello(client=CLIENT), 1)[1]
+    peer.send(hello, encode_request(Batch(commands=[WRITE], number=1), 2)[1])
+    batch = peer.commands[1]
+    assert isinstance(batch, Batch)
+    assert batch.client == CLIENT
+
+
+def test_a_numbered_batch_without_hello_is_refused(peer: Peer) -> None:
+    reply = ask(peer, Batch(commands=[WRITE], number=1))
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.BAD_BATCH
+    peer.send(encode_request(Batch(commands=[WRITE]), 2)[1])  # without a number it needs no name
+    assert len(peer.commands) == 1
+
+
+def test_stats_are_those_of_the_server(peer: Peer) -> None:
+    reply = ask(peer, Stats())
+    assert isinstance(reply, Numbers)
+    assert dict(zip(reply.names.rows(), reply.values, strict=True)) == {b"answer": 42}
+
+
+def test_scans_go_their_own_way(peer: Peer) -> None:
+    peer.send(encode_request(Scan(table="default", start_seq=1, end_seq=0), 1)[1])
+    assert peer.commands == []
+    assert [scan.table for scan in peer.world.scans] == ["default"]
+
+
+# -- listening ------------------------------------------------------------------------------------
+
+
+def test_changes_of_a_key_are_told_from_the_reply_on(peer: Peer) -> None:
+    peer.send(encode_request(listen(b"a", b"b"), 9)[1])
+    tell(peer, changed(b"a"))
+    assert peer.wire.sent == b""  # it has not had its turn
+    peer.world.answer_all()
+    start = len(peer.wire.sent)
+    tell(peer, changed(b"b"), changed(b"c"), changed(b"a"))
+    assert told(peer, start) == [(9, b"b"), (9, b"a")]
+    assert peer.world.keys.watched == {("default", b"a"), ("default", b"b")}
+
+
+def test_unlisten_ends_what_one_request_began(peer: Peer) -> None:
+    ask(peer, listen(b"a"), 1)
+    ask(peer, listen(b"a", b"b"), 2)
+    assert ask(peer, Unlisten(identifier=2), 3) == DONE
+    start = len(peer.wire.sent)
+    tell(peer, changed(b"a"), changed(b"b"))
+    assert told(peer, start) == [(1, b"a")]
+    reply = ask(peer, Unlisten(identifier=2), 4)
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.NOT_FOUND
+
+
+def test_nothing_is_told_behind_the_reply_to_unlisten(peer: Peer) -> None:
+    ask(peer, listen(b"a"), 1)
+    waiting = peer.world.shared.listeners.match([changed(b"a")])
+    ask(peer, Unlisten(identifier=1), 2)
+    start = len(peer.wire.sent)
+    peer.world.shared.listeners.tell(waiting)
+    assert told(peer, start) == []
+
+
+@pytest.mark.req("FJ-44")
+def test_a_set_or_a_get_may_begin_to_listen(peer: Peer) -> None:
+    command = Set(
+        table="default",
+        keys=Strings.of([b"a"]),
+        types=b"\1",
+        values=Strings.of([b"v"]),
+        timestamps_us=[1],
+    )
+    peer.send(seed.encode_request(command, 1, listens=True))
+    get = Get(table="default", keys=Strings.of([b"b"]))
+    peer.send(seed.encode_request(get, 2, listens=True))
+    assert [type(command) for command in peer.commands] == [Set, Get]
+    peer.world.answer_all()
+    start = len(peer.wire.sent)
+    tell(peer, changed(b"a"), changed(b"b"))
+    assert told(peer, start) == [(1, b"a"), (2, b"b")]
+
+
+def test_a_refused_request_begins_nothing(peer: Peer) -> None:
+    get = Get(table="default", keys=Strings.of([b"b"]))
+    peer.send(seed.encode_request(get, 1, listens=True))
+    peer.world.answer_all(Refusal(code=Code.NOT_FOUND, text="no table"))
+    assert peer.world.keys.watched == set()
+    assert not peer.world.shared.listeners
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (listen(b"a", b""), Code.EMPTY_KEY),
+        (listen(b"k" * (limits.KV_KEY_BYTES_MAX + 1)), Code.KEY_TOO_LONG),
+        (Listen(table="../x", keys=Strings.of([b"a"])), Code.BAD_NAME),
+    ],
+)
+def test_what_cannot_be_a_key_is_not_listened_to(peer: Peer, command: Listen, code: Code) -> None:
+    reply = ask(peer, command)
+    assert isinstance(reply, Refusal)
+    assert reply.code is code
+
+
+def test_a_connection_listens_to_a_bounded_number_of_keys(peer: Peer) -> None:
+    keys = [b"%d" % number for number in range(limits.LISTENED_KEYS_MAX)]
+    assert ask(peer, listen(*keys[:-1]), 1) == DONE
+    assert ask(peer, listen(keys[0]), 1) == DONE  # the same request has it already
+    two = ask(peer, listen(b"x", b"y"), 2)
+    assert isinstance(two, Refusal)
+    assert two.code is Code.QUOTA
+    assert ask(peer, listen(b"x"), 3) == DONE
+    get = Get(table="default", keys=Strings.of([b"y"]))
+    peer.send(seed.encode_request(get, 4, listens=True))
+    assert b"QUOTA" in peer.wire.sent
+    ask(peer, Unlisten(identifier=3), 5)
+    assert ask(peer, listen(b"y"), 6) == DONE
+
+
+def test_a_listener_is_not_idle(peer: Peer) -> None:
+    ask(peer, listen(b"a"), 1)
+    peer.world.pass_time(3 * limits.IDLE_SECONDS_MAX)
+    assert peer.wire.is_open
+
+
+def test_changes_wait_while_replies_are_taken(peer: Peer) -> None:
+    ask(peer, listen(b"a"), 1)
+    start = len(peer.wire.sent)
+    peer.session.pause_writing()
+    tell(peer, changed(b"a"))
+    assert len(peer.wire.sent) == start
+    peer.session.resume_writing()
+    assert told(peer, start) == [(1, b"a")]
+
+
+def test_a_listener_that_falls_behind_is_closed(peer: Peer) -> None:
+    ask(peer, listen(b"a"), 1)
+    peer.session.pause_writing()
+    large = changed(b"a", bytes(limits.VALUE_BYTES_MAX))
+    for _ in range(limits.OUTPUT_BYTES_MAX // limits.VALUE_BYTES_MAX):
+        assert peer.wire.is_open
+        tell(peer, large)
+    assert b"SLOW_CONSUMER" in peer.wire.sent
+    assert not peer.wire.is_open
+    assert peer.world.keys.watched == set()
+
+
+def test_a_connection_that_is_lost_listens_no_more(peer: Peer) -> None:
+    ask(peer, listen(b"a"), 1)
+    peer.send(encode_request(listen(b"b"), 2)[1])
+    peer.session.connection_lost(None)
+    peer.world.answer_all()
+    assert peer.world.keys.watched == set()
+    assert peer.world.shared.listeners.keys == 0
+
+
+def test_a_key_is_watched_while_anybody_listens(peer: Peer) -> None:
+    other = Peer(peer.world)
+    ask(peer, listen(b"a"), 1)
+    ask(other, listen(b"a"), 1)
+    peer.session.connection_lost(None)
+    assert peer.world.keys.watched == {("default", b"a")}
+    start = len(other.wire.sent)
+    tell(peer, Changed("default", b"a", Entries.MISSING, b"", 9, 0))
+    assert told(other, start) == [(1, b"a")]
+
+
+def test_a_nop_is_nothing_of_its_own(peer: Peer) -> None:
+    peer.send(seed.encode_request(Nop(), 1))
+    assert peer.world.submitted[0][3] is None

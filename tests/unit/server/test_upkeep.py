@@ -1,0 +1,178 @@
+"""When steps of upkeep are asked for: on a loop whose timers fire when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from fjord import limits
+from fjord.server.counters import Histogram
+from fjord.server.upkeep import Upkeep
+from fjord.testing import SimClock
+
+
+class Timer:
+    """One call that a loop was asked for."""
+
+    def __init__(self, seconds: float, call: Callable[[], None]) -> None:
+        self.seconds = seconds
+        self.call = call
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class World:
+    """An engine that does what the test says, on a loop that waits for the test."""
+
+    def __init__(self) -> None:
+        self.clock = SimClock()
+        self.due_us: int | None = None
+        self.more = False
+        self.took_seconds = 0.0
+        self.steps = 0
+        self.woken = 0
+        self.timers: list[Timer] = []
+        loop = cast(asyncio.AbstractEventLoop, self)
+        self.histogram = Histogram()
+        self.upkeep_of = Upkeep(self, loop, self.clock, self.histogram, self._wake)
+
+    # -- the engine
+
+    def upkeep(self) -> bool:
+        self.steps += 1
+        self.clock.advance(self.took_seconds)
+        return self.more
+
+    def upkeep_due_us(self) -> int | None:
+        return self.due_us
+
+    # -- the loop
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> Any:
+        self.timers.append(Timer(seconds, call))
+        return self.timers[-1]
+
+    def call_soon(self, call: Callable[[], None]) -> Any:
+        return self.call_later(0, call)
+
+    # -- the committer
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    # -- the test
+
+    def due_in(self, seconds: float) -> None:
+        self.due_us = self.clock.wall_us() + int(seconds * 1e6)
+
+    def waits(self) -> list[float]:
+        """Returns how long the loop was asked to wait, for calls that still count."""
+        return [timer.seconds for timer in self.timers if not timer.is_cancelled]
+
+    def ring(self) -> None:
+        """Lets the one call come that is asked for."""
+        (timer,) = [timer for timer in self.timers if not timer.is_cancelled]
+        self.timers.clear()
+        self.clock.advance(timer.seconds)
+        timer.call()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_nothing_due_sets_no_timer(world: World) -> None:
+    world.upkeep_of.plan()
+    world.upkeep_of.note_writes()
+    assert world.waits() == []
+
+
+def test_a_timer_waits_for_what_is_due(world: World) -> None:
+    world.due_in(5)
+    world.upkeep_of.plan()
+    assert world.waits() == [5]
+    assert world.woken == 0
+    world.ring()
+    assert world.upkeep_of.is_due
+    assert world.woken == 1
+
+
+def test_a_group_that_makes_something_due_earlier_sets_the_timer_again(world: World) -> None:
+    world.due_in(5)
+    world.upkeep_of.plan()
+    world.due_in(9)
+    world.upkeep_of.note_writes()
+    assert world.waits() == [5]
+    world.due_in(2)
+    world.upkeep_of.note_writes()
+    assert world.waits() == [2]
+
+
+def test_steps_follow_each_other_while_nobody_else_wants_the_loop(world: World) -> None:
+    world.more = True
+    world.took_seconds = 0.5
+    for count in range(1, 5):
+        world.upkeep_of.step()
+        assert world.waits() == [0]
+        world.ring()
+        assert world.steps == count
+    assert world.histogram.count == 4
+
+
+def test_requests_have_the_loop_for_longer_than_a_step_took(world: World) -> None:
+    world.more = True
+    world.took_seconds = 0.5
+    world.due_in(0)
+    world.upkeep_of.note_writes()
+    world.upkeep_of.has_rivals = True
+    world.ring()
+    world.upkeep_of.step()
+    assert world.waits() == [0.5 * limits.UPKEEP_REST]
+    world.upkeep_of.note_writes()  # due at once, but the rest is not shortened
+    assert world.waits() == [0.5 * limits.UPKEEP_REST]
+
+
+def test_the_timer_is_set_again_behind_the_last_step(world: World) -> None:
+    world.upkeep_of.step()
+    assert world.waits() == []
+    world.due_in(7)
+    world.upkeep_of.step()
+    assert world.waits() == [7]
+
+
+def test_what_cannot_be_done_now_is_not_tried_without_a_pause(world: World) -> None:
+    """As on a full disk: it is due, and a step does nothing."""
+    world.due_in(-1)
+    world.upkeep_of.step()
+    assert world.waits() == [0]  # it may have become due this very moment
+    world.upkeep_of.step()
+    world.upkeep_of.note_writes()
+    (seconds,) = world.waits()
+    assert seconds >= 1
+    world.more = True
+    world.upkeep_of.step()
+    assert world.waits() == [0]
+
+
+def test_a_date_that_is_the_same_but_for_a_trifle_does_not_set_the_timer_again(
+    world: World,
+) -> None:
+    world.due_in(5)
+    world.upkeep_of.plan()
+    world.due_in(4.9999)
+    world.upkeep_of.note_writes()
+    assert world.waits() == [5]
+
+
+def test_a_stop_asks_for_nothing_more(world: World) -> None:
+    world.due_in(1)
+    world.upkeep_of.plan()
+    world.upkeep_of.stop()
+    world.upkeep_of.note_writes()
+    assert world.waits() == []

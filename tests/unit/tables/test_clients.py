@@ -1,0 +1,314 @@
+"""Clients that retry: a numbered batch counts once, its answer is kept, and all in bounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fjord import commands, limits
+from fjord.columns import Strings
+from fjord.commands import (
+    Batch,
+    Change,
+    Command,
+    CreateTable,
+    Delete,
+    Done,
+    DropTable,
+    Get,
+    Hello,
+    Listen,
+    ListTables,
+    Lock,
+    Modify,
+    Nop,
+    Range,
+    Refusal,
+    Rename,
+    Replies,
+    Reply,
+    Scan,
+    Stats,
+    Touch,
+    Unlisten,
+    Unlock,
+)
+from fjord.errors import Code
+from fjord.ops import Op, Opcode
+from fjord.tables import clients
+from fjord.tables.clients import ForgetClients
+from fjord.tables.state import Tree
+from tests.unit.tables.world import MASTER, NOW_US, World, code_of, set_command
+
+CLIENT = b"the client's id."
+OTHER = b"another clients."
+HOUR_US = 3_600_000_000
+ONE = Strings.of([b"k"])
+SET = set_command([(b"k", 1)])
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def batch(number: int, client: bytes = CLIENT) -> Batch:
+    return Batch(commands=[SET], client=client, number=number)
+
+
+def answer(world: World, number: int, client: bytes = CLIENT) -> Done:
+    """Lets a batch be applied and answered, now."""
+    reply = Done(master=MASTER, seq=number)
+    op = clients.answered_op(batch(number, client), [reply], world.now_us)
+    assert isinstance(op, Op)
+    world.apply(op)
+    return reply
+
+
+def found(world: World, number: int, client: bytes = CLIENT) -> Reply | None:
+    return clients.find_answer(world, batch(number, client))
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_was_applied_is_answered_again(world: World) -> None:
+    assert found(world, 1) is None
+    reply = answer(world, 1)
+    for _ in range(3):
+        assert found(world, 1) == Replies(replies=[reply])
+    assert found(world, 2) is None
+    assert found(world, 1, OTHER) is None
+
+
+def test_a_batch_without_a_number_is_never_known(world: World) -> None:
+    answer(world, 256)
+    assert clients.find_answer(world, replace(batch(256), number=0)) is None
+
+
+def test_as_many_answers_are_kept_as_may_be_in_flight(world: World) -> None:
+    last = limits.ANSWERS_KEPT + 10
+    for number in range(1, last + 1):
+        answer(world, number)
+    for number in range(1, 11):
+        assert code_of(found(world, number)) is Code.STALE_NUMBER  # type: ignore[arg-type]
+    for number in range(11, last + 1):
+        assert found(world, number) == Replies(replies=[Done(master=MASTER, seq=number)])
+    assert found(world, last + 1) is None
+
+
+def test_batches_may_come_out_of_order(world: World) -> None:
+    answer(world, 9)
+    assert found(world, 8) is None
+    reply = answer(world, 8)
+    assert found(world, 8) == Replies(replies=[reply])
+    assert found(world, 9) is not None
+
+
+numbers_st = st.lists(st.integers(1, 2000), max_size=40)
+
+
+@settings(max_examples=60, deadline=None)
+@given(numbers_st, st.integers(0, 20))
+def test_whatever_numbers_a_client_chooses_no_batch_is_applied_twice(
+    numbers: list[int], packed: int
+) -> None:
+    world = World()
+    applied: list[int] = []
+    for number in numbers:
+        reply = found(world, number)
+        if reply is None:
+            assert number not in applied
+            applied.append(number)
+            answer(world, number)
+        elif not isinstance(reply, Refusal):
+            assert reply == Replies(replies=[Done(master=MASTER, seq=number)])
+            assert number in applied
+        if packed and len(applied) % packed == 0:
+            world.pack(len(world.ops()))
+    for number in applied:
+        assert found(world, number) is not None
+    assert len(world.tree(Tree.CLIENTS)) <= limits.ANSWERS_KEPT + 1
+    assert world.replayed().trees() == world.trees()
+
+
+def test_only_answers_that_can_be_kept_are(world: World) -> None:
+    page = world.decide(Range(table="t")).reply
+    refused = clients.answered_op(batch(1), [page], NOW_US)
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.BAD_BATCH
+
+
+def test_an_answer_that_is_too_large_is_refused(world: World) -> None:
+    world.set({b"a": bytes(limits.ANSWER_KEPT_BYTES_MAX)})
+    entries = world.run(Get(table="t", keys=Strings.of([b"a"])))
+    refused = clients.answered_op(batch(1), [entries], NOW_US)
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.TOO_LARGE
+    world.set({b"a": bytes(limits.ANSWER_KEPT_BYTES_MAX // 2)}, at=1)
+    entries = world.run(Get(table="t", keys=Strings.of([b"a"])))
+    assert isinstance(clients.answered_op(batch(1), [entries], NOW_US), Op)
+
+
+# -- what may be in a batch -----------------------------------------------------------------------
+
+WRITES: list[Command] = [
+    SET,
+    Touch(table="t", keys=ONE),
+    Delete(table="t", keys=ONE, timestamp_us=NOW_US),
+    Modify(table="t", key=b"k", change=Change.NOT, timestamp_us=NOW_US),
+    Rename(table="t", key=b"k", to=b"l", timestamp_us=NOW_US),
+    CreateTable(name="t", kind=1),
+    DropTable(name="t"),
+]
+OTHERS: list[Command] = [
+    Nop(),
+    Get(table="t", keys=ONE),
+    Range(table="t"),
+    ListTables(),
+    Lock(table="t", keys=ONE),
+    Unlock(table="t", keys=ONE),
+]
+ALONE: list[Command] = [
+    Batch(commands=[SET]),
+    Scan(table="t", start_seq=1, end_seq=0),
+    Stats(),
+    Hello(client=CLIENT),
+    Listen(table="t", keys=ONE),
+    Unlisten(identifier=1),
+]
+
+
+def problem(*wanted: Command, client: bytes = b"", number: int = 0) -> Code | None:
+    refused = clients.batch_problem(Batch(commands=wanted, client=client, number=number))
+    return refused.code if refused is not None else None
+
+
+def test_every_command_is_of_one_of_these_sorts() -> None:
+    sorts = {type(command) for command in [*WRITES, *OTHERS, *ALONE]}
+    assert sorts == set(commands.Command.__args__)
+
+
+@pytest.mark.parametrize("command", [*WRITES, *OTHERS], ids=lambda found: type(found).__name__)
+def test_what_tables_decide_may_be_in_a_batch(command: Command) -> None:
+    assert problem(command) is None
+    assert problem(SET, command, SET) is None
+
+
+@pytest.mark.parametrize("command", ALONE, ids=lambda found: type(found).__name__)
+def test_what_tables_do_not_decide_may_not_be_in_a_batch(command: Command) -> None:
+    assert problem(command) is Code.BAD_BATCH
+    assert problem(SET, command) is Code.BAD_BATCH
+    assert type(command).__name__ in str(clients.batch_problem(Batch(commands=[command])))
+
+
+@pytest.mark.parametrize("command", WRITES, ids=lambda found: type(found).__name__)
+def test_writes_may_be_numbered(command: Command) -> None:
+    assert problem(command, client=CLIENT, number=1) is None
+
+
+@pytest.mark.parametrize("command", OTHERS, ids=lambda found: type(found).__name__)
+def test_nothing_else_may_be_numbered(command: Command) -> None:
+    assert problem(SET, command, client=CLIENT, number=1) is Code.BAD_BATCH
+
+
+def test_a_number_needs_a_client() -> None:
+    assert problem(SET, number=1) is Code.BAD_BATCH
+    assert problem(SET, client=b"short", number=1) is Code.BAD_BATCH
+    assert problem(SET, client=CLIENT, number=-1) is Code.BAD_BATCH
+    assert problem(SET, client=CLIENT, number=2**64) is Code.BAD_BATCH
+    assert problem(SET, client=CLIENT, number=2**64 - 1) is None
+    assert problem(SET, client=CLIENT) is None  # it has said who it is, and numbers nothing
+
+
+def test_a_batch_has_commands_and_not_too_many() -> None:
+    assert problem() is Code.BAD_BATCH
+    assert problem(*[Nop()] * limits.BATCH_COMMANDS_MAX) is None
+    assert problem(*[Nop()] * (limits.BATCH_COMMANDS_MAX + 1)) is Code.BAD_BATCH
+
+
+def test_a_batch_has_not_too_many_bytes() -> None:
+    large = set_command([(b"k", bytes(limits.VALUE_BYTES_MAX))])
+    count = limits.BATCH_BYTES_MAX // limits.VALUE_BYTES_MAX
+    assert problem(*[large] * count) is Code.TOO_LARGE  # the keys are what is too much
+    assert problem(*[large] * (count - 1)) is None
+    keys = Strings.of([b"k" * limits.KV_KEY_BYTES_MAX] * 1000)
+    many = limits.BATCH_BYTES_MAX // len(keys.data) + 1
+    for command in (Get(table="t", keys=keys), Delete(table="t", keys=keys, timestamp_us=1)):
+        assert problem(*[command] * many) is Code.TOO_LARGE
+    also = replace(SET, also=Strings.of([b"k" * 1_000_000]))
+    assert problem(*[also] * 9) is Code.TOO_LARGE
+
+
+# -- forgetting -----------------------------------------------------------------------------------
+
+
+def test_a_client_that_was_not_heard_of_for_a_day_is_forgotten(world: World) -> None:
+    for number in range(1, 300):
+        answer(world, number)
+    world.now_us += limits.CLIENT_KEPT_US + HOUR_US
+    answer(world, 1, OTHER)
+    world.run(ForgetClients(limit=100))
+    assert world.ops()[-1].opcode is Opcode.FORGET_CLIENT
+    assert found(world, 299) is None
+    assert found(world, 1, OTHER) is not None
+    assert {key[:16] for key in world.tree(Tree.CLIENTS)} == {OTHER}
+    assert world.replayed().trees() == world.trees()
+    before = world.journal
+    world.run(ForgetClients(limit=100))
+    assert world.journal == before
+
+
+def test_a_client_is_kept_for_a_day_after_its_last_batch(world: World) -> None:
+    answer(world, 1)
+    world.now_us += limits.CLIENT_KEPT_US - 1
+    world.run(ForgetClients(limit=100))
+    reply = answer(world, 2)
+    world.now_us += limits.CLIENT_KEPT_US - 1
+    world.run(ForgetClients(limit=100))
+    assert found(world, 2) == Replies(replies=[reply])
+    assert found(world, 1) is not None
+    world.now_us += HOUR_US + 1
+    world.run(ForgetClients(limit=100))
+    assert found(world, 2) is None
+    assert world.tree(Tree.CLIENTS) == world.tree(Tree.META) == {}
+
+
+def test_a_step_of_forgetting_has_a_bound(world: World) -> None:
+    for number in range(5):
+        answer(world, 1, b"client %8d." % number)
+    world.now_us += 2 * limits.CLIENT_KEPT_US
+    for left in (3, 1, 0):
+        world.run(ForgetClients(limit=2))
+        assert len(world.tree(Tree.CLIENTS)) == 2 * left
+    assert world.tree(Tree.META) == {}
+
+
+def test_packing_does_not_make_a_client_older(world: World) -> None:
+    """Its first answers are said again after its last one, and must not take its date back."""
+    answer(world, 1)
+    world.now_us += limits.CLIENT_KEPT_US - HOUR_US
+    answer(world, 2)
+    world.pack(1)
+    world.now_us += 3 * HOUR_US
+    world.run(ForgetClients(limit=100))
+    assert found(world, 1) is not None
+    assert found(world, 2) is not None
+    assert world.replayed().trees() == world.trees()
+
+
+def test_packing_drops_the_notes_that_no_longer_count(world: World) -> None:
+    for number in range(1, 5):
+        answer(world, number)
+        world.now_us += HOUR_US
+    assert len(world.tree(Tree.META)) == 4
+    for _ in range(4):
+        world.pack(1)
+        assert world.replayed().trees() == world.trees()
+    world.pack(len(world.ops()))
+    assert len(world.tree(Tree.META)) == 1
+    assert world.replayed().trees() == world.trees()
+    assert all(found(world, number) is not None for number in range(1, 5))

@@ -1,0 +1,57 @@
+"""DELETE with a purge: removed at once, and everywhere (FJ-48)."""
+
+from __future__ import annotations
+
+import pytest
+
+from fjord.ops import Opcode
+from fjord.tables.state import Tree
+from tests.unit.tables.world import MISSING, World, code_of, done
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.mark.req("FJ-48")
+def test_a_delete_leaves_a_tombstone_and_a_purge_leaves_nothing(world: World) -> None:
+    world.set({b"a": 1, b"b": 1})
+    world.delete(b"a", at=1)
+    world.delete(b"b", at=1, purge=True)
+    assert list(world.tree(Tree.KV)) == [b"\0\0\0\1a"]
+    assert world.ops()[-1].opcode is Opcode.KV_PURGE
+    world.check()
+    world.set({b"a": "late", b"b": "late"}, at=0)
+    assert world.get(b"a", b"b") == [MISSING, "late"]
+
+
+@pytest.mark.req("FJ-48")
+def test_a_purge_takes_a_tombstone_along(world: World) -> None:
+    world.delete(b"a", at=1)
+    world.delete(b"a", at=2, purge=True)
+    assert world.tree(Tree.KV) == {}
+    world.check()
+
+
+@pytest.mark.req("FJ-42", "FJ-48")
+def test_a_purge_that_is_older_than_the_value_changes_nothing(world: World) -> None:
+    world.set({b"a": 1}, at=5)
+    assert code_of(world.delete(b"a", at=4, purge=True)) is None
+    assert world.get(b"a") == [1]
+
+
+def test_a_purge_takes_marks_and_expiries_along(world: World) -> None:
+    world.set({b"a": 1}, expires=10)
+    world.touch(b"a", expires=100)
+    world.delete(b"a", at=1, purge=True)
+    assert world.tree(Tree.KV_MARKS) == world.tree(Tree.KV_EXPIRY) == {}
+
+
+def test_a_purge_of_nothing_writes_nothing_and_makes_no_table(world: World) -> None:
+    assert world.delete(b"a", purge=True) == done(0)
+    assert world.tables == {}
+    world.set({b"b": 1})
+    before = world.journal
+    assert code_of(world.delete(b"a", purge=True)) is None
+    assert world.journal == before

@@ -1,0 +1,315 @@
+"""RANGE: entries in order, pages that are bounded in every way, and nothing left out between."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fjord import limits
+from fjord.columns import Strings
+from fjord.commands import Entries, Lock, Page, Range
+from fjord.errors import Code
+from fjord.values import Value
+from tests.unit.tables.world import MISSING, World, code_of, entry_of, items_of
+
+BOTH = pytest.mark.parametrize("persist", [True, False], ids=["stored", "in-memory"])
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.set({b"%02d" % number: number for number in range(20)})
+    return made
+
+
+def page(world: World, **wanted: object) -> Page:
+    reply = world.run(Range(table="t", **wanted))  # type: ignore[arg-type]
+    assert isinstance(reply, Page), reply
+    return reply
+
+
+def keys(world: World, **wanted: object) -> list[bytes]:
+    return page(world, **wanted).keys.rows()
+
+
+def all_pages(world: World, wanted: Range) -> tuple[list[bytes], int]:
+    """Asks until there is no more; returns all keys, and how many pages there were."""
+    found: list[bytes] = []
+    for count in range(1, 10_000):
+        reply = world.run(wanted)
+        assert isinstance(reply, Page), reply
+        found += reply.keys.rows()
+        if not reply.next_key:
+            return found, count
+        assert not found or reply.next_key > found[-1]
+        wanted = replace(wanted, start=reply.next_key)
+    raise AssertionError("pages without an end")
+
+
+# -- the range ------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("FJ-45")
+@BOTH
+def test_a_range_has_its_first_key_and_not_its_last(persist: bool) -> None:
+    world = World()
+    world.set({b"%02d" % number: number for number in range(20)}, persist=persist)
+    found = page(world, start=b"05", stop=b"08")
+    assert items_of(found) == {b"05": 5, b"06": 6, b"07": 7}
+    assert found.next_key == b""
+
+
+def test_without_bounds_all_keys_of_the_table_are_in_order(world: World) -> None:
+    world.set({b"a": "other table"}, table="u")
+    world.set({b"\xff\xff": 1, b"\0": 0})
+    expected = [b"\0", *[b"%02d" % number for number in range(20)], b"\xff\xff"]
+    assert keys(world) == expected
+    assert keys(world, start=b"18") == [b"18", b"19", b"\xff\xff"]
+    assert keys(world, stop=b"01") == [b"\0", b"00"]
+
+
+def test_bounds_need_not_be_keys(world: World) -> None:
+    assert keys(world, start=b"0", stop=b"02x") == [b"00", b"01", b"02"]
+    assert keys(world, start=b"02\0", stop=b"04\0") == [b"03", b"04"]
+    assert keys(world, start=b"x") == []
+
+
+def test_a_range_of_nothing_is_empty(world: World) -> None:
+    found = page(world, start=b"05", stop=b"05")
+    assert (found.keys.rows(), found.next_key) == ([], b"")
+
+
+def test_a_range_that_ends_before_it_begins_is_refused(world: World) -> None:
+    assert code_of(world.run(Range(table="t", start=b"2", stop=b"1"))) is Code.BAD_RANGE
+    assert code_of(world.run(Range(table="none", start=b"2", stop=b"1"))) is Code.BAD_RANGE
+
+
+def test_a_table_that_is_not_there_has_no_entries() -> None:
+    found = page(World())
+    assert (found.keys.rows(), found.entries.types, found.next_key) == ([], b"", b"")
+
+
+def test_bounds_are_no_longer_than_keys(world: World) -> None:
+    longest = b"k" * limits.KV_KEY_BYTES_MAX
+    assert code_of(world.run(Range(table="t", start=longest, stop=longest))) is None
+    assert code_of(world.run(Range(table="t", start=longest + b"k"))) is Code.KEY_TOO_LONG
+    assert code_of(world.run(Range(table="t", stop=longest + b"k"))) is Code.KEY_TOO_LONG
+
+
+def test_names_are_checked(world: World) -> None:
+    assert code_of(world.run(Range(table="-"))) is Code.BAD_NAME
+
+
+# -- entries --------------------------------------------------------------------------------------
+
+
+def test_entries_come_with_all_that_is_known(world: World) -> None:
+    world.set({b"05": "x"}, at=1, expires=100, ttl=10)
+    world.touch(b"05", worked=5)
+    world.run(Lock(table="t", keys=Strings.of([b"05"])))
+    found = page(world, start=b"05", count=1).entries
+    assert entry_of(found) == world.entry(b"05")
+    assert entry_of(found).state == Entries.LOCKED | Entries.WORKED_ON
+
+
+def test_what_is_deleted_or_has_expired_is_not_listed(world: World) -> None:
+    world.delete(b"05", at=1)
+    world.set({b"06": 1}, at=1, expires=10)
+    world.now_us += 10
+    assert keys(world, start=b"04", stop=b"08") == [b"04", b"07"]
+
+
+@pytest.mark.req("FJ-46")
+@BOTH
+def test_what_is_worked_on_is_left_out_when_asked(world: World, persist: bool) -> None:
+    world.set({b"05": 1}, at=1, persist=persist)
+    world.touch(b"05", worked=10)
+    assert keys(world, start=b"04", stop=b"07") == [b"04", b"05", b"06"]
+    assert keys(world, start=b"04", stop=b"07", skip_worked=True) == [b"04", b"06"]
+    world.lease_us += 10
+    assert keys(world, start=b"04", stop=b"07", skip_worked=True) == [b"04", b"05", b"06"]
+
+
+@pytest.mark.req("FJ-45")
+def test_a_probe_reads_no_data(world: World) -> None:
+    found = page(world, stop=b"02", with_data=False)
+    assert found.entries.types == b"\3\3"
+    assert found.entries.values.rows() == [b"", b""]
+    assert world.payload_reads == 0
+
+
+def test_values_in_memory_are_among_the_others_in_order(world: World) -> None:
+    world.set({b"055": "m", b"07": "m", b"zz": "m"}, at=1, persist=False)
+    world.set({b"06x": "gone"}, persist=False, expires=10)
+    world.set({b"a": 1}, persist=False, table="u")
+    world.now_us += 10
+    found = items_of(page(world, start=b"05"))
+    assert list(found)[:4] == [b"05", b"055", b"06", b"07"]
+    assert (found[b"055"], found[b"07"], found[b"zz"]) == ("m", "m", "m")
+    assert list(found) == sorted(found)
+    assert b"06x" not in found
+
+
+# -- pages ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("FJ-43")
+def test_a_page_has_as_many_entries_as_were_asked_for(world: World) -> None:
+    found = page(world, start=b"03", count=4)
+    assert found.keys.rows() == [b"03", b"04", b"05", b"06"]
+    assert found.next_key == b"07"
+    last = page(world, start=b"18", count=2)
+    assert (len(last.keys), last.next_key) == (2, b"")
+
+
+@pytest.mark.req("FJ-43")
+def test_a_count_of_0_is_the_servers_maximum() -> None:
+    world = World()
+    world.set({b"%05d" % number: None for number in range(limits.PAGE_ENTRIES_MAX + 1)})
+    for count in (0, 65_535, limits.PAGE_ENTRIES_MAX):
+        found = page(world, count=count)
+        assert len(found.keys) == limits.PAGE_ENTRIES_MAX
+        assert found.next_key == b"%05d" % limits.PAGE_ENTRIES_MAX
+    rest = page(world, start=found.next_key)
+    assert (len(rest.keys), rest.next_key) == (1, b"")
+
+
+def test_a_count_below_0_is_refused(world: World) -> None:
+    assert code_of(world.run(Range(table="t", count=-1))) is Code.BAD_COUNT
+
+
+def test_a_page_ends_where_an_answer_would_be_too_large() -> None:
+    world = World()
+    count = limits.ANSWER_BYTES_MAX // limits.VALUE_BYTES_MAX
+    for number in range(count + 2):
+        world.set({b"%03d" % number: bytes(limits.VALUE_BYTES_MAX)})
+    first = page(world)
+    assert 0 < len(first.keys) <= count
+    assert first.next_key == b"%03d" % len(first.keys)
+    found, pages = all_pages(world, Range(table="t"))
+    assert (len(found), pages) == (count + 2, 2)
+    assert len(page(world, with_data=False).keys) == count + 2
+
+
+def test_a_page_ends_when_enough_was_examined() -> None:
+    world = World()
+    many = [b"%05d" % number for number in range(limits.EXAMINED_ENTRIES_MAX + 5)]
+    world.set(dict.fromkeys(many))
+    world.delete(*many[:-1], at=1)
+    first = page(world, count=3)
+    assert first.keys.rows() == []
+    assert first.next_key == many[limits.EXAMINED_ENTRIES_MAX]
+    assert all_pages(world, Range(table="t", count=3)) == ([many[-1]], 2)
+
+
+@BOTH
+def test_a_match_examines_no_more_than_a_range(persist: bool) -> None:
+    world = World()
+    many = [b"%05d" % number for number in range(limits.EXAMINED_ENTRIES_MAX + 5)]
+    world.set(dict.fromkeys(many), persist=persist)
+    first = page(world, regex=b"10004$")
+    assert (first.keys.rows(), first.next_key) == ([], many[limits.EXAMINED_ENTRIES_MAX])
+    assert all_pages(world, Range(table="t", regex=b"10004$")) == ([b"10004"], 2)
+
+
+def test_a_match_that_takes_much_work_takes_more_pages() -> None:
+    world = World()
+    many = [b"%03d" % number + b"ab" * 200 for number in range(200)]
+    world.set(dict.fromkeys(many))
+    hard = b"[ab]*a[ab]{201}$"
+    found, pages = all_pages(world, Range(table="t", regex=hard))
+    assert found == many
+    assert pages > 1
+
+
+# -- regular expressions --------------------------------------------------------------------------
+
+
+@pytest.mark.req("FJ-45")
+@BOTH
+def test_a_match_lists_the_keys_in_which_it_is_found(persist: bool) -> None:
+    world = World()
+    names = [b"user:1", b"user:22", b"user:x", b"a user:3", b"other"]
+    world.set(dict.fromkeys(names, 1), persist=persist)
+    assert keys(world, regex=rb"^user:\d+$") == [b"user:1", b"user:22"]
+    assert keys(world, regex=rb"user:\d") == [b"a user:3", b"user:1", b"user:22"]
+    assert keys(world, regex=b"^none") == []
+
+
+def test_a_match_may_be_within_a_range(world: World) -> None:
+    assert keys(world, regex=b"5$", start=b"06") == [b"15"]
+    assert keys(world, regex=b"^0[5-7]", start=b"06", stop=b"07") == [b"06"]
+    assert keys(world, regex=b"^0[5-7]", count=1) == [b"05"]
+
+
+def test_an_anchored_match_looks_only_where_it_can_be_found() -> None:
+    world = World()
+    many = {b"a%05d" % number: None for number in range(limits.EXAMINED_ENTRIES_MAX)}
+    world.set({**many, b"user:1": None, b"z": None})
+    found = page(world, regex=b"^user:")
+    assert (found.keys.rows(), found.next_key) == ([b"user:1"], b"")
+
+
+@pytest.mark.parametrize("regex", [b"(", b"(?=a)", rb"(a)\1", b"a" * 257])
+def test_a_bad_expression_is_refused(world: World, regex: bytes) -> None:
+    assert code_of(world.run(Range(table="t", regex=regex))) is Code.BAD_REGEX
+    assert code_of(world.run(Range(table="none", regex=regex))) is Code.BAD_REGEX
+
+
+def test_an_expression_of_256_bytes_is_taken(world: World) -> None:
+    assert keys(world, regex=b"a" * 256) == []
+
+
+# -- all together ---------------------------------------------------------------------------------
+
+some_keys = st.lists(st.text(alphabet="ab\x00\xff", min_size=1, max_size=4), max_size=12)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    stored=some_keys,
+    volatile=some_keys,
+    gone=some_keys,
+    start=st.text(alphabet="ab\xff", max_size=2),
+    stop=st.text(alphabet="ab\xff", max_size=2),
+    count=st.integers(0, 4),
+    regex=st.sampled_from([b"", b"a", b"^a", b"^[ab]b?", b"b$", b"\xff"]),
+)
+def test_pages_together_are_the_whole_range(
+    stored: list[str],
+    volatile: list[str],
+    gone: list[str],
+    start: str,
+    stop: str,
+    count: int,
+    regex: bytes,
+) -> None:
+    world = World()
+    world.set({b"before": 0}, table="s")
+    model: dict[bytes, Value] = {}
+    for name in stored:
+        model[name.encode("latin-1")] = "stored"
+        world.set({name.encode("latin-1"): "stored"})
+    for name in gone:
+        model.pop(name.encode("latin-1"), None)
+        world.delete(name.encode("latin-1"))
+    for name in volatile:
+        model[name.encode("latin-1")] = "memory"
+        world.set({name.encode("latin-1"): "memory"}, persist=False)
+    world.set({b"after": 0}, table="u")
+    first, last = start.encode("latin-1"), stop.encode("latin-1")
+    wanted = Range(table="t", start=first, stop=last, count=count, regex=regex)
+    if last and first > last:
+        assert code_of(world.run(wanted)) is Code.BAD_RANGE
+        return
+    found, _ = all_pages(world, wanted)
+    assert found == sorted(
+        key
+        for key in model
+        if key >= first and (not last or key < last) and re.search(regex, key, re.DOTALL)
+    )
+    assert world.get(*found or [b"-"]) == [model.get(key, MISSING) for key in found or [b"-"]]

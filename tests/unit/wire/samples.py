@@ -1,0 +1,178 @@
+"""One command and one reply of every sort, and more where the layout branches."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from fjord import commands
+from fjord.columns import Strings
+from fjord.commands import (
+    Batch,
+    Change,
+    Command,
+    CreateTable,
+    Done,
+    DropTable,
+    Entries,
+    Hello,
+    Listen,
+    ListTables,
+    Lock,
+    Modify,
+    Numbers,
+    Range,
+    Refusal,
+    Rename,
+    Replies,
+    Reply,
+    Scan,
+    Stats,
+    TableList,
+    Touch,
+    Unlisten,
+    Unlock,
+    Welcome,
+)
+from fjord.errors import Code
+from fjord.wire import Function
+from tests.unit.wire.streams import (
+    MASTER,
+    NOW_US,
+    delete_many,
+    entries,
+    get_many,
+    page,
+    scanned,
+    set_many,
+)
+
+ONE = Strings.of([b"k"])
+SOME = Strings.of([b"a", b"", b"ccc", b"x" * 300])
+EIGHT = (5).to_bytes(8, "little")
+
+
+def modify(change: Change, operand: bytes = EIGHT, type_: int = 3, **options: Any) -> Modify:
+    given: dict[str, Any] = {"table": "t", "key": b"k", "timestamp_us": NOW_US} | options
+    return Modify(change=change, operand=operand, operand_type=type_, **given)
+
+
+def rename(key: bytes, to: bytes, **options: Any) -> Rename:
+    given: dict[str, Any] = {"table": "t", "timestamp_us": NOW_US} | options
+    return Rename(key=key, to=to, **given)
+
+
+# Those that a batch may hold.
+INNER: list[Command] = [
+    set_many("t", [(b"k", 1, b"v")]),
+    set_many("a-name", [(b"k", 1, b""), (b"key", 2, b"text"), (b"\0\xff", 5, b"\1")]),
+    set_many("t", [(b"k", 3, bytes(8))] * 9, expires_at_us=NOW_US + 1, overwrite=False),
+    set_many("12345678", [(b"k", 0, b"")], persist=False),
+    set_many("t", [(b"k", 2, b"v")] * 2, ttl_us=60_000_000),
+    set_many("t", [(b"k", 2, b"v")], also=Strings.of([])),
+    set_many("t", [(b"k", 2, b"v")], also=Strings.of([b"k2", b"", b"k3"]), ttl_us=1),
+    get_many("t", [b"k"]),
+    get_many("longer_name", [b"a", b"", b"a", b"x" * 300]),
+    get_many("t", [b"k"], with_data=False),
+    get_many("t", [b"k", b"l"], skip_worked=True),
+    delete_many("t", [b"k"]),
+    delete_many("t", [b"a", b"bb", b"ccc"], timestamp_us=2**64 - 1, purge=True),
+    Touch(table="t", keys=ONE, extend=True),
+    Touch(table="t", keys=SOME, extend=True, expires_at_us=NOW_US, worked_until_us=2**64 - 1),
+    Touch(table="t", keys=ONE, worked_until_us=NOW_US, with_data=False),
+    modify(Change.ADD),
+    modify(Change.ADD, type_=4, key=b"a long key" * 9),
+    modify(Change.NOT, b""),
+    modify(Change.TRUNCATE, table="other"),
+    rename(b"k", b"l"),
+    rename(b"", b"x" * 300, overwrite=True),
+    Lock(table="t", keys=ONE),
+    Unlock(table="t", keys=SOME),
+    Range(table="t"),
+    Range(table="t", start=b"a", stop=b"m", count=2**64 - 1, regex=b"^a"),
+    Range(table="t", count=7, with_data=False, skip_worked=True),
+    CreateTable(name="t", kind=1),
+    CreateTable(name="t", kind=255, settings=b"a=1"),
+    DropTable(name="t"),
+    ListTables(),
+    ListTables(name="t"),
+]
+
+BATCHES: list[Batch] = [
+    Batch(commands=[INNER[0]]),
+    Batch(commands=[commands.Nop(), *INNER], number=2**64 - 1),
+]
+
+# Those that functions above 16 carry.
+COMMANDS: list[Command] = [
+    *INNER,
+    *BATCHES,
+    Listen(table="t", keys=SOME),
+    Unlisten(identifier=0xFFFF),
+    Stats(),
+    Hello(client=bytes(16)),
+    Hello(client=MASTER),
+    Scan(table="t", start_seq=1, end_seq=0),
+    Scan(table="longer_name", start_seq=2**64 - 1, end_seq=2**64 - 1, bytes_max=2**32 - 1),
+]
+
+
+def names_of(commands_: Sequence[Command]) -> list[str]:
+    return [f"{type(one).__name__}-{number}" for number, one in enumerate(commands_)]
+
+
+TOKEN = Done(master=b"m" * 16, seq=5)
+SHORT = Refusal(code=Code.NOT_FOUND, text="the key does not exist")
+LONG = Refusal(code=Code.BUSY, text="x" * 300)
+MISSING = entries((Entries.MISSING, b"", 0, 0))
+TWO = entries((2, b"v", 5, 0), (Entries.MISSING, b"", 0, 0), state=3, more=100)
+ONE_ENTRY = entries((3, EIGHT, 5, 9), state=Entries.LOCKED, more=2**63)
+PAGES = [
+    page([], entries()),
+    page([], entries(), b"next"),
+    page([b"k"], ONE_ENTRY),
+    page([b"a", b"b" * 300], TWO, b"n" * 480),
+]
+TABLES = [
+    TableList(names=Strings.of([]), ids=(), kinds=b"", settings=Strings.of([])),
+    TableList(
+        names=Strings.of([b"a", b"default"]),
+        ids=array("Q", [1, 2**32 - 1]),
+        kinds=b"\1\2",
+        settings=Strings.of([b"", b"x=1"]),
+    ),
+]
+
+# A reply to each function above 16, but for the refusals that any of them may get.
+REPLIES: list[tuple[Function, Reply]] = [
+    (Function.HELLO, Welcome(client=b"c" * 16, master=MASTER, version="1.2")),
+    (Function.USE, TOKEN),
+    (Function.BATCH, Replies(replies=[])),
+    (Function.BATCH, Replies(replies=[TOKEN, MISSING, TWO, *PAGES, *TABLES, SHORT, LONG])),
+    *((Function.TABLES, one) for one in TABLES),
+    (Function.CREATE_TABLE, TOKEN),
+    (Function.DROP_TABLE, TOKEN),
+    (Function.STATS, Numbers(names=Strings.of([]), values=())),
+    (
+        Function.STATS,
+        Numbers(names=Strings.of([b"a", b"bc", b""]), values=array("Q", [0, 1, 2**64 - 1])),
+    ),
+    (Function.SET_MANY, TOKEN),
+    (Function.GET_MANY, MISSING),
+    (Function.GET_MANY, TWO),
+    (Function.GET_MANY, ONE_ENTRY),
+    (Function.GET_MANY, entries()),
+    (Function.GET_MANY, entries((1, b"", 1, 2), (255, b"", 0, 0), (3, bytes(8), 3, 2**64 - 1))),
+    (Function.DELETE_MANY, Done(master=MASTER, seq=2**64 - 1)),
+    (Function.TOUCH_MANY, TWO),
+    (Function.MODIFY, ONE_ENTRY),
+    (Function.RENAME_KEY, TOKEN),
+    (Function.LOCK_MANY, TOKEN),
+    (Function.UNLOCK_MANY, TOKEN),
+    *((Function.RANGE, one) for one in PAGES),
+    (Function.LISTEN_MANY, TOKEN),
+    (Function.UNLISTEN, TOKEN),
+    (Function.SCAN, scanned([], next_seq=1, end_seq=1)),
+    (Function.SCAN, scanned([b"op" * 8, b"o" * 24], next_seq=3, end_seq=2**64 - 1)),
+]

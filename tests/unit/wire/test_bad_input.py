@@ -1,0 +1,257 @@
+"""Bad input, row by row: what the decoder itself has to answer, and whether it can go on.
+
+C: the stream cannot be followed, one error and no more.  K: the request is refused, and the next
+one is understood.  What only a table can judge (types, clocks, ranges) is not here.
+"""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+
+import pytest
+
+from fjord import limits
+from fjord.commands import Batch, Change, Nop, Range, Refusal
+from fjord.errors import Code, RemoteProtocolError
+from fjord.wire import Cursors, Flag, Function, Request, batch, encode_use
+from tests.unit.wire.samples import modify
+from tests.unit.wire.streams import (
+    CURSORS,
+    batch_bytes,
+    get_many,
+    new_decoder,
+    request_bytes,
+)
+from tests.unit.wire.test_batch import inner
+from tests.unit.wire.test_body import head
+
+VALUE_32 = Flag.VALUE_8 | Flag.VALUE_16
+ZERO = bytes(8)
+SOON = struct.pack(">Q", 2**60)
+LONG_KEY = struct.pack(">H", limits.KV_KEY_BYTES_MAX + 1) + b"k" * (limits.KV_KEY_BYTES_MAX + 1)
+PAGE = Range(table="t", stop=b"z")
+
+
+def get(flags: int, rest: bytes = b"\1k") -> bytes:
+    return request_bytes(Function.GET, rest, flags=flags)
+
+
+def cursor(data: bytes) -> bytes:
+    rest = struct.pack(">H", len(data)) + data
+    return get(Flag.KEY_16 | Flag.QUERY_RANGE | Flag.QUERY_REGEX, rest)
+
+
+CLOSING: dict[str, tuple[bytes, Code]] = {
+    "magic": (b"XJ" + bytes(16), Code.BAD_MAGIC),
+    "reply": (b"JR" + bytes(16), Code.BAD_MAGIC),
+    "http": (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", Code.BAD_MAGIC),
+    "tls": (b"\x16\x03\x01\x02\0\1\0\1\xfc\x03\x03" + bytes(40), Code.BAD_MAGIC),
+    "version-0": (request_bytes(0, version=0), Code.BAD_VERSION),
+    "version-2": (request_bytes(0, version=2), Code.BAD_VERSION),
+    "version-65535": (request_bytes(0, version=65535), Code.BAD_VERSION),
+    "function-11": (request_bytes(11), Code.UNKNOWN_FUNCTION),
+    "function-65535": (request_bytes(65535), Code.UNKNOWN_FUNCTION),
+    "server-only": (request_bytes(16, b"\1k"), Code.FORBIDDEN),
+    "bit-15": (request_bytes(2, flags=1 << 15), Code.BAD_FLAGS),
+    "bit-13-on-set": (request_bytes(2, flags=1 << 13), Code.BAD_FLAGS),
+    "bit-14-on-get": (request_bytes(3, flags=1 << 14), Code.BAD_FLAGS),
+    "value-on-get": (request_bytes(3, flags=Flag.VALUE_8), Code.BAD_FLAGS),
+    "query-on-set": (request_bytes(2, flags=Flag.QUERY_RANGE), Code.BAD_FLAGS),
+    "timeout-with-a-query": (get(Flag.QUERY_RANGE | Flag.TIMEOUT, b""), Code.BAD_FLAGS),
+    "touch-with-a-query": (get(Flag.QUERY_REGEX | Flag.UPDATE_TIMEOUT, b""), Code.BAD_FLAGS),
+    "listen-with-a-query": (get(Flag.QUERY_REGEX | Flag.LISTEN, b""), Code.BAD_FLAGS),
+    "set-value-flag-0": (request_bytes(2, b"\1k"), Code.BAD_VALUE_SIZE),
+    "add-value-flag-0": (request_bytes(5, b"\1k"), Code.BAD_VALUE_SIZE),
+    "truncate-value-flag-0": (request_bytes(7, b"\1k"), Code.BAD_VALUE_SIZE),
+    "set-size-0-of-8": (request_bytes(2, b"\1k\0", flags=Flag.VALUE_8), Code.BAD_VALUE_SIZE),
+    "set-size-0-of-16": (request_bytes(2, b"\1k\0\0", flags=Flag.VALUE_16), Code.BAD_VALUE_SIZE),
+    "set-size-0-of-32": (request_bytes(2, b"\1k" + bytes(4), flags=VALUE_32), Code.BAD_VALUE_SIZE),
+    "add-size-0": (request_bytes(5, b"\1k\0", flags=Flag.VALUE_8), Code.BAD_VALUE_SIZE),
+    "set-4-gib": (
+        request_bytes(2, b"\1k\xff\xff\xff\xff", flags=VALUE_32),
+        Code.VALUE_TOO_LARGE,
+    ),
+    "set-one-byte-too-many": (
+        request_bytes(2, b"\1k" + struct.pack(">I", limits.VALUE_BYTES_MAX + 2), flags=VALUE_32),
+        Code.VALUE_TOO_LARGE,
+    ),
+    "add-4-gib": (
+        request_bytes(5, b"\1k\xff\xff\xff\xff", flags=VALUE_32),
+        Code.VALUE_TOO_LARGE,
+    ),
+    "body-4-gib": (request_bytes(32, b"\xff\xff\xff\xff"), Code.TOO_LARGE),
+    "body-one-byte-too-many": (
+        request_bytes(19, struct.pack(">I", limits.MESSAGE_BYTES_MAX + 1)),
+        Code.TOO_LARGE,
+    ),
+}
+
+KEPT: dict[str, tuple[bytes, Code]] = {
+    "set-timeout-0": (
+        request_bytes(2, ZERO + b"\1k\1\0", flags=Flag.VALUE_8 | Flag.TIMEOUT),
+        Code.BAD_TIMEOUT,
+    ),
+    "set-ttl-0": (
+        request_bytes(2, ZERO + b"\1k\1\0", flags=Flag.VALUE_8 | Flag.TTL),
+        Code.BAD_TIMEOUT,
+    ),
+    "set-timeout-and-ttl-0": (
+        request_bytes(2, SOON + ZERO + b"\1k\1\0", flags=Flag.VALUE_8 | Flag.TIMEOUT | Flag.TTL),
+        Code.BAD_TIMEOUT,
+    ),
+    "get-timeout-0": (get(Flag.TIMEOUT, ZERO + b"\1k"), Code.BAD_TIMEOUT),
+    "get-update-timeout-0": (
+        get(Flag.TIMEOUT | Flag.UPDATE_TIMEOUT, ZERO + b"\1k"),
+        Code.BAD_TIMEOUT,
+    ),
+    "get-update-timeout-without-timeout": (get(Flag.UPDATE_TIMEOUT), Code.BAD_TIMEOUT),
+    "get-all-of-it-without-timeout": (
+        get(Flag.UPDATE_TIMEOUT | Flag.WORKED_ON),
+        Code.BAD_TIMEOUT,
+    ),
+    "count-without-range": (get(Flag.COUNT, b"\0\5\1k"), Code.BAD_COUNT),
+    "count-without-range-with-timeout": (
+        get(Flag.COUNT | Flag.TIMEOUT, SOON + b"\0\5\1k"),
+        Code.BAD_COUNT,
+    ),
+    "range-key-too-long": (
+        get(Flag.QUERY_RANGE | Flag.KEY_16, b"\0\5" + LONG_KEY + b"\0\0"),
+        Code.KEY_TOO_LONG,
+    ),
+    "range-second-key-too-long": (
+        get(Flag.QUERY_RANGE | Flag.KEY_16, b"\0\5\0\0" + LONG_KEY),
+        Code.KEY_TOO_LONG,
+    ),
+    "regex-too-long": (
+        get(Flag.QUERY_REGEX | Flag.KEY_16, b"\1\1" + b"k" * 257),
+        Code.BAD_REGEX,
+    ),
+    "cursor-empty": (cursor(b""), Code.BAD_CURSOR),
+    "cursor-random": (cursor(bytes(range(200))), Code.BAD_CURSOR),
+    "cursor-forged": (cursor(Cursors(b"?", bytes(range(16))).encode(PAGE, b"k")), Code.BAD_CURSOR),
+    "cursor-of-an-earlier-start": (
+        cursor(Cursors(b"secret", bytes(16)).encode(PAGE, b"k")),
+        Code.CURSOR_EXPIRED,
+    ),
+    "cursor-cut": (cursor(CURSORS.encode(PAGE, b"k")[:-1]), Code.BAD_CURSOR),
+    "add-a-string": (request_bytes(5, b"\1k\2\2v", flags=Flag.VALUE_8), Code.BAD_TYPE),
+    "add-a-void": (request_bytes(5, b"\1k\1\0", flags=Flag.VALUE_8), Code.BAD_TYPE),
+    "add-type-6": (request_bytes(5, b"\1k\2\6v", flags=Flag.VALUE_8), Code.BAD_TYPE),
+    "add-type-255": (request_bytes(5, b"\1k\2\xffv", flags=Flag.VALUE_8), Code.BAD_TYPE),
+    "add-3-bytes": (request_bytes(5, b"\1k\4\3\0\0\0", flags=Flag.VALUE_8), Code.BAD_VALUE),
+    "add-a-short-float": (request_bytes(5, b"\1k\5\4" + bytes(4), flags=2), Code.BAD_VALUE),
+    "truncate-to-a-float": (request_bytes(7, b"\1k\x09\4" + ZERO, flags=2), Code.BAD_TYPE),
+    "use-no-name": (encode_use("", 7), Code.BAD_NAME),
+    "use-a-path": (encode_use("../etc", 7), Code.BAD_NAME),
+    "body-empty": (batch_bytes(33, b""), Code.BAD_BATCH),
+    "body-cut": (batch_bytes(33, head(b"t", 2) + bytes(8)), Code.BAD_BATCH),
+    "rows-too-many": (batch_bytes(33, head(b"t", 100_001) + bytes(64)), Code.BAD_BATCH),
+    "batch-of-nothing": (batch_bytes(19, head(b"", 0)), Code.BAD_BATCH),
+    "batch-too-many": (batch_bytes(19, head(b"", 10_001) + inner(0) * 10_001), Code.BAD_BATCH),
+    "batch-inner-size-beyond-outer": (
+        batch_bytes(19, head(b"", 1) + inner(33, bytes(8), length=2**31)),
+        Code.BAD_BATCH,
+    ),
+    "batch-one-bad-record": (
+        batch_bytes(
+            19,
+            head(b"", 2)
+            + batch.encode(Batch(commands=[get_many("t", [b"k"])]))[3][16:]
+            + inner(33, b"not a body"),
+        ),
+        Code.BAD_BATCH,
+    ),
+    "batch-in-a-batch": (
+        batch_bytes(19, head(b"", 1) + inner(19, head(b"", 1) + inner(0))),
+        Code.BAD_BATCH,
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "code"), CLOSING.values(), ids=CLOSING.keys())
+def test_a_stream_that_cannot_be_followed_ends_with_one_error(data: bytes, code: Code) -> None:
+    for pieces in ([data], [data[at : at + 1] for at in range(len(data))], [data + bytes(99)]):
+        decoder = new_decoder()
+        with pytest.raises(RemoteProtocolError) as caught:
+            for piece in pieces:
+                decoder.feed(piece)
+                assert decoder.next() is None
+        assert caught.value.code is code
+
+
+@pytest.mark.parametrize(("data", "code"), KEPT.values(), ids=KEPT.keys())
+def test_a_bad_request_is_refused_and_the_next_one_is_understood(data: bytes, code: Code) -> None:
+    nop = request_bytes(0)
+    step = max(1, len(data) // 300)
+    single = [data[at : at + step] for at in range(0, len(data), step)]
+    for pieces in ([data, nop], [*single, nop], [data + nop[:5], nop[5:]]):
+        decoder = new_decoder()
+        found: list[Request] = []
+        for piece in pieces:
+            decoder.feed(piece)
+            while (request := decoder.next()) is not None:
+                found.append(request)
+        refused, following = found
+        assert isinstance(refused.command, Refusal)
+        assert refused.command.code is code
+        assert refused.size == len(data)
+        assert following.command == Nop()
+        assert decoder.table == "default"
+
+
+@pytest.mark.parametrize(("data", "code"), KEPT.values(), ids=KEPT.keys())
+def test_nothing_is_understood_of_a_request_before_its_last_byte(data: bytes, code: Code) -> None:
+    decoder = new_decoder()
+    decoder.feed(data[:-1])
+    assert decoder.next() is None
+    assert decoder.pending_bytes == len(data) - 1
+
+
+@pytest.mark.parametrize(
+    "name", ["set-4-gib", "add-4-gib", "body-4-gib", "set-one-byte-too-many", "magic", "bit-15"]
+)
+def test_what_is_refused_by_its_header_costs_no_memory(name: str) -> None:
+    data, code = CLOSING[name]
+    decoder = new_decoder()
+    tracemalloc.start()
+    try:
+        decoder.feed(data)
+        with pytest.raises(RemoteProtocolError) as caught:
+            decoder.next()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert caught.value.code is code
+    assert peak < 64 * limits.KIB
+
+
+def test_what_is_announced_is_not_set_aside() -> None:
+    decoder = new_decoder()
+    tracemalloc.start()
+    try:
+        decoder.feed(request_bytes(32, struct.pack(">I", limits.MESSAGE_BYTES_MAX)))
+        assert decoder.next() is None
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 * limits.KIB
+
+
+def test_no_refusal_says_what_was_sent() -> None:
+    for data, _ in (*KEPT.values(),):
+        decoder = new_decoder()
+        decoder.feed(data)
+        request = decoder.next()
+        assert request is not None
+        assert isinstance(request.command, Refusal)
+        assert "not a body" not in request.command.text
+        assert len(request.command.text) < 200
+
+
+def test_operands_that_are_good_are_not_refused() -> None:
+    decoder = new_decoder()
+    decoder.feed(request_bytes(5, b"\1k\5\3\1\0\0\0", flags=Flag.VALUE_8))
+    request = decoder.next()
+    assert request is not None
+    assert request.command == modify(Change.ADD, b"\1" + bytes(7), table="default")

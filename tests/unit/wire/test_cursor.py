@@ -1,0 +1,97 @@
+"""Cursors: taken back by the server that gave them out, and by no other."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord import limits
+from fjord.commands import Nop, Range, Refusal
+from fjord.errors import Code
+from fjord.wire import Cursors
+from tests.unit.wire.samples import PAGES, TOKEN
+from tests.unit.wire.streams import CURSORS, MASTER
+
+PAGE = Range(table="t", start=b"a", stop=b"m", count=5, regex=b"^a", with_data=False)
+
+
+def code_of(found: Range | Refusal) -> Code | None:
+    return found.code if isinstance(found, Refusal) else None
+
+
+@pytest.mark.req("FJ-45")
+@given(
+    st.builds(
+        Range,
+        table=st.text("abc_-09", min_size=1, max_size=limits.NAME_BYTES_MAX),
+        start=st.just(b""),
+        stop=st.binary(max_size=limits.KV_KEY_BYTES_MAX),
+        count=st.integers(0, 0xFFFF),
+        regex=st.binary(max_size=limits.REGEX_BYTES_MAX),
+        with_data=st.booleans(),
+        skip_worked=st.booleans(),
+    ),
+    st.binary(min_size=1, max_size=limits.KV_KEY_BYTES_MAX),
+)
+def test_a_cursor_is_the_same_query_from_the_next_key_on(page: Range, next_key: bytes) -> None:
+    cursor = CURSORS.encode(page, next_key)
+    page.start = next_key
+    assert CURSORS.decode(cursor) == page
+    page.count = 77
+    assert CURSORS.decode(cursor, 77) == page
+
+
+def test_the_longest_cursor_fits_a_key_of_a_reply() -> None:
+    longest = Range(
+        table="t" * limits.NAME_BYTES_MAX,
+        stop=b"s" * limits.KV_KEY_BYTES_MAX,
+        count=0xFFFF,
+        regex=b"r" * limits.REGEX_BYTES_MAX,
+    )
+    assert len(CURSORS.encode(longest, b"k" * limits.KV_KEY_BYTES_MAX)) < 0xFFFF
+
+
+def test_only_a_page_that_goes_on_has_a_cursor() -> None:
+    last, goes_on = PAGES[0], PAGES[1]
+    assert CURSORS.after(PAGE, goes_on) == CURSORS.encode(PAGE, goes_on.next_key)
+    assert CURSORS.after(PAGE, last) == b""
+    assert CURSORS.after(PAGE, TOKEN) == b""
+    assert CURSORS.after(Nop(), goes_on) == b""
+
+
+def test_a_server_that_was_started_again_says_so() -> None:
+    cursor = CURSORS.encode(PAGE, b"k")
+    for secret in (b"secret", b"another secret"):
+        assert code_of(Cursors(secret, bytes(16)).decode(cursor)) is Code.CURSOR_EXPIRED
+
+
+def test_a_signature_of_another_secret_is_no_good() -> None:
+    assert code_of(Cursors(b"other", MASTER).decode(CURSORS.encode(PAGE, b"k"))) is Code.BAD_CURSOR
+
+
+def test_every_changed_bit_is_found_out() -> None:
+    cursor = CURSORS.encode(PAGE, b"k")
+    for position in range(len(cursor)):
+        for bit in range(8):
+            changed = bytearray(cursor)
+            changed[position] ^= 1 << bit
+            assert code_of(CURSORS.decode(bytes(changed))) in (Code.BAD_CURSOR, Code.CURSOR_EXPIRED)
+
+
+def test_every_truncation_and_extension_is_found_out() -> None:
+    cursor = CURSORS.encode(PAGE, b"k")
+    for changed in (*(cursor[:size] for size in range(len(cursor))), cursor + b"\0"):
+        assert code_of(CURSORS.decode(changed)) is Code.BAD_CURSOR
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_no_cursor(data: bytes) -> None:
+    assert code_of(CURSORS.decode(data)) in (Code.BAD_CURSOR, Code.CURSOR_EXPIRED)
+
+
+def test_a_table_that_is_no_text_is_no_cursor() -> None:
+    page = Range(table="t")
+    cursor = bytearray(CURSORS.encode(page, b"k"))
+    cursor[cursor.index(b"tk")] = 0xFF
+    assert code_of(CURSORS.decode(bytes(cursor))) is Code.BAD_CURSOR
