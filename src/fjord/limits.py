@@ -121,8 +121,6 @@ REQUEST_KEPT_BYTES = 1 * KIB
 KEPT_NOTED_BYTES = 4 * KIB
 # Files that are not connections: segments, index, HTTP, the log; connections get the rest.
 FILES_RESERVED = 160
-# After a step of upkeep, requests have the loop for this many times as long as it took.
-UPKEEP_REST = 3
 # An fsync that takes longer than this is worth a line in the log.
 SLOW_SYNC_US = 1_000_000
 # Lines of one kind that are logged in that many seconds; the rest is only counted.

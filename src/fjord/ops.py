@@ -156,6 +156,25 @@ _ENCODERS: Final[dict[Opcode, tuple[Callable[[Any], columns.Buffer], ...]]] = {
     opcode: tuple(_ENCODER_OF[kind] for _, kind in named) for opcode, named in COLUMNS.items()
 }
 
+
+def _number_count(opcode: Opcode) -> int:
+    """Returns how many columns of numbers an op begins with; all others are strings."""
+    kinds = [kind for _, kind in COLUMNS[opcode]]
+    count = kinds.index(STRINGS) if STRINGS in kinds else len(kinds)
+    assert STRINGS not in kinds[:count]
+    assert set(kinds[count:]) <= {STRINGS}
+    return count
+
+
+# The numbers of an op of one row are packed in one go.
+_ONE_ROW: Final[dict[Opcode, tuple[int, Callable[..., bytes]]]] = {
+    opcode: (
+        count := _number_count(opcode),
+        struct.Struct("<" + "".join({U8: "B7x", U64: "Q"}[kind] for _, kind in named[:count])).pack,
+    )
+    for opcode, named in COLUMNS.items()
+}
+
 Numbers = Sequence[int]
 Column = Numbers | Strings
 
@@ -184,8 +203,15 @@ class Place(NamedTuple):
 def encode(op: Op) -> tuple[bytes, int]:
     """Returns the op's bytes and where in them its payload begins."""
     opcode, table, rows, found = op
-    parts = [encode_(column) for encode_, column in zip(_ENCODERS[opcode], found, strict=True)]
-    body = b"".join(parts)
+    if len(found) != len(COLUMNS[opcode]):
+        raise ValueError(f"{opcode.name} has {len(COLUMNS[opcode])} columns, not {len(found)}")
+    if rows == 1:
+        count, pack = _ONE_ROW[opcode]
+        numbers = [column[0] for column in found[:count]]
+        body = b"".join((pack(*numbers), *[column.encode() for column in found[count:]]))  # type: ignore[union-attr]
+    else:
+        encoders = _ENCODERS[opcode]
+        body = b"".join([encode_(one) for encode_, one in zip(encoders, found, strict=True)])
     length = HEADER.size + len(body)
     return HEADER.pack(opcode, 0, 0, table, rows, length) + body, _payload_start(op, length)
 

@@ -201,7 +201,7 @@ def test_a_column_is_found_by_its_name() -> None:
 
 
 def test_an_op_with_a_column_too_few_cannot_be_encoded() -> None:
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(ValueError, match="KV_DELETE has 4 columns"):
         ops.encode(Op(Opcode.KV_DELETE, 1, 1, (ONE, ONE)))
 
 

@@ -21,7 +21,11 @@ from fjord.tables.state import Pointer, Table, Tree, VolatileValue, volatile_byt
 _APPLIED = b"applied"
 _LIVE = b"live"
 _CATALOG_OPS = frozenset({Opcode.CREATE_TABLE, Opcode.DROP_TABLE})
-_SCHEDULES = frozenset({Opcode.KV_SET, Opcode.KV_MOVE, Opcode.KV_MARK, Opcode.KV_EXPIRE})
+# Where ops say when something expires.
+_EXPIRIES = {
+    opcode: [name for name, _ in ops.COLUMNS[opcode]].index("expires_at_us")
+    for opcode in (Opcode.KV_SET, Opcode.KV_MOVE, Opcode.KV_MARK, Opcode.KV_EXPIRE)
+}
 
 
 def read_applied(transaction: Transaction) -> int:
@@ -229,7 +233,8 @@ class Group(Snapshot):
             self.body_bytes += len(data)
             self.rows += op.rows
             self.next_seq += op.rows
-            self.schedules |= op.opcode in _SCHEDULES
+            if op.opcode in _EXPIRIES and any(op.columns[_EXPIRIES[op.opcode]]):
+                self.schedules = True
             if op.opcode in _CATALOG_OPS:
                 self.drops |= op.opcode is Opcode.DROP_TABLE
                 self.tables = catalog.tables(self.scan(Tree.TABLES, b"", None, limits.TABLES_MAX))

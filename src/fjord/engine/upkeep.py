@@ -4,9 +4,10 @@
     expiry      values whose time is over become tombstones
     sweeping    rows of dropped tables are purged
     clients     answers for clients that were not heard of for a day are forgotten
-    packing     see `packing`; it takes at most a quarter of the time, half when it falls behind
+    packing     see `packing`
 
-Nothing polls: `due_us` says when the next step is due, and `step` does one.
+Nothing polls: `due_us` says when the next step is due, and `step` does one.  After each step there
+is a rest, so that upkeep takes a quarter of the time at most, or half when packing falls behind.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fjord.tables.state import Tree
 _RETRY_US: Final = 1_000_000
 _CLIENTS_US: Final = 3600 * 1_000_000
 _BEHIND_RATIO: Final = 1.5
-_SHARE_QUIET, _SHARE_BEHIND = 3, 1  # pauses, in units of what a step of packing took
+_REST, _REST_BEHIND = 3, 1  # in units of what a step took
 
 
 class Host(Protocol):
@@ -51,7 +52,7 @@ class Upkeep:
         self._packer = packer
         self._writer = writer
         self._no_spare_before_us = 0  # monotonic: there was no space for one
-        self._not_before_us = 0  # monotonic: the disk was full, or packing has had its share
+        self._not_before_us = 0  # monotonic: the disk was full, or upkeep has had its share
         self._clients_us = clock.monotonic_us() + _CLIENTS_US
         self._next_expiry_us: int | None = None
         self._expiries_known = False
@@ -84,43 +85,42 @@ class Upkeep:
         """Does one step of what is due; says whether there is more to do at once."""
         if self.due_us() > self._clock.wall_us():
             return False
-        monotonic_us = self._clock.monotonic_us()
-        if self._writer.wants_spare and self._no_spare_before_us <= monotonic_us:
-            self._find_spare()
-            return True
+        began_us = self._clock.monotonic_us()
+        self._do_one(began_us)
+        took_us = self._clock.monotonic_us() - began_us
+        rest_us = took_us * (_REST_BEHIND if self._is_behind() else _REST)
+        self._not_before_us = max(self._not_before_us, began_us + took_us + rest_us)
+        return self.due_us() <= self._clock.wall_us()
+
+    def _do_one(self, monotonic_us: int) -> None:
         expiry_us = self._expiry_us()
-        if expiry_us is not None and expiry_us <= self._clock.wall_us():
+        if self._writer.wants_spare and self._no_spare_before_us <= monotonic_us:
+            if not self._writer.ensure_spare():
+                self._no_spare_before_us = monotonic_us + _RETRY_US
+        elif expiry_us is not None and expiry_us <= self._clock.wall_us():
             self._expiries_known = False
             self._run(kv_expiry.Expire(limit=limits.UPKEEP_ROWS))
         elif self._is_sweeping:
-            applied_seq = self._host.applied_seq
-            self._run(catalog.Sweep(limit=limits.UPKEEP_ROWS))
-            self._is_sweeping = self._host.applied_seq > applied_seq
+            self._is_sweeping = self._run(catalog.Sweep(limit=limits.UPKEEP_ROWS))
         elif self._clients_us <= monotonic_us:
-            self._clients_us = monotonic_us + _CLIENTS_US
-            self._run(clients.ForgetClients(limit=limits.UPKEEP_ROWS))
-        elif self._packer.is_wanted(self._host.live_bytes):
-            self._pack()
-        return self.due_us() <= self._clock.wall_us()
+            if not self._run(clients.ForgetClients(limit=limits.UPKEEP_ROWS)):
+                self._clients_us = monotonic_us + _CLIENTS_US
+        elif self._packer.is_wanted(self._host.live_bytes) and not self._packer.step():
+            self._not_before_us = monotonic_us + _RETRY_US
 
-    def _find_spare(self) -> None:
-        if not self._writer.ensure_spare():
-            self._no_spare_before_us = self._clock.monotonic_us() + _RETRY_US
-
-    def _pack(self) -> None:
-        began_us = self._clock.monotonic_us()
-        if not self._packer.step():
-            self._not_before_us = began_us + _RETRY_US
-            return
-        took_us = self._clock.monotonic_us() - began_us
+    def _is_behind(self) -> bool:
         allowed = _BEHIND_RATIO * limits.PACK_RATIO * self._host.live_bytes
-        is_behind = self._packer.used_bytes() > allowed
-        pauses = _SHARE_BEHIND if is_behind else _SHARE_QUIET
-        self._not_before_us = began_us + took_us + pauses * took_us
+        return self._packer.is_wanted(self._host.live_bytes) and (
+            self._packer.used_bytes() > allowed
+        )
 
-    def _run(self, command: object) -> None:
+    def _run(self, command: object) -> bool:
+        """Runs a command of upkeep; says whether it found something to do, or could not tell."""
+        applied_seq = self._host.applied_seq
         if isinstance(self._host.run_internal(command), Refusal):
             self._not_before_us = self._clock.monotonic_us() + _RETRY_US
+            return True
+        return self._host.applied_seq > applied_seq
 
     def _expiry_us(self) -> int | None:
         if not self._expiries_known:

@@ -190,7 +190,6 @@ class Committer:
             self._on_failure(error)
 
     def _note_progress(self) -> None:
-        self._upkeep.has_rivals = True
         applied_seq = self._engine.applied_seq
         if applied_seq != self._noted_seq:
             self._noted_seq = applied_seq

@@ -1,9 +1,8 @@
 """When the engine's upkeep gets its next step: expiry, packing, sweeping.
 
     nothing due    a timer for the moment when something is; nothing polls
-    due, idle      one step after the other, and the loop looks for requests between them
-    due, busy      a step between two groups, then a rest: requests have the loop for
-                   UPKEEP_REST times as long as the step took
+    due            a step between two groups; the engine itself asks for a rest after each, so
+                   that requests have the loop most of the time
 
 The committer makes the steps, since they must not meet a group or a sync under way.
 """
@@ -15,7 +14,6 @@ import math
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from fjord import limits
 from fjord.clock import Clock
 from fjord.server.counters import Histogram
 
@@ -53,7 +51,6 @@ class Upkeep:
         self._timer_due_us = math.inf  # wall time that the timer is set for
         self._is_stopped = False
         self._was_vain = False  # the last step found nothing to do
-        self.has_rivals = False  # groups ran since the last step
         self.is_due = False  # a step should be made as soon as it can
 
     def note_writes(self) -> None:
@@ -77,10 +74,9 @@ class Upkeep:
         self._histogram.observe(took_us)
         if has_more:
             self._was_vain = False
-            self._rest(took_us * limits.UPKEEP_REST / 1e6 if self.has_rivals else 0.0)
+            self._rest(0.0)
         else:
             self._plan_after()
-        self.has_rivals = False
 
     def stop(self) -> None:
         self._is_stopped = True

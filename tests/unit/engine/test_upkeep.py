@@ -93,6 +93,28 @@ def test_answers_of_clients_that_are_gone_for_a_day_are_forgotten(tmp_path: Path
     assert not engine.scan_index(Tree.CLIENTS, b"", None, 1)
 
 
+class SlowClock(SimClock):
+    """A clock on which every look takes a while, so that steps take time."""
+
+    def monotonic_us(self) -> int:
+        self.advance(0.01)
+        return super().monotonic_us()
+
+
+def test_after_a_step_commands_have_the_engine_for_longer_than_it_took(tmp_path: Path) -> None:
+    clock = SlowClock()
+    engine = open_at(tmp_path, clock)
+    command = set_command({b"%05d" % n: b"v" for n in range(5000)}, timestamp_us=clock.wall_us())
+    command.expires_at_us = clock.wall_us() + 1
+    engine.run([command])
+    clock.advance(1)
+    before_us = clock.wall_us()
+    assert not engine.upkeep()  # there is more to do, but not at once
+    due_us = engine.upkeep_due_us()
+    assert due_us > clock.wall_us() > before_us
+    assert not engine.upkeep()
+
+
 def test_nothing_is_due_at_once_on_a_quiet_engine(tmp_path: Path) -> None:
     clock = SimClock()
     engine = open_at(tmp_path, clock)

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from fjord import limits
 from fjord.server.counters import Histogram
 from fjord.server.upkeep import Upkeep
 from fjord.testing import SimClock
@@ -123,19 +122,6 @@ def test_steps_follow_each_other_while_nobody_else_wants_the_loop(world: World) 
         world.ring()
         assert world.steps == count
     assert world.histogram.count == 4
-
-
-def test_requests_have_the_loop_for_longer_than_a_step_took(world: World) -> None:
-    world.more = True
-    world.took_seconds = 0.5
-    world.due_in(0)
-    world.upkeep_of.note_writes()
-    world.upkeep_of.has_rivals = True
-    world.ring()
-    world.upkeep_of.step()
-    assert world.waits() == [0.5 * limits.UPKEEP_REST]
-    world.upkeep_of.note_writes()  # due at once, but the rest is not shortened
-    assert world.waits() == [0.5 * limits.UPKEEP_REST]
 
 
 def test_the_timer_is_set_again_behind_the_last_step(world: World) -> None:
