@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,24 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def _works(*command: str) -> bool:
+    """Says whether a command is there and may do what it is for."""
+    return (
+        shutil.which(command[0]) is not None
+        and subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
+    )
+
+
 SPARK_GROUP = pytest.mark.xdist_group("spark")
 # Marks that need something of the machine; where it is missing the tests are left out, and named
 # at the end of the run.
+# A container may have the tools and not the rights, so each is tried.
 HAS = {
     "root": os.geteuid() == 0,
-    "strace": shutil.which("strace") is not None,
-    "loop": Path("/dev/loop-control").exists() and shutil.which("mkfs.ext4") is not None,
+    "strace": _works("strace", "-f", "-o", "/dev/null", "true"),
+    "loop": shutil.which("mkfs.ext4") is not None and _works("losetup", "--find"),
 }
 LEFT_OUT = pytest.StashKey[list[str]]()
 

@@ -175,7 +175,12 @@ class LocalFile:
         os.fdatasync(self._fd)
 
     def allocate(self, size: int) -> None:
-        os.posix_fallocate(self._fd, 0, size)
+        before = self.size()
+        try:
+            os.posix_fallocate(self._fd, 0, size)
+        except OSError:
+            os.ftruncate(self._fd, before)  # ext4 keeps what it could allocate
+            raise
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

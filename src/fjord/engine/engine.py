@@ -231,7 +231,11 @@ class Engine:
     def upkeep(self) -> bool:
         """Does one bounded step of what is due; says whether there is more to do at once."""
         self.check_usable()
-        return self._upkeep.step()
+        try:
+            return self._upkeep.step()
+        except OSError as error:
+            self._fail()
+            raise DurabilityError(f"the disk failed: {error}") from error
 
     def upkeep_due_us(self) -> int:
         """Returns the wall time when the next step is due."""

@@ -35,7 +35,7 @@ def _translation(error: Exception) -> Exception:
     """Returns what an error of LMDB means in the contract of this package."""
     if isinstance(error, lmdb.MapFullError):
         return IndexFullError()
-    if isinstance(error, lmdb.DiskError):
+    if isinstance(error, lmdb.DiskError) or os.strerror(errno.EFBIG) in str(error):
         return OSError(errno.ENOSPC, f"the index could not be written: {error}")
     if isinstance(error, lmdb.ReadersFullError):
         return UnavailableError(f"{_READERS_MAX} processes read this directory already")
@@ -171,8 +171,12 @@ class LmdbIndex:
 
     def _allocate(self, size: int) -> None:
         fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        before = os.fstat(fd).st_size
         try:
             os.posix_fallocate(fd, 0, size)
+        except OSError:
+            os.ftruncate(fd, before)  # ext4 keeps what it could allocate
+            raise
         finally:
             os.close(fd)
 

@@ -222,8 +222,12 @@ class Writer:
                 raise
             if not urgent:
                 self._promote_following()
-            old.truncate(position)
-            old.close()
+            with contextlib.closing(old):
+                try:
+                    old.truncate(position)  # gives back space, no more
+                except OSError as error:
+                    if not disks.is_full(error):
+                        raise self._fail(error) from error
 
     def close(self) -> None:
         """Ensures that all is durable, and gives back the space that was allocated ahead."""

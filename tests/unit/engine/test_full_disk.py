@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fjord.columns import Strings
+from fjord.commands import Command, Delete, Done, Refusal, Reply
+from fjord.engine import Engine, Settings, open_engine
+from fjord.engine.overlay import TREE_COUNT
+from fjord.errors import Code
+from fjord.index.memory import MemoryIndexes
+from fjord.testing import SimClock, SimDisk
+from tests.unit.engine.world import SEGMENT_BYTES, TABLE, read, set_command, settings
+
+CAPACITY = 8 * SEGMENT_BYTES
+VALUE = b"x" * 2000
+
+
+class World:
+    """A directory on a small disk."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self.clock = SimClock()
+        self.disk = SimDisk(1, capacity=capacity)
+        self.settings: Settings = replace(
+            settings(self.clock), disk=self.disk, indexes=MemoryIndexes(TREE_COUNT)
+        )
+        self.engine: Engine = open_engine("/data", self.settings)
+        self.written = 0
+
+    def set(self, key: bytes) -> Reply:
+        self.clock.advance(0.001)
+        command = set_command({key: VALUE}, timestamp_us=self.clock.wall_us())
+        (reply,) = self.engine.run([command])
+        self.engine.sync()
+        return reply
+
+    def delete(self, *keys: bytes) -> Reply:
+        self.clock.advance(0.001)
+        command = Delete(table=TABLE, keys=Strings.of(keys), timestamp_us=self.clock.wall_us())
+        (reply,) = self.engine.run([command])
+        self.engine.sync()
+        return reply
+
+    def fill(self) -> None:
+        """Writes until the disk is full."""
+        while isinstance(self.set(b"key-%d" % self.written), Done):
+            self.written += 1
+            self.upkeep()
+
+    def upkeep(self) -> None:
+        while self.engine.upkeep():
+            pass
+        self.engine.sync()
+
+    def names(self) -> list[bytes]:
+        return [b"key-%d" % number for number in range(self.written)]
+
+
+@pytest.fixture
+def full() -> World:
+    world = World()
+    world.fill()
+    assert world.written > 50
+    return world
+
+
+def test_a_full_disk_refuses_what_grows_and_says_so(full: World) -> None:
+    reply = full.set(b"more")
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.DISK_FULL
+    assert full.engine.stats()["disk_full"] == 1
+    assert read(full.engine, *full.names()) == [VALUE] * full.written
+
+
+def test_every_value_can_be_deleted_on_a_full_disk(full: World) -> None:
+    for key in full.names():
+        assert isinstance(full.delete(key), Done)
+    assert read(full.engine, *full.names()) == [None] * full.written
+
+
+def test_what_deletes_free_can_be_written_again(full: World) -> None:
+    for key in full.names()[::2]:
+        full.delete(key)
+        full.upkeep()
+    full.clock.advance(2)  # a refused step of upkeep is tried again after a second
+    full.upkeep()
+    assert isinstance(full.set(b"more"), Done)
+    assert full.engine.stats()["disk_full"] == 0
+    assert read(full.engine, full.names()[1], b"more") == [VALUE, VALUE]
+
+
+def test_writing_goes_on_when_there_is_space_again(full: World) -> None:
+    full.disk.capacity = 2 * CAPACITY
+    assert isinstance(full.set(b"more"), Done)
+
+
+@pytest.mark.parametrize("stop", ["close", "crash", "power_cut"])
+def test_a_restart_on_a_full_disk_serves_and_deletes(full: World, stop: str) -> None:
+    if stop == "close":
+        full.engine.close()
+    elif stop == "crash":
+        full.disk.process_crash()
+    else:
+        full.disk.power_cut()
+    full.engine = open_engine("/data", full.settings)
+    assert read(full.engine, *full.names()) == [VALUE] * full.written
+    assert isinstance(full.delete(full.names()[0]), Done)
+    assert read(full.engine, full.names()[0]) == [None]
+
+
+def test_many_restarts_on_a_full_disk_do_not_use_up_what_is_reserved(full: World) -> None:
+    for _ in range(20):
+        full.disk.process_crash()
+        full.engine = open_engine("/data", full.settings)
+    assert isinstance(full.delete(full.names()[0]), Done)
+
+
+def test_a_delete_beside_writes_that_are_refused_is_run(full: World) -> None:
+    full.clock.advance(1)
+    now_us = full.clock.wall_us()
+    wanted: list[Command] = [
+        set_command({b"a": VALUE}, timestamp_us=now_us),
+        Delete(table=TABLE, keys=Strings.of(full.names()[:1]), timestamp_us=now_us),
+        set_command({b"b": VALUE}, timestamp_us=now_us),
+    ]
+    kinds = [type(reply) for reply in full.engine.run(wanted)]
+    assert kinds == [Refusal, Done, Refusal]
+    assert read(full.engine, full.names()[0]) == [None]
