@@ -8,6 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,3 +58,12 @@ def test_client_imports_with_the_standard_library_only() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.req("FJ-51")
+def test_the_licence_is_mit() -> None:
+    assert PROJECT["license"] == "MIT"
+    text = (ROOT / "LICENSE").read_text()
+    assert text.startswith("MIT License")
+    assert "without restriction" in text
+    assert PROJECT["license-files"] == ["LICENSE"]

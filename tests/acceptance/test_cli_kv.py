@@ -51,7 +51,7 @@ def process(*words: str) -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-@pytest.mark.req("FJ-50")
+@pytest.mark.req("FJ-01", "FJ-50")
 def test_a_value_is_set_got_and_deleted(daemon: Daemon) -> None:
     to = ("--to", daemon.url, "--table", "settings")
     assert process("set", "greeting", "hello", *to).returncode == 0
