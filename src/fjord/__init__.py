@@ -81,5 +81,5 @@ def open(path: str | os.PathLike[str], *, read_only: bool = False) -> Database: 
             f"opening a directory needs {error.name}: pip install 'fjord-journal[server]'"
         ) from error
     if read_only:
-        return Database(EmbeddedReader(ReadOnlyEngine(os.fspath(path))))
-    return Database(Embedded(open_engine(os.fspath(path))))
+        return Database(EmbeddedReader(ReadOnlyEngine(os.fspath(path))), name=os.fspath(path))
+    return Database(Embedded(open_engine(os.fspath(path))), name=os.fspath(path))

@@ -239,8 +239,12 @@ class LocalLock:
                 f"process {holder or '(unknown)'} writes to {os.path.dirname(path)}; "
                 "stop it, or open with read_only=True"
             ) from None
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError:
+            self.release()
+            raise
 
     def release(self) -> None:
         if self._fd >= 0:

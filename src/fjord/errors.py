@@ -14,7 +14,8 @@
     ├── DirectoryError            the data directory cannot be opened
     │   └── DirectoryInUseError   another process writes to it
     ├── ClosedError               the database or the connection was closed, or forked
-    └── UnavailableError          the daemon cannot be reached, or does not answer in time
+    ├── UnavailableError          the daemon cannot be reached, or does not answer in time
+    └── UsageError                the command line was given something that it cannot mean
 
 The docstring of a class is its default message and says what to do about it.  A refusal is a
 *value* inside the engine (`commands.Refusal`); it becomes a `RefusedError` only where a user's
@@ -182,3 +183,7 @@ class ClosedError(FjordError):
 
 class UnavailableError(FjordError):
     """The daemon cannot be reached; check the address and that `fjord serve` runs."""
+
+
+class UsageError(FjordError):
+    """The command was used in a wrong way; --help says how it is used."""

@@ -26,14 +26,15 @@ LOCKS_MAX = 100_000
 # One value may be found under its own key and this many others.
 ALSO_MAX = 16
 # A range or a match looks at this many entries before it answers with what it has found, so
-# that nobody waits behind it for more than some milliseconds.
-EXAMINED_ENTRIES_MAX = 10_000
-PAGE_ENTRIES_MAX = 10_000
+# that others wait behind a page for some milliseconds.
+EXAMINED_ENTRIES_MAX = 2_000
+PAGE_ENTRIES_MAX = 1_000
+PAGE_BYTES_MAX = 1 * MIB
 REGEX_BYTES_MAX = 256
 # RE2 takes at worst some 15 ns for each byte of a key and each step of the compiled expression:
-# one key then takes less than 40 ms, and one page less than 150 ms.
-REGEX_STEPS_MAX = 5_000
-REGEX_WORK_MAX = 10_000_000
+# one key then takes less than 8 ms, and one page less than 20 ms.
+REGEX_STEPS_MAX = 1_000
+REGEX_WORK_MAX = 500_000
 # Compiled expressions that are kept, and the memory that one of them may take.
 REGEX_KEPT = 16
 REGEX_MEMORY_BYTES = 1 * MIB
@@ -43,6 +44,8 @@ TOMBSTONE_US = 7 * 24 * 3600 * 1_000_000
 VOLATILE_ENTRY_BYTES = 400
 # Client clocks decide which write is the last one, so a clock far ahead would win for ever.
 TIMESTAMP_AHEAD_US_MAX = 60 * 1_000_000
+# The year 2001: milliseconds or seconds of today are below it, and would lose to every write.
+TIMESTAMP_US_MIN = 10**15
 EXPIRY_AHEAD_US_MAX = 30 * 24 * 3600 * 1_000_000
 
 # -- clients that retry --------------------------------------------------------------------------
@@ -66,6 +69,8 @@ SEGMENT_BYTES_MAX = 1024 * MIB
 VALUE_CACHE_BYTES = 32 * MIB
 # What of a segment only deletes may use where the disk has no room for another segment.
 RESERVED_SHARE = 8
+# Space that is kept for a start on a full disk.
+BALLAST_BYTES = 256 * KIB
 # Packing begins when the journal is this many times as large as what lives in it, beyond two
 # segments; and it examines this much at a time between two groups of commands.
 PACK_RATIO = 2.0

@@ -63,6 +63,7 @@ _ENCODER_OF: Final[dict[ColumnKind, Callable[[Any], columns.Buffer]]] = {
 # previous  seq of the row that holds what this one replaces, 0 = none
 # freed     bytes that count as live for that row, see `row_bytes`
 # links     keys that were linked before this seq no longer count, 0 = before this row
+# buried    lease time when a tombstone was made; for one that moves it stands in `created`
 # row       seq that the row had when it was first written: its identity for ever
 COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
     Opcode.TAKEOVER: (("seq", U64), ("uuid", STRINGS)),
@@ -105,7 +106,7 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("timestamp_us", U64),
         ("expires_at_us", U64),
         ("ttl_us", U64),
-        ("created_us", U64),
+        ("created_us", U64),  # of a tombstone: when it was buried
         ("links", U64),
         ("accessed_us", U64),  # 0 = never
         ("worked_until_us", U64),  # lease time, 0 = not worked on
@@ -116,12 +117,14 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
     ),
     Opcode.KV_DELETE: (
         ("timestamp_us", U64),
+        ("buried_us", U64),
         ("previous", U64),
         ("freed", U64),
         ("key", STRINGS),
     ),
     Opcode.KV_EXPIRE: (
         ("timestamp_us", U64),
+        ("buried_us", U64),
         ("expires_at_us", U64),  # the expiry that came
         ("previous", U64),
         ("freed", U64),

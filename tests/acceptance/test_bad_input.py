@@ -57,7 +57,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     with Daemon(path, "--message-seconds", str(MESSAGE_SECONDS)) as one:
         with Raw(one.port) as raw:
             # Its timestamp is older than that of any message below, which would therefore win.
-            canary = head(Function.SET, SETS, stamp=1) + key(b"canary") + value(STRING, b"alive")
+            canary = (
+                head(Function.SET, SETS, stamp=10**15) + key(b"canary") + value(STRING, b"alive")
+            )
             assert raw.code(canary) == ""
             raw.ask(set_(b"string", STRING, b"text"))
             raw.ask(set_(b"integer", INTEGER, I64.pack(2**63 - 1)))

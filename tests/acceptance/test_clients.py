@@ -171,3 +171,41 @@ def test_everything_works_awaited_too(daemon: Daemon) -> None:
             assert await kv.take("user:1") is None
 
     asyncio.run(main())
+
+
+def test_a_single_command_is_refused_with_the_same_words_everywhere(db: Database) -> None:
+    kv = db.kv("words")
+    kv.set("there", 1)
+    for call, text in (
+        (lambda: kv.add("nope", 1), "NOT_FOUND: the key does not exist"),
+        (lambda: kv.rename("nope", "other"), "NOT_FOUND: the key does not exist"),
+        (lambda: kv.set("there", 2, overwrite=False), "EXISTS: "),
+        (lambda: db.drop("nope"), "NOT_FOUND: "),
+    ):
+        with pytest.raises(RefusedError) as caught:
+            call()
+        assert str(caught.value).startswith(text)
+        assert "batch" not in str(caught.value)
+    with pytest.raises(NotFoundError, match="command 2 of the batch"), db.transaction() as tx:
+        tx.kv("words").set("new", 1)
+        tx.kv("words").add("nope", 1)
+
+
+def test_a_touch_gives_no_end_to_what_never_expires(db: Database) -> None:
+    kv = db.kv("endless")
+    kv.set("key", 1)
+    assert kv.touch("key", ttl=60) == 1
+    entry = kv.entry("key")
+    assert entry is not None
+    assert (entry.expires_at, entry.ttl) == (None, None)
+    assert entry.accessed_at is not None
+
+
+def test_a_void_is_told_from_no_value(db: Database) -> None:
+    kv = db.kv("voids")
+    kv.set("void", None)
+    assert kv.touch("void", "none") is None
+    assert kv.take("void", "none") is None
+    assert kv.take("void", "none") == "none"  # it is worked on
+    assert kv.touch("missing", "none") == kv.take("missing", "none") == "none"
+    assert kv.touch("missing") is kv.take("missing") is None

@@ -232,7 +232,7 @@ def test_an_address_that_others_could_reach_is_refused(tmp_path: Path) -> None:
             check=False,
             timeout=60,
         )
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert "neither authentication nor TLS" in done.stderr
 
 
@@ -300,12 +300,12 @@ def test_a_directory_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     file.write_text("no directory")
     code, text = serve_fails(file)
     assert code == 2
-    assert f"{file} cannot be opened" in text
+    assert f"{file} is a file" in text
 
 
 def test_an_address_that_is_none_or_taken_is_named(tmp_path: Path, daemon: Daemon) -> None:
     code, text = serve_fails(tmp_path / "data", "127.0.0.1:port")
-    assert code == 1
+    assert code == 2
     assert "looks like fjord://host:port" in text
     code, text = serve_fails(tmp_path / "data", f"127.0.0.1:{daemon.port}")
     assert code == 1
@@ -368,7 +368,7 @@ def peak_bytes(daemon: Daemon) -> int:
 
 def test_words_that_are_markup_elsewhere_are_printed_as_they_are(tmp_path: Path) -> None:
     code, text = serve_fails(tmp_path / "data", "x[/y]:1")
-    assert code == 1
+    assert code == 2
     assert "x[/y]" in text
 
 

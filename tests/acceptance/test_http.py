@@ -115,7 +115,7 @@ def test_http_is_not_for_others(tmp_path: Path) -> None:
         check=False,
         timeout=60,
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "neither authentication nor TLS" in done.stderr
 
 

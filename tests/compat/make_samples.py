@@ -8,6 +8,7 @@ with three.  `journal-v1.json` is what it says.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
@@ -55,7 +56,10 @@ def write(directory: Path) -> None:
             writer.append(Commit(WALL_US + number, 10 + number, [encoded], rows))
             writer.confirm()
         writer.sync()
+    end = writer.position
     writer.close()
+    # What is allocated behind the last frame is no part of the sample.
+    os.truncate(max(directory.iterdir()), end)
 
 
 def sample_op(opcode: Opcode, rows: int) -> Op:

@@ -360,7 +360,7 @@ def _shown_field(name: str, value: Any, begin_us: int) -> str:
         return ascii(value.decode("latin-1"))[1:-1]
     if not value or name in ("lease_us", "freed"):
         return ""
-    if name in ("ttl_us", "worked_until_us"):
+    if name in ("ttl_us", "worked_until_us", "buried_us"):
         return f"{value / 1_000_000:g}"
     return _seconds(value, begin_us) if name.endswith("_us") else str(value)
 

@@ -22,6 +22,7 @@ from fjord.errors import (
     RefusedError,
     RemoteProtocolError,
     UnavailableError,
+    UsageError,
 )
 
 ERRORS = [
@@ -32,7 +33,7 @@ ERRORS = [
 
 
 def test_every_error_is_a_fjord_error_that_says_something() -> None:
-    assert len(ERRORS) == 15
+    assert len(ERRORS) == 16
     for error in ERRORS:
         assert issubclass(error, FjordError)
         assert error.__doc__
@@ -47,7 +48,15 @@ def test_every_code_is_the_word_of_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [ClosedError, DirectoryInUseError, DurabilityError, FjordError, UnavailableError]
+    "error",
+    [
+        ClosedError,
+        DirectoryInUseError,
+        DurabilityError,
+        FjordError,
+        UnavailableError,
+        UsageError,
+    ],
 )
 def test_the_docstring_is_the_message_unless_there_is_a_better_one(error: type[FjordError]) -> None:
     assert str(error()) == error.__doc__

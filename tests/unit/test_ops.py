@@ -55,8 +55,8 @@ SAMPLES = [
     kv_set([(b"key", b"value")]),
     kv_set([(b"a", b""), (b"bb", b"x" * 9), (b"ccc", b"yy")]),
     Op(Opcode.KV_MOVE, 9, 2, (*[TWO] * 9, b"\1\xff", KEYS, Strings.of([b"value", b""]))),
-    Op(Opcode.KV_DELETE, 9, 2, (TWO, TWO, TWO, KEYS)),
-    Op(Opcode.KV_EXPIRE, 9, 2, (TWO, TWO, TWO, TWO, KEYS)),
+    Op(Opcode.KV_DELETE, 9, 2, (TWO, TWO, TWO, TWO, KEYS)),
+    Op(Opcode.KV_EXPIRE, 9, 2, (*[TWO] * 5, KEYS)),
     Op(Opcode.KV_MARK, 9, 2, (TWO, TWO, TWO, TWO, KEYS)),
     Op(Opcode.KV_UNSCHEDULE, 9, 2, (TWO, KEYS)),
     Op(Opcode.KV_PURGE, 9, 2, (TWO, TWO, KEYS)),
@@ -130,8 +130,8 @@ LAYOUTS = {
     "u:freed b:type s:key s:value",
     Opcode.KV_MOVE: "u:row u:timestamp_us u:expires_at_us u:ttl_us u:created_us u:links "
     "u:accessed_us u:worked_until_us u:previous b:type s:key s:value",
-    Opcode.KV_DELETE: "u:timestamp_us u:previous u:freed s:key",
-    Opcode.KV_EXPIRE: "u:timestamp_us u:expires_at_us u:previous u:freed s:key",
+    Opcode.KV_DELETE: "u:timestamp_us u:buried_us u:previous u:freed s:key",
+    Opcode.KV_EXPIRE: "u:timestamp_us u:buried_us u:expires_at_us u:previous u:freed s:key",
     Opcode.KV_MARK: "u:row u:accessed_us u:expires_at_us u:worked_until_us s:key",
     Opcode.KV_UNSCHEDULE: "u:expires_at_us s:key",
     Opcode.KV_PURGE: "u:previous u:freed s:key",
@@ -201,7 +201,7 @@ def test_a_column_is_found_by_its_name() -> None:
 
 
 def test_an_op_with_a_column_too_few_cannot_be_encoded() -> None:
-    with pytest.raises(ValueError, match="KV_DELETE has 4 columns"):
+    with pytest.raises(ValueError, match="KV_DELETE has 5 columns"):
         ops.encode(Op(Opcode.KV_DELETE, 1, 1, (ONE, ONE)))
 
 

@@ -1,4 +1,7 @@
-"""The command line: what every verb shares, and `fjord serve`."""
+"""The command line: what every verb shares, and `fjord serve`.
+
+Whatever takes long to load is imported by the verb that needs it, so that the others begin at once.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,12 @@ import typer
 import fjord
 from fjord import limits
 from fjord.cli import directory, journal, kv, table, wire
-from fjord.cli.failing import explained
+from fjord.cli.failing import explained, usage
 from fjord.cli.progress import Bar
 from fjord.cli.stats import stats
+from fjord.cli.where import check_directory
 from fjord.client.address import parse_url
-from fjord.engine import Settings
-from fjord.errors import DirectoryError
-from fjord.server import daemon, logs
-from fjord.server.bounds import Bounds
+from fjord.errors import UsageError
 
 app = typer.Typer(
     name="fjord",
@@ -102,10 +103,12 @@ def serve(
 
     Example: fjord serve --data /var/lib/fjord --listen 127.0.0.1:17994
     """
-    logs.set_up(log_format, logging.DEBUG if verbose else logging.INFO)
+    from fjord.engine import Settings
+    from fjord.server import daemon, logs
+    from fjord.server.bounds import Bounds
+
     with explained(), Bar("rebuilding the index") as bar:
-        if not data:
-            raise DirectoryError("--data needs the name of a directory")
+        _check_data(data)
         host, port = _address(listen)
         options = daemon.Options(
             data=data,
@@ -122,11 +125,23 @@ def serve(
             awake_us=daemon.default_awake_us() if awake_us is None else awake_us,
             on_ready=lambda at, http_at: _ready(bar, at, http_at),
         )
+        logs.set_up(log_format, logging.DEBUG if verbose else logging.INFO)
         daemon.serve(options)
 
 
+def _check_data(data: str) -> None:
+    if not data:
+        raise UsageError("--data needs the name of a directory")
+    check_directory(data)
+
+
 def _address(text: str) -> tuple[str, int]:
-    return parse_url(f"127.0.0.1:{text}" if text.isdigit() else text)
+    from fjord.server.daemon import check_host
+
+    with usage():
+        host, port = parse_url(f"127.0.0.1:{text}" if text.isdigit() else text)
+        check_host(host)
+    return host, port
 
 
 def _ready(bar: Bar, at: tuple[str, int], http_at: tuple[str, int] | None) -> None:

@@ -2,63 +2,55 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fjord.cli import output
 from fjord.cli.failing import EXIT_USAGE, explained
 from fjord.cli.progress import Bar
-from fjord.engine import Settings
-from fjord.engine import backup as backups
-from fjord.engine import doctor as doctors
-from fjord.engine.backup import Manifest
+from fjord.cli.where import Directory, Json, check_directory, layout_of
+from fjord.errors import DirectoryError, FjordError
 
-Data = Annotated[str, typer.Option(help="The data directory.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+if TYPE_CHECKING:
+    from fjord.engine.backup import Manifest
+    from fjord.engine.doctor import Diagnosis
 
 
-def doctor(data: Data, as_json: Json = False) -> None:
+def doctor(data: Directory, as_json: Json = False) -> None:
     """Compares the index of a directory with a replay of its journal.
 
-    Works beside a running daemon. Ends with 2 if they differ.
+    Works beside a running daemon. Ends with 2 if they differ, and with 1 if there is no index yet.
 
     Example: fjord doctor --data /var/lib/fjord
     """
     with explained(), Bar("replaying the journal") as bar:
-        found = doctors.examine(data, Settings(progress=bar.update))
+        found = _examine(data, bar)
     if as_json:
-        typer.echo(json.dumps(asdict(found), default=_hex))
+        output.print_json(asdict(found))
     else:
-        typer.echo(f"{found.entries} entries compared, up to seq {found.applied_seq}")
-        for one in found.differences:
-            shown = "missing" if one.index is None else one.index.hex()
-            wanted = "missing" if one.replay is None else one.replay.hex()
-            typer.echo(f"{one.tree} {one.key!r}: index {shown}, journal {wanted}")
-        if found.difference_count:
-            typer.echo(
-                f"{found.difference_count} entries differ. Stop the daemon and remove "
-                "the index directory; the next start rebuilds it."
-            )
-        else:
-            typer.echo("index and journal agree")
+        _tell_diagnosis(found)
     if found.difference_count:
         raise typer.Exit(EXIT_USAGE)
 
 
 def backup(
     to: Annotated[str, typer.Argument(help="A new directory.", show_default=False)],
-    data: Data,
+    data: Directory,
     as_json: Json = False,
 ) -> None:
     """Copies what is durable to a new directory, beside a running daemon or without one.
 
     Example: fjord backup /backups/monday --data /var/lib/fjord
     """
+    from fjord.engine import backup as backups
+    from fjord.engine.opening import Settings
+
     with explained(), Bar("copying") as bar:
-        manifest = backups.back_up(data, to, Settings(progress=bar.update))
+        check_directory(to)
+        manifest = backups.back_up(layout_of(data).root, to, Settings(progress=bar.update))
     _tell("backed up", manifest, as_json=as_json)
 
 
@@ -71,22 +63,48 @@ def restore(
 
     Example: fjord restore /backups/monday --data /var/lib/fjord
     """
-    with explained(), Bar("copying") as bar:
+    from fjord.engine import backup as backups
+    from fjord.engine.opening import Settings
+
+    with explained(repairable=False), Bar("copying") as bar:
+        check_directory(data)
         manifest = backups.restore(backup_, data, Settings(progress=bar.update))
     _tell("restored", manifest, as_json=as_json)
 
 
+def _examine(data: str, bar: Bar) -> Diagnosis:
+    from fjord.engine import doctor as doctors
+    from fjord.engine.opening import Settings
+
+    layout = layout_of(data)
+    try:
+        return doctors.examine(layout.root, Settings(progress=bar.update))
+    except DirectoryError as error:
+        # The directory is one: only its index is missing, which is no fault.
+        raise FjordError(str(error)) from error
+
+
+def _tell_diagnosis(found: Diagnosis) -> None:
+    output.print_line(f"{found.entries} entries compared, up to seq {found.applied_seq}")
+    for one in found.differences:
+        shown = "missing" if one.index is None else one.index.hex()
+        wanted = "missing" if one.replay is None else one.replay.hex()
+        output.print_line(f"{one.tree} {one.key!r}: index {shown}, journal {wanted}")
+    if found.difference_count:
+        output.print_line(
+            f"{found.difference_count} entries differ. Stop the daemon and remove "
+            "the index directory; the next start rebuilds it."
+        )
+    else:
+        output.print_line("index and journal agree")
+
+
 def _tell(what: str, manifest: Manifest, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({**asdict(manifest), "bytes": manifest.bytes}))
+        output.print_json({**asdict(manifest), "bytes": manifest.bytes})
         return
     created = datetime.fromtimestamp(manifest.created_us / 1_000_000, tz=UTC)
-    typer.echo(
+    output.print_line(
         f"{what} everything up to seq {manifest.seq}: {len(manifest.segments)} segments, "
         f"{manifest.bytes} bytes, taken at {created:%Y-%m-%d %H:%M:%S} UTC"
     )
-
-
-def _hex(value: object) -> str:
-    assert isinstance(value, bytes)
-    return value.hex()

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+import typer.core
 
 from fjord.cli import output
-from fjord.cli.failing import errors, explained
+from fjord.cli.failing import explained, tell
 from fjord.cli.where import DAEMON, Data, Json, To, database
 from fjord.client.database import Database
 from fjord.client.entries import Change, Entry
 from fjord.client.pages import Span
 from fjord.commands import DEFAULT_TABLE
-from fjord.errors import Code, FjordError, NotFoundError
-from fjord.values import Type, Value
+from fjord.errors import Code, NotFoundError, UsageError
+from fjord.values import Value
 
 app = typer.Typer(
     name="kv", help="Reads, writes and watches key/value tables.", no_args_is_help=True
@@ -31,19 +33,56 @@ Ttl = Annotated[
     float | None, typer.Option(help="Seconds that it lives, and again after each touch.")
 ]
 ExpiresAt = Annotated[
-    str, typer.Option(help="The moment until which it lives, as 2030-01-31T12:00:00Z.")
+    str,
+    typer.Option(
+        help="The moment until which it lives, within 30 days: a date as 2026-01-31T12:00:00Z."
+    ),
 ]
-# A negative number is an argument here, not an option.
-_NUMBERS: Final = {"ignore_unknown_options": True}
 
 
-@app.command("set", context_settings=_NUMBERS)
+class TypeName(enum.StrEnum):
+    """What a value can be, in the words of the command line."""
+
+    void = "void"
+    buffer = "buffer"
+    string = "string"
+    integer = "integer"
+    float = "float"
+    boolean = "boolean"
+
+
+class Numeric(typer.core.TyperCommand):
+    """A command of which a negative number is an argument, and no unknown option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.ignore_unknown_options = True
+        self._refuse_unknown(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def _refuse_unknown(self, ctx: Any, args: list[str]) -> None:
+        takes_value = {
+            name: not getattr(option, "is_flag", False) and not getattr(option, "count", False)
+            for option in self.get_params(ctx)
+            for name in (*option.opts, *option.secondary_opts)
+        }
+        rest = iter(args)
+        for word in rest:
+            if word == "--":
+                return
+            if not word.startswith("-") or word == "-" or _is_number(word):
+                continue
+            name, is_joined, _ = word.partition("=")
+            if name not in takes_value:
+                ctx.fail(f"No such option: {name}. Write -- before an argument that begins so.")
+            if takes_value[name] and not is_joined:
+                next(rest, None)
+
+
+@app.command("set", cls=Numeric)
 def set_(
     key: Key,
     value: Annotated[str, typer.Argument(help="The value.", show_default=False)],
-    type_: Annotated[
-        str, typer.Option("--type", help="void, buffer, string, integer, float or boolean.")
-    ] = "string",
+    type_: Annotated[TypeName, typer.Option("--type", help="What it is.")] = TypeName.string,
     ttl: Ttl = None,
     expires_at: ExpiresAt = "",
     overwrite: Annotated[
@@ -117,7 +156,7 @@ def delete(
         _done(as_json, table=table, keys=keys)
 
 
-@app.command(context_settings=_NUMBERS)
+@app.command(cls=Numeric)
 def add(
     key: Key,
     amount: Annotated[
@@ -204,7 +243,7 @@ def touch(
 
     Example: fjord kv touch session-7
 
-    Example: fjord kv touch session-7 --ttl 7200
+    Example: fjord kv touch session-7 --ttl 3600
     """
     with explained():
         until = _moment(expires_at)
@@ -271,7 +310,7 @@ def watch(
     with explained(), database(to, data) as db:
         try:
             with db.kv(table).listen(*keys) as changes:
-                errors.print("watching; Ctrl-C ends it", style="dim")
+                tell("watching; Ctrl-C ends it", style="dim")
                 for change in changes:
                     _print_change(change, as_json=as_json)
         except KeyboardInterrupt:
@@ -295,7 +334,7 @@ def _entry(db: Database, table: str, key: str) -> Entry:
 
 def _new_value(key: str, value: Value, *, as_json: bool) -> None:
     if as_json:
-        output.print_json({"key": key, "value": output.json_value(value)})
+        output.print_json({"key": key, "value": value})
     else:
         output.print_value(value)
 
@@ -309,14 +348,11 @@ def _done(as_json: bool, **what: object) -> None:
 # -- arguments ------------------------------------------------------------------------------------
 
 
-def _parse(text: str, type_: str) -> Value:
-    parser = _PARSERS.get(type_)
-    if parser is None:
-        raise FjordError(f"{type_} is no type; types are {', '.join(_PARSERS)}")
+def _parse(text: str, type_: TypeName) -> Value:
     try:
-        return parser(text)
+        return _PARSERS[type_](text)
     except ValueError as error:
-        raise FjordError(f"{text} is no {type_}") from error
+        raise UsageError(f"{text} is no {type_}") from error
 
 
 def _parse_boolean(text: str) -> bool:
@@ -325,13 +361,21 @@ def _parse_boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _number(text: str) -> int | float:
     for kind in (int, float):
         try:
             return kind(text)
         except ValueError:
             continue  # the next kind may fit
-    raise FjordError(f"{text} is no number")
+    raise UsageError(f"{text} is no number")
 
 
 def _moment(text: str) -> datetime | None:
@@ -340,14 +384,14 @@ def _moment(text: str) -> datetime | None:
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError as error:
-        raise FjordError(f"{text} is no date; one looks like 2030-01-31T12:00:00Z") from error
+        raise UsageError(f"{text} is no date; one looks like 2026-01-31T12:00:00Z") from error
 
 
-_PARSERS: Final[dict[str, Callable[[str], Value]]] = {
-    Type.VOID.name.lower(): lambda text: None,
-    Type.BUFFER.name.lower(): lambda text: text.encode(errors="surrogateescape"),
-    Type.STRING.name.lower(): str,
-    Type.INTEGER.name.lower(): int,
-    Type.FLOAT.name.lower(): float,
-    Type.BOOLEAN.name.lower(): _parse_boolean,
+_PARSERS: Final[dict[TypeName, Callable[[str], Value]]] = {
+    TypeName.void: lambda text: None,
+    TypeName.buffer: lambda text: text.encode(errors="surrogateescape"),
+    TypeName.string: str,
+    TypeName.integer: int,
+    TypeName.float: float,
+    TypeName.boolean: _parse_boolean,
 }

@@ -1,7 +1,9 @@
 """How results are shown: a table for people, plain lines for pipes, or JSON.
 
-JSON is one object a line, so a long list can be read as it comes.  In plain lines, what would
-break a line or control a terminal is escaped; only `fjord kv get` prints a value as it is.
+JSON is one object a line, so a long list can be read as it comes.  What JSON has no word for is
+written so: bytes, and text that is no Unicode, as {"base64": "..."}; the floats that are no
+numbers as the strings "nan", "inf" and "-inf".  In plain lines, what would break a line or control
+a terminal is escaped; only `fjord kv get` prints a value as it is.
 """
 
 from __future__ import annotations
@@ -9,15 +11,13 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from fjord.client.entries import Change, Entry, Key
 from fjord.values import Type, Value
@@ -28,7 +28,8 @@ _CELL_CHARACTERS: Final = 80
 
 
 def print_json(what: Mapping[str, object]) -> None:
-    typer.echo(json.dumps(what))
+    """Prints one object on a line of its own: strict JSON, whatever is in it."""
+    typer.echo(json.dumps(_json(what), allow_nan=False))
     sys.stdout.flush()
 
 
@@ -80,11 +81,11 @@ def key_text(key: Key) -> str:
 
 
 def describe(key: Key, entry: Entry) -> dict[str, object]:
-    """Returns an entry for JSON; bytes as base64."""
+    """Returns an entry for `print_json`."""
     return {
         "key": key_text(key),
         "type": entry.type.name.lower(),
-        "value": json_value(entry.value),
+        "value": entry.value,
         "written_at": entry.written_at.isoformat(),
         "created_at": entry.created_at.isoformat(),
         "accessed_at": _date(entry.accessed_at),
@@ -96,20 +97,42 @@ def describe(key: Key, entry: Entry) -> dict[str, object]:
 
 
 def describe_change(change: Change) -> dict[str, object]:
-    """Returns a change for JSON; bytes as base64."""
+    """Returns a change for `print_json`."""
     type_ = None if change.deleted else _TYPE_NAMES[type(change.value)]
     return {
         "key": key_text(change.key),
         "type": type_,
-        "value": json_value(change.value),
+        "value": change.value,
         "deleted": change.deleted,
         "written_at": change.written_at.isoformat(),
         "expires_at": _date(change.expires_at),
     }
 
 
-def json_value(value: Value) -> object:
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+def _json(what: object) -> object:
+    """Returns the same with nothing in it that JSON has no word for."""
+    if isinstance(what, Mapping):
+        return {key: _json(one) for key, one in what.items()}
+    if isinstance(what, list | tuple):
+        return [_json(one) for one in what]
+    if isinstance(what, str):
+        return what if _is_unicode(what) else _base64(what.encode("utf-8", "surrogateescape"))
+    if isinstance(what, float) and not math.isfinite(what):
+        return str(what)
+    return _base64(what) if isinstance(what, bytes) else what
+
+
+def _base64(data: bytes) -> dict[str, str]:
+    return {"base64": base64.b64encode(data).decode()}
+
+
+def _is_unicode(text: str) -> bool:
+    """Says whether text is free of the lone surrogates that stand for other bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _date(moment: datetime | None) -> str | None:
@@ -117,6 +140,10 @@ def _date(moment: datetime | None) -> str | None:
 
 
 def _print_tables(names: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     console = Console()
     while part := list(itertools.islice(rows, _ROWS)):
         table = Table(*names, header_style="bold", box=None)

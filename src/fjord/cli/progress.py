@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+import sys
+from typing import TYPE_CHECKING
 
-from fjord.cli.failing import errors
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 
 class Bar:
-    """Shows how far a long work is; nothing is shown before the first `update`."""
+    """Shows how far a long work is; nothing before the first `update`, or without a terminal."""
 
     def __init__(self, label: str) -> None:
-        self._progress = Progress(
-            TextColumn(label),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=errors,
-            transient=True,
-        )
-        self._task = self._progress.add_task(label, total=None)
-        self._started = False
+        self._label = label
+        self._running: tuple[Progress, TaskID] | None = None
 
     def __enter__(self) -> Bar:
         return self
@@ -29,12 +23,32 @@ class Bar:
         self.stop()
 
     def update(self, done: int, total: int) -> None:
-        if not self._started:
-            self._started = True
-            self._progress.start()
-        self._progress.update(self._task, completed=done, total=total)
+        if not sys.stderr.isatty():
+            return
+        if self._running is None:
+            self._running = _start(self._label)
+        progress, task = self._running
+        progress.update(task, completed=done, total=total)
 
     def stop(self) -> None:
-        if self._started:
-            self._started = False
-            self._progress.stop()
+        if self._running is not None:
+            progress, _ = self._running
+            self._running = None
+            progress.stop()
+
+
+def _start(label: str) -> tuple[Progress, TaskID]:
+    from rich import progress as bars
+    from rich.console import Console
+
+    progress = bars.Progress(
+        bars.TextColumn(label),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = progress.add_task(label, total=None)
+    progress.start()
+    return progress, task

@@ -1,21 +1,74 @@
-"""Where the data is: options that every verb on tables has, and the database they name."""
+"""Where the data is: options that verbs share, and the database or the directory they name."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+import os
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 import fjord
+from fjord.cli.failing import READ_ONLY_ADVICE, usage
+from fjord.client.address import parse_url
 from fjord.client.database import Database
+from fjord.errors import DirectoryError, DirectoryInUseError
+
+if TYPE_CHECKING:
+    from fjord.engine.layout import Layout
 
 DAEMON: Final = "fjord://127.0.0.1:17994"
 
 To = Annotated[str, typer.Option(help="Address of the daemon.")]
 Data = Annotated[str, typer.Option(help="A data directory, used instead of a daemon.")]
+# For verbs that work on a directory only.
+Directory = Annotated[str, typer.Option("--data", help="The data directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+
+_ASK_INSTEAD: Final = ", or, if it is a daemon, give --to instead of --data to ask it"
 
 
 def database(to: str, data: str, *, read_only: bool = False) -> Database:
-    """Opens the directory, if one is named, or connects to the daemon."""
-    return fjord.open(data, read_only=read_only) if data else fjord.connect(to)
+    """Opens the directory, if one is named, or connects to the daemon.
+
+    Raises:
+        UsageError: if `to` is no address.
+        FjordError: if there is no such directory or daemon.
+    """
+    if not data:
+        with usage():
+            parse_url(to)
+        return fjord.connect(to)
+    check_directory(data)
+    try:
+        return fjord.open(data, read_only=read_only)
+    except DirectoryInUseError as error:
+        text = str(error).replace(READ_ONLY_ADVICE, _ASK_INSTEAD)
+        raise DirectoryInUseError(text) from error
+
+
+def check_directory(data: str) -> None:
+    """Ensures that a name is that of a directory, or of nothing yet.
+
+    Raises:
+        DirectoryError: if it is something else.
+    """
+    if os.path.exists(data) and not os.path.isdir(data):
+        raise DirectoryError(f"{data} is a file, not a directory")
+
+
+def layout_of(data: str) -> Layout:
+    """Returns the paths of a data directory.
+
+    Raises:
+        DirectoryError: if it is not one.
+    """
+    from fjord.disk import LocalDisk
+    from fjord.engine.layout import Layout
+    from fjord.journal import names
+
+    check_directory(data)
+    layout = Layout(data)
+    found = LocalDisk().names(layout.journal) if data and os.path.isdir(layout.journal) else []
+    if not any(names.segment_number(name) for name in found):
+        raise DirectoryError(f"{data or '--data'} is not a Fjord data directory")
+    return layout

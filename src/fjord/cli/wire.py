@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from fjord import limits
+from fjord.cli import output
 from fjord.cli.failing import EXIT_ERROR, explained
-from fjord.errors import FjordError
-from fjord.wire.explain import Line, explain
+from fjord.cli.where import Json
+from fjord.errors import UsageError
 from fjord.wire.functions import Function
+
+if TYPE_CHECKING:
+    from fjord.wire.explain import Line
 
 app = typer.Typer(
     name="wire", help="Takes messages of the FJ protocol apart.", no_args_is_help=True
@@ -48,7 +47,7 @@ def explain_(
             help="Function that a reply answers, such as GET_MANY, if its request is not given."
         ),
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Names every byte of requests, replies and changes.
 
@@ -56,13 +55,18 @@ def explain_(
 
     Example: fjord wire explain "46 4a 00 01 00 00 00 07 00 00 00 00 00 00 00 00 00 00"
     """
+    from fjord.wire.explain import explain
+
     with explained():
-        function = _function(reply_to)
-        lines = explain(_bytes(message), function)
+        lines = explain(_bytes(message), _function(reply_to))
     if as_json:
-        typer.echo(json.dumps([_describe(line) for line in lines]))
+        for line in lines:
+            output.print_json(_describe(line))
+    elif sys.stdout.isatty():
+        _print_table(lines)
     else:
-        Console().print(_table(lines))
+        for line in lines:
+            output.print_line(str(line.offset), line.data.hex(" "), line.field, line.meaning)
     if any(line.is_problem for line in lines):
         raise typer.Exit(EXIT_ERROR)
 
@@ -71,18 +75,21 @@ def _bytes(text: str) -> bytes:
     if text == "-":
         text = sys.stdin.read(_CHARACTERS_MAX + 1)
     if len(text) > _CHARACTERS_MAX:
-        raise FjordError(f"at most {_CHARACTERS_MAX} characters are explained at once")
+        raise UsageError(f"at most {_CHARACTERS_MAX} characters are explained at once")
     try:
-        return bytes.fromhex(text)
+        data = bytes.fromhex(text)
     except ValueError as error:
-        raise FjordError("the bytes must be pairs of hexadecimal digits, such as 46 4a") from error
+        raise UsageError("the bytes must be pairs of hexadecimal digits, such as 46 4a") from error
+    if not data:
+        raise UsageError("there are no bytes to explain; give some, such as 46 4a")
+    return data
 
 
 def _function(name: str) -> Function | None:
     if not name:
         return None
     if name.upper() not in Function.__members__:
-        raise FjordError(f"{name} is no function; functions are {', '.join(Function.__members__)}")
+        raise UsageError(f"{name} is no function; functions are {', '.join(Function.__members__)}")
     return Function[name.upper()]
 
 
@@ -96,7 +103,12 @@ def _describe(line: Line) -> dict[str, object]:
     }
 
 
-def _table(lines: list[Line]) -> Table:
+def _print_table(lines: list[Line]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("offset", justify="right")
     table.add_column("bytes", no_wrap=True)
@@ -108,5 +120,5 @@ def _table(lines: list[Line]) -> Table:
             " ..." if len(line.data) > _BYTES_SHOWN else ""
         )
         cells = (str(line.offset), shown, line.field, line.meaning)
-        table.add_row(*(Text(cell, style=style) for cell in cells))
-    return table
+        table.add_row(*(Text(output.escaped(cell), style=style) for cell in cells))
+    Console().print(table)

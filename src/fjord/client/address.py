@@ -28,3 +28,8 @@ def parse_url(url: str) -> tuple[str, int]:
     if parts.scheme != "fjord" or not parts.hostname or extra:
         raise FjordError(f"{url} is no address of a daemon; it looks like fjord://host:port")
     return parts.hostname, DEFAULT_PORT if port is None else port
+
+
+def shown_at(name: str) -> str:
+    """Returns where something is, as part of its repr; nothing where that is not known."""
+    return f" at {name}" if name else ""

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TypeVar, Unpack, cast, overload
 
 from fjord import commands
+from fjord.client.address import shown_at
 from fjord.client.async_listening import AsyncChanges
 from fjord.client.calls import AsyncRun
 from fjord.client.entries import AnyKey, Change, Entry, Key, Seconds, change_reader
@@ -24,10 +25,16 @@ AsyncListen = Callable[[commands.Listen, Callable[[Changed], Change]], AsyncChan
 class AsyncKv:
     """A key/value table; each method is that of `fjord.Kv`, awaited."""
 
-    def __init__(self, run: AsyncRun, calls: KvCalls, listen: AsyncListen) -> None:
+    def __init__(
+        self, run: AsyncRun, calls: KvCalls, listen: AsyncListen, *, name: str = ""
+    ) -> None:
         self._run = run
         self._calls = calls
         self._listen = listen
+        self._name = name  # of the database
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._calls.table!r}{shown_at(self._name)}>"
 
     # -- writes -----------------------------------------------------------------------------------
 
@@ -78,14 +85,38 @@ class AsyncKv:
     async def exists(self, key: Key) -> bool:
         return await self._run(self._calls.exists(key))
 
+    @overload
     async def touch(
         self, key: Key, *, ttl: Seconds | None = None, expires_at: datetime | None = None
-    ) -> Value:
+    ) -> Value: ...
+    @overload
+    async def touch(
+        self,
+        key: Key,
+        default: Default,
+        *,
+        ttl: Seconds | None = None,
+        expires_at: datetime | None = None,
+    ) -> Value | Default: ...
+    async def touch(
+        self,
+        key: Key,
+        default: object = None,
+        *,
+        ttl: Seconds | None = None,
+        expires_at: datetime | None = None,
+    ) -> object:
         call = self._calls.touch_many([key], ttl=ttl, expires_at=expires_at)
-        return (await self._run(call)).get(key)
+        return (await self._run(call)).get(key, default)
 
-    async def take(self, key: Key, *, seconds: Seconds = 60) -> Value:
-        return (await self._run(self._calls.take_many([key], seconds=seconds))).get(key)
+    @overload
+    async def take(self, key: Key, *, seconds: Seconds = 60) -> Value: ...
+    @overload
+    async def take(
+        self, key: Key, default: Default, *, seconds: Seconds = 60
+    ) -> Value | Default: ...
+    async def take(self, key: Key, default: object = None, *, seconds: Seconds = 60) -> object:
+        return (await self._run(self._calls.take_many([key], seconds=seconds))).get(key, default)
 
     async def take_many(
         self, keys: Iterable[AnyKey], *, seconds: Seconds = 60

@@ -9,6 +9,7 @@ from typing import Self
 
 from fjord import commands, limits
 from fjord.client import node_calls
+from fjord.client.address import shown_at
 from fjord.client.async_connection import AsyncConnection
 from fjord.client.async_kv import AsyncKv
 from fjord.client.async_listening import AsyncChanges
@@ -46,14 +47,18 @@ class AsyncDatabase:
         self._clock = SystemClock()
         self._stamps = Stamps(self._clock)
 
+    def __repr__(self) -> str:
+        return f"<AsyncDatabase{shown_at(self._connection.name)}>"
+
     def kv(self, table: str = commands.DEFAULT_TABLE) -> AsyncKv:
         """Returns a key/value table; it comes into being with its first write."""
-        return AsyncKv(self._run, KvCalls(table, self._stamps), self._listen)
+        calls = KvCalls(table, self._stamps)
+        return AsyncKv(self._run, calls, self._listen, name=self._connection.name)
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         """Gathers the writes of an `async with` block; they are not awaited, only its end is."""
-        gathered = Transaction(self._stamps)
+        gathered = Transaction(self._stamps, name=self._connection.name)
         yield gathered
         gathered.results = await self._run(gathered.call())
 

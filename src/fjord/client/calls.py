@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from fjord.commands import Command, Done, Refusal, Reply
+from fjord.errors import Code, RemoteProtocolError
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
+Kind = TypeVar("Kind", bound=Reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class Call(Generic[Result_co]):
 
         Raises:
             RefusedError: if the command was refused.
+            RemoteProtocolError: if the reply is not one to this command.
         """
         if isinstance(reply, Refusal):
             raise reply.error()
@@ -42,5 +45,27 @@ class AsyncRun(Protocol):
     async def __call__(self, call: Call[Result], /) -> Result: ...
 
 
+def expect(reply: Reply, kind: type[Kind]) -> Kind:
+    """Returns a reply that is of the kind that its command is answered with.
+
+    Raises:
+        RemoteProtocolError: if it is of another kind.
+    """
+    if not isinstance(reply, kind):
+        text = f"a reply of the kind {type(reply).__name__}, not {kind.__name__}"
+        raise RemoteProtocolError(Code.BAD_BATCH, text)
+    return reply
+
+
+def expect_rows(found: int, wanted: int) -> None:
+    """Makes sure that a reply has a row for each one that was asked for.
+
+    Raises:
+        RemoteProtocolError: if it has more, or fewer.
+    """
+    if found != wanted:
+        raise RemoteProtocolError(Code.BAD_BATCH, f"a reply with {found} rows, not {wanted}")
+
+
 def done(reply: Reply) -> None:
-    assert isinstance(reply, Done)
+    expect(reply, Done)

@@ -9,7 +9,7 @@ from fjord.client import retry
 from fjord.client.link import Link
 from fjord.client.retry import Request
 from fjord.commands import Changed, Hello, Reply
-from fjord.errors import FjordError, RemoteProtocolError
+from fjord.errors import Code, FjordError, RemoteProtocolError
 
 
 class Pending:
@@ -53,11 +53,12 @@ class Channel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for identifier, reply in self._link.receive(data):
+                if isinstance(reply, Changed):
+                    raise RemoteProtocolError(Code.FAILED, "a change where a reply is due")
                 pending = self.waiting.pop(identifier, None)
                 if pending is None:
                     self._welcome(reply)
                 else:
-                    assert not isinstance(reply, Changed)
                     self._owner.answered(pending, reply)
         except RemoteProtocolError as error:
             self.end(error)
@@ -80,7 +81,7 @@ class Channel(asyncio.Protocol):
             self.greeted.set_exception(error)
         self._owner.lost(self, error)
 
-    def _welcome(self, reply: Reply | Changed) -> None:
+    def _welcome(self, reply: Reply) -> None:
         retry.check_welcome(reply)
         if not self.greeted.done():
             self.greeted.set_result(None)

@@ -9,6 +9,7 @@ from typing import Protocol, Self
 
 from fjord import commands
 from fjord.client import node_calls
+from fjord.client.address import shown_at
 from fjord.client.calls import Call, Result
 from fjord.client.kv import Kv
 from fjord.client.kv_calls import KvCalls
@@ -38,14 +39,19 @@ class Executor(Protocol):
 class Database:
     """What `fjord.open` and `fjord.connect` return."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, *, name: str = "") -> None:
         self._executor = executor
+        self._name = name  # its address, or its directory
         self._clock = SystemClock()
         self._stamps = Stamps(self._clock)
 
+    def __repr__(self) -> str:
+        return f"<Database{shown_at(self._name)}>"
+
     def kv(self, table: str = commands.DEFAULT_TABLE) -> Kv:
         """Returns a key/value table; it comes into being with its first write."""
-        return Kv(self._run, KvCalls(table, self._stamps), self._executor.listen)
+        calls = KvCalls(table, self._stamps)
+        return Kv(self._run, calls, self._executor.listen, name=self._name)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -56,7 +62,7 @@ class Database:
         Raises:
             RefusedError: if any of the writes is refused; none is done then.
         """
-        gathered = Transaction(self._stamps)
+        gathered = Transaction(self._stamps, name=self._name)
         yield gathered
         gathered.results = self._run(gathered.call())
 

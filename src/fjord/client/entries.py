@@ -6,6 +6,7 @@ of Python's `surrogateescape`, and are taken as such, so any key can be read and
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,7 @@ from typing import Final, TypeVar
 
 from fjord import values
 from fjord.commands import Changed, Entries
-from fjord.errors import Code, LocalProtocolError
+from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 from fjord.values import Value
 
 Key = str | bytes
@@ -108,7 +109,15 @@ def duration_us(seconds: Seconds | None) -> int:
 
 
 def date(found_us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=found_us)
+    """Returns a date of the protocol.
+
+    Raises:
+        RemoteProtocolError: if it is beyond the year 9999.
+    """
+    try:
+        return _EPOCH + timedelta(microseconds=found_us)
+    except OverflowError as error:
+        raise RemoteProtocolError(Code.BAD_TIMESTAMP, f"a date of {found_us} us") from error
 
 
 def date_or_none(found_us: int) -> datetime | None:
@@ -118,18 +127,28 @@ def date_or_none(found_us: int) -> datetime | None:
 # -- replies --------------------------------------------------------------------------------------
 
 
+def decode_value(type_: int, data: bytes) -> Value:
+    """Returns the Python value of a reply's bytes.
+
+    Raises:
+        RemoteProtocolError: if the bytes do not fit the type, or there is no such type.
+    """
+    try:
+        return values.decode(type_, data)
+    except (ValueError, struct.error) as error:
+        raise RemoteProtocolError(Code.BAD_VALUE, f"a value of type {type_}: {error}") from error
+
+
 def read_values(keys: Sequence[AnyKey], found: Entries) -> dict[AnyKey, Value]:
     """Returns the values of those keys that have one."""
     rows = zip(keys, found.types, found.values.rows(), strict=True)
-    return {
-        key: values.decode(type_, data) for key, type_, data in rows if type_ != Entries.MISSING
-    }
+    return {key: decode_value(type_, data) for key, type_, data in rows if type_ != Entries.MISSING}
 
 
 def read_entry(found: Entries, row: int) -> Entry:
     """Returns all that is known of an entry that is there."""
     return Entry(
-        value=values.decode(found.types[row], found.values[row]),
+        value=decode_value(found.types[row], found.values[row]),
         type=values.Type(found.types[row]),
         written_at=date(found.timestamps_us[row]),
         created_at=date(found.created_us[row]),
@@ -149,7 +168,7 @@ def change_reader(keys: Iterable[Key]) -> Callable[[Changed], Change]:
         deleted = changed.type == Entries.MISSING
         return Change(
             key=given.get(changed.key, changed.key),
-            value=None if deleted else values.decode(changed.type, changed.value),
+            value=None if deleted else decode_value(changed.type, changed.value),
             deleted=deleted,
             written_at=date(changed.timestamp_us),
             expires_at=date_or_none(changed.expires_at_us),

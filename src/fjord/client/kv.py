@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TypeVar, Unpack, cast, overload
 
+from fjord.client.address import shown_at
 from fjord.client.calls import Run
 from fjord.client.entries import AnyKey, Entry, Key, Seconds, change_reader
 from fjord.client.kv_calls import KvCalls, SetOneOptions, SetOptions
@@ -24,10 +25,14 @@ class Kv:
     Keys are str or bytes; values are None, bytes, str, int, float or bool.
     """
 
-    def __init__(self, run: Run, calls: KvCalls, listen: Listen) -> None:
+    def __init__(self, run: Run, calls: KvCalls, listen: Listen, *, name: str = "") -> None:
         self._run = run
         self._calls = calls
         self._listen = listen
+        self._name = name  # of the database
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._calls.table!r}{shown_at(self._name)}>"
 
     # -- writes -----------------------------------------------------------------------------------
 
@@ -116,22 +121,48 @@ class Kv:
         """Says whether `key` has a value, without fetching it."""
         return self._run(self._calls.exists(key))
 
+    @overload
     def touch(
         self, key: Key, *, ttl: Seconds | None = None, expires_at: datetime | None = None
-    ) -> Value:
-        """Lets a value live longer, and returns it; None if there is none.
+    ) -> Value: ...
+    @overload
+    def touch(
+        self,
+        key: Key,
+        default: Default,
+        *,
+        ttl: Seconds | None = None,
+        expires_at: datetime | None = None,
+    ) -> Value | Default: ...
+    def touch(
+        self,
+        key: Key,
+        default: object = None,
+        *,
+        ttl: Seconds | None = None,
+        expires_at: datetime | None = None,
+    ) -> object:
+        """Lets a value live longer, and returns it; `default` if there is none.
 
         It lives for its own TTL from now, for `ttl` seconds, or until `expires_at`, whichever is
-        the longest; never shorter than before.
+        the longest; never shorter than before, and one that never expires stays so.  A value may
+        be None itself: another default tells the two apart.
         """
-        return self._run(self._calls.touch_many([key], ttl=ttl, expires_at=expires_at)).get(key)
+        call = self._calls.touch_many([key], ttl=ttl, expires_at=expires_at)
+        return self._run(call).get(key, default)
 
-    def take(self, key: Key, *, seconds: Seconds = 60) -> Value:
-        """Marks a value as worked on, and returns it; None if there is none, or others work on it.
+    @overload
+    def take(self, key: Key, *, seconds: Seconds = 60) -> Value: ...
+    @overload
+    def take(self, key: Key, default: Default, *, seconds: Seconds = 60) -> Value | Default: ...
+    def take(self, key: Key, default: object = None, *, seconds: Seconds = 60) -> object:
+        """Marks a value as worked on, and returns it; `default` if there is none to take.
 
-        The mark ends after `seconds`, or when the key gets a new value.
+        There is none if the key has no value, or others work on it.  A value may be None itself:
+        another default tells the two apart.  The mark ends after `seconds`, or when the key gets
+        a new value.
         """
-        return self._run(self._calls.take_many([key], seconds=seconds)).get(key)
+        return self._run(self._calls.take_many([key], seconds=seconds)).get(key, default)
 
     def take_many(self, keys: Iterable[AnyKey], *, seconds: Seconds = 60) -> dict[AnyKey, Value]:
         """Marks values as worked on; returns those that were there and that nobody works on."""

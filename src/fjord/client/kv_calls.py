@@ -10,12 +10,13 @@ from datetime import datetime
 from typing import Any, Final, TypedDict, Unpack
 
 from fjord import limits, values
-from fjord.client.calls import Call, done
+from fjord.client.calls import Call, done, expect, expect_rows
 from fjord.client.entries import (
     AnyKey,
     Entry,
     Key,
     Seconds,
+    decode_value,
     duration_us,
     encode_key,
     encode_keys,
@@ -67,7 +68,7 @@ class KvCalls:
     """Builds the calls of one table."""
 
     def __init__(self, table: str, stamps: Stamps) -> None:
-        self._table = table
+        self.table = table
         self._stamps = stamps
 
     # -- writes -----------------------------------------------------------------------------------
@@ -87,7 +88,7 @@ class KvCalls:
     ) -> Call[None]:
         encoded = list(map(values.encode, items.values()))
         command = Set(
-            table=self._table,
+            table=self.table,
             keys=Strings.of(encode_keys(items)),
             types=bytes([type_ for type_, _ in encoded]),
             values=Strings.of([data for _, data in encoded]),
@@ -102,7 +103,7 @@ class KvCalls:
         if not encoded:
             return Call(Nop(), done)
         command = Delete(
-            table=self._table,
+            table=self.table,
             keys=Strings.of(encoded),
             timestamp_us=self._stamps.next_us(),
             purge=purge,
@@ -126,7 +127,7 @@ class KvCalls:
         self, key: Key, change: Change, operand: bytes = b"", type_: int = Type.INTEGER
     ) -> Call[Value]:
         command = Modify(
-            table=self._table,
+            table=self.table,
             key=encode_key(key),
             change=change,
             operand=operand,
@@ -137,7 +138,7 @@ class KvCalls:
 
     def rename(self, key: Key, to: Key, *, overwrite: bool = False) -> Call[None]:
         command = Rename(
-            table=self._table,
+            table=self.table,
             key=encode_key(key),
             to=encode_key(to),
             timestamp_us=self._stamps.next_us(),
@@ -152,17 +153,17 @@ class KvCalls:
     ) -> Call[dict[AnyKey, Value]]:
         wanted = _listed(keys)
         if not wanted:
-            return Call(Nop(), lambda reply: {})
-        command = Get(table=self._table, keys=self._keys(wanted), skip_worked=skip_worked)
-        return Call(command, lambda reply: read_values(wanted, _entries(reply)))
+            return Call(Nop(), _nothing)
+        command = Get(table=self.table, keys=self._keys(wanted), skip_worked=skip_worked)
+        return Call(command, lambda reply: read_values(wanted, _entries(reply, len(wanted))))
 
     def entry(self, key: Key) -> Call[Entry | None]:
-        command = Get(table=self._table, keys=self._keys([key]))
+        command = Get(table=self.table, keys=self._keys([key]))
         return Call(command, _first_entry)
 
     def exists(self, key: Key) -> Call[bool]:
-        command = Get(table=self._table, keys=self._keys([key]), with_data=False)
-        return Call(command, lambda reply: _entries(reply).types[0] != Entries.MISSING)
+        command = Get(table=self.table, keys=self._keys([key]), with_data=False)
+        return Call(command, lambda reply: _entries(reply, 1).types[0] != Entries.MISSING)
 
     def touch_many(
         self,
@@ -189,37 +190,37 @@ class KvCalls:
         worked_until_us: int = 0,
     ) -> Call[dict[AnyKey, Value]]:
         if not wanted:
-            return Call(Nop(), lambda reply: {})
+            return Call(Nop(), _nothing)
         command = Touch(
-            table=self._table,
+            table=self.table,
             keys=self._keys(wanted),
             extend=extend,
             expires_at_us=expires_at_us,
             worked_until_us=worked_until_us,
         )
-        return Call(command, lambda reply: read_values(wanted, _entries(reply)))
+        return Call(command, lambda reply: read_values(wanted, _entries(reply, len(wanted))))
 
     # -- pages ------------------------------------------------------------------------------------
 
     def items(self, span: Span[AnyKey]) -> Walk[tuple[AnyKey, Value]]:
-        return Walk(self._table, span, read_items(span))
+        return Walk(self.table, span, read_items(span))
 
     def entries(self, span: Span[AnyKey]) -> Walk[tuple[AnyKey, Entry]]:
-        return Walk(self._table, span, read_entries(span))
+        return Walk(self.table, span, read_entries(span))
 
     def keys(self, span: Span[AnyKey]) -> Walk[AnyKey]:
-        return Walk(self._table, span, read_keys(span), with_data=False)
+        return Walk(self.table, span, read_keys(span), with_data=False)
 
     # -- locks and listening ----------------------------------------------------------------------
 
     def lock(self, keys: Iterable[Key]) -> Call[None]:
-        return Call(Lock(table=self._table, keys=self._keys(_some(keys))), done)
+        return Call(Lock(table=self.table, keys=self._keys(_some(keys))), done)
 
     def unlock(self, keys: Iterable[Key]) -> Call[None]:
-        return Call(Unlock(table=self._table, keys=self._keys(_some(keys))), done)
+        return Call(Unlock(table=self.table, keys=self._keys(_some(keys))), done)
 
     def listen(self, keys: Iterable[Key]) -> Listen:
-        return Listen(table=self._table, keys=self._keys(_some(keys)))
+        return Listen(table=self.table, keys=self._keys(_some(keys)))
 
     def _keys(self, keys: Iterable[Key]) -> Strings:
         return Strings.of(encode_keys(keys))
@@ -257,16 +258,22 @@ def _some(keys: Iterable[Key]) -> list[Key]:
     return listed
 
 
-def _entries(reply: Reply) -> Entries:
-    assert isinstance(reply, Entries)
-    return reply
+def _nothing(reply: Reply) -> dict[AnyKey, Value]:
+    done(reply)
+    return {}
+
+
+def _entries(reply: Reply, rows: int) -> Entries:
+    found = expect(reply, Entries)
+    expect_rows(len(found.types), rows)
+    return found
 
 
 def _first_entry(reply: Reply) -> Entry | None:
-    found = _entries(reply)
+    found = _entries(reply, 1)
     return None if found.types[0] == Entries.MISSING else read_entry(found, 0)
 
 
 def _first_value(reply: Reply) -> Value:
-    found = _entries(reply)
-    return values.decode(found.types[0], found.values[0])
+    found = _entries(reply, 1)
+    return decode_value(found.types[0], found.values[0])

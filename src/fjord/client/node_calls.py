@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from fjord.client.calls import Call, done
+from fjord.client.calls import Call, done, expect, expect_rows
 from fjord.commands import (
     DropTable,
     ListTables,
@@ -17,6 +17,7 @@ from fjord.commands import (
     Stats,
     TableList,
 )
+from fjord.errors import Code, RemoteProtocolError
 
 KINDS: Final = {1: "kv"}
 
@@ -40,7 +41,7 @@ def tables_call() -> Call[list[TableInfo]]:
 
 
 def table_call(name: str) -> Call[TableInfo]:
-    return Call(ListTables(name=name), lambda reply: _tables(reply)[0])
+    return Call(ListTables(name=name), _one_table)
 
 
 def drop_call(name: str) -> Call[None]:
@@ -52,24 +53,35 @@ def stats_call() -> Call[dict[str, int]]:
 
 
 def scan_call(table: str, start_seq: int, end_seq: int) -> Call[Scanned]:
-    return Call(Scan(table=table, start_seq=start_seq, end_seq=end_seq), _scanned)
+    return Call(
+        Scan(table=table, start_seq=start_seq, end_seq=end_seq),
+        lambda reply: expect(reply, Scanned),
+    )
+
+
+def _one_table(reply: Reply) -> TableInfo:
+    found = _tables(reply)
+    expect_rows(len(found), 1)
+    return found[0]
 
 
 def _tables(reply: Reply) -> list[TableInfo]:
-    assert isinstance(reply, TableList)
-    rows = zip(reply.names.rows(), reply.kinds, reply.ids, reply.settings.rows(), strict=True)
+    found = expect(reply, TableList)
+    rows = zip(found.names.rows(), found.kinds, found.ids, found.settings.rows(), strict=True)
     return [
-        TableInfo(name=name.decode(), kind=KINDS.get(kind, str(kind)), id=id_, settings=settings)
+        TableInfo(name=_text(name), kind=KINDS.get(kind, str(kind)), id=id_, settings=settings)
         for name, kind, id_, settings in rows
     ]
 
 
 def _numbers(reply: Reply) -> dict[str, int]:
-    assert isinstance(reply, Numbers)
-    names = (name.decode() for name in reply.names.rows())
-    return dict(zip(names, reply.values, strict=True))
+    found = expect(reply, Numbers)
+    names = map(_text, found.names.rows())
+    return dict(zip(names, found.values, strict=True))
 
 
-def _scanned(reply: Reply) -> Scanned:
-    assert isinstance(reply, Scanned)
-    return reply
+def _text(name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(Code.BAD_NAME, f"a name that is not UTF-8: {error}") from error

@@ -10,9 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
-from fjord import limits, values
-from fjord.client.calls import Call
-from fjord.client.entries import AnyKey, Entry, Key, decode_key, encode_key, read_entry
+from fjord import limits
+from fjord.client.calls import Call, expect
+from fjord.client.entries import (
+    AnyKey,
+    Entry,
+    Key,
+    decode_key,
+    decode_value,
+    encode_key,
+    read_entry,
+)
 from fjord.commands import Page, Range, Reply
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 from fjord.values import Value
@@ -89,22 +97,25 @@ class Walk(Generic[Row]):
             with_data=page.with_data,
             skip_worked=page.skip_worked,
         )
-        return Call(command, self._read_page)
+        return Call(command, lambda reply: self._read_page(reply, command.count))
 
-    def _read_page(self, reply: Reply) -> list[Row]:
-        assert isinstance(reply, Page)
-        if reply.next_key and reply.next_key <= self._page.start:
+    def _read_page(self, reply: Reply, count: int) -> list[Row]:
+        page = expect(reply, Page)
+        if len(page.keys) > count:
+            text = f"a page of {len(page.keys)} rows, not {count} at most"
+            raise RemoteProtocolError(Code.BAD_BATCH, text)
+        if page.next_key and page.next_key <= self._page.start:
             raise RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same page again")
         if self._left is not None:
-            self._left -= len(reply.keys)
-        self._is_over = not reply.next_key or (self._left is not None and self._left <= 0)
-        self._page.start = reply.next_key
-        return self._read(reply)
+            self._left -= len(page.keys)
+        self._is_over = not page.next_key or (self._left is not None and self._left <= 0)
+        self._page.start = page.next_key
+        return self._read(page)
 
 
 def read_items(span: Span[AnyKey]) -> Callable[[Page], list[tuple[AnyKey, Value]]]:
     def read(page: Page) -> list[tuple[AnyKey, Value]]:
-        found = map(values.decode, page.entries.types, page.entries.values.rows())
+        found = map(decode_value, page.entries.types, page.entries.values.rows())
         return list(zip(span.decode_keys(page.keys.rows()), found, strict=True))
 
     return read

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from fjord import commands, limits
 from fjord.clock import Clock
-from fjord.commands import Batch, Changed, Command, Refusal, Replies, Reply
+from fjord.commands import Batch, Command, Refusal, Replies, Reply
 from fjord.errors import Code, FjordError, RemoteProtocolError, UnavailableError
 
 
@@ -54,7 +54,8 @@ _RULES: Final[dict[type[Command], Retry | Callable[[Any], Retry]]] = {
     commands.Set: lambda command: Retry.AS_IS if command.overwrite else Retry.NUMBERED,
     commands.Get: Retry.AS_IS,
     commands.Touch: lambda command: Retry.NEVER if command.worked_until_us else Retry.AS_IS,
-    commands.Delete: Retry.AS_IS,
+    # A purge leaves no tombstone that could tell a second try from a first one.
+    commands.Delete: lambda command: Retry.NUMBERED if command.purge else Retry.AS_IS,
     commands.Modify: _retry_of_modify,
     commands.Rename: Retry.NUMBERED,
     commands.Lock: Retry.NEVER,
@@ -70,6 +71,10 @@ _RULES: Final[dict[type[Command], Retry | Callable[[Any], Retry]]] = {
     commands.Batch: Retry.NUMBERED,
     commands.Scan: Retry.AS_IS,
 }
+
+
+# A server says this of a batch of one too; who asked for one command knows of no batch.
+_OF_THE_BATCH: Final = "command 1 of the batch: "
 
 
 class Request:
@@ -98,8 +103,12 @@ class Request:
 
     def answer(self, reply: Reply) -> Reply:
         """Returns the reply to the command as it was given."""
-        if not self.is_wrapped or isinstance(reply, Refusal):
+        if not self.is_wrapped:
             return reply
+        if isinstance(reply, Refusal):
+            if not reply.text.startswith(_OF_THE_BATCH):
+                return reply
+            return Refusal(code=reply.code, text=reply.text.removeprefix(_OF_THE_BATCH))
         if not isinstance(reply, Replies) or len(reply.replies) != 1:
             raise RemoteProtocolError(Code.BAD_BATCH, "not one reply to a batch of one")
         return reply.replies[0]
@@ -195,7 +204,7 @@ class Deadline:
         return (self._end_us - self._clock.monotonic_us()) / 1_000_000
 
 
-def check_welcome(reply: Reply | Changed) -> None:
+def check_welcome(reply: Reply) -> None:
     """Makes sure that the answer to HELLO is one.
 
     Raises:

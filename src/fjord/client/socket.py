@@ -32,7 +32,8 @@ def connect(url: str, *, timeout: float = limits.REPLY_SECONDS_MAX) -> Database:
     Raises:
         UnavailableError: if nobody answers there.
     """
-    return Database(Connection(url, timeout=timeout))
+    connection = Connection(url, timeout=timeout)
+    return Database(connection, name=connection.name)
 
 
 class Connection:
@@ -42,7 +43,7 @@ class Connection:
         if timeout <= 0:
             raise FjordError("a timeout is more than 0 seconds")
         self._address = parse_url(url)
-        self._name = f"fjord://{self._address[0]}:{self._address[1]}"
+        self.name = f"fjord://{self._address[0]}:{self._address[1]}"
         self._timeout = timeout
         self._clock = SystemClock()
         self._guard = threading.Lock()
@@ -54,12 +55,12 @@ class Connection:
         try:
             self._connect(self._deadline())
         except OSError as error:
-            raise retry.nobody(self._name, error) from error
+            raise retry.nobody(self.name, error) from error
 
     def execute(self, command: Command) -> Reply:
         deadline = self._deadline()
         if not self._guard.acquire(timeout=self._timeout):
-            raise retry.too_late(self._name, self._timeout, "other threads use the connection")
+            raise retry.too_late(self.name, self._timeout, "other threads use the connection")
         try:
             self._check_usable()
             return self._run(self._client.request(command), deadline)
@@ -73,12 +74,12 @@ class Connection:
         try:
             stream = Stream(self._address, self._clock, deadline)
         except OSError as error:
-            raise retry.nobody(self._name, error) from error
+            raise retry.nobody(self.name, error) from error
         try:
-            return SocketListening(stream, command, deadline, self._name)
+            return SocketListening(stream, command, deadline, self.name)
         except OSError as error:
             stream.close()
-            raise retry.broken(self._name, error) from error
+            raise retry.broken(self.name, error) from error
         except BaseException:
             stream.close()
             raise
@@ -120,7 +121,7 @@ class Connection:
         if (self._locks or not request.can_repeat) and stream.is_over():
             self._disconnect()
             if self._locks.lose():
-                raise retry.broken(self._name, "the server closed it", locks_lost=True)
+                raise retry.broken(self.name, "the server closed it", locks_lost=True)
             return self._connect(deadline)
         return stream
 
@@ -130,13 +131,13 @@ class Connection:
         request.is_unsure = request.is_unsure or sent
         reason = "no answer in time" if isinstance(error, BlockingIOError) else error
         if self._locks.lose():
-            raise retry.broken(self._name, reason, locks_lost=True) from error
+            raise retry.broken(self.name, reason, locks_lost=True) from error
         if retry.is_final(error):
             raise error
         if sent and not request.can_repeat:
-            raise retry.broken(self._name, reason) from error
+            raise retry.broken(self.name, reason) from error
         if not self._pause(request.pause_seconds(at_once=sent), deadline):
-            raise retry.too_late(self._name, self._timeout, reason) from error
+            raise retry.too_late(self.name, self._timeout, reason) from error
 
     def _pause(self, seconds: float, deadline: Deadline) -> bool:
         """Waits, and says whether there is time for another try."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Unpack
 
 from fjord import commands, limits
-from fjord.client.calls import Call
+from fjord.client.address import shown_at
+from fjord.client.calls import Call, done, expect, expect_rows
 from fjord.client.entries import AnyKey, Key
+from fjord.client.kv import Kv
 from fjord.client.kv_calls import KvCalls, SetOneOptions, SetOptions
 from fjord.clock import Stamps
 from fjord.commands import Batch, Nop, Replies, Reply
@@ -21,11 +23,15 @@ class Transaction:
     Nothing is sent before the end, so a transaction can write but not read.
     """
 
-    def __init__(self, stamps: Stamps) -> None:
+    def __init__(self, stamps: Stamps, *, name: str = "") -> None:
         self._stamps = stamps
+        self._name = name  # of the database
         self._calls: list[Call[object]] = []
         #: What each write returned, in their order; filled when the transaction is done.
         self.results: Sequence[Any] = ()
+
+    def __repr__(self) -> str:
+        return f"<Transaction of {len(self._calls)} writes{shown_at(self._name)}>"
 
     def kv(self, table: str = commands.DEFAULT_TABLE) -> TransactionKv:
         """Returns a key/value table to write to."""
@@ -35,12 +41,12 @@ class Transaction:
         """Returns the one call that does it all."""
         calls = self._calls
         if not calls:
-            return Call(Nop(), lambda reply: [])
+            return Call(Nop(), _nothing)
 
         def read(reply: Reply) -> Sequence[Any]:
-            assert isinstance(reply, Replies)
-            rows = zip(calls, reply.replies, strict=True)
-            return [call.result(answer) for call, answer in rows]
+            found = expect(reply, Replies).replies
+            expect_rows(len(found), len(calls))
+            return [call.result(answer) for call, answer in zip(calls, found, strict=True)]
 
         return Call(Batch(commands=[call.command for call in calls]), read)
 
@@ -52,6 +58,11 @@ class Transaction:
                 Code.BAD_BATCH, f"a transaction has at most {limits.BATCH_COMMANDS_MAX} writes"
             )
         self._calls.append(call)
+
+
+def _nothing(reply: Reply) -> Sequence[Any]:
+    done(reply)
+    return []
 
 
 class TransactionKv:
@@ -90,3 +101,21 @@ class TransactionKv:
 
     def __delitem__(self, key: Key) -> None:
         self.delete(key)
+
+    if not TYPE_CHECKING:  # for a type checker they are not there at all
+
+        def __getattr__(self, name: str) -> NoReturn:
+            known = hasattr(Kv, name) and not name.startswith("_")
+            raise AttributeError(_WRITES_ONLY if known else f"a transaction has no {name}")
+
+        def __getitem__(self, key: Key) -> NoReturn:
+            raise TypeError(_WRITES_ONLY)
+
+        def __contains__(self, key: Key) -> NoReturn:
+            raise TypeError(_WRITES_ONLY)
+
+
+_WRITES_ONLY: Final = (
+    "a transaction only writes: read, lock and listen outside of it, or use add, flip, truncate "
+    "and rename, which change a value where it is"
+)

@@ -142,8 +142,10 @@ def read_manifest(disk: Disk, backup: str) -> Manifest:
 
 def _copy_all(settings: Settings, layout: Layout, target: str) -> Manifest:
     disk = settings.disk
+    # First what is durable, then the segments: those hold at least that.
+    published = layouts.read_published(disk, layout)
     with contextlib.closing(_open_journal(disk, layout)) as journal:
-        seq, sizes = _check(disk, layout, journal)
+        seq, sizes = _check(disk, layout, journal, published)
         progress = _Bytes(settings.progress, sum(sizes.values()))
         copies = []
         for header in journal.segments:
@@ -165,11 +167,13 @@ def _copy_all(settings: Settings, layout: Layout, target: str) -> Manifest:
     return manifest
 
 
-def _check(disk: Disk, layout: Layout, journal: Journal) -> tuple[int, dict[int, int]]:
+def _check(
+    disk: Disk, layout: Layout, journal: Journal, published: tuple[int, bool]
+) -> tuple[int, dict[int, int]]:
     """Reads all that is durable; returns its last seq, and how much of each segment it takes."""
     sizes: dict[int, int] = {}
     try:
-        seq = _durable_seq(disk, layout, journal)
+        seq = _durable_seq(disk, layout, journal, published)
         for header in journal.segments:
             if header.first_seq <= seq:
                 sizes[header.segment] = frames.SEGMENT_HEADER_BYTES
@@ -193,9 +197,9 @@ def _open_journal(disk: Disk, layout: Layout) -> Journal:
         raise _SegmentGoneError from error
 
 
-def _durable_seq(disk: Disk, layout: Layout, journal: Journal) -> int:
+def _durable_seq(disk: Disk, layout: Layout, journal: Journal, published: tuple[int, bool]) -> int:
     """Returns the seq up to which to copy: what the writer has promised, or all that is there."""
-    published_seq, failed = layouts.read_published(disk, layout)
+    published_seq, failed = published
     if disk.is_locked(layout.lock) and published_seq:
         return published_seq
     if failed:

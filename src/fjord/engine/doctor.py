@@ -16,7 +16,7 @@ from fjord.engine.group import read_applied
 from fjord.engine.layout import Clean, Layout
 from fjord.engine.opening import Settings
 from fjord.engine.overlay import TREE_COUNT
-from fjord.errors import DirectoryError
+from fjord.errors import DirectoryError, UnavailableError
 from fjord.index import Index, Transaction
 from fjord.index.memory import MemoryIndex
 from fjord.journal.reader import Journal
@@ -66,6 +66,8 @@ def examine(path: str, settings: Settings | None = None, *, shown: int = 20) -> 
     try:
         with contextlib.closing(Journal(disk, layout.journal)) as journal:
             return diagnose(journal, index, settings, shown=shown)
+    except FileNotFoundError as error:
+        raise UnavailableError("a segment was packed meanwhile; try again") from error
     finally:
         index.close()
 

@@ -28,6 +28,9 @@ class Embedded:
         self._clock = clock or SystemClock()
         self._running = threading.Lock()
         self._listeners: dict[tuple[str, bytes], list[Listener]] = {}
+        # What is to be told, in the order in which it was applied, with the seq it waits for.
+        self._untold: collections.deque[tuple[int, list[Changed]]] = collections.deque()
+        self._telling = threading.Lock()
         self._ticker = _Ticker(self)
 
     def execute(self, command: Command) -> Reply:
@@ -38,12 +41,8 @@ class Embedded:
                 return numbers(self._engine.stats())
         with self._running:
             (reply,) = self._engine.run([command], (_CLIENT,))
-            seen_seq = self._engine.applied_seq
-            changed = self._engine.take_changes() if self._listeners else ()
-            due_us = self._engine.upkeep_due_us()
-        if self._engine.durable_seq < seen_seq:
-            self._engine.sync()
-        self._tell(changed)
+            seen_seq, due_us = self._note()
+        self._finish(seen_seq)
         self._ticker.wake_at(due_us)
         return reply
 
@@ -77,16 +76,29 @@ class Embedded:
         """Does what is due; returns the wall time when there is more to do."""
         with self._running:
             self._engine.upkeep()
-            changed = self._engine.take_changes() if self._listeners else ()
-            seen_seq = self._engine.applied_seq
-            due_us = self._engine.upkeep_due_us()
-        if self._engine.durable_seq < seen_seq:
-            self._engine.sync()
-        self._tell(changed)
+            seen_seq, due_us = self._note()
+        self._finish(seen_seq)
         return due_us
 
     def wait_us(self, due_us: int) -> int:
         return max(0, due_us - self._clock.wall_us())
+
+    def _note(self) -> tuple[int, int]:
+        """Returns up to where all must be durable now, and when upkeep is due."""
+        seen_seq = self._engine.applied_seq
+        if self._listeners:
+            self._untold.append((seen_seq, self._engine.take_changes()))
+        return seen_seq, self._engine.upkeep_due_us()
+
+    def _finish(self, seen_seq: int) -> None:
+        """Makes everything durable that was seen, and tells what is durable by now."""
+        if self._engine.durable_seq < seen_seq:
+            self._engine.sync()
+        if not self._untold:
+            return
+        with self._telling:  # one at a time, or a listener would hear the last word first
+            while self._untold and self._untold[0][0] <= self._engine.durable_seq:
+                self._tell(self._untold.popleft()[1])
 
     def _tell(self, changed: Iterable[Changed]) -> None:
         for change in changed:

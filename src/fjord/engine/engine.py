@@ -27,23 +27,26 @@ from fjord.engine import layout as layouts
 from fjord.engine.group import (
     Group,
     Known,
-    Locks,
     Snapshot,
-    Volatile,
+    encode_all,
+    encoded_bytes,
     read_live,
     read_tables,
     write_progress,
 )
 from fjord.engine.layout import Layout, Published
+from fjord.engine.memory import Locks, Volatile
 from fjord.engine.packing import Packer
 from fjord.engine.scanning import scan_journal
 from fjord.engine.upkeep import Upkeep
 from fjord.engine.watching import Watched
 from fjord.errors import ClosedError, Code, DurabilityError
 from fjord.index import Index, IndexDamagedError, Indexes, IndexFullError
+from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Commit, Writer
 from fjord.tables import catalog
+from fjord.tables.packing import Pack
 from fjord.tables.state import Table, Tree
 
 _DISK_FULL: Final = Refusal(
@@ -241,6 +244,20 @@ class Engine:
         """Returns the wall time when the next step is due."""
         return self._upkeep.due_us()
 
+    @property
+    def is_full(self) -> bool:
+        return self._is_full
+
+    def measure(self, command: Pack) -> int:
+        """Returns how many bytes a step of packing would append."""
+        transaction = self._index.view()
+        try:
+            snapshot = Snapshot(transaction, self._known())
+            decided = filling.decide(command, snapshot, self._clock.wall_us())
+            return frames.FRAME_HEADER_BYTES + encoded_bytes(encode_all(decided.ops))
+        finally:
+            transaction.abort()
+
     def scan_index(
         self, tree: int, start: bytes, stop: bytes | None, limit: int
     ) -> list[tuple[bytes, bytes]]:
@@ -293,7 +310,8 @@ class Engine:
                 self._fail()
                 raise
             else:
-                self._is_full = False
+                if self._is_full and not all(map(filling.is_urgent, wanted)):
+                    self._is_full = False
                 return replies
 
     def _run_frame(self, wanted: Sequence[object], clients: Sequence[int]) -> list[Reply]:

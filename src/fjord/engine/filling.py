@@ -16,6 +16,7 @@ from fjord.engine.group import Group, Snapshot, encode_all, encoded_bytes
 from fjord.errors import Code, CorruptionError
 from fjord.journal import frame as frames
 from fjord.tables import clients
+from fjord.tables.packing import Pack
 from fjord.tables.state import Decision
 
 # A command of a user, or what the engine asks of itself.
@@ -68,7 +69,9 @@ def decide(command: Asked, state: Snapshot, now_us: int) -> Decision:
 def is_urgent(command: Asked) -> bool:
     """Says whether a command frees something, and therefore must work on a full disk."""
     if type(command) is Batch:
-        return all(map(is_urgent, command.commands))
+        return all(type(one) in tables.READS or is_urgent(one) for one in command.commands)
+    if type(command) is Pack:
+        return command.is_urgent
     return type(command) in tables.FREES
 
 
@@ -103,7 +106,7 @@ def _run_one(
     decision = merged or decide(command, group, now_us)
     if decision.ops:
         encoded = encode_all(decision.ops)
-        urgent = type(command) in tables.FREES
+        urgent = is_urgent(command)
         if not group.fits(encoded, urgent=urgent):
             if group.rows:
                 return None

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from fjord import limits, ops, tables
 from fjord.commands import Changed
+from fjord.engine.memory import Locks, Volatile
 from fjord.engine.overlay import Overlay
 from fjord.engine.watching import Watched
 from fjord.index import Transaction
@@ -16,7 +17,7 @@ from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog
-from fjord.tables.state import Pointer, Table, Tree, VolatileValue, volatile_bytes
+from fjord.tables.state import Pointer, Table, Tree, VolatileValue
 
 _APPLIED = b"applied"
 _LIVE = b"live"
@@ -47,74 +48,6 @@ def write_progress(transaction: Transaction, applied_seq: int, live_bytes: int) 
 
 def read_tables(transaction: Transaction) -> dict[str, Table]:
     return catalog.tables(transaction.scan(Tree.TABLES, b"", None, limits.TABLES_MAX))
-
-
-class Volatile:
-    """Values with persist=0, with an undo log for the group that is under way."""
-
-    def __init__(self) -> None:
-        self.values: dict[bytes, VolatileValue] = {}
-        self.bytes = 0
-        self._undo: list[tuple[bytes, VolatileValue | None]] = []
-
-    def change(self, changes: Mapping[bytes, VolatileValue | None]) -> None:
-        for key, value in changes.items():
-            self._undo.append((key, self._put(key, value)))
-
-    @property
-    def mark(self) -> int:
-        """Names this moment of the group, for `undo`."""
-        return len(self._undo)
-
-    def keep(self) -> None:
-        self._undo.clear()
-
-    def undo(self, mark: int = 0) -> None:
-        while len(self._undo) > mark:
-            self._put(*self._undo.pop())
-
-    def _put(self, key: bytes, value: VolatileValue | None) -> VolatileValue | None:
-        old = self.values.pop(key, None)
-        if value is not None:
-            self.values[key] = value
-            self.bytes += volatile_bytes(key, value)
-        if old is not None:
-            self.bytes -= volatile_bytes(key, old)
-        return old
-
-
-class Locks:
-    """Who has locked which key; in memory, since a lock lives with its client's connection."""
-
-    def __init__(self) -> None:
-        self.holders: dict[bytes, int] = {}
-        self._undo: list[tuple[bytes, int | None]] = []
-
-    def change(self, changes: Mapping[bytes, int | None]) -> None:
-        for key, client in changes.items():
-            self._undo.append((key, self._put(key, client)))
-
-    @property
-    def mark(self) -> int:
-        return len(self._undo)
-
-    def keep(self) -> None:
-        self._undo.clear()
-
-    def undo(self, mark: int = 0) -> None:
-        while len(self._undo) > mark:
-            self._put(*self._undo.pop())
-
-    def release(self, client: int) -> None:
-        """Gives free what a client holds that is gone."""
-        for key in [key for key, holder in self.holders.items() if holder == client]:
-            del self.holders[key]
-
-    def _put(self, key: bytes, client: int | None) -> int | None:
-        old = self.holders.pop(key, None)
-        if client is not None:
-            self.holders[key] = client
-        return old
 
 
 class Known(NamedTuple):
@@ -155,6 +88,9 @@ class Snapshot:
     @property
     def volatile_bytes(self) -> int:
         return self._volatile.bytes
+
+    def volatile_between(self, start: bytes, stop: bytes | None, limit: int) -> list[bytes]:
+        return self._volatile.between(start, stop, limit)
 
     @property
     def locks(self) -> Mapping[bytes, int]:
@@ -210,7 +146,7 @@ class Group(Snapshot):
     def account(
         self, seq: int, added: int, previous: Sequence[int] = (), freed: Sequence[int] = ()
     ) -> None:
-        self.live_bytes += added - sum(freed)
+        self.live_bytes = max(0, self.live_bytes + added - sum(freed))
 
     @property
     def _base(self) -> int:

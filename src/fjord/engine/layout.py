@@ -3,6 +3,7 @@
 DIR/lock            held by the one writer
 DIR/clean           there after a clean stop only: what was durable then
 DIR/published       the durable seq, for read-only processes and for recovery
+DIR/ballast         space for a start on a full disk
 DIR/journal/*.seg   the truth
 DIR/index/owner     whose the index is; without a match it is thrown away
 DIR/index/*.mdb     the index
@@ -34,6 +35,7 @@ class Layout:
         self.lock = os.path.join(self.root, "lock")
         self.clean = os.path.join(self.root, "clean")
         self.published = os.path.join(self.root, "published")
+        self.ballast = os.path.join(self.root, "ballast")
         self.journal = os.path.join(self.root, "journal")
         self.index = os.path.join(self.root, "index")
         self.owner = os.path.join(self.index, "owner")

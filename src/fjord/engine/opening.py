@@ -32,7 +32,7 @@ from fjord.errors import (
     DiskFullError,
     DurabilityError,
 )
-from fjord.index import Index, IndexDamagedError, Indexes, IndexFullError
+from fjord.index import Index, IndexDamagedError, Indexes, IndexFullError, Transaction
 from fjord.index.lmdb import LmdbIndexes
 from fjord.journal import frame as frames
 from fjord.journal import names
@@ -75,6 +75,18 @@ def open_engine(path: str, settings: Settings | None = None) -> Engine:
     settings = settings or Settings()
     layout = Layout(path)
     try:
+        engine = _open(settings, layout)
+    except DiskFullError:
+        if not settings.disk.exists(layout.ballast):
+            raise
+        settings.disk.remove(layout.ballast)
+        engine = _open(settings, layout)
+    _take_ballast(settings, layout)
+    return engine
+
+
+def _open(settings: Settings, layout: Layout) -> Engine:
+    try:
         with contextlib.ExitStack() as undo:
             engine = Engine(_recover(settings, layout, undo))
             undo.pop_all()
@@ -84,6 +96,20 @@ def open_engine(path: str, settings: Settings | None = None) -> Engine:
             text = f"there is too little space for {layout.root} to begin with"
             raise DiskFullError(Code.DISK_FULL, text) from error
         raise DirectoryError(f"{layout.root} cannot be opened: {error}") from error
+
+
+def _take_ballast(settings: Settings, layout: Layout) -> None:
+    """Allocates what is thrown away should a later start find the disk full."""
+    disk = settings.disk
+    if disk.exists(layout.ballast):
+        return
+    try:
+        with contextlib.closing(disk.open(layout.ballast, writable=True, create=True)) as file:
+            file.allocate(min(limits.BALLAST_BYTES, settings.segment_bytes))
+    except OSError as error:
+        if not disks.is_full(error):
+            raise DirectoryError(f"{layout.ballast} cannot be made: {error}") from error
+        disk.remove(layout.ballast)
 
 
 def _recover(settings: Settings, layout: Layout, undo: contextlib.ExitStack) -> Parts:
@@ -208,16 +234,18 @@ def _open_writer(
         lease_us=tail.lease_us,
     )
     if last is not None:
-        # An index that survived points into the old segment: its frames must be durable too.
         _sync(disk, journal.path(last.segment))
+        # Its name too: a recovery that crashed may have made it, and the next one must not
+        # outlive it.
+        disk.sync_directory(layout.journal)
+        # What follows the last whole frame is torn, or was allocated ahead; on a full disk it is
+        # the space that the new segment needs.
+        with contextlib.closing(disk.open(journal.path(last.segment), writable=True)) as file:
+            file.truncate(tail.end)
     writer = Writer(disk, layout.journal, header, segment_bytes=settings.segment_bytes)
     body = b"".join(one.frame.encode(header.salt) + one.body for one in tail.uncertain)
     writer.create(body, last_seq=tail.last_seq)
     journal.add(header)
-    if last is not None:
-        # What follows the last whole frame is torn, or was allocated ahead.
-        with contextlib.closing(disk.open(journal.path(last.segment), writable=True)) as file:
-            file.truncate(tail.end)
     return writer
 
 
@@ -314,6 +342,7 @@ class Replay:
         finally:
             transaction.abort()
         self._gathered = _Accounted(self._live_bytes, journal.first_seq)
+        self._largest_table = 0
 
     def run(self, last_seq: int, *, moved_from: int) -> None:
         """Applies everything up to `last_seq`.
@@ -341,6 +370,7 @@ class Replay:
         try:
             for op, place in located.ops():
                 tables.APPLY[op.opcode](self._gathered, op, place)
+                self._largest_table = max(self._largest_table, op.table)
         except ValueError as error:
             path = self._journal.path(located.segment)
             raise CorruptionError(path, located.offset, str(error)) from error
@@ -352,6 +382,8 @@ class Replay:
             try:
                 gathered.write(transaction)
                 write_progress(transaction, max(applied, self._applied), gathered.live_bytes)
+                if transaction.get(Tree.META, catalog.LOST) is not None:
+                    self._note_largest_table(transaction)
                 transaction.commit()
                 break
             except IndexFullError:
@@ -361,6 +393,12 @@ class Replay:
                 transaction.abort()
                 raise
         self._gathered = _Accounted(gathered.live_bytes, self._journal.first_seq)
+
+    def _note_largest_table(self, transaction: Transaction) -> None:
+        """After a loss a table may be unknown whose rows are there; its id stays its own."""
+        key, note = catalog.largest_table(self._largest_table)
+        if note > (transaction.get(Tree.META, key) or b""):
+            transaction.put_many(Tree.META, [(key, note)])
 
 
 class _Accounted(Gathered):
@@ -378,9 +416,9 @@ class _Accounted(Gathered):
         """Rows that were packed away were never added here, so they are not taken away either."""
         if self.counts:
             first_seq = self._first_seq
-            self.live_bytes += added - sum(
-                [size for row, size in zip(previous, freed, strict=True) if row >= first_seq]
-            )
+            gone = [size for row, size in zip(previous, freed, strict=True) if row >= first_seq]
+            # What was lost to damage was never added, so this may ask for too much.
+            self.live_bytes = max(0, self.live_bytes + added - sum(gone))
 
 
 # -- where the journal begins ---------------------------------------------------------------------
@@ -395,9 +433,20 @@ def _begin(index: Index) -> tuple[int, int]:
         transaction.abort()
 
 
+def _has_lost(index: Index) -> bool:
+    """Says whether seqs were lost to damage that was repaired."""
+    transaction = index.view()
+    try:
+        return transaction.get(Tree.META, catalog.LOST) is not None
+    finally:
+        transaction.abort()
+
+
 def _check_begin(journal: Journal, index: Index) -> None:
     segment, seq = _begin(index)
     first = journal.segments[0]
+    if _has_lost(index):
+        return  # to what was lost may belong what the journal says of its begin
     if first.segment > max(segment, 1) or first.first_seq > max(seq, 1):
         path = journal.path(first.segment)
         raise CorruptionError(path, 24, "segments before it are missing")

@@ -30,13 +30,26 @@ _ROWS_MAX: Final = 2048
 class Host(Protocol):
     """What packing needs of the engine."""
 
+    @property
+    def is_full(self) -> bool:
+        """Says that the last write that was not urgent found no space."""
+        ...
+
     def run_internal(self, command: object, /) -> Reply: ...
+
+    def measure(self, command: Pack, /) -> int:
+        """Returns how many bytes the command would append."""
+        ...
 
     def sync(self) -> int: ...
 
 
 class Packer:
-    """Packs one segment after the other, in small steps."""
+    """Packs one segment after the other, in small steps.
+
+    On a full disk a segment is measured first, and packed only if what lives in it fits into the
+    space that is reserved for what frees space, with a share left for deletes.
+    """
 
     def __init__(self, host: Host, journal: Journal, writer: Writer, *, segment_bytes: int) -> None:
         self._host = host
@@ -44,9 +57,11 @@ class Packer:
         self._writer = writer
         self._segment_bytes = segment_bytes
         self._walk: Iterator[PlacedOp] | None = None
+        self._measured: int | None = None  # bytes so far, while a segment is measured
+        self._is_urgent = False  # what is packed now was measured, and fits
         self._closed: tuple[list[SegmentHeader], int] = ([], 0)  # segments, and their bytes
         self.packed_segments = 0
-        self.damage: CorruptionError | None = None  # why packing cannot go on
+        self.damage: Exception | None = None  # why packing cannot go on
 
     def used_bytes(self) -> int:
         """Returns how much of the journal is written; what is allocated ahead does not count."""
@@ -62,24 +77,46 @@ class Packer:
             return False
         if self._walk is not None:
             return True
+        if self._host.is_full:  # then every segment counts
+            return self.used_bytes() > live_bytes + self._segment_bytes
         allowed = limits.PACK_RATIO * live_bytes + 2 * self._segment_bytes
         return self.used_bytes() > allowed
 
     def step(self) -> bool:
         """Packs one slice; False if the disk has no room for it now."""
+        if self._walk is None:
+            self._begin()
         try:
-            if self._walk is None:
-                self._walk = self._ops_of_oldest()
+            assert self._walk is not None
             found = list(self._slice(self._walk))
-        except CorruptionError as error:
+        except (CorruptionError, OSError) as error:
+            # What cannot be read cannot be packed; that is no reason to stop serving the rest.
             self.damage, self._walk = error, None
             return False
+        if self._measured is not None:
+            return self._measure(found)
         if not found:
             return self._drop_oldest()
-        if isinstance(self._host.run_internal(Pack(ops=found)), Refusal):
-            self._walk = None  # what is moved already is not moved again
+        reply = self._host.run_internal(Pack(ops=found, is_urgent=self._is_urgent))
+        if isinstance(reply, Refusal):
+            self._walk = None  # begins again, and measures
             return False
         return True
+
+    def _begin(self) -> None:
+        self._walk = self._ops_of_oldest()
+        self._measured = 0 if self._host.is_full else None
+        self._is_urgent = False
+
+    def _measure(self, found: list[PlacedOp]) -> bool:
+        assert self._measured is not None
+        if found:
+            self._measured += self._host.measure(Pack(ops=found))
+            return True
+        fits = self._measured <= self._writer.urgent_room
+        self._walk = self._ops_of_oldest() if fits else None
+        self._measured, self._is_urgent = None, fits
+        return fits
 
     def _drop_oldest(self) -> bool:
         oldest, following = self._journal.segments[:2]

@@ -19,14 +19,13 @@ from fjord.engine import layout as layouts
 from fjord.engine import opening
 from fjord.engine.group import (
     Known,
-    Locks,
     Snapshot,
-    Volatile,
     read_applied,
     read_live,
     read_tables,
 )
 from fjord.engine.layout import Clean, Layout
+from fjord.engine.memory import Locks, Volatile
 from fjord.engine.opening import Settings
 from fjord.engine.overlay import TREE_COUNT
 from fjord.engine.scanning import scan_journal
@@ -176,8 +175,8 @@ class ReadOnlyEngine:
         if opening.is_index_trusted(disk, self._layout, indexes, clean):
             with contextlib.suppress(IndexDamagedError):
                 return indexes.open(read_only=True)
-        self._journal.refresh()
         durable_seq, _ = layouts.read_published(disk, self._layout)
+        self._journal.refresh()
         tail = opening.read_tail(self._journal, durable_seq)
         index = MemoryIndex(TREE_COUNT)
         settings = self._settings

@@ -56,6 +56,7 @@ class Upkeep:
         self._clients_us = clock.monotonic_us() + _CLIENTS_US
         self._next_expiry_us: int | None = None
         self._expiries_known = False
+        self._rows = limits.UPKEEP_ROWS  # of one step; fewer where space is short
         self._is_sweeping = True  # a crash may have left a dropped table half swept
 
     def note(self, *, schedules: bool, drops: bool) -> None:
@@ -99,11 +100,11 @@ class Upkeep:
                 self._no_spare_before_us = monotonic_us + _RETRY_US
         elif expiry_us is not None and expiry_us <= self._clock.wall_us():
             self._expiries_known = False
-            self._run(kv_expiry.Expire(limit=limits.UPKEEP_ROWS))
+            self._run(kv_expiry.Expire(limit=self._rows))
         elif self._is_sweeping:
-            self._is_sweeping = self._run(catalog.Sweep(limit=limits.UPKEEP_ROWS))
+            self._is_sweeping = self._run(catalog.Sweep(limit=self._rows))
         elif self._clients_us <= monotonic_us:
-            if not self._run(clients.ForgetClients(limit=limits.UPKEEP_ROWS)):
+            if not self._run(clients.ForgetClients(limit=self._rows)):
                 self._clients_us = monotonic_us + _CLIENTS_US
         elif self._packer.is_wanted(self._host.live_bytes) and not self._packer.step():
             self._not_before_us = monotonic_us + _RETRY_US
@@ -119,7 +120,9 @@ class Upkeep:
         applied_seq = self._host.applied_seq
         if isinstance(self._host.run_internal(command), Refusal):
             self._not_before_us = self._clock.monotonic_us() + _RETRY_US
+            self._rows = max(1, self._rows // 2)
             return True
+        self._rows = min(2 * self._rows, limits.UPKEEP_ROWS)
         return self._host.applied_seq > applied_seq
 
     def _expiry_us(self) -> int | None:

@@ -121,7 +121,7 @@ class LmdbIndex:
         self, directory: str, tree_count: int, *, step_bytes: int, read_only: bool
     ) -> None:
         self._path = os.path.join(directory, _FILE)
-        self._step_bytes = step_bytes
+        self._step_bytes = self._first_step_bytes = step_bytes
         self._reserve_pages = max(step_bytes // _RESERVE_SHARE // _PAGE_BYTES, _RESERVE_PAGES_MIN)
         self._map_bytes = max(os.path.getsize(self._path), step_bytes)
         if not read_only:
@@ -149,15 +149,22 @@ class LmdbIndex:
         return LmdbTransaction(self._begin_view(), self._trees)
 
     def has_reserve(self) -> bool:
+        pages = self._map_bytes // _PAGE_BYTES
         last_page: int = self._environment.info()["last_pgno"]
-        return self._map_bytes // _PAGE_BYTES - last_page > self._reserve_pages
+        if pages - last_page > self._reserve_pages:
+            return True
+        # Behind the last page there is little left; pages that were freed count as well.
+        return pages - self._used_pages() > self._reserve_pages
+
+    def _used_pages(self) -> int:
+        with self._environment.begin() as transaction:
+            found = [transaction.stat(tree) for tree in self._trees]
+        kinds = ("branch_pages", "leaf_pages", "overflow_pages")
+        return sum(stat[kind] for stat in found for kind in kinds)
 
     def grow(self) -> None:
         self._environment.reader_check()  # a reader that was killed must not hold pages for ever
-        size = self._map_bytes + self._step_bytes
-        if size > limits.INDEX_BYTES_MAX:
-            raise OSError(errno.ENOSPC, "the index has reached its largest size")
-        self._allocate(size)
+        size = self._allocate_more()
         self._environment.set_mapsize(size)
         self._map_bytes = size
         # Growth is geometric up to a point: a rebuild of many rows should not retry too often.
@@ -168,6 +175,22 @@ class LmdbIndex:
 
     def close(self) -> None:
         self._environment.close()
+
+    def _allocate_more(self) -> int:
+        """Allocates a step, or a smaller one where the disk is short; returns the new size."""
+        step = self._step_bytes
+        while True:
+            size = self._map_bytes + step
+            try:
+                if size > limits.INDEX_BYTES_MAX:
+                    raise OSError(errno.ENOSPC, "the index has reached its largest size")
+                self._allocate(size)
+            except OSError as error:
+                if error.errno != errno.ENOSPC or step <= self._first_step_bytes:
+                    raise
+                step = max(self._first_step_bytes, step // 2)
+            else:
+                return size
 
     def _allocate(self, size: int) -> None:
         fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)

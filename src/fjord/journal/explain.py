@@ -94,13 +94,15 @@ def explain(disk: disks.Disk, directory: str, segment: int, at: int | None = Non
     Without `at` it is the header and the first frame.  Where no frame is, one field says so.
 
     Raises:
-        LookupError: if there is no such segment.
+        LookupError: if there is no such segment, or no such byte in it.
         CorruptionError: if not even the journal's UUID can be made out.
     """
     parts = {part.segment: part for part in survey.make_out(disk, directory)}
     part = parts.get(segment)
     if part is None or not part.is_readable:
         raise LookupError(f"there is no segment {segment} that can be read")
+    if at is not None and at >= part.size:
+        raise LookupError(f"segment {segment} has {part.size} bytes; there is no byte {at}")
     if at is None:
         return [*_header(disk, part), *_explain_at(disk, part, frames.SEGMENT_HEADER_BYTES)]
     if at < frames.SEGMENT_HEADER_BYTES:

@@ -148,18 +148,29 @@ def dump(
     It begins at the first segment whatever is wanted, since that is where tables get their names.
 
     Raises:
+        LookupError: at the end, if there is no such table as is wanted.
         CorruptionError: if not even the journal's UUID can be made out.
     """
     wanted = wanted or Wanted()
     tables: dict[int, str] = {}
+    for part, step in _steps(disk, directory, wanted.last_seq, durable_seq):
+        if isinstance(step, Damage):
+            yield step
+        else:
+            yield from _rows_of(part, step, tables, wanted)
+    if wanted.table and wanted.table not in tables.values():
+        until = "" if wanted.last_seq == _SEQ_MAX else f" up to seq {wanted.last_seq}"
+        raise LookupError(f"the journal has no table {wanted.table}{until}")
+
+
+def _steps(
+    disk: disks.Disk, directory: str, last_seq: int, durable_seq: int
+) -> Iterator[tuple[Part, Located | Damage]]:
     for part in survey.make_out(disk, directory):
         for step in survey.walk(disk, part, durable_seq=durable_seq):
-            if isinstance(step, Damage):
-                yield step
-            elif step.frame.first_seq > wanted.last_seq:
+            if isinstance(step, Located) and step.frame.first_seq > last_seq:
                 return
-            else:
-                yield from _rows_of(part, step, tables, wanted)
+            yield part, step
 
 
 def _rows_of(
@@ -174,7 +185,7 @@ def _rows_of(
             name = op.column("name")
             assert isinstance(name, Strings)
             tables[op.table] = name[0].decode(errors="replace")
-        table = tables.get(op.table, str(op.table)) if op.table else ""
+        table = tables.setdefault(op.table, str(op.table)) if op.table else ""
         if wanted.table in ("", table):
             yield from _op_rows(located, op, place, table, wanted)
 

@@ -77,7 +77,7 @@ class Spare:
     def adopt(self, path: str) -> bool:
         """Makes a segment's file the spare, instead of an earlier one; False on a full disk.
 
-        The directory is not synced.  Who reads the old segment still can, until the spare is used.
+        Who reads the old segment still can, until the spare is used.
         """
         with contextlib.closing(self._disk.open(path, writable=True)) as file:
             try:
@@ -87,7 +87,9 @@ class Spare:
                     raise
                 return False
             self._disk.rename(path, self.path)
+            self._disk.sync_directory(self._directory)
             self.is_there = True
             if file.size() > self._segment_bytes:
+                # Only now: under its old name it must stay whole.
                 file.truncate(self._segment_bytes)
         return True

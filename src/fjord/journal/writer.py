@@ -69,6 +69,7 @@ class Writer:
         self._file: disks.File | None = None
         self._capacity = 0  # bytes that are allocated
         self._synced_position = self.position
+        self._is_reserve = False  # the segment was the last spare: it is for what is urgent
         self._spare = Spare(disk, directory, segment_bytes)
 
     @property
@@ -101,7 +102,7 @@ class Writer:
         except OSError as error:
             if not disks.is_full(error):
                 raise
-            self._capacity = position
+            self._capacity = max(position, self._file.size())
         self.position = self._synced_position = position
         self.next_seq = next_seq
         self.committed_seq = self.durable_seq = next_seq - 1
@@ -125,7 +126,7 @@ class Writer:
         path = names.segment_path(self._directory, segment)
         if not self._spare.adopt(path):
             self._disk.remove(path)
-        self._disk.sync_directory(self._directory)
+            self._disk.sync_directory(self._directory)
 
     @property
     def unsynced_bytes(self) -> int:
@@ -135,11 +136,21 @@ class Writer:
     def has_room(self, body_bytes: int, *, urgent: bool = False) -> bool:
         """Says whether a frame with a body of this size may go into the segment.
 
-        What is not urgent leaves a share of the segment free if there is no spare behind it.
+        What is not urgent leaves a share of the segment free if there is no spare behind it, and
+        all of it if it was the last spare.
         """
-        reserved = 0 if urgent or self._spare.is_there else self._capacity // limits.RESERVED_SHARE
+        reserved = 0
+        if not urgent and not self._spare.is_there:
+            reserved = self._capacity // (1 if self._is_reserve else limits.RESERVED_SHARE)
         used = self.position + frames.FRAME_HEADER_BYTES + body_bytes
         return used + reserved <= self._capacity
+
+    @property
+    def urgent_room(self) -> int:
+        """How many bytes something large may take that is urgent, and leave a share to others."""
+        spare = self._segment_bytes if self._spare.is_there else 0
+        reserved = self._segment_bytes // limits.RESERVED_SHARE
+        return self._capacity - self.position + spare - reserved
 
     def append(self, commit: Commit) -> None:
         """Writes one frame; it is not durable before the next `sync`.
@@ -222,6 +233,7 @@ class Writer:
                 raise
             if not urgent:
                 self._promote_following()
+            self._is_reserve = urgent
             with contextlib.closing(old):
                 try:
                     old.truncate(position)  # gives back space, no more

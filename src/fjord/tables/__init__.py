@@ -89,7 +89,6 @@ FREES: Final[frozenset[type]] = frozenset(
         catalog.Sweep,
         kv_expiry.Expire,
         clients.ForgetClients,
-        packing.Pack,
         packing.Begin,
     }
 )

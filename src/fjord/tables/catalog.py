@@ -4,6 +4,8 @@
     META    "dropped" | table id u32 BE     -> name
     META    "takeover" | seq u64 BE         -> UUID of the writer that began after that seq
     META    "begins"                        -> segment u64 BE, seq u64 BE
+    META    "lost"                          -> nothing; there after a repair
+    META    "largest-table"                 -> table id u32 BE; there after a repair
 
 A table that is dropped loses its name at once, and its rows bit by bit (`Sweep`).  Ids are never
 used again, since ops of the old table may still be in the journal: the largest id that was ever
@@ -31,6 +33,10 @@ _TABLE_ID_MAX: Final = 2**32 - 1
 _TAKEOVER: Final = b"takeover"
 _DROPPED: Final = b"dropped"
 BEGINS: Final = b"begins"
+# There when seqs were lost to damage: then what the journal says of itself may be incomplete.
+LOST: Final = b"lost"
+# After such a loss: the largest table id that any op had.
+LARGEST_TABLE: Final = b"largest-table"
 _SEQ = struct.Struct(">Q")
 _TABLE_ID = struct.Struct(">I")
 _BEGIN = struct.Struct(">QQ")
@@ -156,7 +162,9 @@ def _create(
     if len(state.tables) + len(gone) >= limits.TABLES_MAX:
         text = f"there are {limits.TABLES_MAX} tables already, those included that are being purged"
         return Refusal(code=Code.QUOTA, text=text)
-    ids = [NO_TABLE, *gone, *(table.id for table in state.tables.values())]
+    (largest,) = state.get_many(Tree.META, [LARGEST_TABLE])
+    known = _TABLE_ID.unpack(largest)[0] if largest else NO_TABLE
+    ids = [known, *gone, *(table.id for table in state.tables.values())]
     table_id = 1 + max(ids)
     if table_id > _TABLE_ID_MAX:
         return Refusal(code=Code.QUOTA, text="all ids of tables have been given out")
@@ -231,7 +239,8 @@ def apply_packed(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_lost(writes: Writes, op: Op, place: Place) -> None:
-    """Seqs that nobody can say anything about change nothing."""
+    """Seqs that nobody can say anything about change nothing, but that is known from now on."""
+    writes.put_many(Tree.META, [(LOST, b"")])
 
 
 def _columns(op: Op) -> Any:
@@ -250,6 +259,11 @@ def takeover_range() -> tuple[bytes, bytes]:
 def takeovers(items: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, int]]:
     """Returns the takeover table: (UUID, high seq at takeover), oldest first."""
     return [(master, _SEQ.unpack(key[len(_TAKEOVER) :])[0]) for key, master in items]
+
+
+def largest_table(table_id: int) -> tuple[bytes, bytes]:
+    """Returns the note of META, after a loss, of the largest id that any op had."""
+    return LARGEST_TABLE, _TABLE_ID.pack(table_id)
 
 
 def begins(data: bytes | None) -> tuple[int, int]:
@@ -271,6 +285,11 @@ def keep_never(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
 
 def keep_create_table(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     return [op] if is_there(state, op.table) else ()
+
+
+def keep_lost(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    """That something was lost is remembered as long as the journal is."""
+    return [op._replace(rows=1)]
 
 
 def keep_drop_table(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:

@@ -91,7 +91,7 @@ def apply_move(writes: Writes, op: Op, place: Place) -> None:
             contents[at],
         )
         if type_ == ops.TOMBSTONE:
-            entry = kv_entry.encode_tombstone(row, stamp, held)
+            entry = kv_entry.encode_tombstone(row, stamp, held, created[at])
         elif type_ == ops.ALIAS:
             entry = kv_entry.encode_alias(row, stamp, held, value)
         else:
@@ -107,15 +107,15 @@ def apply_move(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_delete(writes: Writes, op: Op, place: Place) -> None:
-    stamps, previous, freed, keys = _columns(op)
-    _bury(writes, place, stamps, _index_keys(op, keys))
+    stamps, buried, previous, freed, keys = _columns(op)
+    _bury(writes, place, (stamps, buried), _index_keys(op, keys))
     writes.account(place.seq, _live_bytes(op.rows, keys), previous, freed)
 
 
 def apply_expire(writes: Writes, op: Op, place: Place) -> None:
-    stamps, expiries, previous, freed, keys = _columns(op)
+    stamps, buried, expiries, previous, freed, keys = _columns(op)
     index_keys = _index_keys(op, keys)
-    _bury(writes, place, stamps, index_keys)
+    _bury(writes, place, (stamps, buried), index_keys)
     writes.delete_many(Tree.KV_EXPIRY, map(schedule_key, expiries, index_keys))
     writes.account(place.seq, _live_bytes(op.rows, keys), previous, freed)
 
@@ -151,10 +151,16 @@ def apply_link(writes: Writes, op: Op, place: Place) -> None:
     writes.account(place.seq, _live_bytes(op.rows, keys, targets), previous, freed)
 
 
-def _bury(writes: Writes, place: Place, stamps: Iterable[int], index_keys: Sequence[bytes]) -> None:
+def _bury(
+    writes: Writes,
+    place: Place,
+    dates: tuple[Iterable[int], Iterable[int]],
+    index_keys: Sequence[bytes],
+) -> None:
     """Leaves tombstones."""
     seqs = range(place.seq, place.seq + len(index_keys))
-    entries = map(kv_entry.encode_tombstone, seqs, stamps, seqs)
+    stamps, buried = dates
+    entries = map(kv_entry.encode_tombstone, seqs, stamps, seqs, buried)
     writes.put_many(Tree.KV, list(zip(index_keys, entries, strict=True)))
 
 

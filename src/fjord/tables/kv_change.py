@@ -51,7 +51,8 @@ def decide_modify(command: commands.Modify, state: State, now_us: int) -> Decisi
     row = VolatileValue(
         type_,
         changed,
-        max(lookup.timestamp_us(0), command.timestamp_us),
+        # Later than what it changes: a SET that is sent again must not undo it.
+        max(lookup.timestamp_us(0) + 1, command.timestamp_us),
         lookup.expiries[0],
         lookup.ttl_us(0),
         lookup.created_us(0),
@@ -135,7 +136,7 @@ def decide_rename(command: commands.Rename, state: State, now_us: int) -> Decisi
         return catalog.decision(state, ())
     if lookup.is_live(_NEW) and not command.overwrite:
         return Decision(Refusal(code=Code.EXISTS, text="the new key is there, overwrite is off"))
-    renaming = _Renaming(table, lookup, command.timestamp_us)
+    renaming = _Renaming(table, lookup, command.timestamp_us, state.lease_us)
     if _OLD in lookup.aliases:
         decided, volatile = renaming.of_alias()
     elif lookup.in_memory(_OLD) is not None:
@@ -152,18 +153,20 @@ _OLD, _NEW = 0, 1
 class _Renaming:
     """A value that gets another key; what stands under that key goes."""
 
-    def __init__(self, table: Table, lookup: Lookup, timestamp_us: int) -> None:
+    def __init__(self, table: Table, lookup: Lookup, timestamp_us: int, lease_us: int) -> None:
         self._table = table
         self._lookup = lookup
         self._old_key, self._new_key = lookup.given
         self._old, self._new = lookup.own(_OLD), lookup.own(_NEW)
-        # Whoever renames wants it done, whatever was said of either key before.
+        # Whoever renames wants it done, whatever was said of either key before, and a SET of
+        # before that is sent again must not undo it.
         self._timestamp_us = max(
             timestamp_us,
-            lookup.timestamp_us(_OLD),
-            lookup.timestamp_us(_NEW) if _NEW not in lookup.aliases else 0,
-            self._new.timestamp_us if self._new else 0,
+            lookup.timestamp_us(_OLD) + 1,
+            lookup.timestamp_us(_NEW) + 1 if _NEW not in lookup.aliases else 0,
+            self._new.timestamp_us + 1 if self._new else 0,
         )
+        self._lease_us = lease_us
 
     def of_value(self) -> tuple[list[Op], _Volatile]:
         row, table_id = self._row(), self._table.id
@@ -209,7 +212,8 @@ class _Renaming:
         return {self._new_key: None} if self._new_key in self._lookup.volatile else {}
 
     def _delete(self, key: bytes, entry: Entry | None) -> Op:
-        columns = ((self._timestamp_us,), *_replaced(key, entry), _user_keys(key))
+        dates = ((self._timestamp_us,), (self._lease_us,))
+        columns = (*dates, *_replaced(key, entry), _user_keys(key))
         return Op(Opcode.KV_DELETE, self._table.id, 1, columns)
 
 

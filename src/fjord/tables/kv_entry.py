@@ -53,7 +53,7 @@ class Entry(NamedTuple):
     crc: int
     type: int  # of the value, or ops.TOMBSTONE, or ops.ALIAS
     held: int  # seq of the row that holds it now
-    created_us: int
+    created_us: int  # of a tombstone: when it was buried, in lease time
     expires_at_us: int  # 0 = never; a mark may say later
     ttl_us: int
     links: int  # aliases with a row before this one no longer count
@@ -96,10 +96,9 @@ def decode_target(data: bytes) -> bytes:
     return data[_ALIAS_HEAD:]
 
 
-def encode_tombstone(row: int, timestamp_us: int, held: int) -> bytes:
-    if held == row:
-        return BASE.pack(row, timestamp_us, 0, 0, 0, 0, ops.TOMBSTONE)
-    return FULL.pack(row, timestamp_us, 0, 0, 0, 0, ops.TOMBSTONE, held, 0, 0, 0, 0)
+def encode_tombstone(row: int, timestamp_us: int, held: int, buried_us: int) -> bytes:
+    """A tombstone was created when it was buried, in lease time."""
+    return FULL.pack(row, timestamp_us, 0, 0, 0, 0, ops.TOMBSTONE, held, buried_us, 0, 0, 0)
 
 
 def encode_alias(row: int, timestamp_us: int, held: int, target: bytes) -> bytes:

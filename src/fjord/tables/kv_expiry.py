@@ -1,8 +1,8 @@
 """Upkeep of key/value tables, bit by bit: what has expired, and what a dropped table left behind.
 
 An expired value counts as missing from its expiry on, whether or not upkeep has come by.  What is
-left of it then is a tombstone with the value's own timestamp, as if it had been deleted by the
-write that gave it its expiry.
+left of it then is a tombstone, as if it had been deleted right after the write that gave it its
+expiry.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fjord.columns import Strings
+from fjord.columns import Strings, repeat
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, kv_entry
 from fjord.tables.kv_entry import EXPIRY_BYTES, PREFIX_BYTES, Entry, Mark
@@ -49,14 +49,15 @@ def decide_expire(command: Expire, state: State, now_us: int) -> Decision:
         else:
             # No row stands here with this expiry, so it is not one that could be missed.
             stale[table_id].append((expires_at_us, key))
-    ops = [op for table_id, gone in over.items() for op in _expire(table_id, gone)]
+    ops = [op for table_id, gone in over.items() for op in _expire(table_id, gone, state.lease_us)]
     ops += [op for table_id, gone in stale.items() for op in unschedule(table_id, gone)]
     return catalog.decision(state, ops)
 
 
-def _expire(table_id: int, gone: Sequence[tuple[_Due, Entry]]) -> list[Op]:
+def _expire(table_id: int, gone: Sequence[tuple[_Due, Entry]], lease_us: int) -> list[Op]:
     columns = (
-        [entry.timestamp_us for _, entry in gone],
+        [entry.timestamp_us + 1 for _, entry in gone],  # a SET that is sent again loses
+        repeat(lease_us, len(gone)),
         [expires_at_us for (expires_at_us, _), _ in gone],
         [entry.held for _, entry in gone],
         [kv_entry.row_bytes(entry, key) for (_, key), entry in gone],

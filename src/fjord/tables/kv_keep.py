@@ -101,12 +101,18 @@ def _holding(op: Op, place: Place, state: State) -> list[_Row]:
 
 
 def _is_past(row: _Row, table_id: int, state: State, now_us: int) -> bool:
-    """Says so of old tombstones, and of old aliases that no longer lead anywhere."""
+    """Says so of old tombstones, and of old aliases that no longer lead anywhere.
+
+    A tombstone is as old as it has been here, in lease time: what clients and clocks say of
+    dates must not let a late write through.
+    """
     entry = row.entry
-    if entry.is_value or entry.timestamp_us + limits.TOMBSTONE_US > now_us:
+    if entry.is_value:
         return False
     if entry.type == ops.TOMBSTONE:
-        return True
+        return entry.created_us + limits.TOMBSTONE_US <= state.lease_us
+    if entry.timestamp_us + limits.TOMBSTONE_US > now_us:
+        return False
     (data,) = state.get_many(Tree.KV, [kv_entry.prefix_of(table_id) + row.value])
     target = kv_entry.decode(data) if data else None
     return target is None or not target.is_value or entry.row < target.links

@@ -7,7 +7,6 @@ was examined that others should have their turn; it then says where the next one
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
@@ -65,7 +64,6 @@ class _Pager:
         self._state = state
         self._now_us = now_us
         self._start, self._stop = _bounds(command, matcher, table)
-        self._volatile = sorted(key for key in state.volatile if self._is_inside(key))
         end = kv_entry.end_of(table.prefix)
         self._is_plain = (
             command.with_data
@@ -98,9 +96,6 @@ class _Pager:
             next_key=following[PREFIX_BYTES:] if following is not None else b"",
         )
 
-    def _is_inside(self, key: bytes) -> bool:
-        return key >= self._start and (self._stop is None or key < self._stop)
-
     def _has_room(self) -> bool:
         return (
             len(self._keys) < self._wanted
@@ -114,9 +109,9 @@ class _Pager:
         limit = min(wanted, limits.EXAMINED_ENTRIES_MAX - self._examined)
         stored = dict(self._state.scan(Tree.KV, start, self._stop, limit + 1))
         keys = list(stored)
-        if self._volatile:
-            first = bisect_left(self._volatile, start)
-            keys = sorted({*keys, *self._volatile[first : first + limit + 1]})
+        if self._state.volatile:
+            in_memory = self._state.volatile_between(start, self._stop, limit + 1)
+            keys = sorted({*keys, *in_memory})
         if self._matcher:
             limit = min(limit, self._affordable(self._matcher, keys))
         examined, following = keys[:limit], keys[limit] if len(keys) > limit else None
@@ -138,13 +133,13 @@ class _Pager:
         """Returns the piece if its entries are plain values and tombstones; else None."""
         if not self._is_plain or len(stored) < len(keys):
             return None
-        if self._volatile and not self._state.volatile.keys().isdisjoint(keys):
+        if not self._state.volatile.keys().isdisjoint(keys):
             return None
-        if any(len(data) != BASE.size for data in stored.values()):
-            return None  # perhaps an alias, or it expires
         found = {
             key: data for key, data in stored.items() if data[kv_entry.TYPE_AT] != ops.TOMBSTONE
         }
+        if any(len(data) != BASE.size for data in found.values()):
+            return None  # perhaps an alias, or it expires
         entries = list(found.values())
         return _Piece(
             list(found),
@@ -181,7 +176,7 @@ class _Pager:
         room = self._wanted - len(self._keys)
         for count, (key, size) in enumerate(zip(piece.keys, piece.sizes, strict=True)):
             total = self._bytes + len(key) + size
-            if count == room or (total > limits.ANSWER_BYTES_MAX and self._bytes):
+            if count == room or (total > limits.PAGE_BYTES_MAX and self._bytes):
                 return count
             self._bytes = total
         return len(piece.keys)

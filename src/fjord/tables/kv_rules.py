@@ -53,7 +53,8 @@ def set_problem(command: commands.Set, now_us: int) -> Refusal | None:
         if problem is not None:
             return problem
     dates = stamps if isinstance(stamps, tuple) else list(stamps)  # lists are faster to go through
-    if not min(dates) > 0 or max(dates) > now_us + limits.TIMESTAMP_AHEAD_US_MAX:
+    newest_us = now_us + limits.TIMESTAMP_AHEAD_US_MAX
+    if min(dates) < limits.TIMESTAMP_US_MIN or max(dates) > newest_us:
         return timestamp_problem(0, now_us)
     return _values_problem(command) or (None if command.also is None else _also_problem(command))
 
@@ -144,10 +145,10 @@ def _ttl_problem(ttl_us: int) -> Refusal | None:
 
 
 def timestamp_problem(timestamp_us: int, now_us: int) -> Refusal | None:
-    if 0 < timestamp_us <= now_us + limits.TIMESTAMP_AHEAD_US_MAX:
+    if limits.TIMESTAMP_US_MIN <= timestamp_us <= now_us + limits.TIMESTAMP_AHEAD_US_MAX:
         return None
     text = (
-        "a timestamp is in microseconds since 1970, not 0, and at most 60 s ahead; "
+        "a timestamp is in microseconds since 1970, after 2001, and at most 60 s ahead; "
         f"the server's time is {now_us}"
     )
     return Refusal(code=Code.BAD_TIMESTAMP, text=text)

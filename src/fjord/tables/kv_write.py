@@ -160,7 +160,8 @@ class _Write:
             return []
         previous, freed = self.previous(rows)
         stamps = [self._timestamps_us[row] for row in rows]
-        columns = (stamps, previous, freed, self.user_keys(rows))
+        buried = repeat(self.state.lease_us, len(rows))
+        columns = (stamps, buried, previous, freed, self.user_keys(rows))
         return [Op(Opcode.KV_DELETE, self.table.id, len(rows), columns)]
 
     def purge(self, rows: Sequence[int]) -> list[Op]:

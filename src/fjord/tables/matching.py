@@ -1,4 +1,4 @@
-"""Regular expressions over keys: RE2, which takes no more time than a key has bytes.
+"""Regular expressions over keys: RE2, whose time grows with a key only as its bytes do.
 
 Keys are bytes, and so are expressions: one byte is one character, whatever encoding was meant.
 An expression that is bound to the beginning of keys also says between which keys to look.

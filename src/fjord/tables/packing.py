@@ -22,7 +22,7 @@ KEEP: Final[dict[Opcode, Callable[[Op, Place, State, int], Sequence[Op]]]] = {
     Opcode.DROP_TABLE: catalog.keep_drop_table,
     Opcode.FORGET_TABLE: catalog.keep_never,
     Opcode.PACKED: catalog.keep_never,
-    Opcode.LOST: catalog.keep_never,
+    Opcode.LOST: catalog.keep_lost,
     Opcode.ANSWERED: clients.keep_answered,
     Opcode.FORGET_CLIENT: catalog.keep_never,
     Opcode.KV_INSERT: kv_keep.keep_rows,
@@ -48,6 +48,7 @@ class Pack:
     """Says again what of these ops still holds."""
 
     ops: Sequence[tuple[Op, Place]]
+    is_urgent: bool = False  # it is known to fit, and frees more than it takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,6 +120,10 @@ class State(Protocol):
     @property
     def volatile_bytes(self) -> int: ...
 
+    def volatile_between(self, start: bytes, stop: bytes | None, limit: int) -> list[bytes]:
+        """Returns up to `limit` keys of `volatile` in order from `start` to before `stop`."""
+        ...
+
     def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]: ...
 
     def scan(

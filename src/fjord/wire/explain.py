@@ -13,7 +13,6 @@ from fjord import limits
 from fjord.commands import Reply, Welcome
 from fjord.wire import batch, reply_bodies
 from fjord.wire.functions import (
-    FLAG_NAMES,
     FUNCTIONS,
     LAST_SEED_FUNCTION,
     QUERY_BITS,
@@ -23,6 +22,7 @@ from fjord.wire.functions import (
     VERSION,
     Flag,
     Function,
+    flag_names,
     unknown_flag,
 )
 from fjord.wire.layouts import ARGUMENTS, REPLY_BODIES, REQUEST_BODIES
@@ -93,8 +93,7 @@ def _magic(walk: Walk, expected: bytes) -> None:
 
 def _flags(walk: Walk) -> int:
     flags = walk.number(2, "flags")
-    names = [name for bit, name in FLAG_NAMES.items() if flags & bit]
-    walk.explain(f"{flags:#06x} {' '.join(names)}".rstrip())
+    walk.explain(f"{flags:#06x} {' '.join(flag_names(flags))}".rstrip())
     return flags
 
 

@@ -17,6 +17,7 @@ REPLY = struct.Struct(">2sHHHQ")
 # Behind the header of functions above 16, and of replies with Flag.BODY: the body's length.
 BODY_LENGTH = struct.Struct(">I")
 
+# Functions up to here have no body; docs/protocol.md says why they are called so.
 LAST_SEED_FUNCTION: Final = 16
 
 
@@ -37,7 +38,7 @@ class Function(enum.IntEnum):
     LISTEN = 15
     CHANGE = 16  # sent by servers only
     HELLO = 17
-    USE = 18  # the table of functions 0 to 16 from now on
+    USE = 18  # the table of the seed functions from now on
     BATCH = 19
     TABLES = 20
     CREATE_TABLE = 21
@@ -84,6 +85,8 @@ FLAG_NAMES: Final[dict[int, str]] = {
 VALUE_BITS: Final = Flag.VALUE_8 | Flag.VALUE_16
 QUERY_BITS: Final = Flag.QUERY_RANGE | Flag.QUERY_REGEX
 QUERY_CURSOR: Final = QUERY_BITS  # both bits: a former GET is continued
+# What two bits that are one number of two are called when both of them are set.
+_BOTH_NAMES: Final = {VALUE_BITS: "VALUE_32", QUERY_BITS: "QUERY_CURSOR"}
 _SIZE_FLAGS: Final = Flag.KEY_16 | VALUE_BITS
 
 # The flags that each function understands; any other one is refused by name.
@@ -151,7 +154,26 @@ FUNCTIONS: Final[dict[int, Function]] = {int(function): function for function in
 def unknown_flag(function: Function, flags: int) -> str:
     """Returns what is wrong with the flags of a request, nothing if all is well."""
     wrong = flags & ~FLAGS[function]
-    if not wrong:
-        return ""
-    bit = (wrong & -wrong).bit_length() - 1
-    return f"bit {bit} ({FLAG_NAMES[1 << bit]}) is not known to {function.name}"
+    return refused_flag(wrong, function.name) if wrong else ""
+
+
+def refused_flag(wrong: int, by: str) -> str:
+    """Returns a sentence on the first one of some flags that `by` does not know."""
+    bits, name = _named(wrong)[0]
+    first = bits.bit_length() - bits.bit_count()
+    if bits.bit_count() == 1:
+        return f"bit {first} ({name}) is not known to {by}"
+    return f"bits {first}-{first + 1} ({name}) are not known to {by}"
+
+
+def flag_names(flags: int) -> list[str]:
+    """Returns what flags are called, from bit 0 on; two bits that are one number have one name."""
+    return [name for _, name in _named(flags)]
+
+
+def _named(flags: int) -> list[tuple[int, str]]:
+    """Returns bits, and what they are called."""
+    names = {both & flags: name for both, name in _BOTH_NAMES.items() if flags & both == both}
+    singles = flags & ~sum(names)
+    names |= {bit: name for bit, name in FLAG_NAMES.items() if singles & bit}
+    return sorted(names.items())

@@ -68,7 +68,7 @@ class RequestDecoder:
 
     @property
     def table(self) -> str:
-        """The table of functions 0 to 16."""
+        """The table of the seed functions."""
         return self._context.table
 
     def next(self) -> Request | None:
@@ -148,7 +148,7 @@ def encode_request(command: Command, identifier: int) -> tuple[Function, bytes]:
 
 
 def encode_use(table: str, identifier: int) -> bytes:
-    """Returns the message that chooses the table of functions 0 to 16."""
+    """Returns the message that chooses the table of the seed functions."""
     return _message(session_bodies.encode_use(table), identifier)[1]
 
 

@@ -1,4 +1,4 @@
-"""Requests of functions 0 to 16: one key, one value, flags that say which fields are there.
+"""Requests of the seed functions: one key, one value, flags that say which fields are there.
 
 They carry no total length (decision 10), so a parser either finds a whole message, or says how
 many bytes it needs, or gives the connection up.
@@ -18,7 +18,6 @@ from fjord.wire.buffer import ReceiveBuffer
 from fjord.wire.cursor import Cursors
 from fjord.wire.fields import U16, U64, Fields, IncompleteError, encode_keys, encode_value
 from fjord.wire.functions import (
-    FLAG_NAMES,
     MAGIC_REQUEST,
     QUERY_BITS,
     QUERY_CURSOR,
@@ -26,6 +25,7 @@ from fjord.wire.functions import (
     VERSION,
     Flag,
     Function,
+    refused_flag,
 )
 
 # What goes with one key only: a query marks nothing and is not listened to.
@@ -151,10 +151,7 @@ def _decode_query(message: _Message) -> Command | Refusal:
     query = flags & QUERY_BITS
     wrong = flags & _ONE_KEY_FLAGS
     if wrong:
-        bit = (wrong & -wrong).bit_length() - 1
-        raise RemoteProtocolError(
-            Code.BAD_FLAGS, f"bit {bit} ({FLAG_NAMES[1 << bit]}) is not known to GET with a query"
-        )
+        raise RemoteProtocolError(Code.BAD_FLAGS, refused_flag(wrong, "GET with a query"))
     has_count = flags & Flag.COUNT or query == Flag.QUERY_RANGE
     count = message.u16() if has_count else 0
     first = message.key()

@@ -1,4 +1,4 @@
-"""Replies to functions 0 to 16, and CHANGE, the one message that a server sends unasked."""
+"""Replies to the seed functions, and CHANGE, the one message that a server sends unasked."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ CLIENT_BYTES: Final = 16
 
 
 def encode_use(table: str) -> Encoded:
-    """Returns what chooses the table of functions 0 to 16 for the rest of the connection."""
+    """Returns what chooses the table of the seed functions for the rest of the connection."""
     return Function.USE, 0, 0, encode_head(table, 0)
 
 

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from fjord import ops
 from fjord.cli.journal import app
+from fjord.columns import Strings
 from fjord.disk import LocalDisk
 from fjord.engine import layout as layouts
 from fjord.engine.layout import Clean, Layout, Owner
 from fjord.journal.reader import Journal
+from fjord.ops import Op, Opcode
 from tests.unit.journal.test_inspect import commit, create_table
 from tests.unit.journal.writing import append, open_writer, rotate, segment_file
 
@@ -35,7 +38,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(*arguments: str | Path) -> Result:
+def run(*arguments: str | int | Path) -> Result:
     return CliRunner().invoke(app, [str(one) for one in arguments])
 
 
@@ -62,10 +65,57 @@ def test_dump_prints_json_and_only_what_is_wanted(data: Path) -> None:
     )
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert [row["seq"] for row in rows] == [2, 3, 4, 5]
-    assert rows[0]["key"] == "key-0"
-    assert (rows[0]["type"], rows[0]["value"]) == ("buffer", "dHdv")
+    assert rows[0]["fields"]["key"] == "key-0"
+    assert rows[0]["fields"]["type"] == "buffer"
+    assert rows[0]["fields"]["value"] == {"base64": "dHdv"}
     assert rows[0]["at"] == "2023-11-14T22:13:20+00:00"
-    assert run("dump", "--data", data, "--table", "other").stdout == ""
+
+
+def test_dump_of_a_table_that_is_not_there_ends_with_1(data: Path) -> None:
+    result = run("dump", "--data", data, "--table", "nope")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "NOT_FOUND: the journal has no table nope" in result.stderr
+    damage(data)
+    assert run("dump", "--data", data, "--table", "nope").exit_code == 2, "who knows"
+
+
+def test_dump_from_behind_to_is_wrong_use(data: Path) -> None:
+    result = run("dump", "--data", data, "--from", "5", "--to", "2")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--from 5 is behind --to 2" in result.stderr
+
+
+@pytest.fixture
+def taken_over(tmp_path: Path) -> Path:
+    """Seqs 1, of a new writer who began behind seq 40, and 2, of a client."""
+    (tmp_path / "journal").mkdir()
+    writer = open_writer(tmp_path / "journal")
+    uuid, client = Strings.of([b"u" * 16]), Strings.of([b"c" * 15 + b"\xff"])
+    takeover = Op(Opcode.TAKEOVER, 0, 1, ((40,), uuid))
+    answered = Op(Opcode.ANSWERED, 0, 1, ((8,), (9,), client, Strings.of([b"ok"])))
+    commit(writer, ops.encode(takeover)[0], ops.encode(answered)[0], rows=2)
+    writer.close()
+    return tmp_path
+
+
+def test_dump_keeps_the_columns_of_a_row_apart_from_its_place(taken_over: Path) -> None:
+    lines = run("dump", "--data", taken_over, "--json").stdout.splitlines()
+    takeover, answered = [json.loads(line) for line in lines]
+    assert (takeover["seq"], answered["seq"]) == (1, 2)
+    assert takeover["fields"] == {"seq": 40, "uuid": {"base64": "dXV1dXV1dXV1dXV1dXV1dQ=="}}
+    assert answered["fields"] == {
+        "at_us": 8,
+        "number": 9,
+        "client": {"base64": "Y2NjY2NjY2NjY2NjY2Nj/w=="},
+        "answer": {"base64": "b2s="},
+    }
+
+
+def test_dump_shows_identities_as_hex(taken_over: Path) -> None:
+    takeover, answered = run("dump", "--data", taken_over).stdout.splitlines()
+    assert f"uuid={'75' * 16}" in takeover.split("\t")
+    assert f"client={'63' * 15}ff" in answered.split("\t")
+    assert "answer=ok" in answered.split("\t")
 
 
 def test_dump_goes_on_behind_damage_and_ends_with_2(data: Path) -> None:
@@ -109,6 +159,7 @@ def test_verbs_work_beside_a_writer(data: Path) -> None:
     result = run("repair", "--data", data, "--yes")
     assert result.exit_code == 2
     assert "writes to" in result.stderr
+    assert result.stderr.endswith("; stop it\n"), "what can be done from a shell"
     lock.release()
 
 
@@ -127,6 +178,14 @@ def test_explain_of_a_segment_that_is_not_there_is_an_error(data: Path) -> None:
     result = run("explain", "--data", data, "--segment", "9")
     assert result.exit_code == 2
     assert "no segment 9" in result.stderr
+
+
+def test_explain_of_a_byte_behind_the_file_is_wrong_use(data: Path) -> None:
+    size = segment_file(data / "journal").stat().st_size
+    assert run("explain", "--data", data, "--segment", "1", "--at", size - 1).exit_code == 0
+    result = run("explain", "--data", data, "--segment", "1", "--at", size)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"segment 1 has {size} bytes; there is no byte {size}" in result.stderr
 
 
 def test_repair_changes_nothing_without_yes(data: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,7 +50,7 @@ def test_an_entry_is_described_with_its_dates() -> None:
 @pytest.mark.parametrize(
     ("value", "deleted", "type_", "shown"),
     [
-        (b"z", False, "buffer", "eg=="),
+        (b"z", False, "buffer", b"z"),
         (True, False, "boolean", True),
         (None, False, "void", None),
         (None, True, None, None),
@@ -67,3 +69,24 @@ def test_rows_are_lines_with_tabs_or_objects(capsys: pytest.CaptureFixture[str])
     output.print_rows(("key", "value"), rows, as_json=False)
     output.print_rows(("key", "value"), rows[:1], as_json=True)
     assert capsys.readouterr().out == 'a\t1\nb\\n\t2\n{"key": "a", "value": "1"}\n'
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (math.nan, '"nan"'),
+        (math.inf, '"inf"'),
+        (-math.inf, '"-inf"'),
+        (0.5, "0.5"),
+        (b"z", '{"base64": "eg=="}'),
+        ("\udcff", '{"base64": "/w=="}'),
+        ("\u00e5", '"\\u00e5"'),
+        ([math.nan, {"inner": b""}], '["nan", {"inner": {"base64": ""}}]'),
+        ((True, None, 1), "[true, null, 1]"),
+    ],
+)
+def test_json_is_strict_whatever_is_in_it(
+    capsys: pytest.CaptureFixture[str], value: object, expected: str
+) -> None:
+    output.print_json({"value": value})
+    assert capsys.readouterr().out == f'{{"value": {expected}}}\n'

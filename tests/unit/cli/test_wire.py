@@ -24,14 +24,19 @@ def run(*arguments: str, typed: str = "") -> Result:
 def test_a_message_is_shown_field_by_field(argument: str, typed: str) -> None:
     result = run(argument, typed=typed)
     assert result.exit_code == 0
-    for word in ("offset", "2, SET", "OVERWRITE", "2 (string)", "00 06 0a 24 18 1e 40 00"):
+    for word in (
+        "4\t00 02\tfunction\t2, SET",
+        "OVERWRITE",
+        "2 (string)",
+        "00 06 0a 24 18 1e 40 00",
+    ):
         assert word in result.output
 
 
 def test_json_has_every_byte() -> None:
     result = run(VECTOR, "--json")
     assert result.exit_code == 0
-    lines = json.loads(result.output)
+    lines = [json.loads(line) for line in result.output.splitlines()]
     assert "".join(line["bytes"] for line in lines) == VECTOR
     assert lines[7] == {
         "offset": 19,
@@ -61,9 +66,11 @@ def test_a_reply_is_explained_if_one_says_to_what() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("xyz",), ("464",), ("46", "--reply-to", "SOMETHING"), ("4",)]
+    "arguments",
+    [("xyz",), ("464",), ("46", "--reply-to", "SOMETHING"), ("4",), ("",), (" ",), ("-",)],
 )
 def test_wrong_use_is_one_sentence(arguments: tuple[str, ...]) -> None:
     result = run(*arguments)
-    assert result.exit_code == 1
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert len(result.stderr.splitlines()) == 1
     assert result.exception is None or isinstance(result.exception, SystemExit)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from fjord import commands
+from fjord import commands, limits
 from fjord.client.entries import Entry
 from fjord.client.kv_calls import KvCalls
 from fjord.client.pages import Span
@@ -77,7 +77,7 @@ def page(*keys: bytes, next_key: bytes = b"") -> Page:
 
 
 def range_of(**changes: Any) -> Range:
-    return Range(**{"table": "t", "count": 10_000, **changes})
+    return Range(**{"table": "t", "count": limits.PAGE_ENTRIES_MAX, **changes})
 
 
 ENTRY: Final = Entry(
@@ -216,6 +216,26 @@ SAMPLES: Final = [
         [Touch(table="t", keys=K, worked_until_us=NOW_US + HOUR_US)],
         [entries((3, FIVE))],
         5,
+    ),
+    Sample(
+        "touch of what is missing",
+        lambda kv: kv.touch("k", "default"),
+        [Touch(table="t", keys=K, extend=True)],
+        [entries(MISSING)],
+        "default",
+    ),
+    Sample(
+        "take of what is missing",
+        lambda kv: kv.take("k", "default", seconds=3600),
+        [Touch(table="t", keys=K, worked_until_us=NOW_US + HOUR_US)],
+        [entries(MISSING)],
+        "default",
+    ),
+    Sample(
+        "take of a void",
+        lambda kv: kv.take("k", "default", seconds=3600),
+        [Touch(table="t", keys=K, worked_until_us=NOW_US + HOUR_US)],
+        [entries((0, b""))],
     ),
     Sample(
         "take_many",

@@ -13,7 +13,7 @@ import pytest
 import fjord.aio
 from fjord import limits
 from fjord.client.async_connection import AsyncConnection
-from fjord.commands import Batch, Command, Done, Get, Nop
+from fjord.commands import Batch, Changed, Command, Done, Get, Listen, Nop
 from fjord.errors import (
     ClosedError,
     Code,
@@ -25,6 +25,7 @@ from fjord.errors import (
 from tests.unit.client.scripted import (
     BUSY,
     CUT,
+    NOW_US,
     SILENCE,
     TOKEN,
     Answer,
@@ -247,6 +248,17 @@ def test_a_server_that_does_not_understand_is_not_asked_again() -> None:
     with Scripted(first_is(say_and_cut(last_words(Code.UNKNOWN_FUNCTION)))) as server:
         run(main())
     assert len(server.asked) == 1
+
+
+def test_a_change_where_a_reply_is_due_is_the_peers_mistake() -> None:
+    async def main() -> None:
+        async with connected(server) as connection:
+            with pytest.raises(RemoteProtocolError, match="a change where a reply is due"):
+                await connection.execute(Listen(table="t", keys=KEYS))
+            assert await connection.execute(SET) == TOKEN
+
+    with Scripted(first_is(say(Changed("t", b"k", 1, b"v", NOW_US, 0)))) as server:
+        run(main())
 
 
 def test_what_cannot_be_sent_does_not_cost_the_connection() -> None:

@@ -83,3 +83,9 @@ def test_locks_that_went_with_the_connection_are_not_given_free() -> None:
 def test_listening_names_the_table_and_the_keys() -> None:
     changes = recorded(Recorder([])).listen("k", b"l")
     assert changes._command == listen_of(b"k", b"l")
+
+
+def test_a_table_says_its_name_and_where_it_is() -> None:
+    kv = recorded(Recorder([]))
+    named = AsyncKv(kv._run, make_calls(), listens, name="fjord://host:1")
+    assert repr(named) == "<AsyncKv 't' at fjord://host:1>"

@@ -7,6 +7,7 @@ from array import array
 
 import pytest
 
+import fjord
 import fjord.aio
 from fjord.client.database import Database
 from fjord.columns import Strings
@@ -16,12 +17,14 @@ from fjord.commands import (
     DropTable,
     ListTables,
     Numbers,
+    Replies,
     Reply,
     Scan,
     Scanned,
     Stats,
     TableList,
 )
+from fjord.errors import RemoteProtocolError
 from tests.unit.client.scripted import TOKEN, Answer, Scripted, say, usual
 from tests.unit.client.test_async_connection import run
 
@@ -116,3 +119,32 @@ def test_listening_has_a_connection_of_its_own() -> None:
     with Scripted(lambda number, command: say(TOKEN)) as server:
         run(main())
     assert [number for number, _ in server.asked] == [2]
+
+
+def test_a_database_and_what_it_gives_say_where_it_is() -> None:
+    async def main() -> None:
+        async with await fjord.aio.connect(server.url) as db:
+            assert repr(db) == f"<AsyncDatabase at {server.url}>"
+            assert repr(db.kv("t")) == f"<AsyncKv 't' at {server.url}>"
+            async with db.transaction() as tx:
+                assert repr(tx) == f"<Transaction of 0 writes at {server.url}>"
+
+    with Scripted(script) as server:
+        run(main())
+        with fjord.connect(server.url) as db:
+            assert repr(db) == f"<Database at {server.url}>"
+
+
+def test_a_token_where_a_value_is_due_is_the_peers_mistake() -> None:
+    async def main() -> None:
+        async with await fjord.aio.connect(server.url) as db:
+            with pytest.raises(RemoteProtocolError, match="kind Done, not Entries"):
+                await db.kv().add("k", 1)
+
+    with Scripted(lambda number, command: say(Replies(replies=[TOKEN]))) as server:
+        run(main())
+        with (
+            fjord.connect(server.url) as db,
+            pytest.raises(RemoteProtocolError, match="kind Done, not Entries"),
+        ):
+            db.kv().add("k", 1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.client.calls import Call, done
-from fjord.commands import Done, Nop, Refusal, Reply
-from fjord.errors import Code, ExistsError, RefusedError
+from fjord.client.calls import Call, done, expect, expect_rows
+from fjord.commands import Done, Nop, Refusal, Replies, Reply
+from fjord.errors import Code, ExistsError, RefusedError, RemoteProtocolError
 
 TOKEN = Done(master=b"m" * 16, seq=5)
 
@@ -29,3 +29,17 @@ def test_a_refusal_is_raised_and_not_read() -> None:
 
 def test_done_says_nothing() -> None:
     assert Call(Nop(), done).result(TOKEN) is None
+
+
+def test_a_reply_of_another_kind_is_the_peers_mistake() -> None:
+    assert expect(TOKEN, Done) is TOKEN
+    with pytest.raises(RemoteProtocolError, match="kind Done, not Replies"):
+        expect(TOKEN, Replies)
+    with pytest.raises(RemoteProtocolError, match="kind Replies, not Done"):
+        Call(Nop(), done).result(Replies(replies=[TOKEN]))
+
+
+def test_a_reply_with_other_rows_is_the_peers_mistake() -> None:
+    expect_rows(2, 2)
+    with pytest.raises(RemoteProtocolError, match="3 rows, not 2"):
+        expect_rows(3, 2)

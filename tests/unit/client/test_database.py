@@ -226,3 +226,12 @@ def test_listening_goes_to_the_executor() -> None:
         assert list(changes) == []
         assert changes.wait(0) is None
     assert executor.listened == [commands.Listen(table="t", keys=Strings.of([b"k"]))]
+
+
+def test_a_database_and_what_it_gives_say_where_it_is() -> None:
+    database = Database(Pieces(), name="fjord://host:1")
+    assert repr(database) == "<Database at fjord://host:1>"
+    assert repr(database.kv("t")) == "<Kv 't' at fjord://host:1>"
+    with database.transaction() as tx:
+        assert repr(tx) == "<Transaction of 0 writes at fjord://host:1>"
+    assert repr(Database(Pieces())) == "<Database>"

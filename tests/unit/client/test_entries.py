@@ -15,6 +15,7 @@ from fjord.client.entries import (
     change_reader,
     date,
     decode_key,
+    decode_value,
     duration_us,
     encode_key,
     encode_keys,
@@ -24,7 +25,7 @@ from fjord.client.entries import (
 )
 from fjord.columns import Strings
 from fjord.commands import Changed, Entries
-from fjord.errors import LocalProtocolError
+from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 from fjord.values import Type
 from tests.unit.client.scripted import NOW_US, entries
 from tests.unit.client.shell_calls import FIVE, HOUR, MISSING, NOW
@@ -108,3 +109,23 @@ def test_a_change_has_the_key_as_it_was_given() -> None:
         key=b"l", value=None, deleted=False, written_at=NOW, expires_at=NOW
     )
     assert read(Changed("t", b"k", Entries.MISSING, b"", NOW_US, 0)).deleted
+
+
+@pytest.mark.parametrize(
+    ("type_", "data", "code"),
+    [
+        (Type.STRING, b"\xff", Code.BAD_VALUE),
+        (Type.FLOAT, b"\0" * 7, Code.BAD_VALUE),
+        (6, b"", Code.BAD_TYPE),
+        (Entries.MISSING, b"", Code.BAD_TYPE),
+    ],
+)
+def test_a_value_that_is_none_is_the_peers_mistake(type_: int, data: bytes, code: Code) -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        decode_value(type_, data)
+    assert caught.value.code is code
+
+
+def test_a_date_that_no_calendar_has_is_the_peers_mistake() -> None:
+    with pytest.raises(RemoteProtocolError, match="18446744073709551615"):
+        date(2**64 - 1)

@@ -15,8 +15,8 @@ from fjord.client.calls import Call, Result
 from fjord.client.entries import Key
 from fjord.client.kv import Kv
 from fjord.client.listening import Listening
-from fjord.commands import Get, Set
-from fjord.errors import Code, ExistsError, RefusedError
+from fjord.commands import Entries, Get, Set, Welcome
+from fjord.errors import Code, ExistsError, RefusedError, RemoteProtocolError
 from fjord.values import Type, Value
 from tests.unit.client.scripted import TOKEN, entries
 from tests.unit.client.shell_calls import FIVE, NOW, SAMPLES, K, Recorder, Sample, make_calls
@@ -54,6 +54,36 @@ def test_a_call_sends_its_command_and_reads_the_answer(sample: Sample) -> None:
     assert recorder.sent == sample.sent
     assert result == sample.result
     assert type(result) is type(sample.result)
+
+
+def read_all(sample: Sample, reply: commands.Reply) -> None:
+    result: Any = sample.call(recorded(Recorder([reply])))
+    if isinstance(result, Iterator):
+        list(result)
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+def test_a_reply_of_another_kind_is_the_peers_mistake(sample: Sample) -> None:
+    with pytest.raises(RemoteProtocolError, match="of the kind Welcome"):
+        read_all(sample, Welcome(client=b"c" * 16, master=b"m" * 16, version="1"))
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [one for one in SAMPLES if isinstance(one.replies[0], Entries)],
+    ids=lambda sample: sample.name,
+)
+def test_more_or_fewer_values_than_keys_are_the_peers_mistake(sample: Sample) -> None:
+    for wrong in (entries(), entries(*[(3, FIVE)] * 3)):
+        with pytest.raises(RemoteProtocolError, match="rows"):
+            read_all(sample, wrong)
+
+
+def test_a_table_says_its_name_and_where_it_is() -> None:
+    kv = recorded(Recorder([]))
+    assert repr(kv) == "<Kv 't'>"
+    named = Kv(kv._run, make_calls(), no_listening, name="fjord://host:1")
+    assert repr(named) == "<Kv 't' at fjord://host:1>"
 
 
 def test_pages_are_asked_for_only_when_they_are_needed() -> None:

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from array import array
 
+import pytest
+
 from fjord.client import node_calls
+from fjord.client.calls import Call
 from fjord.client.node_calls import TableInfo
 from fjord.columns import Strings
 from fjord.commands import DropTable, ListTables, Nop, Numbers, Scan, Scanned, Stats, TableList
+from fjord.errors import RemoteProtocolError
 from fjord.tables.state import Kind
-from tests.unit.client.scripted import TOKEN
+from tests.unit.client.scripted import TOKEN, entries
+
+
+def tables(*names: bytes) -> TableList:
+    count = len(names)
+    return TableList(
+        names=Strings.of(list(names)),
+        ids=list(range(count)),
+        kinds=b"\1" * count,
+        settings=Strings.of([b""] * count),
+    )
 
 
 def test_tables_are_named_with_kind_and_number() -> None:
@@ -25,9 +39,38 @@ def test_tables_are_named_with_kind_and_number() -> None:
         TableInfo(name="a", kind="kv", id=7),
         TableInfo(name="b", kind="99", id=8, settings=b"<x/>"),
     ]
-    one = node_calls.table_call("a")
-    assert one.command == ListTables(name="a")
-    assert one.result(reply) == TableInfo(name="a", kind="kv", id=7)
+
+
+def test_one_table_is_asked_for_by_its_name() -> None:
+    call = node_calls.table_call("a")
+    assert call.command == ListTables(name="a")
+    assert call.result(tables(b"a")) == TableInfo(name="a", kind="kv", id=0)
+    for wrong in (tables(), tables(b"a", b"b")):
+        with pytest.raises(RemoteProtocolError, match="rows, not 1"):
+            call.result(wrong)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        node_calls.tables_call(),
+        node_calls.table_call("a"),
+        node_calls.drop_call("a"),
+        node_calls.stats_call(),
+        node_calls.ping_call(),
+        node_calls.scan_call("t", 5, 9),
+    ],
+)
+def test_a_reply_of_another_kind_is_the_peers_mistake(call: Call[object]) -> None:
+    with pytest.raises(RemoteProtocolError, match="kind Entries"):
+        call.result(entries())
+
+
+def test_names_that_are_no_text_are_the_peers_mistake() -> None:
+    with pytest.raises(RemoteProtocolError, match="not UTF-8"):
+        node_calls.tables_call().result(tables(b"\xff"))
+    with pytest.raises(RemoteProtocolError, match="not UTF-8"):
+        node_calls.stats_call().result(Numbers(names=Strings.of([b"\xff"]), values=[1]))
 
 
 def test_every_kind_has_a_name() -> None:

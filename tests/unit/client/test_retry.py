@@ -122,6 +122,14 @@ def test_the_reply_to_a_batch_of_one_is_that_to_its_command() -> None:
     assert request.answer(refusal) is refusal
 
 
+def test_who_asked_for_one_command_is_told_of_no_batch() -> None:
+    told = commands.Refusal(code=Code.NOT_FOUND, text="command 1 of the batch: no")
+    request = Client(IDENTITY).request(ADD)
+    assert request.answer(told) == commands.Refusal(code=Code.NOT_FOUND, text="no")
+    transaction = Client(IDENTITY).request(Batch(commands=[ADD]))
+    assert transaction.answer(told) is told
+
+
 @pytest.mark.parametrize("reply", [TOKEN, commands.Replies(replies=[TOKEN, TOKEN])])
 def test_anything_else_is_no_reply_to_a_batch_of_one(reply: commands.Reply) -> None:
     with pytest.raises(RemoteProtocolError):

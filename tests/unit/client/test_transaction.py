@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fjord import limits
 from fjord.client.transaction import Transaction
 from fjord.clock import Stamps
 from fjord.commands import Batch, Delete, Done, Modify, Nop, Refusal, Rename, Replies, Set
-from fjord.errors import Code, ExistsError, LocalProtocolError
+from fjord.errors import Code, ExistsError, LocalProtocolError, RemoteProtocolError
 from fjord.testing import SimClock
 from tests.unit.client.scripted import NOW_US, TOKEN, entries
 from tests.unit.client.shell_calls import FIVE
@@ -69,3 +71,38 @@ def test_a_transaction_is_bounded(transaction: Transaction) -> None:
         kv.delete("a")
     with pytest.raises(LocalProtocolError, match="at most"):
         kv.delete("a")
+
+
+def test_other_replies_than_were_asked_for_are_the_peers_mistake(transaction: Transaction) -> None:
+    with pytest.raises(RemoteProtocolError, match="kind Replies"):
+        transaction.call().result(Replies(replies=[]))
+    transaction.kv().set("a", 1)
+    for wrong in (TOKEN, Replies(replies=[]), Replies(replies=[TOKEN, TOKEN])):
+        with pytest.raises(RemoteProtocolError):
+            transaction.call().result(wrong)
+    with pytest.raises(RemoteProtocolError, match="kind Entries"):
+        transaction.call().result(Replies(replies=[entries((3, FIVE))]))
+
+
+@pytest.mark.parametrize("name", ["get", "get_many", "entry", "take", "range", "lock", "listen"])
+def test_reading_is_refused_with_a_sentence(transaction: Transaction, name: str) -> None:
+    with pytest.raises(AttributeError, match="only writes: read, lock and listen outside"):
+        getattr(transaction.kv(), name)
+    assert not hasattr(transaction.kv(), name)
+
+
+def test_reading_like_a_dict_is_refused_with_the_same_sentence(transaction: Transaction) -> None:
+    kv: Any = transaction.kv()
+    with pytest.raises(TypeError, match="only writes"):
+        kv["a"]
+    with pytest.raises(TypeError, match="only writes"):
+        assert "a" in kv
+    with pytest.raises(AttributeError, match="a transaction has no gte"):
+        kv.gte("a")
+
+
+def test_a_transaction_says_how_much_it_holds(transaction: Transaction) -> None:
+    transaction.kv().set("a", 1)
+    assert repr(transaction) == "<Transaction of 1 writes>"
+    named = Transaction(Stamps(SimClock(NOW_US)), name="fjord://host:1")
+    assert repr(named) == "<Transaction of 0 writes at fjord://host:1>"

@@ -78,7 +78,7 @@ def test_what_is_due_is_done_without_being_asked(tmp_path: Path) -> None:
     """The ticker expires a value, and tells its listener, while nobody calls anything."""
     embedded = Embedded(open_engine(str(tmp_path)))
     listener = embedded.listen(listen(b"a"))
-    command = set_command({b"a": b"1"}, timestamp_us=1)
+    command = set_command({b"a": b"1"}, timestamp_us=now_us())
     command.ttl_us = 50_000
     embedded.execute(command)
     assert listener.wait(WAIT_SECONDS) is not None

@@ -1,4 +1,4 @@
-"""Truncation and flipped bits at every byte of 64 KiB; a sample of them each time, all in soak."""
+"""Truncation and flipped bits at every byte of 64 KiB, in parts that run beside each other."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from tests.unit.journal.writing import (
 )
 
 TAIL_BYTES = 64 * limits.KIB
+PARTS = 4
 
 
 def write(directory: Path) -> list[int]:
@@ -39,11 +40,10 @@ def write(directory: Path) -> list[int]:
     return places
 
 
-def sampled(size: int, places: Iterable[int]) -> list[int]:
-    """Every byte around the beginnings of frames and at the end, and some of all the others."""
-    near = {place + step for place in places for step in range(-3, 4)}
-    chosen = {*near, *range(size - 200, size), *range(0, size, 67)}
-    return sorted((one for one in chosen if 64 <= one < size), reverse=True)
+def part_of(start: int, stop: int, part: int) -> range:
+    """Returns one of the PARTS of the positions from `start` to before `stop`, last ones first."""
+    edges = [start + (stop - start) * edge // PARTS for edge in range(PARTS + 1)]
+    return range(edges[part + 1] - 1, edges[part] - 1, -1)
 
 
 def check_truncations(directory: Path, places: list[int], cuts: Iterable[int]) -> int:
@@ -68,17 +68,14 @@ def check_truncations(directory: Path, places: list[int], cuts: Iterable[int]) -
     return count
 
 
-def test_a_segment_cut_anywhere_keeps_exactly_its_whole_frames(tmp_path: Path) -> None:
-    places = write(tmp_path)
-    cuts = sampled(segment_file(tmp_path).stat().st_size, places)
-    assert check_truncations(tmp_path, places, cuts) > 1000
-
-
-@pytest.mark.soak
-def test_a_segment_cut_at_every_byte_keeps_exactly_its_whole_frames(tmp_path: Path) -> None:
+@pytest.mark.req("FJ-18")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_segment_cut_at_every_byte_keeps_exactly_its_whole_frames(
+    part: int, tmp_path: Path
+) -> None:
     places = write(tmp_path)
     size = segment_file(tmp_path).stat().st_size
-    assert check_truncations(tmp_path, places, range(size - 1, 63, -1)) >= TAIL_BYTES
+    assert check_truncations(tmp_path, places, part_of(64, size, part)) >= TAIL_BYTES // PARTS
 
 
 # -- flipped bits ---------------------------------------------------------------------------------
@@ -122,19 +119,14 @@ def check_flips(disk: SimDisk, places: list[int], positions: Iterable[int]) -> i
     return count
 
 
-def test_a_bit_flipped_anywhere_in_a_sealed_segment_is_never_served(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_bit_flipped_in_every_byte_of_a_sealed_segment_is_never_served(
+    part: int, tmp_path: Path
+) -> None:
     disk, places = sealed(tmp_path)
     size = disk.open("/journal/0000000001.seg").size()
-    positions = [*range(64), *sampled(size, places)]
-    assert check_flips(disk, places, positions) > 1000
+    assert check_flips(disk, places, part_of(0, size, part)) >= TAIL_BYTES // PARTS
     assert len(list(Journal(disk, "/journal").frames(1, durable_seq=0))) == len(places)
-
-
-@pytest.mark.soak
-def test_a_bit_flipped_in_every_byte_of_a_sealed_segment_is_never_served(tmp_path: Path) -> None:
-    disk, places = sealed(tmp_path)
-    size = disk.open("/journal/0000000001.seg").size()
-    assert check_flips(disk, places, range(size)) >= TAIL_BYTES
 
 
 def test_a_bit_flipped_anywhere_in_a_value_is_never_served(tmp_path: Path) -> None:

@@ -111,7 +111,8 @@ def test_where_no_frame_is_the_bytes_are_shown(tmp_path: Path, places: list[int]
     with path.open("ab") as file:
         file.write(bytes(100))
     (field,) = explain(tmp_path, places[3] + 50)
-    assert (field.offset, field.size, field.name) == (places[3], 100, "no frame, zeros so far")
+    assert (field.offset, field.name) == (places[3], "no frame, zeros so far")
+    assert field.end == path.stat().st_size
     data = bytearray(path.read_bytes())
     data[places[1]] ^= 0xFF
     path.write_bytes(bytes(data))
@@ -142,3 +143,11 @@ def test_an_op_that_is_not_known_is_shown_as_it_is(tmp_path: Path) -> None:
 def test_a_segment_that_is_not_there_cannot_be_explained(tmp_path: Path, places: list[int]) -> None:
     with pytest.raises(LookupError, match="segment 9"):
         explain(tmp_path, segment=9)
+
+
+def test_a_byte_behind_the_file_is_none(tmp_path: Path, places: list[int]) -> None:
+    size = segment_file(tmp_path).stat().st_size
+    assert explain(tmp_path, size - 1)[-1].end == size
+    for at in (size, 2**63):
+        with pytest.raises(LookupError, match=f"has {size} bytes; there is no byte {at}"):
+            explain(tmp_path, at)

@@ -145,7 +145,20 @@ def test_only_the_wanted_table_is_dumped(tmp_path: Path) -> None:
     writer.close()
     assert [row.seq for row in dumped(tmp_path, Wanted(table="one"))] == [1, 3]
     assert [row.seq for row in dumped(tmp_path, Wanted(table="two"))] == [2]
-    assert dumped(tmp_path, Wanted(table="three")) == []
+    with pytest.raises(LookupError, match=r"no table three$"):
+        dumped(tmp_path, Wanted(table="three"))
+
+
+def test_a_table_without_wanted_rows_is_no_error_but_one_that_comes_later_is(
+    tmp_path: Path,
+) -> None:
+    writer = open_writer(tmp_path)
+    append(writer, b"in one")
+    commit(writer, create_table(2, b"two"), rows=1)
+    writer.close()
+    assert dumped(tmp_path, Wanted(first_seq=2, table="1")) == []
+    with pytest.raises(LookupError, match="no table two up to seq 1"):
+        dumped(tmp_path, Wanted(last_seq=1, table="two"))
 
 
 def test_a_table_without_a_name_is_shown_by_its_number(tmp_path: Path) -> None:

@@ -97,15 +97,15 @@ def test_a_flipped_byte_is_an_error_or_other_data(place: int, bits: int) -> None
         pytest.param(8, 0, id="no rows"),
         pytest.param(8, 3, id="more rows than there are"),
         pytest.param(8, 2**32 - 1, id="the most rows"),
-        pytest.param(68, 4, id="offsets that descend"),
-        pytest.param(68, 2**31, id="offsets beyond 31 bits"),
-        pytest.param(72, 9, id="strings longer than the op"),
-        pytest.param(72, 2**32 - 1, id="the longest strings"),
+        pytest.param(84, 4, id="offsets that descend"),
+        pytest.param(84, 2**31, id="offsets beyond 31 bits"),
+        pytest.param(88, 9, id="strings longer than the op"),
+        pytest.param(88, 2**32 - 1, id="the longest strings"),
     ],
 )
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another"])
 def test_an_op_that_contradicts_itself_is_refused(position: int, number: int, others: int) -> None:
-    # Rows are at 8, the two ends of strings at 68 and 72.
+    # Rows are at 8, the two ends of strings at 84 and 88.
     op = scans.kv_delete(b"a", b"bb")
     piece = scans.piece([op] * (1 + others))
     data = bytearray(piece.ops.data)

@@ -56,6 +56,15 @@ class Model:
     def _is_live(self, value: Value) -> bool:
         return not value.is_gone and not 0 < value.expires_at_us <= self.now_us
 
+    def forget(self, key: bytes) -> None:
+        """The date of a key that has no value is not known any more."""
+        slot = self.slots[key]
+        if slot.value is not None and not slot.is_alias and not slot.value.persist:
+            slot.value.below_us = 0
+            return
+        assert self.find(key) is None
+        self._clear(key)
+
     def _leads_to(self, key: bytes) -> bytes:
         found = self.find(key)
         return found.key if found else key
@@ -184,7 +193,7 @@ class Model:
         if value is None:
             return Code.NOT_FOUND
         value.value += operand
-        value.timestamp_us = max(value.timestamp_us, at_us)
+        value.timestamp_us = max(value.timestamp_us + 1, at_us)
         value.note_nothing()
         return None
 
@@ -196,7 +205,7 @@ class Model:
             return None
         if there is not None and not overwrite:
             return Code.EXISTS
-        at_us = max(at_us, value.timestamp_us, self._own_us(to))
+        at_us = max(at_us, value.timestamp_us + 1, self._own_us(to) + 1)
         if value.key != key:
             self._rename_alias(value, key, to, at_us)
             return None

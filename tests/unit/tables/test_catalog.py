@@ -297,11 +297,54 @@ def test_tables_are_listed_by_name() -> None:
     )
 
 
-def test_lost_seqs_change_nothing() -> None:
+def test_of_lost_seqs_only_the_loss_is_known() -> None:
     world = World()
     world.set({b"a": 1})
     before = world.trees()
     world.apply(Op(Opcode.LOST, catalog.NO_TABLE, 5, ()))
-    assert world.trees() == before
+    after = world.trees()
+    assert after[Tree.META] == [*before[Tree.META], (catalog.LOST, b"")]
+    del before[Tree.META], after[Tree.META]
+    assert after == before
     assert world.next_seq == 8
-    assert world.replayed().trees() == before
+    assert world.replayed().trees() == world.trees()
+
+
+def test_a_loss_is_noted_once_however_often_it_comes() -> None:
+    world = World()
+    for _ in range(3):
+        world.apply(Op(Opcode.LOST, catalog.NO_TABLE, 2, ()))
+    assert world.tree(Tree.META) == {catalog.LOST: b""}
+
+
+# -- after a loss ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("largest", [1, 255, 256, 70_000])
+def test_a_table_made_after_a_loss_has_an_id_that_no_op_had(largest: int) -> None:
+    """The op that made a table may be among those that were lost; its rows may be not."""
+    world = World()
+    world.apply(Op(Opcode.LOST, catalog.NO_TABLE, 5, ()))
+    world.put_many(Tree.META, [catalog.largest_table(largest)])
+    world.set({b"a": 1}, table="t")
+    assert world.tables["t"].id == largest + 1
+    world.run(CreateTable(name="u", kind=1))
+    assert world.tables["u"].id == largest + 2
+    world.run(DropTable(name="u"))
+    world.set({b"a": 1}, table="v")
+    assert world.tables["v"].id == largest + 3
+
+
+def test_ids_that_were_given_out_since_the_loss_count_too() -> None:
+    world = World()
+    for name in ("a", "b", "c"):
+        world.set({b"a": 1}, table=name)
+    world.put_many(Tree.META, [catalog.largest_table(2)])
+    world.set({b"a": 1}, table="d")
+    assert world.tables["d"].id == 4
+
+
+def test_a_loss_of_the_last_id_is_the_end_of_ids() -> None:
+    world = World()
+    world.put_many(Tree.META, [catalog.largest_table(2**32 - 1)])
+    assert code_of(world.set({b"a": 1})) is Code.QUOTA

@@ -74,7 +74,7 @@ def test_whatever_is_special_takes_a_full_entry(
 def test_a_row_that_replaces_another_takes_its_live_bytes(world: World) -> None:
     apply(world, Opcode.KV_INSERT, [10, 20], b"\1\2", KEYS, VALUES)
     freed = [ROW + 1 + 5, ROW + 1 + 7]
-    apply(world, Opcode.KV_DELETE, [30, 30], [1, 2], freed, KEYS)
+    apply(world, Opcode.KV_DELETE, [30, 30], [8, 9], [1, 2], freed, KEYS)
     assert world.live == {1: 0, 3: 2 * (ROW + 1)}
     apply(world, Opcode.KV_PURGE, [3, 4], [ROW + 1] * 2, KEYS)
     assert set(world.live.values()) == {0}
@@ -82,21 +82,24 @@ def test_a_row_that_replaces_another_takes_its_live_bytes(world: World) -> None:
 
 
 def test_a_delete_leaves_tombstones(world: World) -> None:
-    apply(world, Opcode.KV_DELETE, [30, 31], [0, 0], [0, 0], KEYS)
+    apply(world, Opcode.KV_DELETE, [30, 31], [8, 9], [0, 0], [0, 0], KEYS)
     entry = entries(world)[B]
     assert (entry.row, entry.timestamp_us, entry.size) == (2, 31, 0)
+    assert (entry.held, entry.created_us) == (2, 9)  # it was created when it was buried
     assert not entry.is_value
 
 
 def test_an_expiry_leaves_tombstones_and_takes_its_schedule_along(world: World) -> None:
     world.put_many(Tree.KV_EXPIRY, [(kv_entry.schedule_key(9, A), b""), (b"other", b"")])
-    apply(world, Opcode.KV_EXPIRE, [30, 31], [9, 9], [0, 0], [0, 0], KEYS)
-    assert entries(world)[A].type == ops.TOMBSTONE
+    apply(world, Opcode.KV_EXPIRE, [30, 31], [7, 8], [9, 9], [0, 0], [0, 0], KEYS)
+    found = entries(world)
+    assert [entry.type for entry in found.values()] == [ops.TOMBSTONE] * 2
+    assert [entry.created_us for entry in found.values()] == [7, 8]
     assert list(world.tree(Tree.KV_EXPIRY)) == [b"other"]
 
 
 def test_a_purge_leaves_neither_entry_nor_mark(world: World) -> None:
-    apply(world, Opcode.KV_DELETE, [30, 31], [0, 0], [0, 0], KEYS)
+    apply(world, Opcode.KV_DELETE, [30, 31], [8, 9], [0, 0], [0, 0], KEYS)
     apply(world, Opcode.KV_MARK, [1, 2], [5, 5], [0, 0], [0, 0], KEYS)
     apply(world, Opcode.KV_PURGE, [1, 2], [0, 0], KEYS)
     assert world.tree(Tree.KV) == world.tree(Tree.KV_MARKS) == {}
@@ -150,11 +153,11 @@ def test_a_move_says_tombstones_and_aliases_again(world: World) -> None:
     none = [0, 0]
     apply(
         world, Opcode.KV_MOVE,
-        [100, 101], [10, 20], none, none, none, none, none, none, none,
+        [100, 101], [10, 20], none, none, [9, 0], none, none, none, none,
         bytes([ops.TOMBSTONE, ops.ALIAS]), KEYS, Strings.of([b"", b"target"]),
     )  # fmt: skip
     assert world.tree(Tree.KV) == {
-        A: kv_entry.encode_tombstone(100, 10, 1),
+        A: kv_entry.encode_tombstone(100, 10, 1, 9),
         B: kv_entry.encode_alias(101, 20, 2, b"target"),
     }
     assert world.live == {1: 2 * ROW + 2 + 6}

@@ -15,7 +15,16 @@ from fjord.errors import Code
 from fjord.ops import Opcode
 from fjord.tables.state import Tree
 from fjord.values import Value
-from tests.unit.tables.world import MISSING, NOW_US, World, code_of, decoded, done, entry_of
+from tests.unit.tables.world import (
+    LEASE_US,
+    MISSING,
+    NOW_US,
+    World,
+    code_of,
+    decoded,
+    done,
+    entry_of,
+)
 
 BOTH = pytest.mark.parametrize("persist", [True, False], ids=["stored", "in-memory"])
 DAY_US = 86_400_000_000
@@ -192,12 +201,38 @@ def test_all_else_of_a_value_stays(world: World, persist: bool) -> None:
 
 
 @BOTH
-def test_a_timestamp_never_goes_back(world: World, persist: bool) -> None:
+@pytest.mark.parametrize(("at", "expected"), [(5, 11), (10, 11), (11, 11), (12, 12)])
+def test_a_change_is_later_than_what_it_changes(
+    world: World, persist: bool, at: int, expected: int
+) -> None:
     world.set({b"a": 1}, at=10, persist=persist)
-    assert result(modify(world, Change.ADD, 1, at=5)) == 2
-    assert world.entry(b"a").timestamp_us == NOW_US + 10
+    assert result(modify(world, Change.ADD, 1, at=at)) == 2
+    assert world.entry(b"a").timestamp_us == NOW_US + expected
     world.set({b"a": "late"}, at=9)
     assert world.get(b"a") == [2]
+
+
+@pytest.mark.req("FJ-42")
+@BOTH
+def test_a_set_that_is_sent_again_does_not_undo_a_change(world: World, persist: bool) -> None:
+    """Its first answer was lost; a client whose clock is behind has added in between."""
+    world.set({b"a": 1}, at=10, persist=persist)
+    modify(world, Change.ADD, 1, at=-500)
+    modify(world, Change.ADD, 1, at=-400)
+    assert code_of(world.set({b"a": 1}, at=10, persist=persist)) is None
+    assert world.get(b"a") == [3]
+    assert world.entry(b"a").timestamp_us == NOW_US + 12
+    world.check()
+    world.set({b"a": 9}, at=12, persist=persist)
+    assert world.get(b"a") == [9]
+
+
+def test_a_set_that_is_sent_again_does_not_undo_a_change_by_another_key(world: World) -> None:
+    world.set({b"a": 1}, at=10, also=[b"b"])
+    modify(world, Change.ADD, 1, key=b"b", at=5)
+    world.set({b"a": 1}, at=10, also=[b"b"])
+    world.set({b"b": 1}, at=10)
+    assert world.get(b"a", b"b") == [2, 2]
 
 
 def test_what_is_stored_of_a_change_is_a_plain_set(world: World) -> None:
@@ -351,7 +386,41 @@ def test_a_rename_wins_over_what_was_said_of_the_new_key_before(world: World) ->
     world.delete(b"b", at=30)
     rename(world, at=5)
     assert world.get(b"b") == [1]
-    assert world.entry(b"b").timestamp_us == NOW_US + 30
+    assert world.entry(b"b").timestamp_us == NOW_US + 31
+
+
+@pytest.mark.req("FJ-42")
+@BOTH
+def test_a_set_of_the_new_key_that_is_sent_again_does_not_undo_a_rename(
+    world: World, persist: bool
+) -> None:
+    world.set({b"a": "a"}, at=2, persist=persist)
+    world.set({b"b": "b"}, at=10, persist=persist)
+    assert code_of(rename(world, at=-500, overwrite=True)) is None
+    world.set({b"b": "b"}, at=10, persist=persist)
+    assert world.get(b"a", b"b") == [MISSING, "a"]
+    assert world.entry(b"b").timestamp_us == NOW_US + 11
+    world.check()
+
+
+@pytest.mark.req("FJ-42")
+def test_a_set_of_the_old_key_that_is_sent_again_does_not_undo_a_rename(world: World) -> None:
+    world.set({b"a": 1}, at=10)
+    assert code_of(rename(world, at=-500)) is None
+    world.set({b"a": 1}, at=10)
+    assert world.get(b"a", b"b") == [MISSING, 1]
+    op = world.ops()[-1]
+    assert op.opcode is Opcode.KV_DELETE
+    assert list(op.column("timestamp_us")) == [NOW_US + 11]
+    assert list(op.column("buried_us")) == [LEASE_US]
+
+
+def test_a_set_that_is_sent_again_does_not_undo_the_rename_of_a_link(world: World) -> None:
+    world.set({b"x": 1}, at=10, also=[b"a"])
+    assert code_of(rename(world, at=-500)) is None
+    world.set({b"x": 1}, at=10, also=[b"a"])
+    assert world.get(b"x", b"a") == [1, MISSING]
+    world.check()
 
 
 @pytest.mark.req("FJ-42")

@@ -39,8 +39,11 @@ def test_a_full_entry_says_all_itself() -> None:
 
 @pytest.mark.parametrize("held", [7, 8, U64_MAX])
 def test_a_tombstone_is_no_value_and_knows_who_holds_it(held: int) -> None:
-    entry = kv_entry.decode(kv_entry.encode_tombstone(7, 100, held))
+    data = kv_entry.encode_tombstone(7, 100, held, 55)
+    assert len(data) == FULL.size
+    entry = kv_entry.decode(data)
     assert (entry.row, entry.timestamp_us, entry.held) == (7, 100, held)
+    assert entry.created_us == 55  # when it was buried
     assert (entry.type, entry.size, entry.expires_at_us) == (ops.TOMBSTONE, 0, 0)
     assert not entry.is_value
 

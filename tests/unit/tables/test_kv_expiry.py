@@ -12,7 +12,7 @@ from fjord.tables import kv_entry, kv_expiry
 from fjord.tables.catalog import Sweep
 from fjord.tables.kv_expiry import Expire
 from fjord.tables.state import Tree
-from tests.unit.tables.world import MISSING, NOW_US, World, code_of, decoded, done
+from tests.unit.tables.world import LEASE_US, MISSING, NOW_US, World, code_of, decoded, done
 
 
 @pytest.fixture
@@ -28,17 +28,19 @@ def opcodes(world: World, since: int) -> list[Opcode]:
 
 
 @pytest.mark.req("FJ-33")
-def test_what_is_due_becomes_a_tombstone_with_its_own_timestamp(world: World) -> None:
+def test_what_is_due_becomes_a_tombstone_right_behind_it(world: World) -> None:
     world.set({b"a": 1, b"b": 2}, at=-3, expires=10)
     world.set({b"c": 3}, expires=11)
     world.set({b"d": 4})
     world.now_us += 10
+    world.lease_us += 7
     count = len(world.ops())
     world.run(Expire(limit=100))
     assert opcodes(world, count) == [Opcode.KV_EXPIRE]
     assert world.ops()[-1].column("key") == Strings.of([b"a", b"b"])
+    assert list(world.ops()[-1].column("buried_us")) == [LEASE_US + 7] * 2
     entry = kv_entry.decode(world.tree(Tree.KV)[b"\0\0\0\1a"])
-    assert (entry.type, entry.timestamp_us) == (TOMBSTONE, NOW_US - 3)
+    assert (entry.type, entry.timestamp_us) == (TOMBSTONE, NOW_US - 2)
     assert len(world.tree(Tree.KV_EXPIRY)) == 1
     assert world.get(b"a", b"b", b"c", b"d") == [MISSING, MISSING, 3, 4]
     world.check()
@@ -203,6 +205,6 @@ def test_a_dropped_table_is_not_there(world: World) -> None:
 
 def test_an_op_on_a_table_that_is_gone_is_applied_like_any_other(world: World) -> None:
     world.set({b"a": 1})
-    columns = ([NOW_US], [0], [0], Strings.of([b"zz"]))
+    columns = ([NOW_US], [LEASE_US], [0], [0], Strings.of([b"zz"]))
     world.apply(Op(Opcode.KV_DELETE, 77, 1, columns))
-    assert world.tree(Tree.KV)[b"\0\0\0\x4dzz"][-1] == TOMBSTONE
+    assert kv_entry.decode(world.tree(Tree.KV)[b"\0\0\0\x4dzz"]).type == TOMBSTONE

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from fjord import limits, ops, tables
 from fjord.columns import Strings
 from fjord.commands import Change, DropTable, Modify, Rename
 from fjord.ops import Opcode
+from fjord.tables import kv_entry
 from fjord.tables.kv_expiry import Expire
 from fjord.tables.state import Tree
 from tests.unit.tables.world import MISSING, NOW_US, World
+
+A = b"\0\0\0\1a"
 
 
 @pytest.fixture
@@ -25,6 +30,11 @@ def packed(world: World) -> World:
         world.check()
         assert world.replayed().trees() == world.trees()
     return world
+
+
+def wait(world: World, passed_us: int) -> None:
+    world.now_us += passed_us
+    world.lease_us += passed_us
 
 
 def said(world: World) -> list[Opcode]:
@@ -66,7 +76,7 @@ def test_a_row_keeps_its_identity_however_often_it_moves(world: World) -> None:
 def test_tombstones_are_moved_for_a_week(world: World) -> None:
     world.set({b"a": 1})
     world.delete(b"a", at=5)
-    world.now_us += limits.TOMBSTONE_US
+    wait(world, limits.TOMBSTONE_US - 1)
     packed(world)
     assert list(world.ops()[-1].column("type")) == [ops.TOMBSTONE]
     world.set({b"a": "late"}, at=4)
@@ -76,11 +86,108 @@ def test_tombstones_are_moved_for_a_week(world: World) -> None:
 @pytest.mark.req("FJ-48")
 def test_tombstones_are_purged_after_a_week(world: World) -> None:
     world.delete(b"a", b"b", at=0)
-    world.now_us += limits.TOMBSTONE_US
+    wait(world, limits.TOMBSTONE_US)
     packed(world)
     assert world.tree(Tree.KV) == {}
     world.set({b"a": "late"}, at=-1)
     assert world.get(b"a") == ["late"]
+
+
+def bury_by_delete(world: World) -> None:
+    world.set({b"a": 1}, at=-OLD_US)
+    world.delete(b"a", at=5 - OLD_US)
+
+
+def bury_by_expiry(world: World) -> None:
+    world.set({b"a": 1}, at=4 - OLD_US, expires=10)
+    world.now_us += 10
+    world.run(Expire(limit=9))
+
+
+def bury_by_rename(world: World) -> None:
+    world.set({b"a": 1}, at=4 - OLD_US)
+    world.run(Rename(table="t", key=b"a", to=b"z", timestamp_us=NOW_US - 2 * OLD_US))
+
+
+def bury_by_memory(world: World) -> None:
+    """A value that is stored is deleted durably before one in memory takes its place."""
+    world.set({b"a": 1}, at=-OLD_US)
+    world.set({b"a": 2}, at=5 - OLD_US, persist=False, expires=10)
+    world.now_us += 10
+    world.volatile.clear()  # as after a restart
+
+
+OLD_US = 3 * limits.TOMBSTONE_US
+BURIALS = pytest.mark.parametrize(
+    "bury", [bury_by_delete, bury_by_expiry, bury_by_rename, bury_by_memory]
+)
+
+
+@pytest.mark.req("FJ-42", "FJ-48")
+@BURIALS
+@pytest.mark.parametrize("moves", [0, 1, 2])
+def test_a_tombstone_is_as_old_as_it_has_been_here(
+    world: World, bury: Callable[[World], None], moves: int
+) -> None:
+    """A client whose clock is weeks behind is protected from late writes as any other is."""
+    bury(world)
+    buried_us = world.lease_us
+    for _ in range(moves):
+        wait(world, 1)
+        packed(world)
+    wait(world, limits.TOMBSTONE_US - 1 - moves)
+    packed(world)
+    entry = kv_entry.decode(world.tree(Tree.KV)[A])
+    assert (entry.type, entry.timestamp_us) == (ops.TOMBSTONE, NOW_US + 5 - OLD_US)
+    assert entry.created_us == buried_us
+    world.set({b"a": "late"}, at=4 - OLD_US)
+    assert world.get(b"a") == [MISSING]
+    wait(world, 1)
+    packed(world)
+    assert A not in world.tree(Tree.KV)
+    world.set({b"a": "very late"}, at=4 - OLD_US)
+    assert world.get(b"a") == ["very late"]
+
+
+@BURIALS
+def test_a_clock_that_jumps_ahead_does_not_purge_tombstones(
+    world: World, bury: Callable[[World], None]
+) -> None:
+    bury(world)
+    world.now_us += 100 * limits.TOMBSTONE_US
+    packed(world)
+    assert kv_entry.decode(world.tree(Tree.KV)[A]).type == ops.TOMBSTONE
+    world.now_us = NOW_US
+    world.lease_us += limits.TOMBSTONE_US
+    packed(world)
+    assert A not in world.tree(Tree.KV)
+
+
+def test_a_tombstone_that_is_buried_again_is_as_old_as_the_last_burial(world: World) -> None:
+    world.delete(b"a", at=0)
+    wait(world, limits.TOMBSTONE_US - 1)
+    world.delete(b"a", at=1)
+    wait(world, limits.TOMBSTONE_US - 1)
+    packed(world)
+    assert A in world.tree(Tree.KV)
+    wait(world, 1)
+    packed(world)
+    assert A not in world.tree(Tree.KV)
+
+
+def test_the_date_of_a_burial_is_not_the_creation_of_a_later_value(world: World) -> None:
+    world.set({b"a": 1}, at=0)
+    world.delete(b"a", at=1)
+    world.set({b"a": 2}, at=2)
+    assert world.entry(b"a").created_us == NOW_US + 2
+    world.delete(b"a", at=3)
+    packed(world)
+    world.set({b"a": 2}, at=4, expires=50)
+    world.set({b"b": 2}, at=4, persist=False)
+    assert world.entry(b"a").created_us == NOW_US + 4
+    world.delete(b"a", at=5)
+    world.set({b"a": 2}, at=6, persist=False)
+    assert world.entry(b"a").created_us == NOW_US + 6
 
 
 def test_what_expires_is_moved_with_the_expiry_that_holds(world: World) -> None:

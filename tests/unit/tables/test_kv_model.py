@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import (
     Batch,
@@ -20,9 +21,10 @@ from fjord.commands import (
     Rename,
     Touch,
 )
-from fjord.ops import Op
-from fjord.tables import clients, kv_expiry
+from fjord.ops import TOMBSTONE, Op
+from fjord.tables import clients, kv_entry, kv_expiry
 from fjord.tables.catalog import Sweep, TakeOver
+from fjord.tables.state import Tree
 from fjord.values import Type
 from tests.unit.tables.model import Model, Value
 from tests.unit.tables.world import NOW_US, World, code_of, entry_of, set_command
@@ -30,7 +32,8 @@ from tests.unit.tables.world import NOW_US, World, code_of, entry_of, set_comman
 KEYS = [b"a", b"b", b"c", b"d", b"dd"]
 key_st = st.sampled_from(KEYS)
 keys_st = st.lists(key_st, min_size=1, max_size=3)
-at_st = st.integers(-3, 6)
+# Some clients have clocks that are far behind.
+at_st = st.integers(-3, 6) | st.integers(-3, 6).map(lambda at: at - 2 * limits.TOMBSTONE_US)
 soon_st = st.sampled_from([0, 0, 1, 3, 10])
 
 
@@ -41,6 +44,7 @@ class Lives(RuleBasedStateMachine):
     def begin(self) -> None:
         self.world = World()
         self.model = Model(NOW_US)
+        self.buried: dict[tuple[bytes, int], int] = {}  # key and row of a tombstone -> lease time
         self.world.set({b"another": 1}, table="u")
         self.world.set({b"first": 0})
         self.model.set([(b"first", 0)], NOW_US)
@@ -151,6 +155,12 @@ class Lives(RuleBasedStateMachine):
     def wait_long(self, hours: int) -> None:
         self.wait(hours * 3_600_000_000)
 
+    @rule(hours=st.integers(1, 400))
+    def jump_ahead(self, hours: int) -> None:
+        """The server's clock is set; lease time does not follow."""
+        self.world.now_us += hours * 3_600_000_000
+        self.model.now_us = self.world.now_us
+
     @rule(limit=st.integers(1, 3))
     def forget_clients(self, limit: int) -> None:
         self.world.run(clients.ForgetClients(limit=limit))
@@ -187,7 +197,34 @@ class Lives(RuleBasedStateMachine):
 
     @rule(share=st.integers(1, 4))
     def pack(self, share: int) -> None:
+        """What the index forgets of keys was old enough, and the model forgets it too."""
+        before = self._dates()
         self.world.pack(len(self.world.ops()) * share // 4)
+        after = self._dates()
+        for key, entry in before.items():
+            if entry.type == TOMBSTONE:
+                is_old = self.buried[key, entry.row] + limits.TOMBSTONE_US <= self.world.lease_us
+                assert is_old or key in after
+                assert not (is_old and share == 4 and key in after)
+            else:
+                is_old = entry.timestamp_us + limits.TOMBSTONE_US <= self.world.now_us
+                assert is_old or key in after
+            if key not in after:
+                self.model.forget(key)
+
+    def _dates(self) -> dict[bytes, kv_entry.Entry]:
+        """Returns the tombstones and aliases of the table."""
+        prefix = self.world.tables["t"].prefix
+        items = self.world.scan(Tree.KV, prefix, kv_entry.end_of(prefix), 1000)
+        found = {key[len(prefix) :]: kv_entry.decode(data) for key, data in items}
+        return {key: entry for key, entry in found.items() if not entry.is_value}
+
+    @invariant()
+    def tombstones_keep_the_date_of_their_burial(self) -> None:
+        for key, entry in self._dates().items():
+            if entry.type == TOMBSTONE:
+                buried_us = self.buried.setdefault((key, entry.row), self.world.lease_us)
+                assert entry.created_us == buried_us
 
     @invariant()
     def values_are_those_of_the_model(self) -> None:

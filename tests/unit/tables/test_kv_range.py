@@ -13,6 +13,7 @@ from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import Entries, Lock, Page, Range
 from fjord.errors import Code
+from fjord.tables import kv_entry
 from fjord.values import Value
 from tests.unit.tables.world import MISSING, World, code_of, entry_of, items_of
 
@@ -182,17 +183,48 @@ def test_a_count_below_0_is_refused(world: World) -> None:
     assert code_of(world.run(Range(table="t", count=-1))) is Code.BAD_COUNT
 
 
-def test_a_page_ends_where_an_answer_would_be_too_large() -> None:
+@BOTH
+def test_a_page_ends_where_it_would_be_too_large(persist: bool) -> None:
     world = World()
-    count = limits.ANSWER_BYTES_MAX // limits.VALUE_BYTES_MAX
-    for number in range(count + 2):
-        world.set({b"%03d" % number: bytes(limits.VALUE_BYTES_MAX)})
+    size = limits.PAGE_BYTES_MAX // 8
+    for number in range(10):
+        world.set({b"%03d" % number: bytes(size)}, persist=persist)
     first = page(world)
-    assert 0 < len(first.keys) <= count
-    assert first.next_key == b"%03d" % len(first.keys)
+    assert len(first.keys) == 7  # the keys count too, so 8 are too many
+    assert len(first.entries.values.data) == 7 * size
+    assert first.next_key == b"007"
     found, pages = all_pages(world, Range(table="t"))
-    assert (len(found), pages) == (count + 2, 2)
-    assert len(page(world, with_data=False).keys) == count + 2
+    assert (len(found), pages) == (10, 2)
+    assert len(page(world, with_data=False).keys) == 10
+
+
+def test_a_page_may_be_exactly_as_large_as_pages_are(world: World) -> None:
+    world = World()
+    key_bytes = kv_entry.PREFIX_BYTES + 1
+    half = limits.PAGE_BYTES_MAX // 2 - key_bytes
+    world.set({b"a": bytes(half), b"b": bytes(half), b"c": b""})
+    found = page(world)
+    assert (found.keys.rows(), found.next_key) == ([b"a", b"b"], b"c")
+    world.set({b"b": bytes(half + 1)}, at=1)
+    found = page(world)
+    assert (found.keys.rows(), found.next_key) == ([b"a"], b"b")
+
+
+@BOTH
+def test_the_first_value_of_a_page_comes_however_large(persist: bool) -> None:
+    assert limits.VALUE_BYTES_MAX >= limits.PAGE_BYTES_MAX
+    world = World()
+    large = bytes(limits.VALUE_BYTES_MAX)
+    world.set({b"a": b"small", b"b": large}, persist=persist)
+    world.set({b"c": large, b"d": b"small"}, persist=persist)
+    pages = []
+    start: bytes = b"a"
+    while start:
+        found = page(world, start=start)
+        pages.append(found.keys.rows())
+        start = found.next_key
+    assert pages == [[b"a"], [b"b"], [b"c"], [b"d"]]
+    assert items_of(page(world, start=b"c")) == {b"c": large}
 
 
 def test_a_page_ends_when_enough_was_examined() -> None:
@@ -211,9 +243,10 @@ def test_a_match_examines_no_more_than_a_range(persist: bool) -> None:
     world = World()
     many = [b"%05d" % number for number in range(limits.EXAMINED_ENTRIES_MAX + 5)]
     world.set(dict.fromkeys(many), persist=persist)
-    first = page(world, regex=b"10004$")
+    regex = many[-1] + b"$"
+    first = page(world, regex=regex)
     assert (first.keys.rows(), first.next_key) == ([], many[limits.EXAMINED_ENTRIES_MAX])
-    assert all_pages(world, Range(table="t", regex=b"10004$")) == ([b"10004"], 2)
+    assert all_pages(world, Range(table="t", regex=regex)) == ([many[-1]], 2)
 
 
 def test_a_match_that_takes_much_work_takes_more_pages() -> None:

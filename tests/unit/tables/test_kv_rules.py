@@ -157,7 +157,9 @@ def test_a_value_that_does_not_fit_its_type_is_refused_with_all_others(
 @pytest.mark.parametrize(
     ("timestamp_us", "good"),
     [
-        (1, True),
+        (1, False),
+        (NOW_US // 1000, False),  # milliseconds
+        (10**15, True),
         (NOW_US, True),
         (NOW_US + 60_000_000, True),
         (NOW_US + 60_000_001, False),
@@ -169,7 +171,9 @@ def test_a_value_that_does_not_fit_its_type_is_refused_with_all_others(
         (-1, False),
     ],
 )
-def test_a_timestamp_is_positive_and_at_most_60_s_ahead(*, timestamp_us: int, good: bool) -> None:
+def test_a_timestamp_is_in_microseconds_and_at_most_60_s_ahead(
+    *, timestamp_us: int, good: bool
+) -> None:
     expected = None if good else Code.BAD_TIMESTAMP
     assert code_of_set(replace(GOOD, timestamps_us=(timestamp_us,))) is expected
     delete = Delete(table="t", keys=Strings.of([b"k"]), timestamp_us=timestamp_us)

@@ -34,9 +34,31 @@ def test_what_does_not_hold_is_not_said_again() -> None:
     world.set({b"a": 2}, at=1)
     world.touch(b"a")
     world.delete(b"a", at=2, purge=True)
-    world.apply(Op(Opcode.LOST, 0, 3, ()))
     world.pack(len(world.ops()))
     assert said(world) == [Opcode.CREATE_TABLE]
+
+
+def test_a_loss_is_remembered_for_ever_in_one_row() -> None:
+    world = World()
+    world.set({b"a": 1})
+    world.apply(Op(Opcode.LOST, catalog.NO_TABLE, 30, ()))
+    for _ in range(3):
+        world.pack(len(world.ops()))
+        lost = [op for op in world.ops() if op.opcode is Opcode.LOST]
+        assert [(op.table, op.rows) for op in lost] == [(catalog.NO_TABLE, 1)]
+        assert catalog.LOST in world.tree(Tree.META)
+        assert world.replayed().trees() == world.trees()
+        world.check()
+    assert world.get(b"a") == [1]
+
+
+def test_a_loss_is_remembered_when_only_a_part_is_packed() -> None:
+    world = World()
+    world.apply(Op(Opcode.LOST, catalog.NO_TABLE, 30, ()))
+    world.set({b"a": 1})
+    world.pack(1)
+    assert said(world) == [Opcode.CREATE_TABLE, Opcode.KV_INSERT, Opcode.LOST]
+    assert world.replayed().trees() == world.trees()
 
 
 def test_a_slice_without_anything_that_holds_writes_nothing() -> None:

@@ -57,6 +57,10 @@ class World:
 
     # -- what decide looks at, and apply does -----------------------------------------------------
 
+    def volatile_between(self, start: bytes, stop: bytes | None, limit: int) -> list[bytes]:
+        inside = [key for key in self.volatile if key >= start and (stop is None or key < stop)]
+        return sorted(inside)[:limit]
+
     def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]:
         self.payload_reads += len(pointers)
         return [self._payload(pointer) for pointer in pointers]

@@ -49,6 +49,13 @@ def test_the_published_vector_is_explained_field_by_field() -> None:
     ]
 
 
+def test_two_bits_that_are_one_number_are_shown_as_one() -> None:
+    wide = request_bytes(2, flags=0x0006)
+    assert meaning_of(explain(wide), "flags") == "0x0006 VALUE_32"
+    cursor = request_bytes(3, flags=0x0180)
+    assert meaning_of(explain(cursor), "flags") == "0x0180 QUERY_CURSOR"
+
+
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_request_of_functions_0_to_16_is_explained(name: str) -> None:
     data = SAMPLES[name][0]

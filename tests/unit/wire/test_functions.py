@@ -12,12 +12,15 @@ from fjord.wire.functions import (
     LAST_SEED_FUNCTION,
     MAGIC_REPLY,
     MAGIC_REQUEST,
+    QUERY_BITS,
     REPLY,
     REQUEST,
     VALUE_BITS,
     VERSION,
     Flag,
     Function,
+    flag_names,
+    refused_flag,
     unknown_flag,
 )
 
@@ -105,11 +108,42 @@ def test_every_function_says_which_flags_it_knows() -> None:
 @pytest.mark.parametrize("function", Function)
 def test_the_lowest_flag_that_a_function_does_not_know_is_named(function: Function) -> None:
     assert unknown_flag(function, FLAGS[function]) == ""
-    unknown = ~FLAGS[function] & 0xFFFF
+    unknown = ~FLAGS[function] & ~VALUE_BITS & 0xFFFF
     bit = (unknown & -unknown).bit_length() - 1
-    assert unknown_flag(function, 0xFFFF) == (
+    assert unknown_flag(function, unknown) == (
         f"bit {bit} ({FLAG_NAMES[1 << bit]}) is not known to {function.name}"
     )
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (0, []),
+        (Flag.VALUE_8, ["VALUE_8"]),
+        (Flag.VALUE_16, ["VALUE_16"]),
+        (VALUE_BITS, ["VALUE_32"]),
+        (Flag.QUERY_RANGE, ["QUERY_RANGE"]),
+        (Flag.QUERY_REGEX, ["QUERY_REGEX"]),
+        (QUERY_BITS, ["QUERY_CURSOR"]),
+        (
+            Flag.KEY_16 | VALUE_BITS | Flag.TIMEOUT | QUERY_BITS | Flag.PERSIST | Flag.BODY,
+            ["KEY_16", "VALUE_32", "TIMEOUT", "QUERY_CURSOR", "PERSIST", "BODY"],
+        ),
+    ],
+)
+def test_two_bits_that_are_one_number_have_one_name(flags: int, expected: list[str]) -> None:
+    assert flag_names(flags) == expected
+
+
+def test_two_bits_that_are_one_number_are_refused_together() -> None:
+    expected = "bits 1-2 (VALUE_32) are not known to GET"
+    assert unknown_flag(Function.GET, VALUE_BITS | Flag.BODY) == expected
+    expected = "bits 7-8 (QUERY_CURSOR) are not known to SET"
+    assert unknown_flag(Function.SET, QUERY_BITS) == expected
+    assert unknown_flag(Function.SET, Flag.QUERY_REGEX) == (
+        "bit 8 (QUERY_REGEX) is not known to SET"
+    )
+    assert refused_flag(Flag.LISTEN | Flag.TTL, "it") == "bit 11 (LISTEN) is not known to it"
 
 
 @pytest.mark.req("FJ-36")

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fjord import limits
 from fjord.commands import Batch, Changed, Done, Entries, Page, Range, Replies, Reply
 from fjord.errors import Code
+from fjord.tables.clients import batch_problem
 from fjord.wire import (
     Flag,
     Function,
@@ -23,6 +25,7 @@ from fjord.wire import (
 from fjord.wire.explain import explain
 from fjord.wire.functions import FLAG_NAMES, FLAGS
 from fjord.wire.layouts import REPLY_BODIES, REQUEST_BODIES, Step
+from tests.unit.wire.samples import INNER
 from tests.unit.wire.streams import (
     CURSORS,
     MASTER,
@@ -166,3 +169,35 @@ def test_functions_that_a_batch_may_hold_are_those_of_the_code() -> None:
         first, _, last = part.partition(" to ")
         numbers |= set(range(int(first), int(last or first) + 1))
     assert numbers == {int(function) for function in batch.INSIDE}
+
+
+def test_functions_that_a_numbered_batch_may_hold_are_those_of_the_code() -> None:
+    (text,) = re.findall(r"A numbered batch holds (.*?), and nothing else", TEXT, re.DOTALL)
+    taken = set()
+    for command in INNER:
+        numbered = Batch(commands=[command], client=b"c" * 16, number=1)
+        if batch_problem(numbered) is None:
+            taken.add(encode_request(command, 1)[0].name)
+    assert names_in(text) == taken
+
+
+def test_the_range_of_timestamps_is_that_of_the_code() -> None:
+    assert limits.TIMESTAMP_US_MIN == 10**15
+    assert limits.TIMESTAMP_AHEAD_US_MAX == 60_000_000
+    (row,) = [row for row in rows_of("## Request") if row[2] == "timestamp"]
+    (code,) = [row for row in rows_of("## Errors") if row[0] == "`BAD_TIMESTAMP`"]
+    for text in (row[3], code[1]):
+        assert "10^15, which is 2001-09-09" in text
+        assert "60 s ahead" in text
+
+
+def test_the_size_of_a_page_is_that_of_the_code() -> None:
+    assert limits.PAGE_BYTES_MAX == limits.MIB
+    assert f"maximum, which is {limits.PAGE_ENTRIES_MAX:,}" in TEXT
+    assert f"`count`, {limits.PAGE_ENTRIES_MAX:,} and 1 MiB" in TEXT
+
+
+def test_the_word_seed_is_explained_where_it_is_first_used() -> None:
+    before, found, _ = TEXT.partition("called the *seed functions*, after the document")
+    assert found
+    assert "seed" not in before

@@ -1,0 +1,194 @@
+"""What the verbs of `fjord journal` do, and the words in which they tell of it.
+
+Apart from the verbs, since it needs the engine and the journal, which take long to load.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from fjord import disk as disks
+from fjord import limits, values
+from fjord.cli import output
+from fjord.cli.progress import Bar
+from fjord.disk import LocalDisk
+from fjord.engine import layout as layouts
+from fjord.engine.layout import Clean, Layout
+from fjord.errors import Code, DirectoryError, DiskFullError
+from fjord.journal import explain as explaining
+from fjord.journal import inspect
+from fjord.journal import repair as repairing
+from fjord.journal.inspect import Report, Row, SegmentReport, Wanted
+from fjord.journal.survey import Damage
+from fjord.values import Type
+
+__all__ = [
+    "Damage",
+    "dump",
+    "explain",
+    "repair",
+    "report_json",
+    "row_cells",
+    "row_json",
+    "segment_line",
+    "sentence",
+    "verdict",
+    "verify",
+]
+
+# Less than this is done before anybody could read a progress bar.
+_SHOWN_BYTES: Final = 16 * limits.MIB
+# Columns that are text wherever their bytes are; all other strings are bytes.
+_TEXTS: Final = frozenset({"key", "name", "target"})
+# Columns that are nothing but numbers in disguise.
+_IDENTITIES: Final = frozenset({"client", "uuid"})
+
+
+def dump(layout: Layout, first_seq: int, last_seq: int, table: str) -> Iterator[Row | Damage]:
+    """Yields what the journal says; raises LookupError at its end if there is no such table."""
+    wanted = Wanted(first_seq=first_seq, last_seq=last_seq, table=table)
+    return inspect.dump(LocalDisk(), layout.journal, wanted, durable_seq=_known_seq(layout))
+
+
+def explain(layout: Layout, segment: int, at: int | None) -> list[explaining.Field]:
+    """Names the bytes of a segment; raises LookupError if there is no such one, or no such byte."""
+    return explaining.explain(LocalDisk(), layout.journal, segment, at)
+
+
+def verify(layout: Layout) -> Report:
+    """Walks over the whole journal, with a progress bar if it is a long one."""
+    shown = 0
+    with Bar("verifying") as bar:
+
+        def update(done: int, total: int) -> None:
+            nonlocal shown
+            if done >= shown + _SHOWN_BYTES:
+                shown = done
+                bar.update(done, total)
+
+        known_seq = _known_seq(layout)
+        return inspect.verify(LocalDisk(), layout.journal, update, durable_seq=known_seq)
+
+
+def repair(layout: Layout, *, wanted: bool) -> tuple[Report, list[repairing.Repaired]]:
+    """Verifies under the writer's lock, and repairs what is damaged if that is wanted."""
+    lock = LocalDisk().lock(layout.lock)
+    try:
+        report = verify(layout)
+        return report, _repair(layout) if wanted and report.damages else []
+    finally:
+        lock.release()
+
+
+def _known_seq(layout: Layout) -> int:
+    """Returns what was durable, from whatever says so beside the journal itself."""
+    disk = LocalDisk()
+    clean = layouts.read_mark(disk, layout.clean, Clean)
+    return max(clean.seq if clean else 0, layouts.read_published(disk, layout)[0])
+
+
+def _repair(layout: Layout) -> list[repairing.Repaired]:
+    disk, known_seq = LocalDisk(), _known_seq(layout)
+    with _told():
+        # What is repaired has its frames elsewhere: no index may point there.
+        clean = layouts.read_mark(disk, layout.clean, Clean)
+        if clean is not None:
+            layouts.write_mark(disk, layout.clean, dataclasses.replace(clean, index=""))
+        if disk.exists(layout.owner):
+            disk.remove(layout.owner)
+            disk.sync_directory(layout.index)
+        quarantine = os.path.join(layout.root, "quarantine")
+        return repairing.repair(disk, layout.journal, quarantine, durable_seq=known_seq)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Turns what the disk refuses into an error that can be told."""
+    try:
+        yield
+    except OSError as error:
+        text = f"the repair stopped: {error}; run it again when that is put right"
+        if disks.is_full(error):
+            raise DiskFullError(Code.DISK_FULL, text) from error
+        raise DirectoryError(text) from error
+
+
+# -- what the verbs say ---------------------------------------------------------------------------
+
+
+def segment_line(segment: SegmentReport) -> str:
+    return (
+        f"segment {segment.segment}: {segment.bytes} bytes, {segment.used_bytes} used, "
+        f"{segment.frames} frames, {segment.rows} rows, "
+        f"seqs {segment.first_seq} to {segment.last_seq}"
+    )
+
+
+def sentence(damage: Damage) -> str:
+    lost = ""
+    if damage.rows:
+        lost = f"; seqs {damage.first_seq} to {damage.first_seq + damage.rows - 1} are lost"
+    return f"{damage.path} is damaged at byte {damage.offset}: {damage.reason}{lost}"
+
+
+def verdict(report: Report) -> str:
+    if not report.damages:
+        return f"whole: {len(report.segments)} segments"
+    return f"damaged: {len(report.damages)} places, {report.lost_rows} rows are lost"
+
+
+def report_json(report: Report) -> dict[str, object]:
+    return {
+        "damaged": bool(report.damages),
+        "lost_rows": report.lost_rows,
+        "segments": [dataclasses.asdict(segment) for segment in report.segments],
+    }
+
+
+def row_json(row: Row) -> dict[str, object]:
+    return {
+        "seq": row.seq,
+        "at": _moment(row.wall_us),
+        "op": row.op,
+        "table": row.table,
+        "segment": row.segment,
+        "offset": row.offset,
+        "fields": _fields(row),
+    }
+
+
+def row_cells(row: Row) -> list[str]:
+    cells = [f"{name}={_text(name, value)}" for name, value in _fields(row).items()]
+    return [str(row.seq), _moment(row.wall_us), row.op, row.table or "-", *cells]
+
+
+def _fields(row: Row) -> dict[str, values.Value]:
+    """Returns the columns of a row: text where they are text, and a value as what it is."""
+    shown: dict[str, values.Value] = {
+        name: output.key_text(value) if name in _TEXTS and isinstance(value, bytes) else value
+        for name, value in row.fields.items()
+    }
+    type_, value = row.fields.get("type"), row.fields.get("value")
+    if not isinstance(type_, int) or not isinstance(value, bytes) or type_ > Type.BOOLEAN:
+        return shown
+    if values.problem(type_, value) is not None:
+        return shown
+    return {**shown, "type": Type(type_).name.lower(), "value": values.decode(type_, value)}
+
+
+def _text(name: str, value: values.Value) -> str:
+    if not isinstance(value, bytes):
+        return output.shown(value)
+    return value.hex() if name in _IDENTITIES else value.decode("utf-8", "backslashreplace")
+
+
+def _moment(wall_us: int) -> str:
+    try:
+        return datetime.fromtimestamp(wall_us / 1_000_000, tz=UTC).isoformat()
+    except (OverflowError, ValueError):
+        return str(wall_us)

@@ -1,0 +1,96 @@
+"""What lives in memory only, values with persist=0 and locks, each with an undo log.
+
+A group may be refused after some of its commands have changed them; then they go back.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from itertools import islice
+from typing import Generic, TypeVar
+
+from sortedcontainers import SortedList  # type: ignore[import-untyped]
+
+from fjord.tables.state import VolatileValue, volatile_bytes
+
+Held = TypeVar("Held")
+
+
+class _Undoable(ABC, Generic[Held]):
+    """A map from index keys whose last changes can be taken back."""
+
+    def __init__(self) -> None:
+        self._undo: list[tuple[bytes, Held | None]] = []
+
+    def change(self, changes: Mapping[bytes, Held | None]) -> None:
+        """Puts what is given under its key; None removes what is there."""
+        for key, value in changes.items():
+            self._undo.append((key, self._put(key, value)))
+
+    @property
+    def mark(self) -> int:
+        """Names this moment of the group, for `undo`."""
+        return len(self._undo)
+
+    def keep(self) -> None:
+        self._undo.clear()
+
+    def undo(self, mark: int = 0) -> None:
+        while len(self._undo) > mark:
+            self._put(*self._undo.pop())
+
+    @abstractmethod
+    def _put(self, key: bytes, value: Held | None) -> Held | None:
+        """Changes one entry; returns what was there."""
+
+
+class Volatile(_Undoable[VolatileValue]):
+    """Values with persist=0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[bytes, VolatileValue] = {}
+        self.bytes = 0
+        self._ordered = SortedList()
+
+    def between(self, start: bytes, stop: bytes | None, limit: int) -> list[bytes]:
+        """Returns up to `limit` keys in order from `start` to before `stop`."""
+        found = self._ordered.irange(start, stop, inclusive=(True, False))
+        return list(islice(found, limit))
+
+    def _put(self, key: bytes, value: VolatileValue | None) -> VolatileValue | None:
+        old = self.values.pop(key, None)
+        if value is not None:
+            self.values[key] = value
+            self.bytes += volatile_bytes(key, value)
+            if old is None:
+                self._ordered.add(key)
+        if old is not None:
+            self.bytes -= volatile_bytes(key, old)
+            if value is None:
+                self._ordered.remove(key)
+        return old
+
+
+class Locks(_Undoable[int]):
+    """Who has locked which key: a lock lives with its client's connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holders: dict[bytes, int] = {}
+        self._held: dict[int, set[bytes]] = {}  # by client
+
+    def release(self, client: int) -> None:
+        """Gives free what a client holds that is gone."""
+        for key in self._held.pop(client, ()):
+            del self.holders[key]
+
+    def _put(self, key: bytes, value: int | None) -> int | None:
+        old = self.holders.pop(key, None)
+        if old is not None:
+            self._held[old].discard(key)
+        if value is not None:
+            self.holders[key] = value
+            self._held.setdefault(value, set()).add(key)
+        return old
