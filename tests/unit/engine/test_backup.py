@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,25 @@ def test_a_backup_taken_while_segments_are_packed_is_whole(tmp_path: Path) -> No
     for number in range(5):
         restore(str(tmp_path / f"copy-{number}"), str(tmp_path / f"new-{number}"), settings(clock))
         check(open_at(tmp_path / f"new-{number}", clock), model)
+
+
+def test_a_backup_beside_a_rotation_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments may be added between the look at them and anything that comes after it."""
+    clock = SimClock()
+    engine = open_at(tmp_path / "data", clock)
+    model = churn(engine, clock, 10)
+    check_journal = backup._check
+
+    def late(*arguments: Any) -> Any:
+        churn(engine, clock, 60, seed=9)
+        return check_journal(*arguments)
+
+    monkeypatch.setattr(backup, "_check", late)
+    back_up(str(tmp_path / "data"), str(tmp_path / "copy"), settings(clock))
+    restore(str(tmp_path / "copy"), str(tmp_path / "new"), settings(clock))
+    check(open_at(tmp_path / "new", clock), model)
 
 
 def test_a_target_that_is_not_empty_is_refused(tmp_path: Path) -> None:

@@ -88,6 +88,28 @@ def test_what_is_due_is_done_without_being_asked(tmp_path: Path) -> None:
     embedded.close()
 
 
+def test_a_listener_hears_the_last_word_last(
+    embedded: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second call may be durable, and done, before the first one has told what it did."""
+    listener = embedded.listen(listen(b"a"))
+    sync, first = embedded._engine.sync, now_us()
+
+    def overtaken() -> int:
+        monkeypatch.undo()
+        other = threading.Thread(
+            target=embedded.execute, args=(set_command({b"a": b"2"}, timestamp_us=first + 1),)
+        )
+        other.start()
+        other.join(WAIT_SECONDS)
+        return sync()
+
+    monkeypatch.setattr(embedded._engine, "sync", overtaken)
+    embedded.execute(set_command({b"a": b"1"}, timestamp_us=first))
+    heard = [listener.wait(WAIT_SECONDS), listener.wait(WAIT_SECONDS)]
+    assert [change.value for change in heard if change] == [b"1", b"2"]
+
+
 def test_threads_of_a_process_are_one_client(embedded: Embedded) -> None:
     embedded.execute(Lock(table=TABLE, keys=Strings.of([b"a"])))
     reply = embedded.execute(set_command({b"a": b"1"}, timestamp_us=now_us()))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fjord.columns import Strings
-from fjord.commands import Command, Delete, Done, Refusal, Reply
+from fjord.commands import Batch, Command, Delete, Done, Get, Refusal, Replies, Reply
 from fjord.engine import Engine, Settings, open_engine
 from fjord.engine.overlay import TREE_COUNT
 from fjord.errors import Code
@@ -115,6 +115,50 @@ def test_many_restarts_on_a_full_disk_do_not_use_up_what_is_reserved(full: World
         full.disk.process_crash()
         full.engine = open_engine("/data", full.settings)
     assert isinstance(full.delete(full.names()[0]), Done)
+
+
+def test_a_start_on_a_disk_without_a_byte_left_throws_out_ballast(full: World) -> None:
+    for name in ("spare",):
+        full.disk.remove(f"/data/journal/{name}")
+    full.disk.process_crash()
+    full.disk.capacity = full.disk.used_bytes()
+    full.engine = open_engine("/data", full.settings)
+    assert not full.disk.exists("/data/ballast")
+    assert read(full.engine, full.names()[0]) == [VALUE]
+    full.disk.capacity = 2 * CAPACITY
+    full.engine.close()
+    full.engine = open_engine("/data", full.settings)
+    assert full.disk.exists("/data/ballast")
+
+
+def test_a_batch_of_reads_and_deletes_is_run(full: World) -> None:
+    full.clock.advance(1)
+    key = Strings.of(full.names()[:1])
+    batch = Batch(
+        commands=[
+            Get(table=TABLE, keys=key),
+            Delete(table=TABLE, keys=key, timestamp_us=full.clock.wall_us()),
+        ]
+    )
+    (reply,) = full.engine.run([batch])
+    assert isinstance(reply, Replies)
+
+
+def test_what_is_packed_leaves_room_for_deletes() -> None:
+    """Rows that are small take more space when they are moved than they took before."""
+    world = World(capacity=40 * SEGMENT_BYTES)
+    for start in range(0, 20_000, 500):
+        world.clock.advance(0.001)
+        items = {b"%06d" % number: b"v" for number in range(start, start + 500)}
+        world.engine.run([set_command(items, timestamp_us=world.clock.wall_us())])
+    world.disk.capacity = world.disk.used_bytes() + 4 * SEGMENT_BYTES
+    while isinstance(world.set(b"hot"), Done):
+        pass  # no upkeep: all of the garbage is behind rows that live
+    world.upkeep()
+    for number in range(100):
+        assert isinstance(world.delete(b"%06d" % number), Done)
+        world.clock.advance(1)
+        world.upkeep()
 
 
 def test_a_delete_beside_writes_that_are_refused_is_run(full: World) -> None:

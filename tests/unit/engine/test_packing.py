@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import errno
 import random
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from fjord import limits
 from fjord.columns import Strings
@@ -154,6 +157,26 @@ def test_a_scan_from_the_beginning_begins_with_what_is_left(tmp_path: Path) -> N
     refused = engine.scan(Scan(table=TABLE, start_seq=2, end_seq=0))
     assert isinstance(refused, Refusal)
     assert refused.code is Code.BAD_RANGE
+
+
+def test_an_oldest_segment_that_cannot_be_read_stops_packing_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = SimClock()
+    shared = replace(settings(clock), disk=SimDisk(), indexes=MemoryIndexes(TREE_COUNT))
+    engine = open_engine("/data", shared)
+    churn(engine, clock, 200)
+    first = engine._journal.segments[0].segment
+
+    def broken(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    engine._journal._values.forget(first)
+    monkeypatch.setattr(engine._journal._file(first), "read", broken)
+    settle(engine)
+    assert engine.stats()["packing_blocked"] == 1
+    write(engine, clock, {b"new": b"1"})
+    assert read(engine, b"new") == [b"1"]
 
 
 def test_a_damaged_oldest_segment_stops_packing_and_nothing_else(tmp_path: Path) -> None:
