@@ -102,10 +102,11 @@ def test_requests_are_pipelined_and_matched_by_identifier(raw: Raw) -> None:
 
 @pytest.mark.req("FJ-49")
 def test_quit_is_answered_and_the_connection_closed(raw: Raw) -> None:
-    raw.send(SEED_SET + SEED_QUIT)
+    raw.send(SEED_SET + SEED_NOP + SEED_QUIT)
     replies = raw.receive_all()
-    assert len(replies) == 34
-    assert replies[21:23] == b"\0\x09"
+    assert len(replies) == 3 * 17
+    assert replies[21:23] == SEED_NOP[6:8]  # NOP is answered, and does nothing
+    assert replies[38:40] == b"\0\x09"
 
 
 def test_an_identifier_in_flight_is_not_taken_twice(raw: Raw) -> None:
