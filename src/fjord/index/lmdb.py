@@ -29,6 +29,9 @@ _PAGE_BYTES = 4096
 # A delete copies a few pages of each tree; the reserve is for many of them.
 _RESERVE_PAGES_MIN = 64
 _RESERVE_SHARE = 16
+# Where far more than the reserve is left, it is looked at once in so many times.
+_PLENTY = 4
+_LOOK_AGAIN = 15
 
 
 def _translation(error: Exception) -> Exception:
@@ -123,6 +126,7 @@ class LmdbIndex:
         self._path = os.path.join(directory, _FILE)
         self._step_bytes = self._first_step_bytes = step_bytes
         self._reserve_pages = max(step_bytes // _RESERVE_SHARE // _PAGE_BYTES, _RESERVE_PAGES_MIN)
+        self._unlooked = 0  # how often the reserve may be taken for granted
         self._map_bytes = max(os.path.getsize(self._path), step_bytes)
         if not read_only:
             self._allocate(self._map_bytes)
@@ -149,8 +153,13 @@ class LmdbIndex:
         return LmdbTransaction(self._begin_view(), self._trees)
 
     def has_reserve(self) -> bool:
+        if self._unlooked:
+            self._unlooked -= 1
+            return True
         pages = self._map_bytes // _PAGE_BYTES
         last_page: int = self._environment.info()["last_pgno"]
+        if pages - last_page > _PLENTY * self._reserve_pages:
+            self._unlooked = _LOOK_AGAIN
         if pages - last_page > self._reserve_pages:
             return True
         # Behind the last page there is little left; pages that were freed count as well.

@@ -184,8 +184,8 @@ class Committer:
                 replies[-1] = after(replies[-1])
             if self._is_disk_full:
                 self._watch_disk()
-            self._note_progress()
             self._finish_group(group, replies)
+            self._note_progress()
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is acknowledged
             self._on_failure(error)
 
