@@ -254,6 +254,8 @@ class Entries:
     # Bits of a state.
     LOCKED = 1
     WORKED_ON = 2
+    # The columns of numbers, in the order in which they are laid out.
+    NUMBERS = ("timestamps_us", "expires_at_us", "created_us", "accessed_us", "ttls_us")
 
     types: bytes
     values: Strings

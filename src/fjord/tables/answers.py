@@ -27,8 +27,6 @@ _DONE, _ENTRIES, _REFUSAL = range(3)
 _HEAD = struct.Struct("<BI")
 _FIRST = struct.Struct("<16sQ")
 _U32 = struct.Struct("<I")
-# The columns of numbers, in the order in which they are written.
-_NUMBERS: Final = ("timestamps_us", "expires_at_us", "created_us", "accessed_us", "ttls_us")
 
 
 def encode(replies: Sequence[Reply]) -> bytes | None:
@@ -84,7 +82,7 @@ def _entries(entries: Entries) -> bytes:
         _U32.pack(len(entries.types)),
         columns.encode_u8(entries.types),
         columns.encode_u8(entries.states),
-        *(columns.encode_u64(getattr(entries, name)) for name in _NUMBERS),
+        *(columns.encode_u64(getattr(entries, name)) for name in Entries.NUMBERS),
         entries.values.encode(),
     ]
     return b"".join(parts)
@@ -95,7 +93,7 @@ def _read_entries(data: bytes) -> Entries:
     types, position = columns.decode_numbers(view, _U32.size, rows, "B")
     states, position = columns.decode_numbers(view, position, rows, "B")
     numbers = {}
-    for name in _NUMBERS:
+    for name in Entries.NUMBERS:
         found, position = columns.decode_numbers(view, position, rows, "Q")
         numbers[name] = array("Q", found)
     values, _ = columns.decode_strings(view, position, rows)

@@ -201,7 +201,7 @@ def _joined(parts: Sequence[Entries]) -> Entries:
         return parts[0]
     numbers = {
         name: array("Q", chain.from_iterable(getattr(part, name) for part in parts))
-        for name in _NUMBERS
+        for name in Entries.NUMBERS
     }
     return Entries(
         types=b"".join(part.types for part in parts),
@@ -209,7 +209,3 @@ def _joined(parts: Sequence[Entries]) -> Entries:
         values=Strings.of([value for part in parts for value in part.values.rows()]),
         **numbers,
     )
-
-
-# The columns of numbers of an answer.
-_NUMBERS: Final = ("timestamps_us", "expires_at_us", "created_us", "accessed_us", "ttls_us")
