@@ -25,6 +25,9 @@ from fjord.tables.packing import Begin, Pack
 
 # A large op is looked at in parts, so that nobody waits long behind it.
 _ROWS_MAX: Final = 2048
+# A journal of which so much had to be kept rests until it has grown to so many times.
+_KEPT_SHARE: Final = 0.75
+_GROWTH: Final = 1.25
 
 
 class Host(Protocol):
@@ -60,6 +63,8 @@ class Packer:
         self._measured: int | None = None  # bytes so far, while a segment is measured
         self._is_urgent = False  # what is packed now was measured, and fits
         self._closed: tuple[list[SegmentHeader], int] = ([], 0)  # segments, and their bytes
+        self._gone_bytes = self._kept_bytes = 0  # of segments packed lately, and said again of them
+        self._quiet_bytes = 0  # packing gained too little: nothing is packed below this size
         self.packed_segments = 0
         self.damage: Exception | None = None  # why packing cannot go on
 
@@ -77,6 +82,8 @@ class Packer:
             return False
         if self._walk is not None:
             return True
+        if self.used_bytes() < self._quiet_bytes:
+            return False
         if self._host.is_full:  # then every segment counts
             return self.used_bytes() > live_bytes + self._segment_bytes
         allowed = limits.PACK_RATIO * live_bytes + 2 * self._segment_bytes
@@ -97,7 +104,9 @@ class Packer:
             return self._measure(found)
         if not found:
             return self._drop_oldest()
+        before = self.used_bytes()
         reply = self._host.run_internal(Pack(ops=found, is_urgent=self._is_urgent))
+        self._kept_bytes += self.used_bytes() - before
         if isinstance(reply, Refusal):
             self._walk = None  # begins again, and measures
             return False
@@ -125,10 +134,23 @@ class Packer:
             return False
         self._walk = None
         self._host.sync()
+        self._gone_bytes += self._journal.segment_bytes(oldest.segment)
         self._journal.remove(oldest.segment)
         self._writer.recycle(oldest.segment)
         self.packed_segments += 1
+        self._judge_gain()
         return True
+
+    def _judge_gain(self) -> None:
+        """Lets a journal rest that is full of what lives, and does not count as a row.
+
+        Such are the answers of clients.  Packing them over and over would gain nothing.
+        """
+        if self._gone_bytes < self.used_bytes():
+            return
+        if self._kept_bytes > _KEPT_SHARE * self._gone_bytes:
+            self._quiet_bytes = round(_GROWTH * self.used_bytes())
+        self._gone_bytes = self._kept_bytes = 0
 
     def _ops_of_oldest(self) -> Iterator[PlacedOp]:
         oldest = self._journal.segments[0]

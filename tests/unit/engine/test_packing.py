@@ -9,7 +9,7 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Entries, Refusal, Scan, Scanned, Touch
+from fjord.commands import Batch, Entries, Refusal, Scan, Scanned, Touch
 from fjord.engine import Engine, ReadOnlyEngine, doctor, open_engine
 from fjord.engine.overlay import TREE_COUNT
 from fjord.errors import Code
@@ -116,6 +116,23 @@ def test_marks_are_taken_along(tmp_path: Path) -> None:
     (reply,) = engine.run([take])
     assert isinstance(reply, Entries)
     assert reply.types[0] == Entries.MISSING
+
+
+def test_what_does_not_count_as_live_is_not_packed_over_and_over(tmp_path: Path) -> None:
+    """The answers of many clients are kept, and are no rows of any table."""
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    command = set_command({b"k": b"v"}, timestamp_us=clock.wall_us())
+    for number in range(3000):
+        client = number.to_bytes(16, "big")
+        engine.run([Batch(commands=[command], client=client, number=1)])
+    stats = engine.stats()
+    assert stats["journal_bytes"] > 2 * stats["live_bytes"] + 2 * SEGMENT_BYTES
+    settle(engine)
+    packed = engine.stats()["packed_segments"]
+    assert 0 < packed <= 3 * stats["segments"]
+    settle(engine)
+    assert engine.stats()["packed_segments"] == packed
 
 
 def test_large_ops_are_packed_in_parts(tmp_path: Path) -> None:
