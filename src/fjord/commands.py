@@ -3,7 +3,8 @@
 These records are the one language between all shells and the engine: a client builds a command,
 `wire` carries it, `tables` decides it.  Every command is a batch; one entry is a batch of one.
 Nobody changes a record once it is made; they are not frozen only because freezing makes them
-twice as slow to make, and one is made for every request.
+twice as slow to make, and one is made for every request.  Those of jobs tables are in
+`job_commands`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,25 @@ from typing import Final, NamedTuple
 from fjord import limits
 from fjord.columns import Strings
 from fjord.errors import Code, RefusedError
+from fjord.job_commands import (
+    Acted,
+    Bury,
+    Cancel,
+    CountJobs,
+    Discard,
+    Extend,
+    Fail,
+    Find,
+    Finish,
+    JobPage,
+    ListenJobs,
+    Next,
+    Peek,
+    Push,
+    Reschedule,
+    Revive,
+    Taken,
+)
 
 # A connection that has chosen no table speaks to this one.
 DEFAULT_TABLE: Final = "default"
@@ -225,6 +245,20 @@ Command = (
     | Range
     | Listen
     | Unlisten
+    | Push
+    | Next
+    | Finish
+    | Extend
+    | Fail
+    | Cancel
+    | Reschedule
+    | Bury
+    | Revive
+    | Discard
+    | Peek
+    | Find
+    | CountJobs
+    | ListenJobs
     | CreateTable
     | DropTable
     | ListTables
@@ -333,11 +367,28 @@ class Refusal:
         return RefusedError.of(self.code, self.text)
 
 
-Reply = Done | Entries | Page | TableList | Numbers | Welcome | Replies | Scanned | Refusal
+Reply = (
+    Done
+    | Entries
+    | Page
+    | Taken
+    | JobPage
+    | Acted
+    | TableList
+    | Numbers
+    | Welcome
+    | Replies
+    | Scanned
+    | Refusal
+)
 
 
 class Changed(NamedTuple):
-    """What a listener is told: a key of a table has this value now."""
+    """What a listener is told: a key of a table has this value now.
+
+    Of a jobs table: the key is empty, the value the string `job_commands.ARRIVED` or `DUE`, and
+    the timestamp the moment.
+    """
 
     table: str
     key: bytes

@@ -8,6 +8,7 @@
     │   ├── NotFoundError
     │   ├── ExistsError
     │   ├── LockedError
+    │   ├── StaleError
     │   └── DiskFullError
     ├── CorruptionError           stored bytes are not what was written: file and offset
     ├── DurabilityError           the disk could not promise that data is kept; the node stops
@@ -43,6 +44,7 @@ class Code(enum.StrEnum):
     NOT_OWNER = enum.auto()  # the key is not locked by this client
     TYPE_MISMATCH = enum.auto()  # a value of this type cannot be changed in that way
     OVERFLOW = enum.auto()  # the result does not fit its type
+    STALE_XID = enum.auto()  # the lease was over, or the job is done; somebody else may have it
     STALE_NUMBER = enum.auto()  # a numbered batch so old that its answer is no longer known
     QUOTA = enum.auto()  # a bound on how much may be kept is reached
     DISK_FULL = enum.auto()  # nothing was written; it works again when there is space
@@ -60,6 +62,8 @@ class Code(enum.StrEnum):
     BAD_COUNT = enum.auto()
     BAD_SIZE = enum.auto()  # a value is only ever made shorter
     BAD_REGEX = enum.auto()
+    BAD_SETTINGS = enum.auto()  # a table cannot be declared like that
+    BAD_DOMAIN = enum.auto()  # too long, or asked for where the table has no fairness
     BAD_CURSOR = enum.auto()  # not a cursor that this server gave out
     CURSOR_EXPIRED = enum.auto()  # the server that gave it out has been started again since
     BAD_MAGIC = enum.auto()
@@ -135,6 +139,10 @@ class LockedError(RefusedError):
     """The key is locked; wait until its holder has unlocked it, or has gone."""
 
 
+class StaleError(RefusedError):
+    """The lease of this job was over, or it is done; take longer leases, or touch it in time."""
+
+
 class DiskFullError(RefusedError):
     """The disk is full; nothing was written. Free some space and try again."""
 
@@ -144,6 +152,7 @@ RefusedError.by_code.update(
         Code.NOT_FOUND: NotFoundError,
         Code.EXISTS: ExistsError,
         Code.LOCKED: LockedError,
+        Code.STALE_XID: StaleError,
         Code.DISK_FULL: DiskFullError,
     }
 )

@@ -48,6 +48,25 @@ TIMESTAMP_AHEAD_US_MAX = 60 * 1_000_000
 TIMESTAMP_US_MIN = 10**15
 EXPIRY_AHEAD_US_MAX = 30 * 24 * 3600 * 1_000_000
 
+# -- jobs ---------------------------------------------------------------------------------------
+# The index has a hash of it; it is long enough for any URI that a browser sends.
+JOB_KEY_BYTES_MAX = 1024
+DOMAIN_BYTES_MAX = 255
+# A worker that takes more at once takes longer to finish them than others want to wait.
+NEXT_COUNT_MAX = 10_000
+NEXT_BYTES_MAX = 8 * MIB
+LEASE_US_MIN = 1_000
+LEASE_US_MAX = 30 * 24 * 3600 * 1_000_000
+# The counter has one byte, and one more than the most must fit.
+TIMEOUTS_MAX = 254
+PROCESS_AHEAD_US_MAX = 366 * 24 * 3600 * 1_000_000
+WAIT_US_MAX = 3600 * 1_000_000
+REASON_BYTES_MAX = 1 * KIB
+# Domains with something waiting, of one table with fairness: each takes some 300 bytes of memory.
+LANES_MAX = 1_000_000
+# A wait for a date looks at the wall clock at least so often: that may have been set meanwhile.
+WALL_LOOK_SECONDS_MAX = 30.0
+
 # -- clients that retry --------------------------------------------------------------------------
 # Commands of one batch; each may itself have many rows.
 BATCH_COMMANDS_MAX = 10_000

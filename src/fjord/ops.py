@@ -45,6 +45,17 @@ class Opcode(enum.IntEnum):
     KV_UNSCHEDULE = 22  # an expiry no longer holds
     KV_PURGE = 23  # keys lost their entries without a trace
     KV_LINK = 24  # keys became further keys of other keys' values
+    JOB_ADD = 32  # jobs wait that did not before
+    JOB_REPLACE = 33  # jobs that wait got new data, by the rule of merging
+    JOB_MOVE = 34  # jobs of a segment that goes are said again, as they are
+    JOB_TAKE = 35  # jobs were handed out; the seq of a row is its xid
+    JOB_DONE = 36  # jobs that were handed out are done
+    JOB_TOUCH = 37  # leases got longer
+    JOB_WAIT = 38  # jobs wait again, or otherwise: taken, dead or waiting ones
+    JOB_BURY = 39  # jobs went to the dead letters
+    JOB_REMOVE = 40  # jobs of any state are gone
+    JOB_LEASE = 41  # a note of when leases are over is said again
+    JOB_UNLEASE = 42  # such a note goes
 
 
 U8: Final = "B"
@@ -146,6 +157,111 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("key", STRINGS),
         ("target", STRINGS),
     ),
+    # lane      hash of the domain where the table has fairness by domain, else 0
+    # probe     which of the keys with the same hash this is; 255: the key is not looked up
+    # place     lane, priority, process date, row: 25 bytes, as docs/journal-format.md says
+    # image     a place, and all else that the index knows of a job but its value
+    # slot      hash and probe of a key that is looked up, 17 bytes, or nothing
+    # at        xid of a taken job, row of a dead one, 0 for one that waits
+    # lease     deadline whose note goes with this row alone, 0 = none
+    Opcode.JOB_ADD: (
+        ("inserted_us", U64),
+        ("updated_us", U64),
+        ("process_at_us", U64),
+        ("expires_at_us", U64),  # 0 = never
+        ("lane", U64),
+        ("priority", U8),
+        ("probe", U8),
+        ("type", U8),
+        ("key", STRINGS),
+        ("domain", STRINGS),  # as it was given; nothing: that of the key
+        ("value", STRINGS),
+    ),
+    Opcode.JOB_REPLACE: (
+        ("row", U64),
+        ("inserted_us", U64),
+        ("updated_us", U64),
+        ("process_at_us", U64),
+        ("expires_at_us", U64),
+        ("lane", U64),
+        ("was_expires_at_us", U64),
+        ("previous", U64),
+        ("freed", U64),
+        ("priority", U8),
+        ("probe", U8),
+        ("type", U8),
+        ("was", STRINGS),  # place
+        ("key", STRINGS),
+        ("domain", STRINGS),
+        ("value", STRINGS),
+    ),
+    Opcode.JOB_MOVE: (
+        ("at", U64),
+        ("previous", U64),
+        ("state", U8),
+        ("head", STRINGS),  # what the index has before the image: see docs/journal-format.md
+        ("image", STRINGS),
+        ("value", STRINGS),
+    ),
+    Opcode.JOB_TAKE: (
+        ("deadline_us", U64),  # lease time
+        ("lease_us", U64),
+        ("started_us", U64),  # wall time
+        ("row", U64),
+        ("image", STRINGS),
+    ),
+    Opcode.JOB_DONE: (
+        ("xid", U64),
+        ("lease", U64),
+        ("row", U64),
+        ("previous", U64),
+        ("freed", U64),
+    ),
+    Opcode.JOB_TOUCH: (
+        ("xid", U64),
+        ("lease", U64),
+        ("deadline_us", U64),
+        ("lease_us", U64),
+        ("started_us", U64),
+        ("image", STRINGS),
+    ),
+    Opcode.JOB_WAIT: (
+        ("at", U64),
+        ("lease", U64),
+        ("row", U64),
+        ("process_at_us", U64),
+        ("state", U8),  # before
+        ("how", U8),
+        ("priority", U8),
+        ("timeouts", U8),
+        ("was", STRINGS),  # place of one that waited, else nothing
+        ("image", STRINGS),  # from now on
+    ),
+    Opcode.JOB_BURY: (
+        ("at", U64),
+        ("lease", U64),
+        ("row", U64),
+        ("died_us", U64),  # wall time
+        ("state", U8),  # before
+        ("how", U8),
+        ("timeouts", U8),
+        ("image", STRINGS),
+        ("reason", STRINGS),
+    ),
+    Opcode.JOB_REMOVE: (
+        ("at", U64),
+        ("lease", U64),
+        ("row", U64),
+        ("expires_at_us", U64),  # of one that waited
+        ("previous", U64),
+        ("freed", U64),
+        ("state", U8),  # before
+        ("how", U8),
+        ("place", STRINGS),
+        ("slot", STRINGS),  # of one that waited
+    ),
+    Opcode.JOB_LEASE: (("deadline_us", U64), ("xid", U64), ("count", U64)),
+    Opcode.JOB_UNLEASE: (("deadline_us", U64), ("xid", U64)),
 }
 
 # Beside the types of values, 0 to 5, an entry of a key/value table may be one of these.

@@ -61,6 +61,17 @@ SAMPLES = [
     Op(Opcode.KV_UNSCHEDULE, 9, 2, (TWO, KEYS)),
     Op(Opcode.KV_PURGE, 9, 2, (TWO, TWO, KEYS)),
     Op(Opcode.KV_LINK, 9, 2, (TWO, TWO, TWO, KEYS, Strings.of([b"t", b"target"]))),
+    Op(Opcode.JOB_ADD, 9, 2, (*[TWO] * 5, *[b"\1\2"] * 3, *[KEYS] * 3)),
+    Op(Opcode.JOB_REPLACE, 9, 2, (*[TWO] * 9, *[b"\1\2"] * 3, *[KEYS] * 4)),
+    Op(Opcode.JOB_MOVE, 9, 2, (*[TWO] * 2, *[b"\1\2"] * 1, *[KEYS] * 3)),
+    Op(Opcode.JOB_TAKE, 9, 2, (*[TWO] * 4, *[KEYS] * 1)),
+    Op(Opcode.JOB_DONE, 9, 2, (*[TWO] * 5,)),
+    Op(Opcode.JOB_TOUCH, 9, 2, (*[TWO] * 5, *[KEYS] * 1)),
+    Op(Opcode.JOB_WAIT, 9, 2, (*[TWO] * 4, *[b"\1\2"] * 4, *[KEYS] * 2)),
+    Op(Opcode.JOB_BURY, 9, 2, (*[TWO] * 4, *[b"\1\2"] * 3, *[KEYS] * 2)),
+    Op(Opcode.JOB_REMOVE, 9, 2, (*[TWO] * 6, *[b"\1\2"] * 2, *[KEYS] * 2)),
+    Op(Opcode.JOB_LEASE, 9, 2, (*[TWO] * 3,)),
+    Op(Opcode.JOB_UNLEASE, 9, 2, (*[TWO] * 2,)),
 ]
 
 
@@ -112,6 +123,17 @@ def test_opcodes_keep_their_numbers() -> None:
         "KV_UNSCHEDULE": 22,
         "KV_PURGE": 23,
         "KV_LINK": 24,
+        "JOB_ADD": 32,
+        "JOB_REPLACE": 33,
+        "JOB_MOVE": 34,
+        "JOB_TAKE": 35,
+        "JOB_DONE": 36,
+        "JOB_TOUCH": 37,
+        "JOB_WAIT": 38,
+        "JOB_BURY": 39,
+        "JOB_REMOVE": 40,
+        "JOB_LEASE": 41,
+        "JOB_UNLEASE": 42,
     }
 
 
@@ -136,6 +158,22 @@ LAYOUTS = {
     Opcode.KV_UNSCHEDULE: "u:expires_at_us s:key",
     Opcode.KV_PURGE: "u:previous u:freed s:key",
     Opcode.KV_LINK: "u:timestamp_us u:previous u:freed s:key s:target",
+    Opcode.JOB_ADD: "u:inserted_us u:updated_us u:process_at_us u:expires_at_us u:lane "
+    "b:priority b:probe b:type s:key s:domain s:value",
+    Opcode.JOB_REPLACE: "u:row u:inserted_us u:updated_us u:process_at_us u:expires_at_us "
+    "u:lane u:was_expires_at_us u:previous u:freed b:priority b:probe "
+    "b:type s:was s:key s:domain s:value",
+    Opcode.JOB_MOVE: "u:at u:previous b:state s:head s:image s:value",
+    Opcode.JOB_TAKE: "u:deadline_us u:lease_us u:started_us u:row s:image",
+    Opcode.JOB_DONE: "u:xid u:lease u:row u:previous u:freed",
+    Opcode.JOB_TOUCH: "u:xid u:lease u:deadline_us u:lease_us u:started_us s:image",
+    Opcode.JOB_WAIT: "u:at u:lease u:row u:process_at_us b:state b:how b:priority b:timeouts "
+    "s:was s:image",
+    Opcode.JOB_BURY: "u:at u:lease u:row u:died_us b:state b:how b:timeouts s:image s:reason",
+    Opcode.JOB_REMOVE: "u:at u:lease u:row u:expires_at_us u:previous u:freed b:state b:how "
+    "s:place s:slot",
+    Opcode.JOB_LEASE: "u:deadline_us u:xid u:count",
+    Opcode.JOB_UNLEASE: "u:deadline_us u:xid",
 }
 LETTERS = {ops.U64: "u", ops.U8: "b", ops.STRINGS: "s"}
 

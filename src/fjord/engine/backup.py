@@ -21,7 +21,8 @@ from fjord.disk import Disk
 from fjord.engine import layout as layouts
 from fjord.engine import opening
 from fjord.engine.layout import Layout
-from fjord.engine.opening import Progress, Settings
+from fjord.engine.opening import Settings
+from fjord.engine.replay import Progress
 from fjord.errors import CorruptionError, DirectoryError, FjordError, UnavailableError
 from fjord.journal import frame as frames
 from fjord.journal import names

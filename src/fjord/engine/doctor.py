@@ -16,6 +16,7 @@ from fjord.engine.group import read_applied
 from fjord.engine.layout import Clean, Layout
 from fjord.engine.opening import Settings
 from fjord.engine.overlay import TREE_COUNT
+from fjord.engine.replay import Replay
 from fjord.errors import DirectoryError, UnavailableError
 from fjord.index import Index, Transaction
 from fjord.index.memory import MemoryIndex
@@ -78,7 +79,7 @@ def diagnose(journal: Journal, index: Index, settings: Settings, *, shown: int) 
     try:
         applied_seq = read_applied(transaction)
         replayed = MemoryIndex(TREE_COUNT)
-        replay = opening.Replay(journal, replayed, settings.rebuild_rows, settings.progress)
+        replay = Replay(journal, replayed, settings.rebuild_rows, settings.progress)
         replay.run(applied_seq, moved_from=applied_seq + 1)
         return _compare(transaction, replayed.view(), applied_seq, shown)
     finally:

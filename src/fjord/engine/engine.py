@@ -22,8 +22,9 @@ from fjord import disk as disks
 from fjord import limits, tables
 from fjord.clock import Clock, LeaseClock
 from fjord.commands import Changed, Command, Refusal, Reply, Scan
-from fjord.engine import filling
+from fjord.engine import counting, filling
 from fjord.engine import layout as layouts
+from fjord.engine.dates import Arrival
 from fjord.engine.group import (
     Group,
     Known,
@@ -35,7 +36,7 @@ from fjord.engine.group import (
     write_progress,
 )
 from fjord.engine.layout import Layout, Published
-from fjord.engine.memory import Locks, Volatile
+from fjord.engine.memory import Memory
 from fjord.engine.packing import Packer
 from fjord.engine.scanning import scan_journal
 from fjord.engine.upkeep import Upkeep
@@ -45,9 +46,8 @@ from fjord.index import Index, IndexDamagedError, Indexes, IndexFullError
 from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Commit, Writer
-from fjord.tables import catalog
-from fjord.tables.packing import Pack
-from fjord.tables.state import Table, Tree
+from fjord.tables import catalog, job_next
+from fjord.tables.state import JobCounts, Kind, Table, Tree
 
 _DISK_FULL: Final = Refusal(
     code=Code.DISK_FULL, text="the disk is full; nothing was written; free space and try again"
@@ -91,8 +91,7 @@ class Engine:
         self._published = Published(parts.disk, parts.layout, writable=True)
         self._published_seq = 0
         self._syncing = threading.Lock()
-        self._volatile = Volatile()
-        self._locks = Locks()
+        self._memory = Memory()
         self._watched = Watched()
         self._changed: list[Changed] = []
         self._process = os.getpid()
@@ -217,7 +216,7 @@ class Engine:
 
     def release(self, client: int) -> None:
         """Gives free what a client had locked that is gone."""
-        self._locks.release(client)
+        self._memory.locks.release(client)
 
     def watch(self, table: str, key: bytes) -> None:
         """From now on `take_changes` tells of this key."""
@@ -230,6 +229,33 @@ class Engine:
         """Returns what changed of watched keys since the last call; to be told once durable."""
         changed, self._changed = self._changed, []
         return changed
+
+    def take_arrivals(self) -> dict[str, Arrival]:
+        """Returns in which tables jobs began to wait since the last call, not yet durable."""
+        arrivals = self._memory.take_arrivals()
+        if not arrivals:
+            return {}
+        names = {table.id: name for name, table in self.tables.items()}
+        return {names[table]: found for table, found in arrivals.items() if table in names}
+
+    def first_date_us(self, table: str, after_us: int) -> int | None:
+        """Returns the first process date of a waiting job that is later than another date."""
+        found = self.tables.get(table)
+        if found is None or found.kind is not Kind.JOBS:
+            return None
+        transaction = self._index.view()
+        try:
+            return job_next.later_us(Snapshot(transaction, self._known()), found, after_us)
+        finally:
+            transaction.abort()
+
+    def job_counts(self) -> dict[str, JobCounts]:
+        """Returns how many jobs each jobs table has."""
+        return {
+            name: self._memory.counts.get(table.id, counting.NONE)
+            for name, table in self.tables.items()
+            if table.kind is Kind.JOBS
+        }
 
     def upkeep(self) -> bool:
         """Does one bounded step of what is due; says whether there is more to do at once."""
@@ -248,7 +274,12 @@ class Engine:
     def is_full(self) -> bool:
         return self._is_full
 
-    def measure(self, command: Pack) -> int:
+    @property
+    def lease_us(self) -> int:
+        """Lease time now."""
+        return self._leases.lease_us()
+
+    def measure(self, command: object) -> int:
         """Returns how many bytes a step of packing would append."""
         transaction = self._index.view()
         try:
@@ -270,6 +301,7 @@ class Engine:
 
     def stats(self) -> dict[str, int]:
         """Returns the numbers by which a directory is watched, see docs/operations.md."""
+        counts = self._memory.counts.values()
         return {
             "applied_seq": self.applied_seq,
             "durable_seq": self.durable_seq,
@@ -280,9 +312,12 @@ class Engine:
             "packed_segments": self._packer.packed_segments,
             "packing_blocked": int(self._packer.damage is not None),
             "tables": len(self.tables),
-            "volatile_values": len(self._volatile.values),
-            "volatile_bytes": self._volatile.bytes,
-            "locks": len(self._locks.holders),
+            "volatile_values": len(self._memory.volatile.values),
+            "volatile_bytes": self._memory.volatile.bytes,
+            "locks": len(self._memory.locks.holders),
+            "jobs_waiting": sum(one.waiting for one in counts),
+            "jobs_taken": sum(one.taken for one in counts),
+            "jobs_dead": sum(one.dead for one in counts),
             "disk_full": int(self._is_full),
         }
 
@@ -326,27 +361,39 @@ class Engine:
                 live_bytes=self.live_bytes,
                 watched=self._watched,
             )
+            group.notes_jobs = self._packer.notes_jobs
             replies = filling.fill(group, wanted, clients, self._clock.wall_us(), self._rotate)
             if group.rows:
                 self._append(group)
             transaction.commit()
         except BaseException:
             transaction.abort()
-            self._volatile.undo()
-            self._locks.undo()
+            self._memory.undo()
             raise
         self._uncommitted = None
         self._writer.confirm()
-        self._volatile.keep()
-        self._locks.keep()
+        self._keep(group)
+        return replies
+
+    def _keep(self, group: Group) -> None:
+        """Takes over what a group has changed in memory."""
+        memory = self._memory
+        memory.keep()
+        memory.counts.update(group.counts.changed)
+        memory.note_arrivals(group.arrivals)
         self.tables, self.live_bytes = group.tables, group.live_bytes
         self._changed += group.changed
-        self._upkeep.note(schedules=group.schedules, drops=group.drops)
-        return replies
+        if group.drops:
+            memory.lanes.retain({table.id for table in self.tables.values()})
+        self._upkeep.note(group.schedules, drops=group.drops)
+        for op, place in group.applied:
+            self._packer.note(op, place)
 
     def _append(self, group: Group) -> None:
         """Writes the frame: from here on, and until the index has committed, it can be cut."""
-        write_progress(group.transaction, group.next_seq - 1, group.live_bytes)
+        write_progress(
+            group.transaction, group.next_seq - 1, group.live_bytes, group.counts.changed
+        )
         self._uncommitted = (self._writer.position, self._writer.next_seq)
         commit = Commit(self._clock.wall_us(), self._leases.lease_us(), group.ops, group.rows)
         self._writer.append(commit)
@@ -384,8 +431,7 @@ class Engine:
     def _known(self) -> Known:
         return Known(
             self._journal,
-            self._volatile,
-            self._locks,
+            self._memory,
             self.tables,
             self.master,
             self._writer.next_seq,
@@ -450,6 +496,7 @@ class Engine:
         transaction = self._index.view()
         try:
             self.tables, self.live_bytes = read_tables(transaction), read_live(transaction)
+            self._memory.counts = counting.read(transaction)
         finally:
             transaction.abort()
 

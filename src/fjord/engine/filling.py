@@ -11,11 +11,12 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final
 
 from fjord import limits, tables
-from fjord.commands import Batch, Entries, Page, Refusal, Replies, Reply
+from fjord.commands import Batch, Entries, JobPage, Page, Refusal, Replies, Reply, Taken
 from fjord.engine.group import Group, Snapshot, encode_all, encoded_bytes
 from fjord.errors import Code, CorruptionError
 from fjord.journal import frame as frames
 from fjord.tables import clients
+from fjord.tables.job_upkeep import MoveJobs
 from fjord.tables.packing import Pack
 from fjord.tables.state import Decision
 
@@ -70,7 +71,7 @@ def is_urgent(command: Asked) -> bool:
     """Says whether a command frees something, and therefore must work on a full disk."""
     if type(command) is Batch:
         return all(type(one) in tables.READS or is_urgent(one) for one in command.commands)
-    if type(command) is Pack:
+    if isinstance(command, Pack | MoveJobs):
         return command.is_urgent
     return type(command) in tables.FREES
 
@@ -92,6 +93,8 @@ def reply_bytes(reply: Reply) -> int:
         return len(reply.values.data)
     if type(reply) is Page:
         return len(reply.keys.data) + len(reply.entries.values.data)
+    if isinstance(reply, Taken | JobPage):
+        return len(reply.keys.data) + len(reply.values.data)
     if type(reply) is Replies:
         return sum(map(reply_bytes, reply.replies))
     return 0

@@ -8,7 +8,10 @@ from typing import NamedTuple
 
 from fjord import limits, ops, tables
 from fjord.commands import Changed
-from fjord.engine.memory import Locks, Volatile
+from fjord.engine import counting
+from fjord.engine.counting import Counts
+from fjord.engine.dates import Arrival, arrival_of, lanes_of, schedule_of
+from fjord.engine.memory import Memory
 from fjord.engine.overlay import Overlay
 from fjord.engine.watching import Watched
 from fjord.index import Transaction
@@ -17,16 +20,11 @@ from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog
-from fjord.tables.state import Pointer, Table, Tree, VolatileValue
+from fjord.tables.state import JobCounts, Pointer, Table, Tree, VolatileValue
 
 _APPLIED = b"applied"
 _LIVE = b"live"
 _CATALOG_OPS = frozenset({Opcode.CREATE_TABLE, Opcode.DROP_TABLE})
-# Where ops say when something expires.
-_EXPIRIES = {
-    opcode: [name for name, _ in ops.COLUMNS[opcode]].index("expires_at_us")
-    for opcode in (Opcode.KV_SET, Opcode.KV_MOVE, Opcode.KV_MARK, Opcode.KV_EXPIRE)
-}
 
 
 def read_applied(transaction: Transaction) -> int:
@@ -39,7 +37,13 @@ def read_live(transaction: Transaction) -> int:
     return int.from_bytes(transaction.get(Tree.META, _LIVE) or b"", "big")
 
 
-def write_progress(transaction: Transaction, applied_seq: int, live_bytes: int) -> None:
+def write_progress(
+    transaction: Transaction,
+    applied_seq: int,
+    live_bytes: int,
+    counts: Mapping[int, JobCounts],
+) -> None:
+    counting.write(transaction, counts)
     transaction.put_many(
         Tree.META,
         [(_APPLIED, applied_seq.to_bytes(8, "big")), (_LIVE, live_bytes.to_bytes(8, "big"))],
@@ -54,8 +58,7 @@ class Known(NamedTuple):
     """What a state is made of, beside the index transaction."""
 
     journal: Journal
-    volatile: Volatile
-    locks: Locks
+    memory: Memory
     tables: Mapping[str, Table]
     master: bytes
     next_seq: int
@@ -69,15 +72,9 @@ class Snapshot:
 
     def __init__(self, transaction: Transaction, known: Known) -> None:
         self.transaction = transaction
-        (
-            self._journal,
-            self._volatile,
-            self._locks,
-            self.tables,
-            self.master,
-            self.next_seq,
-            self.lease_us,
-        ) = known
+        self._journal, memory, self.tables, self.master, self.next_seq, self.lease_us = known
+        self._volatile, self._locks, self.lanes = memory.volatile, memory.locks, memory.lanes
+        self.counts = Counts(memory.counts)
         self.get_many = transaction.get_many
         self.scan = transaction.scan
 
@@ -96,6 +93,9 @@ class Snapshot:
     def locks(self) -> Mapping[bytes, int]:
         return self._locks.holders
 
+    def job_counts(self, table: int) -> JobCounts:
+        return self.counts.of(table)
+
     def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]:
         read = self._journal.payload
         return [read(*pointer) for pointer in pointers]
@@ -110,7 +110,9 @@ class _Moment(NamedTuple):
     next_seq: int
     tables: Mapping[str, Table]
     live_bytes: int
+    counts: Mapping[int, JobCounts]
     changed: int
+    arrivals: Mapping[int, Arrival]
     volatile: int
     locks: int
 
@@ -138,7 +140,10 @@ class Group(Snapshot):
         self.rows = 0
         self.live_bytes = live_bytes
         self.changed: list[Changed] = []
-        self.schedules = False  # an expiry was set, or came
+        self.arrivals: dict[int, Arrival] = {}  # by table
+        self.schedules: dict[Tree, int] = {}  # dates that were set: the earliest one of each tree
+        self.applied: list[tuple[Op, Place]] = []  # on jobs, while somebody wants to know
+        self.notes_jobs = False  # somebody does
         self.drops = False  # a table was dropped
         self.put_many = transaction.put_many
         self.delete_many = transaction.delete_many
@@ -147,6 +152,12 @@ class Group(Snapshot):
         self, seq: int, added: int, previous: Sequence[int] = (), freed: Sequence[int] = ()
     ) -> None:
         self.live_bytes = max(0, self.live_bytes + added - sum(freed))
+
+    def tally(
+        self, table: int, before: int, after: int, held: Sequence[int] = (), *, holds: int = 0
+    ) -> None:
+        rows = holds or len(held)
+        self.counts.change(table, before, rows, after, rows)
 
     @property
     def _base(self) -> int:
@@ -169,13 +180,28 @@ class Group(Snapshot):
             self.body_bytes += len(data)
             self.rows += op.rows
             self.next_seq += op.rows
-            if op.opcode in _EXPIRIES and any(op.columns[_EXPIRIES[op.opcode]]):
-                self.schedules = True
+            self._note_dates(op)
+            if self.notes_jobs:
+                self.applied.append((op, place))
             if op.opcode in _CATALOG_OPS:
                 self.drops |= op.opcode is Opcode.DROP_TABLE
                 self.tables = catalog.tables(self.scan(Tree.TABLES, b"", None, limits.TABLES_MAX))
             if self._watched:
                 self.changed += self._watched.changes_of(op, self.tables)
+
+    def _note_dates(self, op: Op) -> None:
+        """Takes note of what becomes due, and of jobs that wait."""
+        scheduled = schedule_of(op)
+        if scheduled is not None:
+            tree, date = scheduled
+            self.schedules[tree] = min(date, self.schedules.get(tree, date))
+        arrival = arrival_of(op)
+        if arrival is not None:
+            known = self.arrivals.get(op.table)
+            self.arrivals[op.table] = arrival.joined(known) if known else arrival
+            if self.lanes.is_known(op.table):
+                for lane, date in lanes_of(op):
+                    self.lanes.lower(op.table, lane, date)
 
     def change_volatile(self, changes: Mapping[bytes, VolatileValue | None]) -> None:
         self._volatile.change(changes)
@@ -196,7 +222,9 @@ class Group(Snapshot):
             self.next_seq,
             self.tables,
             self.live_bytes,
+            dict(self.counts.changed),
             len(self.changed),
+            dict(self.arrivals),
             self._volatile.mark,
             self._locks.mark,
         )
@@ -217,6 +245,7 @@ class Group(Snapshot):
         del self.ops[moment.ops :], self._starts[moment.ops :], self.changed[moment.changed :]
         self.body_bytes, self.rows, self.next_seq = moment.body_bytes, moment.rows, moment.next_seq
         self.tables, self.live_bytes = moment.tables, moment.live_bytes
+        self.counts.changed, self.arrivals = dict(moment.counts), dict(moment.arrivals)
         self._volatile.undo(moment.volatile)
         self._locks.undo(moment.locks)
 

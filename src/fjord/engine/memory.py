@@ -1,4 +1,4 @@
-"""What lives in memory only, values with persist=0 and locks, each with an undo log.
+"""What lives in memory only: values with persist=0, locks, and what is derived from the index.
 
 A group may be refused after some of its commands have changed them; then they go back.
 """
@@ -12,7 +12,9 @@ from typing import Generic, TypeVar
 
 from sortedcontainers import SortedList  # type: ignore[import-untyped]
 
-from fjord.tables.state import VolatileValue, volatile_bytes
+from fjord.engine.dates import Arrival
+from fjord.engine.lanes import TableLanes
+from fjord.tables.state import JobCounts, VolatileValue, volatile_bytes
 
 Held = TypeVar("Held")
 
@@ -94,3 +96,36 @@ class Locks(_Undoable[int]):
             self.holders[key] = value
             self._held.setdefault(value, set()).add(key)
         return old
+
+
+class Memory:
+    """All that an engine knows beside its index."""
+
+    def __init__(self) -> None:
+        self.volatile = Volatile()
+        self.locks = Locks()
+        self.lanes = TableLanes()
+        self.counts: dict[int, JobCounts] = {}  # of jobs, by table
+        self._arrivals: dict[int, Arrival] = {}  # by table
+
+    def keep(self) -> None:
+        """The group is written: what it changed stays."""
+        self.volatile.keep()
+        self.locks.keep()
+        self.lanes.keep()
+
+    def undo(self) -> None:
+        """The group is refused: all is as it was before."""
+        self.volatile.undo()
+        self.locks.undo()
+        self.lanes.undo()
+
+    def note_arrivals(self, arrivals: Mapping[int, Arrival]) -> None:
+        for table, arrival in arrivals.items():
+            known = self._arrivals.get(table)
+            self._arrivals[table] = arrival.joined(known) if known else arrival
+
+    def take_arrivals(self) -> dict[int, Arrival]:
+        """Returns in which tables jobs began to wait since the last call."""
+        arrivals, self._arrivals = self._arrivals, {}
+        return arrivals

@@ -13,18 +13,18 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fjord import disk as disks
-from fjord import limits, tables
+from fjord import limits
 from fjord.clock import Clock, SystemClock
 from fjord.disk import Disk, LocalDisk
 from fjord.engine import layout as layouts
 from fjord.engine.engine import Engine, Parts
-from fjord.engine.group import read_applied, read_live, write_progress
+from fjord.engine.group import read_applied
 from fjord.engine.layout import Clean, Layout, Owner
-from fjord.engine.overlay import TREE_COUNT, Gathered
+from fjord.engine.overlay import TREE_COUNT
+from fjord.engine.replay import Progress, Replay
 from fjord.errors import (
     Code,
     CorruptionError,
@@ -32,7 +32,7 @@ from fjord.errors import (
     DiskFullError,
     DurabilityError,
 )
-from fjord.index import Index, IndexDamagedError, Indexes, IndexFullError, Transaction
+from fjord.index import Index, IndexDamagedError, Indexes
 from fjord.index.lmdb import LmdbIndexes
 from fjord.journal import frame as frames
 from fjord.journal import names
@@ -41,9 +41,6 @@ from fjord.journal.reader import Journal, Located
 from fjord.journal.writer import Writer
 from fjord.tables import catalog
 from fjord.tables.state import Tree
-
-# Told how many of how many seqs a rebuild has applied.
-Progress = Callable[[int, int], None]
 
 
 def _silent(done: int, total: int) -> None:
@@ -324,101 +321,6 @@ def applied_seq(index: Index) -> int:
         return read_applied(transaction)
     finally:
         transaction.abort()
-
-
-class Replay:
-    """Applies the ops that an index lacks, gathered, sorted, in large transactions."""
-
-    def __init__(
-        self, journal: Journal, index: Index, rebuild_rows: int, progress: Progress
-    ) -> None:
-        self._journal = journal
-        self._index = index
-        self._rebuild_rows = rebuild_rows
-        self._progress = progress
-        transaction = index.view()
-        try:
-            self._applied, self._live_bytes = read_applied(transaction), read_live(transaction)
-        finally:
-            transaction.abort()
-        self._gathered = _Accounted(self._live_bytes, journal.first_seq)
-        self._largest_table = 0
-
-    def run(self, last_seq: int, *, moved_from: int) -> None:
-        """Applies everything up to `last_seq`.
-
-        Frames from `moved_from` on have a new place.  Where the index has them already they are
-        applied again: it then points to where they are now.
-        """
-        start = min(self._applied, moved_from - 1, last_seq)
-        applied = start
-        if start >= last_seq:
-            return
-        for located in self._journal.frames(
-            max(start + 1, self._journal.first_seq), durable_seq=last_seq
-        ):
-            self._gathered.counts = located.frame.last_seq > self._applied
-            self._apply(located)
-            applied = located.frame.last_seq
-            if self._gathered.rows >= self._rebuild_rows:
-                self._flush(applied)
-                self._progress(applied - start, last_seq - start)
-        self._flush(applied)
-        self._progress(last_seq - start, last_seq - start)
-
-    def _apply(self, located: Located) -> None:
-        try:
-            for op, place in located.ops():
-                tables.APPLY[op.opcode](self._gathered, op, place)
-                self._largest_table = max(self._largest_table, op.table)
-        except ValueError as error:
-            path = self._journal.path(located.segment)
-            raise CorruptionError(path, located.offset, str(error)) from error
-
-    def _flush(self, applied: int) -> None:
-        gathered = self._gathered
-        while True:
-            transaction = self._index.begin()
-            try:
-                gathered.write(transaction)
-                write_progress(transaction, max(applied, self._applied), gathered.live_bytes)
-                if transaction.get(Tree.META, catalog.LOST) is not None:
-                    self._note_largest_table(transaction)
-                transaction.commit()
-                break
-            except IndexFullError:
-                transaction.abort()
-                self._index.grow()
-            except BaseException:
-                transaction.abort()
-                raise
-        self._gathered = _Accounted(gathered.live_bytes, self._journal.first_seq)
-
-    def _note_largest_table(self, transaction: Transaction) -> None:
-        """After a loss a table may be unknown whose rows are there; its id stays its own."""
-        key, note = catalog.largest_table(self._largest_table)
-        if note > (transaction.get(Tree.META, key) or b""):
-            transaction.put_many(Tree.META, [(key, note)])
-
-
-class _Accounted(Gathered):
-    """Gathered writes of a replay, and how much of the journal lives after them."""
-
-    def __init__(self, live_bytes: int, first_seq: int) -> None:
-        super().__init__()
-        self.live_bytes = live_bytes
-        self.counts = True
-        self._first_seq = first_seq
-
-    def account(
-        self, seq: int, added: int, previous: Sequence[int] = (), freed: Sequence[int] = ()
-    ) -> None:
-        """Rows that were packed away were never added here, so they are not taken away either."""
-        if self.counts:
-            first_seq = self._first_seq
-            gone = [size for row, size in zip(previous, freed, strict=True) if row >= first_seq]
-            # What was lost to damage was never added, so this may ask for too much.
-            self.live_bytes = max(0, self.live_bytes + added - sum(gone))
 
 
 # -- where the journal begins ---------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Packing: what lives in the oldest segment is said again at the end, then the segment goes.
 
-    walk the oldest segment, a slice at a time -> KEEP what still holds, as new ops
+    move the jobs of segments that are to go, see `moving`
+      -> walk the oldest segment, a slice at a time -> KEEP what still holds, as new ops
       -> op PACKED (the journal begins behind it) -> sync -> the file goes, or becomes the spare
 
 Oldest first only: dropping one from the middle would bring back rows whose deletion was in it.
@@ -11,16 +12,19 @@ what was said again is durable; the next start goes on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from fjord import limits, ops
 from fjord.columns import Strings
 from fjord.commands import Refusal, Reply
-from fjord.errors import CorruptionError
+from fjord.engine import moving
+from fjord.errors import Code, CorruptionError
 from fjord.journal.frame import PlacedOp, SegmentHeader
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
 from fjord.ops import Op, Place
+from fjord.tables.job_upkeep import MoveJobs
 from fjord.tables.packing import Begin, Pack
 
 # A large op is looked at in parts, so that nobody waits long behind it.
@@ -28,9 +32,11 @@ _ROWS_MAX: Final = 2048
 # A journal of which so much had to be kept rests until it has grown to so many times.
 _KEPT_SHARE: Final = 0.75
 _GROWTH: Final = 1.25
+# What packing runs.
+Step = Pack | MoveJobs
 
 
-class Host(Protocol):
+class Host(moving.Host, Protocol):
     """What packing needs of the engine."""
 
     @property
@@ -40,7 +46,7 @@ class Host(Protocol):
 
     def run_internal(self, command: object, /) -> Reply: ...
 
-    def measure(self, command: Pack, /) -> int:
+    def measure(self, command: Step, /) -> int:
         """Returns how many bytes the command would append."""
         ...
 
@@ -59,7 +65,9 @@ class Packer:
         self._journal = journal
         self._writer = writer
         self._segment_bytes = segment_bytes
-        self._walk: Iterator[PlacedOp] | None = None
+        self._walk: Iterator[Step] | None = None
+        self._moving: moving.Moving | None = None  # while jobs are moved
+        self._moved_segment = 0  # no job is in a segment up to this one
         self._measured: int | None = None  # bytes so far, while a segment is measured
         self._is_urgent = False  # what is packed now was measured, and fits
         self._closed: tuple[list[SegmentHeader], int] = ([], 0)  # segments, and their bytes
@@ -95,35 +103,63 @@ class Packer:
             self._begin()
         try:
             assert self._walk is not None
-            found = list(self._slice(self._walk))
+            found = next(self._walk, None)
         except (CorruptionError, OSError) as error:
             # What cannot be read cannot be packed; that is no reason to stop serving the rest.
-            self.damage, self._walk = error, None
+            self.damage, self._walk, self._moving = error, None, None
             return False
         if self._measured is not None:
             return self._measure(found)
-        if not found:
+        if found is None:
             return self._drop_oldest()
         before = self.used_bytes()
-        reply = self._host.run_internal(Pack(ops=found, is_urgent=self._is_urgent))
+        reply = self._host.run_internal(replace(found, is_urgent=self._is_urgent))
         self._kept_bytes += self.used_bytes() - before
         if isinstance(reply, Refusal):
-            self._walk = None  # begins again, and measures
+            self._walk = self._moving = None  # begins again, and measures
+            if reply.code is not Code.DISK_FULL:
+                self.damage = reply.error()
             return False
         return True
 
+    @property
+    def notes_jobs(self) -> bool:
+        """Says that packing has to know what becomes of jobs."""
+        return self._moving is not None
+
+    def note(self, op: Op, place: Place) -> None:
+        """Takes note of an op that was applied; only needed while `notes_jobs`."""
+        if self._moving is not None:
+            self._moving.note(op, place)
+
     def _begin(self) -> None:
-        self._walk = self._ops_of_oldest()
+        self._walk = self._steps()
         self._measured = 0 if self._host.is_full else None
         self._is_urgent = False
 
-    def _measure(self, found: list[PlacedOp]) -> bool:
+    def _steps(self) -> Iterator[Step]:
+        """Yields all that has to be run before the oldest segment can go, a slice each."""
+        oldest = self._journal.segments[0].segment
+        if oldest > self._moved_segment:
+            # All closed ones at once, since each pass looks at every job; where the disk is full
+            # only what is needed to free this one.
+            last = oldest if self._host.is_full else self._journal.segments[-2].segment
+            self._moving = moving.Moving(self._host, last)
+            yield from self._moving.commands()
+            self._moving = None
+            if self._measured is None:
+                self._moved_segment = last
+        walk = self._ops_of_oldest()
+        while ops_ := list(self._slice(walk)):
+            yield Pack(ops=ops_)
+
+    def _measure(self, found: Step | None) -> bool:
         assert self._measured is not None
-        if found:
-            self._measured += self._host.measure(Pack(ops=found))
+        if found is not None:
+            self._measured += self._host.measure(found)
             return True
         fits = self._measured <= self._writer.urgent_room
-        self._walk = self._ops_of_oldest() if fits else None
+        self._walk = self._steps() if fits else None
         self._measured, self._is_urgent = None, fits
         return fits
 

@@ -15,8 +15,8 @@ from typing import Final
 
 from fjord import limits, tables
 from fjord.commands import Command, Refusal, Reply, Scan
+from fjord.engine import counting, opening
 from fjord.engine import layout as layouts
-from fjord.engine import opening
 from fjord.engine.group import (
     Known,
     Snapshot,
@@ -25,9 +25,10 @@ from fjord.engine.group import (
     read_tables,
 )
 from fjord.engine.layout import Clean, Layout
-from fjord.engine.memory import Locks, Volatile
+from fjord.engine.memory import Memory
 from fjord.engine.opening import Settings
 from fjord.engine.overlay import TREE_COUNT
+from fjord.engine.replay import Replay
 from fjord.engine.scanning import scan_journal
 from fjord.errors import Code, CorruptionError, DirectoryError, DurabilityError, UnavailableError
 from fjord.index import Index, IndexDamagedError, Transaction
@@ -66,10 +67,11 @@ class ReadOnlyEngine:
 
     def _run(self, wanted: Sequence[Command]) -> list[Reply]:
         with self._durable_view() as (transaction, applied_seq):
+            memory = Memory()
+            memory.counts = counting.read(transaction)
             known = Known(
                 self._journal,
-                Volatile(),
-                Locks(),
+                memory,
                 read_tables(transaction),
                 _NO_MASTER,
                 applied_seq + 1,
@@ -180,6 +182,6 @@ class ReadOnlyEngine:
         tail = opening.read_tail(self._journal, durable_seq)
         index = MemoryIndex(TREE_COUNT)
         settings = self._settings
-        replay = opening.Replay(self._journal, index, settings.rebuild_rows, settings.progress)
+        replay = Replay(self._journal, index, settings.rebuild_rows, settings.progress)
         replay.run(tail.last_seq, moved_from=tail.last_seq + 1)
         return index

@@ -1,7 +1,8 @@
 """Upkeep: what an engine does by itself, in small steps between the commands of users.
 
     spare       a segment is allocated before it is needed
-    expiry      values whose time is over become tombstones
+    leases      jobs whose leases are over wait again
+    expiry      values whose time is over become tombstones, jobs are removed
     sweeping    rows of dropped tables are purged
     clients     answers for clients that were not heard of for a day are forgotten
     packing     see `packing`
@@ -12,6 +13,7 @@ is a rest, so that upkeep takes a quarter of the time at most, or half when pack
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from fjord import limits
@@ -19,7 +21,7 @@ from fjord.clock import Clock
 from fjord.commands import Refusal, Reply
 from fjord.engine.packing import Packer
 from fjord.journal.writer import Writer
-from fjord.tables import catalog, clients, kv_expiry
+from fjord.tables import catalog, clients, job_finish, job_upkeep, kv_expiry
 from fjord.tables.state import Tree
 
 _RETRY_US: Final = 1_000_000
@@ -36,11 +38,23 @@ class Host(Protocol):
     @property
     def applied_seq(self) -> int: ...
 
+    @property
+    def lease_us(self) -> int: ...
+
     def run_internal(self, command: object, /) -> Reply: ...
 
     def scan_index(
         self, tree: int, start: bytes, stop: bytes | None, limit: int
     ) -> list[tuple[bytes, bytes]]: ...
+
+
+# What is due at a date, by the tree that begins with the earliest one, in the order in which it
+# is done: dates of leases are lease time, all others wall time.
+_DUE: Final[dict[Tree, Callable[[int], object]]] = {
+    Tree.JOBS_LEASES: lambda rows: job_finish.EndLeases(limit=rows),
+    Tree.JOBS_EXPIRY: lambda rows: job_upkeep.ExpireJobs(limit=rows),
+    Tree.KV_EXPIRY: lambda rows: kv_expiry.Expire(limit=rows),
+}
 
 
 class Upkeep:
@@ -54,15 +68,18 @@ class Upkeep:
         self._no_spare_before_us = 0  # monotonic: there was no space for one
         self._not_before_us = 0  # monotonic: the disk was full, or upkeep has had its share
         self._clients_us = clock.monotonic_us() + _CLIENTS_US
-        self._next_expiry_us: int | None = None
-        self._expiries_known = False
+        # The earliest date of each tree, None if it has none; a date may be too early, and a
+        # tree that is not in here is looked at when it is asked for.
+        self._dates: dict[Tree, int | None] = {}
         self._rows = limits.UPKEEP_ROWS  # of one step; fewer where space is short
         self._is_sweeping = True  # a crash may have left a dropped table half swept
 
-    def note(self, *, schedules: bool, drops: bool) -> None:
-        """Takes note of what a frame did."""
-        if schedules:
-            self._expiries_known = False
+    def note(self, schedules: Mapping[Tree, int], *, drops: bool) -> None:
+        """Takes note of what a frame did: the earliest dates that it has set, and tables gone."""
+        for tree, date in schedules.items():
+            if tree in self._dates:
+                known = self._dates[tree]
+                self._dates[tree] = date if known is None else min(known, date)
         if drops:
             self._is_sweeping = True
 
@@ -70,9 +87,10 @@ class Upkeep:
         """Returns the wall time when the next step is due."""
         now_us, monotonic_us = self._clock.wall_us(), self._clock.monotonic_us()
         moments = [now_us + max(0, self._clients_us - monotonic_us)]
-        expiry_us = self._expiry_us()
-        if expiry_us is not None:
-            moments.append(expiry_us)
+        for tree in _DUE:
+            date_us = self._date_us(tree)
+            if date_us is not None:
+                moments.append(date_us)
         if self._is_sweeping or self._packer.is_wanted(self._host.live_bytes):
             moments.append(now_us)
         pause_us = max(0, self._not_before_us - monotonic_us)
@@ -94,13 +112,13 @@ class Upkeep:
         return self.due_us() <= self._clock.wall_us()
 
     def _do_one(self, monotonic_us: int) -> None:
-        expiry_us = self._expiry_us()
+        due = self._due_tree()
         if self._writer.wants_spare and self._no_spare_before_us <= monotonic_us:
             if not self._writer.ensure_spare():
                 self._no_spare_before_us = monotonic_us + _RETRY_US
-        elif expiry_us is not None and expiry_us <= self._clock.wall_us():
-            self._expiries_known = False
-            self._run(kv_expiry.Expire(limit=self._rows))
+        elif due is not None:
+            del self._dates[due]
+            self._run(_DUE[due](self._rows))
         elif self._is_sweeping:
             self._is_sweeping = self._run(catalog.Sweep(limit=self._rows))
         elif self._clients_us <= monotonic_us:
@@ -125,9 +143,20 @@ class Upkeep:
         self._rows = min(2 * self._rows, limits.UPKEEP_ROWS)
         return self._host.applied_seq > applied_seq
 
-    def _expiry_us(self) -> int | None:
-        if not self._expiries_known:
-            first = self._host.scan_index(Tree.KV_EXPIRY, b"", None, 1)
-            self._next_expiry_us = int.from_bytes(first[0][0][:8], "big") if first else None
-            self._expiries_known = True
-        return self._next_expiry_us
+    def _due_tree(self) -> Tree | None:
+        now_us = self._clock.wall_us()
+        for tree in _DUE:
+            date_us = self._date_us(tree)
+            if date_us is not None and date_us <= now_us:
+                return tree
+        return None
+
+    def _date_us(self, tree: Tree) -> int | None:
+        """Returns the wall time of the earliest date of a tree."""
+        if tree not in self._dates:
+            first = self._host.scan_index(tree, b"", None, 1)
+            self._dates[tree] = int.from_bytes(first[0][0][:8], "big") if first else None
+        date_us = self._dates[tree]
+        if date_us is None or tree is not Tree.JOBS_LEASES:
+            return date_us
+        return self._clock.wall_us() + date_us - self._host.lease_us

@@ -16,6 +16,7 @@ from pyarrow import compute
 from fjord import ops
 from fjord.commands import Scanned
 from fjord.errors import FjordError
+from fjord.jobs import How, State
 from fjord.ops import Opcode
 from fjord.spark import decoding, schema
 
@@ -40,7 +41,16 @@ NAMES: Final[dict[Opcode, str]] = {
     # is a tombstone if it has no type.
     Opcode.KV_MOVE: "MOVE",
     Opcode.KV_PURGE: "PURGE",
+    Opcode.JOB_ADD: "ADD",
+    Opcode.JOB_REPLACE: "REPLACE",
+    Opcode.JOB_TAKE: "TAKE",
+    Opcode.JOB_DONE: "DONE",
+    Opcode.JOB_WAIT: "WAIT",  # or as `how` says
+    Opcode.JOB_BURY: "DEAD",
+    Opcode.JOB_REMOVE: "REMOVE",  # or as `how` says
 }
+# What a job's op is called by why it came.
+HOW_NAMES: Final = ["WAIT"] + [how.name for how in How]
 # Ops that are about no row of a table, or about no value.
 SKIPPED: Final = frozenset(
     {
@@ -55,12 +65,23 @@ SKIPPED: Final = frozenset(
         Opcode.KV_MARK,
         Opcode.KV_UNSCHEDULE,
         Opcode.KV_LINK,
+        Opcode.JOB_MOVE,
+        Opcode.JOB_TOUCH,
+        Opcode.JOB_LEASE,
+        Opcode.JOB_UNLEASE,
     }
 )
+
+_HOWS: Final = frozenset({Opcode.JOB_WAIT, Opcode.JOB_REMOVE})
 
 # Which column of an op is which column of a row; the others are not shown.
 _SHOWN: Final[dict[str, str]] = {
     "row": "row",
+    "xid": "xid",
+    "domain": "domain",
+    "priority": "priority",
+    "process_at_us": "process_at",
+    "timeouts": "timeouts",
     "expires_at_us": "expires_at",
     "type": "type",
     "key": "key",
@@ -114,6 +135,13 @@ def _part(found: decoding.Ops, opcode: Opcode) -> pa.RecordBatch:
         "row": seqs,
         **{_SHOWN[name]: column for name, column in stored.items() if name in _SHOWN},
     }
+    if opcode in _HOWS:
+        columns["op"] = pa.array(HOW_NAMES).take(stored["how"])
+    if opcode == Opcode.JOB_TAKE:
+        columns["xid"] = seqs
+    elif "at" in stored:  # xid of a taken job, row of a dead one
+        was_taken = compute.equal(stored["state"], pa.scalar(int(State.TAKEN), pa.uint8()))
+        columns["xid"] = compute.if_else(was_taken, stored["at"], None)
     if "expires_at" in columns:
         columns["expires_at"] = _zero_as_null(columns["expires_at"])
     is_alias = None

@@ -14,7 +14,7 @@ COLUMNS: Final[dict[str, str]] = {
     "seq": "bigint",  # of this row; one order over all tables
     "ts": "timestamp",  # when its commit was written, by the server's clock
     "txn": "bigint",  # last seq of its commit: rows with the same one became visible together
-    "op": "string",  # what happened: SET, DELETE, EXPIRE, PURGE, MOVE
+    "op": "string",  # what happened: SET, DELETE, EXPIRE, PURGE, MOVE, ADD, TAKE, DONE..
     "row": "bigint",  # seq of the row that this op is about
     "xid": "bigint",  # jobs: seq of the row in its TAKE
     "key": "binary",

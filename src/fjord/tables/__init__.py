@@ -17,6 +17,13 @@ from fjord.ops import Op, Opcode, Place
 from fjord.tables import (
     catalog,
     clients,
+    job,
+    job_change,
+    job_finish,
+    job_next,
+    job_push,
+    job_read,
+    job_upkeep,
     kv,
     kv_change,
     kv_expiry,
@@ -25,6 +32,7 @@ from fjord.tables import (
     kv_read,
     kv_write,
     packing,
+    sweeping,
 )
 from fjord.tables.state import Decision, State, Writes
 
@@ -46,6 +54,17 @@ APPLY: Final[dict[Opcode, Callable[[Writes, Op, Place], None]]] = {
     Opcode.KV_UNSCHEDULE: kv.apply_unschedule,
     Opcode.KV_PURGE: kv.apply_purge,
     Opcode.KV_LINK: kv.apply_link,
+    Opcode.JOB_ADD: job.apply_add,
+    Opcode.JOB_REPLACE: job.apply_replace,
+    Opcode.JOB_MOVE: job.apply_move,
+    Opcode.JOB_TAKE: job.apply_take,
+    Opcode.JOB_DONE: job.apply_done,
+    Opcode.JOB_TOUCH: job.apply_touch,
+    Opcode.JOB_WAIT: job.apply_wait,
+    Opcode.JOB_BURY: job.apply_bury,
+    Opcode.JOB_REMOVE: job.apply_remove,
+    Opcode.JOB_LEASE: job.apply_lease,
+    Opcode.JOB_UNLEASE: job.apply_unlease,
 }
 
 DECIDE: Final[dict[type, Callable[[Any, State, int], Decision]]] = {
@@ -59,13 +78,29 @@ DECIDE: Final[dict[type, Callable[[Any, State, int], Decision]]] = {
     commands.Lock: kv_locks.decide_lock,
     commands.Unlock: kv_locks.decide_unlock,
     commands.Range: kv_range.decide_range,
+    commands.Push: job_push.decide_push,
+    commands.Next: job_next.decide_next,
+    commands.Finish: job_finish.decide_finish,
+    commands.Extend: job_finish.decide_extend,
+    commands.Fail: job_finish.decide_fail,
+    commands.Cancel: job_change.decide_cancel,
+    commands.Reschedule: job_change.decide_reschedule,
+    commands.Bury: job_change.decide_bury,
+    commands.Revive: job_change.decide_revive,
+    commands.Discard: job_change.decide_discard,
+    commands.Peek: job_read.decide_peek,
+    commands.Find: job_read.decide_find,
+    commands.CountJobs: job_read.decide_count,
     commands.CreateTable: catalog.decide_create_table,
     commands.DropTable: catalog.decide_drop_table,
     commands.ListTables: catalog.decide_list_tables,
     # What only a writer asks of itself.
     catalog.TakeOver: catalog.decide_take_over,
-    catalog.Sweep: kv_expiry.decide_sweep,
+    catalog.Sweep: sweeping.decide_sweep,
     kv_expiry.Expire: kv_expiry.decide_expire,
+    job_upkeep.ExpireJobs: job_upkeep.decide_expire_jobs,
+    job_upkeep.MoveJobs: job_upkeep.decide_move_jobs,
+    job_finish.EndLeases: job_finish.decide_end_leases,
     clients.ForgetClients: clients.decide_forget_clients,
     packing.Pack: packing.decide_pack,
     packing.Begin: packing.decide_begin,
@@ -75,7 +110,15 @@ KEEP: Final[dict[Opcode, Callable[[Op, Place, State, int], Sequence[Op]]]] = pac
 
 # Commands that never change anything need no write transaction.
 READS: Final[frozenset[type]] = frozenset(
-    {commands.Nop, commands.Get, commands.Range, commands.ListTables}
+    {
+        commands.Nop,
+        commands.Get,
+        commands.Range,
+        commands.Peek,
+        commands.Find,
+        commands.CountJobs,
+        commands.ListTables,
+    }
 )
 
 # Commands that must work on a full disk: they free space, or need next to none.
@@ -85,9 +128,17 @@ FREES: Final[frozenset[type]] = frozenset(
         commands.Unlock,
         commands.Lock,
         commands.DropTable,
+        commands.Next,
+        commands.Finish,
+        commands.Extend,
+        commands.Fail,
+        commands.Cancel,
+        commands.Discard,
         catalog.TakeOver,
         catalog.Sweep,
         kv_expiry.Expire,
+        job_upkeep.ExpireJobs,
+        job_finish.EndLeases,
         clients.ForgetClients,
         packing.Begin,
     }

@@ -1,10 +1,11 @@
 """Answers of numbered batches as bytes, for as long as their client may ask again.
 
     answer   = version u8 (1), count u32, kind u8 * count, master 16, first seq u64, body*
-    body     = DONE | length u32, ENTRIES | length u32, REFUSAL        as the kind says
+    body     = DONE | length u32, (ENTRIES | REFUSAL | ACTED)          as the kind says
     DONE     = seq, counted from the first one, u32
     ENTRIES  = rows u32, then the columns of `commands.Entries`, numbers before strings
     REFUSAL  = length of the code u8, code, text
+    ACTED    = master 16, seq u64, positions of what was missing u32*
 
 Most answers are many times "it is done", and such a one takes five bytes.  These bytes go into
 journal and index, so a change of them needs a new version, and the old one stays readable.
@@ -15,15 +16,15 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from fjord import columns
 from fjord.columns import Strings
-from fjord.commands import Done, Entries, Refusal, Replies, Reply
+from fjord.commands import Acted, Done, Entries, Refusal, Replies, Reply
 from fjord.errors import Code
 
 _VERSION: Final = 1
-_DONE, _ENTRIES, _REFUSAL = range(3)
+_DONE, _ENTRIES, _REFUSAL, _ACTED = range(4)
 _HEAD = struct.Struct("<BI")
 _FIRST = struct.Struct("<16sQ")
 _U32 = struct.Struct("<I")
@@ -47,7 +48,7 @@ def encode(replies: Sequence[Reply]) -> bytes | None:
             assert reply.master == master
             parts.append(_U32.pack(reply.seq - first_seq))
         else:
-            body = _entries(reply) if isinstance(reply, Entries) else _refusal(reply)
+            body = _ENCODERS[type(reply)](reply)
             parts += (_U32.pack(len(body)), body)
     return b"".join(parts)
 
@@ -102,8 +103,16 @@ def _read_entries(data: bytes) -> Entries:
     )
 
 
-def _refusal(reply: Reply) -> bytes:
-    assert isinstance(reply, Refusal)
+def _acted(reply: Acted) -> bytes:
+    return _FIRST.pack(reply.master, reply.seq) + array("I", reply.missing).tobytes()
+
+
+def _read_acted(data: bytes) -> Acted:
+    master, seq = _FIRST.unpack_from(data)
+    return Acted(master=master, seq=seq, missing=list(array("I", data[_FIRST.size :])))
+
+
+def _refusal(reply: Refusal) -> bytes:
     code = reply.code.encode()
     return bytes([len(code)]) + code + reply.text.encode()
 
@@ -113,8 +122,19 @@ def _read_refusal(data: bytes) -> Refusal:
     return Refusal(code=Code(data[1:end].decode()), text=data[end:].decode())
 
 
-_KIND: Final[dict[type, int]] = {Done: _DONE, Entries: _ENTRIES, Refusal: _REFUSAL}
+_KIND: Final[dict[type, int]] = {
+    Done: _DONE,
+    Entries: _ENTRIES,
+    Refusal: _REFUSAL,
+    Acted: _ACTED,
+}
+_ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
+    Entries: _entries,
+    Refusal: _refusal,
+    Acted: _acted,
+}
 _DECODERS: Final[dict[int, Callable[[bytes], Reply]]] = {
     _ENTRIES: _read_entries,
     _REFUSAL: _read_refusal,
+    _ACTED: _read_acted,
 }

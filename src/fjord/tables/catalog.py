@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from fjord import commands, limits
+from fjord import commands, jobs, limits
 from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.errors import Code
@@ -112,6 +112,9 @@ def decide_create_table(command: commands.CreateTable, state: State, now_us: int
     if len(command.settings) > limits.SETTINGS_BYTES_MAX:
         text = f"settings have at most {limits.SETTINGS_BYTES_MAX} bytes"
         return Decision(Refusal(code=Code.TOO_LARGE, text=text))
+    problem = settings_problem(Kind(command.kind), command.settings)
+    if problem is not None:
+        return Decision(problem)
     found = find(state, command.name, Kind(command.kind))
     if isinstance(found, Refusal):
         return Decision(found)
@@ -122,6 +125,16 @@ def decide_create_table(command: commands.CreateTable, state: State, now_us: int
         return Decision(Refusal(code=Code.EXISTS, text=text))
     made = _create(state, command.name, Kind(command.kind), command.settings)
     return Decision(made) if isinstance(made, Refusal) else decision(state, made[1])
+
+
+def settings_problem(kind: Kind, settings: bytes) -> Refusal | None:
+    if kind is not Kind.JOBS:
+        return None
+    try:
+        jobs.decode_settings(settings)
+    except ValueError as error:
+        return Refusal(code=Code.BAD_SETTINGS, text=str(error))
+    return None
 
 
 def decide_drop_table(command: commands.DropTable, state: State, now_us: int) -> Decision:

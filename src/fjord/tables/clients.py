@@ -44,6 +44,10 @@ _ALONE: Final = frozenset(
         commands.Hello,
         commands.Listen,
         commands.Unlisten,
+        commands.ListenJobs,
+        # Who waits for jobs would let all others wait; and it is the only one that corrects what
+        # is known of lanes.
+        commands.Next,
     }
 )
 # What a numbered batch may hold: what writes.  A lock is gone with its connection, and so would
@@ -55,6 +59,15 @@ _NUMBERED: Final = frozenset(
         commands.Delete,
         commands.Modify,
         commands.Rename,
+        commands.Push,
+        commands.Finish,
+        commands.Extend,
+        commands.Fail,
+        commands.Cancel,
+        commands.Reschedule,
+        commands.Bury,
+        commands.Revive,
+        commands.Discard,
         commands.CreateTable,
         commands.DropTable,
     }
@@ -130,6 +143,10 @@ def _set_bytes(command: commands.Set) -> int:
     return len(command.keys.data) + len(command.values.data) + also
 
 
+def _push_bytes(command: commands.Push) -> int:
+    return len(command.keys.data) + len(command.domains.data) + len(command.values.data)
+
+
 _SIZES: Final[dict[type, Callable[[Any], int]]] = {
     commands.Nop: lambda command: 0,
     commands.Set: _set_bytes,
@@ -141,6 +158,18 @@ _SIZES: Final[dict[type, Callable[[Any], int]]] = {
     commands.Lock: lambda command: len(command.keys.data),
     commands.Unlock: lambda command: len(command.keys.data),
     commands.Range: lambda command: len(command.start) + len(command.stop) + len(command.regex),
+    commands.Push: _push_bytes,
+    commands.Finish: lambda command: 8 * len(command.xids),
+    commands.Extend: lambda command: 8 * len(command.xids),
+    commands.Fail: lambda command: 8 * len(command.xids) + len(command.reason),
+    commands.Cancel: lambda command: len(command.keys.data),
+    commands.Reschedule: lambda command: len(command.keys.data),
+    commands.Bury: lambda command: len(command.keys.data) + len(command.reason),
+    commands.Revive: lambda command: 8 * len(command.rows),
+    commands.Discard: lambda command: 8 * len(command.rows),
+    commands.Peek: lambda command: len(command.start) + len(command.domain),
+    commands.Find: lambda command: len(command.keys.data),
+    commands.CountJobs: lambda command: len(command.domain),
     commands.CreateTable: lambda command: len(command.name) + len(command.settings),
     commands.DropTable: lambda command: len(command.name),
     commands.ListTables: lambda command: len(command.name),

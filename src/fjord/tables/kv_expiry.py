@@ -66,18 +66,11 @@ def _expire(table_id: int, gone: Sequence[tuple[_Due, Entry]], lease_us: int) ->
     return [Op(Opcode.KV_EXPIRE, table_id, len(gone), columns)]
 
 
-def decide_sweep(command: catalog.Sweep, state: State, now_us: int) -> Decision:
-    """Takes the first dropped table that has anything left to do."""
-    dropped = catalog.dropped(state)
-    for table_id, name in dropped.items():
-        prefix = kv_entry.prefix_of(table_id)
-        items = state.scan(Tree.KV, prefix, kv_entry.end_of(prefix), command.limit)
-        if items:
-            return catalog.decision(state, _sweep(state, table_id, [key for key, _ in items]))
-        if not catalog.is_last(state, table_id):
-            op = Op(Opcode.FORGET_TABLE, table_id, 1, (Strings.of([name]),))
-            return catalog.decision(state, [op])
-    return catalog.decision(state, ())
+def sweep(state: State, table_id: int, limit: int) -> list[Op]:
+    """Returns the ops that purge rows of a dropped table, none if there are none left."""
+    prefix = kv_entry.prefix_of(table_id)
+    items = state.scan(Tree.KV, prefix, kv_entry.end_of(prefix), limit)
+    return _sweep(state, table_id, [key for key, _ in items]) if items else []
 
 
 def _sweep(state: State, table_id: int, keys: Sequence[bytes]) -> list[Op]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from fjord.columns import Strings
 from fjord.ops import Op, Opcode, Place
-from fjord.tables import catalog, clients, kv_keep
+from fjord.tables import catalog, clients, job_upkeep, kv_keep
 from fjord.tables.state import Decision, State
 
 KEEP: Final[dict[Opcode, Callable[[Op, Place, State, int], Sequence[Op]]]] = {
@@ -34,6 +34,19 @@ KEEP: Final[dict[Opcode, Callable[[Op, Place, State, int], Sequence[Op]]]] = {
     Opcode.KV_UNSCHEDULE: catalog.keep_never,
     Opcode.KV_PURGE: catalog.keep_never,
     Opcode.KV_LINK: kv_keep.keep_rows,
+    # Jobs are moved before their segment is looked at, see `job_upkeep`; what is left of it is
+    # when leases are over.
+    Opcode.JOB_ADD: catalog.keep_never,
+    Opcode.JOB_REPLACE: catalog.keep_never,
+    Opcode.JOB_MOVE: catalog.keep_never,
+    Opcode.JOB_TAKE: job_upkeep.keep_lease,
+    Opcode.JOB_DONE: catalog.keep_never,
+    Opcode.JOB_TOUCH: job_upkeep.keep_lease,
+    Opcode.JOB_WAIT: catalog.keep_never,
+    Opcode.JOB_BURY: catalog.keep_never,
+    Opcode.JOB_REMOVE: catalog.keep_never,
+    Opcode.JOB_LEASE: job_upkeep.keep_lease,
+    Opcode.JOB_UNLEASE: catalog.keep_never,
 }
 
 # Each key is in one row of these at most, or in several that say the same: one seq holds it.  So

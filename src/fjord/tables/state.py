@@ -22,12 +22,19 @@ class Tree(enum.IntEnum):
     KV_MARKS = 3  # table id | key -> row, last access, expiry, worked-on deadline
     KV_EXPIRY = 4  # expiry | table id | key -> row
     CLIENTS = 5  # client | number -> answer; client | largest number -> last number, date
+    JOBS_READY = 6  # table id | place -> row, see job_row
+    JOBS_KEYS = 7  # table id | hash | probe -> place; of waiting jobs
+    JOBS_TAKEN = 8  # table id | xid -> lease, place, row
+    JOBS_LEASES = 9  # deadline | table id | first xid -> count; looked up in JOBS_TAKEN when due
+    JOBS_EXPIRY = 10  # expiry | table id | row -> place; of waiting jobs
+    JOBS_DEAD = 11  # table id | row -> date and reason, place, row
 
 
 class Kind(enum.IntEnum):
     """What a table is; stored in CREATE_TABLE ops."""
 
     KV = 1
+    JOBS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +91,69 @@ class Writes(Protocol):
         """Takes note that rows from `seq` on hold `added` live bytes, and earlier ones fewer."""
         ...
 
+    def tally(
+        self, table: int, before: int, after: int, held: Sequence[int] = (), *, holds: int = 0
+    ) -> None:
+        """Takes note that jobs changed their state (jobs.State; 0 = not there).
+
+        Args:
+            table: its id.
+            before: the state that they were in.
+            after: the state that they are in.
+            held: the seqs that have held them so far.
+            holds: how many of them the op itself holds from now on: all, or none.
+        """
+        ...
+
+
+class JobCounts(NamedTuple):
+    """How many jobs a table has."""
+
+    waiting: int = 0
+    taken: int = 0
+    dead: int = 0
+
+
+Lane = tuple[int, bool]  # hash of a domain; whether this is about its slow jobs
+
+
+class Lanes(Protocol):
+    """Which domains of a table with fairness have jobs, and since when one of them is due.
+
+    What is derived from the index, and kept in memory, since no order of it would tell.  The date
+    of a lane may be too early, never too late: whoever finds nothing there says so.
+    """
+
+    def is_known(self, table: int) -> bool: ...
+
+    def learn(self, table: int, dates: Iterable[tuple[Lane, int]]) -> None:
+        """Takes the first date of each lane."""
+        ...
+
+    def take(self, table: int, now_us: int, *, slow: bool) -> Lane | None:
+        """Returns the next lane that may have something due, and puts it last."""
+        ...
+
+    def count(self, table: int, now_us: int, *, slow: bool) -> int:
+        """Returns how many lanes may have something due."""
+        ...
+
+    def correct(self, table: int, lane: Lane, date_us: int | None) -> None:
+        """Takes note that a lane has nothing due before this date, or nothing at all."""
+        ...
+
+    def next_at_us(self, table: int) -> int | None:
+        """Returns the first date of all lanes."""
+        ...
+
+    def later_us(self, table: int, now_us: int) -> int | None:
+        """Returns when the next lane has something due that has nothing due now."""
+        ...
+
+    def lanes(self, table: int) -> int:
+        """Returns how many lanes have anything."""
+        ...
+
 
 class State(Protocol):
     """All that decide may look at: the state after every op that was applied so far."""
@@ -133,6 +203,11 @@ class State(Protocol):
         ...
 
     def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]: ...
+
+    @property
+    def lanes(self) -> Lanes: ...
+
+    def job_counts(self, table: int) -> JobCounts: ...
 
 
 class Decision(NamedTuple):

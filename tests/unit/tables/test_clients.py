@@ -155,12 +155,32 @@ def test_an_answer_that_is_too_large_is_refused(world: World) -> None:
 
 # -- what may be in a batch -----------------------------------------------------------------------
 
+PUSH = commands.Push(
+    table="j",
+    keys=ONE,
+    domains=Strings.of([b""]),
+    types=b"\1",
+    values=ONE,
+    priorities=b"d",
+    process_at_us=(0,),
+    expires_at_us=(0,),
+    timestamps_us=(NOW_US,),
+)
 WRITES: list[Command] = [
     SET,
     Touch(table="t", keys=ONE),
     Delete(table="t", keys=ONE, timestamp_us=NOW_US),
     Modify(table="t", key=b"k", change=Change.NOT, timestamp_us=NOW_US),
     Rename(table="t", key=b"k", to=b"l", timestamp_us=NOW_US),
+    PUSH,
+    commands.Finish(table="j", xids=[1]),
+    commands.Extend(table="j", xids=[1]),
+    commands.Fail(table="j", xids=[1], reason=b"no"),
+    commands.Cancel(table="j", keys=ONE),
+    commands.Reschedule(table="j", keys=ONE),
+    commands.Bury(table="j", keys=ONE),
+    commands.Revive(table="j", rows=[1]),
+    commands.Discard(table="j", rows=[1]),
     CreateTable(name="t", kind=1),
     DropTable(name="t"),
 ]
@@ -168,6 +188,9 @@ OTHERS: list[Command] = [
     Nop(),
     Get(table="t", keys=ONE),
     Range(table="t"),
+    commands.Peek(table="j"),
+    commands.Find(table="j", keys=ONE),
+    commands.CountJobs(table="j"),
     ListTables(),
     Lock(table="t", keys=ONE),
     Unlock(table="t", keys=ONE),
@@ -179,6 +202,8 @@ ALONE: list[Command] = [
     Hello(client=CLIENT),
     Listen(table="t", keys=ONE),
     Unlisten(identifier=1),
+    commands.Next(table="j"),
+    commands.ListenJobs(table="j"),
 ]
 
 

@@ -13,10 +13,21 @@ from fjord import ops, tables, values
 from fjord.columns import Strings, repeat
 from fjord.commands import Delete, Done, Entries, Get, Page, Refusal, Reply, Set, Touch
 from fjord.errors import Code
+from fjord.engine.counting import Counts
+from fjord.engine.dates import arrival_of, lanes_of
+from fjord.engine.lanes import TableLanes
 from fjord.index.memory import MemoryIndex
 from fjord.ops import Op, Place
-from fjord.tables import catalog, kv_entry, packing
-from fjord.tables.state import Decision, Pointer, Table, Tree, VolatileValue, volatile_bytes
+from fjord.tables import catalog, job_row, job_upkeep, kv_entry, packing
+from fjord.tables.state import (
+    Decision,
+    JobCounts,
+    Pointer,
+    Table,
+    Tree,
+    VolatileValue,
+    volatile_bytes,
+)
 from fjord.values import Value
 
 NOW_US = 1_700_000_000_000_000
@@ -50,6 +61,8 @@ class World:
         self.volatile_bytes = 0
         self.payload_reads = 0
         self.live: dict[int, int] = {}  # first seq of an op -> its bytes that live
+        self.lanes = TableLanes()
+        self.counts = Counts({})
         self.put_many = self._writes.put_many
         self.delete_many = self._writes.delete_many
         self.get_many = self._writes.get_many
@@ -81,6 +94,15 @@ class World:
             if row >= self.first_seq:
                 self.live[starts[bisect_right(starts, row) - 1]] -= size
 
+    def tally(
+        self, table: int, before: int, after: int, held: Sequence[int] = (), *, holds: int = 0
+    ) -> None:
+        known = sum(seq >= self.first_seq for seq in held)
+        self.counts.change(table, before, known, after, holds or known)
+
+    def job_counts(self, table: int) -> JobCounts:
+        return self.counts.of(table)
+
     # -- what a test does -------------------------------------------------------------------------
 
     def decide(self, command: object) -> Decision:
@@ -110,6 +132,9 @@ class World:
         data, payload = ops.encode(op)
         place = Place(seq=self.next_seq, segment=SEGMENT, payload=len(self.journal) + payload)
         tables.APPLY[op.opcode](self, op, place)
+        if arrival_of(op):
+            for lane, date in lanes_of(op):
+                self.lanes.lower(op.table, lane, date)
         self.journal += data
         self.next_seq += op.rows
         self.tables = catalog.tables(self.scan(Tree.TABLES, b"", None, 10_000))
@@ -138,6 +163,7 @@ class World:
         """Says again what holds of the first ops, and drops them; returns what was said."""
         before = len(self.ops())
         first = self.placed()[:count]
+        self._move_jobs(self.first_seq + sum(op.rows for op, _ in first))
         self.run(packing.Pack(ops=first))
         said = self.ops()[before:]
         for op, _ in first:
@@ -145,6 +171,13 @@ class World:
             self.first_seq += op.rows
             self.begin += len(ops.encode(op)[0])
         return said
+
+    def _move_jobs(self, seq: int) -> None:
+        """Says jobs again that are held by ops before a seq."""
+        for tree in job_upkeep.STATES:
+            images = {key: job_upkeep.parts(tree, key, d)[1] for key, d in self.tree(tree).items()}
+            keys = [key for key, image in images.items() if job_row.held_of(image) < seq]
+            self.run(job_upkeep.MoveJobs(tree=tree, keys=keys, segment=SEGMENT))
 
     def trees(self) -> list[list[tuple[bytes, bytes]]]:
         return [self.scan(tree, b"", None, 1_000_000) for tree in Tree]
@@ -158,7 +191,7 @@ class World:
         marks = self.tree(Tree.KV_MARKS)
         assert marks.keys() <= entries.keys()
         live = {key: kv_entry.row_bytes(entry, key) for key, entry in entries.items()}
-        assert sum(self.live.values()) == sum(live.values())
+        assert sum(self.live.values()) == sum(live.values()) + self._check_jobs()
         assert all(size >= 0 for size in self.live.values())
         assert {data[32] for key, data in self.tree(Tree.KV).items() if key in self.volatile} <= {
             ops.TOMBSTONE,
@@ -172,6 +205,46 @@ class World:
             if entry.is_value and expires_at_us:
                 schedule[kv_entry.schedule_key(expires_at_us, key)] = kv_entry.ROW.pack(entry.row)
         assert self.tree(Tree.KV_EXPIRY) == schedule
+
+    def _check_jobs(self) -> int:
+        """Asserts what must hold of jobs; returns their live bytes."""
+        trees = {tree: self.tree(tree) for tree in job_upkeep.STATES}
+        images = {
+            tree: [job_upkeep.parts(tree, key, data)[1] for key, data in items.items()]
+            for tree, items in trees.items()
+        }
+        slots, schedule = {}, {}
+        for key, rest in trees[Tree.JOBS_READY].items():
+            row = job_row.decode_ready(key, rest)
+            prefix, place = key[:4], key[4:]
+            if row.slot:
+                slots[prefix + row.slot] = place
+                assert row.hash == job_row.digest(row.key)
+            if row.expires_at_us:
+                table = int.from_bytes(prefix, "big")
+                schedule[job_row.expiry_key(row.expires_at_us, table, place)] = place
+        assert self.tree(Tree.JOBS_KEYS) == slots
+        assert self.tree(Tree.JOBS_EXPIRY) == schedule
+        self._check_leases(trees[Tree.JOBS_TAKEN])
+        for table in self.tables.values():
+            counted = [sum(key.startswith(table.prefix) for key in trees[tree]) for tree in trees]
+            assert list(self.counts.of(table.id)) == counted
+        found = [image for some in images.values() for image in some]
+        rows = [job_row.row_of(image) for image in found]
+        assert len(set(rows)) == len(rows)
+        return sum(map(job_row.bytes_of, found))
+
+    def _check_leases(self, taken: dict[bytes, bytes]) -> None:
+        """Every taken job has a note of when its lease is over."""
+        noted = set()
+        for key, count in self.tree(Tree.JOBS_LEASES).items():
+            deadline, table, xid = job_row.LEASE_KEY.unpack(key)
+            rows = job_row.COUNT.unpack(count)[0]
+            noted |= {(deadline, table, one) for one in range(xid, xid + rows)}
+        for key, data in taken.items():
+            deadline = job_row.LEASE.unpack_from(data)[0]
+            table, xid = int.from_bytes(key[:4], "big"), int.from_bytes(key[4:], "big")
+            assert (deadline, table, xid) in noted
 
     # -- short forms ------------------------------------------------------------------------------
 

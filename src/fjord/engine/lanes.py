@@ -1,0 +1,148 @@
+"""Lanes in memory: which domains of tables with fairness have jobs, and whose turn it is.
+
+Kept from the ops as they are applied, and learned from the index when a table is first asked for.
+A date may be too early: what was taken away meanwhile is found out when the lane has its turn.  It
+is never too late, also when a group of commands is taken back: then corrections are undone.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
+
+from fjord.tables.state import Lane
+
+# Dates that no longer hold are left in a heap up to so many, and as many again as hold.
+_STALE_MAX = 1000
+
+
+class _Side:
+    """The fast jobs of a table, or the slow ones."""
+
+    def __init__(self) -> None:
+        self.dates: dict[int, int] = {}  # lane -> first date
+        self.ready: OrderedDict[int, None] = OrderedDict()  # in the order of their turns
+        self._later: list[tuple[int, int]] = []  # dates and lanes, a heap
+
+    def lower(self, lane: int, date_us: int) -> None:
+        """Takes note of a job."""
+        known_us = self.dates.get(lane)
+        if known_us is None or date_us < known_us:
+            self.dates[lane] = date_us
+            if lane not in self.ready:
+                self._push(date_us, lane)
+
+    def correct(self, lane: int, date_us: int | None) -> None:
+        self.ready.pop(lane, None)
+        if date_us is None:
+            self.dates.pop(lane, None)
+        else:
+            self.dates[lane] = date_us
+            self._push(date_us, lane)
+
+    def settle(self, now_us: int) -> None:
+        """Makes lanes ready whose date has come."""
+        later = self._later
+        while later and later[0][0] <= now_us:
+            date_us, lane = heapq.heappop(later)
+            if self.dates.get(lane) == date_us and lane not in self.ready:
+                self.ready[lane] = None
+
+    def next_at_us(self) -> int | None:
+        if self.ready:
+            return self.dates[next(iter(self.ready))]
+        return self.later_us()
+
+    def later_us(self) -> int | None:
+        """Returns the first date of the lanes that are not ready."""
+        later = self._later
+        while later:
+            date_us, lane = later[0]
+            if self.dates.get(lane) == date_us and lane not in self.ready:
+                return date_us
+            heapq.heappop(later)
+        return None
+
+    def _push(self, date_us: int, lane: int) -> None:
+        heapq.heappush(self._later, (date_us, lane))
+        if len(self._later) > 2 * len(self.dates) + _STALE_MAX:
+            self._later = [(at, one) for one, at in self.dates.items() if one not in self.ready]
+            heapq.heapify(self._later)
+
+
+class TableLanes:
+    """Keeps the contract of `tables.state.Lanes` for all tables."""
+
+    def __init__(self) -> None:
+        self._tables: dict[int, tuple[_Side, _Side]] = {}  # fast, slow
+        self._corrected: list[tuple[_Side, int, int]] = []
+        self._learned: list[int] = []
+
+    # -- for decide -------------------------------------------------------------------------------
+
+    def is_known(self, table: int) -> bool:
+        return table in self._tables
+
+    def learn(self, table: int, dates: Iterable[tuple[Lane, int]]) -> None:
+        sides = self._tables[table] = (_Side(), _Side())
+        for (lane, slow), date_us in dates:
+            sides[slow].lower(lane, date_us)
+        self._learned.append(table)
+
+    def take(self, table: int, now_us: int, *, slow: bool) -> Lane | None:
+        side = self._tables[table][slow]
+        side.settle(now_us)
+        if not side.ready:
+            return None
+        lane = next(iter(side.ready))
+        side.ready.move_to_end(lane)
+        return lane, slow
+
+    def count(self, table: int, now_us: int, *, slow: bool) -> int:
+        side = self._tables[table][slow]
+        side.settle(now_us)
+        return len(side.ready)
+
+    def correct(self, table: int, lane: Lane, date_us: int | None) -> None:
+        side = self._tables[table][lane[1]]
+        self._corrected.append((side, lane[0], side.dates[lane[0]]))
+        side.correct(lane[0], date_us)
+
+    def next_at_us(self, table: int) -> int | None:
+        dates = [side.next_at_us() for side in self._tables[table]]
+        return min((date for date in dates if date is not None), default=None)
+
+    def later_us(self, table: int, now_us: int) -> int | None:
+        found = []
+        for side in self._tables[table]:
+            side.settle(now_us)
+            found.append(side.later_us())
+        return min((date for date in found if date is not None), default=None)
+
+    def lanes(self, table: int) -> int:
+        return max((len(side.dates) for side in self._tables.get(table, ())), default=0)
+
+    # -- for the engine ---------------------------------------------------------------------------
+
+    def lower(self, table: int, lane: Lane, date_us: int) -> None:
+        """Takes note of a job that waits, if the table is known; else it will be learned."""
+        sides = self._tables.get(table)
+        if sides is not None:
+            sides[lane[1]].lower(lane[0], date_us)
+
+    def retain(self, tables: Collection[int]) -> None:
+        """Forgets all other tables: they were dropped."""
+        self._tables = {table: sides for table, sides in self._tables.items() if table in tables}
+
+    def keep(self) -> None:
+        self._corrected.clear()
+        self._learned.clear()
+
+    def undo(self) -> None:
+        """Goes back to what held before the group: nothing is later than it is."""
+        for side, lane, date_us in self._corrected:
+            side.lower(lane, date_us)
+        for table in self._learned:
+            self._tables.pop(table, None)
+        self.keep()

@@ -1,0 +1,110 @@
+"""Moving jobs out of segments that are to go: one pass over all jobs, in small slices.
+
+A job may go to another tree while the pass is under way, from one that is not looked at yet to one
+that was.  So what changed its place meanwhile is remembered, and looked at in the end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from fjord import limits
+from fjord.columns import Strings
+from fjord.ops import Op, Opcode, Place
+from fjord.tables import job_row, job_upkeep
+from fjord.tables.job_row import PLACE_BYTES, PREFIX, XID
+from fjord.tables.job_upkeep import MoveJobs
+from fjord.tables.state import Tree
+
+_ROWS: Final = 1000
+# With more than this it is cheaper to begin again.
+_PLACES_MAX: Final = 200_000
+
+
+class Host(Protocol):
+    """What the pass needs of the engine."""
+
+    def scan_index(
+        self, tree: int, start: bytes, stop: bytes | None, limit: int
+    ) -> list[tuple[bytes, bytes]]: ...
+
+
+class Moving:
+    """A pass that moves all jobs whose values are in segments up to one."""
+
+    def __init__(self, host: Host, segment: int) -> None:
+        self._host = host
+        self.segment = segment
+        self._places: deque[tuple[Tree, bytes]] = deque()
+        self._is_lost = False  # too much changed its place to be remembered
+
+    def note(self, op: Op, place: Place) -> None:
+        """Takes note of an op that was applied while the pass is under way."""
+        if op.opcode not in _TREES or self._is_lost:
+            return
+        tree = _TREES[op.opcode]
+        self._places.extend((tree, key) for key in _keys(op, place))
+        self._is_lost = len(self._places) > _PLACES_MAX
+
+    def commands(self) -> Iterator[MoveJobs]:
+        """Yields what is to be run, a bounded step each; some of them move nothing."""
+        yield from self._pass()
+        while self._places or self._is_lost:
+            if self._is_lost:
+                self._places.clear()
+                self._is_lost = False
+                yield from self._pass()
+            else:
+                yield self._step_back()
+
+    def _pass(self) -> Iterator[MoveJobs]:
+        for tree in job_upkeep.STATES:
+            start = b""
+            while items := self._host.scan_index(tree, start, None, _ROWS):
+                keys, start = self._choose(tree, items)
+                yield MoveJobs(tree=tree, keys=keys, segment=self.segment)
+
+    def _choose(self, tree: Tree, items: list[tuple[bytes, bytes]]) -> tuple[list[bytes], bytes]:
+        """Returns which of the items are to be moved, and where to go on."""
+        keys: list[bytes] = []
+        size = 0
+        for key, data in items:
+            _, image = job_upkeep.parts(tree, key, data)
+            if job_row.segment_of(image) <= self.segment:
+                keys.append(key)
+                size += job_row.bytes_of(image)
+            if size >= limits.PACK_SLICE_BYTES:
+                return keys, key + b"\0"
+        return keys, items[-1][0] + b"\0"
+
+    def _step_back(self) -> MoveJobs:
+        """Returns the next places that were taken note of, those of one tree."""
+        tree = self._places[0][0]
+        keys: list[bytes] = []
+        while self._places and self._places[0][0] is tree and len(keys) < _AT_ONCE:
+            keys.append(self._places.popleft()[1])
+        return MoveJobs(tree=tree, keys=keys, segment=self.segment)
+
+
+# Values are at most 1 MiB, so that these fit a frame.
+_AT_ONCE: Final = 16
+_TREES: Final = {
+    Opcode.JOB_TAKE: Tree.JOBS_TAKEN,
+    Opcode.JOB_WAIT: Tree.JOBS_READY,
+    Opcode.JOB_BURY: Tree.JOBS_DEAD,
+}
+
+
+def _keys(op: Op, place: Place) -> Iterator[bytes]:
+    """Yields the index keys under which an op has put jobs that were there before."""
+    prefix = PREFIX.pack(op.table)
+    if op.opcode is Opcode.JOB_TAKE:
+        yield from (prefix + XID.pack(seq) for seq in range(place.seq, place.seq + op.rows))
+        return
+    images = op.column("image")
+    assert isinstance(images, Strings)
+    for image in images.rows():
+        start = 0 if op.opcode is Opcode.JOB_WAIT else PLACE_BYTES - XID.size
+        yield prefix + image[start:PLACE_BYTES]

@@ -1,0 +1,131 @@
+"""Replay: the ops that an index lacks are applied to it, gathered and sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fjord import tables
+from fjord.engine import counting
+from fjord.engine.counting import Counts
+from fjord.engine.group import read_applied, read_live, write_progress
+from fjord.engine.overlay import Gathered
+from fjord.errors import CorruptionError
+from fjord.index import Index, IndexFullError, Transaction
+from fjord.journal.reader import Journal, Located
+from fjord.tables import catalog
+from fjord.tables.state import JobCounts, Tree
+
+# Told how many of how many seqs a rebuild has applied.
+Progress = Callable[[int, int], None]
+
+
+class Replay:
+    """Applies the ops that an index lacks, gathered, sorted, in large transactions."""
+
+    def __init__(
+        self, journal: Journal, index: Index, rebuild_rows: int, progress: Progress
+    ) -> None:
+        self._journal = journal
+        self._index = index
+        self._rebuild_rows = rebuild_rows
+        self._progress = progress
+        transaction = index.view()
+        try:
+            self._applied = read_applied(transaction)
+            live_bytes, counts = read_live(transaction), counting.read(transaction)
+        finally:
+            transaction.abort()
+        self._gathered = _Accounted(live_bytes, counts, journal.first_seq)
+        self._largest_table = 0
+
+    def run(self, last_seq: int, *, moved_from: int) -> None:
+        """Applies everything up to `last_seq`.
+
+        Frames from `moved_from` on have a new place.  Where the index has them already they are
+        applied again: it then points to where they are now.
+        """
+        start = min(self._applied, moved_from - 1, last_seq)
+        applied = start
+        if start >= last_seq:
+            return
+        for located in self._journal.frames(
+            max(start + 1, self._journal.first_seq), durable_seq=last_seq
+        ):
+            self._gathered.counts = located.frame.last_seq > self._applied
+            self._apply(located)
+            applied = located.frame.last_seq
+            if self._gathered.rows >= self._rebuild_rows:
+                self._flush(applied)
+                self._progress(applied - start, last_seq - start)
+        self._flush(applied)
+        self._progress(last_seq - start, last_seq - start)
+
+    def _apply(self, located: Located) -> None:
+        try:
+            for op, place in located.ops():
+                tables.APPLY[op.opcode](self._gathered, op, place)
+                self._largest_table = max(self._largest_table, op.table)
+        except ValueError as error:
+            path = self._journal.path(located.segment)
+            raise CorruptionError(path, located.offset, str(error)) from error
+
+    def _flush(self, applied: int) -> None:
+        gathered = self._gathered
+        while True:
+            transaction = self._index.begin()
+            try:
+                gathered.write(transaction)
+                write_progress(
+                    transaction,
+                    max(applied, self._applied),
+                    gathered.live_bytes,
+                    gathered.job_counts.changed,
+                )
+                if transaction.get(Tree.META, catalog.LOST) is not None:
+                    self._note_largest_table(transaction)
+                transaction.commit()
+                break
+            except IndexFullError:
+                transaction.abort()
+                self._index.grow()
+            except BaseException:
+                transaction.abort()
+                raise
+        counts = gathered.known_counts | gathered.job_counts.changed
+        self._gathered = _Accounted(gathered.live_bytes, counts, self._journal.first_seq)
+
+    def _note_largest_table(self, transaction: Transaction) -> None:
+        """After a loss a table may be unknown whose rows are there; its id stays its own."""
+        key, note = catalog.largest_table(self._largest_table)
+        if note > (transaction.get(Tree.META, key) or b""):
+            transaction.put_many(Tree.META, [(key, note)])
+
+
+class _Accounted(Gathered):
+    """Gathered writes of a replay, and how much of the journal lives after them."""
+
+    def __init__(self, live_bytes: int, counts: dict[int, JobCounts], first_seq: int) -> None:
+        super().__init__()
+        self.live_bytes = live_bytes
+        self.known_counts = counts
+        self.job_counts = Counts(counts)
+        self.counts = True
+        self._first_seq = first_seq
+
+    def account(
+        self, seq: int, added: int, previous: Sequence[int] = (), freed: Sequence[int] = ()
+    ) -> None:
+        """Rows that were packed away were never added here, so they are not taken away either."""
+        if self.counts:
+            first_seq = self._first_seq
+            gone = [size for row, size in zip(previous, freed, strict=True) if row >= first_seq]
+            # What was lost to damage was never added, so this may ask for too much.
+            self.live_bytes = max(0, self.live_bytes + added - sum(gone))
+
+    def tally(
+        self, table: int, before: int, after: int, held: Sequence[int] = (), *, holds: int = 0
+    ) -> None:
+        """The same: jobs whose first ops were packed away are counted when they are said again."""
+        if self.counts:
+            known = counting.known_of(held, self._first_seq)
+            self.job_counts.change(table, before, known, after, holds or known)

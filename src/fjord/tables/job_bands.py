@@ -1,0 +1,117 @@
+"""Which jobs are due: by priority, then process date, then row; and when the next one will be.
+
+A *band* is the jobs of one lane and one priority.  They stand in the order of their dates, so its
+due jobs come first, and one look at the first of them tells whether there are any: nothing has to
+be promoted when a date is reached, and a million jobs for tomorrow cost nothing (FJ-10, FJ-11).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from fjord.jobs import PRIORITY_MAX, SLOW_FROM
+from fjord.tables import job_row
+from fjord.tables.job_row import PREFIX_BYTES
+from fjord.tables.state import Lane, State, Tree
+
+Item = tuple[bytes, bytes]  # of JOBS_READY
+
+_BAND = struct.Struct(">QB")
+_DATE = struct.Struct(">Q")
+_DATE_AT: Final = PREFIX_BYTES + _BAND.size
+# The priorities that may be in one answer together: from, to before.
+FAST: Final = (0, SLOW_FROM)
+SLOW: Final = (SLOW_FROM, PRIORITY_MAX + 1)
+ALL: Final = (0, PRIORITY_MAX + 1)
+
+
+class Due(NamedTuple):
+    """What is due of a lane."""
+
+    items: list[Item]
+    next_at_us: int | None  # the first date of the bands in which nothing is due
+
+
+def due(
+    state: State, prefix: bytes, lane: int, priorities: tuple[int, int], now_us: int, limit: int
+) -> Due:
+    """Returns the first jobs that are due, at most `limit`, in order."""
+    items: list[Item] = []
+    later: list[int] = []
+    for key, date_us in _bands(state, prefix, lane, priorities):
+        if date_us > now_us:
+            later.append(date_us)
+            continue
+        stop = key[:_DATE_AT] + _DATE.pack(now_us + 1)
+        items += state.scan(Tree.JOBS_READY, key, stop, limit - len(items))
+        if len(items) >= limit:
+            break
+    return Due(items, min(later, default=None))
+
+
+def first_date_us(
+    state: State, prefix: bytes, lane: int, priorities: tuple[int, int] = ALL
+) -> int | None:
+    """Returns the first process date of a lane, due or not."""
+    dates = [date_us for _, date_us in _bands(state, prefix, lane, priorities)]
+    return min(dates, default=None)
+
+
+def first_after_us(state: State, prefix: bytes, lane: int, after_us: int) -> int | None:
+    """Returns the first process date of a lane that is later than another one."""
+    found = []
+    for key, date_us in _bands(state, prefix, lane, ALL):
+        if date_us <= after_us:
+            start = key[:_DATE_AT] + _DATE.pack(after_us + 1)
+            items = state.scan(Tree.JOBS_READY, start, _end_of_band(key), 1)
+            found += [_date_us(item[0]) for item in items]
+        else:
+            found.append(date_us)
+    return min(found, default=None)
+
+
+def first_dates(state: State, prefix: bytes) -> Iterator[tuple[Lane, int]]:
+    """Yields the first process date of all lanes, of their fast and of their slow jobs."""
+    start, stop = prefix, job_row.end_of(prefix)
+    found: dict[Lane, int] = {}
+    last = None
+    while items := state.scan(Tree.JOBS_READY, start, stop, 1):
+        key = items[0][0]
+        lane, priority = _BAND.unpack_from(key, PREFIX_BYTES)
+        if lane != last:
+            yield from found.items()
+            found, last = {}, lane
+        place, date_us = (lane, priority >= SLOW_FROM), _date_us(key)
+        found[place] = min(date_us, found.get(place, date_us))
+        end = _end_of_band(key)
+        if end is None:
+            break
+        start = end
+    yield from found.items()
+
+
+def _bands(
+    state: State, prefix: bytes, lane: int, priorities: tuple[int, int]
+) -> Iterator[tuple[bytes, int]]:
+    """Yields the first key and the first date of each band that has any, in order."""
+    priority, end = priorities
+    stop = job_row.end_of(prefix + _BAND.pack(lane, end - 1))
+    while priority < end:
+        start = prefix + _BAND.pack(lane, priority)
+        items = state.scan(Tree.JOBS_READY, start, stop, 1)
+        if not items:
+            return
+        key = items[0][0]
+        yield key, _date_us(key)
+        priority = key[_DATE_AT - 1] + 1
+
+
+def _end_of_band(key: bytes) -> bytes | None:
+    return job_row.end_of(key[:_DATE_AT])
+
+
+def _date_us(key: bytes) -> int:
+    date_us: int = _DATE.unpack_from(key, _DATE_AT)[0]
+    return date_us

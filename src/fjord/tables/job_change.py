@@ -1,0 +1,139 @@
+"""Changes by hand: waiting jobs by key, dead ones by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fjord import commands
+from fjord.columns import Strings
+from fjord.commands import Refusal
+from fjord.jobs import How
+from fjord.jobs import State as JobState
+from fjord.ops import Op
+from fjord.tables import catalog, job_lookup, job_ops, job_row, job_rules
+from fjord.tables.job_finish import GiveBack, acted
+from fjord.tables.job_ops import Held
+from fjord.tables.job_row import XID, Row
+from fjord.tables.state import Decision, Kind, State, Table, Tree
+
+
+def decide_cancel(command: commands.Cancel, state: State, now_us: int) -> Decision:
+    problem = job_rules.keys_problem(command.keys)
+    if problem is not None:
+        return Decision(problem)
+    return _on_waiting(
+        command.table,
+        command.keys,
+        state,
+        now_us,
+        lambda table, rows: job_ops.remove_waiting(table.id, rows, How.CANCEL),
+    )
+
+
+def decide_reschedule(command: commands.Reschedule, state: State, now_us: int) -> Decision:
+    problem = job_rules.reschedule_problem(command, now_us)
+    if problem is not None:
+        return Decision(problem)
+
+    def change(table: Table, rows: Sequence[Row]) -> list[Op]:
+        changed = [(job_ops.waiting(row), _rescheduled(row, command, now_us)) for row in rows]
+        return job_ops.wait(table.id, changed, How.RESCHEDULE)
+
+    return _on_waiting(command.table, command.keys, state, now_us, change)
+
+
+def decide_bury(command: commands.Bury, state: State, now_us: int) -> Decision:
+    problem = job_rules.keys_problem(command.keys) or job_rules.reason_problem(command.reason)
+    if problem is not None:
+        return Decision(problem)
+
+    def bury(table: Table, rows: Sequence[Row]) -> list[Op]:
+        held = list(map(job_ops.waiting, rows))
+        reasons = [command.reason] * len(held)
+        return job_ops.bury(table.id, held, reasons, died_us=now_us, how=How.FAIL)
+
+    return _on_waiting(command.table, command.keys, state, now_us, bury)
+
+
+def decide_revive(command: commands.Revive, state: State, now_us: int) -> Decision:
+    problem = job_rules.rows_problem(len(command.rows)) or job_rules.delay_problem(command.delay_us)
+    if problem is not None:
+        return Decision(problem)
+
+    def revive(table: Table, held: Sequence[Held]) -> list[Op]:
+        back = GiveBack(state, table, now_us)
+        return back.ops(held, How.REVIVE, date_us=now_us + command.delay_us)
+
+    return _on_dead(command.table, command.rows, state, revive)
+
+
+def decide_discard(command: commands.Discard, state: State, now_us: int) -> Decision:
+    problem = job_rules.rows_problem(len(command.rows))
+    if problem is not None:
+        return Decision(problem)
+    return _on_dead(
+        command.table,
+        command.rows,
+        state,
+        lambda table, held: job_ops.remove(table.id, held, How.DISCARD),
+    )
+
+
+def _rescheduled(row: Row, command: commands.Reschedule, now_us: int) -> Row:
+    priority = row.priority if command.priority is None else command.priority
+    date_us = row.process_at_us
+    if command.process_at_us is not None:
+        date_us = command.process_at_us
+        date_us = now_us + date_us if command.relative else date_us or now_us
+    return row._replace(priority=priority, process_at_us=date_us)
+
+
+def _on_waiting(
+    name: str,
+    keys: Strings,
+    state: State,
+    now_us: int,
+    change: Callable[[Table, Sequence[Row]], Sequence[Op]],
+) -> Decision:
+    """Changes the jobs that wait under keys; a key that comes twice counts once."""
+    table = catalog.find(state, name, Kind.JOBS)
+    if isinstance(table, Refusal):
+        return Decision(table)
+    wanted = keys.rows()
+    if table is None:
+        return acted(state, (), range(len(wanted)))
+    hashes = list(map(job_row.digest, wanted))
+    rows = job_lookup.find(state, table.prefix, wanted, hashes)
+    found: dict[bytes, Row] = {}
+    missing = []
+    for at, row in enumerate(rows):
+        if row is None or row.key in found or row.is_expired(now_us):
+            missing.append(at)
+        else:
+            found[row.key] = row
+    ops = change(table, list(found.values())) if found else ()
+    return acted(state, ops, missing)
+
+
+def _on_dead(
+    name: str,
+    rows: Sequence[int],
+    state: State,
+    change: Callable[[Table, Sequence[Held]], Sequence[Op]],
+) -> Decision:
+    """Changes dead jobs; a row that comes twice counts once."""
+    table = catalog.find(state, name, Kind.JOBS)
+    if isinstance(table, Refusal):
+        return Decision(table)
+    if table is None:
+        return acted(state, (), range(len(rows)))
+    data = state.get_many(Tree.JOBS_DEAD, [table.prefix + XID.pack(row) for row in rows])
+    found: dict[int, Held] = {}
+    missing = []
+    for at, (row, one) in enumerate(zip(rows, data, strict=True)):
+        if one is None or row in found:
+            missing.append(at)
+        else:
+            found[row] = Held(JobState.DEAD, row, job_row.decode_dead(one)[1])
+    ops = change(table, list(found.values())) if found else ()
+    return acted(state, ops, missing)

@@ -1,0 +1,276 @@
+"""What becomes of jobs that were taken: done, kept longer, given back, timed out.
+
+Every answer of a worker carries the xid of its lease (decision 6): once that lease is over and the
+job waits again, or is done, the xid is stale, and nothing is changed.
+
+A job that is given back waits again, unless its expiry has come, or it failed too often, or a newer
+job with its key waits by now: then the old one is dropped (FJ-32).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fjord import commands
+from fjord.columns import Strings, repeat
+from fjord.commands import Refusal
+from fjord.jobs import How
+from fjord.jobs import State as JobState
+from fjord.ops import Op, Opcode
+from fjord.tables import catalog, job_lookup, job_ops, job_row, job_rules
+from fjord.tables.job_ops import Held
+from fjord.tables.job_row import LEASE, PREFIX, XID, Row
+from fjord.tables.state import Decision, Kind, State, Table, Tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndLeases:
+    """Gives back the jobs whose leases are over."""
+
+    limit: int  # jobs at most
+
+
+def decide_finish(command: commands.Finish, state: State, now_us: int) -> Decision:
+    problem = job_rules.rows_problem(len(command.xids))
+    if problem is not None:
+        return Decision(problem)
+    table = catalog.find(state, command.table, Kind.JOBS)
+    if isinstance(table, Refusal):
+        return Decision(table)
+    found, missing = _taken(state, table, command.xids)
+    if table is None or not found:
+        return acted(state, (), missing)
+    xids, data = zip(*found, strict=True)
+    leases = [LEASE.unpack_from(one) for one in data]
+    images = [one[LEASE.size :] for one in data]
+    columns = (
+        xids,
+        [deadline if is_alone else 0 for deadline, _, _, is_alone in leases],
+        [job_row.row_of(image) for image in images],
+        [job_row.held_of(image) for image in images],
+        [job_row.bytes_of(image) for image in images],
+    )
+    return acted(state, [Op(Opcode.JOB_DONE, table.id, len(xids), columns)], missing)
+
+
+def decide_extend(command: commands.Extend, state: State, now_us: int) -> Decision:
+    problem = job_rules.rows_problem(len(command.xids)) or job_rules.lease_problem(command.lease_us)
+    if problem is not None:
+        return Decision(problem)
+    table = catalog.find(state, command.table, Kind.JOBS)
+    if isinstance(table, Refusal):
+        return Decision(table)
+    found, missing = _taken(state, table, command.xids)
+    if table is None or not found:
+        return acted(state, (), missing)
+    held = [_held(xid, data) for xid, data in found]
+    lengths = [command.lease_us or one.lease.lease_us for one in held]
+    columns = (
+        [one.at for one in held],
+        [one.note for one in held],
+        [state.lease_us + length for length in lengths],
+        lengths,
+        repeat(now_us, len(held)),
+        Strings.of([data[LEASE.size :] for _, data in found]),
+    )
+    return acted(state, [Op(Opcode.JOB_TOUCH, table.id, len(held), columns)], missing)
+
+
+def decide_fail(command: commands.Fail, state: State, now_us: int) -> Decision:
+    problem = job_rules.fail_problem(command)
+    if problem is not None:
+        return Decision(problem)
+    table = catalog.find(state, command.table, Kind.JOBS)
+    if isinstance(table, Refusal):
+        return Decision(table)
+    found, missing = _taken(state, table, command.xids)
+    if table is None or not found:
+        return acted(state, (), missing)
+    held = [_held(xid, data) for xid, data in found]
+    if command.buries:
+        reasons = [command.reason] * len(held)
+        ops = job_ops.bury(table.id, held, reasons, died_us=now_us, how=How.FAIL)
+        return acted(state, ops, missing)
+    how = How.FAIL if command.counts else How.GIVEN_BACK
+    back = GiveBack(state, table, now_us)
+    date_us = now_us + command.delay_us if command.delay_us else None
+    ops = back.ops(held, how, date_us=date_us, reason=command.reason)
+    return acted(state, ops, missing)
+
+
+def acted(state: State, ops: Sequence[Op], missing: Sequence[int]) -> Decision:
+    """Returns the decision that says for whom there was nothing to do."""
+    seq = state.next_seq - 1 + sum(op.rows for op in ops)
+    return Decision(commands.Acted(master=state.master, seq=seq, missing=missing), ops)
+
+
+# -- leases that are over -------------------------------------------------------------------------
+
+
+def decide_end_leases(command: EndLeases, state: State, now_us: int) -> Decision:
+    """Takes leases in the order in which they ended; jobs that were done are not there."""
+    stop = job_row.LEASE_KEY.pack(state.lease_us + 1, 0, 0)
+    notes = state.scan(Tree.JOBS_LEASES, b"", stop, command.limit)
+    tables = {table.id: table for table in state.tables.values()}
+    over: dict[int, list[Held]] = {}
+    ended: dict[int, list[tuple[int, int]]] = {}
+    left = command.limit
+    for key, count in notes:
+        deadline_us, table_id, xid = job_row.LEASE_KEY.unpack(key)
+        found = _over(state, table_id, deadline_us, xid, job_row.COUNT.unpack(count)[0])
+        if table_id in tables:
+            over.setdefault(table_id, []).extend(found[:left])
+        if len(found) > left:
+            break
+        # A note that stands for one job alone goes with that job.
+        if not (found and found[0].lease.is_alone):
+            ended.setdefault(table_id, []).append((deadline_us, xid))
+        left -= len(found)
+        if not left:
+            break
+    ops = [unlease(table_id, notes) for table_id, notes in ended.items()]
+    for table_id, held in over.items():
+        back = GiveBack(state, tables[table_id], now_us)
+        ops += back.ops(held, How.TIMEOUT)
+    return catalog.decision(state, ops)
+
+
+def unlease(table_id: int, notes: Sequence[tuple[int, int]]) -> Op:
+    """Returns the op that forgets notes of leases: deadlines and first xids."""
+    deadlines, xids = zip(*notes, strict=True)
+    return Op(Opcode.JOB_UNLEASE, table_id, len(notes), (deadlines, xids))
+
+
+def _over(state: State, table_id: int, deadline_us: int, xid: int, count: int) -> list[Held]:
+    """Returns the jobs whose leases ended at a deadline; touched ones have got another."""
+    prefix = PREFIX.pack(table_id)
+    start, stop = prefix + XID.pack(xid), prefix + XID.pack(xid + count)
+    items = state.scan(Tree.JOBS_TAKEN, start, stop, count)
+    return [
+        _held(XID.unpack_from(key, len(prefix))[0], data)
+        for key, data in items
+        if LEASE.unpack_from(data)[0] == deadline_us
+    ]
+
+
+# -- giving back ----------------------------------------------------------------------------------
+
+
+class GiveBack:
+    """Decides what becomes of jobs that are not worked on any more, and of dead ones that live."""
+
+    def __init__(self, state: State, table: Table, now_us: int) -> None:
+        self._state = state
+        self._table = table
+        self._now_us = now_us
+        self._settings = job_rules.settings_of(table)
+        self._expired: list[Row] = []  # that wait under the keys of these jobs
+
+    def ops(
+        self, held: Sequence[Held], how: How, *, date_us: int | None = None, reason: bytes = b""
+    ) -> list[Op]:
+        """Returns the ops for jobs, all of which are of this table."""
+        expired = [one for one in held if one.row.is_expired(self._now_us)]
+        rest = [one for one in held if not one.row.is_expired(self._now_us)]
+        kept, superseded = self._sort_out(rest)
+        most = self._settings.timeouts_max
+        counted = [(one, _timeouts(one, how)) for one in kept]
+        dead = [(one, timeouts) for one, timeouts in counted if timeouts > most]
+        alive = [(one, timeouts) for one, timeouts in counted if timeouts <= most]
+        return [
+            *job_ops.remove(self._table.id, expired, How.EXPIRE),
+            *job_ops.remove_waiting(self._table.id, self._expired, How.EXPIRE),
+            *job_ops.remove(self._table.id, superseded, How.SUPERSEDED),
+            *self._bury(dead, how, reason),
+            *job_ops.wait(self._table.id, self._waiting(alive, date_us), how),
+        ]
+
+    def _sort_out(self, held: Sequence[Held]) -> tuple[Sequence[Held], list[Held]]:
+        """Returns the jobs that are still wanted, and those whose keys newer jobs have.
+
+        Where one key comes twice here, the newer job is wanted.
+        """
+        if not self._settings.merge:
+            return held, []
+        newest = {one.row.key: one.row.row for one in sorted(held, key=lambda one: one.row.row)}
+        keys, hashes = list(newest), list(map(job_row.digest, newest))
+        waiting = job_lookup.find(self._state, self._table.prefix, keys, hashes)
+        found = [row for row in waiting if row is not None]
+        self._expired = [row for row in found if row.is_expired(self._now_us)]
+        for row in found:
+            if not row.is_expired(self._now_us):
+                del newest[row.key]
+        is_wanted = [newest.get(one.row.key) == one.row.row for one in held]
+        return (
+            [one for one, wanted in zip(held, is_wanted, strict=True) if wanted],
+            [one for one, wanted in zip(held, is_wanted, strict=True) if not wanted],
+        )
+
+    def _bury(self, dead: Sequence[tuple[Held, int]], how: How, reason: bytes) -> list[Op]:
+        word = "timed out" if how is How.TIMEOUT else "failed"
+        tail = b": " + reason if reason else b""
+        reasons = [f"{word} {timeouts} times".encode() + tail for _, timeouts in dead]
+        rows = [one._replace(row=one.row._replace(timeouts=timeouts)) for one, timeouts in dead]
+        return job_ops.bury(self._table.id, rows, reasons, died_us=self._now_us, how=how)
+
+    def _waiting(
+        self, alive: Sequence[tuple[Held, int]], date_us: int | None
+    ) -> list[tuple[Held, Row]]:
+        """Returns the jobs that wait again, each with its new row."""
+        rows = [_again(one.row, timeouts, date_us) for one, timeouts in alive]
+        if self._settings.merge:
+            prefix, hashes = self._table.prefix, [row.hash for row in rows]
+            free = {row.slot for row in self._expired}
+            slots = job_lookup.FreeSlots(self._state, prefix, hashes, without=free)
+            firsts = [prefix + hash_ + b"\0" for hash_ in hashes]
+            places = self._state.get_many(Tree.JOBS_KEYS, firsts)
+            probes = [slots.probe(*slot) for slot in zip(hashes, places, strict=True)]
+            # Without a free slot a job can be found no more by its key, but it is not lost.
+            rows = [
+                row._replace(probe=job_row.NO_PROBE if probe is None else probe)
+                for row, probe in zip(rows, probes, strict=True)
+            ]
+        return [(one, row) for (one, _), row in zip(alive, rows, strict=True)]
+
+
+def _timeouts(one: Held, how: How) -> int:
+    """Returns how often a job has failed by now."""
+    if how is How.REVIVE:
+        return 0
+    return one.row.timeouts + (how is not How.GIVEN_BACK)
+
+
+def _again(row: Row, timeouts: int, date_us: int | None) -> Row:
+    return row._replace(
+        timeouts=timeouts, process_at_us=row.process_at_us if date_us is None else date_us
+    )
+
+
+# -- small steps ----------------------------------------------------------------------------------
+
+
+def _taken(
+    state: State, table: Table | None, xids: Iterable[int]
+) -> tuple[list[tuple[int, bytes]], list[int]]:
+    """Returns what the index holds of taken jobs, and the positions of those not there any more."""
+    wanted = list(xids)
+    if table is None:
+        return [], list(range(len(wanted)))
+    prefix = table.prefix
+    data = state.get_many(Tree.JOBS_TAKEN, [prefix + xid for xid in map(XID.pack, wanted)])
+    if None not in data and len(set(wanted)) == len(wanted):
+        return [(xid, one) for xid, one in zip(wanted, data, strict=True) if one], []
+    found: dict[int, bytes] = {}
+    missing = []
+    for at, (xid, one) in enumerate(zip(wanted, data, strict=True)):
+        if one is None or xid in found:
+            missing.append(at)
+        else:
+            found[xid] = one
+    return list(found.items()), missing
+
+
+def _held(xid: int, data: bytes) -> Held:
+    lease, row = job_row.decode_taken(data)
+    return Held(JobState.TAKEN, xid, row, lease)

@@ -1,0 +1,243 @@
+"""PUSH: jobs that are new wait; those whose key waits already are merged with it (SJ-16).
+
+    insertion date   stays
+    updated          the newest client date; an older push succeeds and changes nothing
+    expiry           the largest, and never is the largest of all
+    priority         the smallest
+    process date     the largest, but no later than insertion date + debounce, or than it was
+    timeouts         0
+    value, domain    the new ones
+
+A job that is taken is not touched: its key gets a new row beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fjord import commands, jobs, limits
+from fjord.columns import Strings, repeat
+from fjord.commands import Refusal
+from fjord.errors import Code
+from fjord.ops import Op, Opcode
+from fjord.tables import catalog, job_lookup, job_ops, job_row, job_rules
+from fjord.tables.job_row import NO_PROBE, Row
+from fjord.tables.state import Decision, Kind, State, Table, Tree
+
+
+def decide_push(command: commands.Push, state: State, now_us: int) -> Decision:
+    problem = job_rules.push_problem(command, now_us)
+    if problem is not None:
+        return Decision(problem)
+    found = catalog.find_or_create(state, command.table, Kind.JOBS)
+    if isinstance(found, Refusal):
+        return Decision(found)
+    table, creation = found
+    inserted = _inserted(command.timestamps_us, now_us)
+    dates = _dates(command, inserted, now_us)
+    problem = job_rules.dates_problem(dates, command.expires_at_us, now_us)
+    if problem is not None:
+        return Decision(problem)
+    settings = job_rules.settings_of(table)
+    push = _Push(command, table, settings, inserted, dates, command.keys.rows())
+    made = push.merged(state, now_us) if settings.merge else push.plain(NO_PROBE)
+    if isinstance(made, Refusal):
+        return Decision(made)
+    problem = _lanes_problem(state, table, settings)
+    if problem is not None:
+        return Decision(problem)
+    return catalog.decision(state, [*creation, *made])
+
+
+def _inserted(stamps_us: Sequence[int], now_us: int) -> Sequence[int]:
+    """Returns insertion dates: the client's, but none to come, where its clock is ahead."""
+    if max(stamps_us) <= now_us:
+        return stamps_us
+    return [min(stamp, now_us) for stamp in stamps_us]
+
+
+def _dates(command: commands.Push, inserted: Sequence[int], now_us: int) -> Sequence[int]:
+    """Returns process dates: no earlier than the insertion, and now where none is given."""
+    dates = command.process_at_us
+    if not any(dates):
+        return repeat(now_us, len(dates))
+    if command.relative:
+        return [now_us + delay for delay in dates]
+    return [max(date or now_us, first) for date, first in zip(dates, inserted, strict=True)]
+
+
+def _lanes_problem(state: State, table: Table, settings: jobs.Settings) -> Refusal | None:
+    if settings.fairness is jobs.Fairness.NONE or state.lanes.lanes(table.id) < limits.LANES_MAX:
+        return None
+    text = f"jobs of {limits.LANES_MAX} domains wait already; work on some of them first"
+    return Refusal(code=Code.QUOTA, text=text)
+
+
+class _Merged:
+    """What a waiting job comes to after all pushes of its key in a batch."""
+
+    __slots__ = ("date", "expires", "inserted", "priority", "pushed", "row", "updated")
+
+    def __init__(self, row: Row | None) -> None:
+        self.row = row  # None: it is new
+        self.pushed = -1  # position of the push whose value it has; -1: none was accepted
+        if row is not None:
+            self.inserted, self.updated = row.inserted_us, row.updated_us
+            self.date, self.expires = row.process_at_us, row.expires_at_us
+            self.priority = row.priority
+
+
+@dataclass(slots=True)
+class _Push:
+    """A push whose dates are known."""
+
+    command: commands.Push
+    table: Table
+    settings: jobs.Settings
+    inserted: Sequence[int]
+    dates: Sequence[int]
+    keys: list[bytes]
+
+    def plain(self, probe: int) -> list[Op]:
+        """Returns the op for jobs that are merged with nothing."""
+        command, count = self.command, len(self.keys)
+        columns = (
+            self.inserted,
+            command.timestamps_us,
+            self.dates,
+            command.expires_at_us,
+            self._lanes(range(count)),
+            command.priorities,
+            bytes((probe,)) * count,
+            command.types,
+            command.keys,
+            command.domains,
+            command.values,
+        )
+        return [Op(Opcode.JOB_ADD, self.table.id, count, columns)]
+
+    def merged(self, state: State, now_us: int) -> list[Op] | Refusal:
+        problem = job_rules.empty_key_problem(self.command.keys)
+        if problem is not None:
+            return problem
+        prefix = self.table.prefix
+        hashes = list(map(job_row.digest, self.keys))
+        places = state.get_many(Tree.JOBS_KEYS, [prefix + hash_ + b"\0" for hash_ in hashes])
+        is_new = not any(places) and len(set(hashes)) == len(hashes)
+        if is_new and not job_lookup.has_collisions(state, prefix):
+            return self.plain(0)
+        rows = job_lookup.resolve(state, prefix, self.keys, hashes, places)
+        gone = {row.key: row for row in rows if row is not None and row.is_expired(now_us)}
+        waiting = [None if row is None or row.key in gone else row for row in rows]
+        merged = self._fold(waiting)
+        new = [one for one in merged if one.row is None]
+        free = {row.slot for row in gone.values()}
+        slots = job_lookup.FreeSlots(state, prefix, hashes, without=free)
+        probes = [slots.probe(hashes[one.pushed], places[one.pushed]) for one in new]
+        added = self._add(new, probes)
+        if isinstance(added, Refusal):
+            return added
+        replaced = [one for one in merged if one.row is not None and one.pushed >= 0]
+        expired = job_ops.remove_waiting(self.table.id, gone.values(), jobs.How.EXPIRE)
+        return [*expired, *added, *self._replace(replaced)]
+
+    def _fold(self, rows: Sequence[Row | None]) -> list[_Merged]:
+        """Applies the rule of merging push by push; one result a key, in order of the first."""
+        found: dict[bytes, _Merged] = {}
+        command, debounce_us = self.command, self.settings.debounce_us
+        pushes = zip(
+            self.keys,
+            rows,
+            self.inserted,
+            command.timestamps_us,
+            self.dates,
+            command.expires_at_us,
+            command.priorities,
+            strict=True,
+        )
+        for at, (key, row, inserted, stamp, date, expires, priority) in enumerate(pushes):
+            one = found.get(key)
+            if one is None:
+                one = found[key] = _Merged(row)
+            if one.row is None and one.pushed < 0:
+                one.inserted, one.updated = inserted, stamp
+                one.date, one.expires, one.priority, one.pushed = date, expires, priority, at
+            elif stamp >= one.updated:
+                cap = max(one.date, one.inserted + debounce_us)
+                one.date = min(max(one.date, date), cap)
+                one.expires = max(one.expires, expires) if one.expires and expires else 0
+                one.priority = min(one.priority, priority)
+                one.updated, one.pushed = stamp, at
+        return list(found.values())
+
+    def _add(self, merged: Sequence[_Merged], probes: Sequence[int | None]) -> list[Op] | Refusal:
+        if not merged:
+            return []
+        found = [probe for probe in probes if probe is not None]
+        if len(found) < len(merged):
+            return _TOO_MANY_ALIKE
+        columns = (
+            [one.inserted for one in merged],
+            [one.updated for one in merged],
+            [one.date for one in merged],
+            [one.expires for one in merged],
+            self._lanes([one.pushed for one in merged]),
+            bytes([one.priority for one in merged]),
+            bytes(found),
+            *self._contents(merged),
+        )
+        return [Op(Opcode.JOB_ADD, self.table.id, len(merged), columns)]
+
+    def _replace(self, merged: Sequence[_Merged]) -> list[Op]:
+        if not merged:
+            return []
+        rows = [one.row for one in merged if one.row is not None]
+        types, keys, domains, values = self._contents(merged)
+        columns = (
+            [row.row for row in rows],
+            [one.inserted for one in merged],
+            [one.updated for one in merged],
+            [one.date for one in merged],
+            [one.expires for one in merged],
+            self._lanes([one.pushed for one in merged]),
+            [row.expires_at_us for row in rows],
+            [row.held for row in rows],
+            [row.live_bytes for row in rows],
+            bytes([one.priority for one in merged]),
+            bytes([row.probe for row in rows]),
+            types,
+            Strings.of([row.place for row in rows]),
+            keys,
+            domains,
+            values,
+        )
+        return [Op(Opcode.JOB_REPLACE, self.table.id, len(merged), columns)]
+
+    def _contents(self, merged: Sequence[_Merged]) -> tuple[bytes, Strings, Strings, Strings]:
+        """Returns types, keys, domains and values of the pushes that count."""
+        command = self.command
+        at = [one.pushed for one in merged]
+        if len(at) == len(self.keys):  # all of them, in their order
+            return command.types, command.keys, command.domains, command.values
+        domains, values = command.domains.rows(), command.values.rows()
+        return (
+            bytes([command.types[position] for position in at]),
+            Strings.of([self.keys[position] for position in at]),
+            Strings.of([domains[position] for position in at]),
+            Strings.of([values[position] for position in at]),
+        )
+
+    def _lanes(self, positions: Sequence[int]) -> Sequence[int]:
+        if self.settings.fairness is jobs.Fairness.NONE:
+            return repeat(0, len(positions))
+        domains = self.command.domains
+        return [
+            job_row.lane_of(domains[position] or jobs.domain_of(self.keys[position]))
+            for position in positions
+        ]
+
+
+_TOO_MANY_ALIKE = Refusal(
+    code=Code.QUOTA, text="254 keys with one and the same hash wait already; choose another key"
+)

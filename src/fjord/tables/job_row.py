@@ -1,0 +1,244 @@
+"""What the index holds of jobs tables, byte by byte.
+
+    JOBS_READY   table id u32 | place                     -> rest
+    JOBS_KEYS    table id u32 | slot                      -> place
+    JOBS_TAKEN   table id u32 | xid u64                   -> lease, image
+    JOBS_LEASES  deadline u64 | table id u32 | xid u64    -> count u32
+    JOBS_EXPIRY  expiry u64 | table id u32 | row u64      -> place
+    JOBS_DEAD    table id u32 | row u64                   -> death, image
+
+    place  = lane u64, priority u8, process date u64, row u64        big-endian: it sorts
+    slot   = murmur3-128 of the key, 0 u8 | 8 bytes of 255, murmur3-128 of the key, probe u8
+    image  = place, rest
+    rest   = inserted u64, updated u64, expires u64, held u64, murmur3-128 of the key, probe u8,
+             timeouts u8, type u8, length of the domain u8,
+             pointer (segment, offset, size, crc u32 each), domain, key
+    lease  = deadline u64, length u64, started u64, is alone u8
+    death  = date u64, how u8, length of the reason u16, reason
+
+The index covers a row: all that NEXT tells of a job but its value is here (SJ-03).  A *row* is
+known for ever by the seq of its JOB_ADD; `held` is the seq of the row that holds its value now.
+Keys are found by a hash of all of their bytes, since URIs have long prefixes in common (FJ-15);
+the key itself is compared, and `probe` tells keys with the same hash apart.  All but the first of
+those stand together at the end of their table, so that one look tells whether there are any.
+Probe 255: nobody looks the key up.
+
+The note of a lease stands for as many xids, from the first one on, as it counts.  It is looked up
+in JOBS_TAKEN when it is due, so that nothing has to be done for it before; where it stands for one
+job alone it goes with that job.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import mmh3
+
+from fjord import jobs, ops
+from fjord.tables.state import Pointer
+
+PLACE: Final = struct.Struct(">QBQQ")
+REST: Final = struct.Struct("<QQQQ16sBBBBIIII")
+LEASE: Final = struct.Struct("<QQQB")
+DEATH: Final = struct.Struct("<QBH")
+PREFIX: Final = struct.Struct(">I")
+XID: Final = struct.Struct(">Q")
+LEASE_KEY: Final = struct.Struct(">QIQ")
+COUNT: Final = struct.Struct(">I")
+
+PREFIX_BYTES: Final = PREFIX.size
+PLACE_BYTES: Final = PLACE.size
+# Where an image has its parts.
+_TAIL_AT: Final = PLACE.size + REST.size
+_SLOT_AT: Final = PLACE.size + 32
+_SLOT_END: Final = _SLOT_AT + 17
+_POINTER_AT: Final = PLACE.size + 52
+_HELD_AT: Final = PLACE.size + 24
+_EXPIRES_AT: Final = PLACE.size + 16
+_EXPIRY_HEAD: Final = struct.Struct(">QI")
+_SIZE_AT: Final = _POINTER_AT + 8
+_HELD: Final = struct.Struct("<Q")
+_POINTER: Final = struct.Struct("<IIII")
+
+NO_PROBE: Final = 255
+# Before the hashes of keys whose hash another key has already.
+COLLIDED: Final = b"\xff" * 8
+digest: Final[Callable[[bytes], bytes]] = mmh3.mmh3_x64_128_digest
+
+
+class Row(NamedTuple):
+    """A job, as the index knows it."""
+
+    lane: int  # hash of the domain, 0 without fairness
+    priority: int
+    process_at_us: int
+    row: int
+    inserted_us: int
+    updated_us: int  # the newest client date that was accepted
+    expires_at_us: int  # 0 = never
+    held: int
+    hash: bytes
+    probe: int
+    timeouts: int
+    type: int
+    domain_bytes: int
+    segment: int
+    offset: int
+    size: int
+    crc: int
+    domain: bytes  # as it was given
+    key: bytes
+
+    @property
+    def place(self) -> bytes:
+        return PLACE.pack(*self[:4])
+
+    @property
+    def image(self) -> bytes:
+        return PLACE.pack(*self[:4]) + REST.pack(*self[4:17]) + self.domain + self.key
+
+    @property
+    def slot(self) -> bytes:
+        """Under what the key is found; nothing if it is not looked up."""
+        return slot(self.hash, self.probe)
+
+    @property
+    def pointer(self) -> Pointer:
+        return Pointer(self.segment, self.offset, self.size, self.crc)
+
+    @property
+    def live_bytes(self) -> int:
+        """What the row counts among the live bytes of the journal."""
+        return ops.ROW_BYTES + len(self.domain) + len(self.key) + self.size
+
+    @property
+    def domain_name(self) -> bytes:
+        return self.domain or jobs.domain_of(self.key)
+
+    def is_expired(self, now_us: int) -> bool:
+        return 0 < self.expires_at_us <= now_us
+
+
+class Lease(NamedTuple):
+    """Who works on a job knows its xid; this is for how long."""
+
+    deadline_us: int  # lease time
+    lease_us: int  # how long it was taken for
+    started_us: int  # wall time of the take, or of the last touch
+    is_alone: int  # 1: the note of its deadline stands for this job only
+
+
+class Death(NamedTuple):
+    """Why and when a job went to the dead letters."""
+
+    died_us: int  # wall time
+    how: int
+    reason: bytes
+
+
+def decode(image: bytes) -> Row:
+    return _row(PLACE.unpack_from(image) + REST.unpack_from(image, PLACE_BYTES), image[_TAIL_AT:])
+
+
+def decode_ready(index_key: bytes, rest: bytes) -> Row:
+    """Reads an item of JOBS_READY."""
+    found = PLACE.unpack_from(index_key, PREFIX_BYTES) + REST.unpack_from(rest)
+    return _row(found, rest[REST.size :])
+
+
+def _row(numbers: tuple[object, ...], tail: bytes) -> Row:
+    size = numbers[12]
+    assert isinstance(size, int)
+    return Row._make((*numbers, tail[:size], tail[size:]))
+
+
+def decode_taken(data: bytes) -> tuple[Lease, Row]:
+    return Lease._make(LEASE.unpack_from(data)), decode(data[LEASE.size :])
+
+
+def decode_dead(data: bytes) -> tuple[Death, Row]:
+    died_us, how, size = DEATH.unpack_from(data)
+    end = DEATH.size + size
+    return Death(died_us, how, data[DEATH.size : end]), decode(data[end:])
+
+
+def encode_death(death: Death) -> bytes:
+    return DEATH.pack(death.died_us, death.how, len(death.reason)) + death.reason
+
+
+def bytes_of(image: bytes) -> int:
+    """Returns what a row counts among the live bytes of the journal."""
+    return (
+        ops.ROW_BYTES
+        + len(image)
+        - _TAIL_AT
+        + int.from_bytes(image[_SIZE_AT : _SIZE_AT + 4], "little")
+    )
+
+
+def slot(hash_: bytes, probe: int) -> bytes:
+    """Returns under what a key is found; nothing if it is not looked up."""
+    if probe == 0:
+        return hash_ + b"\0"
+    return b"" if probe == NO_PROBE else COLLIDED + hash_ + bytes((probe,))
+
+
+def slot_of(image: bytes) -> bytes:
+    found = image[_SLOT_AT:_SLOT_END]
+    return found if found[16] == 0 else slot(found[:16], found[16])
+
+
+def row_of(image: bytes) -> int:
+    row: int = XID.unpack_from(image, PLACE_BYTES - XID.size)[0]
+    return row
+
+
+def held_of(image: bytes) -> int:
+    held: int = _HELD.unpack_from(image, _HELD_AT)[0]
+    return held
+
+
+def expiry_of(image: bytes) -> int:
+    """Returns when a job expires, 0 = never."""
+    expiry: int = _HELD.unpack_from(image, _EXPIRES_AT)[0]
+    return expiry
+
+
+def expiry_key(expires_at_us: int, table: int, place: bytes) -> bytes:
+    return _EXPIRY_HEAD.pack(expires_at_us, table) + place[-XID.size :]
+
+
+def segment_of(image: bytes) -> int:
+    """Returns the segment that the value of a job is in."""
+    segment: int = _POINTER.unpack_from(image, _POINTER_AT)[0]
+    return segment
+
+
+def moved(image: bytes, held: int, pointer: Pointer) -> bytes:
+    """Returns the image of a job whose value has a new place."""
+    return b"".join(
+        (
+            image[:_HELD_AT],
+            _HELD.pack(held),
+            image[_HELD_AT + _HELD.size : _POINTER_AT],
+            _POINTER.pack(*pointer),
+            image[_POINTER_AT + _POINTER.size :],
+        )
+    )
+
+
+def lane_of(domain: bytes) -> int:
+    """Returns the lane of a domain; never 0, which is the one lane of tables without fairness.
+
+    Nobody can find a domain with the lane of another one, and so take that one's turns.
+    """
+    return int.from_bytes(hashlib.blake2b(domain, digest_size=8).digest(), "big") or 1
+
+
+def end_of(prefix: bytes) -> bytes | None:
+    """Returns the first index key that does not begin so; None if there is none."""
+    number = int.from_bytes(prefix, "big") + 1
+    return number.to_bytes(len(prefix), "big") if number < 1 << 8 * len(prefix) else None
