@@ -49,18 +49,20 @@ class _Side:
             if self.dates.get(lane) == date_us and lane not in self.ready:
                 self.ready[lane] = None
 
-    def next_at_us(self) -> int | None:
+    def first(self) -> tuple[int, int] | None:
+        """Returns date and lane of what is ready first, or will be."""
         if self.ready:
-            return self.dates[next(iter(self.ready))]
-        return self.later_us()
+            lane = next(iter(self.ready))
+            return self.dates[lane], lane
+        return self.later()
 
-    def later_us(self) -> int | None:
-        """Returns the first date of the lanes that are not ready."""
+    def later(self) -> tuple[int, int] | None:
+        """Returns the first date of the lanes that are not ready, and its lane."""
         later = self._later
         while later:
             date_us, lane = later[0]
             if self.dates.get(lane) == date_us and lane not in self.ready:
-                return date_us
+                return date_us, lane
             heapq.heappop(later)
         return None
 
@@ -109,16 +111,20 @@ class TableLanes:
         self._corrected.append((side, lane[0], side.dates[lane[0]]))
         side.correct(lane[0], date_us)
 
-    def next_at_us(self, table: int) -> int | None:
-        dates = [side.next_at_us() for side in self._tables[table]]
-        return min((date for date in dates if date is not None), default=None)
+    def first(self, table: int) -> tuple[Lane, int] | None:
+        found = [(side.first(), slow) for slow, side in enumerate(self._tables[table])]
+        dated = [(*first, bool(slow)) for first, slow in found if first is not None]
+        if not dated:
+            return None
+        date_us, lane, slow = min(dated)
+        return (lane, slow), date_us
 
     def later_us(self, table: int, now_us: int) -> int | None:
         found = []
         for side in self._tables[table]:
             side.settle(now_us)
-            found.append(side.later_us())
-        return min((date for date in found if date is not None), default=None)
+            found.append(side.later())
+        return min((first[0] for first in found if first is not None), default=None)
 
     def lanes(self, table: int) -> int:
         return max((len(side.dates) for side in self._tables.get(table, ())), default=0)

@@ -112,29 +112,29 @@ def decide_create_table(command: commands.CreateTable, state: State, now_us: int
     if len(command.settings) > limits.SETTINGS_BYTES_MAX:
         text = f"settings have at most {limits.SETTINGS_BYTES_MAX} bytes"
         return Decision(Refusal(code=Code.TOO_LARGE, text=text))
-    problem = settings_problem(Kind(command.kind), command.settings)
-    if problem is not None:
-        return Decision(problem)
+    settings = _canonical(Kind(command.kind), command.settings)
+    if isinstance(settings, Refusal):
+        return Decision(settings)
     found = find(state, command.name, Kind(command.kind))
     if isinstance(found, Refusal):
         return Decision(found)
     if found is not None:
-        if found.settings == command.settings:
+        if found.settings == settings:
             return decision(state, ())
         text = f"table {found.name} is there with other settings"
         return Decision(Refusal(code=Code.EXISTS, text=text))
-    made = _create(state, command.name, Kind(command.kind), command.settings)
+    made = _create(state, command.name, Kind(command.kind), settings)
     return Decision(made) if isinstance(made, Refusal) else decision(state, made[1])
 
 
-def settings_problem(kind: Kind, settings: bytes) -> Refusal | None:
+def _canonical(kind: Kind, settings: bytes) -> bytes | Refusal:
+    """Returns settings in the words in which they are kept, or what is wrong with them."""
     if kind is not Kind.JOBS:
-        return None
+        return settings
     try:
-        jobs.decode_settings(settings)
+        return jobs.decode_settings(settings).encode()
     except ValueError as error:
         return Refusal(code=Code.BAD_SETTINGS, text=str(error))
-    return None
 
 
 def decide_drop_table(command: commands.DropTable, state: State, now_us: int) -> Decision:

@@ -20,7 +20,10 @@ Item = tuple[bytes, bytes]  # of JOBS_READY
 
 _BAND = struct.Struct(">QB")
 _DATE = struct.Struct(">Q")
+_EXPIRY = struct.Struct("<Q")
 _DATE_AT: Final = PREFIX_BYTES + _BAND.size
+# Expired jobs are passed over, and removed, up to so many of them at once.
+EXPIRED_MAX: Final = 20_000
 # The priorities that may be in one answer together: from, to before.
 FAST: Final = (0, SLOW_FROM)
 SLOW: Final = (SLOW_FROM, PRIORITY_MAX + 1)
@@ -31,6 +34,7 @@ class Due(NamedTuple):
     """What is due of a lane."""
 
     items: list[Item]
+    expired: list[Item]  # that were passed over
     next_at_us: int | None  # the first date of the bands in which nothing is due
 
 
@@ -39,16 +43,41 @@ def due(
 ) -> Due:
     """Returns the first jobs that are due, at most `limit`, in order."""
     items: list[Item] = []
+    expired: list[Item] = []
     later: list[int] = []
     for key, date_us in _bands(state, prefix, lane, priorities):
         if date_us > now_us:
             later.append(date_us)
             continue
-        stop = key[:_DATE_AT] + _DATE.pack(now_us + 1)
-        items += state.scan(Tree.JOBS_READY, key, stop, limit - len(items))
-        if len(items) >= limit:
+        before = len(items)
+        _take_due(state, key, now_us, items, expired, limit)
+        if len(items) >= limit or len(expired) >= EXPIRED_MAX:
             break
-    return Due(items, min(later, default=None))
+        if len(items) == before:  # all that is due has expired
+            start = key[:_DATE_AT] + _DATE.pack(now_us + 1)
+            following = state.scan(Tree.JOBS_READY, start, _end_of_band(key), 1)
+            later += [_date_us(item[0]) for item in following]
+    return Due(items, expired, min(later, default=None))
+
+
+def _take_due(
+    state: State, key: bytes, now_us: int, items: list[Item], expired: list[Item], limit: int
+) -> None:
+    """Adds what is due of a band, which begins with `key`, up to `limit`."""
+    start, stop = key, key[:_DATE_AT] + _DATE.pack(now_us + 1)
+    while len(items) < limit and len(expired) < EXPIRED_MAX:
+        wanted = limit - len(items)
+        found = state.scan(Tree.JOBS_READY, start, stop, wanted)
+        over = [item for item in found if 0 < _EXPIRY.unpack_from(item[1], 16)[0] <= now_us]
+        if over:
+            expired += over
+            gone = {item[0] for item in over}
+            items += [item for item in found if item[0] not in gone]
+        else:
+            items += found
+        if len(found) < wanted:
+            return
+        start = found[-1][0] + b"\0"
 
 
 def first_date_us(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fjord import commands
+from fjord import commands, limits
 from fjord.columns import Strings, repeat
 from fjord.commands import Refusal
 from fjord.jobs import How
@@ -69,12 +69,31 @@ def decide_extend(command: commands.Extend, state: State, now_us: int) -> Decisi
     columns = (
         [one.at for one in held],
         [one.note for one in held],
-        [state.lease_us + length for length in lengths],
+        _deadlines(state, table, held, lengths),
         lengths,
         repeat(now_us, len(held)),
         Strings.of([data[LEASE.size :] for _, data in found]),
     )
     return acted(state, [Op(Opcode.JOB_TOUCH, table.id, len(held), columns)], missing)
+
+
+def _deadlines(
+    state: State, table: Table, held: Sequence[Held], lengths: Sequence[int]
+) -> list[int]:
+    """Returns when leases are over from now on.
+
+    A deadline whose note stands for several jobs already is left to those, and one later taken.
+    """
+    found = [state.lease_us + length for length in lengths]
+    keys = [
+        job_row.LEASE_KEY.pack(deadline, table.id, one.at)
+        for deadline, one in zip(found, held, strict=True)
+    ]
+    notes = state.get_many(Tree.JOBS_LEASES, keys)
+    return [
+        deadline + (note is not None and note != job_row.COUNT.pack(1))
+        for deadline, note in zip(found, notes, strict=True)
+    ]
 
 
 def decide_fail(command: commands.Fail, state: State, now_us: int) -> Decision:
@@ -113,14 +132,14 @@ def decide_end_leases(command: EndLeases, state: State, now_us: int) -> Decision
     stop = job_row.LEASE_KEY.pack(state.lease_us + 1, 0, 0)
     notes = state.scan(Tree.JOBS_LEASES, b"", stop, command.limit)
     tables = {table.id: table for table in state.tables.values()}
-    over: dict[int, list[Held]] = {}
+    over: dict[int, dict[int, Held]] = {}  # by table and xid: two notes may lead to one job
     ended: dict[int, list[tuple[int, int]]] = {}
     left = command.limit
     for key, count in notes:
         deadline_us, table_id, xid = job_row.LEASE_KEY.unpack(key)
         found = _over(state, table_id, deadline_us, xid, job_row.COUNT.unpack(count)[0])
         if table_id in tables:
-            over.setdefault(table_id, []).extend(found[:left])
+            over.setdefault(table_id, {}).update({one.at: one for one in found[:left]})
         if len(found) > left:
             break
         # A note that stands for one job alone goes with that job.
@@ -132,7 +151,7 @@ def decide_end_leases(command: EndLeases, state: State, now_us: int) -> Decision
     ops = [unlease(table_id, notes) for table_id, notes in ended.items()]
     for table_id, held in over.items():
         back = GiveBack(state, tables[table_id], now_us)
-        ops += back.ops(held, How.TIMEOUT)
+        ops += back.ops(list(held.values()), How.TIMEOUT)
     return catalog.decision(state, ops)
 
 
@@ -210,7 +229,7 @@ class GiveBack:
     def _bury(self, dead: Sequence[tuple[Held, int]], how: How, reason: bytes) -> list[Op]:
         word = "timed out" if how is How.TIMEOUT else "failed"
         tail = b": " + reason if reason else b""
-        reasons = [f"{word} {timeouts} times".encode() + tail for _, timeouts in dead]
+        reasons = [_cut(f"{word} {timeouts} times".encode() + tail) for _, timeouts in dead]
         rows = [one._replace(row=one.row._replace(timeouts=timeouts)) for one, timeouts in dead]
         return job_ops.bury(self._table.id, rows, reasons, died_us=self._now_us, how=how)
 
@@ -232,6 +251,11 @@ class GiveBack:
                 for row, probe in zip(rows, probes, strict=True)
             ]
         return [(one, row) for (one, _), row in zip(alive, rows, strict=True)]
+
+
+def _cut(reason: bytes) -> bytes:
+    """Returns as much of a reason as is kept, in whole characters."""
+    return reason[: limits.REASON_BYTES_MAX].decode(errors="ignore").encode()
 
 
 def _timeouts(one: Held, how: How) -> int:

@@ -8,12 +8,13 @@ turn, so that a flood of one does not hold up another (decision 18).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import Final, NamedTuple
 
 from fjord import commands, limits
 from fjord.columns import Strings, repeat
 from fjord.commands import Refusal
+from fjord.errors import CorruptionError
 from fjord.jobs import Fairness, How
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, job_bands, job_ops, job_row, job_rules
@@ -21,16 +22,14 @@ from fjord.tables.job_bands import FAST, SLOW, Item
 from fjord.tables.job_row import PLACE, PREFIX_BYTES, REST
 from fjord.tables.state import Decision, Kind, Pointer, State, Table
 
-# Expired jobs are passed over, and removed, up to so many of them at once.
-_EXPIRED_MAX: Final = 20_000
-_EXPIRES: Final = 2  # positions in REST
-_SIZE: Final = 11
+_SIZE: Final = 11  # position in REST
 
 
 class _Found(NamedTuple):
     """What may be handed out."""
 
     items: list[Item]
+    expired: list[Item]
     next_at_us: int | None
 
 
@@ -47,19 +46,18 @@ def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
     if problem is not None:
         return Decision(problem)
     count = command.count or limits.NEXT_COUNT_MAX
-    limit = count
-    while True:
-        found = _find(state, table, command.domain, now_us, limit)
-        live, expired = _split(found.items, now_us)
-        if live or len(found.items) < limit or limit > _EXPIRED_MAX:
-            break
-        limit *= 2  # all of them were expired
-    gone = [job_row.decode_ready(*item) for item in expired]
+    found = _find(state, table, command.domain, now_us, count)
+    gone = [job_row.decode_ready(*item) for item in found.expired]
     removal = job_ops.remove_waiting(table.id, gone, How.EXPIRE)
-    if not live:
-        next_at_us = now_us if len(found.items) >= limit else found.next_at_us
-        return Decision(_nothing(next_at_us), removal)
-    return _hand_out(command, state, table, _bounded(live[:count]), removal, now_us)
+    if not found.items:
+        # Where much has expired there may be more behind it: ask again at once.
+        is_cut = len(gone) >= job_bands.EXPIRED_MAX
+        return Decision(_nothing(now_us if is_cut else found.next_at_us), removal)
+    items = _bounded(found.items)
+    try:
+        return _hand_out(command, state, table, items, removal, now_us)
+    except CorruptionError:
+        return _bury_damaged(state, table, items, removal, now_us)
 
 
 def next_at_us(state: State, table: Table, domain: bytes) -> int | None:
@@ -68,8 +66,22 @@ def next_at_us(state: State, table: Table, domain: bytes) -> int | None:
         return job_bands.first_date_us(state, table.prefix, 0)
     if domain:
         return job_bands.first_date_us(state, table.prefix, job_row.lane_of(domain))
+    return _first_of_lanes(state, table)
+
+
+def _first_of_lanes(state: State, table: Table) -> int | None:
+    """Returns the first date of all lanes; what is known of them is corrected on the way."""
     learn(state, table)
-    return state.lanes.next_at_us(table.id)
+    while True:
+        first = state.lanes.first(table.id)
+        if first is None:
+            return None
+        lane, date_us = first
+        bands = SLOW if lane[1] else FAST
+        is_us = job_bands.first_date_us(state, table.prefix, lane[0], bands)
+        if is_us == date_us:
+            return date_us
+        state.lanes.correct(table.id, lane, is_us)
 
 
 def later_us(state: State, table: Table, after_us: int) -> int | None:
@@ -93,73 +105,87 @@ def learn(state: State, table: Table) -> None:
 
 
 def _find(state: State, table: Table, domain: bytes, now_us: int, limit: int) -> _Found:
-    """Returns up to `limit` jobs that are due, expired ones too, in the order of handing out."""
+    """Returns up to `limit` jobs that are due, in the order of handing out."""
     if job_rules.settings_of(table).fairness is Fairness.NONE:
         return _find_in_lane(state, table.prefix, 0, now_us, limit)
     if domain:
-        lane = job_row.lane_of(domain)
-        found = _find_in_lane(state, table.prefix, lane, now_us, limit)
-        # Another domain may have the same hash.
-        items = [item for item in found.items if _domain(item) == domain]
-        return _Found(items, found.next_at_us)
+        return _find_in_lane(state, table.prefix, job_row.lane_of(domain), now_us, limit)
     learn(state, table)
+    expired: list[Item] = []
     for slow in (False, True):
-        items = _go_round(state, table, now_us, limit, slow=slow)
+        round_ = _Round(state, table, now_us, slow=slow)
+        items = round_.take(limit)
+        expired += round_.expired
         if items:
-            return _Found(items, None)
-    return _Found([], state.lanes.next_at_us(table.id))
+            return _Found(items, expired, None)
+    return _Found([], expired, _first_of_lanes(state, table) if not expired else now_us)
 
 
 def _find_in_lane(state: State, prefix: bytes, lane: int, now_us: int, limit: int) -> _Found:
     fast = job_bands.due(state, prefix, lane, FAST, now_us, limit)
     if fast.items:
-        return _Found(fast.items, None)
+        return _Found(fast.items, fast.expired, None)
     slow = job_bands.due(state, prefix, lane, SLOW, now_us, limit)
     dates = [date for date in (fast.next_at_us, slow.next_at_us) if date is not None]
-    return _Found(slow.items, min(dates, default=None))
+    return _Found(slow.items, fast.expired + slow.expired, min(dates, default=None))
 
 
-def _go_round(state: State, table: Table, now_us: int, limit: int, *, slow: bool) -> list[Item]:
-    """Returns jobs of all lanes that have something due, one of each in turn."""
-    lanes, prefix, priorities = state.lanes, table.prefix, SLOW if slow else FAST
-    turns = lanes.count(table.id, now_us, slow=slow)
-    share = max(1, limit // max(1, turns))
-    found: list[list[Item]] = []
-    total = 0
-    for _ in range(turns):
-        lane = lanes.take(table.id, now_us, slow=slow)
-        if lane is None or total >= limit:
-            break
-        got = job_bands.due(state, prefix, lane[0], priorities, now_us, share)
-        if got.items:
-            found.append(got.items)
-            total += len(got.items)
-        else:
-            lanes.correct(table.id, lane, got.next_at_us)
-    for at, items in enumerate(found):
-        if total < limit and len(items) == share:  # others had less than their share
-            lane_number = PLACE.unpack_from(items[0][0], PREFIX_BYTES)[0]
-            more = limit - total + share
-            found[at] = job_bands.due(state, prefix, lane_number, priorities, now_us, more).items
-            total += len(found[at]) - share
-    in_turn = chain.from_iterable(zip_longest(*found))
-    return [item for item in in_turn if item is not None][:limit]
+class _Round:
+    """One job of each lane in turn, and round again, until there are enough."""
+
+    def __init__(self, state: State, table: Table, now_us: int, *, slow: bool) -> None:
+        self._state = state
+        self._table = table
+        self._now_us = now_us
+        self._slow = slow
+        self.expired: list[Item] = []
+
+    def take(self, limit: int) -> list[Item]:
+        lanes, table_id = self._state.lanes, self._table.id
+        turns = lanes.count(table_id, self._now_us, slow=self._slow)
+        if not turns:
+            return []
+        share = -(-limit // turns)
+        found: list[tuple[int, list[Item]]] = []
+        for _ in range(turns):
+            if len(found) >= limit:  # one of each is enough, and the next lane is first next time
+                return [items[0] for _, items in found]
+            lane = lanes.take(table_id, self._now_us, slow=self._slow)
+            assert lane is not None
+            got = self._due(lane[0], share)
+            self.expired += got.expired
+            if got.items:
+                found.append((lane[0], got.items))
+            else:
+                lanes.correct(table_id, lane, got.next_at_us)
+        self._fill_up(found, share, limit)
+        return self._in_turn([items for _, items in found], limit)
+
+    def _due(self, lane: int, limit: int) -> job_bands.Due:
+        bands = SLOW if self._slow else FAST
+        return job_bands.due(self._state, self._table.prefix, lane, bands, self._now_us, limit)
+
+    def _fill_up(self, found: list[tuple[int, list[Item]]], share: int, limit: int) -> None:
+        """Takes more of the lanes that have more, where others had less than their share."""
+        while (missing := limit - sum(len(items) for _, items in found)) > 0:
+            rich = [at for at, (_, items) in enumerate(found) if len(items) >= share]
+            if not rich:
+                return
+            share += -(-missing // len(rich))
+            for at in rich:
+                found[at] = (found[at][0], self._due(found[at][0], share).items)
+
+    def _in_turn(self, found: list[list[Item]], limit: int) -> list[Item]:
+        """Returns the jobs one of each lane in turn; the turn after the last one is next."""
+        turns = chain.from_iterable(zip_longest(*map(_numbered, range(len(found)), found)))
+        taken = list(islice((turn for turn in turns if turn is not None), limit))
+        for _ in range(taken[-1][0] + 1 if taken else 0):
+            self._state.lanes.take(self._table.id, self._now_us, slow=self._slow)
+        return [item for _, item in taken]
 
 
-def _domain(item: Item) -> bytes:
-    return job_row.decode_ready(*item).domain_name
-
-
-def _split(items: list[Item], now_us: int) -> tuple[list[Item], list[Item]]:
-    """Returns the jobs that live, and those that have expired."""
-    expiries = [REST.unpack_from(rest)[_EXPIRES] for _, rest in items]
-    if not any(expiries):
-        return items, []
-    live = [
-        item for item, expiry in zip(items, expiries, strict=True) if not expiry or expiry > now_us
-    ]
-    expired = [item for item, expiry in zip(items, expiries, strict=True) if 0 < expiry <= now_us]
-    return live, expired
+def _numbered(number: int, items: list[Item]) -> list[tuple[int, Item]]:
+    return [(number, item) for item in items]
 
 
 def _bounded(items: list[Item]) -> list[Item]:
@@ -202,6 +228,25 @@ def _hand_out(
         )
         op = Op(Opcode.JOB_TAKE, table.id, count, columns)
     return Decision(reply, [*removal, op])
+
+
+def _bury_damaged(
+    state: State, table: Table, items: list[Item], removal: Sequence[Op], now_us: int
+) -> Decision:
+    """Sends jobs to the dead letters whose values are damaged, so that they hold up nobody.
+
+    The others are handed out to whoever asks next, which may be at once.
+    """
+    dead, reasons = [], []
+    for item in items:
+        row = job_row.decode_ready(*item)
+        try:
+            state.payloads([row.pointer])
+        except CorruptionError as error:
+            dead.append(job_ops.waiting(row))
+            reasons.append(str(error).encode()[: limits.REASON_BYTES_MAX])
+    burial = job_ops.bury(table.id, dead, reasons, died_us=now_us, how=How.FAIL)
+    return Decision(_nothing(now_us), [*removal, *burial])
 
 
 def _taken(state: State, items: list[Item], first_xid: int, until_us: int) -> commands.Taken:

@@ -142,8 +142,8 @@ class Lanes(Protocol):
         """Takes note that a lane has nothing due before this date, or nothing at all."""
         ...
 
-    def next_at_us(self, table: int) -> int | None:
-        """Returns the first date of all lanes."""
+    def first(self, table: int) -> tuple[Lane, int] | None:
+        """Returns the lane whose turn it is, or else the one with the first date; and its date."""
         ...
 
     def later_us(self, table: int, now_us: int) -> int | None:
