@@ -49,18 +49,21 @@ def repeat(number: int, count: int) -> Sequence[int]:
 class Strings:
     """An immutable column of byte strings."""
 
-    __slots__ = ("_encoded", "data", "offsets")
+    __slots__ = ("_encoded", "_rows", "data", "offsets")
 
     def __init__(self, offsets: Sequence[int], data: Buffer, encoded: Buffer | None = None) -> None:
         self.offsets = offsets  # n+1 ascending numbers, the first 0, the last len(data)
         self.data = data
         self._encoded = encoded  # a column that came as bytes is passed on as it came
+        self._rows: list[bytes] | None = None  # once they were asked for
 
     @classmethod
     def of(cls, rows: Sequence[bytes]) -> Strings:
         if len(rows) == 1:
             return cls((0, len(rows[0])), rows[0])
-        return cls(array("I", accumulate(map(len, rows), initial=0)), b"".join(rows))
+        column = cls(array("I", accumulate(map(len, rows), initial=0)), b"".join(rows))
+        column._rows = rows if isinstance(rows, list) else None
+        return column
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -80,15 +83,20 @@ class Strings:
         return f"Strings({self.rows()!r})"
 
     def rows(self) -> list[bytes]:
-        """Returns the entries as separate bytes objects."""
+        """Returns the entries as separate bytes objects, in a list that nobody may change."""
+        if self._rows is not None:
+            return self._rows
         data = self.data if isinstance(self.data, bytes) else bytes(self.data)
         if len(self.offsets) == 2:
             return [data]
-        return [data[start:end] for start, end in pairwise(self.offsets)]
+        self._rows = [data[start:end] for start, end in pairwise(self.offsets)]
+        return self._rows
 
     def lengths(self) -> list[int]:
         if len(self.offsets) == 2:
             return [len(self.data)]
+        if self._rows is not None:
+            return list(map(len, self._rows))
         return [end - start for start, end in pairwise(self.offsets)]
 
     def encode(self) -> Buffer:

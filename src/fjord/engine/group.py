@@ -97,8 +97,7 @@ class Snapshot:
         return self.counts.of(table)
 
     def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]:
-        read = self._journal.payload
-        return [read(*pointer) for pointer in pointers]
+        return self._journal.payloads(pointers)
 
 
 class _Moment(NamedTuple):
@@ -260,7 +259,10 @@ class Group(Snapshot):
     # -- payloads ---------------------------------------------------------------------------------
 
     def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]:
-        return [self._payload(pointer) for pointer in pointers]
+        base, segment = self._base, self._writer.segment
+        if any(pointer[0] == segment and pointer[1] >= base for pointer in pointers):
+            return [self._payload(pointer) for pointer in pointers]
+        return self._journal.payloads(pointers)
 
     def _payload(self, pointer: Pointer) -> bytes:
         """Reads from the journal, or from the frame that is not written yet."""

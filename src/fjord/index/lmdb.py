@@ -84,10 +84,13 @@ class LmdbTransaction:
             raise _translation(error) from error
 
     def delete_many(self, tree: int, keys: Iterable[bytes]) -> None:
-        database = self._trees[tree]
         try:
+            cursor = self._transaction.cursor(db=self._trees[tree])
+            find, here, delete = cursor.set_key, cursor.key, cursor.delete
             for key in keys:
-                self._transaction.delete(key, db=database)
+                # Behind what was deleted stands what follows it, and is often the next to go.
+                if here() == key or find(key):
+                    delete()
         except lmdb.Error as error:
             raise _translation(error) from error
 

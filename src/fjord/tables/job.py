@@ -66,16 +66,16 @@ def _put_new(
     """Puts rows whose values are in this op: they wait."""
     inserted, updated, expiries, seqs, hashes, probes = dated
     types, (keys, domains, values) = op.columns[-4 - _was(op)], _strings(op)
-    prefix, contents, domain_names = PREFIX.pack(op.table), values.rows(), domains.rows()
+    prefix, contents, sizes = PREFIX.pack(op.table), values.rows(), domains.lengths()
     offsets = [place.payload + offset for offset in values.offsets[: op.rows]]
     rests = map(
         REST.pack, inserted, updated, expiries, seqs, hashes, probes, repeat(0), types,
-        map(len, domain_names), repeat(place.segment), offsets, map(len, contents),
+        sizes, repeat(place.segment), offsets, map(len, contents),
         map(google_crc32c.value, contents),
     )  # fmt: skip
     tails = keys.rows()
-    if any(domain_names):
-        tails = [domain + key for domain, key in zip(domain_names, tails, strict=True)]
+    if len(domains.data):
+        tails = [domain + key for domain, key in zip(domains.rows(), tails, strict=True)]
     writes.put_many(
         Tree.JOBS_READY,
         [(prefix + at, rest + tail) for at, rest, tail in zip(places, rests, tails, strict=True)],
@@ -123,7 +123,7 @@ def apply_take(writes: Writes, op: Op, place: Place) -> None:
     deadlines, lengths, started, _, images = _columns(op)
     prefix, rows = PREFIX.pack(op.table), images.rows()
     is_alone = int(op.rows == 1)
-    _take_from_waiting(writes, op.table, rows)
+    held = _take_from_waiting(writes, op.table, rows)
     leases = map(LEASE.pack, deadlines, lengths, started, repeat(is_alone))
     xids = map(XID.pack, range(place.seq, place.seq + op.rows))
     writes.put_many(
@@ -132,7 +132,7 @@ def apply_take(writes: Writes, op: Op, place: Place) -> None:
     )
     note = job_row.LEASE_KEY.pack(deadlines[0], op.table, place.seq)
     writes.put_many(Tree.JOBS_LEASES, [(note, COUNT.pack(op.rows))])
-    writes.tally(op.table, _WAITING, _TAKEN, list(map(job_row.held_of, rows)))
+    writes.tally(op.table, _WAITING, _TAKEN, held)
 
 
 def apply_done(writes: Writes, op: Op, place: Place) -> None:
@@ -276,13 +276,15 @@ def _put_waiting(writes: Writes, table: int, images: Sequence[bytes]) -> None:
     _schedule(writes, table, expiries, [at for _, at in slots])
 
 
-def _take_from_waiting(writes: Writes, table: int, images: Sequence[bytes]) -> None:
+def _take_from_waiting(writes: Writes, table: int, images: Sequence[bytes]) -> Sequence[int]:
+    """Takes jobs from where they wait; returns by which seqs they are held."""
     prefix = PREFIX.pack(table)
+    expiries, held, slots = job_row.taken_parts(images)
     places = [image[:PLACE_BYTES] for image in images]
     writes.delete_many(Tree.JOBS_READY, [prefix + at for at in places])
-    slots = map(job_row.slot_of, images)
     writes.delete_many(Tree.JOBS_KEYS, [prefix + slot for slot in slots if slot])
-    _unschedule(writes, table, list(map(job_row.expiry_of, images)), places)
+    _unschedule(writes, table, expiries, places)
+    return held
 
 
 def _end_leases(writes: Writes, table: int, xids: Sequence[int], leases: Sequence[int]) -> None:

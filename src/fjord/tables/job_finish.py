@@ -42,15 +42,7 @@ def decide_finish(command: commands.Finish, state: State, now_us: int) -> Decisi
     if table is None or not found:
         return acted(state, (), missing)
     xids, data = zip(*found, strict=True)
-    leases = [LEASE.unpack_from(one) for one in data]
-    images = [one[LEASE.size :] for one in data]
-    columns = (
-        xids,
-        [deadline if is_alone else 0 for deadline, _, _, is_alone in leases],
-        [job_row.row_of(image) for image in images],
-        [job_row.held_of(image) for image in images],
-        [job_row.bytes_of(image) for image in images],
-    )
+    columns = (xids, *job_row.done_parts(data))
     return acted(state, [Op(Opcode.JOB_DONE, table.id, len(xids), columns)], missing)
 
 

@@ -7,6 +7,7 @@ turn, so that a flood of one does not hold up another (decision 18).
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from itertools import chain, islice, zip_longest
 from typing import Final, NamedTuple
@@ -22,7 +23,8 @@ from fjord.tables.job_bands import FAST, SLOW, Item
 from fjord.tables.job_row import PLACE, PREFIX_BYTES, REST
 from fjord.tables.state import Decision, Kind, Pointer, State, Table
 
-_SIZE: Final = 11  # position in REST
+_SIZE: Final = struct.Struct("<I")
+_SIZE_AT: Final = 60  # in what the index holds of a waiting job
 
 
 class _Found(NamedTuple):
@@ -190,10 +192,13 @@ def _numbered(number: int, items: list[Item]) -> list[tuple[int, Item]]:
 
 def _bounded(items: list[Item]) -> list[Item]:
     """Returns as many jobs as fit one answer, at least one."""
-    size = 0
-    for at, (_, rest) in enumerate(items):
-        size += len(rest) + REST.unpack_from(rest)[_SIZE]
-        if size > limits.NEXT_BYTES_MAX and at:
+    sizes = [_SIZE.unpack_from(rest, _SIZE_AT)[0] for _, rest in items]
+    if sum(sizes) + len(items) * limits.JOB_KEY_BYTES_MAX <= limits.NEXT_BYTES_MAX:
+        return items
+    total = 0
+    for at, (size, (_, rest)) in enumerate(zip(sizes, items, strict=True)):
+        total += size + len(rest)
+        if total > limits.NEXT_BYTES_MAX and at:
             return items[:at]
     return items
 

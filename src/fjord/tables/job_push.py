@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from fjord import commands, jobs, limits
 from fjord.columns import Strings, repeat
@@ -74,18 +75,16 @@ def _lanes_problem(state: State, table: Table, settings: jobs.Settings) -> Refus
     return Refusal(code=Code.QUOTA, text=text)
 
 
-class _Merged:
+class _Merged(NamedTuple):
     """What a waiting job comes to after all pushes of its key in a batch."""
 
-    __slots__ = ("date", "expires", "inserted", "priority", "pushed", "row", "updated")
-
-    def __init__(self, row: Row | None) -> None:
-        self.row = row  # None: it is new
-        self.pushed = -1  # position of the push whose value it has; -1: none was accepted
-        if row is not None:
-            self.inserted, self.updated = row.inserted_us, row.updated_us
-            self.date, self.expires = row.process_at_us, row.expires_at_us
-            self.priority = row.priority
+    row: Row | None  # None: it is new
+    pushed: int  # position of the push whose value it has; -1: none was accepted
+    inserted: int
+    updated: int
+    date: int
+    expires: int
+    priority: int
 
 
 @dataclass(slots=True)
@@ -158,17 +157,23 @@ class _Push:
         )
         for at, (key, row, inserted, stamp, date, expires, priority) in enumerate(pushes):
             one = found.get(key)
+            if one is None and row is None:
+                found[key] = _new(_Merged, (None, at, inserted, stamp, date, expires, priority))
+                continue
             if one is None:
-                one = found[key] = _Merged(row)
-            if one.row is None and one.pushed < 0:
-                one.inserted, one.updated = inserted, stamp
-                one.date, one.expires, one.priority, one.pushed = date, expires, priority, at
-            elif stamp >= one.updated:
-                cap = max(one.date, one.inserted + debounce_us)
-                one.date = min(max(one.date, date), cap)
-                one.expires = max(one.expires, expires) if one.expires and expires else 0
-                one.priority = min(one.priority, priority)
-                one.updated, one.pushed = stamp, at
+                assert row is not None
+                first, updated, was, over = row[4], row[5], row[2], row[6]
+                best, pushed = row[1], -1
+            else:
+                row, pushed, first, updated, was, over, best = one
+            if stamp >= updated:
+                # Never earlier than it was, and moved back up to the cap at most.
+                cap = max(was, first + debounce_us)
+                was = min(max(was, date), cap)
+                over = max(over, expires) if over and expires else 0
+                best = min(best, priority)
+                updated, pushed = stamp, at
+            found[key] = _new(_Merged, (row, pushed, first, updated, was, over, best))
         return list(found.values())
 
     def _add(self, merged: Sequence[_Merged], probes: Sequence[int | None]) -> list[Op] | Refusal:
@@ -238,6 +243,7 @@ class _Push:
         ]
 
 
+_new: Final = tuple.__new__
 _TOO_MANY_ALIKE = Refusal(
     code=Code.QUOTA, text="254 keys with one and the same hash wait already; choose another key"
 )

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import mmh3
@@ -52,6 +52,9 @@ COUNT: Final = struct.Struct(">I")
 PREFIX_BYTES: Final = PREFIX.size
 PLACE_BYTES: Final = PLACE.size
 # Where an image has its parts.
+_TAKEN_PARTS: Final = struct.Struct("<41xQQ17s")
+# deadline, is alone, row, held, size
+_DONE_PARTS: Final = struct.Struct("<Q16xB17x8s24xQ28xI")
 _TAIL_AT: Final = PLACE.size + REST.size
 _SLOT_AT: Final = PLACE.size + 32
 _SLOT_END: Final = _SLOT_AT + 17
@@ -66,6 +69,7 @@ _POINTER: Final = struct.Struct("<IIII")
 NO_PROBE: Final = 255
 # Before the hashes of keys whose hash another key has already.
 COLLIDED: Final = b"\xff" * 8
+_new: Final = tuple.__new__
 digest: Final[Callable[[bytes], bytes]] = mmh3.mmh3_x64_128_digest
 
 
@@ -140,19 +144,16 @@ class Death(NamedTuple):
 
 
 def decode(image: bytes) -> Row:
-    return _row(PLACE.unpack_from(image) + REST.unpack_from(image, PLACE_BYTES), image[_TAIL_AT:])
+    numbers = PLACE.unpack_from(image) + REST.unpack_from(image, PLACE_BYTES)
+    key_at = _TAIL_AT + numbers[12]
+    return _new(Row, (*numbers, image[_TAIL_AT:key_at], image[key_at:]))
 
 
 def decode_ready(index_key: bytes, rest: bytes) -> Row:
     """Reads an item of JOBS_READY."""
-    found = PLACE.unpack_from(index_key, PREFIX_BYTES) + REST.unpack_from(rest)
-    return _row(found, rest[REST.size :])
-
-
-def _row(numbers: tuple[object, ...], tail: bytes) -> Row:
-    size = numbers[12]
-    assert isinstance(size, int)
-    return Row._make((*numbers, tail[:size], tail[size:]))
+    numbers = PLACE.unpack_from(index_key, PREFIX_BYTES) + REST.unpack_from(rest)
+    key_at = REST.size + numbers[12]
+    return _new(Row, (*numbers, rest[REST.size : key_at], rest[key_at:]))
 
 
 def decode_taken(data: bytes) -> tuple[Lease, Row]:
@@ -189,6 +190,27 @@ def slot(hash_: bytes, probe: int) -> bytes:
 def slot_of(image: bytes) -> bytes:
     found = image[_SLOT_AT:_SLOT_END]
     return found if found[16] == 0 else slot(found[:16], found[16])
+
+
+def taken_parts(images: Sequence[bytes]) -> tuple[Sequence[int], Sequence[int], list[bytes]]:
+    """Returns expiries, what holds them, and slots of many images."""
+    if not images:
+        return (), (), []
+    found = [_TAKEN_PARTS.unpack_from(image) for image in images]
+    expiries, held, slots = zip(*found, strict=True)
+    return expiries, held, [one if one[16] == 0 else slot(one[:16], one[16]) for one in slots]
+
+
+def done_parts(taken: Sequence[bytes]) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Returns of many items of JOBS_TAKEN: notes that go with them, rows, held, live bytes."""
+    found = [_DONE_PARTS.unpack_from(data) for data in taken]
+    row_bytes = ops.ROW_BYTES - LEASE.size - _TAIL_AT
+    return (
+        [deadline if is_alone else 0 for deadline, is_alone, _, _, _ in found],
+        [int.from_bytes(row, "big") for _, _, row, _, _ in found],
+        [held for _, _, _, held, _ in found],
+        [row_bytes + len(d) + part[4] for d, part in zip(taken, found, strict=True)],
+    )
 
 
 def row_of(image: bytes) -> int:

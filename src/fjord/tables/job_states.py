@@ -1,0 +1,106 @@
+"""The life of a job as data: every change of its state, and the picture that is drawn from them.
+
+Nothing is decided here.  The rules are where decide is; this says what comes of them, and a test
+holds both together: a long life of jobs makes each of these changes, and no others.  The picture
+stands in docs/tables.md, written there by `scripts/lifecycle`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from fjord.jobs import How, State
+from fjord.ops import Opcode
+
+_W, _T, _D = State
+_ADD, _REPLACE, _TAKE = Opcode.JOB_ADD, Opcode.JOB_REPLACE, Opcode.JOB_TAKE
+_TOUCH, _DONE, _WAIT = Opcode.JOB_TOUCH, Opcode.JOB_DONE, Opcode.JOB_WAIT
+_BURY, _REMOVE = Opcode.JOB_BURY, Opcode.JOB_REMOVE
+
+
+class Change(NamedTuple):
+    """One way from a state to another one, or back to itself."""
+
+    before: State | None  # None: it was not there
+    after: State | None  # None: it is gone
+    opcode: Opcode
+    how: How | None  # where the op says it
+    words: str  # what causes it
+    numbers: tuple[str, ...] = ()  # of the promises that ask for it
+
+
+CHANGES: Final = (
+    Change(None, _W, _ADD, None, "pushed, and no job waits under its key", ("FJ-02", "SJ-16")),
+    Change(_W, _W, _REPLACE, None, "pushed again: merged", ("FJ-04", "SJ-16", "SJ-27")),
+    Change(_W, _W, _WAIT, How.RESCHEDULE, "given another date or priority, by key"),
+    Change(_W, _T, _TAKE, None, "due, and handed out", ("FJ-13", "SJ-28")),
+    Change(_T, _T, _TOUCH, None, "its worker wants more time", ("SJ-13",)),
+    Change(_T, None, _DONE, None, "its work is done", ("SJ-11",)),
+    Change(_T, _W, _WAIT, How.TIMEOUT, "its lease was over", ("SJ-12", "SJ-14")),
+    Change(_T, _W, _WAIT, How.FAIL, "its worker failed", ("SJ-14",)),
+    Change(_T, _W, _WAIT, How.GIVEN_BACK, "its worker gave it back: not counted"),
+    Change(_T, _D, _BURY, How.TIMEOUT, "its lease was over once too often", ("SJ-15",)),
+    Change(_T, _D, _BURY, How.FAIL, "failed once too often, or for good", ("SJ-15",)),
+    Change(_T, None, _REMOVE, How.SUPERSEDED, "back, but its key waits anew", ("FJ-32", "SJ-16")),
+    Change(_T, None, _REMOVE, How.EXPIRE, "back, but its expiry came", ("SJ-06",)),
+    Change(_W, None, _REMOVE, How.DONE, "due, handed out and done at once", ("FJ-28",)),
+    Change(_W, None, _REMOVE, How.EXPIRE, "its expiry came", ("SJ-06", "SJ-25")),
+    Change(_W, None, _REMOVE, How.CANCEL, "cancelled, by key"),
+    Change(_W, _D, _BURY, How.FAIL, "buried by key, or its value is damaged", ("SJ-15",)),
+    Change(_D, _W, _WAIT, How.REVIVE, "revived: it never failed", ("SJ-15",)),
+    Change(_D, None, _REMOVE, How.SUPERSEDED, "revived, but its key waits anew", ("SJ-16",)),
+    Change(_D, None, _REMOVE, How.EXPIRE, "revived, but its expiry came", ("SJ-06",)),
+    Change(_D, None, _REMOVE, How.DISCARD, "discarded"),
+    Change(_W, None, _REMOVE, How.PURGE, "its table was dropped"),
+    Change(_T, None, _REMOVE, How.PURGE, "its table was dropped"),
+    Change(_D, None, _REMOVE, How.PURGE, "its table was dropped"),
+)
+# Ops after which a job is as it was: they are said by upkeep, when leases end and segments go.
+UNCHANGING: Final = frozenset({Opcode.JOB_MOVE, Opcode.JOB_LEASE, Opcode.JOB_UNLEASE})
+
+# -- the picture ----------------------------------------------------------------------------------
+
+_NEW, _GONE = "new", "gone"
+# Where the line of each state stands.
+_LINES: Final = {_NEW: 1, "waiting": 10, "taken": 19, "dead": 28, _GONE: 37}
+_WIDTH: Final = 41
+
+
+def picture() -> str:
+    """Draws one line down for each state, and one arrow across for each change."""
+    rows = [(_arrow(change), _cause(change)) for change in CHANGES]
+    return "\n".join([_names(), *(f"{arrow:{_WIDTH}}{cause}" for arrow, cause in rows)]) + "\n"
+
+
+def _names() -> str:
+    line = ""
+    for name, position in _LINES.items():
+        line = line.ljust(position - len(name) // 2) + name
+    return line
+
+
+def _arrow(change: Change) -> str:
+    start = _LINES[_name(change.before) or _NEW]
+    end = _LINES[_name(change.after) or _GONE]
+    drawn = [" "] * _WIDTH
+    for state in State:
+        drawn[_LINES[state.name.lower()]] = "|"
+    if start == end:
+        drawn[start] = "@"
+        return "".join(drawn).rstrip()
+    step = 1 if start < end else -1
+    for position in range(start + step, end, step):
+        drawn[position] = "-"
+    drawn[start] = "+"
+    drawn[end - step] = ">" if step > 0 else "<"
+    return "".join(drawn).rstrip()
+
+
+def _name(state: State | None) -> str:
+    return "" if state is None else state.name.lower()
+
+
+def _cause(change: Change) -> str:
+    op = change.opcode.name if change.how is None else f"{change.opcode.name} {change.how.name}"
+    numbers = f" ({', '.join(change.numbers)})" if change.numbers else ""
+    return f"{op:23}{change.words}{numbers}"
