@@ -4,9 +4,12 @@ import fjord
 
 with fjord.open("data") as db:                      # embedded, no server
     db.kv("settings").set("k", 5)
+    db.jobs("pages").push("http://example.com/a", delay=5)
 
 with fjord.connect("fjord://127.0.0.1:17994") as db:  # the same tables over a daemon
     db.kv("settings").get("k")
+    for job in db.jobs("pages").work(lease=60):
+        print(job.key)                                # it is done when the loop goes on
 """
 
 from __future__ import annotations
@@ -15,6 +18,16 @@ import os
 
 from fjord.client.database import Database
 from fjord.client.entries import Change, Entry
+from fjord.client.job_entries import (
+    Counts,
+    DeadJob,
+    Discarded,
+    JobBatch,
+    JobInfo,
+    Moment,
+    Redriven,
+)
+from fjord.client.jobs import Job, Jobs
 from fjord.client.kv import Kv
 from fjord.client.listening import Changes
 from fjord.client.node_calls import TableInfo
@@ -34,8 +47,10 @@ from fjord.errors import (
     NotFoundError,
     ProtocolError,
     RefusedError,
+    StaleError,
     UnavailableError,
 )
+from fjord.jobs import Priority
 
 __version__ = "0.1.0"
 
@@ -44,20 +59,31 @@ __all__ = [
     "Changes",
     "ClosedError",
     "CorruptionError",
+    "Counts",
     "Database",
+    "DeadJob",
     "DirectoryError",
     "DirectoryInUseError",
+    "Discarded",
     "DiskFullError",
     "DurabilityError",
     "Entry",
     "ExistsError",
     "FjordError",
+    "Job",
+    "JobBatch",
+    "JobInfo",
+    "Jobs",
     "Kv",
     "LockedError",
+    "Moment",
     "NotFoundError",
+    "Priority",
     "ProtocolError",
+    "Redriven",
     "RefusedError",
     "Span",
+    "StaleError",
     "TableInfo",
     "Transaction",
     "UnavailableError",

@@ -1,7 +1,8 @@
 """Fjord for asyncio: `db = await fjord.aio.connect("fjord://127.0.0.1:17994")`."""
 
+from fjord.client.async_jobs import AsyncJob, AsyncJobs
 from fjord.client.async_kv import AsyncKv
 from fjord.client.async_listening import AsyncChanges
 from fjord.client.asynchronous import AsyncDatabase, connect
 
-__all__ = ["AsyncChanges", "AsyncDatabase", "AsyncKv", "connect"]
+__all__ = ["AsyncChanges", "AsyncDatabase", "AsyncJob", "AsyncJobs", "AsyncKv", "connect"]

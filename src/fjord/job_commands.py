@@ -12,6 +12,7 @@ from fjord.columns import Strings
 ARRIVED: Final = b"arrived"  # jobs were pushed, or wait again
 DUE: Final = b"due"  # the process date of at least one job was reached
 
+
 @dataclass(slots=True, kw_only=True)
 class Push:
     """Adds jobs, or merges them with those that wait under the same keys; all of them or none."""
@@ -46,6 +47,7 @@ class Finish:
 
     table: str
     xids: Sequence[int]
+    strict: bool = False  # True: refuse all if any of them is stale, and so a batch with it
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,8 +17,8 @@ SECOND_US: Final = 1_000_000
 SLOW_FROM: Final = 200
 PRIORITY_MAX: Final = 255
 
-# A scheme, perhaps a user, then the host: the one of the first URI anywhere in a key.
-_HOST = re.compile(rb"[A-Za-z][A-Za-z0-9+.\-]*://(?:[^/?#@\s]*@)?(\[[^\]/?#\s]*\]|[^/?#:\s]*)")
+# The end of a scheme, perhaps a user, then the host: of the first URI anywhere in a key.
+_HOST = re.compile(rb"(?<=[A-Za-z0-9+.\-])://(?:[^/?#\s]*@)?(\[[^\]/?#\s]*\]|[^/?#:\s]*)")
 
 
 class Priority(enum.IntEnum):
@@ -99,7 +99,7 @@ def decode_settings(data: bytes) -> Settings:
     names = [field.name for field in fields(Settings)]
     for name in found:
         if name not in names:
-            raise ValueError(f"there is no setting {name!r}; there are {', '.join(names)}")
+            raise ValueError(f"there is no setting {name[:40]!r}; there are {', '.join(names)}")
     settings = Settings(**found)
     _check(settings)
     return settings if not found else Settings(**found | {"fairness": Fairness(settings.fairness)})

@@ -169,6 +169,7 @@ binary = st.binary(max_size=40)
 tables = st.text("abcXYZ019_-", max_size=20)
 strings = st.lists(binary, max_size=5).map(Strings.of)
 booleans = st.booleans()
+u8s = st.integers(0, 255)
 
 
 def keyed(type_: Any, **options: Any) -> st.SearchStrategy[Any]:
@@ -199,8 +200,66 @@ modifies = st.builds(
     key=binary,
     timestamp_us=u64s,
 )
+u32s = st.integers(0, 2**32 - 1)
+numbers_of_jobs = st.lists(u64s, max_size=5)
+
+
+def make_push(rows: list[tuple[Any, ...]], **rest: Any) -> commands.Push:
+    types, priorities, keys, domains, stored, dates, expiries = zip(*rows, strict=True)
+    return commands.Push(
+        keys=Strings.of(keys),
+        domains=Strings.of(domains),
+        types=bytes(types),
+        values=Strings.of(stored),
+        priorities=bytes(priorities),
+        process_at_us=array("Q", dates),
+        expires_at_us=list(expiries),
+        timestamps_us=[rest.pop("timestamp_us")] * len(rows),
+        **rest,
+    )
+
+
+pushes = st.builds(
+    make_push,
+    st.lists(
+        st.tuples(u8s, u8s, binary, binary, binary, u64s, u64s),
+        min_size=1,
+        max_size=5,
+    ),
+    table=tables,
+    timestamp_us=u64s,
+    relative=booleans,
+)
+job_commands: st.SearchStrategy[Command] = st.one_of(
+    pushes,
+    st.builds(commands.Finish, table=tables, xids=numbers_of_jobs),
+    st.builds(commands.Extend, table=tables, xids=numbers_of_jobs, lease_us=u64s),
+    st.builds(
+        commands.Fail,
+        table=tables,
+        xids=numbers_of_jobs,
+        delay_us=u64s,
+        counts=booleans,
+        buries=booleans,
+        reason=binary,
+    ),
+    keyed(commands.Cancel),
+    keyed(
+        commands.Reschedule,
+        priority=st.none() | u32s,
+        process_at_us=st.none() | u64s,
+        relative=booleans,
+    ),
+    keyed(commands.Bury, reason=binary),
+    st.builds(commands.Revive, table=tables, rows=numbers_of_jobs, delay_us=u64s),
+    st.builds(commands.Discard, table=tables, rows=numbers_of_jobs),
+    st.builds(commands.Peek, table=tables, state=u32s, start=binary, count=u64s, domain=binary),
+    keyed(commands.Find),
+    st.builds(commands.CountJobs, table=tables, domain=binary),
+)
 inner_commands: st.SearchStrategy[Command] = st.one_of(
     st.just(commands.Nop()),
+    job_commands,
     sets,
     keyed(commands.Get, with_data=booleans, skip_worked=booleans),
     keyed(
@@ -238,6 +297,16 @@ inner_commands: st.SearchStrategy[Command] = st.one_of(
 )
 all_commands: st.SearchStrategy[Command] = st.one_of(
     inner_commands,
+    st.builds(
+        commands.Next,
+        table=tables,
+        count=u64s,
+        domain=binary,
+        lease_us=u64s,
+        wait_us=u64s,
+        done=booleans,
+    ),
+    st.builds(commands.ListenJobs, table=tables),
     keyed(commands.Listen),
     st.builds(commands.Unlisten, identifier=st.integers(0, 0xFFFF)),
     st.just(commands.Stats()),
@@ -305,22 +374,61 @@ table_lists = numbers.map(
         settings=Strings.of([name for name, _, _ in found]),
     )
 )
+job_rows = st.lists(
+    st.tuples(u8s, u8s, u8s, binary, binary, binary, binary, *(u64s for _ in range(7))), max_size=4
+)
+
+
+def job_columns(found: list[tuple[Any, ...]], names: tuple[str, ...]) -> dict[str, Any]:
+    """The columns of jobs, from rows that have more than enough of everything."""
+    types, priorities, timeouts, keys, domains, stored, _, *dates = [
+        [row[at] for row in found] for at in range(14)
+    ]
+    return {
+        **{name: array("Q", column) for name, column in zip(names, dates, strict=False)},
+        "types": bytes(types),
+        "priorities": bytes(priorities),
+        "timeouts": bytes(timeouts),
+        "keys": Strings.of(keys),
+        "domains": Strings.of(domains),
+        "values": Strings.of(stored),
+    }
+
+
+takings = st.builds(
+    lambda found, **rest: commands.Taken(**job_columns(found, commands.Taken.NUMBERS), **rest),
+    job_rows,
+    first_xid=u64s,
+    until_us=u64s,
+    next_at_us=u64s,
+)
+job_pages = st.builds(
+    lambda found, next_start: commands.JobPage(
+        **job_columns(found, commands.JobPage.NUMBERS),
+        reasons=Strings.of([row[6] for row in found]),
+        next_start=next_start,
+    ),
+    job_rows,
+    binary,
+)
+acted = st.builds(commands.Acted, master=uuids, seq=u64s, missing=numbers_of_jobs)
+named_numbers = numbers.map(
+    lambda found: commands.Numbers(
+        names=Strings.of([name for name, _, _ in found]),
+        values=array("Q", [number for _, number, _ in found]),
+    )
+)
 refusals = st.builds(Refusal, code=st.sampled_from(Code), text=st.text("abc: .", max_size=300))
-batched = st.one_of(tokens, entries, pages, table_lists, refusals)
+batched = st.one_of(tokens, entries, pages, table_lists, named_numbers, job_pages, acted, refusals)
 replies: st.SearchStrategy[tuple[Function, Reply]] = st.one_of(
     st.tuples(st.just(Function.SET_MANY), tokens),
     st.tuples(st.sampled_from((Function.GET_MANY, Function.TOUCH_MANY)), entries),
     st.tuples(st.just(Function.RANGE), pages),
     st.tuples(st.just(Function.TABLES), table_lists),
-    st.tuples(
-        st.just(Function.STATS),
-        numbers.map(
-            lambda found: commands.Numbers(
-                names=Strings.of([name for name, _, _ in found]),
-                values=array("Q", [number for _, number, _ in found]),
-            )
-        ),
-    ),
+    st.tuples(st.sampled_from((Function.STATS, Function.COUNT_JOBS)), named_numbers),
+    st.tuples(st.just(Function.NEXT_MANY), takings),
+    st.tuples(st.sampled_from((Function.PEEK, Function.FIND)), job_pages),
+    st.tuples(st.sampled_from((Function.FINISH, Function.FAIL, Function.REVIVE)), acted),
     st.tuples(
         st.just(Function.HELLO),
         st.builds(commands.Welcome, client=uuids, master=uuids, version=st.text(max_size=9)),

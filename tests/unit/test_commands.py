@@ -4,29 +4,41 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord import commands, limits
+from fjord import commands, job_commands, jobs, limits
 from fjord.columns import Strings
 from fjord.commands import (
     Batch,
+    Bury,
     Change,
     Changed,
     Command,
+    CountJobs,
     Delete,
     Entries,
+    Extend,
+    Fail,
     Get,
+    JobPage,
     Modify,
+    Next,
     Nop,
+    Peek,
+    Push,
     Range,
     Refusal,
     Rename,
     Reply,
+    Reschedule,
+    Revive,
     Scan,
     Set,
+    Taken,
     Touch,
     name_problem,
 )
@@ -37,6 +49,7 @@ from fjord.errors import (
     LockedError,
     NotFoundError,
     RefusedError,
+    StaleError,
 )
 from fjord.values import Type
 from fjord.wire.functions import Function
@@ -106,6 +119,80 @@ def test_a_change_names_its_key_and_what_it_has_now() -> None:
     assert Changed._fields == ("table", "key", "type", "value", "timestamp_us", "expires_at_us")
 
 
+# -- jobs -----------------------------------------------------------------------------------------
+
+
+def test_commands_of_jobs_are_used_from_here() -> None:
+    """The whole language is in one place, wherever a record is written down."""
+    written = {
+        record
+        for record in vars(job_commands).values()
+        if dataclasses.is_dataclass(record) and isinstance(record, type)
+    }
+    assert written <= set(RECORDS)
+    assert all(getattr(commands, record.__name__) is record for record in written)
+
+
+def test_a_push_has_dates_and_no_delays_unless_told_otherwise() -> None:
+    one = Strings.of([b"k"])
+    command = Push(
+        table="t",
+        keys=one,
+        domains=one,
+        types=b"\0",
+        values=one,
+        priorities=b"\0",
+        process_at_us=[0],
+        expires_at_us=[0],
+        timestamps_us=[1],
+    )
+    assert command.relative is False
+
+
+def test_a_next_takes_one_job_of_any_domain_and_does_not_wait_unless_told_otherwise() -> None:
+    command = Next(table="t")
+    assert (command.count, command.domain, command.done) == (1, b"", False)
+    assert (command.lease_us, command.wait_us) == (0, 0)
+
+
+def test_leases_last_as_long_as_before_unless_told_otherwise() -> None:
+    assert Extend(table="t", xids=(1,)).lease_us == 0
+
+
+def test_a_failure_counts_and_is_tried_again_at_once_unless_told_otherwise() -> None:
+    command = Fail(table="t", xids=(1,))
+    assert (command.counts, command.buries) == (True, False)
+    assert (command.delay_us, command.reason) == (0, b"")
+    assert Revive(table="t", rows=(1,)).delay_us == 0
+
+
+def test_nothing_of_a_waiting_job_is_changed_unless_told() -> None:
+    keys = Strings.of([b"k"])
+    command = Reschedule(table="t", keys=keys)
+    assert (command.priority, command.process_at_us, command.relative) == (None, None, False)
+    assert Bury(table="t", keys=keys).reason == b""
+
+
+def test_a_look_is_at_waiting_jobs_of_all_domains_unless_told_otherwise() -> None:
+    command = Peek(table="t")
+    assert command.state == jobs.State.WAITING
+    assert (command.start, command.count, command.domain) == (b"", 0, b"")
+    assert CountJobs(table="t").domain == b""
+
+
+@pytest.mark.parametrize("record", [Entries, Taken, JobPage])
+def test_the_columns_of_numbers_are_named_and_are_fields(
+    record: type[Entries | Taken | JobPage],
+) -> None:
+    hints = typing.get_type_hints(record)
+    columns = [name for name, hint in hints.items() if hint == Sequence[int]]
+    assert sorted(record.NUMBERS) == sorted(columns)
+
+
+def test_a_listener_of_jobs_is_told_of_two_things() -> None:
+    assert (job_commands.ARRIVED, job_commands.DUE) == (b"arrived", b"due")
+
+
 def test_a_scan_asks_for_a_bounded_piece() -> None:
     assert Scan(table="t", start_seq=1, end_seq=0).bytes_max == limits.SCAN_BYTES_MAX
 
@@ -121,6 +208,7 @@ def test_missing_is_no_type() -> None:
         (Code.NOT_FOUND, NotFoundError),
         (Code.EXISTS, ExistsError),
         (Code.LOCKED, LockedError),
+        (Code.STALE_XID, StaleError),
         (Code.DISK_FULL, DiskFullError),
         (Code.QUOTA, RefusedError),
     ],

@@ -41,9 +41,12 @@ class AsyncConnection:
         self._client = Client(uuid.uuid4().bytes)
         self._locks = Locks()
         self._places = Places(limits.IN_FLIGHT_MAX)
+        # Requests that let the server wait take half of the places, so that others find one.
+        self._waits = Places(limits.IN_FLIGHT_MAX // 2)
         self._channel: Channel | None = None
         self._queue: list[Pending] = []  # to be sent as soon as there is a channel
         self._resting: set[Pending] = set()  # the server was busy
+        self._undoing: set[asyncio.Task[Reply]] = set()  # what gives jobs back
         self._task: asyncio.Task[None] | None = None  # makes the next channel
         self._pauses: Iterator[float] | None = None  # None: the last channel was of use
         self._watch: asyncio.TimerHandle | None = None
@@ -64,7 +67,11 @@ class AsyncConnection:
 
     async def execute(self, command: Command) -> Reply:
         deadline = self._loop.time() + self.timeout
-        if self._places.free:
+        wait_seconds = retry.wait_seconds(command)
+        if wait_seconds:
+            deadline += wait_seconds
+            await self._take_places()
+        elif self._places.free:
             self._places.free -= 1
         else:
             await self._places.wait()
@@ -75,13 +82,24 @@ class AsyncConnection:
                 self._check_usable(deadline)
             request = self._client.request(command)
             pending = Pending(request, self._loop.create_future(), deadline)
+            if wait_seconds:
+                pending.waits = True
+                self._shorten_wait(pending)
             self._send(pending)
         except FjordError:
             self._places.give_back()
+            if wait_seconds:
+                self._waits.give_back()
             raise
         if self._watch is None:
             self._watch = self._loop.call_later(self._watch_seconds(), self._check_deadlines)
-        reply = await pending.future
+        try:
+            reply = await pending.future
+        except asyncio.CancelledError:
+            future = pending.future
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._undo(pending, future.result())  # it came just before
+            raise
         return request.answer(reply) if request.is_wrapped else reply
 
     def close(self) -> None:
@@ -96,6 +114,21 @@ class AsyncConnection:
         self._fail_all(error)
 
     # -- one request ------------------------------------------------------------------------------
+
+    async def _take_places(self) -> None:
+        """Takes the places of a request that lets the server wait."""
+        await self._waits.take()
+        try:
+            await self._places.take()
+        except asyncio.CancelledError:
+            self._waits.give_back()
+            raise
+
+    def _give_back(self, pending: Pending) -> None:
+        """A request is no longer in flight."""
+        self._places.give_back()
+        if pending.waits:
+            self._waits.give_back()
 
     def _check_usable(self, deadline: float) -> None:
         if self._closed:
@@ -120,9 +153,24 @@ class AsyncConnection:
             self._locks.note(pending.request.command, reply)
         if type(reply) is Refusal and retry.is_busy(reply) and self._rest(pending):
             return
-        self._places.give_back()
-        if not pending.future.done():
+        self._give_back(pending)
+        if pending.future.done():
+            self._undo(pending, reply)
+        else:
             pending.future.set_result(reply)
+
+    def _undo(self, pending: Pending, reply: Reply) -> None:
+        """Nobody waits for this reply any more: jobs that it hands out are given back."""
+        command = retry.undoing(pending.request.command, reply)
+        if command is not None:
+            task = self._loop.create_task(self.execute(command))
+            self._undoing.add(task)
+            task.add_done_callback(self._undone)
+
+    def _undone(self, task: asyncio.Task[Reply]) -> None:
+        self._undoing.discard(task)
+        if not task.cancelled():
+            task.exception()  # jobs that were not given back come back when their leases are over
 
     def _rest(self, pending: Pending) -> bool:
         """Sends a request again after a pause, if there is time for that."""
@@ -137,10 +185,15 @@ class AsyncConnection:
         if pending in self._resting:
             self._resting.discard(pending)
             self._client.was_busy(pending.request)
+            self._shorten_wait(pending)
             self._send(pending)
 
+    def _shorten_wait(self, pending: Pending) -> None:
+        if pending.waits:
+            pending.request.wait_at_most(pending.deadline - self.timeout - self._loop.time())
+
     def _fail(self, pending: Pending, error: FjordError) -> None:
-        self._places.give_back()
+        self._give_back(pending)
         pending.fail(error)
 
     # -- the connection ---------------------------------------------------------------------------
@@ -157,7 +210,7 @@ class AsyncConnection:
             self._untold = retry.broken(self.name, error, locks_lost=True)
         for pending in waiting:
             if pending.future.done():
-                self._places.give_back()
+                self._give_back(pending)
             elif isinstance(error, FjordError) and retry.is_final(error):
                 self._fail(pending, error)
             elif locks_lost or not pending.request.can_repeat:
@@ -198,8 +251,9 @@ class AsyncConnection:
                 self._queue.extend(queue[place:])
                 return
             if pending.future.done():
-                self._places.give_back()
+                self._give_back(pending)
                 continue
+            self._shorten_wait(pending)
             try:
                 channel.send(pending)
             except LocalProtocolError as error:

@@ -19,7 +19,7 @@ from fjord.errors import UnavailableError
 from fjord.values import Value
 
 Default = TypeVar("Default")
-AsyncListen = Callable[[commands.Listen, Callable[[Changed], Change]], AsyncChanges]
+AsyncListen = Callable[[commands.Listen, Callable[[Changed], Change]], AsyncChanges[Change]]
 
 
 class AsyncKv:
@@ -177,6 +177,6 @@ class AsyncKv:
             raise
         await self.unlock(*keys)
 
-    def listen(self, *keys: Key) -> AsyncChanges:
+    def listen(self, *keys: Key) -> AsyncChanges[Change]:
         """Tells of changes from the first `async for`, `async with` or `wait` on."""
         return self._listen(self._calls.listen(keys), change_reader(keys))

@@ -6,19 +6,19 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self
 
 from fjord import commands, limits
 from fjord.client import retry
-from fjord.client.entries import Change
 from fjord.client.link import Link
+from fjord.client.listening import Told
 from fjord.commands import Changed, Refusal
 from fjord.errors import ClosedError, RemoteProtocolError
 
 _RECEIVE_BYTES = 64 * limits.KIB
 
 
-class AsyncChanges:
+class AsyncChanges(Generic[Told]):
     """An asynchronous iterator of changes; it connects with the first one that is asked for.
 
     A reader that is slow is not read ahead of: the server then holds its changes, up to a bound.
@@ -28,8 +28,8 @@ class AsyncChanges:
         self,
         address: tuple[str, int],
         name: str,
-        command: commands.Listen,
-        read: Callable[[Changed], Change],
+        command: commands.Listen | commands.ListenJobs,
+        read: Callable[[Changed], Told],
     ) -> None:
         self._address = address
         self._name = name
@@ -62,7 +62,7 @@ class AsyncChanges:
                 raise
         return self
 
-    async def wait(self, timeout: float | None = None) -> Change | None:
+    async def wait(self, timeout: float | None = None) -> Told | None:
         """Returns the next change, None if none comes within `timeout` seconds.
 
         Raises:
@@ -83,10 +83,10 @@ class AsyncChanges:
         if self._writer is not None:
             self._writer.close()
 
-    def __aiter__(self) -> AsyncIterator[Change]:
+    def __aiter__(self) -> AsyncIterator[Told]:
         return self
 
-    async def __anext__(self) -> Change:
+    async def __anext__(self) -> Told:
         try:
             change = await self.wait()
         except ClosedError as error:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from fjord import commands, limits
 from fjord.client import node_calls
 from fjord.client.address import shown_at
 from fjord.client.async_connection import AsyncConnection
+from fjord.client.async_jobs import AsyncJobs
 from fjord.client.async_kv import AsyncKv
 from fjord.client.async_listening import AsyncChanges
 from fjord.client.calls import Call, Result
-from fjord.client.entries import Change
+from fjord.client.job_calls import JobCalls
+from fjord.client.job_settings import JobSettings
 from fjord.client.kv_calls import KvCalls
+from fjord.client.listening import Told
 from fjord.client.node_calls import TableInfo
 from fjord.client.transaction import Transaction
 from fjord.clock import Stamps, SystemClock
@@ -54,6 +57,16 @@ class AsyncDatabase:
         """Returns a key/value table; it comes into being with its first write."""
         calls = KvCalls(table, self._stamps)
         return AsyncKv(self._run, calls, self._listen, name=self._connection.name)
+
+    def jobs(self, table: str, **settings: Unpack[JobSettings]) -> AsyncJobs:
+        """Returns a jobs table; it comes into being with its first job."""
+        calls = JobCalls(table, self._stamps)
+        name = self._connection.name
+        return AsyncJobs(self._run, calls, self._listen, name=name, settings=settings)
+
+    async def create_jobs(self, table: str, **settings: Unpack[JobSettings]) -> AsyncJobs:
+        await self._run(JobCalls(table, self._stamps).create(settings))
+        return self.jobs(table)
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
@@ -107,5 +120,7 @@ class AsyncDatabase:
     async def _run(self, call: Call[Result]) -> Result:
         return call.result(await self._connection.execute(call.command))
 
-    def _listen(self, command: commands.Listen, read: Callable[[Changed], Change]) -> AsyncChanges:
+    def _listen(
+        self, command: commands.Listen | commands.ListenJobs, read: Callable[[Changed], Told]
+    ) -> AsyncChanges[Told]:
         return AsyncChanges(self._connection.address, self._connection.name, command, read)

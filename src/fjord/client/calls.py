@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -65,6 +65,18 @@ def expect_rows(found: int, wanted: int) -> None:
     """
     if found != wanted:
         raise RemoteProtocolError(Code.BAD_BATCH, f"a reply with {found} rows, not {wanted}")
+
+
+def check_names(what: str, given: Iterable[str], known: Set[str]) -> None:
+    """Makes sure that options are known, since nothing else looks at their names.
+
+    Raises:
+        TypeError: if one is not.
+    """
+    unknown = set(given) - known
+    if unknown:
+        names = ", ".join(sorted(map(str, unknown)))
+        raise TypeError(f"{what} has no {names}; there are {', '.join(sorted(known))}")
 
 
 def done(reply: Reply) -> None:

@@ -8,6 +8,7 @@ from typing import Protocol, cast
 from fjord.client import retry
 from fjord.client.link import Link
 from fjord.client.retry import Request
+from fjord.client.stream import keep_alive
 from fjord.commands import Changed, Hello, Reply
 from fjord.errors import Code, FjordError, RemoteProtocolError
 
@@ -15,12 +16,13 @@ from fjord.errors import Code, FjordError, RemoteProtocolError
 class Pending:
     """A request that somebody waits for."""
 
-    __slots__ = ("deadline", "future", "request")
+    __slots__ = ("deadline", "future", "request", "waits")
 
     def __init__(self, request: Request, future: asyncio.Future[Reply], deadline: float) -> None:
         self.request = request
         self.future = future
         self.deadline = deadline  # of the loop's time
+        self.waits = False  # it lets the server wait
 
     def fail(self, error: FjordError) -> None:
         if not self.future.done():
@@ -48,6 +50,7 @@ class Channel(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        keep_alive(self._transport.get_extra_info("socket"))  # an answer may take its time
         self._transport.write(self._link.send(self._hello)[1])
 
     def data_received(self, data: bytes) -> None:

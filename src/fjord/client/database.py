@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, Unpack
 
 from fjord import commands
 from fjord.client import node_calls
 from fjord.client.address import shown_at
 from fjord.client.calls import Call, Result
+from fjord.client.job_calls import JobCalls
+from fjord.client.job_settings import JobSettings
+from fjord.client.jobs import Jobs
 from fjord.client.kv import Kv
 from fjord.client.kv_calls import KvCalls
 from fjord.client.listening import Listening
@@ -25,7 +28,7 @@ class Executor(Protocol):
 
     def execute(self, command: Command, /) -> Reply: ...
 
-    def listen(self, command: commands.Listen, /) -> Listening:
+    def listen(self, command: commands.Listen | commands.ListenJobs, /) -> Listening:
         """Begins to listen.
 
         Raises:
@@ -52,6 +55,42 @@ class Database:
         """Returns a key/value table; it comes into being with its first write."""
         calls = KvCalls(table, self._stamps)
         return Kv(self._run, calls, self._executor.listen, name=self._name)
+
+    def jobs(self, table: str, **settings: Unpack[JobSettings]) -> Jobs:
+        """Returns a jobs table; it comes into being with its first job.
+
+        Settings that are given here are declared before jobs are first pushed or taken.
+
+        Args:
+            table: its name.
+            settings:
+                merge: False: a plain queue, in which keys need not differ, nor be there.
+                fairness: "domain" hands out jobs of one domain after the other.
+                lease: seconds that a worker may take, unless it says otherwise; 3600.
+                timeouts_max: a job that fails or times out more often is dead; 5.
+                debounce: pushing a job again moves it at most so many seconds beyond the moment
+                    at which it was first pushed; 3600.
+
+        Raises:
+            ValueError: if a setting cannot be meant.
+        """
+        return Jobs(
+            self._run,
+            JobCalls(table, self._stamps),
+            self._executor.listen,
+            clock=self._clock,
+            name=self._name,
+            settings=settings,
+        )
+
+    def create_jobs(self, table: str, **settings: Unpack[JobSettings]) -> Jobs:
+        """Makes a jobs table, and returns it; one that is there, and is the same, is no error.
+
+        Raises:
+            ExistsError: if it is there with other settings.
+        """
+        self._run(JobCalls(table, self._stamps).create(settings))
+        return self.jobs(table)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Transaction]:

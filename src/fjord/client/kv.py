@@ -9,7 +9,7 @@ from typing import TypeVar, Unpack, cast, overload
 
 from fjord.client.address import shown_at
 from fjord.client.calls import Run
-from fjord.client.entries import AnyKey, Entry, Key, Seconds, change_reader
+from fjord.client.entries import AnyKey, Change, Entry, Key, Seconds, change_reader
 from fjord.client.kv_calls import KvCalls, SetOneOptions, SetOptions
 from fjord.client.listening import Changes, Listen
 from fjord.client.pages import Row, Span, Walk
@@ -238,7 +238,7 @@ class Kv:
             raise
         self.unlock(*keys)
 
-    def listen(self, *keys: Key) -> Changes:
+    def listen(self, *keys: Key) -> Changes[Change]:
         """Tells of every change of these keys from now on.
 
         Iterate over it, or `wait` with a timeout; `close` it, or use it in a `with` block.  It

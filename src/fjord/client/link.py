@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fjord import limits, wire
-from fjord.commands import Changed, Command, Listen, Reply
+from fjord.commands import Changed, Command, Listen, ListenJobs, Reply
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 from fjord.wire import Function, RawChange, RawReply, error_texts
 
@@ -40,7 +40,7 @@ class Link:
                 f"a message has at most {limits.MESSAGE_BYTES_MAX} bytes; use smaller batches",
             )
         self._in_flight[identifier] = function
-        if type(command) is Listen:
+        if isinstance(command, Listen | ListenJobs):
             self._listening[identifier] = command.table
         return identifier, message
 

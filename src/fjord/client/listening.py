@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Generic, Protocol, Self, TypeVar
 
 from fjord import commands
-from fjord.client.entries import Change
 from fjord.commands import Changed
+
+Told = TypeVar("Told")  # what a change of a table is for whoever listens
 
 
 class Listening(Protocol):
-    """Changes of the keys that were asked for."""
+    """Changes of the keys, or of the table, that were asked for."""
 
     def __iter__(self) -> Iterator[Changed]:
         """Yields changes until it is closed."""
@@ -30,24 +31,24 @@ class Listening(Protocol):
 
 
 # Begins to listen; how depends on where the data is.
-Listen = Callable[[commands.Listen], Listening]
+Listen = Callable[[commands.Listen | commands.ListenJobs], Listening]
 
 
-class Changes:
+class Changes(Generic[Told]):
     """An iterator of changes that ends when it is closed."""
 
-    def __init__(self, listening: Listening, read: Callable[[Changed], Change]) -> None:
+    def __init__(self, listening: Listening, read: Callable[[Changed], Told]) -> None:
         self._listening = listening
         self._read = read
         self._iterator = iter(listening)
 
-    def __iter__(self) -> Iterator[Change]:
+    def __iter__(self) -> Iterator[Told]:
         return self
 
-    def __next__(self) -> Change:
+    def __next__(self) -> Told:
         return self._read(next(self._iterator))
 
-    def wait(self, timeout: float | None = None) -> Change | None:
+    def wait(self, timeout: float | None = None) -> Told | None:
         """Returns the next change, None if none comes within `timeout` seconds."""
         changed = self._listening.wait(timeout)
         return None if changed is None else self._read(changed)

@@ -19,7 +19,7 @@ from fjord.commands import (
 )
 from fjord.errors import Code, RemoteProtocolError
 
-KINDS: Final = {1: "kv"}
+KINDS: Final = {1: "kv", 2: "jobs"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class TableInfo:
     """A table as it was declared."""
 
     name: str
-    kind: str  # "kv"
+    kind: str  # "kv" or "jobs"
     id: int  # the number that ops carry
     settings: bytes = b""
 

@@ -13,6 +13,13 @@ class Places:
         self.free = count
         self._waiting: deque[asyncio.Future[None]] = deque()
 
+    async def take(self) -> None:
+        """Takes a place, and waits for one if that must be."""
+        if self.free:
+            self.free -= 1
+        else:
+            await self.wait()
+
     async def wait(self) -> None:
         """Returns when a place was given to the caller; first come, first served."""
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()

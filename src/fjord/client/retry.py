@@ -1,6 +1,7 @@
 """What a client does when a connection breaks: which commands are sent again, how, and when.
 
-    AS_IS     reads, and writes that carry their timestamp: twice is the same as once
+    AS_IS     reads, writes that carry their timestamp: twice is the same as once; and NEXT, since
+              jobs that were handed out to nobody come back when their leases are over
     NUMBERED  everything else that may be sent again goes as a numbered batch; the server keeps
               the answers to numbers, so a retry is applied once
     NEVER     what belongs to one connection (locks, listening), worked-on marks, since the answer
@@ -15,11 +16,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from fjord import commands, limits
 from fjord.clock import Clock
-from fjord.commands import Batch, Command, Refusal, Replies, Reply
+from fjord.commands import Batch, Command, Fail, Next, Refusal, Replies, Reply, Taken
 from fjord.errors import Code, FjordError, RemoteProtocolError, UnavailableError
 
 
@@ -63,6 +65,21 @@ _RULES: Final[dict[type[Command], Retry | Callable[[Any], Retry]]] = {
     commands.Range: Retry.AS_IS,
     commands.Listen: Retry.NEVER,
     commands.Unlisten: Retry.NEVER,
+    commands.Push: Retry.NUMBERED,
+    # Jobs of a reply that is lost come back when their leases are over.
+    commands.Next: Retry.AS_IS,
+    commands.Finish: Retry.NUMBERED,
+    commands.Extend: Retry.NUMBERED,
+    commands.Fail: Retry.NUMBERED,
+    commands.Cancel: Retry.NUMBERED,
+    commands.Reschedule: Retry.NUMBERED,
+    commands.Bury: Retry.NUMBERED,
+    commands.Revive: Retry.NUMBERED,
+    commands.Discard: Retry.NUMBERED,
+    commands.Peek: Retry.AS_IS,
+    commands.Find: Retry.AS_IS,
+    commands.CountJobs: Retry.AS_IS,
+    commands.ListenJobs: Retry.NEVER,
     commands.CreateTable: Retry.NUMBERED,
     commands.DropTable: Retry.NUMBERED,
     commands.ListTables: Retry.AS_IS,
@@ -88,6 +105,16 @@ class Request:
         self.command = command  # as it is sent
         self.can_repeat = retry is not Retry.NEVER  # after a connection broke
         self.is_wrapped = is_wrapped  # in a batch of one
+
+    def wait_at_most(self, seconds: float) -> None:
+        """A command that waits on the server, and is sent again, waits no longer than its caller.
+
+        Otherwise the server would hand jobs to a call that is over.
+        """
+        command = self.command
+        if isinstance(command, Next) and command.wait_us:
+            left_us = max(0, round(seconds * 1_000_000))
+            self.command = replace(command, wait_us=min(command.wait_us, left_us))
 
     def pause_seconds(self, *, at_once: bool = False) -> float:
         """Returns how long to wait before the next try; `at_once`: not at all if it is the second.
@@ -179,6 +206,19 @@ def is_final(error: Exception) -> bool:
     )
 
 
+def wait_seconds(command: Command) -> float:
+    """Returns how long a command lets the server wait, beyond the time that a call may take."""
+    return command.wait_us / 1_000_000 if type(command) is Next else 0.0
+
+
+def undoing(command: Command, reply: Reply) -> Command | None:
+    """Returns what is to be sent after a reply that nobody waits for any more."""
+    if not isinstance(command, Next) or not isinstance(reply, Taken) or not reply.first_xid:
+        return None
+    xids = range(reply.first_xid, reply.first_xid + len(reply.types))
+    return Fail(table=command.table, xids=xids, counts=False)
+
+
 def is_busy(reply: Reply) -> bool:
     return isinstance(reply, Refusal) and reply.code is Code.BUSY
 
@@ -194,9 +234,10 @@ def pauses() -> Iterator[float]:
 class Deadline:
     """When a call must be over."""
 
-    __slots__ = ("_clock", "_end_us")
+    __slots__ = ("_clock", "_end_us", "seconds")
 
     def __init__(self, clock: Clock, seconds: float) -> None:
+        self.seconds = seconds
         self._clock = clock
         self._end_us = clock.monotonic_us() + round(seconds * 1_000_000)
 
@@ -249,5 +290,5 @@ def deaf(name: str, reason: object) -> UnavailableError:
     """Returns the error of a listener whose connection broke."""
     return UnavailableError(
         f"the connection to {name} broke ({reason}); changes may have been missed: listen again, "
-        "then read the keys"
+        "then read what you listen to"
     )

@@ -1,4 +1,8 @@
-"""The blocking shell: encode, send, wait, decode; and again, where a connection breaks."""
+"""The blocking shell: encode, send, wait, decode.
+
+Requests share one line, one at a time.  A request that lets the server wait would hold up all
+others, so each of those has a line of its own, which is kept for the next one.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,12 @@ from fjord import commands, limits
 from fjord.client import retry
 from fjord.client.address import parse_url
 from fjord.client.database import Database
-from fjord.client.retry import Client, Deadline, Locks, Request
+from fjord.client.line import Line
+from fjord.client.retry import Client, Deadline
 from fjord.client.stream import Stream
 from fjord.clock import SystemClock
 from fjord.commands import Changed, Command, Refusal, Reply
-from fjord.errors import ClosedError, FjordError, LocalProtocolError, RemoteProtocolError
+from fjord.errors import ClosedError, FjordError, RemoteProtocolError
 
 _LOOK_SECONDS = 0.001  # a wait of 0 seconds still looks for what is there
 
@@ -37,7 +42,7 @@ def connect(url: str, *, timeout: float = limits.REPLY_SECONDS_MAX) -> Database:
 
 
 class Connection:
-    """A client of a daemon, for any number of threads, one request at a time."""
+    """A client of a daemon, for any number of threads."""
 
     def __init__(self, url: str, *, timeout: float) -> None:
         if timeout <= 0:
@@ -49,25 +54,30 @@ class Connection:
         self._guard = threading.Lock()
         self._closing = threading.Event()
         self._client = Client(uuid.uuid4().bytes)
-        self._locks = Locks()
         self._process = os.getpid()
-        self._stream: Stream | None = None
+        self._line = self._new_line()
+        self._lending = threading.Lock()
+        self._spare: list[Line] = []  # for requests that let the server wait
+        self._waiting: set[Line] = set()  # those that are in use
         try:
-            self._connect(self._deadline())
+            self._line.connect(self._deadline())
         except OSError as error:
             raise retry.nobody(self.name, error) from error
 
     def execute(self, command: Command) -> Reply:
+        seconds = retry.wait_seconds(command)
+        if seconds:
+            return self._execute_waiting(command, self._deadline(seconds))
         deadline = self._deadline()
         if not self._guard.acquire(timeout=self._timeout):
             raise retry.too_late(self.name, self._timeout, "other threads use the connection")
         try:
             self._check_usable()
-            return self._run(self._client.request(command), deadline)
+            return self._line.run(self._client.request(command), deadline)
         finally:
             self._guard.release()
 
-    def listen(self, command: commands.Listen) -> SocketListening:
+    def listen(self, command: commands.Listen | commands.ListenJobs) -> SocketListening:
         """Begins to listen, on a connection of its own."""
         self._check_usable()
         deadline = self._deadline()
@@ -85,78 +95,36 @@ class Connection:
             raise
 
     def close(self) -> None:
-        self._closing.set()  # whoever waits to try again does so no more
+        """Ends the connection; whoever waits for jobs is told so, all others are waited for."""
+        with self._lending:
+            self._closing.set()
+            waiting, spare = tuple(self._waiting), tuple(self._spare)
+            self._spare.clear()
+        for line in waiting:
+            line.interrupt()
+        for line in spare:
+            line.disconnect()
         with self._guard:
-            self._disconnect()
+            self._line.disconnect()
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _run(self, request: Request, deadline: Deadline) -> Reply:
-        while True:
-            sent = False
-            try:
-                stream = self._ready_stream(request, deadline)
-                sent = True
-                reply = stream.exchange(request.command, deadline)
-            except LocalProtocolError:
-                raise  # it was not sent
-            except (OSError, RemoteProtocolError) as error:
-                self._lost(request, deadline, error, sent=sent)
-                continue
-            except BaseException:
-                # A half-sent message, or an unread reply, would be taken for the next one's.
-                self._disconnect()
-                raise
-            if not request.can_repeat:
-                self._locks.note(request.command, reply)
-            if not retry.is_busy(reply) or not self._pause(request.pause_seconds(), deadline):
-                return request.answer(reply)
-            self._client.was_busy(request)
+    def _execute_waiting(self, command: Command, deadline: Deadline) -> Reply:
+        with self._lending:
+            self._check_usable()
+            line = self._spare.pop() if self._spare else self._new_line()
+            self._waiting.add(line)
+        try:
+            return line.run(self._client.request(command), deadline)
+        finally:
+            with self._lending:
+                self._waiting.discard(line)
+                self._spare.append(line)
+                if self._closing.is_set():
+                    line.disconnect()  # nobody else does any more
 
-    def _ready_stream(self, request: Request, deadline: Deadline) -> Stream:
-        stream = self._stream
-        if stream is None:
-            return self._connect(deadline)
-        # What is never sent twice should not be sent once to a connection that is gone already.
-        if (self._locks or not request.can_repeat) and stream.is_over():
-            self._disconnect()
-            if self._locks.lose():
-                raise retry.broken(self.name, "the server closed it", locks_lost=True)
-            return self._connect(deadline)
-        return stream
-
-    def _lost(self, request: Request, deadline: Deadline, error: Exception, *, sent: bool) -> None:
-        """Returns if the request is to be sent again, now."""
-        self._disconnect()
-        request.is_unsure = request.is_unsure or sent
-        reason = "no answer in time" if isinstance(error, BlockingIOError) else error
-        if self._locks.lose():
-            raise retry.broken(self.name, reason, locks_lost=True) from error
-        if retry.is_final(error):
-            raise error
-        if sent and not request.can_repeat:
-            raise retry.broken(self.name, reason) from error
-        if not self._pause(request.pause_seconds(at_once=sent), deadline):
-            raise retry.too_late(self.name, self._timeout, reason) from error
-
-    def _pause(self, seconds: float, deadline: Deadline) -> bool:
-        """Waits, and says whether there is time for another try."""
-        left = deadline.left_seconds()
-        if left <= limits.RECONNECT_SECONDS_FIRST:
-            return False
-        if self._closing.wait(min(seconds, left / 2)):  # half is left for the try itself
-            raise ClosedError("this connection is closed; connect again")
-        return True
-
-    def _connect(self, deadline: Deadline) -> Stream:
-        stream = Stream(self._address, self._clock, deadline, self._client.hello)
-        self._stream = stream
-        return stream
-
-    def _disconnect(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
+    def _new_line(self) -> Line:
+        return Line(self._address, self._client, self._closing, timeout=self._timeout)
 
     def _check_usable(self) -> None:
         if self._closing.is_set():
@@ -164,15 +132,19 @@ class Connection:
         if self._process != os.getpid():
             raise ClosedError("this connection was made before a fork; connect again")
 
-    def _deadline(self) -> Deadline:
-        return Deadline(self._clock, self._timeout)
+    def _deadline(self, wait_seconds: float = 0.0) -> Deadline:
+        return Deadline(self._clock, self._timeout + wait_seconds)
 
 
 class SocketListening:
     """Changes that come over a connection of their own."""
 
     def __init__(
-        self, stream: Stream, command: commands.Listen, deadline: Deadline, name: str
+        self,
+        stream: Stream,
+        command: commands.Listen | commands.ListenJobs,
+        deadline: Deadline,
+        name: str,
     ) -> None:
         self._stream = stream
         self._name = name

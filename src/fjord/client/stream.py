@@ -81,9 +81,7 @@ class Stream:
         return True  # its end, or last words: nobody has asked for anything
 
     def keep_alive(self) -> None:
-        """Finds out about a peer that went away without a word, though nothing is sent."""
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEP_ALIVE_SECONDS)
+        keep_alive(self._socket)
 
     def interrupt(self) -> None:
         """Ends the connection also where another thread waits on it."""
@@ -122,3 +120,9 @@ class Stream:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         self._armed_seconds = left
+
+
+def keep_alive(stream: socket.socket) -> None:
+    """Finds out about a peer that went away without a word, though nothing is sent."""
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEP_ALIVE_SECONDS)

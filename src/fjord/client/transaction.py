@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Unpack
 
 from fjord import commands, limits
 from fjord.client.address import shown_at
 from fjord.client.calls import Call, done, expect, expect_rows
-from fjord.client.entries import AnyKey, Key
+from fjord.client.entries import AnyKey, Key, Seconds
+from fjord.client.job_calls import FailOptions, JobCalls
+from fjord.client.job_entries import TakenJob
+from fjord.client.job_push import PushColumns, PushOptions
+from fjord.client.jobs import Jobs
 from fjord.client.kv import Kv
 from fjord.client.kv_calls import KvCalls, SetOneOptions, SetOptions
 from fjord.clock import Stamps
@@ -36,6 +41,10 @@ class Transaction:
     def kv(self, table: str = commands.DEFAULT_TABLE) -> TransactionKv:
         """Returns a key/value table to write to."""
         return TransactionKv(self._add, KvCalls(table, self._stamps))
+
+    def jobs(self, table: str) -> TransactionJobs:
+        """Returns a jobs table to push to, and to say of jobs what became of them."""
+        return TransactionJobs(self._add, JobCalls(table, self._stamps))
 
     def call(self) -> Call[Sequence[Any]]:
         """Returns the one call that does it all."""
@@ -115,6 +124,69 @@ class TransactionKv:
             raise TypeError(_WRITES_ONLY)
 
 
+class TransactionJobs:
+    """The writes of a jobs table, for a transaction; like those of `fjord.Jobs`.
+
+    Where a job is to be done whose lease was over, the whole transaction is refused with a
+    StaleError: what follows from a job is written once, by whoever still has it.
+    """
+
+    def __init__(self, add: Callable[[Call[object]], None], calls: JobCalls) -> None:
+        self._add = add
+        self._calls = calls
+
+    def push(self, key: Key, value: Value = None, **options: Unpack[PushOptions]) -> None:
+        self._add(self._calls.push(key, value, **options))
+
+    def push_many(
+        self, jobs: Iterable[Mapping[str, Any]] | None = None, **columns: Unpack[PushColumns]
+    ) -> None:
+        self._add(self._calls.push_many(jobs, **columns))
+
+    def done_many(self, jobs: Iterable[TakenJob | int]) -> None:
+        self._add(self._calls.done_many(jobs, strict=True))
+
+    def touch_many(self, jobs: Iterable[TakenJob | int], lease: Seconds | None = None) -> None:
+        self._add(self._calls.touch_many(jobs, lease))
+
+    def fail_many(self, jobs: Iterable[TakenJob | int], **options: Unpack[FailOptions]) -> None:
+        self._add(self._calls.fail_many(jobs, **options))
+
+    def cancel(self, key: Key) -> None:
+        self._add(self._calls.cancel(key))
+
+    def cancel_many(self, keys: Iterable[Key]) -> None:
+        self._add(self._calls.cancel_many(keys))
+
+    def reschedule(
+        self,
+        key: Key,
+        *,
+        priority: int | None = None,
+        delay: Seconds | None = None,
+        process_at: datetime | None = None,
+    ) -> None:
+        self._add(
+            self._calls.reschedule(key, priority=priority, delay=delay, process_at=process_at)
+        )
+
+    def kick(self, key: Key) -> None:
+        self._add(self._calls.kick(key))
+
+    def bury(self, key: Key, reason: str = "") -> None:
+        self._add(self._calls.bury(key, reason))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            known = hasattr(Jobs, name) and not name.startswith("_")
+            raise AttributeError(_NO_TAKING if known else f"a transaction has no {name}")
+
+
+_NO_TAKING: Final = (
+    "a transaction only writes: take jobs and look at them outside of it; inside it can push, and "
+    "say of jobs that they are done, with done_many, touch_many and fail_many"
+)
 _WRITES_ONLY: Final = (
     "a transaction only writes: read, lock and listen outside of it, or use add, flip, truncate "
     "and rename, which change a value where it is"

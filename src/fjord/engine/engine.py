@@ -11,10 +11,11 @@ process crash the journal is never behind the index.  `run` belongs to one threa
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,7 +43,7 @@ from fjord.engine.scanning import scan_journal
 from fjord.engine.upkeep import Upkeep
 from fjord.engine.watching import Watched
 from fjord.errors import ClosedError, Code, DurabilityError
-from fjord.index import Index, IndexDamagedError, Indexes, IndexFullError
+from fjord.index import Index, IndexDamagedError, Indexes, IndexFullError, Transaction
 from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Commit, Writer
@@ -243,11 +244,8 @@ class Engine:
         found = self.tables.get(table)
         if found is None or found.kind is not Kind.JOBS:
             return None
-        transaction = self._index.view()
-        try:
+        with self._view() as transaction:
             return job_next.later_us(Snapshot(transaction, self._known()), found, after_us)
-        finally:
-            transaction.abort()
 
     def job_counts(self) -> dict[str, JobCounts]:
         """Returns how many jobs each jobs table has."""
@@ -281,27 +279,20 @@ class Engine:
 
     def measure(self, command: object) -> int:
         """Returns how many bytes a step of packing would append."""
-        transaction = self._index.view()
-        try:
+        with self._view() as transaction:
             snapshot = Snapshot(transaction, self._known())
             decided = filling.decide(command, snapshot, self._clock.wall_us())
             return frames.FRAME_HEADER_BYTES + encoded_bytes(encode_all(decided.ops))
-        finally:
-            transaction.abort()
 
     def scan_index(
         self, tree: int, start: bytes, stop: bytes | None, limit: int
     ) -> list[tuple[bytes, bytes]]:
         """Returns items of the index as it is now."""
-        transaction = self._index.view()
-        try:
+        with self._view() as transaction:
             return transaction.scan(tree, start, stop, limit)
-        finally:
-            transaction.abort()
 
     def stats(self) -> dict[str, int]:
         """Returns the numbers by which a directory is watched, see docs/operations.md."""
-        counts = self._memory.counts.values()
         return {
             "applied_seq": self.applied_seq,
             "durable_seq": self.durable_seq,
@@ -312,13 +303,8 @@ class Engine:
             "packed_segments": self._packer.packed_segments,
             "packing_blocked": int(self._packer.damage is not None),
             "tables": len(self.tables),
-            "volatile_values": len(self._memory.volatile.values),
-            "volatile_bytes": self._memory.volatile.bytes,
-            "locks": len(self._memory.locks.holders),
-            "jobs_waiting": sum(one.waiting for one in counts),
-            "jobs_taken": sum(one.taken for one in counts),
-            "jobs_dead": sum(one.dead for one in counts),
             "disk_full": int(self._is_full),
+            **self._memory.stats(),
         }
 
     # -- one frame --------------------------------------------------------------------------------
@@ -428,6 +414,15 @@ class Engine:
 
     # -- small steps ------------------------------------------------------------------------------
 
+    @contextlib.contextmanager
+    def _view(self) -> Iterator[Transaction]:
+        """Opens the index as it is now."""
+        transaction = self._index.view()
+        try:
+            yield transaction
+        finally:
+            transaction.abort()
+
     def _known(self) -> Known:
         return Known(
             self._journal,
@@ -493,12 +488,9 @@ class Engine:
         layouts.write_mark(parts.disk, parts.layout.clean, clean)
 
     def _read_state(self) -> None:
-        transaction = self._index.view()
-        try:
+        with self._view() as transaction:
             self.tables, self.live_bytes = read_tables(transaction), read_live(transaction)
             self._memory.counts = counting.read(transaction)
-        finally:
-            transaction.abort()
 
     def _take_over(self) -> None:
         """Every start is a takeover: a new UUID at the current seq."""

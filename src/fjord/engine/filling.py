@@ -107,16 +107,22 @@ def _run_one(
     if type(command) is Batch:
         return _run_batch(group, command, now_us, rotate)
     decision = merged or decide(command, group, now_us)
+    if not _write(group, decision, is_urgent(command), rotate):
+        return None
+    return decision.reply
+
+
+def _write(group: Group, decision: Decision, urgent: bool, rotate: Rotate) -> bool:  # noqa: FBT001
+    """Applies a decision; False if the frame has no room for it, and other rows already."""
     if decision.ops:
         encoded = encode_all(decision.ops)
-        urgent = is_urgent(command)
         if not group.fits(encoded, urgent=urgent):
             if group.rows:
-                return None
+                return False
             rotate(encoded_bytes(encoded), urgent)
         group.add(decision.ops, encoded)
     _change_memory(group, decision)
-    return decision.reply
+    return True
 
 
 def _change_memory(group: Group, decision: Decision) -> None:
@@ -133,6 +139,8 @@ def _run_batch(group: Group, batch: Batch, now_us: int, rotate: Rotate) -> Reply
     known = clients.batch_problem(batch) or clients.find_answer(group, batch)
     if known is not None:
         return known
+    if len(batch.commands) == 1:
+        return _run_batch_of_one(group, batch, now_us, rotate)
     try:
         return _try_batch(group, batch, now_us)
     except _NoRoomError:
@@ -144,6 +152,29 @@ def _run_batch(group: Group, batch: Batch, now_us: int, rotate: Rotate) -> Reply
     except _NoRoomError:
         text = f"what a batch comes to has at most {_BODY_BYTES_MAX} bytes; make it smaller"
         return Refusal(code=Code.TOO_LARGE, text=text)
+
+
+def _run_batch_of_one(group: Group, batch: Batch, now_us: int, rotate: Rotate) -> Reply | None:
+    """Runs the one command of a batch: nothing has to be taken back if it is refused.
+
+    That is what clients send for every write that must not be applied twice.
+    """
+    decision = decide(batch.commands[0], group, now_us)
+    if isinstance(decision.reply, Refusal):
+        return _refused(1, decision.reply)
+    if batch.number:
+        answered = clients.answered_op(batch, [decision.reply], now_us)
+        if isinstance(answered, Refusal):
+            return answered
+        decision = decision._replace(ops=[*decision.ops, answered])
+    if not _write(group, decision, is_urgent(batch), rotate):
+        return None
+    return Replies(replies=[decision.reply])
+
+
+def _refused(position: int, refusal: Refusal) -> Refusal:
+    text = f"command {position} of the batch: {refusal.text}"
+    return Refusal(code=refusal.code, text=text)
 
 
 def _try_batch(group: Group, batch: Batch, now_us: int) -> Reply:
@@ -172,8 +203,7 @@ def _gather_batch(group: Group, batch: Batch, now_us: int) -> Reply:
     for position, command in enumerate(batch.commands, start=1):
         decision = decide(command, group, now_us)
         if isinstance(decision.reply, Refusal):
-            text = f"command {position} of the batch: {decision.reply.text}"
-            return Refusal(code=decision.reply.code, text=text)
+            return _refused(position, decision.reply)
         _gather(group, decision, urgent=urgent)
         replies.append(decision.reply)
         answer_bytes += reply_bytes(decision.reply)

@@ -120,6 +120,17 @@ class Memory:
         self.locks.undo()
         self.lanes.undo()
 
+    def stats(self) -> dict[str, int]:
+        counts = self.counts.values()
+        return {
+            "volatile_values": len(self.volatile.values),
+            "volatile_bytes": self.volatile.bytes,
+            "locks": len(self.locks.holders),
+            "jobs_waiting": sum(one.waiting for one in counts),
+            "jobs_taken": sum(one.taken for one in counts),
+            "jobs_dead": sum(one.dead for one in counts),
+        }
+
     def note_arrivals(self, arrivals: Mapping[int, Arrival]) -> None:
         for table, arrival in arrivals.items():
             known = self._arrivals.get(table)

@@ -5,7 +5,7 @@
     DONE     = seq, counted from the first one, u32
     ENTRIES  = rows u32, then the columns of `commands.Entries`, numbers before strings
     REFUSAL  = length of the code u8, code, text
-    ACTED    = master 16, seq u64, positions of what was missing u32*
+    ACTED    = master 16, seq u64, a bit for each position that was missing, the lowest first
 
 Most answers are many times "it is done", and such a one takes five bytes.  These bytes go into
 journal and index, so a change of them needs a new version, and the old one stays readable.
@@ -104,12 +104,17 @@ def _read_entries(data: bytes) -> Entries:
 
 
 def _acted(reply: Acted) -> bytes:
-    return _FIRST.pack(reply.master, reply.seq) + array("I", reply.missing).tobytes()
+    bits = bytearray(max(reply.missing, default=-8) // 8 + 1)
+    for position in reply.missing:
+        bits[position // 8] |= 1 << position % 8
+    return _FIRST.pack(reply.master, reply.seq) + bits
 
 
 def _read_acted(data: bytes) -> Acted:
     master, seq = _FIRST.unpack_from(data)
-    return Acted(master=master, seq=seq, missing=list(array("I", data[_FIRST.size :])))
+    bits = data[_FIRST.size :]
+    missing = [at for at in range(8 * len(bits)) if bits[at // 8] & 1 << at % 8]
+    return Acted(master=master, seq=seq, missing=missing)
 
 
 def _refusal(reply: Refusal) -> bytes:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fjord import commands, limits
 from fjord.columns import Strings, repeat
 from fjord.commands import Refusal
+from fjord.errors import Code
 from fjord.jobs import How
 from fjord.jobs import State as JobState
 from fjord.ops import Op, Opcode
@@ -39,6 +40,9 @@ def decide_finish(command: commands.Finish, state: State, now_us: int) -> Decisi
     if isinstance(table, Refusal):
         return Decision(table)
     found, missing = _taken(state, table, command.xids)
+    if missing and command.strict:
+        text = f"{len(missing)} of {len(command.xids)} leases are over; nothing was done"
+        return Decision(Refusal(code=Code.STALE_XID, text=text))
     if table is None or not found:
         return acted(state, (), missing)
     xids, data = zip(*found, strict=True)

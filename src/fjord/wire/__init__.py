@@ -1,9 +1,9 @@
 """The FJ protocol, sans-IO: bytes in, commands out, and back.  See docs/protocol.md.
 
 `RequestDecoder` and `ReplyDecoder` take bytes as they come and give whole messages.  `seed` and
-`seed_replies` know the messages of the seed functions, 0 to 16; `bodies` and `reply_bodies` those
-above, and `batch` those that hold others.  `explain` names every byte.  Nothing here waits, sends
-or stores.
+`seed_replies` know the messages of the seed functions, 0 to 16, and `seed_jobs` those of them that
+speak of jobs; `bodies` and `reply_bodies` those above, and `batch` those that hold others.
+`explain` names every byte.  Nothing here waits, sends or stores.
 """
 
 from fjord.wire.cursor import Cursors

@@ -17,7 +17,19 @@ from typing import Final
 
 from fjord import commands, limits
 from fjord.columns import aligned, padding
-from fjord.commands import Command, Done, Entries, Page, Refusal, Replies, Reply, TableList
+from fjord.commands import (
+    Acted,
+    Command,
+    Done,
+    Entries,
+    JobPage,
+    Numbers,
+    Page,
+    Refusal,
+    Replies,
+    Reply,
+    TableList,
+)
 from fjord.errors import Code
 from fjord.wire import bodies, error_texts, reply_bodies
 from fjord.wire.body import Body, Encoded, encode_head
@@ -27,7 +39,7 @@ INNER = struct.Struct(">HHIQ")
 ROWS = struct.Struct(">I4x")
 INNER_REPLY = struct.Struct(">HHI")
 
-# What can be undone, or need not be.
+# What can be undone, or need not be.  Jobs that were handed out must not be taken back.
 INSIDE: Final = frozenset(
     (
         Function.NOP,
@@ -43,11 +55,31 @@ INSIDE: Final = frozenset(
         Function.LOCK_MANY,
         Function.UNLOCK_MANY,
         Function.RANGE,
+        Function.PUSH_MANY,
+        Function.FINISH,
+        Function.EXTEND,
+        Function.FAIL,
+        Function.CANCEL,
+        Function.RESCHEDULE,
+        Function.BURY,
+        Function.REVIVE,
+        Function.DISCARD,
+        Function.PEEK,
+        Function.FIND,
+        Function.COUNT_JOBS,
     )
 )
 
 REFUSED: Final = 0
-KINDS: Final[dict[type[Reply], int]] = {Done: 1, Entries: 2, Page: 3, TableList: 4}
+KINDS: Final[dict[type[Reply], int]] = {
+    Done: 1,
+    Entries: 2,
+    Page: 3,
+    TableList: 4,
+    Numbers: 5,
+    JobPage: 6,
+    Acted: 7,
+}
 TYPES: Final[dict[int, type[Reply]]] = {kind: type_ for type_, kind in KINDS.items()}
 
 
@@ -132,8 +164,11 @@ def _bad(text: str) -> Refusal:
 
 
 def _rows(command: Command) -> int:
-    keys = getattr(command, "keys", None)
-    return 1 if keys is None else len(keys)
+    for name in ("keys", "xids", "rows"):
+        column = getattr(command, name, None)
+        if column is not None:
+            return len(column)
+    return 1
 
 
 # -- replies --------------------------------------------------------------------------------------

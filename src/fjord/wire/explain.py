@@ -30,8 +30,11 @@ from fjord.wire.walk import Line, StoppedError, Walk, shown, shown_type, shown_v
 
 __all__ = ["Line", "explain"]
 
+_HEADER_ONLY = (Function.NOP, Function.QUIT, Function.PING)
 _NEEDS_VALUE = (Function.SET, Function.ADD, Function.TRUNCATE)
 _TWO_KEYS = (Function.RENAME,)
+_BY_XID = (Function.DONE, Function.TOUCH)
+_KEY_NAMES = {0: "key", Flag.QUERY_RANGE: "key", Flag.QUERY_REGEX: "regex", QUERY_CURSOR: "cursor"}
 _OPAQUE = "as the server gave it out; it means nothing to a client"
 _ONE_KEY_FLAGS = Flag.TIMEOUT | Flag.UPDATE_TIMEOUT | Flag.LISTEN
 
@@ -98,7 +101,7 @@ def _flags(walk: Walk) -> int:
 
 
 def _seed_fields(walk: Walk, function: Function, flags: int) -> None:
-    if function in (Function.NOP, Function.QUIT):
+    if function in _HEADER_ONLY:
         return
     query = flags & QUERY_BITS
     if query and flags & _ONE_KEY_FLAGS:
@@ -109,8 +112,10 @@ def _seed_fields(walk: Walk, function: Function, flags: int) -> None:
         walk.explain(f"{walk.number(8, 'ttl')} microseconds")
     if query == Flag.QUERY_RANGE or flags & Flag.COUNT:
         walk.number(2, "count")
-    name = {Flag.QUERY_REGEX: "regex", QUERY_CURSOR: "cursor"}.get(query, "key")
-    _sized(walk, flags, name)
+    if function in _BY_XID:
+        _job_key(walk, flags)
+    else:
+        _sized(walk, flags, "domain" if function is Function.NEXT else _KEY_NAMES[query])
     if query == Flag.QUERY_RANGE or function in _TWO_KEYS:
         _sized(walk, flags, "second key")
     if flags & VALUE_BITS or function in _NEEDS_VALUE:
@@ -122,6 +127,21 @@ def _sized(walk: Walk, flags: int, name: str) -> None:
     found = walk.take(size, name)
     if found:
         walk.explain(_OPAQUE if name == "cursor" else shown(found))
+
+
+def _key(walk: Walk, flags: int) -> None:
+    _sized(walk, flags, "key")
+
+
+def _job_key(walk: Walk, flags: int) -> None:
+    """Explains the key that names a job that was taken: its xid, and its own key."""
+    size = walk.number(2 if flags & Flag.KEY_16 else 1, "size of xid and key")
+    if size >= 8:
+        walk.number(8, "xid")
+        size -= 8
+    found = walk.take(size, "key")
+    if found:
+        walk.explain(shown(found))
 
 
 def _value(walk: Walk, flags: int, owner: str) -> None:
@@ -155,7 +175,7 @@ def _request_body(walk: Walk, function: Function, flags: int) -> None:
             _inner_request(walk, position)
         return
     for step in REQUEST_BODIES[function]:
-        if not step.flag or flags & step.flag:
+        if step.is_in(flags):
             # A column with a count of its own has said so itself.
             walk.step(step, None if step.flag & Flag.COUNT else rows)
 
@@ -235,7 +255,7 @@ def _reply(walk: Walk, asked: dict[int, Function], reply_to: Function | None) ->
     count = walk.number(2, "count") if paged else 0
     _sized(walk, flags, "error")
     if paged:
-        _pairs(walk, flags, count)
+        _pairs(walk, flags, count, _job_key if function is Function.NEXT else _key)
     elif flags & VALUE_BITS:
         _value(walk, flags, "a reply")
     if flags & Flag.BODY:
@@ -243,9 +263,9 @@ def _reply(walk: Walk, asked: dict[int, Function], reply_to: Function | None) ->
         _inside(walk, size, lambda inner: _reply_body(inner, function))
 
 
-def _pairs(walk: Walk, flags: int, count: int) -> None:
+def _pairs(walk: Walk, flags: int, count: int, key: Callable[[Walk, int], None]) -> None:
     for _ in range(count):
-        _sized(walk, flags, "key")
+        key(walk, flags)
         _value(walk, flags, "a pair")
     if flags & QUERY_BITS:
         _sized(walk, flags, "cursor")

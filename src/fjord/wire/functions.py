@@ -35,6 +35,10 @@ class Function(enum.IntEnum):
     LOCK = 8
     UNLOCK = 9
     RENAME = 10
+    NEXT = 11
+    DONE = 12
+    TOUCH = 13
+    PING = 14
     LISTEN = 15
     CHANGE = 16  # sent by servers only
     HELLO = 17
@@ -55,6 +59,20 @@ class Function(enum.IntEnum):
     RANGE = 40
     LISTEN_MANY = 41
     UNLISTEN = 42
+    PUSH_MANY = 48
+    NEXT_MANY = 49
+    FINISH = 50
+    EXTEND = 51
+    FAIL = 52
+    CANCEL = 53
+    RESCHEDULE = 54
+    BURY = 55
+    REVIVE = 56
+    DISCARD = 57
+    PEEK = 58
+    FIND = 59
+    COUNT_JOBS = 60
+    LISTEN_JOBS = 61
     SCAN = 64
 
 
@@ -115,6 +133,10 @@ FLAGS: Final[dict[int, int]] = {
     Function.LOCK: Flag.KEY_16,
     Function.UNLOCK: Flag.KEY_16,
     Function.RENAME: Flag.KEY_16 | Flag.OVERWRITE,
+    Function.NEXT: Flag.KEY_16 | Flag.TIMEOUT | Flag.OVERWRITE,
+    Function.DONE: Flag.KEY_16,
+    Function.TOUCH: Flag.KEY_16 | Flag.TIMEOUT,
+    Function.PING: 0,
     Function.LISTEN: Flag.KEY_16,
     Function.CHANGE: _SIZE_FLAGS | Flag.TIMEOUT,
     Function.HELLO: 0,
@@ -135,6 +157,20 @@ FLAGS: Final[dict[int, int]] = {
     Function.RANGE: Flag.DATA | Flag.WORKED_ON,
     Function.LISTEN_MANY: 0,
     Function.UNLISTEN: 0,
+    Function.PUSH_MANY: Flag.TTL,
+    Function.NEXT_MANY: Flag.OVERWRITE,
+    Function.FINISH: 0,
+    Function.EXTEND: 0,
+    Function.FAIL: Flag.OVERWRITE | Flag.COUNT,
+    Function.CANCEL: 0,
+    Function.RESCHEDULE: Flag.UPDATE_TIMEOUT | Flag.OVERWRITE | Flag.TTL,
+    Function.BURY: 0,
+    Function.REVIVE: 0,
+    Function.DISCARD: 0,
+    Function.PEEK: 0,
+    Function.FIND: 0,
+    Function.COUNT_JOBS: 0,
+    Function.LISTEN_JOBS: 0,
     Function.SCAN: 0,
 }
 # The flags that a reply may have.

@@ -8,7 +8,19 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from fjord.commands import Done, Entries, Numbers, Page, Reply, Scanned, TableList, Welcome
+from fjord.commands import (
+    Acted,
+    Done,
+    Entries,
+    JobPage,
+    Numbers,
+    Page,
+    Reply,
+    Scanned,
+    TableList,
+    Taken,
+    Welcome,
+)
 from fjord.wire.functions import Flag, Function
 
 Kind = Literal[
@@ -33,9 +45,21 @@ class Step(NamedTuple):
     kind: Kind
     name: str
     flag: int = 0  # only with this flag
+    unless: int = 0  # only without this flag
+
+    def is_in(self, flags: int) -> bool:
+        """Says whether a message with these flags has it."""
+        return not flags & self.unless and (not self.flag or bool(flags & self.flag))
 
 
 _KEYS: Final = (Step("strings", "key"),)
+_XIDS: Final = (Step("u64 column", "xid"),)
+_ROW: Final = (Step("u64 column", "row"),)
+_REASON: Final = (
+    Step("size", "size of the reason"),
+    Step("zeros", "reserved"),
+    Step("sized", "reason"),
+)
 
 # Behind the head of a request's body.
 REQUEST_BODIES: Final[dict[Function, tuple[Step, ...]]] = {
@@ -68,6 +92,34 @@ REQUEST_BODIES: Final[dict[Function, tuple[Step, ...]]] = {
     Function.RANGE: (Step("strings", "start"), Step("strings", "stop"), Step("strings", "regex")),
     Function.LISTEN_MANY: _KEYS,
     Function.UNLISTEN: (),
+    Function.PUSH_MANY: (
+        Step("time column", "process at", unless=Flag.TTL),
+        Step("u64 column", "delay", Flag.TTL),
+        Step("time column", "expires at"),
+        Step("u8 column", "priority"),
+        Step("u8 column", "type"),
+        Step("strings", "key"),
+        Step("strings", "domain"),
+        Step("strings", "value"),
+    ),
+    Function.NEXT_MANY: (Step("u64", "lease"), Step("u64", "wait"), Step("strings", "domain")),
+    Function.FINISH: _XIDS,
+    Function.EXTEND: _XIDS,
+    Function.FAIL: (*_REASON, *_XIDS),
+    Function.CANCEL: _KEYS,
+    Function.RESCHEDULE: (Step("u32", "priority"), Step("zeros", "reserved"), *_KEYS),
+    Function.BURY: (*_REASON, *_KEYS),
+    Function.REVIVE: _ROW,
+    Function.DISCARD: _ROW,
+    Function.PEEK: (
+        Step("u32", "state"),
+        Step("zeros", "reserved"),
+        Step("strings", "start"),
+        Step("strings", "domain"),
+    ),
+    Function.FIND: _KEYS,
+    Function.COUNT_JOBS: (Step("strings", "domain"),),
+    Function.LISTEN_JOBS: (),
     Function.SCAN: (
         Step("u64", "end seq"),
         Step("u32", "largest size"),
@@ -84,6 +136,12 @@ ARGUMENTS: Final[dict[Function, str]] = {
     Function.MODIFY: "change",
     Function.RANGE: "count",
     Function.UNLISTEN: "identifier",
+    Function.NEXT_MANY: "count",
+    Function.EXTEND: "lease",
+    Function.FAIL: "delay",
+    Function.RESCHEDULE: "date or delay",
+    Function.REVIVE: "delay",
+    Function.PEEK: "count",
     Function.SCAN: "start seq",
 }
 
@@ -98,6 +156,20 @@ _ENTRY_COLUMNS: Final = (
     Step("strings", "value"),
 )
 _ROWS: Final = (Step("rows", "rows"), Step("zeros", "reserved"))
+_JOB_DATES: Final = (
+    Step("time column", "process at"),
+    Step("time column", "inserted"),
+    Step("time column", "updated"),
+    Step("time column", "expires at"),
+)
+_JOB_COLUMNS: Final = (
+    Step("u8 column", "priority"),
+    Step("u8 column", "timeouts"),
+    Step("u8 column", "type"),
+    Step("strings", "key"),
+    Step("strings", "domain"),
+    Step("strings", "value"),
+)
 
 REPLY_BODIES: Final[dict[type[Reply], tuple[Step, ...]]] = {
     Done: (Step("uuid", "master"), Step("u64", "seq")),
@@ -108,6 +180,32 @@ REPLY_BODIES: Final[dict[type[Reply], tuple[Step, ...]]] = {
         Step("sized", "next key"),
         Step("strings", "key"),
         *_ENTRY_COLUMNS,
+    ),
+    Taken: (
+        Step("u64", "first xid"),
+        Step("time", "until"),
+        Step("time", "next at"),
+        *_ROWS,
+        *_ROW,
+        *_JOB_DATES,
+        *_JOB_COLUMNS,
+    ),
+    JobPage: (
+        Step("rows", "rows"),
+        Step("size", "size of the next start"),
+        Step("sized", "next start"),
+        *_ROW,
+        *_XIDS,
+        *_JOB_DATES,
+        Step("time column", "moment"),
+        *_JOB_COLUMNS,
+        Step("strings", "reason"),
+    ),
+    Acted: (
+        Step("uuid", "master"),
+        Step("u64", "seq"),
+        *_ROWS,
+        Step("u64 column", "missing"),
     ),
     TableList: (
         *_ROWS,

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Done, Entries, Page, Refusal, Replies, Reply
+from fjord.commands import Done, Entries, Page, Refusal, Replies, Reply, Taken
 from fjord.errors import Code, RemoteProtocolError
-from fjord.wire import batch, error_texts, reply_bodies, seed_replies
+from fjord.wire import batch, error_texts, reply_bodies, seed_jobs, seed_replies
 from fjord.wire.buffer import ReceiveBuffer
 from fjord.wire.cursor import Cursors
 from fjord.wire.fields import Fields, IncompleteError
@@ -184,11 +184,19 @@ def read_reply(function: Function, raw: RawReply) -> Reply:
         return _read_body(function, raw)
     if raw.flags & Flag.BODY:
         raise RemoteProtocolError(Code.BAD_BATCH, f"a reply to {function.name} with a body")
+    if function is Function.NEXT:
+        return _read_taken(raw)
     if raw.page is not None:
         return raw.page
     if raw.flags & VALUE_BITS:
         return _read_entry(raw)
     return Done(master=b"", seq=0)
+
+
+def _read_taken(raw: RawReply) -> Taken:
+    if raw.page is None and raw.flags & VALUE_BITS:
+        raise RemoteProtocolError(Code.BAD_BATCH, "a reply to NEXT with a value without a key")
+    return seed_jobs.read_taken(raw.page, raw.timeout_us)
 
 
 def _read_entry(raw: RawReply) -> Entries:

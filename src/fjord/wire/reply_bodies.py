@@ -1,19 +1,30 @@
-"""Bodies of replies to functions above 16."""
+"""Bodies of replies to functions above 16; those of jobs are in `job_replies`."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from fjord import columns, limits
+from fjord import columns
 from fjord.columns import Strings
-from fjord.commands import Done, Entries, Numbers, Page, Reply, Scanned, TableList, Welcome
+from fjord.commands import (
+    Acted,
+    Done,
+    Entries,
+    JobPage,
+    Numbers,
+    Page,
+    Reply,
+    Scanned,
+    TableList,
+    Taken,
+    Welcome,
+)
+from fjord.wire import job_replies
 from fjord.wire.functions import Function
+from fjord.wire.reply_body import PAGE, ROWS, ReplyDecoders, ReplyEncoders, check_end, check_rows
 
 DONE = struct.Struct(">16sQ")
-ROWS = struct.Struct(">I4x")
-PAGE = struct.Struct(">II")  # rows, size of the next key
 WELCOME = struct.Struct(">16s16s")
 SCANNED = struct.Struct(">QQI4x")
 # The columns of one entry but for its value, since most replies have but one.
@@ -31,16 +42,6 @@ def decode_body(function: Function, body: bytes) -> Reply:
         ValueError, struct.error: if the body is not one.
     """
     return DECODERS[REPLY_TYPES[function]](body)
-
-
-def _check_end(position: int, view: memoryview) -> None:
-    if position != len(view):
-        raise ValueError("the body is longer than its columns")
-
-
-def _check_rows(rows: int) -> None:
-    if rows > limits.BATCH_ROWS_MAX:
-        raise ValueError(f"a reply has at most {limits.BATCH_ROWS_MAX} rows")
 
 
 def _encode_done(reply: Done) -> bytes:
@@ -90,7 +91,7 @@ def _read_entries(view: memoryview, position: int, rows: int) -> Entries:
     if rows == 1:
         type_, state, *dates = _ONE_ENTRY.unpack_from(view, position)
         stored, position = columns.decode_strings(view, position + _ONE_ENTRY.size, 1)
-        _check_end(position, view)
+        check_end(position, view)
         timestamp_us, expires_at_us, created_us, accessed_us, ttl_us = dates
         return Entries(
             types=bytes((type_,)),
@@ -102,7 +103,7 @@ def _read_entries(view: memoryview, position: int, rows: int) -> Entries:
             accessed_us=(accessed_us,),
             ttls_us=(ttl_us,),
         )
-    _check_rows(rows)
+    check_rows(rows)
     types, position = columns.decode_numbers(view, position, rows, "B")
     states, position = columns.decode_numbers(view, position, rows, "B")
     timestamps_us, position = columns.decode_numbers(view, position, rows, "Q")
@@ -111,7 +112,7 @@ def _read_entries(view: memoryview, position: int, rows: int) -> Entries:
     accessed_us, position = columns.decode_numbers(view, position, rows, "Q")
     ttls_us, position = columns.decode_numbers(view, position, rows, "Q")
     stored, position = columns.decode_strings(view, position, rows)
-    _check_end(position, view)
+    check_end(position, view)
     return Entries(
         types=bytes(types),
         values=stored,
@@ -133,7 +134,7 @@ def _encode_page(reply: Page) -> bytes:
 def _decode_page(body: bytes) -> Reply:
     view = memoryview(body)
     rows, size = PAGE.unpack_from(view)
-    _check_rows(rows)
+    check_rows(rows)
     end = PAGE.size + size
     if end > len(view):
         raise ValueError("the next key is cut short")
@@ -157,12 +158,12 @@ def _encode_tables(reply: TableList) -> bytes:
 def _decode_tables(body: bytes) -> Reply:
     view = memoryview(body)
     (rows,) = ROWS.unpack_from(view)
-    _check_rows(rows)
+    check_rows(rows)
     ids, position = columns.decode_numbers(view, ROWS.size, rows, "Q")
     kinds, position = columns.decode_numbers(view, position, rows, "B")
     names, position = columns.decode_strings(view, position, rows)
     settings, position = columns.decode_strings(view, position, rows)
-    _check_end(position, view)
+    check_end(position, view)
     return TableList(names=names, ids=ids, kinds=bytes(kinds), settings=settings)
 
 
@@ -175,10 +176,10 @@ def _encode_numbers(reply: Numbers) -> bytes:
 def _decode_numbers(body: bytes) -> Reply:
     view = memoryview(body)
     (rows,) = ROWS.unpack_from(view)
-    _check_rows(rows)
+    check_rows(rows)
     found, position = columns.decode_numbers(view, ROWS.size, rows, "Q")
     names, position = columns.decode_strings(view, position, rows)
-    _check_end(position, view)
+    check_end(position, view)
     return Numbers(names=names, values=found)
 
 
@@ -191,7 +192,7 @@ def _decode_welcome(body: bytes) -> Reply:
     view = memoryview(body)
     client, master = WELCOME.unpack_from(view)
     version, position = columns.decode_strings(view, WELCOME.size, 1)
-    _check_end(position, view)
+    check_end(position, view)
     return Welcome(client=client, master=master, version=version[0].decode(errors="replace"))
 
 
@@ -214,7 +215,7 @@ def _decode_scanned(body: bytes) -> Reply:
     walls_us, position = columns.decode_numbers(view, position, count, "Q")
     last_seqs, position = columns.decode_numbers(view, position, count, "Q")
     found, position = columns.decode_strings(view, position, count)
-    _check_end(position, view)
+    check_end(position, view)
     return Scanned(
         first_seqs=first_seqs,
         walls_us=walls_us,
@@ -225,7 +226,7 @@ def _decode_scanned(body: bytes) -> Reply:
     )
 
 
-_ENCODERS: Final[dict[type[Reply], Callable[[Any], bytes]]] = {
+_ENCODERS: Final[ReplyEncoders] = job_replies.ENCODERS | {
     Done: _encode_done,
     Entries: _encode_entries,
     Page: _encode_page,
@@ -235,7 +236,7 @@ _ENCODERS: Final[dict[type[Reply], Callable[[Any], bytes]]] = {
     Scanned: _encode_scanned,
 }
 
-DECODERS: Final[dict[type[Reply], Callable[[bytes], Reply]]] = {
+DECODERS: Final[ReplyDecoders] = job_replies.DECODERS | {
     Done: _decode_done,
     Entries: _decode_entries,
     Page: _decode_page,
@@ -264,5 +265,19 @@ REPLY_TYPES: Final[dict[Function, type[Reply]]] = {
     Function.RANGE: Page,
     Function.LISTEN_MANY: Done,
     Function.UNLISTEN: Done,
+    Function.PUSH_MANY: Done,
+    Function.NEXT_MANY: Taken,
+    Function.FINISH: Acted,
+    Function.EXTEND: Acted,
+    Function.FAIL: Acted,
+    Function.CANCEL: Acted,
+    Function.RESCHEDULE: Acted,
+    Function.BURY: Acted,
+    Function.REVIVE: Acted,
+    Function.DISCARD: Acted,
+    Function.PEEK: JobPage,
+    Function.FIND: JobPage,
+    Function.COUNT_JOBS: Numbers,
+    Function.LISTEN_JOBS: Done,
     Function.SCAN: Scanned,
 }

@@ -23,6 +23,7 @@ from fjord.wire.functions import (
     Function,
     unknown_flag,
 )
+from fjord.wire.message import Context
 
 _BODY_START = REQUEST.size + BODY_LENGTH.size
 # What a client may send, by number: the function, and the flags that it does not know.  Looked up
@@ -56,7 +57,7 @@ class RequestDecoder:
 
     def __init__(self, cursors: Cursors | None = None) -> None:
         self._buffer = ReceiveBuffer()
-        self._context = seed.Context(cursors)
+        self._context = Context(cursors)
 
     def feed(self, data: bytes) -> None:
         self._buffer.feed(data)

@@ -13,10 +13,9 @@ from fjord import commands, limits
 from fjord.columns import Strings
 from fjord.commands import Command, Refusal
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
-from fjord.wire import operands
+from fjord.wire import operands, seed_jobs
 from fjord.wire.buffer import ReceiveBuffer
-from fjord.wire.cursor import Cursors
-from fjord.wire.fields import U16, U64, Fields, IncompleteError, encode_keys, encode_value
+from fjord.wire.fields import U16, U64, IncompleteError, encode_keys, encode_value
 from fjord.wire.functions import (
     MAGIC_REQUEST,
     QUERY_BITS,
@@ -27,34 +26,10 @@ from fjord.wire.functions import (
     Function,
     refused_flag,
 )
+from fjord.wire.message import Context, Encoded, Message
 
 # What goes with one key only: a query marks nothing and is not listened to.
 _ONE_KEY_FLAGS: Final = Flag.TIMEOUT | Flag.UPDATE_TIMEOUT | Flag.LISTEN
-
-
-class Context:
-    """What a connection knows beside its bytes: its table, and who signs its cursors."""
-
-    __slots__ = ("cursors", "table")
-
-    def __init__(self, cursors: Cursors | None = None) -> None:
-        self.table = commands.DEFAULT_TABLE
-        self.cursors = cursors
-
-
-class _Message(Fields):
-    """One request, as far as it is read."""
-
-    __slots__ = ("context", "timestamp_us")
-
-    def __init__(
-        self, buffer: ReceiveBuffer, flags: int, timestamp_us: int, context: Context
-    ) -> None:
-        self.buffer = buffer
-        self.offset = REQUEST.size
-        self.flags = flags
-        self.timestamp_us = timestamp_us
-        self.context = context
 
 
 # -- decoding -------------------------------------------------------------------------------------
@@ -72,7 +47,7 @@ def decode_request(
     Raises:
         RemoteProtocolError: if the message cannot be followed any further.
     """
-    message = _Message(buffer, flags, timestamp_us, context)
+    message = Message(buffer, flags, timestamp_us, context)
     try:
         command = _DECODERS[function](message)
     except IncompleteError:
@@ -80,11 +55,11 @@ def decode_request(
     return command, message.offset
 
 
-def _decode_nop(message: _Message) -> Command:
+def _decode_nop(message: Message) -> Command:
     return commands.Nop()
 
 
-def _decode_set(message: _Message) -> Command | Refusal:
+def _decode_set(message: Message) -> Command | Refusal:
     flags = message.flags
     expires_at_us = message.u64() if flags & Flag.TIMEOUT else 0
     ttl_us = message.u64() if flags & Flag.TTL else 0
@@ -107,7 +82,7 @@ def _decode_set(message: _Message) -> Command | Refusal:
     )
 
 
-def _decode_get(message: _Message) -> Command | Refusal:
+def _decode_get(message: Message) -> Command | Refusal:
     flags = message.flags
     if flags & QUERY_BITS:
         return _decode_query(message)
@@ -127,7 +102,7 @@ def _decode_get(message: _Message) -> Command | Refusal:
     )
 
 
-def _touch(message: _Message, keys: Strings, timeout_us: int) -> Command | Refusal:
+def _touch(message: Message, keys: Strings, timeout_us: int) -> Command | Refusal:
     """A timeout is a worked-on deadline, or an expiry with UPDATE_TIMEOUT; with both bits both."""
     flags = message.flags
     if not flags & Flag.TIMEOUT:
@@ -146,7 +121,7 @@ def _touch(message: _Message, keys: Strings, timeout_us: int) -> Command | Refus
     )
 
 
-def _decode_query(message: _Message) -> Command | Refusal:
+def _decode_query(message: Message) -> Command | Refusal:
     flags = message.flags
     query = flags & QUERY_BITS
     wrong = flags & _ONE_KEY_FLAGS
@@ -167,7 +142,7 @@ def _decode_query(message: _Message) -> Command | Refusal:
 
 
 def _range(
-    message: _Message, count: int, *, start: bytes = b"", stop: bytes = b"", regex: bytes = b""
+    message: Message, count: int, *, start: bytes = b"", stop: bytes = b"", regex: bytes = b""
 ) -> Command | Refusal:
     # Checked here because a cursor has to hold them.
     if max(len(start), len(stop)) > limits.KV_KEY_BYTES_MAX:
@@ -187,7 +162,7 @@ def _range(
     )
 
 
-def _decode_delete(message: _Message) -> Command:
+def _decode_delete(message: Message) -> Command:
     return commands.Delete(
         table=message.context.table,
         keys=Strings.of([message.key()]),
@@ -196,15 +171,15 @@ def _decode_delete(message: _Message) -> Command:
     )
 
 
-def _decode_add(message: _Message) -> Command | Refusal:
+def _decode_add(message: Message) -> Command | Refusal:
     return _modify(message, commands.Change.ADD)
 
 
-def _decode_truncate(message: _Message) -> Command | Refusal:
+def _decode_truncate(message: Message) -> Command | Refusal:
     return _modify(message, commands.Change.TRUNCATE)
 
 
-def _modify(message: _Message, change: commands.Change) -> Command | Refusal:
+def _modify(message: Message, change: commands.Change) -> Command | Refusal:
     key = message.key()
     type_, data = message.value(change.name)
     operand = operands.widen(change, type_[0], data)
@@ -220,7 +195,7 @@ def _modify(message: _Message, change: commands.Change) -> Command | Refusal:
     )
 
 
-def _decode_not(message: _Message) -> Command:
+def _decode_not(message: Message) -> Command:
     return commands.Modify(
         table=message.context.table,
         key=message.key(),
@@ -229,7 +204,7 @@ def _decode_not(message: _Message) -> Command:
     )
 
 
-def _decode_rename(message: _Message) -> Command:
+def _decode_rename(message: Message) -> Command:
     return commands.Rename(
         table=message.context.table,
         key=message.key(),
@@ -239,21 +214,21 @@ def _decode_rename(message: _Message) -> Command:
     )
 
 
-def _decode_lock(message: _Message) -> Command:
+def _decode_lock(message: Message) -> Command:
     return commands.Lock(table=message.context.table, keys=Strings.of([message.key()]))
 
 
-def _decode_unlock(message: _Message) -> Command:
+def _decode_unlock(message: Message) -> Command:
     return commands.Unlock(table=message.context.table, keys=Strings.of([message.key()]))
 
 
-def _decode_listen(message: _Message) -> Command:
+def _decode_listen(message: Message) -> Command:
     return commands.Listen(table=message.context.table, keys=Strings.of([message.key()]))
 
 
 _NO_TIMEOUT: Final = Refusal(code=Code.BAD_TIMEOUT, text="a timeout of 0 is none; clear bit 3")
 
-_DECODERS: Final[dict[Function, Callable[[_Message], Command | Refusal]]] = {
+_DECODERS: Final[dict[Function, Callable[[Message], Command | Refusal]]] = {
     Function.NOP: _decode_nop,
     Function.QUIT: _decode_nop,
     Function.SET: _decode_set,
@@ -265,6 +240,10 @@ _DECODERS: Final[dict[Function, Callable[[_Message], Command | Refusal]]] = {
     Function.LOCK: _decode_lock,
     Function.UNLOCK: _decode_unlock,
     Function.RENAME: _decode_rename,
+    Function.NEXT: seed_jobs.decode_next,
+    Function.DONE: seed_jobs.decode_done,
+    Function.TOUCH: seed_jobs.decode_touch,
+    Function.PING: _decode_nop,
     Function.LISTEN: _decode_listen,
 }
 
@@ -275,23 +254,26 @@ _DECODERS: Final[dict[Function, Callable[[_Message], Command | Refusal]]] = {
 def encode_request(
     command: Command, identifier: int, timestamp_us: int = 0, *, listens: bool = False
 ) -> bytes:
-    """Returns the message for a command on one key of the connection's table.
+    """Returns the message for a command on one key, or one job, of the connection's table.
 
     Raises:
         LocalProtocolError: if none of these functions can say it.
     """
-    encoder = _ENCODERS.get(type(command))
-    if encoder is None:
-        raise LocalProtocolError(
-            Code.UNKNOWN_FUNCTION, f"functions 0 to 16 have no {type(command).__name__}"
-        )
-    function, flags, own_us, rest = encoder(command)
+    function, flags, own_us, rest = _encode(command, timestamp_us)
     flags |= Flag.LISTEN if listens else 0
     head = REQUEST.pack(MAGIC_REQUEST, VERSION, function, identifier, flags, own_us or timestamp_us)
     return head + rest
 
 
-Encoded = tuple[Function, int, int, bytes]  # function, flags, timestamp, what follows the header
+def _encode(command: Command, timestamp_us: int) -> Encoded:
+    encoder = _ENCODERS.get(type(command))
+    if encoder is not None:
+        return encoder(command)
+    if type(command) in seed_jobs.ENCODERS:
+        return seed_jobs.ENCODERS[type(command)](command, timestamp_us)
+    raise LocalProtocolError(
+        Code.UNKNOWN_FUNCTION, f"functions 0 to 16 have no {type(command).__name__}"
+    )
 
 
 def _encode_nop(command: commands.Nop) -> Encoded:

@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Changed, Entries, Page, Refusal, Reply
+from fjord.commands import Acted, Changed, Entries, Page, Refusal, Reply, Taken
 from fjord.errors import Code, RemoteProtocolError
-from fjord.wire import error_texts
+from fjord.wire import error_texts, seed_jobs
 from fjord.wire.buffer import ReceiveBuffer
 from fjord.wire.fields import (
     KEY_SIZES,
@@ -55,6 +55,10 @@ def encode_reply(
         return _encode_entry(identifier, reply, reply.values[0] if with_data else b"")
     if isinstance(reply, Page):
         return _encode_page(identifier, reply, now_us=now_us, cursor=cursor)
+    if isinstance(reply, Taken):
+        return seed_jobs.encode_taken(identifier, reply, now_us=now_us)
+    if isinstance(reply, Acted) and (refusal := seed_jobs.stale(reply)):
+        return encode_error(identifier, refusal, now_us=now_us)
     return REPLY.pack(MAGIC_REPLY, VERSION, identifier, 0, now_us) + b"\0"
 
 

@@ -100,7 +100,7 @@ class Walk:
         """Takes one step of a layout; `rows` is how many the head of a body has said."""
         if rows is not None:
             self._rows = rows
-        kind, name, _ = step
+        kind, name = step.kind, step.name
         if kind == "rows":
             self._rows = self.number(4, name)
         elif kind == "size":

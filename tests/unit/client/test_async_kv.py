@@ -21,7 +21,7 @@ from tests.unit.client.scripted import TOKEN
 from tests.unit.client.shell_calls import SAMPLES, K, Recorder, Sample, listen_of, make_calls
 
 
-def listens(command: commands.Listen, read: Callable[[Changed], Change]) -> AsyncChanges:
+def listens(command: commands.Listen, read: Callable[[Changed], Change]) -> AsyncChanges[Change]:
     return AsyncChanges(("127.0.0.1", 1), command.table, command, read)
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fjord.client.async_listening import AsyncChanges
-from fjord.client.entries import change_reader
+from fjord.client.entries import Change, change_reader
 from fjord.commands import Changed, Refusal
 from fjord.errors import ClosedError, Code, FjordError, LockedError, UnavailableError
 from tests.unit.client.scripted import (
@@ -32,7 +32,7 @@ def always(answer: Answer) -> Scripted:
     return Scripted(lambda number, command: answer)
 
 
-def listening(server: Scripted) -> AsyncChanges:
+def listening(server: Scripted) -> AsyncChanges[Change]:
     port = int(server.url.rpartition(":")[2])
     return AsyncChanges(("127.0.0.1", port), server.url, listen_of(b"k"), change_reader(["k"]))
 

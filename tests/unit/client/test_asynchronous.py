@@ -13,9 +13,13 @@ from fjord.client.database import Database
 from fjord.columns import Strings
 from fjord.commands import (
     Batch,
+    Changed,
     Command,
     DropTable,
+    Finish,
+    ListenJobs,
     ListTables,
+    Next,
     Numbers,
     Replies,
     Reply,
@@ -25,6 +29,7 @@ from fjord.commands import (
     TableList,
 )
 from fjord.errors import RemoteProtocolError
+from tests.unit.client.job_samples import CREATED, acted, taken_of
 from tests.unit.client.scripted import TOKEN, Answer, Scripted, say, usual
 from tests.unit.client.test_async_connection import run
 
@@ -47,6 +52,10 @@ def answer_to(command: Command) -> Reply:
         return Numbers(names=Strings.of([b"tables"]), values=[2])
     if isinstance(command, Scan):
         return piece(command.start_seq)
+    if isinstance(command, Next):
+        return taken_of(b"k")
+    if isinstance(command, Batch) and isinstance(command.commands[0], Finish):
+        return Replies(replies=[acted(0)])
     return usual(command)
 
 
@@ -148,3 +157,34 @@ def test_a_token_where_a_value_is_due_is_the_peers_mistake() -> None:
             pytest.raises(RemoteProtocolError, match="kind Done, not Entries"),
         ):
             db.kv().add("k", 1)
+
+
+def test_jobs_over_a_connection() -> None:
+    async def main() -> None:
+        async with await fjord.aio.connect(server.url) as db:
+            pages = await db.create_jobs("t", lease=60)
+            await pages.push("http://example.com/a", b"v", delay=5)
+            result = await pages.next(10, lease=60, wait=5)
+            assert [(job.key, job.value, job.xid) for job in result] == [("k", b"v", 70)]
+            assert [job.key for job in await pages.done_many(result)] == ["k"]
+            (job,) = await db.jobs("t", lease=60).next()
+            with pytest.raises(fjord.StaleError):
+                await job.done()
+
+    with Scripted(script) as server:
+        run(main())
+    inner = [one.commands[0] for one in server.commands if isinstance(one, Batch)]
+    assert inner.count(CREATED) == 2
+
+
+def test_moments_of_jobs_come_over_a_connection_of_their_own() -> None:
+    async def main() -> None:
+        async with await fjord.aio.connect(server.url) as db, db.jobs("t").listen() as moments:
+            found = await moments.wait(20)
+            assert found is not None
+            assert found.kind == "due"
+
+    moment = Changed("t", b"", 2, b"due", 1_700_000_000_000_000, 0)
+    with Scripted(lambda number, command: say(TOKEN, moment)) as server:
+        run(main())
+    assert server.asked == [(2, ListenJobs(table="t"))]

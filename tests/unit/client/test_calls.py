@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.client.calls import Call, done, expect, expect_rows
+from fjord.client.calls import Call, check_names, done, expect, expect_rows
 from fjord.commands import Done, Nop, Refusal, Replies, Reply
 from fjord.errors import Code, ExistsError, RefusedError, RemoteProtocolError
 
@@ -43,3 +43,9 @@ def test_a_reply_with_other_rows_is_the_peers_mistake() -> None:
     expect_rows(2, 2)
     with pytest.raises(RemoteProtocolError, match="3 rows, not 2"):
         expect_rows(3, 2)
+
+
+def test_options_that_do_not_exist_are_named() -> None:
+    check_names("push", ["a"], {"a", "b"})
+    with pytest.raises(TypeError, match="push has no c, d; there are a, b"):
+        check_names("push", ["d", "a", "c"], {"a", "b"})

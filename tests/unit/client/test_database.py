@@ -30,6 +30,7 @@ from fjord.commands import (
     TableList,
 )
 from fjord.errors import Code, ExistsError, NotFoundError
+from tests.unit.client.job_samples import CREATED, push_of
 from tests.unit.client.scripted import TOKEN, entries
 from tests.unit.client.shell_calls import FIVE
 from tests.unit.tables.world import World
@@ -43,7 +44,7 @@ class Pieces:
         self._last_seq = last_seq
         self._step = step
         self.asked: list[tuple[int, int]] = []
-        self.listened: list[commands.Listen] = []
+        self.listened: list[commands.Listen | commands.ListenJobs] = []
         self.closed = 0
 
     def execute(self, command: Command, /) -> Reply:
@@ -58,7 +59,7 @@ class Pieces:
         self._last_seq += 10  # others write meanwhile
         return scanned(range(command.start_seq, next_seq), next_seq, end_seq)
 
-    def listen(self, command: commands.Listen, /) -> Listening:
+    def listen(self, command: commands.Listen | commands.ListenJobs, /) -> Listening:
         self.listened.append(command)
         return Silent()
 
@@ -89,7 +90,7 @@ class Scripted:
         self.asked.append(command)
         return next(self._replies)
 
-    def listen(self, command: commands.Listen, /) -> Listening:
+    def listen(self, command: commands.Listen | commands.ListenJobs, /) -> Listening:
         return Silent()
 
     def close(self) -> None: ...
@@ -235,3 +236,48 @@ def test_a_database_and_what_it_gives_say_where_it_is() -> None:
     with database.transaction() as tx:
         assert repr(tx) == "<Transaction of 0 writes at fjord://host:1>"
     assert repr(Database(Pieces())) == "<Database>"
+
+
+# -- jobs -----------------------------------------------------------------------------------------
+
+
+def test_settings_of_a_jobs_table_are_declared_at_once_or_with_the_first_job() -> None:
+    executor = Scripted(TOKEN, TOKEN, TOKEN, TOKEN)
+    database = Database(executor)
+    database.create_jobs("t", lease=60).push("k")
+    assert executor.asked[0] == CREATED
+    assert [type(one) for one in executor.asked] == [type(CREATED), commands.Push]
+    jobs = database.jobs("t", lease=60)
+    assert len(executor.asked) == 2
+    jobs.push("k")
+    assert executor.asked[2] == CREATED
+    assert [type(one) for one in executor.asked[2:]] == [type(CREATED), commands.Push]
+
+
+def test_a_jobs_table_with_other_settings_is_there_already() -> None:
+    executor = Scripted(Refusal(code=Code.EXISTS, text="it has other settings"))
+    with pytest.raises(ExistsError):
+        Database(executor).create_jobs("t", lease=60)
+    with pytest.raises(ValueError, match="fairness"):
+        Database(executor).jobs("t", fairness="round")
+
+
+def test_later_pushes_of_one_database_have_later_dates() -> None:
+    executor = Scripted(TOKEN, TOKEN)
+    database = Database(executor)
+    for _ in range(2):
+        database.jobs("t").push("k", b"v")
+    first, second = executor.asked
+    assert isinstance(first, commands.Push)
+    assert isinstance(second, commands.Push)
+    assert first.timestamps_us[0] < second.timestamps_us[0]
+    assert push_of(b"k", timestamps_us=first.timestamps_us) == first
+
+
+def test_listening_to_jobs_goes_to_the_executor() -> None:
+    executor = Pieces()
+    database = Database(executor, name="fjord://host:1")
+    assert repr(database.jobs("t")) == "<Jobs 't' at fjord://host:1>"
+    with database.jobs("t").listen() as moments:
+        assert moments.wait(0) is None
+    assert executor.listened == [commands.ListenJobs(table="t")]

@@ -23,7 +23,7 @@ from tests.unit.client.shell_calls import FIVE, NOW, SAMPLES, K, Recorder, Sampl
 from tests.unit.tables.world import World
 
 
-def no_listening(command: commands.Listen) -> Listening:
+def no_listening(command: commands.Listen | commands.ListenJobs) -> Listening:
     raise AssertionError(command)
 
 

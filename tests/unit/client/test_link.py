@@ -19,6 +19,7 @@ from fjord.commands import (
     Entries,
     Get,
     Listen,
+    ListenJobs,
     Nop,
     Refusal,
     Reply,
@@ -277,3 +278,11 @@ def test_the_number_of_a_listener_is_not_given_out_again() -> None:
         identifier, _ = link.send(Nop())
         assert identifier != listening
         received(link, answer(identifier, TOKEN, Function.NOP))
+
+
+def test_moments_of_a_jobs_table_come_as_changes() -> None:
+    link = Link()
+    listening, _ = link.send(ListenJobs(table="pages"))
+    received(link, answer(listening, TOKEN, Function.LISTEN_JOBS))
+    moment = Changed("pages", b"", 2, b"due", NOW_US, 0)
+    assert received(link, encode_change(listening, moment)) == [(listening, moment)]

@@ -30,14 +30,15 @@ def test_tables_are_named_with_kind_and_number() -> None:
     call = node_calls.tables_call()
     assert call.command == ListTables()
     reply = TableList(
-        names=Strings.of([b"a", b"b"]),
-        ids=[7, 8],
-        kinds=b"\1\x63",
-        settings=Strings.of([b"", b"<x/>"]),
+        names=Strings.of([b"a", b"b", b"c"]),
+        ids=[7, 8, 9],
+        kinds=b"\1\x63\2",
+        settings=Strings.of([b"", b"<x/>", b""]),
     )
     assert call.result(reply) == [
         TableInfo(name="a", kind="kv", id=7),
         TableInfo(name="b", kind="99", id=8, settings=b"<x/>"),
+        TableInfo(name="c", kind="jobs", id=9),
     ]
 
 

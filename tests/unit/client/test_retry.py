@@ -11,14 +11,28 @@ from fjord import commands, limits
 from fjord.client import retry
 from fjord.client.retry import Client, Deadline, Locks, Retry, retry_of
 from fjord.columns import Strings, repeat
-from fjord.commands import Batch, Command, Delete, Get, Lock, Modify, Rename, Set, Touch, Unlock
+from fjord.commands import (
+    Batch,
+    Command,
+    Delete,
+    Get,
+    Lock,
+    Modify,
+    Next,
+    Rename,
+    Set,
+    Touch,
+    Unlock,
+)
 from fjord.errors import Code, FjordError, RemoteProtocolError
 from fjord.testing import SimClock
+from tests.unit.client.job_samples import push_of, taken_of
 from tests.unit.client.scripted import BUSY, NOW_US, TOKEN, entries
 
 KEYS = Strings.of([b"k"])
 ADD = Modify(table="t", key=b"k", change=commands.Change.ADD, timestamp_us=NOW_US)
 IDENTITY = b"0123456789abcdef"
+NEXT = Next(table="t", count=5, wait_us=30_000_000)
 
 
 def set_of(*, overwrite: bool) -> Set:
@@ -60,6 +74,20 @@ SAMPLES: list[tuple[Command, Retry]] = [
     (commands.Range(table="t"), Retry.AS_IS),
     (commands.Listen(table="t", keys=KEYS), Retry.NEVER),
     (commands.Unlisten(identifier=1), Retry.NEVER),
+    (push_of(b"k"), Retry.NUMBERED),
+    (NEXT, Retry.AS_IS),
+    (commands.Finish(table="t", xids=[1]), Retry.NUMBERED),
+    (commands.Extend(table="t", xids=[1]), Retry.NUMBERED),
+    (commands.Fail(table="t", xids=[1]), Retry.NUMBERED),
+    (commands.Cancel(table="t", keys=KEYS), Retry.NUMBERED),
+    (commands.Reschedule(table="t", keys=KEYS), Retry.NUMBERED),
+    (commands.Bury(table="t", keys=KEYS), Retry.NUMBERED),
+    (commands.Revive(table="t", rows=[1]), Retry.NUMBERED),
+    (commands.Discard(table="t", rows=[1]), Retry.NUMBERED),
+    (commands.Peek(table="t"), Retry.AS_IS),
+    (commands.Find(table="t", keys=KEYS), Retry.AS_IS),
+    (commands.CountJobs(table="t"), Retry.AS_IS),
+    (commands.ListenJobs(table="t"), Retry.NEVER),
     (commands.CreateTable(name="t", kind=1), Retry.NUMBERED),
     (commands.DropTable(name="t"), Retry.NUMBERED),
     (commands.ListTables(), Retry.AS_IS),
@@ -210,3 +238,35 @@ def test_errors_say_what_may_have_happened_and_what_to_do() -> None:
     assert "within 1.5 s" in str(retry.too_late("fjord://x", 1.5, "cut"))
     assert "fjord serve" in str(retry.nobody("fjord://x", "cut"))
     assert "listen again" in str(retry.deaf("fjord://x", "cut"))
+
+
+# -- commands that let the server wait ------------------------------------------------------------
+
+
+def test_a_wait_comes_on_top_of_the_time_of_a_call() -> None:
+    assert retry.wait_seconds(NEXT) == 30
+    assert retry.wait_seconds(Next(table="t")) == 0
+    assert retry.wait_seconds(ADD) == 0
+
+
+def test_what_is_sent_again_waits_no_longer_than_its_caller() -> None:
+    request = Client(IDENTITY).request(NEXT)
+    request.wait_at_most(40)
+    assert request.command == NEXT
+    request.wait_at_most(12.5)
+    assert request.command == Next(table="t", count=5, wait_us=12_500_000)
+    request.wait_at_most(-1)
+    assert request.command == Next(table="t", count=5)
+    assert NEXT.wait_us == 30_000_000
+    other = Client(IDENTITY).request(ADD)
+    other.wait_at_most(-1)
+    assert other.command == Batch(commands=[ADD], client=IDENTITY, number=1)
+
+
+def test_jobs_that_nobody_waits_for_are_given_back_uncounted() -> None:
+    undoing = retry.undoing(NEXT, taken_of(b"a", b"b"))
+    assert undoing == commands.Fail(table="t", xids=range(70, 72), counts=False)
+    assert retry.undoing(NEXT, taken_of()) is None
+    assert retry.undoing(NEXT, taken_of(b"a", first_xid=0)) is None
+    assert retry.undoing(NEXT, BUSY) is None
+    assert retry.undoing(ADD, TOKEN) is None

@@ -402,9 +402,9 @@ def test_closing_ends_tries_that_are_under_way() -> None:
     assert isinstance(found[0], ClosedError)
 
 
-def error_of(connection: Connection) -> BaseException:
+def error_of(connection: Connection, command: Command = GET) -> BaseException:
     with pytest.raises(FjordError) as caught:
-        connection.execute(GET)
+        connection.execute(command)
     return caught.value
 
 

@@ -9,9 +9,28 @@ import pytest
 from fjord import limits
 from fjord.client.transaction import Transaction
 from fjord.clock import Stamps
-from fjord.commands import Batch, Delete, Done, Modify, Nop, Refusal, Rename, Replies, Set
+from fjord.commands import (
+    Batch,
+    Bury,
+    Cancel,
+    Delete,
+    Done,
+    Extend,
+    Fail,
+    Finish,
+    Modify,
+    Nop,
+    Push,
+    Refusal,
+    Rename,
+    Replies,
+    Reschedule,
+    Set,
+)
 from fjord.errors import Code, ExistsError, LocalProtocolError, RemoteProtocolError
+from fjord.jobs import How
 from fjord.testing import SimClock
+from tests.unit.client.job_samples import ACTED, acted, taken_batch
 from tests.unit.client.scripted import NOW_US, TOKEN, entries
 from tests.unit.client.shell_calls import FIVE
 
@@ -106,3 +125,42 @@ def test_a_transaction_says_how_much_it_holds(transaction: Transaction) -> None:
     assert repr(transaction) == "<Transaction of 1 writes>"
     named = Transaction(Stamps(SimClock(NOW_US)), name="fjord://host:1")
     assert repr(named) == "<Transaction of 0 writes at fjord://host:1>"
+
+
+# -- jobs -----------------------------------------------------------------------------------------
+
+
+def test_jobs_are_pushed_and_settled_in_one_batch(transaction: Transaction) -> None:
+    jobs = transaction.jobs("t")
+    jobs.push("a", b"v", priority=5)
+    jobs.push_many(keys=["b", "c"])
+    jobs.push_many([])
+    jobs.done_many([70])
+    jobs.touch_many([71], lease=60)
+    jobs.fail_many([72], reason="why")
+    jobs.cancel("d")
+    jobs.cancel_many(["e"])
+    jobs.reschedule("f", priority=1)
+    jobs.kick("g")
+    jobs.bury("h", "why")
+    transaction.kv("other").set("a", 1)
+    batch = transaction.call().command
+    assert isinstance(batch, Batch)
+    kinds = [Push, Push, Finish, Extend, Fail, Cancel, Cancel, Reschedule, Reschedule, Bury, Set]
+    assert [type(command) for command in batch.commands] == kinds
+
+
+def test_jobs_know_what_became_of_them_in_a_transaction(transaction: Transaction) -> None:
+    jobs = list(taken_batch(b"a", b"b"))
+    transaction.jobs("t").done_many(jobs)
+    transaction.jobs("t").cancel("c")
+    assert transaction.call().result(Replies(replies=[acted(1), ACTED])) == [[jobs[1]], True]
+    assert [job.outcome for job in jobs] == [How.DONE, How.TIMEOUT]
+
+
+@pytest.mark.parametrize("name", ["next", "work", "run", "get", "count", "dead", "redrive"])
+def test_taking_jobs_is_refused_with_a_sentence(transaction: Transaction, name: str) -> None:
+    with pytest.raises(AttributeError, match="take jobs and look at them outside"):
+        getattr(transaction.jobs("t"), name)
+    with pytest.raises(AttributeError, match="a transaction has no psuh"):
+        transaction.jobs("t").psuh("a")  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Done, Entries, Page, Refusal, Replies, Reply, TableList
+from fjord.commands import Acted, Done, Entries, Page, Refusal, Replies, Reply, TableList
 from fjord.errors import Code
 from fjord.tables import answers
 from tests.unit.tables.world import entry_of
@@ -106,3 +106,14 @@ def test_the_layout_of_an_answer_is_fixed() -> None:
             b"\2\0\0\0"
         )
     )
+
+
+@pytest.mark.parametrize(
+    "missing", [[], [0], [7], [8], [0, 9, 99_999], list(range(100_000))], ids=len
+)
+def test_who_was_missing_is_kept(missing: list[int]) -> None:
+    acted = Acted(master=b"m" * 16, seq=2**40, missing=missing)
+    data = answers.encode([acted, acted])
+    assert data is not None
+    assert len(data) < limits.ANSWER_KEPT_BYTES_MAX
+    assert answers.decode(data) == Replies(replies=[acted, acted])

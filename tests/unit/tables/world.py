@@ -12,10 +12,10 @@ import google_crc32c
 from fjord import ops, tables, values
 from fjord.columns import Strings, repeat
 from fjord.commands import Delete, Done, Entries, Get, Page, Refusal, Reply, Set, Touch
-from fjord.errors import Code
 from fjord.engine.counting import Counts
 from fjord.engine.dates import arrival_of, lanes_of
 from fjord.engine.lanes import TableLanes
+from fjord.errors import Code
 from fjord.index.memory import MemoryIndex
 from fjord.ops import Op, Place
 from fjord.tables import catalog, job_row, job_upkeep, kv_entry, packing

@@ -37,6 +37,7 @@ from fjord.commands import (
 )
 from fjord.errors import Code
 from fjord.wire import Function
+from tests.unit.wire.job_samples import INNER_JOB_REPLIES, INNER_JOBS, JOB_REPLIES, OUTER_JOBS
 from tests.unit.wire.streams import (
     MASTER,
     NOW_US,
@@ -97,6 +98,7 @@ INNER: list[Command] = [
     DropTable(name="t"),
     ListTables(),
     ListTables(name="t"),
+    *INNER_JOBS,
 ]
 
 BATCHES: list[Batch] = [
@@ -108,6 +110,7 @@ BATCHES: list[Batch] = [
 COMMANDS: list[Command] = [
     *INNER,
     *BATCHES,
+    *OUTER_JOBS,
     Listen(table="t", keys=SOME),
     Unlisten(identifier=0xFFFF),
     Stats(),
@@ -150,6 +153,7 @@ REPLIES: list[tuple[Function, Reply]] = [
     (Function.USE, TOKEN),
     (Function.BATCH, Replies(replies=[])),
     (Function.BATCH, Replies(replies=[TOKEN, MISSING, TWO, *PAGES, *TABLES, SHORT, LONG])),
+    (Function.BATCH, Replies(replies=[SHORT, *INNER_JOB_REPLIES])),
     *((Function.TABLES, one) for one in TABLES),
     (Function.CREATE_TABLE, TOKEN),
     (Function.DROP_TABLE, TOKEN),
@@ -173,6 +177,9 @@ REPLIES: list[tuple[Function, Reply]] = [
     *((Function.RANGE, one) for one in PAGES),
     (Function.LISTEN_MANY, TOKEN),
     (Function.UNLISTEN, TOKEN),
+    (Function.PUSH_MANY, TOKEN),
+    (Function.LISTEN_JOBS, TOKEN),
+    *JOB_REPLIES,
     (Function.SCAN, scanned([], next_seq=1, end_seq=1)),
     (Function.SCAN, scanned([b"op" * 8, b"o" * 24], next_seq=3, end_seq=2**64 - 1)),
 ]

@@ -12,12 +12,15 @@ import tracemalloc
 import pytest
 
 from fjord import limits
-from fjord.commands import Batch, Change, Nop, Range, Refusal
+from fjord.columns import Strings
+from fjord.commands import Batch, Change, Next, Nop, Range, Refusal
 from fjord.errors import Code, RemoteProtocolError
-from fjord.wire import Cursors, Flag, Function, Request, batch, encode_use
+from fjord.wire import Cursors, Flag, Function, Request, batch, bodies, encode_use
+from tests.unit.wire.job_samples import push
 from tests.unit.wire.samples import modify
 from tests.unit.wire.streams import (
     CURSORS,
+    NOW_US,
     batch_bytes,
     get_many,
     new_decoder,
@@ -29,6 +32,8 @@ from tests.unit.wire.test_body import head
 VALUE_32 = Flag.VALUE_8 | Flag.VALUE_16
 ZERO = bytes(8)
 SOON = struct.pack(">Q", 2**60)
+NOW = struct.pack(">Q", NOW_US)
+ONE_KEY = bytes(Strings.of([b"k"]).encode())
 LONG_KEY = struct.pack(">H", limits.KV_KEY_BYTES_MAX + 1) + b"k" * (limits.KV_KEY_BYTES_MAX + 1)
 PAGE = Range(table="t", stop=b"z")
 
@@ -50,7 +55,8 @@ CLOSING: dict[str, tuple[bytes, Code]] = {
     "version-0": (request_bytes(0, version=0), Code.BAD_VERSION),
     "version-2": (request_bytes(0, version=2), Code.BAD_VERSION),
     "version-65535": (request_bytes(0, version=65535), Code.BAD_VERSION),
-    "function-11": (request_bytes(11), Code.UNKNOWN_FUNCTION),
+    "function-47": (request_bytes(47), Code.UNKNOWN_FUNCTION),
+    "function-62": (request_bytes(62), Code.UNKNOWN_FUNCTION),
     "function-65535": (request_bytes(65535), Code.UNKNOWN_FUNCTION),
     "server-only": (request_bytes(16, b"\1k"), Code.FORBIDDEN),
     "bit-15": (request_bytes(2, flags=1 << 15), Code.BAD_FLAGS),
@@ -61,6 +67,12 @@ CLOSING: dict[str, tuple[bytes, Code]] = {
     "timeout-with-a-query": (get(Flag.QUERY_RANGE | Flag.TIMEOUT, b""), Code.BAD_FLAGS),
     "touch-with-a-query": (get(Flag.QUERY_REGEX | Flag.UPDATE_TIMEOUT, b""), Code.BAD_FLAGS),
     "listen-with-a-query": (get(Flag.QUERY_REGEX | Flag.LISTEN, b""), Code.BAD_FLAGS),
+    "count-on-next": (request_bytes(11, flags=Flag.COUNT), Code.BAD_FLAGS),
+    "timeout-on-done": (request_bytes(12, flags=Flag.TIMEOUT), Code.BAD_FLAGS),
+    "value-on-done": (request_bytes(12, flags=Flag.VALUE_8), Code.BAD_FLAGS),
+    "overwrite-on-touch": (request_bytes(13, flags=Flag.OVERWRITE), Code.BAD_FLAGS),
+    "wide-key-on-ping": (request_bytes(14, flags=Flag.KEY_16), Code.BAD_FLAGS),
+    "overwrite-on-push": (request_bytes(48, flags=Flag.OVERWRITE), Code.BAD_FLAGS),
     "set-value-flag-0": (request_bytes(2, b"\1k"), Code.BAD_VALUE_SIZE),
     "add-value-flag-0": (request_bytes(5, b"\1k"), Code.BAD_VALUE_SIZE),
     "truncate-value-flag-0": (request_bytes(7, b"\1k"), Code.BAD_VALUE_SIZE),
@@ -142,6 +154,47 @@ KEPT: dict[str, tuple[bytes, Code]] = {
     "add-3-bytes": (request_bytes(5, b"\1k\4\3\0\0\0", flags=Flag.VALUE_8), Code.BAD_VALUE),
     "add-a-short-float": (request_bytes(5, b"\1k\5\4" + bytes(4), flags=2), Code.BAD_VALUE),
     "truncate-to-a-float": (request_bytes(7, b"\1k\x09\4" + ZERO, flags=2), Code.BAD_TYPE),
+    "next-timeout-0": (request_bytes(11, ZERO + b"\0", flags=8), Code.BAD_TIMEOUT),
+    "next-timeout-now": (request_bytes(11, NOW + b"\0", flags=8), Code.BAD_TIMEOUT),
+    "next-timeout-0-at-0": (
+        request_bytes(11, ZERO + b"\0", flags=8, timestamp_us=0),
+        Code.BAD_TIMEOUT,
+    ),
+    "touch-timeout-now": (request_bytes(13, NOW + b"\x08" + ZERO, flags=8), Code.BAD_TIMEOUT),
+    "done-empty-key": (request_bytes(12, b"\0"), Code.BAD_VALUE),
+    "done-short-key": (request_bytes(12, b"\7" + bytes(7)), Code.BAD_VALUE),
+    "done-key-too-long": (
+        request_bytes(12, b"\x04\x09" + bytes(1033), flags=Flag.KEY_16),
+        Code.KEY_TOO_LONG,
+    ),
+    "touch-short-key": (request_bytes(13, SOON + b"\7" + bytes(7), flags=8), Code.BAD_VALUE),
+    "push-a-column-short": (
+        batch_bytes(48, bodies.encode_body(push("t", [b"k", b"l"]))[3][:-8]),
+        Code.BAD_BATCH,
+    ),
+    "push-rows-too-many": (batch_bytes(48, head(b"t", 100_001) + bytes(64)), Code.BAD_BATCH),
+    "push-with-an-argument": (
+        batch_bytes(48, head(b"t", 1, 1) + bodies.encode_body(push("t", [b"k"]))[3][24:]),
+        Code.BAD_BATCH,
+    ),
+    "next-of-two-domains": (batch_bytes(49, head(b"t", 2) + bytes(64)), Code.BAD_BATCH),
+    "fail-reason-beyond-the-body": (
+        batch_bytes(52, head(b"t", 1) + struct.pack(">I4x", 2**32 - 1) + ZERO),
+        Code.BAD_BATCH,
+    ),
+    "reschedule-a-priority-without-its-bit": (
+        batch_bytes(54, head(b"t", 1) + struct.pack(">I4x", 5) + ONE_KEY),
+        Code.BAD_BATCH,
+    ),
+    "reschedule-a-date-without-its-bit": (
+        batch_bytes(54, head(b"t", 1, 5) + ZERO + ONE_KEY),
+        Code.BAD_BATCH,
+    ),
+    "listen-to-jobs-by-key": (batch_bytes(61, head(b"t", 1) + ONE_KEY), Code.BAD_BATCH),
+    "next-in-a-batch": (
+        batch_bytes(19, head(b"", 1) + inner(49, bodies.encode_body(Next(table="t"))[3])),
+        Code.BAD_BATCH,
+    ),
     "use-no-name": (encode_use("", 7), Code.BAD_NAME),
     "use-a-path": (encode_use("../etc", 7), Code.BAD_NAME),
     "body-empty": (batch_bytes(33, b""), Code.BAD_BATCH),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.unit.wire.test_body import head
 
 GOOD = set_many("t", [(b"k", 1, b"v")])
 ANSWERS = [reply for _, reply in REPLIES if isinstance(reply, Replies)]
+HALF = limits.BATCH_ROWS_MAX // 2
 OUTSIDE: list[Command] = [one for one in COMMANDS if one not in INNER]
 
 
@@ -67,6 +69,8 @@ def test_the_refusal_of_one_command_is_that_of_all_and_names_its_position() -> N
         (inner(99), "function 99 has no place"),
         (inner(2), "function 2 has no place"),
         (inner(19), "function 19 has no place"),
+        (inner(49, bodies.encode_body(commands.Next(table="t"))[3]), "function 49 has no place"),
+        (inner(61, head(b"t", 0)), "function 61 has no place"),
         (inner(33, flags=Flag.BODY), "bit 15 (BODY)"),
         (inner(0, bytes(8)), "NOP has no body"),
         (inner(33, bytes(8)), ""),
@@ -101,8 +105,16 @@ def test_the_most_commands_are_taken() -> None:
     assert len(found.commands) == limits.BATCH_COMMANDS_MAX
 
 
-def test_rows_are_bounded_over_all_commands() -> None:
-    half = get_many("t", [b""] * (limits.BATCH_ROWS_MAX // 2))
+@pytest.mark.parametrize(
+    "half",
+    [
+        get_many("t", [b""] * HALF),
+        commands.Finish(table="t", xids=array("Q", range(HALF))),
+        commands.Revive(table="t", rows=array("Q", range(HALF))),
+    ],
+    ids=["keys", "xids", "rows"],
+)
+def test_rows_are_bounded_over_all_commands(half: Command) -> None:
     assert isinstance(batch.decode(batch.encode(Batch(commands=[half, half]))[3]), Batch)
     found = refusal_of(batch.encode(Batch(commands=[half, half, commands.Nop()]))[3])
     assert "in all its commands" in found.text
@@ -125,17 +137,17 @@ def test_inner_replies_say_their_kind() -> None:
     assert batch.encode_replies(Replies(replies=[TOKEN, SHORT])) == expected
 
 
-@pytest.mark.parametrize("reply", ANSWERS, ids=["none", "all"])
+@pytest.mark.parametrize("reply", ANSWERS, ids=["none", "all", "jobs"])
 def test_each_answer_decodes_to_itself(reply: Replies) -> None:
     assert plain(batch.decode_replies(batch.encode_replies(reply))) == plain(reply)
 
 
 def test_every_kind_of_reply_has_one_number() -> None:
-    assert sorted(batch.TYPES) == [1, 2, 3, 4]
+    assert sorted(batch.TYPES) == [1, 2, 3, 4, 5, 6, 7]
     assert batch.REFUSED not in batch.TYPES
 
 
-@pytest.mark.parametrize("reply", [*ANSWERS, Replies(replies=[LONG])], ids=["none", "all", "long"])
+@pytest.mark.parametrize("reply", [*ANSWERS, Replies(replies=[LONG])])
 def test_every_truncation_of_an_answer_is_refused(reply: Replies) -> None:
     body = batch.encode_replies(reply)
     for size in range(len(body)):

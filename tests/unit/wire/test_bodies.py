@@ -72,7 +72,8 @@ def test_more_rows_than_the_columns_have_are_refused(command: Command) -> None:
             *(Function.GET_MANY, Function.DELETE_MANY, Function.RENAME_KEY, Function.LOCK_MANY),
             *(Function.UNLOCK_MANY, Function.LISTEN_MANY, Function.UNLISTEN, Function.MODIFY),
             *(Function.HELLO, Function.TABLES, Function.CREATE_TABLE, Function.DROP_TABLE),
-            Function.STATS,
+            *(Function.STATS, Function.PUSH_MANY, Function.FINISH, Function.CANCEL, Function.BURY),
+            *(Function.DISCARD, Function.FIND, Function.COUNT_JOBS, Function.LISTEN_JOBS),
         }
     ),
 )

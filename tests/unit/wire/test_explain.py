@@ -8,6 +8,7 @@ from fjord.commands import Batch, Command, Reply
 from fjord.errors import RemoteProtocolError
 from fjord.wire import Function, encode_reply, encode_request, encode_use
 from fjord.wire.explain import Line, explain
+from tests.unit.wire.job_samples import ONE_JOB, push
 from tests.unit.wire.samples import COMMANDS, LONG, REPLIES, names_of
 from tests.unit.wire.streams import NOW_US, new_decoder, reply_bytes, request_bytes
 from tests.unit.wire.test_bad_input import CLOSING, KEPT
@@ -97,6 +98,45 @@ def test_pages_are_explained(name: str) -> None:
     data = PAGES[name][0]
     check_lines(data, explain(data))
     assert problems(explain(data)) == []
+
+
+def shown(data: bytes, function: Function | None = None) -> list[tuple[str, str]]:
+    """Fields and meanings behind the header."""
+    lines = explain(data, function)
+    check_lines(data, lines)
+    assert problems(lines) == []
+    names = [line.field for line in lines]
+    return [(line.field, line.meaning) for line in lines[names.index("timestamp") + 1 :]]
+
+
+def test_jobs_of_functions_0_to_16_are_named_by_xid_and_key() -> None:
+    key = [("size of xid and key", "11"), ("xid", "7"), ("key", "key")]
+    assert shown(SAMPLES["done-by-the-whole-key"][0]) == key
+    assert shown(SAMPLES["touch-by-the-whole-key"][0])[1:] == key
+    assert shown(SAMPLES["done"][0]) == [("size of xid and key", "8"), ("xid", "7")]
+    assert shown(SAMPLES["next-of-a-domain"][0]) == [
+        ("size of the domain", "5"),
+        ("domain", "x.com"),
+    ]
+    assert shown(SAMPLES["ping"][0]) == []
+    reply = encode_reply(Function.NEXT, 7, 0, ONE_JOB, now_us=NOW_US)
+    assert ("xid", "7") in shown(reply, Function.NEXT)
+    assert ("key", "http://x.com/a") in shown(reply, Function.NEXT)
+    assert ("xid", "7") not in shown(reply)  # it might be a page
+
+
+def test_a_key_without_an_xid_is_explained_as_it_is() -> None:
+    data = request_bytes(12, b"\3key")
+    assert shown(data) == [("size of xid and key", "3"), ("key", "key")]
+
+
+def test_dates_and_delays_of_jobs_are_told_apart() -> None:
+    for relative, expected in (
+        (False, ("process at column", "5, 1970-01-01T00:00:00.000005+00:00")),
+        (True, ("delay column", "5")),
+    ):
+        command = push("t", [b"k"], process_at_us=[5], relative=relative)
+        assert expected in shown(encode_request(command, 7)[1])
 
 
 @pytest.mark.parametrize("name", CHANGES)

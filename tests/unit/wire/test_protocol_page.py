@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from fjord import limits
-from fjord.commands import Batch, Changed, Done, Entries, Page, Range, Replies, Reply
+from fjord import jobs, limits
+from fjord.columns import Strings
+from fjord.commands import (
+    Batch,
+    Changed,
+    Done,
+    Entries,
+    Finish,
+    Next,
+    Page,
+    Push,
+    Range,
+    Replies,
+    Reply,
+    Taken,
+)
 from fjord.errors import Code
+from fjord.job_commands import ARRIVED, DUE
 from fjord.tables.clients import batch_problem
 from fjord.wire import (
     Flag,
@@ -25,6 +41,7 @@ from fjord.wire import (
 from fjord.wire.explain import explain
 from fjord.wire.functions import FLAG_NAMES, FLAGS
 from fjord.wire.layouts import REPLY_BODIES, REQUEST_BODIES, Step
+from tests.unit.wire.job_samples import taken
 from tests.unit.wire.samples import INNER
 from tests.unit.wire.streams import (
     CURSORS,
@@ -54,6 +71,35 @@ TWO = Batch(
     number=1,
 )
 DONE = Replies(replies=[Done(master=MASTER, seq=41), Done(master=MASTER, seq=42)])
+JOB = Push(
+    table="pages",
+    keys=Strings.of([b"http://a.com/x"]),
+    domains=Strings.of([b""]),
+    types=b"\2",
+    values=Strings.of([b"v"]),
+    priorities=b"\x0a",
+    process_at_us=[5_000_000],
+    expires_at_us=[0],
+    timestamps_us=[NOW_US],
+    relative=True,
+)
+TAKEN = Taken(
+    first_xid=4711,
+    until_us=NOW_US + 60_000_000,
+    next_at_us=0,
+    rows=(4700,),
+    process_at_us=(NOW_US,),
+    inserted_us=(NOW_US - 5_000_000,),
+    updated_us=(NOW_US - 5_000_000,),
+    expires_at_us=(0,),
+    priorities=b"\x0a",
+    timeouts=b"\0",
+    types=b"\2",
+    keys=Strings.of([b"http://a.com/x"]),
+    domains=Strings.of([b""]),
+    values=Strings.of([b"v"]),
+)
+LATER = taken([], next_at_us=NOW_US + 5_000_000)
 EXAMPLES = [
     seed.encode_request(
         set_one(b"k", 2, b"v", expires_at_us=NOW_US + 3_600_000_000, ttl_us=60_000_000), 0x1234
@@ -67,7 +113,17 @@ EXAMPLES = [
     encode_reply(Function.BATCH, 10, 0, DONE, now_us=NOW_US),
     encode_change(15, Changed("default", b"k", 2, b"w", NOW_US, 0)),
     encode_change(15, Changed("default", b"k", Entries.MISSING, b"", NOW_US + 1, 0)),
+    encode_request(JOB, 16)[1],
+    encode_request(Next(table="pages", count=10, wait_us=30_000_000), 17)[1],
+    encode_reply(Function.NEXT_MANY, 17, 0, TAKEN, now_us=NOW_US),
+    seed.encode_request(Next(table="pages", lease_us=60_000_000), 18, NOW_US),
+    encode_reply(Function.NEXT, 18, 0, TAKEN, now_us=NOW_US),
+    encode_reply(Function.NEXT, 18, 0, LATER, now_us=NOW_US),
+    seed.encode_request(Finish(table="pages", xids=(4711,)), 19, NOW_US),
+    encode_change(20, Changed("pages", b"", 2, ARRIVED, NOW_US, 0)),
 ]
+# What the replies among them answer, where that makes a difference.
+ANSWERED = {5: Function.BATCH, 10: Function.NEXT_MANY, 12: Function.NEXT, 13: Function.NEXT}
 
 
 def blocks() -> list[list[tuple[bytes, str]]]:
@@ -83,10 +139,11 @@ def test_the_examples_are_what_the_code_sends() -> None:
 
 
 def test_the_examples_are_explained_as_the_command_line_does() -> None:
-    for block, data in zip(blocks(), EXAMPLES, strict=True):
-        function = Function.BATCH if data is EXAMPLES[5] else None
-        shown = [text for _, text in block if text]
-        assert shown == [f"{line.field}: {line.meaning}" for line in explain(data, function)]
+    for number, (block, data) in enumerate(zip(blocks(), EXAMPLES, strict=True)):
+        lines = explain(data, ANSWERED.get(number))
+        assert [text for _, text in block if text] == [
+            f"{line.field}: {line.meaning}" for line in lines
+        ]
 
 
 def rows_of(heading: str) -> list[list[str]]:
@@ -195,6 +252,65 @@ def test_the_size_of_a_page_is_that_of_the_code() -> None:
     assert limits.PAGE_BYTES_MAX == limits.MIB
     assert f"maximum, which is {limits.PAGE_ENTRIES_MAX:,}" in TEXT
     assert f"`count`, {limits.PAGE_ENTRIES_MAX:,} and 1 MiB" in TEXT
+
+
+DAY_US = 24 * 3600 * 1_000_000
+JOBS = TEXT.split("\n### Jobs\n", 1)[1].split("\n### ", 1)[0]
+
+
+def test_the_settings_of_a_jobs_table_are_those_of_the_code() -> None:
+    rows = {row[0].strip("`"): row[1:] for row in rows_of("### Jobs")}
+    usual = asdict(jobs.Settings())
+    assert [name for name in rows if name in usual] == list(usual)
+    assert (rows["merge"][1], rows["fairness"][1]) == ("true", '`"none"`')
+    for name in ("lease_us", "timeouts_max", "debounce_us"):
+        assert rows[name][1].split(" (")[0] == f"{usual[name]:,}"
+    for name, low, high in (
+        ("lease_us", limits.LEASE_US_MIN, limits.LEASE_US_MAX),
+        ("timeouts_max", 0, limits.TIMEOUTS_MAX),
+        ("debounce_us", 0, limits.PROCESS_AHEAD_US_MAX),
+    ):
+        assert f": {low:,} to {high:,}" in rows[name][0]
+    for fairness in jobs.Fairness:
+        assert f'`"{fairness}"`' in rows["fairness"][0]
+
+
+def test_the_ranges_of_jobs_are_those_of_the_code() -> None:
+    days = [limits.PROCESS_AHEAD_US_MAX // DAY_US, limits.LEASE_US_MAX // DAY_US]
+    assert days == [366, 30]
+    assert (limits.LEASE_US_MIN, limits.WAIT_US_MAX) == (1_000, 3_600_000_000)
+    assert limits.NEXT_BYTES_MAX == 8 * limits.MIB
+    for text in (
+        f"1 to {limits.JOB_KEY_BYTES_MAX:,} bytes",
+        f"at most {limits.DOMAIN_BYTES_MAX} bytes",
+        f"1 to {limits.NEXT_COUNT_MAX:,}; of those",
+        f"0 to {jobs.PRIORITY_MAX}, the smallest first. From {jobs.SLOW_FROM} up",
+        f"UTF-8, at most {limits.REASON_BYTES_MAX:,} bytes",
+        f"`count`, {limits.PAGE_ENTRIES_MAX:,} and 1 MiB of jobs",
+        f"the string `{ARRIVED.decode()}`",
+        f"`{DUE.decode()}` (a process date was reached)",
+    ):
+        assert text in JOBS.replace("\n", " ")
+    assert f"8 to {8 + limits.JOB_KEY_BYTES_MAX:,} bytes" in TEXT
+
+
+@pytest.mark.req("FJ-28")
+def test_the_three_answers_of_next_are_told_apart_as_the_page_says() -> None:
+    rows = [row for row in rows_of("### `NEXT`") if row[0] in ANSWERS_OF_NEXT]
+    assert [row[0] for row in rows] == list(ANSWERS_OF_NEXT)
+    for row in rows:
+        data = encode_reply(Function.NEXT, 18, 0, ANSWERS_OF_NEXT[row[0]], now_us=NOW_US)
+        flags = int.from_bytes(data[6:8], "big")
+        has_count, has_timeout = bool(flags & Flag.COUNT), bool(flags & Flag.TIMEOUT)
+        assert has_count is (row[1] == "COUNT is set")
+        assert has_count or has_timeout is (row[1] == "TIMEOUT, and not COUNT")
+
+
+ANSWERS_OF_NEXT = {
+    "a job": TAKEN,
+    "nothing is due, but something waits": LATER,
+    "nothing waits": taken([]),
+}
 
 
 def test_the_word_seed_is_explained_where_it_is_first_used() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fjord import limits
-from fjord.commands import Done, Get, Nop, Range, Refusal, Reply
+from fjord.commands import Done, Get, Nop, Range, Refusal, Reply, Taken
 from fjord.errors import Code, RemoteProtocolError
 from fjord.wire import (
     Flag,
@@ -21,8 +21,10 @@ from fjord.wire import (
     encode_reply,
     read_reply,
 )
+from fjord.wire.functions import QUERY_BITS
 from fjord.wire.replies import encode_fatal
 from fjord.wire.seed_replies import entries_without_dates
+from tests.unit.wire.job_samples import ACTED, LATER, MISSING_ONE, NOTHING, ONE_JOB, seed_taken
 from tests.unit.wire.samples import LONG, MISSING, REPLIES, SHORT, TOKEN
 from tests.unit.wire.streams import (
     CURSORS,
@@ -37,6 +39,13 @@ from tests.unit.wire.streams import (
 NO_TOKEN = Done(master=b"", seq=0)
 HIDDEN = Refusal(code=Code.NOT_FOUND, text="the key does not exist, or its value is worked on")
 PAGE = page([b"a", b"b"], entries((2, b"v", 0, 0), (1, b"", 0, 0)))
+
+STALE = Refusal(
+    code=Code.STALE_XID, text="the lease was over, or the job is done; somebody else may have it"
+)
+SEED_JOB = seed_taken(ONE_JOB.keys[0], 0, b"text", first_xid=7, until_us=NOW_US)
+AUTO_DONE = seed_taken(b"k", 1, b"")
+LONG_JOB = seed_taken(b"k" * 1024, 2, b"v" * 70_000, first_xid=2**64 - 1, until_us=1)
 
 # Function, flags of the request, what the engine answers, what the client gets.
 SEEDS: list[tuple[Function, int, Reply, Reply]] = [
@@ -63,6 +72,17 @@ SEEDS: list[tuple[Function, int, Reply, Reply]] = [
     (Function.LOCK, 0, TOKEN, NO_TOKEN),
     (Function.UNLOCK, 0, SHORT, SHORT),
     (Function.RENAME, 0, TOKEN, NO_TOKEN),
+    (Function.NEXT, 0, NOTHING, NOTHING),
+    (Function.NEXT, 0, LATER, LATER),
+    (Function.NEXT, 0, ONE_JOB, SEED_JOB),
+    (Function.NEXT, Flag.TIMEOUT | Flag.OVERWRITE, AUTO_DONE, AUTO_DONE),
+    (Function.NEXT, 0, LONG_JOB, LONG_JOB),
+    (Function.NEXT, 0, SHORT, SHORT),
+    (Function.DONE, 0, ACTED, NO_TOKEN),
+    (Function.DONE, 0, MISSING_ONE, STALE),
+    (Function.TOUCH, Flag.TIMEOUT, ACTED, NO_TOKEN),
+    (Function.TOUCH, 0, MISSING_ONE, STALE),
+    (Function.PING, 0, TOKEN, NO_TOKEN),
     (Function.LISTEN, 0, TOKEN, NO_TOKEN),
 ]
 SAMPLES = [
@@ -123,6 +143,19 @@ def test_other_answers_carry_none(command: Nop | Refusal | Get) -> None:
     for cursors in (None, CURSORS):
         data = encode_answer(request, TOKEN, now_us=NOW_US, cursors=cursors)
         assert data == encode_reply(Function.SET, 7, 0, TOKEN, now_us=NOW_US)
+
+
+@pytest.mark.req("FJ-28")
+def test_the_three_answers_to_a_next_are_told_apart() -> None:
+    found = [
+        read_reply(Function.NEXT, decode(encode_reply(Function.NEXT, 7, 0, one, now_us=NOW_US)))
+        for one in (ONE_JOB, NOTHING, LATER)
+    ]
+    assert [(len(one.types), one.next_at_us) for one in found if isinstance(one, Taken)] == [
+        (1, 0),
+        (0, 0),
+        (0, NOW_US + 5),
+    ]
 
 
 def test_a_reply_carries_the_servers_time_and_a_value_its_own() -> None:
@@ -232,6 +265,26 @@ def test_a_reply_without_the_body_that_was_asked_for_is_refused(function: Functi
     for raw in (decode(reply_bytes(b"\0")), decode(reply_bytes(b"\0\2\2v", flags=Flag.VALUE_8))):
         with pytest.raises(RemoteProtocolError):
             read_reply(function, raw)
+
+
+ONE_PAIR = b"\0\1\0" + b"\x09\0\0\0\0\0\0\0\7k" + b"\1\0"
+
+
+@pytest.mark.parametrize(
+    ("flags", "rest"),
+    [
+        (Flag.VALUE_8, b"\0\2\2v"),
+        (Flag.VALUE_8 | Flag.COUNT, b"\0\0\0"),
+        (Flag.VALUE_8 | Flag.COUNT, b"\0\1\0" + b"\7seven b" + b"\1\0"),
+        (Flag.VALUE_8 | Flag.COUNT, b"\0\2" + ONE_PAIR[2:] + ONE_PAIR[3:]),
+        (Flag.VALUE_8 | Flag.COUNT | QUERY_BITS, ONE_PAIR + b"\6cursor"),
+    ],
+    ids=["a-value", "no-pair", "no-xid", "two-pairs", "a-cursor"],
+)
+def test_what_is_no_answer_to_a_next_is_refused(flags: int, rest: bytes) -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        read_reply(Function.NEXT, decode(reply_bytes(rest, flags=flags)))
+    assert caught.value.code is Code.BAD_BATCH
 
 
 @settings(max_examples=200)

@@ -11,10 +11,28 @@ from hypothesis import strategies as st
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Batch, Command, Hello, Listen, Nop, Refusal, Scan, Stats, Unlisten
+from fjord.commands import (
+    Batch,
+    Command,
+    Extend,
+    Fail,
+    Finish,
+    Hello,
+    Listen,
+    ListenJobs,
+    Next,
+    Nop,
+    Peek,
+    Refusal,
+    Reschedule,
+    Scan,
+    Stats,
+    Unlisten,
+)
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 from fjord.wire import Flag, Function, Request, RequestDecoder, encode_request, encode_use
 from fjord.wire.functions import FLAG_NAMES, FLAGS
+from tests.unit.wire.job_samples import push
 from tests.unit.wire.samples import COMMANDS, names_of
 from tests.unit.wire.streams import (
     batch_bytes,
@@ -79,7 +97,6 @@ def test_another_version_is_refused_with_the_supported_ones(version: int) -> Non
 
 def test_every_function_without_a_meaning_is_refused() -> None:
     known = set(Function)
-    assert not known & {11, 12, 13, 14}  # jobs have them, one day
     for number in [*range(300), 0x7FFF, 0xFFFF]:
         if number not in known:
             error = refusal_of(request_bytes(number))
@@ -145,6 +162,26 @@ def test_each_command_arrives_as_it_was_sent(command: Command) -> None:
         Listen(table="\ud800", keys=Strings.of([b"k"])),
         get_many("n" * 70_000, [b"k"]),
         Batch(commands=[Stats()]),
+        Batch(commands=[Next(table="t")]),
+        Batch(commands=[ListenJobs(table="t")]),
+        push("t", [b"k", b"l"], types=b"\1"),
+        push("t", [b"k"], priorities=b""),
+        push("t", [b"k"], process_at_us=[]),
+        push("t", [b"k"], expires_at_us=[1, 2]),
+        push("t", [b"k"], timestamps_us=[]),
+        push("t", [b"k"], domains=Strings.of([])),
+        push("t", [b"k"], values=Strings.of([b"", b""])),
+        push("t", [b"k"], process_at_us=[-1]),
+        push("t", [b"k", b"l"], process_at_us=[1, 2**64]),
+        Next(table="t", count=-1),
+        Next(table="t", lease_us=2**64),
+        Finish(table="t", xids=[-1]),
+        Finish(table="t", xids=[1, 2**64]),
+        Extend(table="t", xids=[1], lease_us=-1),
+        Fail(table="t", xids=[1], delay_us=-1),
+        Reschedule(table="t", keys=Strings.of([b"k"]), priority=2**32),
+        Reschedule(table="t", keys=Strings.of([b"k"]), priority=-1),
+        Peek(table="t", state=-1),
         Batch(commands=[Batch(commands=[Nop()])]),
     ],
     ids=lambda command: type(command).__name__,

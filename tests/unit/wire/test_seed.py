@@ -26,6 +26,7 @@ from fjord.commands import (
 )
 from fjord.errors import Code, LocalProtocolError
 from fjord.wire import Flag, Function, Request, RequestDecoder, encode_use, seed
+from tests.unit.wire.job_samples import SEED_JOBS
 from tests.unit.wire.samples import EIGHT, ONE, modify, rename
 from tests.unit.wire.streams import (
     CURSORS,
@@ -246,6 +247,7 @@ SAMPLES: dict[str, tuple[bytes, Command, bool]] = {
         True,
     ),
     "listen": (request_bytes(15, b"\1k"), Listen(table=DEFAULT, keys=ONE), True),
+    **SEED_JOBS,
 }
 
 each_sample = pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from fjord import limits
 from fjord.commands import Changed, Entries, Refusal, Reply
 from fjord.errors import Code, RemoteProtocolError
+from fjord.job_commands import ARRIVED, DUE
 from fjord.wire import (
     Flag,
     Function,
@@ -198,6 +199,14 @@ CHANGES: dict[str, tuple[bytes, Changed]] = {
     "wide": (
         request_bytes(16, b"\1\0" + b"k" * 256 + b"\1\0\1" + b"v" * 255, flags=0x0005),
         Changed("t", b"k" * 256, 1, b"v" * 255, NOW_US, 0),
+    ),
+    "jobs-arrived": (
+        request_bytes(16, b"\0\x08\2arrived", flags=0x0002),
+        Changed("t", b"", 2, ARRIVED, NOW_US, 0),
+    ),
+    "jobs-due": (
+        request_bytes(16, b"\0\4\2due", flags=0x0002),
+        Changed("t", b"", 2, DUE, NOW_US, 0),
     ),
 }
 

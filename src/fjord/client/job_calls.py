@@ -1,0 +1,385 @@
+"""The calls of a jobs table: what users ask for turned into commands, replies into jobs.
+
+Pure, and shared by all shells: `Jobs`, `AsyncJobs` and transactions only run what is built here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final, TypedDict, TypeVar, Unpack
+
+from fjord import limits
+from fjord.client.calls import Call, check_names, done, expect
+from fjord.client.entries import AnyKey, Key, Seconds, date_or_none, encode_key, encode_keys
+from fjord.client.job_entries import (
+    AnyJob,
+    Counts,
+    DeadJob,
+    JobBatch,
+    JobInfo,
+    TakenJob,
+    read_dead,
+    read_jobs,
+)
+from fjord.client.job_pages import JobWalk
+from fjord.client.job_push import (
+    PushColumns,
+    PushOptions,
+    check_priority,
+    due_us,
+    push_columns,
+    push_one,
+    push_rows,
+)
+from fjord.client.job_settings import JobSettings, encode_settings
+from fjord.client.job_times import delay_us, lease_us, wait_us
+from fjord.clock import Stamps
+from fjord.columns import Strings
+from fjord.commands import (
+    Acted,
+    Bury,
+    Cancel,
+    Command,
+    CountJobs,
+    CreateTable,
+    Discard,
+    Extend,
+    Fail,
+    Find,
+    Finish,
+    JobPage,
+    ListenJobs,
+    Next,
+    Nop,
+    Numbers,
+    Push,
+    Reply,
+    Reschedule,
+    Revive,
+    Taken,
+)
+from fjord.errors import Code, RefusedError, RemoteProtocolError
+from fjord.jobs import How, State
+from fjord.values import Value
+
+KIND: Final = 2  # of a jobs table, as it is declared
+Given = TypeVar("Given", bound=TakenJob | int)  # a job, or the xid of one
+
+
+class NextOptions(TypedDict, total=False):
+    """Which jobs are taken, and how."""
+
+    domain: Key | None
+    lease: Seconds | None
+    wait: Seconds | None
+    done: bool
+
+
+class FailOptions(TypedDict, total=False):
+    """What becomes of jobs that failed."""
+
+    delay: Seconds | None  # they wait at least so long, from now on
+    reason: str  # for the dead letters
+    count: bool  # False: it is nobody's failure; True unless given
+    bury: bool  # True: to the dead letters at once
+
+
+class JobCalls:
+    """Builds the calls of one table."""
+
+    def __init__(self, table: str, stamps: Stamps) -> None:
+        self.table = table
+        self._stamps = stamps
+
+    def create(self, settings: JobSettings) -> Call[None]:
+        command = CreateTable(name=self.table, kind=KIND, settings=encode_settings(settings))
+        return Call(command, done)
+
+    # -- pushing ----------------------------------------------------------------------------------
+
+    def push(self, key: Key, value: Value, **options: Unpack[PushOptions]) -> Call[None]:
+        return Call(push_one(self.table, key, value, options, self._stamps.next_us()), done)
+
+    def push_many(
+        self, rows: Iterable[Mapping[str, Any]] | None, **columns: Unpack[PushColumns]
+    ) -> Call[None]:
+        now_us = self._stamps.next_us()
+        command: Push | None
+        if rows is None:
+            command = push_columns(self.table, columns, now_us)
+        elif columns:
+            raise TypeError("push_many takes a list of dicts, or columns, not both")
+        else:
+            command = push_rows(self.table, rows, now_us)
+        return Call(command or Nop(), done)
+
+    # -- taking -----------------------------------------------------------------------------------
+
+    def next(
+        self,
+        make: Callable[[JobBatch[AnyJob], int], AnyJob],
+        count: int,
+        **options: Unpack[NextOptions],
+    ) -> Call[JobBatch[AnyJob]]:
+        if count < 1:
+            raise ValueError(f"count is 1 or more, not {count}")
+        domain = options.get("domain")
+        command = Next(
+            table=self.table,
+            count=count,
+            domain=b"" if domain is None else encode_key(domain),
+            lease_us=lease_us(options.get("lease")),
+            wait_us=wait_us(options.get("wait")),
+            done=options.get("done", False),
+        )
+
+        def read(reply: Reply) -> JobBatch[AnyJob]:
+            taken = expect(reply, Taken)
+            if len(taken.types) > count:
+                text = f"{len(taken.types)} jobs, not {count} at most"
+                raise RemoteProtocolError(Code.BAD_BATCH, text)
+            return JobBatch(self.table, taken, make, self._stamps.next_us())
+
+        return Call(command, read)
+
+    def done_one(self, job: TakenJob) -> Call[None]:
+        return self._one(job, self.done_many([job]))
+
+    def done_many(self, jobs: Iterable[Given], *, strict: bool = False) -> Call[list[Given]]:
+        return self._settle(
+            jobs,
+            lambda xids: Finish(table=self.table, xids=xids, strict=strict),
+            _settled_as(How.DONE),
+        )
+
+    def touch_one(self, job: TakenJob, lease: Seconds | None) -> Call[None]:
+        return self._one(job, self.touch_many([job], lease))
+
+    def touch_many(self, jobs: Iterable[Given], lease: Seconds | None) -> Call[list[Given]]:
+        given_us = lease_us(lease)
+
+        def note(job: TakenJob) -> None:
+            job.extend_until(self._stamps.next_us() + (given_us or job.lease_us))
+
+        return self._settle(
+            jobs, lambda xids: Extend(table=self.table, xids=xids, lease_us=given_us), note
+        )
+
+    def fail_one(self, job: TakenJob, **options: Unpack[FailOptions]) -> Call[None]:
+        return self._one(job, self.fail_many([job], **options))
+
+    def fail_many(self, jobs: Iterable[Given], **options: Unpack[FailOptions]) -> Call[list[Given]]:
+        check_names("fail", options, FailOptions.__optional_keys__)
+        command = Fail(
+            table=self.table,
+            xids=(),
+            delay_us=delay_us(options.get("delay")),
+            counts=options.get("count", True),
+            buries=options.get("bury", False),
+            reason=encode_reason(options.get("reason", "")),
+        )
+        how = How.FAIL if command.counts else How.GIVEN_BACK
+        return self._settle(jobs, lambda xids: replace(command, xids=xids), _settled_as(how))
+
+    def _settle(
+        self,
+        jobs: Iterable[Given],
+        command_of: Callable[[Sequence[int]], Command],
+        note: Callable[[TakenJob], None],
+    ) -> Call[list[Given]]:
+        """Returns a call that gives those jobs whose leases were over, and notes the others."""
+        given = jobs if isinstance(jobs, JobBatch) else list(jobs)
+        if not given:
+            return Call(Nop(), _none)
+        xids = self._xids(given)
+
+        def read(reply: Reply) -> list[Given]:
+            missing = _missing(reply, len(xids))
+            if not isinstance(given, JobBatch):
+                _note(given, set(missing), note)
+            return [given[place] for place in missing]
+
+        return Call(command_of(xids), read)
+
+    def _xids(self, given: Sequence[TakenJob | int]) -> Sequence[int]:
+        found: Sequence[int]
+        if isinstance(given, JobBatch):
+            tables, found = {given.table}, given.xids
+        else:
+            tables = {one.table for one in given if isinstance(one, TakenJob)}
+            found = [one if isinstance(one, int) else one.xid for one in given]
+            if min(found) < 0 or max(found) >= 2**64:
+                raise ValueError("an xid is a number of at most 64 bits, and more than 0")
+        for table in tables - {self.table}:
+            raise ValueError(f"this is table {self.table}, but a job is of table {table}")
+        if not found or 0 in found:
+            raise ValueError("jobs that were taken with done=True are done: nothing is left to say")
+        return found
+
+    def _one(self, job: TakenJob, call: Call[list[TakenJob]]) -> Call[None]:
+        def read(reply: Reply) -> None:
+            if call.read(reply):
+                text = (
+                    f"the lease of job {job.key!r} (xid {job.xid}) was over, or it is done "
+                    "already; others may have it by now"
+                )
+                raise RefusedError.of(Code.STALE_XID, text)
+
+        return Call(call.command, read)
+
+    # -- waiting jobs, by key ---------------------------------------------------------------------
+
+    def get(self, key: Key) -> Call[JobInfo | None]:
+        return Call(Find(table=self.table, keys=_key(key)), _first_job)
+
+    def cancel(self, key: Key) -> Call[bool]:
+        return Call(Cancel(table=self.table, keys=_key(key)), _was_there)
+
+    def cancel_many(self, keys: Iterable[AnyKey]) -> Call[list[AnyKey]]:
+        if isinstance(keys, str | bytes):
+            raise TypeError("several keys are a list; this is a single one")
+        wanted = list(keys)
+        if not wanted:
+            return Call(Nop(), _none)
+
+        def read(reply: Reply) -> list[AnyKey]:
+            missing = set(_missing(reply, len(wanted)))
+            return [key for place, key in enumerate(wanted) if place not in missing]
+
+        return Call(Cancel(table=self.table, keys=Strings.of(encode_keys(wanted))), read)
+
+    def reschedule(
+        self,
+        key: Key,
+        *,
+        priority: int | None = None,
+        delay: Seconds | None = None,
+        process_at: datetime | None = None,
+    ) -> Call[bool]:
+        has_date = delay is not None or process_at is not None
+        if priority is None and not has_date:
+            raise ValueError("give a priority, a delay or process_at")
+        date_us, is_relative = due_us(delay, process_at)
+        command = Reschedule(
+            table=self.table,
+            keys=_key(key),
+            priority=None if priority is None else check_priority(priority),
+            process_at_us=date_us if has_date else None,
+            relative=has_date and is_relative,
+        )
+        return Call(command, _was_there)
+
+    def kick(self, key: Key) -> Call[bool]:
+        command = Reschedule(table=self.table, keys=_key(key), process_at_us=0)
+        return Call(command, _was_there)
+
+    def bury(self, key: Key, reason: str) -> Call[bool]:
+        command = Bury(table=self.table, keys=_key(key), reason=encode_reason(reason))
+        return Call(command, _was_there)
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    def count(self) -> Call[Counts]:
+        def read(reply: Reply) -> Counts:
+            return Counts(*(_number(reply, name) for name in Counts._fields))
+
+        return Call(CountJobs(table=self.table), read)
+
+    def next_at(self, domain: Key | None) -> Call[datetime | None]:
+        command = CountJobs(table=self.table, domain=b"" if domain is None else encode_key(domain))
+        return Call(command, lambda reply: date_or_none(_number(reply, "next_at_us")))
+
+    def peek(self, count: int, domain: Key | None) -> JobWalk[JobInfo]:
+        return self._walk(State.WAITING, count, domain)
+
+    def taken(self, count: int) -> JobWalk[JobInfo]:
+        return self._walk(State.TAKEN, count)
+
+    def _walk(self, state: State, count: int, domain: Key | None = None) -> JobWalk[JobInfo]:
+        return JobWalk(
+            self.table, state, lambda page: read_jobs(page, state), limit=count, domain=domain
+        )
+
+    def dead(self) -> JobWalk[DeadJob]:
+        return JobWalk(self.table, State.DEAD, read_dead)
+
+    # -- dead jobs, by row ------------------------------------------------------------------------
+
+    def revive(self, rows: Sequence[int], delay: Seconds | None) -> Call[int]:
+        command = Revive(table=self.table, rows=rows, delay_us=delay_us(delay))
+        return Call(command, lambda reply: len(rows) - len(_missing(reply, len(rows))))
+
+    def discard(self, rows: Sequence[int]) -> Call[int]:
+        command = Discard(table=self.table, rows=rows)
+        return Call(command, lambda reply: len(rows) - len(_missing(reply, len(rows))))
+
+    def listen(self) -> ListenJobs:
+        return ListenJobs(table=self.table)
+
+
+# -- what commands carry --------------------------------------------------------------------------
+
+
+def encode_reason(reason: str) -> bytes:
+    """Returns a reason, cut to what is kept of it."""
+    data = reason.encode(errors="backslashreplace")
+    if len(data) <= limits.REASON_BYTES_MAX:
+        return data
+    return data[: limits.REASON_BYTES_MAX].decode(errors="ignore").encode()
+
+
+def _key(key: Key) -> Strings:
+    return Strings.of([encode_key(key)])
+
+
+# -- what replies say -----------------------------------------------------------------------------
+
+
+def _none(reply: Reply) -> list[Any]:
+    done(reply)
+    return []
+
+
+def _missing(reply: Reply, rows: int) -> Sequence[int]:
+    missing = expect(reply, Acted).missing
+    if missing and max(missing) >= rows:
+        raise RemoteProtocolError(Code.BAD_BATCH, f"row {max(missing)} of {rows} is missing")
+    return missing
+
+
+def _was_there(reply: Reply) -> bool:
+    return not _missing(reply, 1)
+
+
+def _first_job(reply: Reply) -> JobInfo | None:
+    found = read_jobs(expect(reply, JobPage), State.WAITING)
+    return found[0] if found else None
+
+
+def _number(reply: Reply, name: str) -> int:
+    found = expect(reply, Numbers)
+    numbers = dict(zip(found.names.rows(), found.values, strict=True))
+    if name.encode() not in numbers:
+        raise RemoteProtocolError(Code.BAD_BATCH, f"numbers without {name}")
+    return numbers[name.encode()]
+
+
+def _settled_as(how: How) -> Callable[[TakenJob], None]:
+    def note(job: TakenJob) -> None:
+        job.outcome = how
+
+    return note
+
+
+def _note(
+    given: Iterable[TakenJob | int], missing: set[int], note: Callable[[TakenJob], None]
+) -> None:
+    """Lets jobs know what became of them; one that was too late is with others by now."""
+    for place, job in enumerate(given):
+        if isinstance(job, TakenJob):
+            if place in missing:
+                job.outcome = How.TIMEOUT
+            else:
+                note(job)

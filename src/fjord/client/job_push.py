@@ -1,0 +1,247 @@
+"""Building pushes: jobs as columns, with no object for each.
+
+Most pushes have one priority, one delay and no domain for all of their jobs; then a column is that
+one thing, repeated.  The rest is one pass over what was given.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, TypedDict
+
+from fjord import values
+from fjord.client.calls import check_names
+from fjord.client.entries import Key, Seconds, encode_keys
+from fjord.client.job_times import delay_us, moment_us
+from fjord.columns import Strings, repeat
+from fjord.commands import Push
+from fjord.jobs import PRIORITY_MAX, Priority
+from fjord.values import Type, Value
+
+
+class PushOptions(TypedDict, total=False):
+    """When and how a job is to be worked on."""
+
+    priority: int  # 0 to 255, the smallest first; Priority.DEFAULT unless given
+    delay: Seconds | None  # not before so many seconds have passed
+    process_at: datetime | None  # not before then
+    expires_at: datetime | None  # not any more from then on
+    domain: Key | None  # that of the URI in the key unless given
+
+
+class PushColumns(TypedDict, total=False):
+    """Many jobs: keys and values one each, all else one each or one for all."""
+
+    keys: Sequence[Key]  # without them, jobs have none: for a table that does not merge
+    values: Sequence[Value]  # None for all unless given
+    priority: int | Sequence[int]
+    priorities: int | Sequence[int]  # another name for it
+    delay: Seconds | Sequence[Seconds | None] | None
+    process_at: datetime | Sequence[datetime | None] | None
+    expires_at: datetime | Sequence[datetime | None] | None
+    domain: Key | Sequence[Key | None] | None
+
+
+_OPTIONS: Final = PushOptions.__optional_keys__
+_COLUMNS: Final = PushColumns.__optional_keys__
+_FIELDS: Final = frozenset({"key", "value", *_OPTIONS})
+_PRIORITY: Final = f"a priority is a whole number from 0 to {PRIORITY_MAX}"
+_NO_DOMAIN: Final = Strings((0, 0), b"")
+
+
+def push_one(table: str, key: Key, value: Value, options: PushOptions, timestamp_us: int) -> Push:
+    """Returns the command that pushes one job.
+
+    Raises:
+        ValueError: if an option cannot be meant.
+        LocalProtocolError: if the key or the value is nothing that can be sent.
+    """
+    if not options:
+        process_at_us, is_relative = 0, True
+    else:
+        check_names("push", options, _OPTIONS)
+        process_at_us, is_relative = due_us(options.get("delay"), options.get("process_at"))
+    domain = options.get("domain")
+    type_, data = values.encode(value)
+    return Push(
+        table=table,
+        keys=Strings.of(encode_keys([key])),
+        domains=_NO_DOMAIN if domain is None else Strings.of(encode_keys([domain])),
+        types=bytes((type_,)),
+        values=Strings.of([data]),
+        priorities=_priorities(options.get("priority", Priority.DEFAULT), 1),
+        process_at_us=(process_at_us,),
+        expires_at_us=(moment_us(options.get("expires_at"), "expires_at"),),
+        timestamps_us=(timestamp_us,),
+        relative=is_relative,
+    )
+
+
+def push_rows(table: str, rows: Iterable[Mapping[str, Any]], timestamp_us: int) -> Push | None:
+    """Returns the command that pushes jobs given as dicts; None if there are none."""
+    listed = list(rows)
+    names: set[str] = set().union(*listed)
+    check_names("a job", names, _FIELDS)
+    columns: PushColumns = {
+        "keys": [row.get("key", b"") for row in listed],
+        "values": [row.get("value") for row in listed],
+    }
+    if "priority" in names:
+        columns["priority"] = [row.get("priority", Priority.DEFAULT) for row in listed]
+    if "delay" in names:
+        columns["delay"] = [row.get("delay") for row in listed]
+    if "process_at" in names:
+        columns["process_at"] = [row.get("process_at") for row in listed]
+    if "expires_at" in names:
+        columns["expires_at"] = [row.get("expires_at") for row in listed]
+    if "domain" in names:
+        columns["domain"] = [row.get("domain") for row in listed]
+    return push_columns(table, columns, timestamp_us)
+
+
+def push_columns(table: str, columns: PushColumns, timestamp_us: int) -> Push | None:
+    """Returns the command that pushes jobs given as columns; None if there are none."""
+    check_names("push_many", columns, _COLUMNS)
+    keys, given = columns.get("keys"), columns.get("values")
+    if keys is None and given is None:
+        raise TypeError("push_many takes a list of dicts, or the columns keys=[...], values=[...]")
+    count = len(keys) if keys is not None else len(given or ())
+    if count == 0 and not given:
+        return None
+    types, data = _values(given, count)
+    process_at_us, is_relative = _process_dates(columns, count, timestamp_us)
+    if "priority" in columns and "priorities" in columns:
+        raise TypeError("give either priority or priorities")
+    priorities = columns.get("priorities", columns.get("priority", Priority.DEFAULT))
+    return Push(
+        table=table,
+        keys=_blank(count) if keys is None else Strings.of(_keys(keys)),
+        domains=_domains(columns.get("domain"), count),
+        types=types,
+        values=data,
+        priorities=_priorities(priorities, count),
+        process_at_us=process_at_us,
+        expires_at_us=_dates("expires_at", columns.get("expires_at"), count),
+        timestamps_us=repeat(timestamp_us, count),
+        relative=is_relative,
+    )
+
+
+# -- columns --------------------------------------------------------------------------------------
+
+
+def _keys(keys: Sequence[Key]) -> list[bytes]:
+    if isinstance(keys, str | bytes | bytearray | memoryview):
+        raise TypeError("keys are a list; this is a single one")
+    try:
+        return list(map(str.encode, keys))  # type: ignore[arg-type]
+    except (TypeError, UnicodeEncodeError):
+        return encode_keys(keys)  # some are bytes, or have escaped ones
+
+
+def _values(given: Sequence[Value] | None, count: int) -> tuple[bytes, Strings]:
+    if given is None:
+        return bytes(count), _blank(count)
+    if isinstance(given, str | bytes | bytearray | memoryview):
+        raise TypeError("values are a list; this is a single one")
+    _check_count("values", len(given), count)
+    kinds = set(map(type, given))
+    if kinds == {bytes}:
+        return bytes((Type.BUFFER,)) * count, Strings.of(given)  # type: ignore[arg-type]
+    encoded = list(map(values.encode, given))
+    return bytes([type_ for type_, _ in encoded]), Strings.of([data for _, data in encoded])
+
+
+def _priorities(given: int | Sequence[int], count: int) -> bytes:
+    try:
+        if isinstance(given, int):
+            return bytes((given,)) * count
+        found = bytes(iter(given))  # of an array, bytes() would take the memory as it is
+    except (TypeError, ValueError) as error:
+        raise ValueError(_PRIORITY) from error
+    _check_count("priorities", len(found), count)
+    return found
+
+
+def check_priority(priority: int) -> int:
+    """Returns a priority that is one.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    return _priorities(priority, 1)[0]
+
+
+def _process_dates(columns: PushColumns, count: int, now_us: int) -> tuple[Sequence[int], bool]:
+    """Returns process dates, and whether they are delays from now on.
+
+    Delays go by the clock of the server.  Where only some jobs have a date, one clock must do for
+    all of them, and then it is the client's.
+    """
+    delay, process_at = columns.get("delay"), columns.get("process_at")
+    dates_us = () if process_at is None else _dates("process_at", process_at, count)
+    if not any(dates_us):
+        return _delays(delay, count), True
+    if delay is None:
+        return dates_us, False
+    if isinstance(delay, int | float | timedelta):
+        raise ValueError(_EITHER)
+    _check_count("delays", len(delay), count)
+    return array("Q", map(_due_us, delay, dates_us, repeat(now_us, count))), False
+
+
+_EITHER: Final = "give a job either delay or process_at"
+
+
+def _due_us(delay: Seconds | None, date_us: int, now_us: int) -> int:
+    if delay is None:
+        return date_us
+    if date_us:
+        raise ValueError(_EITHER)
+    return now_us + delay_us(delay)
+
+
+def due_us(delay: Seconds | None, process_at: datetime | None) -> tuple[int, bool]:
+    """Returns the process date of one job, and whether it is a delay from now on."""
+    if process_at is None:
+        return delay_us(delay), True
+    if delay is not None:
+        raise ValueError(_EITHER)
+    return moment_us(process_at, "process_at"), False
+
+
+def _delays(given: Seconds | Sequence[Seconds | None] | None, count: int) -> Sequence[int]:
+    if given is None or isinstance(given, int | float | timedelta):
+        return repeat(delay_us(given), count)
+    _check_count("delays", len(given), count)
+    return array("Q", map(delay_us, given))
+
+
+def _dates(
+    name: str, given: datetime | Sequence[datetime | None] | None, count: int
+) -> Sequence[int]:
+    if given is None or isinstance(given, datetime):
+        return repeat(moment_us(given, name), count)
+    _check_count(name, len(given), count)
+    return array("Q", [moment_us(one, name) for one in given])
+
+
+def _domains(given: Key | Sequence[Key | None] | None, count: int) -> Strings:
+    if given is None:
+        return _blank(count)
+    if isinstance(given, str | bytes):
+        return Strings.of(encode_keys([given]) * count)
+    _check_count("domains", len(given), count)
+    return Strings.of(encode_keys([b"" if one is None else one for one in given]))
+
+
+def _blank(count: int) -> Strings:
+    """Returns a column of empty strings."""
+    return _NO_DOMAIN if count == 1 else Strings(array("I", bytes(4 * (count + 1))), b"")
+
+
+def _check_count(name: str, found: int, wanted: int) -> None:
+    if found != wanted:
+        raise ValueError(f"{found} {name} for {wanted} jobs")

@@ -1,0 +1,399 @@
+"""A jobs table: the blocking shell over `JobCalls`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Unpack
+
+from fjord.client import job_dead, job_work
+from fjord.client.address import shown_at
+from fjord.client.calls import Call, Result, Run
+from fjord.client.entries import AnyKey, Key, Seconds
+from fjord.client.job_calls import FailOptions, Given, JobCalls
+from fjord.client.job_dead import DeadOptions, Plan, RedriveOptions
+from fjord.client.job_entries import (
+    Counts,
+    DeadJob,
+    Discarded,
+    JobBatch,
+    JobInfo,
+    Moment,
+    Redriven,
+    TakenJob,
+    read_moment,
+)
+from fjord.client.job_pages import JobWalk, Row
+from fjord.client.job_push import PushColumns, PushOptions
+from fjord.client.job_settings import JobSettings
+from fjord.client.job_work import Shift, Tally, WorkOptions
+from fjord.client.listening import Changes, Listen
+from fjord.clock import Clock
+from fjord.errors import FjordError, UnavailableError
+from fjord.values import Value
+
+
+class Job(TakenJob):
+    """A job that this worker has until its lease is over."""
+
+    __slots__ = ("_calls", "_run")
+
+    def __init__(self, run: Run, calls: JobCalls, batch: JobBatch[Job], place: int) -> None:
+        super().__init__(batch, place)
+        self._run = run
+        self._calls = calls
+
+    def done(self) -> None:
+        """Says that its work is done, so that it is gone.
+
+        Raises:
+            StaleError: if its lease was over; others may have done its work again.
+        """
+        self._run(self._calls.done_one(self))
+
+    def touch(self, lease: Seconds | None = None) -> None:
+        """Lets its lease last longer: `lease` seconds from now on, or as long as at first.
+
+        Raises:
+            StaleError: if its lease was over.
+        """
+        self._run(self._calls.touch_one(self, lease))
+
+    def fail(self, **options: Unpack[FailOptions]) -> None:
+        """Gives it back: it waits again, or is dead when that happened too often.
+
+        Args:
+            options:
+                delay: seconds that it waits at least, from now on.
+                reason: is kept with it if it is dead.
+                count: False if this is nobody's failure.
+                bury: True sends it to the dead letters at once.
+
+        Raises:
+            StaleError: if its lease was over.
+        """
+        self._run(self._calls.fail_one(self, **options))
+
+
+class Jobs:
+    """A table of jobs.  Every call returns when its effect is durable.
+
+    Keys are str or bytes; values are None, bytes, str, int, float or bool.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        calls: JobCalls,
+        listen: Listen,
+        *,
+        clock: Clock,
+        name: str = "",
+        settings: JobSettings | None = None,
+    ) -> None:
+        self._run = run
+        self._calls = calls
+        self._listen = listen
+        self._clock = clock
+        self._name = name  # of the database
+        # What is still to be said before jobs are pushed or taken.
+        self._declaration = calls.create(settings) if settings else None
+        self._make = functools.partial(Job, run, calls)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._calls.table!r}{shown_at(self._name)}>"
+
+    # -- pushing ----------------------------------------------------------------------------------
+
+    def push(self, key: Key, value: Value = None, **options: Unpack[PushOptions]) -> None:
+        """Adds a job, or merges it with the one that waits under the same key.
+
+        Args:
+            key: what the job is about, at most 1024 bytes; usually a URI.
+            value: what its worker needs to know, at most 1 MiB.
+            options:
+                priority: 0 to 255, the smallest first; see `fjord.Priority`.
+                delay: seconds that it waits at least, by the clock of the server.
+                process_at: the moment before which it is not handed out.
+                expires_at: the moment from which on it is not handed out.
+                domain: whose job it is; unless given, the host of the URI in the key.
+
+        Raises:
+            RefusedError: if the server refuses; nothing was changed then.
+            ValueError: if an option cannot be meant.
+        """
+        self._ask(self._calls.push(key, value, **options))
+
+    def push_many(
+        self, jobs: Iterable[Mapping[str, Any]] | None = None, **columns: Unpack[PushColumns]
+    ) -> None:
+        """Adds jobs, all or none, in one commit.
+
+        They are dicts with the keys `key`, `value` and the options of `push`; or columns, which
+        is the fastest way: `push_many(keys=[...], values=[...], priorities=10)`.  In columns
+        each option is one for all jobs, or a list of one for each.
+
+        One call has at most 100,000 jobs and 8 MiB of keys and values.  A larger one is not
+        split, since it would no longer be all or none: it is refused.
+
+        Raises:
+            RefusedError: if any of the jobs is refused; none is added then.
+            ValueError: if an option cannot be meant, or the columns differ in length.
+        """
+        self._ask(self._calls.push_many(jobs, **columns))
+
+    # -- taking -----------------------------------------------------------------------------------
+
+    def next(
+        self,
+        count: int = 1,
+        *,
+        domain: Key | None = None,
+        lease: Seconds | None = None,
+        wait: Seconds | None = None,
+        done: bool = False,
+    ) -> JobBatch[Job]:
+        """Takes the next jobs that are due, most important first; perhaps fewer than `count`.
+
+        The result is a sequence of `Job`.  If it is empty, its `next_at` says when the next job
+        is due.
+
+        Args:
+            count: at most so many.
+            domain: of this domain only; for a table with fairness by domain.
+            lease: seconds until they are handed out again, unless they are done; the setting of
+                the table unless given.
+            wait: seconds that the server waits for the first one, at most 3600; it does not wait
+                unless given.
+            done: they are done at once, and nothing is left to say of them.
+        """
+        return self._ask(
+            self._calls.next(self._make, count, domain=domain, lease=lease, wait=wait, done=done)
+        )
+
+    def done_many(self, jobs: Iterable[Given]) -> list[Given]:
+        """Says that jobs are done; returns those whose leases were over.
+
+        Args:
+            jobs: what `next` returned, as it is; or any jobs of this table, or their xids.
+        """
+        return self._run(self._calls.done_many(jobs))
+
+    def touch_many(self, jobs: Iterable[Given], lease: Seconds | None = None) -> list[Given]:
+        """Lets leases last longer, from now on; returns those jobs whose leases were over."""
+        return self._run(self._calls.touch_many(jobs, lease))
+
+    def fail_many(self, jobs: Iterable[Given], **options: Unpack[FailOptions]) -> list[Given]:
+        """Gives jobs back, as `Job.fail` does; returns those whose leases were over."""
+        return self._run(self._calls.fail_many(jobs, **options))
+
+    # -- working ----------------------------------------------------------------------------------
+
+    def work(self, **options: Unpack[WorkOptions]) -> Generator[Job, None, None]:
+        """Yields jobs as they become due, for ever; waits on the server, and never polls.
+
+        A job is done when the loop goes on to the next one, unless it was said to be done or
+        failed inside of the loop.  When the loop is left, by an exception or by `break`, the job
+        that was worked on has failed, and those of its batch that were not begun are given back.
+
+        Args:
+            options:
+                lease: seconds for all jobs of a batch together.
+                domain: of this domain only.
+                batch: how many jobs are taken at a time; 1 unless given.
+                wait: seconds that one wait on the server takes; 30 unless given.
+                stop: an event, or a function that says whether to end.  It is asked after each
+                    job, and after each wait.
+
+        Raises:
+            StaleError: if the lease of a job was over before its work was.
+            UnavailableError: if the daemon cannot be reached; jobs come back when their leases
+                are over.
+        """
+        return self._work(Shift(self._calls, self._make, options))
+
+    def _work(self, shift: Shift[Job]) -> Generator[Job, None, None]:
+        while not shift.is_over():
+            batch = self._ask(shift.next_call)
+            try:
+                for job in shift.hand_out(batch):
+                    yield job
+                    if not job.is_settled:
+                        job.done()
+            except UnavailableError:
+                raise  # more calls would end in the same way
+            except BaseException:
+                self._leave(shift)
+                raise
+            self._leave(shift)
+
+    def _leave(self, shift: Shift[Job]) -> None:
+        for call in shift.leave():
+            self._run(call)
+
+    def run(
+        self,
+        handler: Callable[[Job], object],
+        *,
+        retry_delay: Seconds | None = None,
+        **options: Unpack[WorkOptions],
+    ) -> int:
+        """Calls `handler` with each job as it becomes due; returns how many were done.
+
+        A job whose handler returns is done.  If the handler raises, the job has failed: it waits
+        again, and dies when that happened too often; the error is logged and kept as its reason.
+        An error that ends the program, such as KeyboardInterrupt, gives it back uncounted.
+
+        Args:
+            handler: does the work.
+            retry_delay: seconds that a job waits after a failure; unless given, 1 after the
+                first, then twice as many each time, up to 300.
+            options: those of `work`.
+        """
+        tally = Tally(self._calls, retry_delay)
+        with contextlib.closing(self.work(**options)) as jobs:
+            for job in jobs:
+                try:
+                    handler(job)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the job has failed
+                    call = tally.failed(job, error)
+                except BaseException as interruption:
+                    self._give_back(tally.interrupted(job), job, interruption)
+                    raise
+                else:
+                    call = tally.finished(job)
+                if call is not None:
+                    self._run(call)
+                tally.count(job)
+        return tally.done
+
+    def _give_back(
+        self, call: Call[list[Job]] | None, job: Job, interruption: BaseException
+    ) -> None:
+        try:
+            if call is not None:
+                self._run(call)
+        except FjordError as error:
+            job_work.lose(job, interruption, error)
+
+    # -- waiting jobs, by key ---------------------------------------------------------------------
+
+    def get(self, key: Key) -> JobInfo | None:
+        """Returns the job that waits under `key`, None if there is none."""
+        return self._run(self._calls.get(key))
+
+    def cancel(self, key: Key) -> bool:
+        """Takes the job that waits under `key` away; says whether there was one."""
+        return self._run(self._calls.cancel(key))
+
+    def cancel_many(self, keys: Iterable[AnyKey]) -> list[AnyKey]:
+        """Takes waiting jobs away; returns the keys of those that waited."""
+        return self._run(self._calls.cancel_many(keys))
+
+    def reschedule(
+        self,
+        key: Key,
+        *,
+        priority: int | None = None,
+        delay: Seconds | None = None,
+        process_at: datetime | None = None,
+    ) -> bool:
+        """Changes the job that waits under `key`; says whether there is one.
+
+        Unlike a push, it may make a job less important, or let it come earlier.
+        """
+        call = self._calls.reschedule(key, priority=priority, delay=delay, process_at=process_at)
+        return self._run(call)
+
+    def kick(self, key: Key) -> bool:
+        """Makes the job that waits under `key` due now; says whether there is one."""
+        return self._run(self._calls.kick(key))
+
+    def bury(self, key: Key, reason: str = "") -> bool:
+        """Sends the job that waits under `key` to the dead letters; says whether there is one."""
+        return self._run(self._calls.bury(key, reason))
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    def count(self) -> Counts:
+        """Returns how many jobs wait, are taken and are dead."""
+        return self._run(self._calls.count())
+
+    def next_at(self, domain: Key | None = None) -> datetime | None:
+        """Returns when the next job is due, perhaps in the past; None if none waits."""
+        return self._run(self._calls.next_at(domain))
+
+    def peek(self, count: int = 10, *, domain: Key | None = None) -> list[JobInfo]:
+        """Returns the first waiting jobs, due or not, and takes none."""
+        return list(self._walk(self._calls.peek(count, domain)))
+
+    def taken(self, count: int = 10) -> list[JobInfo]:
+        """Returns jobs that workers have, those that were taken first."""
+        return list(self._walk(self._calls.taken(count)))
+
+    def dead(self) -> Iterator[DeadJob]:
+        """Yields all dead jobs, a page at a time, in the order in which they were pushed."""
+        return self._walk(self._calls.dead())
+
+    def _walk(self, walk: JobWalk[Row]) -> Iterator[Row]:
+        while (call := walk.next_call()) is not None:
+            yield from self._run(call)
+
+    # -- dead jobs --------------------------------------------------------------------------------
+
+    def redrive(self, **options: Unpack[RedriveOptions]) -> Redriven:
+        """Lets dead jobs wait again, as if they had never failed: all of them, unless told which.
+
+        One whose key waits again meanwhile is dropped instead.
+
+        Args:
+            options:
+                key_prefix: those whose keys begin with this.
+                domain: those of this domain.
+                reason: those with this in their reason.
+                before: those that died before this moment.
+                limit: at most so many.
+                rate: at most so many a second.
+                delay: seconds that they wait at least, from now on.
+                dry_run: nothing changes; the result says what would.
+                progress: is called with the number of those revived so far.
+        """
+        return self._follow(job_dead.redrive(self._calls, options))
+
+    def discard(self, **options: Unpack[DeadOptions]) -> Discarded:
+        """Throws dead jobs away: all of them, unless told which as in `redrive`."""
+        return self._follow(job_dead.discard(self._calls, options))
+
+    def _follow(self, plan: Plan[Result]) -> Result:
+        found: Any = None
+        while True:
+            try:
+                step = plan.send(found)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            if isinstance(step, Call):
+                found = self._run(step)
+            else:
+                self._clock.pause(step)
+
+    # -- listening --------------------------------------------------------------------------------
+
+    def listen(self) -> Changes[Moment]:
+        """Tells from now on when jobs arrive, and when their process dates are reached.
+
+        Iterate over it, or `wait` with a timeout; `close` it, or use it in a `with` block.  It
+        has a connection of its own.
+        """
+        return Changes(self._listen(self._calls.listen()), read_moment)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _ask(self, call: Call[Result]) -> Result:
+        """Runs a call for which the table must be as it was declared."""
+        if self._declaration is not None:
+            self._run(self._declaration)
+            self._declaration = None
+        return self._run(call)

@@ -1,0 +1,62 @@
+"""Settings of a jobs table, as users give them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fjord import jobs
+from fjord.client.job_settings import JobSettings, encode_settings
+
+
+def test_settings_arrive_as_they_were_given() -> None:
+    encoded = encode_settings(
+        {
+            "merge": False,
+            "fairness": "domain",
+            "lease": 60,
+            "timeouts_max": 0,
+            "debounce": timedelta(0),
+        }
+    )
+    assert jobs.decode_settings(encoded) == jobs.Settings(
+        merge=False,
+        fairness=jobs.Fairness.DOMAIN,
+        lease_us=60_000_000,
+        timeouts_max=0,
+        debounce_us=0,
+    )
+
+
+def test_usual_settings_are_those_of_a_table_that_nobody_declared() -> None:
+    usual: list[JobSettings] = [
+        {},
+        {"merge": True, "fairness": jobs.Fairness.NONE, "lease": 3600, "timeouts_max": 5},
+    ]
+    assert [encode_settings(one) for one in usual] == [b"", b""]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"merge": "no"},
+        {"fairness": "round"},
+        {"lease": 0},
+        {"lease": -1},
+        {"timeouts_max": 255},
+        {"timeouts_max": 1.5},
+        {"debounce": float("inf")},
+    ],
+    ids=str,
+)
+def test_what_a_server_would_refuse_is_refused_before(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        encode_settings(wrong)
+
+
+def test_an_unknown_setting_is_named() -> None:
+    unknown: Any = {"leese": 5}
+    with pytest.raises(TypeError, match="no leese; there are debounce, fairness, lease"):
+        encode_settings(unknown)

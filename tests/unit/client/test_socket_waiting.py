@@ -1,0 +1,111 @@
+"""The blocking client where it lets the server wait, against a daemon that follows a script."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import fjord
+from fjord.client.socket import Connection
+from fjord.commands import Changed, Command, ListenJobs, Next, Reply, Taken
+from fjord.errors import ClosedError, UnavailableError
+from tests.unit.client.job_samples import taken_of
+from tests.unit.client.scripted import (
+    BUSY,
+    CUT,
+    NOW_US,
+    SILENCE,
+    TOKEN,
+    Answer,
+    Scripted,
+    say,
+    usual,
+)
+from tests.unit.client.test_socket import SET, error_of
+
+NEXT = Next(table="t", count=1, wait_us=20_000_000)
+TAKEN = taken_of(b"k")
+
+
+def keys_of(reply: Reply) -> list[bytes]:
+    assert isinstance(reply, Taken)
+    return reply.keys.rows()
+
+
+def silent_to_next(number: int, command: Command) -> Answer:
+    return SILENCE if isinstance(command, Next) else say(usual(command))
+
+
+def test_whoever_waits_for_jobs_does_not_hold_up_others() -> None:
+    asked = threading.Event()
+
+    def script(number: int, command: Command) -> Answer:
+        asked.set()
+        return silent_to_next(number, command)
+
+    found: list[BaseException] = []
+    with Scripted(script) as server:
+        connection = Connection(server.url, timeout=20)
+        threads = [
+            threading.Thread(target=lambda: found.append(error_of(connection, NEXT)))
+            for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        assert asked.wait(20)
+        assert connection.execute(SET) == TOKEN
+        connection.close()  # and whoever waits is told so
+        for thread in threads:
+            thread.join(timeout=20)
+    assert [type(error) for error in found] == [ClosedError] * 3
+    numbers = [number for number, command in server.asked if isinstance(command, Next)]
+    assert len(numbers) == len(set(numbers))
+    assert 1 not in numbers
+
+
+def test_a_connection_that_waited_is_used_again() -> None:
+    with Scripted(lambda number, command: say(TAKEN)) as server:
+        connection = Connection(server.url, timeout=20)
+        for _ in range(3):
+            assert keys_of(connection.execute(NEXT)) == [b"k"]
+        assert keys_of(connection.execute(Next(table="t"))) == [b"k"]
+        connection.close()
+        with pytest.raises(ClosedError):
+            connection.execute(NEXT)
+    assert [number for number, _ in server.asked] == [2, 2, 2, 1]
+    assert len(set(server.clients)) == 1
+
+
+def test_a_call_that_waits_has_its_own_time_beside() -> None:
+    with Scripted(silent_to_next) as server:
+        connection = Connection(server.url, timeout=0.2)
+        with pytest.raises(UnavailableError, match=r"within 0.5 s \(no answer"):
+            connection.execute(Next(table="t", wait_us=300_000))
+        connection.close()
+
+
+@pytest.mark.parametrize("answer", [CUT, say(BUSY)], ids=["cut", "busy"])
+def test_what_waited_already_waits_the_rest_only(answer: Answer) -> None:
+    def script(number: int, command: Command) -> Answer:
+        return answer if len(server.asked) == 1 else say(TAKEN)
+
+    with Scripted(script) as server:
+        connection = Connection(server.url, timeout=20)
+        assert keys_of(connection.execute(NEXT)) == [b"k"]
+        connection.close()
+    first, second = server.commands
+    assert isinstance(first, Next)
+    assert isinstance(second, Next)
+    assert 0 < second.wait_us < first.wait_us == 20_000_000
+
+
+def test_jobs_are_listened_to_on_a_connection_of_their_own() -> None:
+    moment = Changed("t", b"", 2, b"arrived", NOW_US, 0)
+    with (
+        Scripted(lambda number, command: say(TOKEN, moment)) as server,
+        fjord.connect(server.url) as db,
+        db.jobs("t").listen() as moments,
+    ):
+        assert next(moments).kind == "arrived"
+    assert server.asked == [(2, ListenJobs(table="t"))]

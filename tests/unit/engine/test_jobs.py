@@ -1,0 +1,259 @@
+"""Jobs on an engine: what it tells of them, and does with them by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fjord import commands, jobs
+from fjord.columns import Strings, repeat
+from fjord.commands import Acted, Batch, CreateTable, Done, Push, Refusal, Replies, Reply, Taken
+from fjord.engine import Engine, ReadOnlyEngine
+from fjord.engine.dates import Arrival
+from fjord.errors import Code
+from fjord.tables.state import JobCounts, Kind
+from fjord.testing import SimClock
+from tests.unit.engine.world import open_at, settings
+
+SECOND = 1_000_000
+CLIENT = b"client-of-tests."
+
+
+def push(
+    clock: SimClock, *keys: bytes, delay: int = 0, domain: bytes = b"", expires: int = 0
+) -> Push:
+    count = len(keys)
+    return Push(
+        table="jobs",
+        keys=Strings.of(keys),
+        domains=Strings.of([domain] * count),
+        types=b"\1" * count,
+        values=Strings.of([b"value of " + key for key in keys]),
+        priorities=b"d" * count,
+        process_at_us=repeat(delay * SECOND, count),
+        expires_at_us=repeat(clock.wall_us() + expires * SECOND if expires else 0, count),
+        timestamps_us=repeat(clock.wall_us(), count),
+        relative=True,
+    )
+
+
+def run(engine: Engine, command: commands.Command) -> Reply:
+    (reply,) = engine.run([command])
+    engine.sync()
+    return reply
+
+
+def take(engine: Engine, count: int = 1, **options: int) -> Taken:
+    reply = run(engine, commands.Next(table="jobs", count=count, **options))
+    assert isinstance(reply, Taken)
+    return reply
+
+
+def tend(engine: Engine) -> None:
+    while engine.upkeep():
+        pass
+    engine.sync()
+
+
+@pytest.fixture
+def clock() -> SimClock:
+    return SimClock()
+
+
+@pytest.fixture
+def engine(tmp_path: Path, clock: SimClock) -> Engine:
+    return open_at(tmp_path, clock)
+
+
+def test_it_tells_of_jobs_that_arrive(engine: Engine, clock: SimClock) -> None:
+    assert engine.take_arrivals() == {}
+    now_us = clock.wall_us()
+    run(engine, push(clock, b"a", b"b", delay=9))
+    run(engine, push(clock, b"c"))
+    assert engine.take_arrivals() == {"jobs": Arrival(3, now_us)}
+    assert engine.take_arrivals() == {}
+    taken = take(engine)
+    assert engine.take_arrivals() == {}
+    run(engine, commands.Fail(table="jobs", xids=[taken.first_xid], delay_us=SECOND))
+    assert engine.take_arrivals() == {"jobs": Arrival(1, now_us + SECOND)}
+
+
+def test_a_batch_that_is_refused_lets_nothing_arrive(engine: Engine, clock: SimClock) -> None:
+    bad = commands.Cancel(table="jobs", keys=Strings.of([b""]))
+    reply = run(engine, Batch(commands=[push(clock, b"a"), bad]))
+    assert isinstance(reply, Refusal)
+    assert engine.take_arrivals() == {}
+    assert engine.job_counts() == {}
+
+
+@pytest.mark.req("SJ-12", "SJ-14", "FJ-13")
+def test_a_lease_that_is_over_lets_the_job_wait_again(engine: Engine, clock: SimClock) -> None:
+    run(engine, push(clock, b"a"))
+    taken = take(engine, lease_us=60 * SECOND)
+    assert engine.upkeep_due_us() <= clock.wall_us() + 60 * SECOND
+    clock.advance(59)
+    tend(engine)
+    assert not take(engine).rows
+    clock.advance(2)
+    tend(engine)
+    again = take(engine)
+    assert (again.rows, again.timeouts) == (taken.rows, b"\1")
+    late = run(engine, commands.Finish(table="jobs", xids=[taken.first_xid]))
+    assert isinstance(late, Acted)
+    assert late.missing == [0]
+
+
+@pytest.mark.parametrize("seconds", [3600, -3600, 365 * 86400, -365 * 86400])
+def test_a_clock_that_is_set_harms_no_lease(
+    engine: Engine, clock: SimClock, tmp_path: Path, seconds: int
+) -> None:
+    run(engine, push(clock, b"a"))
+    taken = take(engine, lease_us=60 * SECOND)
+    clock.advance(30)
+    clock.jump(seconds)
+    tend(engine)
+    engine.close()
+    engine = open_at(tmp_path, clock)
+    tend(engine)
+    reply = run(engine, commands.Extend(table="jobs", xids=[taken.first_xid]))
+    assert isinstance(reply, Acted)
+    assert reply.missing == []
+    clock.advance(61)
+    tend(engine)
+    reply = run(engine, commands.Finish(table="jobs", xids=[taken.first_xid]))
+    assert isinstance(reply, Acted)
+    assert reply.missing == [0]
+
+
+def test_waiting_jobs_expire_without_being_asked(engine: Engine, clock: SimClock) -> None:
+    run(engine, push(clock, b"a", expires=60))
+    run(engine, push(clock, b"b"))
+    assert engine.job_counts() == {"jobs": JobCounts(2, 0, 0)}
+    clock.advance(61)
+    tend(engine)
+    assert engine.job_counts() == {"jobs": JobCounts(1, 0, 0)}
+
+
+def test_counts_outlive_a_crash(engine: Engine, clock: SimClock, tmp_path: Path) -> None:
+    run(engine, push(clock, *[b"%d" % number for number in range(10)]))
+    taken = take(engine, 4)
+    xids = range(taken.first_xid, taken.first_xid + 4)
+    run(engine, commands.Finish(table="jobs", xids=xids[:1]))
+    run(engine, commands.Fail(table="jobs", xids=xids[1:2], buries=True))
+    expected = {"jobs": JobCounts(6, 2, 1)}
+    assert engine.job_counts() == expected
+    stats = engine.stats()
+    assert [stats[f"jobs_{name}"] for name in ("waiting", "taken", "dead")] == [6, 2, 1]
+    engine.abandon()
+    engine = open_at(tmp_path, clock)
+    assert engine.job_counts() == expected
+    engine.close()
+    (tmp_path / "index" / "data.mdb").unlink()
+    engine = open_at(tmp_path, clock)
+    assert engine.job_counts() == expected
+    engine.close()
+    reader = ReadOnlyEngine(str(tmp_path), settings(clock))
+    (reply,) = reader.run([commands.CountJobs(table="jobs")])
+    assert isinstance(reply, commands.Numbers)
+    assert list(reply.values)[:3] == [6, 2, 1]
+    (refused,) = reader.run([commands.Next(table="jobs")])
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.READ_ONLY
+    reader.close()
+
+
+def test_a_numbered_push_is_applied_once(engine: Engine, clock: SimClock) -> None:
+    batch = Batch(commands=[push(clock, b"a")], client=CLIENT, number=1)
+    first = run(engine, batch)
+    assert isinstance(first, Replies)
+    assert isinstance(first.replies[0], Done)
+    taken = take(engine)
+    assert run(engine, batch) == first
+    assert not take(engine).rows
+    finish = Batch(
+        commands=[commands.Finish(table="jobs", xids=[taken.first_xid, 1])],
+        client=CLIENT,
+        number=2,
+    )
+    answer = run(engine, finish)
+    assert isinstance(answer, Replies)
+    assert isinstance(answer.replies[0], Acted)
+    assert list(answer.replies[0].missing) == [1]
+    assert run(engine, finish) == answer
+    assert engine.job_counts() == {"jobs": JobCounts(0, 0, 0)}
+
+
+def test_what_follows_from_a_job_is_written_by_whoever_still_has_it(
+    engine: Engine, clock: SimClock
+) -> None:
+    run(engine, push(clock, b"a"))
+    taken = take(engine, lease_us=60 * SECOND)
+    finish = commands.Finish(table="jobs", xids=[taken.first_xid], strict=True)
+    chain = Batch(commands=[finish, push(clock, b"b")])
+    clock.advance(61)
+    tend(engine)
+    late = run(engine, chain)
+    assert isinstance(late, Refusal)
+    assert late.code is Code.STALE_XID
+    again = take(engine)
+    assert again.keys.rows() == [b"a"]
+    assert not take(engine).rows
+    finish = commands.Finish(table="jobs", xids=[again.first_xid], strict=True)
+    assert isinstance(run(engine, Batch(commands=[finish, push(clock, b"b")])), Replies)
+    assert take(engine).keys.rows() == [b"b"]
+
+
+def test_next_is_no_part_of_a_batch(engine: Engine) -> None:
+    reply = run(engine, Batch(commands=[commands.Next(table="jobs")]))
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.BAD_BATCH
+
+
+def test_the_next_date_after_another_one(engine: Engine, clock: SimClock) -> None:
+    now_us = clock.wall_us()
+    assert engine.first_date_us("jobs", now_us) is None
+    run(engine, push(clock, b"a"))
+    run(engine, push(clock, b"b", delay=5))
+    run(engine, push(clock, b"c", delay=9))
+    assert engine.first_date_us("jobs", now_us) == now_us + 5 * SECOND
+    assert engine.first_date_us("jobs", now_us + 5 * SECOND) == now_us + 9 * SECOND
+    assert engine.first_date_us("jobs", now_us + 9 * SECOND) is None
+
+
+def test_the_next_date_of_domains_with_nothing_ready(engine: Engine, clock: SimClock) -> None:
+    fair = jobs.Settings(fairness=jobs.Fairness.DOMAIN).encode()
+    run(engine, CreateTable(name="jobs", kind=Kind.JOBS, settings=fair))
+    now_us = clock.wall_us()
+    run(engine, push(clock, b"a", domain=b"x"))
+    run(engine, push(clock, b"b", domain=b"x", delay=5))
+    run(engine, push(clock, b"c", domain=b"y", delay=9))
+    assert engine.first_date_us("jobs", now_us) == now_us + 9 * SECOND
+    run(engine, push(clock, b"d", domain=b"z", delay=7))
+    assert engine.first_date_us("jobs", now_us) == now_us + 7 * SECOND
+
+
+def test_a_dropped_table_is_swept_clean(engine: Engine, clock: SimClock) -> None:
+    run(engine, push(clock, *[b"%d" % number for number in range(50)]))
+    taken = take(engine, 20)
+    run(engine, commands.Fail(table="jobs", xids=[taken.first_xid], buries=True))
+    run(engine, commands.DropTable(name="jobs"))
+    run(engine, CreateTable(name="other", kind=Kind.JOBS))
+    clock.advance(4000)
+    tend(engine)
+    stats = engine.stats()
+    assert (stats["live_bytes"], stats["jobs_waiting"], stats["jobs_dead"]) == (0, 0, 0)
+    assert not take(engine).rows
+
+
+def test_damage_of_one_job_does_not_hold_up_the_others(
+    engine: Engine, clock: SimClock, tmp_path: Path
+) -> None:
+    run(engine, push(clock, b"first", b"second"))
+    path = min((tmp_path / "journal").glob("*.seg"))
+    with path.open("r+b") as file:
+        file.seek(path.read_bytes().index(b"value of first"))
+        file.write(b"V")
+    assert take(engine, 2).next_at_us == clock.wall_us()
+    assert take(engine, 2).keys.rows() == [b"second"]
+    assert engine.job_counts() == {"jobs": JobCounts(0, 1, 1)}

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord.engine.lanes import TableLanes
+
+TABLE = 7
+
+
+def lanes_of(**dates: int) -> TableLanes:
+    """Lanes whose names are numbers: a=3 is lane 97, date 3."""
+    lanes = TableLanes()
+    lanes.learn(TABLE, [((ord(name), False), date) for name, date in dates.items()])
+    lanes.keep()
+    return lanes
+
+
+def turns(lanes: TableLanes, now_us: int, count: int, *, slow: bool = False) -> str:
+    taken = [lanes.take(TABLE, now_us, slow=slow) for _ in range(count)]
+    return "".join(chr(lane[0]) if lane else "-" for lane in taken)
+
+
+def test_lanes_that_are_due_take_turns() -> None:
+    lanes = lanes_of(a=1, b=2, c=30)
+    assert turns(lanes, 10, 5) == "ababa"
+    assert turns(lanes, 30, 6) == "bacbac"
+
+
+def test_none_is_due_before_its_date() -> None:
+    lanes = lanes_of(a=10)
+    assert turns(lanes, 9, 2) == "--"
+    assert lanes.count(TABLE, 9, slow=False) == 0
+    assert lanes.count(TABLE, 10, slow=False) == 1
+
+
+def test_fast_and_slow_jobs_have_turns_of_their_own() -> None:
+    lanes = lanes_of(a=1)
+    lanes.lower(TABLE, (ord("b"), True), 2)
+    assert turns(lanes, 10, 2) == "aa"
+    assert turns(lanes, 10, 2, slow=True) == "bb"
+    assert lanes.lanes(TABLE) == 1
+
+
+def test_a_table_that_nobody_asked_for_is_not_known() -> None:
+    lanes = TableLanes()
+    lanes.lower(TABLE, (1, False), 5)
+    assert not lanes.is_known(TABLE)
+    assert lanes.lanes(TABLE) == 0
+    lanes.learn(TABLE, [])
+    assert lanes.is_known(TABLE)
+    assert lanes.first(TABLE) is None
+
+
+def test_what_is_found_out_corrects_a_lane() -> None:
+    lanes = lanes_of(a=1, b=2)
+    lanes.correct(TABLE, (ord("a"), False), 50)
+    lanes.correct(TABLE, (ord("b"), False), None)
+    assert turns(lanes, 10, 1) == "-"
+    assert lanes.first(TABLE) == ((ord("a"), False), 50)
+    assert lanes.lanes(TABLE) == 1
+    assert turns(lanes, 50, 2) == "aa"
+
+
+def test_a_new_job_brings_a_lane_forward_and_never_back() -> None:
+    lanes = lanes_of(a=50)
+    lanes.lower(TABLE, (ord("a"), False), 20)
+    lanes.lower(TABLE, (ord("a"), False), 90)
+    assert lanes.first(TABLE) == ((ord("a"), False), 20)
+    assert turns(lanes, 20, 1) == "a"
+
+
+def test_a_group_that_is_taken_back_makes_no_lane_late() -> None:
+    lanes = lanes_of(a=1, b=2)
+    assert turns(lanes, 10, 1) == "a"
+    lanes.correct(TABLE, (ord("a"), False), None)
+    lanes.correct(TABLE, (ord("b"), False), 99)
+    lanes.undo()
+    assert sorted(turns(lanes, 10, 2)) == ["a", "b"]
+    lanes.correct(TABLE, (ord("a"), False), None)
+    lanes.keep()
+    lanes.undo()
+    assert turns(lanes, 10, 2) == "bb"
+
+
+def test_what_was_learned_in_a_group_that_is_taken_back_is_forgotten() -> None:
+    lanes = TableLanes()
+    lanes.learn(TABLE, [((1, False), 5)])
+    lanes.undo()
+    assert not lanes.is_known(TABLE)
+
+
+def test_later_dates_are_those_of_lanes_with_nothing_ready() -> None:
+    lanes = lanes_of(a=1, b=20, c=30)
+    assert lanes.later_us(TABLE, 10) == 20
+    assert lanes.later_us(TABLE, 20) == 30
+    assert lanes.later_us(TABLE, 30) is None
+
+
+def test_tables_that_were_dropped_are_forgotten() -> None:
+    lanes = lanes_of(a=1)
+    lanes.retain([TABLE, 9])
+    assert lanes.is_known(TABLE)
+    lanes.retain([9])
+    assert not lanes.is_known(TABLE)
+
+
+def test_dates_that_hold_no_more_do_not_pile_up() -> None:
+    lanes = lanes_of(a=10**6)
+    for date in range(10**6, 10**6 - 10_000, -1):
+        lanes.lower(TABLE, (ord("a"), False), date)
+    (side, _) = lanes._tables[TABLE]
+    assert len(side._later) < 2000
+    assert lanes.first(TABLE) == ((ord("a"), False), 10**6 - 9_999)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30)), max_size=30), st.integers(0, 30))
+def test_every_lane_that_is_due_has_one_turn_in_a_round(
+    jobs: list[tuple[int, int]], now_us: int
+) -> None:
+    lanes = TableLanes()
+    lanes.learn(TABLE, [])
+    for lane, date in jobs:
+        lanes.lower(TABLE, (lane, False), date)
+    due = {lane for lane, date in jobs if date <= now_us}
+    count = lanes.count(TABLE, now_us, slow=False)
+    taken = [lanes.take(TABLE, now_us, slow=False) for _ in range(count)]
+    assert sorted(lane[0] for lane in taken if lane) == sorted(due)

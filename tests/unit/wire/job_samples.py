@@ -1,0 +1,248 @@
+"""Commands and replies of jobs tables: one of every sort, and more where the layout branches."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from fjord.columns import Strings, repeat
+from fjord.commands import (
+    Acted,
+    Bury,
+    Cancel,
+    Command,
+    CountJobs,
+    Discard,
+    Extend,
+    Fail,
+    Find,
+    Finish,
+    JobPage,
+    ListenJobs,
+    Next,
+    Nop,
+    Numbers,
+    Peek,
+    Push,
+    Reply,
+    Reschedule,
+    Revive,
+    Taken,
+)
+from fjord.wire import Function
+from tests.unit.wire.streams import MASTER, NOW_US, request_bytes
+
+LARGEST = 2**64 - 1
+KEYS = Strings.of([b"a", b"", b"http://x.com/" + b"c" * 300])
+
+
+def push(table: str, keys: Sequence[bytes], *, timestamp_us: int = NOW_US, **options: Any) -> Push:
+    """Jobs that differ in everything, and whose columns do."""
+    count = len(keys)
+    given: dict[str, Any] = {
+        "domains": Strings.of([b"d" * (row % 7) for row in range(count)]),
+        "types": bytes(row % 6 for row in range(count)),
+        "values": Strings.of([b"v" * (2 * row % 99) for row in range(count)]),
+        "priorities": bytes((255 - row) % 256 for row in range(count)),
+        "process_at_us": array("Q", range(1_000, 1_000 + count)),
+        "expires_at_us": array("Q", range(2_000, 2_000 + count)),
+        "timestamps_us": repeat(timestamp_us, count),
+    }
+    return Push(table=table, keys=Strings.of(keys), **given | options)
+
+
+def taken(keys: Sequence[bytes], **options: Any) -> Taken:
+    """Jobs that differ in everything; with `first_xid` and the like as given."""
+    given = {"first_xid": 7 if keys else 0, "until_us": NOW_US if keys else 0, "next_at_us": 0}
+    return Taken(keys=Strings.of(keys), **given | _columns(Taken, len(keys)) | options)
+
+
+def seed_taken(
+    key: bytes, type_: int, value: bytes, *, first_xid: int = 0, until_us: int = 0
+) -> Taken:
+    """A job as it comes in the seed's layout, which has no room for the rest."""
+    none = dict.fromkeys(Taken.NUMBERS, (0,))
+    return taken(
+        [key],
+        first_xid=first_xid,
+        until_us=until_us,
+        priorities=b"\0",
+        timeouts=b"\0",
+        types=bytes([type_]),
+        domains=Strings.of([b""]),
+        values=Strings.of([value]),
+        **none,
+    )
+
+
+def job_page(keys: Sequence[bytes], next_start: bytes = b"") -> JobPage:
+    reasons = Strings.of([b"r" * (3 * row % 99) for row in range(len(keys))])
+    return JobPage(
+        keys=Strings.of(keys),
+        reasons=reasons,
+        next_start=next_start,
+        **_columns(JobPage, len(keys)),
+    )
+
+
+def _columns(type_: type[Taken | JobPage], count: int) -> dict[str, Any]:
+    starts = range(1_000, 1_000 * (1 + len(type_.NUMBERS)), 1_000)
+    dates = {
+        name: array("Q", range(start, start + count))
+        for name, start in zip(type_.NUMBERS, starts, strict=True)
+    }
+    return {
+        **dates,
+        "priorities": bytes((255 - row) % 256 for row in range(count)),
+        "timeouts": bytes((row + 1) % 256 for row in range(count)),
+        "types": bytes(row % 6 for row in range(count)),
+        "domains": Strings.of([b"d" * (row % 7) for row in range(count)]),
+        "values": Strings.of([b"v" * (2 * row % 99) for row in range(count)]),
+    }
+
+
+# Those that a batch may hold.
+INNER_JOBS: list[Command] = [
+    push("t", [b"k"]),
+    push("12345678", [b""], relative=True, timestamp_us=0),
+    push("t", [b"k"], process_at_us=[LARGEST], expires_at_us=[LARGEST], timestamp_us=LARGEST),
+    push("a-name", [b"k", b"", b"http://x.com/" + b"y" * 300]),
+    push("t", [b"k%d" % row for row in range(9)], relative=True),
+    push("t", [], timestamp_us=0),
+    Finish(table="t", xids=(7,)),
+    Finish(table="t", xids=(7, 8), strict=True),
+    Finish(table="longer_name", xids=array("Q", [0, 1, LARGEST])),
+    Finish(table="t", xids=()),
+    Extend(table="t", xids=(7,)),
+    Extend(table="t", xids=(7, 9), lease_us=LARGEST),
+    Fail(table="t", xids=(7,)),
+    Fail(table="t", xids=(7, 8, LARGEST), delay_us=LARGEST, counts=False, reason=b"it broke"),
+    Fail(table="t", xids=(7,), buries=True, reason=b"r" * 1_000),
+    Cancel(table="t", keys=Strings.of([b"k"])),
+    Cancel(table="t", keys=KEYS),
+    Reschedule(table="t", keys=KEYS),
+    Reschedule(table="t", keys=KEYS, priority=0),
+    Reschedule(table="t", keys=KEYS, priority=255, process_at_us=LARGEST),
+    Reschedule(table="t", keys=KEYS, process_at_us=0),
+    Reschedule(table="t", keys=KEYS, process_at_us=5, relative=True),
+    Bury(table="t", keys=KEYS),
+    Bury(table="t", keys=Strings.of([b"k"]), reason=b"by hand"),
+    Revive(table="t", rows=(5,)),
+    Revive(table="t", rows=(5, LARGEST), delay_us=LARGEST),
+    Discard(table="t", rows=(5, 6, 7)),
+    Peek(table="t"),
+    Peek(table="t", state=3, start=b"\0\xff" * 20, count=LARGEST, domain=b"x.com"),
+    Find(table="t", keys=KEYS),
+    CountJobs(table="t"),
+    CountJobs(table="t", domain=b"x.com"),
+]
+
+# Those that it may not.
+OUTER_JOBS: list[Command] = [
+    Next(table="t"),
+    Next(
+        table="t",
+        count=LARGEST,
+        domain=b"x.com" * 51,
+        lease_us=LARGEST,
+        wait_us=LARGEST - 1,
+        done=True,
+    ),
+    ListenJobs(table="longer_name"),
+]
+
+NOTHING = taken([])
+LATER = taken([], next_at_us=NOW_US + 5)
+ONE_JOB = taken([b"http://x.com/a"], domains=Strings.of([b"x"]), values=Strings.of([b"text"]))
+SOME_JOBS = taken([b"a", b"", b"c" * 300])
+DONE_JOBS = taken([b"a", b"b"], first_xid=0, until_us=0)
+JOB_PAGES = [
+    job_page([]),
+    job_page([], b"next"),
+    job_page([b"k"]),
+    job_page([b"a", b"b" * 300, b""], b"n" * 33),
+]
+ACTED = Acted(master=MASTER, seq=5, missing=())
+ACTED_ON_SOME = Acted(master=MASTER, seq=LARGEST, missing=array("Q", [0, 2, 99_999]))
+MISSING_ONE = Acted(master=MASTER, seq=5, missing=(0,))
+COUNTS = Numbers(
+    names=Strings.of([b"waiting", b"taken", b"dead", b"next_at_us"]),
+    values=array("Q", [4, 0, 1, NOW_US]),
+)
+
+# A reply to each function of jobs tables, but for those that are answered as others are.
+JOB_REPLIES: list[tuple[Function, Reply]] = [
+    *((Function.NEXT_MANY, one) for one in (NOTHING, LATER, ONE_JOB, SOME_JOBS, DONE_JOBS)),
+    (Function.FINISH, ACTED),
+    (Function.FINISH, MISSING_ONE),
+    (Function.EXTEND, ACTED_ON_SOME),
+    (Function.FAIL, ACTED_ON_SOME),
+    (Function.CANCEL, ACTED),
+    (Function.RESCHEDULE, MISSING_ONE),
+    (Function.BURY, ACTED),
+    (Function.REVIVE, ACTED_ON_SOME),
+    (Function.DISCARD, ACTED),
+    *((Function.PEEK, one) for one in JOB_PAGES),
+    (Function.FIND, JOB_PAGES[2]),
+    (Function.COUNT_JOBS, COUNTS),
+]
+# What a batch may be answered with.
+INNER_JOB_REPLIES: list[Reply] = [*JOB_PAGES, ACTED, ACTED_ON_SOME, COUNTS]
+
+# -- the seed functions ---------------------------------------------------------------------------
+
+XID = struct.pack(">Q", 7)
+DEFAULT = "default"
+LONG_DOMAIN = b"d" * 256
+LEASE_US = 5_000_000
+UNTIL = struct.pack(">Q", NOW_US + LEASE_US)
+
+# What a client sends, the command that it means, and whether Fjord would send the same bytes.
+SEED_JOBS: dict[str, tuple[bytes, Command, bool]] = {
+    "next": (request_bytes(11, b"\0"), Next(table=DEFAULT), True),
+    "next-of-a-domain": (
+        request_bytes(11, b"\5x.com"),
+        Next(table=DEFAULT, domain=b"x.com"),
+        True,
+    ),
+    "next-16-bit-domain": (
+        request_bytes(11, b"\1\0" + LONG_DOMAIN, flags=0x0001),
+        Next(table=DEFAULT, domain=LONG_DOMAIN),
+        True,
+    ),
+    "next-with-a-lease": (
+        request_bytes(11, UNTIL + b"\0", flags=0x0008),
+        Next(table=DEFAULT, lease_us=LEASE_US),
+        True,
+    ),
+    "next-and-done": (
+        request_bytes(11, UNTIL + b"\5x.com", flags=0x0028),
+        Next(table=DEFAULT, domain=b"x.com", lease_us=LEASE_US, done=True),
+        True,
+    ),
+    "done": (request_bytes(12, b"\x08" + XID), Finish(table=DEFAULT, xids=(7,)), True),
+    "done-by-the-whole-key": (
+        request_bytes(12, b"\x0b" + XID + b"key"),
+        Finish(table=DEFAULT, xids=(7,)),
+        False,
+    ),
+    "done-by-the-longest-key": (
+        request_bytes(12, b"\x04\x08" + XID + b"k" * 1024, flags=0x0001),
+        Finish(table=DEFAULT, xids=(7,)),
+        False,
+    ),
+    "touch": (request_bytes(13, b"\x08" + XID), Extend(table=DEFAULT, xids=(7,)), True),
+    "touch-with-a-lease": (
+        request_bytes(13, UNTIL + b"\x08" + XID, flags=0x0008),
+        Extend(table=DEFAULT, xids=(7,), lease_us=LEASE_US),
+        True,
+    ),
+    "touch-by-the-whole-key": (
+        request_bytes(13, UNTIL + b"\0\x0b" + XID + b"key", flags=0x0009),
+        Extend(table=DEFAULT, xids=(7,), lease_us=LEASE_US),
+        False,
+    ),
+    "ping": (request_bytes(14), Nop(), False),
+}
