@@ -44,8 +44,8 @@ def run(engine: Engine, command: commands.Command) -> Reply:
     return reply
 
 
-def take(engine: Engine, count: int = 1, **options: int) -> Taken:
-    reply = run(engine, commands.Next(table="jobs", count=count, **options))
+def take(engine: Engine, count: int = 1, lease_us: int = 0) -> Taken:
+    reply = run(engine, commands.Next(table="jobs", count=count, lease_us=lease_us))
     assert isinstance(reply, Taken)
     return reply
 

@@ -1,0 +1,381 @@
+"""Threads that wait for jobs of an embedded engine, and listeners of its jobs tables."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fjord import limits
+from fjord.clock import SystemClock
+from fjord.commands import Changed, Command, Finish, ListenJobs, Next, Nop, Refusal, Reply, Taken
+from fjord.engine import Embedded, Engine, open_engine
+from fjord.errors import ClosedError, Code, DurabilityError
+from fjord.job_commands import ARRIVED, DUE
+from fjord.testing import SimClock
+from tests.unit.engine.job_records import TABLE, push
+from tests.unit.engine.world import open_at
+
+SECOND_US = 1_000_000
+THREAD_SECONDS = 10.0  # how long a thread may take that is under way
+YEAR = 365 * 24 * 3600
+
+
+class Worker:
+    """A thread that takes jobs once."""
+
+    def __init__(self, embedded: Embedded, engine: Engine, command: Next) -> None:
+        self._embedded = embedded
+        self._command = command
+        self._engine = engine
+        self._reply: Reply | None = None
+        self._error: BaseException | None = None
+        self.was_durable = False
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            reply = self._embedded.execute(self._command)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, `result` raises it
+            self._error = error
+            return
+        self.was_durable = self._engine.durable_seq == self._engine.applied_seq
+        self._reply = reply
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._thread.is_alive()
+
+    def result(self) -> Taken:
+        """Returns what it got."""
+        self._thread.join(THREAD_SECONDS)
+        assert not self.is_waiting
+        if self._error is not None:
+            raise self._error
+        assert isinstance(self._reply, Taken), self._reply
+        return self._reply
+
+    @property
+    def jobs(self) -> list[bytes]:
+        """Keys of the jobs that it got."""
+        return self.result().keys.rows()
+
+
+class World:
+    """An embedded engine in virtual time; it is known when a thread is parked."""
+
+    def __init__(self, engine: Engine, clock: SimClock, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.embedded = Embedded(engine, clock)
+        self.runs = 0
+        self._parked = threading.Semaphore(0)
+        park: Callable[..., None] = self.embedded._waits.park
+        run = engine.run
+
+        def noted_park(*arguments: Any) -> None:
+            park(*arguments)
+            self._parked.release()
+
+        def counted_run(wanted: Sequence[Command], clients: Sequence[int] = ()) -> list[Reply]:
+            self.runs += 1
+            return run(wanted, clients)
+
+        monkeypatch.setattr(self.embedded._waits, "park", noted_park)
+        monkeypatch.setattr(engine, "run", counted_run)
+        while self.embedded.upkeep() <= clock.wall_us():  # whatever a start has to do
+            pass
+
+    def worker(self, *, wait: float = 60, lease: float = 60, **options: Any) -> Worker:
+        """Returns a thread that has found nothing, and waits."""
+        command = Next(
+            table=TABLE,
+            wait_us=round(wait * SECOND_US),
+            lease_us=round(lease * SECOND_US),
+            **options,
+        )
+        worker = Worker(self.embedded, self.engine, command)
+        self.wait_parked()
+        return worker
+
+    def wait_parked(self) -> None:
+        assert self._parked.acquire(timeout=THREAD_SECONDS)
+
+    def push(self, *keys: bytes, delay: float = 0) -> Reply:
+        delay_us = round(delay * SECOND_US)
+        return self.embedded.execute(push(*keys, now_us=self.clock.wall_us(), delay_us=delay_us))
+
+    def take(self, *, lease: float = 60) -> Taken:
+        reply = self.embedded.execute(Next(table=TABLE, lease_us=round(lease * SECOND_US)))
+        assert isinstance(reply, Taken)
+        return reply
+
+    def pass_time(self, seconds: float) -> None:
+        """Lets time pass, and the one thread for upkeep have its turn."""
+        self.clock.advance(seconds)
+        self.embedded.upkeep()
+
+    def due_in(self) -> float | None:
+        """Returns for how long the thread for upkeep sleeps."""
+        due_us = self.embedded._ticker._due_us
+        return None if due_us is None else (due_us - self.clock.monotonic_us()) / SECOND_US
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    clock = SimClock()
+    world = World(open_at(tmp_path, clock), clock, monkeypatch)
+    yield world
+    world.embedded.close()
+
+
+# -- waiting --------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SJ-28")
+def test_a_thread_that_waits_gets_the_job_that_arrives(world: World) -> None:
+    worker = world.worker()
+    world.push(b"key")
+    assert worker.jobs == [b"key"]
+    assert worker.was_durable
+    assert world.engine.job_counts()[TABLE] == (0, 1, 0)
+
+
+@pytest.mark.req("FJ-12", "FJ-28")
+def test_a_thread_sleeps_until_the_very_moment_and_nothing_polls(world: World) -> None:
+    world.push(b"key", delay=25)
+    worker = world.worker()
+    assert world.due_in() == 25
+    runs = world.runs
+    world.pass_time(24.999)
+    assert worker.is_waiting
+    assert world.runs == runs
+    world.pass_time(0.001)
+    assert worker.jobs == [b"key"]
+    assert world.runs == runs + 1
+
+
+def test_a_date_that_arrives_is_waited_for(world: World) -> None:
+    worker = world.worker()
+    world.push(b"key", delay=5)
+    assert worker.is_waiting
+    assert world.due_in() == 5
+    world.pass_time(5)
+    assert worker.jobs == [b"key"]
+
+
+def test_a_clock_that_is_set_is_noticed_soon(world: World) -> None:
+    world.push(b"key", delay=24 * 3600)
+    worker = world.worker(wait=3600)
+    due = world.due_in()
+    assert due is not None
+    assert due <= limits.WALL_LOOK_SECONDS_MAX
+    world.clock.jump(YEAR)
+    world.pass_time(limits.WALL_LOOK_SECONDS_MAX)
+    assert worker.jobs == [b"key"]
+
+
+def test_one_job_wakes_one_thread(world: World) -> None:
+    workers = [world.worker() for _ in range(5)]
+    runs = world.runs
+    world.push(b"first")
+    assert workers[0].jobs == [b"first"]
+    world.wait_parked()  # one has looked whether there are more
+    assert world.runs - runs == 3  # the push, the job, the look
+    assert all(worker.is_waiting for worker in workers[1:])
+    world.push(*(b"key-%d" % number for number in range(4)))
+    found = sorted(key for worker in workers[1:] for key in worker.jobs)
+    assert found == [b"key-%d" % number for number in range(4)]
+
+
+def test_a_lease_that_is_over_wakes_a_thread_whatever_the_wall_clock_does(world: World) -> None:
+    world.push(b"key")
+    world.take(lease=10)
+    worker = world.worker()
+    world.clock.jump(YEAR)
+    world.pass_time(9.9)
+    assert worker.is_waiting
+    world.pass_time(0.1)
+    assert list(worker.result().timeouts) == [1]
+
+
+def test_the_end_of_a_lease_is_not_put_off_when_the_clock_is_set_back(world: World) -> None:
+    world.push(b"key")
+    world.take(lease=10)
+    world.clock.jump(-YEAR)
+    due = world.due_in()
+    assert due is not None
+    assert due <= 10
+
+
+def test_a_wait_ends_in_time(world: World) -> None:
+    worker = Worker(world.embedded, world.engine, Next(table=TABLE, wait_us=1000))
+    world.wait_parked()
+    taken = worker.result()
+    assert (len(taken.rows), taken.next_at_us) == (0, 0)
+    assert len(world.embedded._waits) == 0
+
+
+def test_a_wait_that_is_over_says_when_to_ask_again(world: World) -> None:
+    world.push(b"key", delay=25)
+    worker = Worker(world.embedded, world.engine, Next(table=TABLE, wait_us=1000))
+    assert worker.result().next_at_us == world.clock.wall_us() + 25 * SECOND_US
+
+
+def test_a_refused_next_does_not_wait(world: World) -> None:
+    reply = world.embedded.execute(Next(table=TABLE, wait_us=limits.WAIT_US_MAX + 1))
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.BAD_TIMEOUT
+
+
+def test_closing_ends_waits(world: World) -> None:
+    workers = [world.worker(), world.worker()]
+    world.embedded.close()
+    for worker in workers:
+        with pytest.raises(ClosedError):
+            worker.result()
+
+
+def test_a_disk_that_fails_ends_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = world.worker()
+
+    def fail() -> int:
+        world.engine._fail()
+        raise DurabilityError
+
+    monkeypatch.setattr(world.engine, "sync", fail)
+    with pytest.raises(DurabilityError):
+        world.push(b"key", delay=25)
+    with pytest.raises(DurabilityError):
+        worker.result()
+
+
+def test_a_thread_that_is_interrupted_waits_no_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(waiter: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(world.embedded, "_wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        world.embedded.execute(Next(table=TABLE, wait_us=SECOND_US))
+    assert len(world.embedded._waits) == 0
+
+
+def test_a_thread_that_is_interrupted_leaves_its_job_to_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlucky_count = 7
+    woken, pushed = threading.Event(), threading.Event()
+    wait = world.embedded._wait
+
+    def interrupted(waiter: Any) -> None:
+        wait(waiter)
+        if waiter.command.count == unlucky_count:
+            woken.set()
+            assert pushed.wait(THREAD_SECONDS)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(world.embedded, "_wait", interrupted)
+    unlucky, lucky = world.worker(count=unlucky_count), world.worker()
+    world.push(b"key")
+    assert woken.wait(THREAD_SECONDS)
+    pushed.set()
+    with pytest.raises(KeyboardInterrupt):
+        unlucky.result()
+    assert lucky.jobs == [b"key"]
+
+
+def test_commands_run_while_threads_wait(world: World) -> None:
+    worker = world.worker()
+    world.embedded.execute(Nop())
+    world.push(b"key")
+    taken = worker.result()
+    world.embedded.execute(Finish(table=TABLE, xids=[taken.first_xid]))
+    assert world.engine.job_counts()[TABLE] == (0, 0, 0)
+
+
+def test_dates_come_by_themselves(tmp_path: Path) -> None:
+    """As above, in real time: the thread for upkeep keeps the date."""
+    clock = SystemClock()
+    with_thread = Embedded(open_engine(str(tmp_path)))
+    with_thread.execute(push(b"key", now_us=clock.wall_us(), delay_us=50_000))
+    reply = with_thread.execute(Next(table=TABLE, wait_us=10 * SECOND_US))
+    assert isinstance(reply, Taken)
+    assert reply.keys.rows() == [b"key"]
+    assert reply.process_at_us[0] <= clock.wall_us()
+    with_thread.close()
+
+
+# -- listening ------------------------------------------------------------------------------------
+
+
+def heard(listener: Any) -> list[tuple[bytes, int]]:
+    """Returns what a listener was told by now."""
+    found: list[Changed] = []
+    while (change := listener.wait(0)) is not None:
+        assert (change.table, change.key) == (TABLE, b"")
+        found.append(change)
+    return [(change.value, change.timestamp_us) for change in found]
+
+
+@pytest.mark.req("SJ-29")
+def test_a_listener_is_told_of_arrivals_and_dates(world: World) -> None:
+    start_us = world.clock.wall_us()
+    world.push(b"early", delay=5)
+    listener = world.embedded.listen(ListenJobs(table=TABLE))
+    assert world.due_in() == 5
+    world.push(b"a", b"b", b"c")
+    world.push(b"late", delay=20)
+    assert heard(listener) == [(ARRIVED, start_us)] * 2
+    world.pass_time(4.999)
+    assert heard(listener) == []
+    world.pass_time(0.001)
+    assert heard(listener) == [(DUE, start_us + 5 * SECOND_US)]
+    world.pass_time(15)
+    assert heard(listener) == [(DUE, start_us + 20 * SECOND_US)]
+    world.pass_time(60)
+    assert heard(listener) == []
+
+
+@pytest.mark.req("SJ-29")
+def test_a_listener_is_told_without_anybody_asking(tmp_path: Path) -> None:
+    """As above, in real time."""
+    clock = SystemClock()
+    embedded = Embedded(open_engine(str(tmp_path)))
+    listener = embedded.listen(ListenJobs(table=TABLE))
+    embedded.execute(push(b"key", now_us=clock.wall_us(), delay_us=50_000))
+    told = [listener.wait(THREAD_SECONDS) for _ in range(2)]
+    assert [change.value for change in told if change] == [ARRIVED, DUE]
+    embedded.close()
+
+
+def test_other_tables_are_not_heard(world: World) -> None:
+    listener = world.embedded.listen(ListenJobs(table="other"))
+    world.push(b"key", delay=5)
+    world.pass_time(5)
+    assert listener.wait(0) is None
+
+
+def test_a_listener_that_is_closed_is_told_no_more(world: World) -> None:
+    world.push(b"key", delay=5)
+    first = world.embedded.listen(ListenJobs(table=TABLE))
+    second = world.embedded.listen(ListenJobs(table=TABLE))
+    first.close()
+    world.pass_time(5)
+    assert len(heard(second)) == 1
+    second.close()
+    world.push(b"key", delay=5)
+    assert world.embedded._dates.look_us(world.clock.wall_us()) is None
+    with pytest.raises(ClosedError):
+        first.wait(0)
+
+
+def test_closing_ends_listeners_of_jobs(world: World) -> None:
+    listener = world.embedded.listen(ListenJobs(table=TABLE))
+    world.embedded.close()
+    assert list(listener) == []
