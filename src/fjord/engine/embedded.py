@@ -1,5 +1,8 @@
 """Using an engine inside a process: one lock, one fsync for as many threads as wait for it, and
 one thread for upkeep.
+
+A thread that waits for jobs holds nothing meanwhile; `waits` says when it takes again.  The thread
+for upkeep keeps the dates for all of them, and for those who listen.
 """
 
 from __future__ import annotations
@@ -7,17 +10,33 @@ from __future__ import annotations
 import collections
 import threading
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from fjord import limits
 from fjord.clock import Clock, SystemClock
 from fjord.columns import Strings
-from fjord.commands import Changed, Command, Listen, Numbers, Refusal, Reply, Scan, Stats
+from fjord.commands import (
+    Changed,
+    Command,
+    Listen,
+    ListenJobs,
+    Next,
+    Numbers,
+    Refusal,
+    Reply,
+    Scan,
+    Stats,
+    Taken,
+)
 from fjord.engine.engine import Engine
 from fjord.engine.read_only import ReadOnlyEngine
+from fjord.engine.ticker import Ticker
+from fjord.engine.waits import JOBS_KEY, Dates, Waits, is_empty, moment
 from fjord.errors import ClosedError, Code, FjordError
+from fjord.job_commands import ARRIVED
 
 # All threads of a process are one client: a lock that one of them holds is held by all.
-_CLIENT = 1
+_CLIENT: Final = 1
 
 
 class Embedded:
@@ -27,11 +46,13 @@ class Embedded:
         self._engine = engine
         self._clock = clock or SystemClock()
         self._running = threading.Lock()
+        self._waits: Waits[_Waiter] = Waits()  # threads that wait for jobs
+        self._dates = Dates(engine.first_date_us)
         self._listeners: dict[tuple[str, bytes], list[Listener]] = {}
         # What is to be told, in the order in which it was applied, with the seq it waits for.
         self._untold: collections.deque[tuple[int, list[Changed]]] = collections.deque()
         self._telling = threading.Lock()
-        self._ticker = _Ticker(self)
+        self._ticker = Ticker(self.upkeep, self._clock)
 
     def execute(self, command: Command) -> Reply:
         if isinstance(command, Scan):
@@ -39,21 +60,24 @@ class Embedded:
         if isinstance(command, Stats):
             with self._running:
                 return numbers(self._engine.stats())
-        with self._running:
-            (reply,) = self._engine.run([command], (_CLIENT,))
-            seen_seq, due_us = self._note()
-        self._finish(seen_seq)
-        self._ticker.wake_at(due_us)
-        return reply
+        if isinstance(command, Next) and command.wait_us:
+            return self._take(command)
+        return self._run(command, None)
 
-    def listen(self, command: Listen) -> Listener:
-        """Returns what changes of keys, from now on, as it changes."""
+    def listen(self, command: Listen | ListenJobs) -> Listener:
+        """Returns what changes of keys, or of jobs, from now on, as it changes."""
         listener = Listener(self, command)
         with self._running:
             self._engine.check_usable()
-            for key in command.keys.rows():
-                self._listeners.setdefault((command.table, key), []).append(listener)
-                self._engine.watch(command.table, key)
+            if isinstance(command, ListenJobs):
+                self._listeners.setdefault((command.table, JOBS_KEY), []).append(listener)
+                self._dates.look(command.table, self._clock.wall_us())
+            else:
+                for key in command.keys.rows():
+                    self._listeners.setdefault((command.table, key), []).append(listener)
+                    self._engine.watch(command.table, key)
+            due_us = self._due_us()
+        self._ticker.wake_at(due_us)
         return listener
 
     def forget(self, listener: Listener) -> None:
@@ -62,33 +86,76 @@ class Embedded:
                 self._listeners[where].remove(listener)
                 if not self._listeners[where]:
                     del self._listeners[where]
-                    self._engine.unwatch(*where)
+                    if where[1] == JOBS_KEY:
+                        self._dates.forget(where[0])
+                    else:
+                        self._engine.unwatch(*where)
 
     def close(self) -> None:
         self._ticker.stop()
-        with self._running:
-            self._engine.close()
-            listeners = {one for found in self._listeners.values() for one in found}
-        for listener in listeners:
-            listener.end(ClosedError())
+        listeners: set[Listener] = set()
+        try:
+            with self._running:
+                listeners = {one for found in self._listeners.values() for one in found}
+                self._engine.close()
+        finally:
+            self._rouse()
+            for listener in listeners:
+                listener.end(ClosedError())
 
-    def upkeep(self) -> int | None:
+    def upkeep(self) -> int:
         """Does what is due; returns the wall time when there is more to do."""
-        with self._running:
-            self._engine.upkeep()
-            seen_seq, due_us = self._note()
-        self._finish(seen_seq)
+        try:
+            with self._running:
+                self._engine.upkeep()
+                now_us = self._clock.wall_us()
+                _wake(self._waits.reach(now_us))
+                seen_seq, due_us = self._note(self._dates.reach(now_us))
+            self._finish(seen_seq)
+        except BaseException:
+            self._rouse()
+            raise
         return due_us
 
-    def wait_us(self, due_us: int) -> int:
-        return max(0, due_us - self._clock.wall_us())
+    def _run(self, command: Command, waiter: _Waiter | None) -> Reply:
+        """Runs a command; a waiter that it brings nothing is parked before anybody else runs."""
+        try:
+            with self._running:
+                (reply,) = self._engine.run([command], (_CLIENT,))
+                if waiter is not None:
+                    self._park(waiter, reply)
+                seen_seq, due_us = self._note()
+            self._finish(seen_seq)
+        except BaseException:
+            self._rouse()
+            raise
+        self._ticker.wake_at(due_us)
+        return reply
 
-    def _note(self) -> tuple[int, int]:
+    def _note(self, told: Iterable[Changed] = ()) -> tuple[int, int]:
         """Returns up to where all must be durable now, and when upkeep is due."""
         seen_seq = self._engine.applied_seq
+        changes = [*told, *self._note_arrivals()]
         if self._listeners:
-            self._untold.append((seen_seq, self._engine.take_changes()))
-        return seen_seq, self._engine.upkeep_due_us()
+            self._untold.append((seen_seq, changes + self._engine.take_changes()))
+        return seen_seq, self._due_us()
+
+    def _note_arrivals(self) -> list[Changed]:
+        """Wakes who waits for jobs that came; returns what those are told who listen."""
+        arrivals = self._engine.take_arrivals()
+        if not arrivals:
+            return []
+        now_us = self._clock.wall_us()
+        _wake(self._waits.arrive(arrivals, now_us))
+        heard = [table for table in arrivals if (table, JOBS_KEY) in self._listeners]
+        for table in heard:
+            self._dates.look(table, now_us)
+        return [moment(table, ARRIVED, now_us) for table in heard]
+
+    def _due_us(self) -> int:
+        now_us = self._clock.wall_us()
+        looks = (self._waits.look_us(now_us), self._dates.look_us(now_us))
+        return min([self._engine.upkeep_due_us(), *(one for one in looks if one is not None)])
 
     def _finish(self, seen_seq: int) -> None:
         """Makes everything durable that was seen, and tells what is durable by now."""
@@ -105,6 +172,42 @@ class Embedded:
             for listener in self._listeners.get((change.table, change.key), ()):
                 listener.put(change)
 
+    # -- waiting for jobs -------------------------------------------------------------------------
+
+    def _take(self, command: Next) -> Reply:
+        """Runs a NEXT again whenever there may be something, until its wait is over."""
+        waiter = _Waiter(command, self._running, self._clock.monotonic_us() + command.wait_us)
+        try:
+            while True:
+                reply = self._run(command, waiter)
+                if not waiter.has_to_wait:
+                    return reply
+                self._wait(waiter)
+        finally:
+            with self._running:
+                _wake(self._waits.leave(waiter))
+
+    def _park(self, waiter: _Waiter, reply: Reply) -> None:
+        waiter.has_to_wait = is_empty(reply) and waiter.left_us(self._clock) > 0
+        if waiter.has_to_wait:
+            assert type(reply) is Taken
+            self._waits.park(waiter, reply.next_at_us)
+            waiter.is_parked = True
+
+    def _wait(self, waiter: _Waiter) -> None:
+        with self._running:
+            left_us = max(0, waiter.left_us(self._clock))
+            waiter.ready.wait_for(lambda: not waiter.is_parked, left_us / 1_000_000)
+            if waiter.is_parked:  # its time is over: it takes once more
+                waiter.is_parked = False
+                waiter.deadline_us = 0
+                self._waits.leave(waiter)
+
+    def _rouse(self) -> None:
+        """Lets all who wait find out by themselves what is wrong."""
+        with self._running:
+            _wake(self._waits.rouse())
+
     def _scan(self, command: Scan) -> Reply:
         try:
             return self._engine.scan(command)
@@ -113,10 +216,30 @@ class Embedded:
             raise
 
 
+class _Waiter:
+    """A thread that waits for jobs."""
+
+    def __init__(self, command: Next, lock: threading.Lock, deadline_us: int) -> None:
+        self.command = command
+        self.ready = threading.Condition(lock)  # it is not parked any more
+        self.is_parked = False
+        self.has_to_wait = False  # it found nothing the last time; others do not touch this
+        self.deadline_us = deadline_us  # monotonic
+
+    def left_us(self, clock: Clock) -> int:
+        return self.deadline_us - clock.monotonic_us()
+
+
+def _wake(waiters: Iterable[_Waiter]) -> None:
+    for waiter in waiters:
+        waiter.is_parked = False
+        waiter.ready.notify()
+
+
 class Listener:
     """Changes of some keys, in order; whoever does not take them in time is told so."""
 
-    def __init__(self, embedded: Embedded, command: Listen) -> None:
+    def __init__(self, embedded: Embedded, command: Listen | ListenJobs) -> None:
         self._embedded = embedded
         self._ready = threading.Condition()
         self._waiting: collections.deque[Changed] = collections.deque()
@@ -166,58 +289,6 @@ class Listener:
         self.end(ClosedError("this listener is closed"))
 
 
-class _Ticker:
-    """The one thread that does upkeep when it is due, and sleeps otherwise."""
-
-    def __init__(self, embedded: Embedded) -> None:
-        self._embedded = embedded
-        self._changed = threading.Condition()
-        self._due_us: int | None = None
-        self._stopped = False
-        self._thread: threading.Thread | None = None
-
-    def wake_at(self, due_us: int | None) -> None:
-        """Ensures that upkeep runs at this wall time, or earlier."""
-        if due_us is None or (self._due_us is not None and self._due_us <= due_us):
-            return
-        with self._changed:
-            self._due_us = due_us
-            if self._thread is None and not self._stopped:
-                self._thread = threading.Thread(target=self._run, name="fjord-upkeep", daemon=True)
-                self._thread.start()
-            self._changed.notify()
-
-    def stop(self) -> None:
-        with self._changed:
-            self._stopped = True
-            self._changed.notify()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while self._wait():
-            try:
-                due_us = self._embedded.upkeep()
-            except FjordError:
-                return  # the engine failed or is closed: the next call of a user is told why
-            with self._changed:
-                if due_us is not None:
-                    self._due_us = min(due_us, self._due_us or due_us)
-
-    def _wait(self) -> bool:
-        """Returns when upkeep is due; False when there will be no more."""
-        with self._changed:
-            while not self._stopped:
-                if self._due_us is None:
-                    self._changed.wait()
-                elif wait_us := self._embedded.wait_us(self._due_us):
-                    self._changed.wait(wait_us / 1_000_000)
-                else:
-                    self._due_us = None
-                    return True
-            return False
-
-
 class EmbeddedReader:
     """The same for a directory that is open for reading only."""
 
@@ -233,7 +304,7 @@ class EmbeddedReader:
                 return numbers(self._engine.stats())
             return self._engine.run([command])[0]
 
-    def listen(self, command: Listen) -> Listener:
+    def listen(self, command: Listen | ListenJobs) -> Listener:
         raise FjordError("a database that was opened with read_only=True cannot listen")
 
     def close(self) -> None:

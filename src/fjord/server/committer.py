@@ -2,6 +2,7 @@
 
     submit -> waiting -> run (decide, apply, write, commit) -> sync -> replies leave
                                                                     -> listeners are told
+                                                                    -> who waits for jobs is woken
                                                                     -> a step of upkeep, if due
 
 The engine runs on the loop's thread and never across an await.  Only fdatasync runs elsewhere,
@@ -19,52 +20,21 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from fjord import limits
 from fjord.clock import Clock
-from fjord.commands import Command, Refusal, Reply, Scan
+from fjord.commands import Changed, Command, Refusal, Reply, Scan
 from fjord.engine import Engine
 from fjord.errors import Code
-from fjord.server import logs
+from fjord.server import job_events, logs
 from fjord.server.counters import Counters
+from fjord.server.job_events import JobEvents
 from fjord.server.listeners import Listeners, Told
+from fjord.server.origin import After, Origin
 from fjord.server.upkeep import Upkeep
 from fjord.server.worker import Worker
 
-
-class Origin(Protocol):
-    """Who asked, and gets the reply."""
-
-    @property
-    def client(self) -> int:
-        """A number that lives as long as the connection."""
-        ...
-
-    @property
-    def is_stalled(self) -> bool:
-        """Says that replies wait to be taken, or that nobody is there to take them."""
-        ...
-
-    @property
-    def is_open(self) -> bool:
-        """Says that somebody is there; else what is stalled is forgotten."""
-        ...
-
-    def answer(self, request: Any, reply: Reply) -> None:
-        """Takes the reply to what it asked with `request`; it is sent with `flush`."""
-        ...
-
-    def flush(self) -> None: ...
-
-    def forget(self, request: Any) -> None:
-        """Takes note that a request is not run, since nobody is there any more."""
-        ...
-
-
-# Called with the reply right after the command ran, before any other command; gives the reply
-# that is sent.
-After = Callable[[Reply], Reply]
 Pending = tuple[Origin, Any, Command, After | None]
 
 
@@ -105,6 +75,7 @@ class Committer:
         self._scanning = False
         self._is_disk_full = False
         self._drained: asyncio.Future[None] | None = None
+        self.jobs = self._follow_jobs(parts)
         self._worker = Worker("fjord-sync")
         self._scanner = Worker("fjord-scan")
         self._upkeep = Upkeep(
@@ -137,6 +108,7 @@ class Committer:
         """Goes on with what was held, since a peer has taken its replies, or is gone."""
         self._waiting.extendleft(reversed(self._held))
         self._held.clear()
+        self.jobs.release()
         self._schedule()
         self._next_scan()
 
@@ -145,14 +117,16 @@ class Committer:
         self._engine.release(client)
 
     async def drain(self) -> None:
-        """Returns when everything that was submitted is answered."""
+        """Returns when everything that was submitted is answered; nobody waits for jobs then."""
         self._upkeep.stop()
+        self.jobs.stop()
         self._drained = self._loop.create_future()
         self._note_idle()
         await self._drained
 
     def close(self) -> None:
         self._upkeep.stop()
+        self.jobs.close()
         self._worker.close()
         self._scanner.close()
 
@@ -167,6 +141,7 @@ class Committer:
         self._scheduled = False
         group = self._take_group()
         if not group:
+            self._sync_step()  # of a step of upkeep that left it to this group
             self._note_idle()
             return
         self._begun_us = self._clock.monotonic_us()
@@ -177,8 +152,7 @@ class Committer:
             if len(replies) < len(group):
                 self._waiting.extendleft(reversed(group[len(replies) :]))
                 group = group[: len(replies)]
-            if self._listeners:
-                self._match_changes()
+            self._match_changes()
             after = group[-1][3]
             if after is not None:
                 replies[-1] = after(replies[-1])
@@ -194,6 +168,7 @@ class Committer:
         if applied_seq != self._noted_seq:
             self._noted_seq = applied_seq
             self._upkeep.note_writes()
+            self.jobs.note_writes()
 
     def _take_group(self) -> list[Pending]:
         """Takes commands up to the bound, or up to one after which something has to be done."""
@@ -254,6 +229,7 @@ class Committer:
             pending[0].flush()
         if self._told:
             self._tell()
+        self.jobs.go_on()
         now_us = self._clock.monotonic_us()
         if group:
             self._counters.groups.observe(now_us - self._begun_us)
@@ -278,11 +254,33 @@ class Committer:
 
     def _match_changes(self) -> None:
         """Matches what changed with the listenings as they are now; it is told after the sync."""
-        self._told += self._listeners.match(self._engine.take_changes())
+        changes = self.jobs.note()
+        if self._listeners:
+            self._told += self._listeners.match(changes + self._engine.take_changes())
 
     def _tell(self) -> None:
         told, self._told = self._told, []
         self._counters.changes += self._listeners.tell(told)
+
+    def _follow_jobs(self, parts: Parts) -> JobEvents:
+        return JobEvents(
+            job_events.Parts(
+                source=parts.engine,
+                loop=parts.loop,
+                clock=parts.clock,
+                counters=parts.counters,
+                listeners=parts.listeners,
+                submit=self.submit,
+                tell=self._tell_soon,
+                on_failure=parts.on_failure,
+            )
+        )
+
+    def _tell_soon(self, changes: Sequence[Changed]) -> None:
+        """Tells what is so by itself, once everything is durable that it may come from."""
+        self._told += self._listeners.match(changes)
+        if not self._syncing and not self._waiting:  # else it is told with the next group
+            self._sync_step()
 
     def _tend(self) -> None:
         """Makes a step of upkeep, unless a sync is under way: then after it."""
@@ -291,6 +289,8 @@ class Committer:
         try:
             self._upkeep.step()
             self._match_changes()
+            self.jobs.note_writes()
+            self.jobs.go_on()
         except Exception as error:  # noqa: BLE001 - as for a group
             self._on_failure(error)
             return

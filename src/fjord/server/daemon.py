@@ -142,6 +142,7 @@ class _Daemon:
         self._listeners = Listeners(engine)
         self._metrics = Metrics(
             engine=engine.stats,
+            job_counts=engine.job_counts,
             counters=self._counters,
             memory=self._memory,
             listeners=self._listeners,
@@ -196,6 +197,7 @@ class _Daemon:
             memory=self._memory,
             counters=self._counters,
             listeners=self._listeners,
+            jobs=committer.jobs,
             sessions=self._sessions,
             new_client=disk.new_uuid,
             cursors=Cursors(disk.new_uuid() + disk.new_uuid(), self._engine.master),

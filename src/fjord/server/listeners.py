@@ -3,6 +3,9 @@
 A listening has the identifier of the request that began it, and keys; it ends with UNLISTEN or
 with its connection.  The engine is asked to watch a key while at least one listening has it.
 
+A jobs table is listened to as a whole, as if it were one key that no value can have; the engine
+tells of jobs without being asked to.
+
 What a group of commands changed is matched with the listenings as they were when the group ran,
 and told when it is durable, unless the listening has ended meanwhile.
 """
@@ -14,6 +17,7 @@ from typing import Protocol
 
 from fjord import limits, wire
 from fjord.commands import Changed, Listen, Refusal, name_problem
+from fjord.engine.waits import JOBS_KEY
 from fjord.errors import Code
 
 Key = tuple[str, bytes]  # table and key
@@ -63,6 +67,10 @@ class Listeners:
     def __bool__(self) -> bool:
         return bool(self._by_key)
 
+    def has_jobs(self, table: str) -> bool:
+        """Says whether anybody listens to a jobs table."""
+        return (table, JOBS_KEY) in self._by_key
+
     def is_listening(self, listener: Listener) -> bool:
         return listener in self._by_listener
 
@@ -75,7 +83,7 @@ class Listeners:
             place = (table, key)
             listening.keys.add(place)
             others = self._by_key.setdefault(place, {})
-            if not others:
+            if not others and key != JOBS_KEY:
                 self._watcher.watch(table, key)
             others[listening] = None
         added = len(listening.keys) - before
@@ -125,7 +133,8 @@ class Listeners:
         del others[listening]
         if not others:
             del self._by_key[place]
-            self._watcher.unwatch(*place)
+            if place[1] != JOBS_KEY:
+                self._watcher.unwatch(*place)
 
 
 def listen_problem(command: Listen) -> Refusal | None:

@@ -1,6 +1,7 @@
 """The numbers by which a daemon is watched: for Prometheus, and for the STATS request.
 
-Names never hold anything that a user has sent: labels are functions and codes of the protocol.
+Labels are functions and codes of the protocol, states of jobs, and names of tables, which have
+been checked; nothing else that a user has sent gets into a name or a label.
 Every number is explained in docs/operations.md.
 """
 
@@ -24,6 +25,7 @@ from fjord.commands import Numbers
 from fjord.errors import Code
 from fjord.server.bounds import Memory
 from fjord.server.counters import STEPS_US, Counters, Histogram
+from fjord.server.dead_jobs import Counts
 from fjord.server.listeners import Listeners
 from fjord.server.sessions import Sessions
 from fjord.wire import Function
@@ -45,6 +47,9 @@ ENGINE: Final[dict[str, str]] = {
     "volatile_bytes": "Memory that these values take.",
     "locks": "Keys that are locked.",
     "disk_full": "1 while writes are refused for want of space.",
+    "jobs_waiting": "Jobs that wait, of all tables.",
+    "jobs_taken": "Jobs that workers have, of all tables.",
+    "jobs_dead": "Jobs that are dead, of all tables.",
 }
 
 
@@ -53,6 +58,7 @@ class Metrics(Collector):
     """Reads the numbers when they are asked for; between that it costs nothing."""
 
     engine: Callable[[], Mapping[str, int]]
+    job_counts: Callable[[], Counts]
     counters: Counters
     memory: Memory
     listeners: Listeners
@@ -98,9 +104,11 @@ class Metrics(Collector):
             "connections": len(self.sessions),
             "connections_accepted": counters.connections,
             "connections_closed": counters.closed.total(),
+            "dead_jobs": counters.dead_jobs,
             "groups": counters.groups.count,
             "listened_keys": self.listeners.keys,
             "memory_bytes": self.memory.used_bytes,
+            "parked_waits": counters.parked_waits,
             "received_bytes": counters.received_bytes,
             "refusals": counters.refusals.total(),
             "requests": sum(counters.requests),
@@ -121,6 +129,12 @@ class Metrics(Collector):
         yield GaugeMetricFamily(
             "fjord_listened_keys", "Keys that connections listen to.", value=self.listeners.keys
         )
+        yield GaugeMetricFamily(
+            "fjord_parked_waits",
+            "Requests that wait for jobs.",
+            value=self.counters.parked_waits,
+        )
+        yield _jobs(self.job_counts())
         yield GaugeMetricFamily(
             "fjord_memory_bytes",
             "Requests under way, replies not taken and half messages.",
@@ -148,10 +162,19 @@ class Metrics(Collector):
             "function",
             {function.name: counters.requests[function] for function in Function},
         )
+        yield _by_label("fjord_dead_jobs", "Jobs that died.", "table", counters.dead_jobs_by_table)
         yield _by_label("fjord_refusals", "Requests refused.", "code", counters.refusals)
         yield _by_label(
             "fjord_connections_closed", "Connections closed with an error.", "code", counters.closed
         )
+
+
+def _jobs(counts: Counts) -> Metric:
+    family = GaugeMetricFamily("fjord_jobs", "Jobs.", labels=["table", "state"])
+    for table, found in counts.items():
+        for state, count in zip(("waiting", "taken", "dead"), found, strict=True):
+            family.add_metric([table, state], count)
+    return family
 
 
 def _by_label(

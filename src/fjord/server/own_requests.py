@@ -1,4 +1,4 @@
-"""Requests about the session itself: HELLO, STATS, LISTEN and numbered batches.
+"""Requests about the session itself: HELLO, STATS, LISTEN and numbered batches; and waiting.
 
 They take their turn among the commands like a NOP, so that they come after the writes before
 them; what they ask for is done right after it, before any other command.
@@ -11,12 +11,15 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from fjord import limits
+from fjord.columns import Strings
 from fjord.commands import (
     Batch,
     Done,
     Get,
     Hello,
     Listen,
+    ListenJobs,
+    Next,
     Nop,
     Refusal,
     Reply,
@@ -26,10 +29,12 @@ from fjord.commands import (
     Touch,
     Unlisten,
     Welcome,
+    name_problem,
 )
+from fjord.engine.waits import JOBS_KEY
 from fjord.errors import Code
-from fjord.server.committer import Origin
 from fjord.server.listeners import Listener, listen_problem
+from fjord.server.origin import Origin
 from fjord.server.sessions import Shared
 from fjord.wire import Request
 
@@ -81,6 +86,9 @@ class OwnRequests:
             command = dataclasses.replace(command, client=self._client_id)
         self._runner.submit(self._session, request, command)
 
+    def _next(self, request: Request, command: Next) -> None:
+        self._shared.jobs.waiting.begin(self._session, request, command)
+
     # -- listening --------------------------------------------------------------------------------
 
     def _listen(self, request: Request, command: Listen) -> None:
@@ -89,6 +97,20 @@ class OwnRequests:
             self._refuse(request, problem)
             return
         self._runner.submit(self._session, request, Nop(), self._listen_after(request, command))
+
+    def _listen_jobs(self, request: Request, command: ListenJobs) -> None:
+        problem = name_problem(command.table) or self._reserve(1)
+        if problem is not None:
+            self._refuse(request, problem)
+            return
+        whole = Listen(table=command.table, keys=Strings.of([JOBS_KEY]))
+        listen = self._listen_after(request, whole)
+
+        def listen_to_dates(reply: Reply) -> Reply:
+            self._shared.jobs.listen(command.table)
+            return listen(reply)
+
+        self._runner.submit(self._session, request, Nop(), listen_to_dates)
 
     def _begin_listening(self, request: Request, command: Set | Get | Touch) -> None:
         """Runs a SET or a GET; if it is not refused, its key is listened to from then on."""
@@ -144,6 +166,8 @@ OWN: Final[dict[type, Callable[[OwnRequests, Request, Any], None]]] = {
     Hello: OwnRequests._hello,
     Stats: OwnRequests._stats,
     Listen: OwnRequests._listen,
+    ListenJobs: OwnRequests._listen_jobs,
+    Next: OwnRequests._next,
     Unlisten: OwnRequests._unlisten,
     Scan: OwnRequests._scan,
 }

@@ -12,9 +12,10 @@ from fjord.clock import Clock
 from fjord.commands import Command, Numbers, Scan
 from fjord.errors import Code
 from fjord.server.bounds import Bounds, Memory
-from fjord.server.committer import After, Origin
 from fjord.server.counters import Counters
+from fjord.server.job_events import JobEvents
 from fjord.server.listeners import Listeners
+from fjord.server.origin import After, Origin
 from fjord.wire import Cursors
 
 
@@ -85,6 +86,7 @@ class Shared:
     memory: Memory
     counters: Counters
     listeners: Listeners
+    jobs: JobEvents
     sessions: Sessions
     new_client: Callable[[], bytes]  # 16 bytes for a client that brings none
     cursors: Cursors

@@ -48,7 +48,8 @@ class Upkeep:
         self._histogram = histogram
         self._wake = wake  # called when a step should be made
         self._timer: asyncio.Handle | None = None
-        self._timer_due_us = math.inf  # wall time that the timer is set for
+        # Monotonic time that the timer is set for: it stays when the wall clock is set.
+        self._timer_due_us = math.inf
         self._is_stopped = False
         self._was_vain = False  # the last step found nothing to do
         self.is_due = False  # a step should be made as soon as it can
@@ -56,7 +57,9 @@ class Upkeep:
     def note_writes(self) -> None:
         """Takes note that a group has written, after which something may be due earlier."""
         due_us = self._kept.upkeep_due_us()
-        if due_us is not None and due_us + _SLACK_US < self._timer_due_us and not self.is_due:
+        if due_us is None or self.is_due:
+            return
+        if self._monotonic_us(due_us) + _SLACK_US < self._timer_due_us:
             self._plan(due_us)
 
     def plan(self) -> None:
@@ -93,12 +96,15 @@ class Upkeep:
         self._was_vain = is_due
 
     def _plan(self, due_us: int) -> None:
-        self._set(max(0, due_us - self._clock.wall_us()) / 1e6, due_us)
+        self._set(max(0, due_us - self._clock.wall_us()) / 1e6, self._monotonic_us(due_us))
 
     def _rest(self, seconds: float) -> None:
-        self._set(seconds, 0)  # no date is earlier, so nothing shortens the rest
+        self._set(seconds, -math.inf)  # no date is earlier, so nothing shortens the rest
 
-    def _set(self, seconds: float, due_us: int) -> None:
+    def _monotonic_us(self, due_us: int) -> int:
+        return due_us - self._clock.wall_us() + self._clock.monotonic_us()
+
+    def _set(self, seconds: float, due_us: float) -> None:
         self._cancel()
         if self._is_stopped:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,18 +74,17 @@ class World:
         self.embedded = Embedded(engine, clock)
         self.runs = 0
         self._parked = threading.Semaphore(0)
-        park: Callable[..., None] = self.embedded._waits.park
-        run = engine.run
+        wait, run = self.embedded._wait, engine.run
 
-        def noted_park(*arguments: Any) -> None:
-            park(*arguments)
+        def noted_wait(waiter: Any) -> None:
             self._parked.release()
+            wait(waiter)
 
         def counted_run(wanted: Sequence[Command], clients: Sequence[int] = ()) -> list[Reply]:
             self.runs += 1
             return run(wanted, clients)
 
-        monkeypatch.setattr(self.embedded._waits, "park", noted_park)
+        monkeypatch.setattr(self.embedded, "_wait", noted_wait)
         monkeypatch.setattr(engine, "run", counted_run)
         while self.embedded.upkeep() <= clock.wall_us():  # whatever a start has to do
             pass

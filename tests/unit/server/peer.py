@@ -8,16 +8,20 @@ from typing import Any
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Command, Done, Numbers, Reply, Scan
+from fjord.commands import Changed, Command, Done, Numbers, Reply, Scan
+from fjord.engine.dates import Arrival
 from fjord.errors import Code
+from fjord.server import job_events
 from fjord.server.bounds import Bounds, Memory
-from fjord.server.committer import After, Origin
 from fjord.server.counters import Counters
+from fjord.server.job_events import JobEvents
 from fjord.server.listeners import Listeners
+from fjord.server.origin import After, Origin
 from fjord.server.session import Session
 from fjord.server.sessions import Sessions, Shared
 from fjord.testing import SimClock
 from fjord.wire import Cursors
+from tests.unit.server.sim_loop import SimLoop
 
 DONE = Done(master=bytes(16), seq=1)
 NEW_CLIENT = b"n" * 16
@@ -76,31 +80,73 @@ class Keys:
         self.watched.remove((table, key))
 
 
+class Jobs:
+    """What is known of jobs, as the test says."""
+
+    def __init__(self) -> None:
+        self.arrivals: dict[str, Arrival] = {}
+        self.dates_us: dict[str, list[int]] = {}
+        self.counts: dict[str, tuple[int, int, int]] = {}  # waiting, taken, dead
+
+    def take_arrivals(self) -> dict[str, Arrival]:
+        arrivals, self.arrivals = self.arrivals, {}
+        return arrivals
+
+    def first_date_us(self, table: str, after_us: int) -> int | None:
+        later = [date for date in self.dates_us.get(table, ()) if date > after_us]
+        return min(later, default=None)
+
+    def job_counts(self) -> dict[str, tuple[int, int, int]]:
+        return self.counts
+
+
 class World:
     """What sessions share, with a committer that runs nothing until it is told to."""
 
     def __init__(self, bounds: Bounds | None = None) -> None:
         bounds = bounds or Bounds()
         self.clock = SimClock()
+        self.loop = SimLoop(self.clock)
         self.keys = Keys()
+        self.jobs = Jobs()
+        self.failures: list[Exception] = []
         self.submitted: list[tuple[Origin, Any, Command, After | None]] = []
         self.scans: list[Scan] = []
         self.refused: list[Code] = []
         self.released = 0
         self.left: list[int] = []
+        counters, listeners = Counters(), Listeners(self.keys)
         self.shared = Shared(
             runner=self,
             clock=self.clock,
             bounds=bounds,
             memory=Memory(self.clock, bounds.memory_bytes),
-            counters=Counters(),
-            listeners=Listeners(self.keys),
+            counters=counters,
+            listeners=listeners,
+            jobs=self._follow_jobs(counters, listeners),
             sessions=Sessions(),
             new_client=lambda: NEW_CLIENT,
             cursors=Cursors(b"secret", bytes(16)),
             stats=lambda: Numbers(names=Strings.of([b"answer"]), values=[42]),
             version="1.2.3",
         )
+
+    def _follow_jobs(self, counters: Counters, listeners: Listeners) -> JobEvents:
+        parts = job_events.Parts(
+            source=self.jobs,
+            loop=self.loop.as_loop,
+            clock=self.clock,
+            counters=counters,
+            listeners=listeners,
+            submit=self.submit,
+            tell=self.tell,
+            on_failure=self.failures.append,
+        )
+        return JobEvents(parts)
+
+    def tell(self, changes: Sequence[Changed]) -> None:
+        listeners = self.shared.listeners
+        listeners.tell(listeners.match(changes))
 
     def submit(
         self, origin: Origin, request: Any, command: Command, after: After | None = None
@@ -115,6 +161,7 @@ class World:
 
     def release(self) -> None:
         self.released += 1
+        self.shared.jobs.release()
 
     def leave(self, client: int) -> None:
         self.left.append(client)

@@ -26,10 +26,13 @@ def metrics() -> Metrics:
     counters.requests[Function.GET] += 3
     counters.refusals[Code.NOT_FOUND] += 2
     counters.closed[Code.BAD_MAGIC] += 1
+    counters.parked_waits = 4
+    counters.dead_jobs, counters.dead_jobs_by_table = 9, {"pages": 3}
     for took_us in (50, 90, 3_000, 60_000_000):
         counters.syncs.observe(took_us)
     return Metrics(
         engine=lambda: dict.fromkeys(ENGINE, 5),
+        job_counts=lambda: {"pages": (7, 2, 1)},
         counters=counters,
         memory=Memory(SimClock(), 1000),
         listeners=Listeners(Keys()),
@@ -56,6 +59,15 @@ def test_counts_are_told_by_function_and_code() -> None:
     assert found["fjord_uptime_seconds", ""] == 2.5
 
 
+def test_jobs_are_told_by_table() -> None:
+    found = samples()
+    states = ("waiting", "taken", "dead")
+    assert [found["fjord_jobs", f"{state},pages"] for state in states] == [7, 2, 1]
+    assert found["fjord_dead_jobs_total", "pages"] == 3
+    assert found["fjord_parked_waits", ""] == 4
+    assert found["fjord_jobs_dead", ""] == 5
+
+
 def test_a_histogram_adds_up() -> None:
     found = samples()
     assert found["fjord_sync_seconds_bucket", "0.0001"] == 2
@@ -74,6 +86,7 @@ def test_stats_are_sorted_and_whole() -> None:
     found = dict(zip(names, numbers.values, strict=True))
     assert found[b"requests"] == 3
     assert found[b"uptime_us"] == 2_500_000
+    assert (found[b"parked_waits"], found[b"dead_jobs"]) == (4, 9)
     assert set(ENGINE) <= {name.decode() for name in names}
 
 

@@ -113,6 +113,21 @@ def test_a_group_that_makes_something_due_earlier_sets_the_timer_again(world: Wo
     assert world.waits() == [2]
 
 
+@pytest.mark.parametrize("jump", [-3600, 3600, 365 * 24 * 3600])
+def test_a_wall_clock_that_is_set_does_not_hide_what_is_due_earlier(
+    world: World, jump: float
+) -> None:
+    world.due_in(3600)
+    world.upkeep_of.plan()
+    world.clock.jump(jump)
+    world.due_in(5)
+    world.upkeep_of.note_writes()
+    assert world.waits() == [5]
+    world.due_in(9)
+    world.upkeep_of.note_writes()
+    assert world.waits() == [5]
+
+
 def test_steps_follow_each_other_while_nobody_else_wants_the_loop(world: World) -> None:
     world.more = True
     world.took_seconds = 0.5

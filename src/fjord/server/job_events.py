@@ -1,0 +1,124 @@
+"""What jobs bring about beside replies: waits end, listeners are told, operators are alarmed.
+
+The committer calls `note` when commands or upkeep ran, and `go_on` when the replies were given:
+whoever found nothing is parked by then, so that it is woken by what came behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fjord.clock import Clock
+from fjord.commands import Changed, Command
+from fjord.engine.waits import Arrivals, Dates, moment
+from fjord.job_commands import ARRIVED
+from fjord.server.alarm import Alarm
+from fjord.server.counters import Counters
+from fjord.server.dead_jobs import Counts, DeadJobs
+from fjord.server.listeners import Listeners
+from fjord.server.origin import Origin
+from fjord.server.waiting import Waiting
+
+
+class Source(Protocol):
+    """Whoever knows of jobs: the engine."""
+
+    def take_arrivals(self) -> Arrivals: ...
+
+    def first_date_us(self, table: str, after_us: int, /) -> int | None: ...
+
+    def job_counts(self) -> Counts: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What it works with."""
+
+    source: Source
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    counters: Counters
+    listeners: Listeners
+    submit: Callable[[Origin, Any, Command], None]
+    tell: Callable[[Sequence[Changed]], None]  # as soon as everything is durable
+    on_failure: Callable[[Exception], None]
+
+
+class JobEvents:
+    """Follows what becomes of jobs."""
+
+    def __init__(self, parts: Parts) -> None:
+        source, loop, clock = parts.source, parts.loop, parts.clock
+        self._source = source
+        self._clock = clock
+        self._listeners = parts.listeners
+        self._tell = parts.tell
+        self._on_failure = parts.on_failure
+        self.waiting = Waiting(parts.submit, loop, clock, parts.counters)
+        self._dead = DeadJobs(source.job_counts, loop, clock, parts.counters)
+        self._dates = Dates(source.first_date_us)
+        self._alarm = Alarm(loop, clock, self._tell_dates)
+        self._arrivals: Arrivals = {}  # of which nobody who waits knows yet
+
+    def note(self) -> list[Changed]:
+        """Takes note of what ran; returns what listeners are to be told once it is durable."""
+        arrivals = self._source.take_arrivals()
+        if not arrivals:
+            return []
+        self._arrivals = arrivals
+        now_us = self._clock.wall_us()
+        heard = [table for table in arrivals if self._listeners.has_jobs(table)]
+        for table in heard:
+            self._dates.look(table, now_us)
+        self._plan()
+        return [moment(table, ARRIVED, now_us) for table in heard]
+
+    def note_writes(self) -> None:
+        """Takes note that something was written: it may be that jobs have died."""
+        self._dead.note_writes()
+
+    def go_on(self) -> None:
+        """Wakes who waits for what came."""
+        arrivals, self._arrivals = self._arrivals, {}
+        self.waiting.go_on(arrivals)
+
+    def listen(self, table: str) -> None:
+        """Begins to tell of dates of a table, since somebody listens to it."""
+        self._dates.look(table, self._clock.wall_us())
+        self._plan()
+
+    def release(self) -> None:
+        """Goes on with waits that were set aside."""
+        self.waiting.release()
+
+    def stop(self) -> None:
+        """Lets nobody wait any more."""
+        self.waiting.stop()
+        self._dead.stop()
+        self._alarm.stop()
+
+    def close(self) -> None:
+        self.waiting.close()
+        self._dead.close()
+        self._alarm.stop()
+
+    def _plan(self) -> None:
+        look_us = self._dates.look_us(self._clock.wall_us())
+        if look_us is not None:
+            self._alarm.set_wall(look_us)
+
+    def _tell_dates(self) -> None:
+        try:
+            changes = self._dates.reach(self._clock.wall_us())
+        except Exception as error:  # noqa: BLE001 - as for a group of commands
+            self._on_failure(error)
+            return
+        for change in changes:
+            if not self._listeners.has_jobs(change.table):
+                self._dates.forget(change.table)
+        self._plan()
+        if changes:
+            self._tell(changes)

@@ -1,0 +1,180 @@
+"""A committer on a real engine, clients that wait and listen, and virtual time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fjord import wire
+from fjord.commands import Command, Done, Next, Nop, Reply, Taken
+from fjord.engine import Engine
+from fjord.server.committer import Committer, Parts
+from fjord.server.counters import Counters
+from fjord.server.listeners import Listeners
+from fjord.testing import SimClock
+from tests.unit.engine.job_records import TABLE, push
+from tests.unit.engine.world import open_at
+from tests.unit.server.sim_loop import SimLoop
+
+JOBS_KIND = 2
+SECOND_US = 1_000_000
+YEAR = 365 * 24 * 3600.0
+
+
+class Client:
+    """Collects replies and changes; whatever it is told must be durable."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.client = 1
+        self.is_stalled = False
+        self.is_open = True
+        self.replies: list[Reply] = []
+        self.sent = 0
+        self.forgotten = 0
+        self.told: list[tuple[bytes, int]] = []
+
+    def answer(self, request: Any, reply: Reply) -> None:
+        assert self._engine.durable_seq == self._engine.applied_seq
+        assert self.is_open
+        self.replies.append(reply)
+
+    def flush(self) -> None:
+        self.sent = len(self.replies)
+
+    def forget(self, request: Any) -> None:
+        self.forgotten += 1
+
+    def push(self, messages: Sequence[bytes]) -> None:
+        assert self._engine.durable_seq == self._engine.applied_seq
+        decoder = wire.ReplyDecoder()
+        decoder.feed(b"".join(messages))
+        while (message := decoder.next()) is not None:
+            assert isinstance(message, wire.RawChange)
+            assert message.key == b""
+            self.told.append((message.value, message.timestamp_us))
+
+    @property
+    def jobs(self) -> list[bytes]:
+        """Keys of all jobs that it got."""
+        assert self.sent == len(self.replies)
+        return [
+            key for reply in self.replies if isinstance(reply, Taken) for key in reply.keys.rows()
+        ]
+
+
+class World:
+    """A committer on an engine; what it runs and syncs is counted."""
+
+    def __init__(self, engine: Engine, clock: SimClock, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.loop = SimLoop(clock)
+        self.counters = Counters()
+        self.listeners = Listeners(engine)
+        self.failures: list[Exception] = []
+        self.ran: Counter[type] = Counter()
+        self.syncs = 0
+        self._count(monkeypatch)
+        self.committer = Committer(
+            Parts(
+                engine=engine,
+                loop=self.loop.as_loop,
+                clock=clock,
+                counters=self.counters,
+                listeners=self.listeners,
+                on_failure=self.failures.append,
+                awake_us=0,
+            )
+        )
+        self.loop.pass_time(2)  # whatever a start has to do
+
+    def _count(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        run_some, sync = self.engine.run_some, self.engine.sync
+
+        def counted_run(wanted: Sequence[Command], clients: Sequence[int] = ()) -> list[Reply]:
+            self.ran.update(map(type, wanted))
+            return run_some(wanted, clients)
+
+        def counted_sync() -> int:
+            self.syncs += 1
+            return sync()
+
+        monkeypatch.setattr(self.engine, "run_some", counted_run)
+        monkeypatch.setattr(self.engine, "sync", counted_sync)
+
+    def client(self) -> Client:
+        return Client(self.engine)
+
+    def do(self, *commands: Command) -> list[Reply]:
+        """Runs commands as one group, and all that comes of it at once."""
+        client = self.client()
+        for command in commands:
+            self.committer.submit(client, None, command)
+        self.loop.until(lambda: client.sent == len(commands))
+        self.loop.run()
+        return client.replies
+
+    def push(self, *keys: bytes, delay: float = 0, domain: bytes = b"") -> None:
+        delay_us = round(delay * SECOND_US)
+        now_us = self.clock.wall_us()
+        (reply,) = self.do(push(*keys, now_us=now_us, delay_us=delay_us, domain=domain))
+        assert isinstance(reply, Done), reply
+
+    def next(self, client: Client, *, wait: float = 60, lease: float = 60, **options: Any) -> None:
+        command = Next(
+            table=TABLE,
+            wait_us=round(wait * SECOND_US),
+            lease_us=round(lease * SECOND_US),
+            **options,
+        )
+        self.committer.jobs.waiting.begin(client, None, command)
+        self.loop.run()
+
+    def workers(self, count: int, **options: Any) -> list[Client]:
+        """Returns clients that wait."""
+        clients = [self.client() for _ in range(count)]
+        for client in clients:
+            self.next(client, **options)
+        self.loop.until(lambda: self.counters.parked_waits == count)
+        return clients
+
+    def hang_up(self, client: Client) -> None:
+        """Closes the connection of a client."""
+        client.is_open, client.is_stalled = False, True
+        self.committer.jobs.waiting.drop(client)
+        self.committer.release()
+
+    def settle(self, *clients: Client) -> None:
+        """Runs everything until these are answered."""
+        self.loop.until(lambda: all(client.sent for client in clients))
+
+    def listen(self, client: Client, identifier: int = 7) -> None:
+        def begin(reply: Reply) -> Reply:
+            self.listeners.add(client, identifier, TABLE, [b""])
+            self.committer.jobs.listen(TABLE)
+            return reply
+
+        self.committer.submit(client, None, Nop(), begin)
+        self.loop.until(lambda: client.sent == 1)
+
+
+@contextmanager
+def job_world(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    clock = SimClock()
+    engine = open_at(path, clock)
+    world = World(engine, clock, monkeypatch)
+    yield world
+    world.committer.close()
+    engine.abandon()
+    assert world.failures == []
+
+
+def xids(reply: Reply) -> list[int]:
+    assert isinstance(reply, Taken)
+    return list(range(reply.first_xid, reply.first_xid + len(reply.rows)))

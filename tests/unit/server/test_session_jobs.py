@@ -1,0 +1,289 @@
+"""Sessions whose clients wait for jobs or listen to them, from bytes to bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from fjord import limits
+from fjord.columns import Strings
+from fjord.commands import (
+    Command,
+    Fail,
+    Listen,
+    ListenJobs,
+    Next,
+    Refusal,
+    Reply,
+    Taken,
+    Unlisten,
+)
+from fjord.engine.dates import Arrival
+from fjord.errors import Code
+from fjord.job_commands import ARRIVED, DUE
+from fjord.values import Type
+from fjord.wire import RawChange, RawReply, ReplyDecoder, encode_request, read_reply
+from tests.unit.engine.job_records import TABLE, taken
+from tests.unit.server.peer import DONE, Peer
+
+SECOND_US = 1_000_000
+WAITS = Next(table=TABLE, wait_us=limits.WAIT_US_MAX)
+
+
+@pytest.fixture
+def peer() -> Peer:
+    return Peer()
+
+
+def send(peer: Peer, command: Command, identifier: int = 1) -> None:
+    peer.send(encode_request(command, identifier)[1])
+
+
+def park(peer: Peer, *identifiers: int) -> None:
+    """Lets a peer wait for jobs."""
+    for identifier in identifiers:
+        send(peer, WAITS, identifier)
+    peer.world.answer_all(taken())
+    assert peer.world.shared.counters.parked_waits >= len(identifiers)
+
+
+def arrive(peer: Peer, rows: int = 1) -> None:
+    """Says that jobs came, as the committer does when everything is durable."""
+    jobs, world = peer.world.shared.jobs, peer.world
+    world.jobs.arrivals = {TABLE: Arrival(rows, world.clock.wall_us())}
+    world.tell(jobs.note())
+    jobs.go_on()
+
+
+def received(peer: Peer, start: int = 0) -> list[tuple[int, Reply]]:
+    """Returns identifiers and replies, all of them to NEXT."""
+    function, _ = encode_request(WAITS, 1)
+    decoder = ReplyDecoder()
+    decoder.feed(peer.wire.sent[start:])
+    found = []
+    while (message := decoder.next()) is not None:
+        assert isinstance(message, RawReply)
+        found.append((message.identifier, read_reply(function, message)))
+    return found
+
+
+def is_idle(peer: Peer) -> bool:
+    """Says that nothing is kept of what a peer has asked for."""
+    shared = peer.world.shared
+    return shared.memory.used_bytes == 0 and shared.counters.parked_waits == 0
+
+
+# -- waiting --------------------------------------------------------------------------------------
+
+
+def test_a_wait_ends_with_jobs(peer: Peer) -> None:
+    park(peer, 5)
+    assert peer.wire.sent == b""
+    arrive(peer)
+    peer.world.answer_all(taken(7, first_xid=3))
+    ((identifier, reply),) = received(peer)
+    assert isinstance(reply, Taken)
+    assert (identifier, list(reply.rows), reply.first_xid) == (5, [7], 3)
+    assert is_idle(peer)
+
+
+def test_who_waits_is_not_idle(peer: Peer) -> None:
+    park(peer, 1)
+    peer.world.pass_time(5 * limits.IDLE_SECONDS_MAX)
+    assert peer.wire.is_open
+    arrive(peer)
+    peer.world.answer_all(taken(7, first_xid=3))
+    peer.world.pass_time(2 * limits.IDLE_SECONDS_MAX)
+    assert not peer.wire.is_open
+
+
+def test_waits_are_requests_under_way_and_bounded_like_them(peer: Peer) -> None:
+    park(peer, *range(1, limits.IN_FLIGHT_MAX + 1))
+    send(peer, WAITS, 999)
+    assert peer.commands == []
+    arrive(peer)
+    peer.world.answer_all(taken(7, first_xid=3))
+    assert len(peer.commands) == 2  # the one that had no room, and one that looks for more
+    peer.world.answer_all(taken())
+    assert not peer.wire.is_read  # there is no room again
+    assert peer.world.shared.counters.parked_waits == limits.IN_FLIGHT_MAX
+
+
+def test_a_message_cut_short_behind_a_wait_is_still_given_its_time_only(peer: Peer) -> None:
+    park(peer, 1)
+    peer.send(encode_request(WAITS, 2)[1][:5])
+    peer.world.pass_time(2 * limits.MESSAGE_SECONDS_MAX)
+    assert b"READ_TIMEOUT" in peer.wire.sent
+    assert not peer.wire.is_open
+    assert is_idle(peer)
+
+
+def test_a_connection_that_is_lost_leaves_nothing_behind(peer: Peer) -> None:
+    park(peer, 1, 2)
+    arrive(peer)  # one of them is under way
+    peer.session.connection_lost(None)
+    assert peer.world.left == []
+    ((origin, request, _, _),) = peer.world.submitted
+    peer.world.submitted.clear()
+    assert origin.is_stalled
+    assert not origin.is_open
+    origin.forget(request)
+    assert peer.world.left == [peer.session.client]
+    assert is_idle(peer)
+    peer.world.loop.pass_time(limits.WAIT_US_MAX / 1e6)
+    assert peer.world.submitted == []
+
+
+def test_jobs_of_a_lost_connection_are_given_back(peer: Peer) -> None:
+    send(peer, Next(table=TABLE, count=2))
+    ((origin, request, _, _),) = peer.world.submitted
+    peer.world.submitted.clear()
+    peer.session.connection_lost(None)
+    origin.answer(request, taken(7, 8, first_xid=3))
+    origin.flush()
+    ((_, _, command, _),) = peer.world.submitted
+    assert isinstance(command, Fail)
+    assert list(command.xids) == [3, 4]
+    assert is_idle(peer)
+
+
+def test_jobs_that_may_have_been_sent_are_not_given_back(peer: Peer) -> None:
+    send(peer, Next(table=TABLE, count=2))
+    peer.world.answer_all(taken(7, 8, first_xid=3))
+    peer.session.connection_lost(None)
+    assert len(received(peer)) == 1
+    assert peer.world.submitted == []
+
+
+def test_a_peer_that_sends_no_more_is_answered_and_closed(peer: Peer) -> None:
+    park(peer, 1, 2)
+    peer.session.eof_received()
+    assert [identifier for identifier, _ in received(peer)] == [1, 2]
+    assert not peer.wire.is_open
+    assert is_idle(peer)
+
+
+def test_a_stop_answers_and_closes(peer: Peer) -> None:
+    park(peer, 1)
+    peer.session.stop()
+    ((identifier, reply),) = received(peer)
+    assert isinstance(reply, Taken)
+    assert (identifier, len(reply.rows)) == (1, 0)
+    assert not peer.wire.is_open
+
+
+def test_a_peer_that_takes_nothing_is_cut_off_with_its_waits(peer: Peer) -> None:
+    park(peer, 1)
+    peer.session.pause_writing()
+    peer.wire.untaken = 1000
+    peer.world.pass_time(2 * limits.MESSAGE_SECONDS_MAX)
+    assert b"SLOW_CONSUMER" in peer.wire.sent
+    assert is_idle(peer)
+
+
+# -- listening ------------------------------------------------------------------------------------
+
+
+def told(peer: Peer, start: int) -> list[RawChange]:
+    decoder = ReplyDecoder()
+    decoder.feed(peer.wire.sent[start:])
+    found = []
+    while (message := decoder.next()) is not None:
+        assert isinstance(message, RawChange)
+        found.append(message)
+    return found
+
+
+def listen(peer: Peer, identifier: int = 9, table: str = TABLE) -> int:
+    """Begins to listen; returns how much was sent by then."""
+    send(peer, ListenJobs(table=table), identifier)
+    peer.world.answer_all()
+    return len(peer.wire.sent)
+
+
+@pytest.mark.req("SJ-29")
+def test_a_client_is_told_of_arrivals_and_of_dates(peer: Peer) -> None:
+    world = peer.world
+    date_us = world.clock.wall_us() + 5 * SECOND_US
+    world.jobs.dates_us[TABLE] = [date_us]
+    start = listen(peer)
+    arrive(peer)
+    world.loop.pass_time(4.999)
+    (arrived,) = told(peer, start)
+    assert (arrived.identifier, arrived.key, arrived.value) == (9, b"", ARRIVED)
+    assert arrived.type == Type.STRING
+    world.loop.pass_time(0.001)
+    _, due = told(peer, start)
+    assert (due.identifier, due.value, due.timestamp_us) == (9, DUE, date_us)
+    assert world.keys.watched == set()  # no key of a value
+
+
+def test_jobs_of_other_tables_are_not_told(peer: Peer) -> None:
+    start = listen(peer, table="other")
+    arrive(peer)
+    assert told(peer, start) == []
+
+
+def test_unlisten_ends_it(peer: Peer) -> None:
+    peer.world.jobs.dates_us[TABLE] = [peer.world.clock.wall_us() + 5 * SECOND_US]
+    listen(peer)
+    send(peer, Unlisten(identifier=9), 10)
+    peer.world.answer_all()
+    start = len(peer.wire.sent)
+    arrive(peer)
+    peer.world.loop.pass_time(60)
+    assert told(peer, start) == []
+    assert peer.world.loop.waits() == []  # dates are not looked for any more
+    assert peer.world.shared.listeners.keys == 0
+
+
+def test_a_jobs_table_counts_as_one_key(peer: Peer) -> None:
+    keys = [b"%d" % number for number in range(limits.LISTENED_KEYS_MAX)]
+    send(peer, Listen(table="default", keys=Strings.of(keys[:-1])), 1)
+    peer.world.answer_all()
+    listen(peer, 2)
+    assert peer.world.shared.listeners.keys == limits.LISTENED_KEYS_MAX
+    assert b"QUOTA" not in peer.wire.sent
+    listen(peer, 3, "another")
+    assert b"QUOTA" in peer.wire.sent
+    assert peer.world.refused == [Code.QUOTA]
+
+
+def test_what_cannot_be_a_table_is_not_listened_to(peer: Peer) -> None:
+    listen(peer, table="../x")
+    assert peer.world.refused == [Code.BAD_NAME]
+    assert not peer.world.shared.listeners
+
+
+def test_a_refusal_begins_nothing(peer: Peer) -> None:
+    send(peer, ListenJobs(table=TABLE), 9)
+    peer.world.answer_all(Refusal(code=Code.FAILED, text="no"))
+    assert not peer.world.shared.listeners
+
+
+def test_who_listens_to_jobs_is_not_idle(peer: Peer) -> None:
+    listen(peer)
+    peer.world.pass_time(3 * limits.IDLE_SECONDS_MAX)
+    assert peer.wire.is_open
+
+
+def test_a_listener_of_jobs_that_falls_behind_is_closed(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "OUTPUT_BYTES_MAX", 1000)
+    listen(peer)
+    peer.session.pause_writing()
+    for _ in range(10):
+        arrive(peer)
+    assert b"SLOW_CONSUMER" not in peer.wire.sent
+    for _ in range(100):
+        arrive(peer)
+    assert b"SLOW_CONSUMER" in peer.wire.sent
+    assert not peer.wire.is_open
+    assert not peer.world.shared.listeners
+
+
+def test_a_connection_that_is_lost_listens_no_more(peer: Peer) -> None:
+    send(peer, ListenJobs(table=TABLE), 9)
+    peer.session.connection_lost(None)
+    peer.world.answer_all(DONE)
+    assert not peer.world.shared.listeners

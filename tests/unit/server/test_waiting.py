@@ -1,0 +1,446 @@
+"""Requests that wait: between peers that only remember, and a committer that only collects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fjord import limits
+from fjord.commands import Command, Done, Fail, Next, Refusal, Reply
+from fjord.engine.dates import Arrival
+from fjord.errors import Code
+from fjord.server.counters import Counters
+from fjord.server.origin import Origin
+from fjord.server.waiting import Taking, Waiting
+from fjord.testing import SimClock
+from tests.unit.engine.job_records import TABLE, taken
+from tests.unit.server.sim_loop import SimLoop
+
+SECOND_US = 1_000_000
+REFUSED = Refusal(code=Code.BAD_TIMEOUT, text="too long")
+
+
+class Peer:
+    """A session that remembers what it is told."""
+
+    def __init__(self, name: str = "peer") -> None:
+        self.name = name
+        self.client = 1
+        self.is_stalled = False
+        self.is_open = True
+        self.answers: list[tuple[Any, Reply]] = []
+        self.sent: list[Reply] = []
+        self.forgotten: list[Any] = []
+
+    def answer(self, request: Any, reply: Reply) -> None:
+        assert self.is_open
+        self.answers.append((request, reply))
+
+    def flush(self) -> None:
+        self.sent = [reply for _, reply in self.answers]
+
+    def forget(self, request: Any) -> None:
+        self.forgotten.append(request)
+
+    def close(self) -> None:
+        self.is_open, self.is_stalled = False, True
+
+
+class World:
+    """A committer that answers with whatever the test has ready."""
+
+    def __init__(self) -> None:
+        self.clock = SimClock()
+        self.loop = SimLoop(self.clock)
+        self.counters = Counters()
+        self.submitted: list[tuple[Origin, Any, Command]] = []
+        self.waiting = Waiting(self._submit, self.loop.as_loop, self.clock, self.counters)
+
+    def _submit(self, origin: Origin, request: Any, command: Command) -> None:
+        self.submitted.append((origin, request, command))
+
+    def next(self, peer: Peer, request: int = 1, *, seconds: float = 60, count: int = 1) -> None:
+        command = Next(table=TABLE, count=count, wait_us=round(seconds * SECOND_US))
+        self.waiting.begin(peer, request, command)
+
+    def run(self, *replies: Reply, arrivals: dict[str, Arrival] | None = None) -> list[Command]:
+        """Runs a group as the committer does: the first get these replies, all others nothing."""
+        group, self.submitted = self.submitted, []
+        given = [*replies, *[taken()] * (len(group) - len(replies))]
+        ran = []
+        for (origin, request, command), reply in zip(group, given, strict=True):
+            if origin.is_stalled and not origin.is_open:
+                origin.forget(request)
+                continue
+            origin.answer(request, reply)
+            ran.append(command)
+        for origin, _, _ in group:
+            origin.flush()
+        self.waiting.go_on(arrivals or {})
+        return ran
+
+    def park(self, *peers: Peer, seconds: float = 60, next_in: float = 0) -> None:
+        """Lets peers wait, one behind the other."""
+        next_at_us = self.clock.wall_us() + round(next_in * SECOND_US) if next_in else 0
+        for peer in peers:
+            self.next(peer, seconds=seconds)
+            self.run(taken(next_at_us=next_at_us))
+
+    def arrive(self, rows: int) -> None:
+        """Says that jobs came which are due."""
+        self.waiting.go_on({TABLE: Arrival(rows, self.clock.wall_us())})
+
+    @property
+    def woken(self) -> list[str]:
+        """The names of those who run again."""
+        takings = [origin for origin, _, _ in self.submitted if isinstance(origin, Taking)]
+        return [one.origin.name for one in takings if isinstance(one.origin, Peer)]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def peers(names: str) -> list[Peer]:
+    return [Peer(name) for name in names]
+
+
+# -- what is answered at once ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reply", [taken(7, first_xid=5), REFUSED], ids=["jobs", "refused"])
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_what_is_there_is_answered_at_once(world: World, reply: Reply, seconds: float) -> None:
+    peer = Peer()
+    world.next(peer, 9, seconds=seconds)
+    world.run(reply)
+    assert peer.answers == [(9, reply)]
+    assert peer.sent == [reply]
+    assert world.counters.parked_waits == 0
+
+
+def test_who_does_not_want_to_wait_is_told_that_there_is_nothing(world: World) -> None:
+    peer = Peer()
+    world.next(peer, seconds=0)
+    world.run(taken(next_at_us=77))
+    assert peer.sent == [taken(next_at_us=77)]
+
+
+# -- waiting --------------------------------------------------------------------------------------
+
+
+def test_who_waits_is_answered_when_there_is_something(world: World) -> None:
+    peer = Peer()
+    world.park(peer)
+    assert peer.answers == []
+    assert world.counters.parked_waits == 1
+    world.arrive(1)
+    assert world.counters.parked_waits == 0
+    world.run(taken(7, first_xid=5))
+    assert peer.sent == [taken(7, first_xid=5)]
+
+
+def test_what_comes_behind_it_in_the_same_group_wakes_it(world: World) -> None:
+    peer = Peer()
+    world.next(peer)
+    world.run(arrivals={TABLE: Arrival(1, world.clock.wall_us())})
+    assert world.woken == ["peer"]
+
+
+def test_nobody_runs_while_nothing_comes(world: World) -> None:
+    world.park(*peers("abc"), seconds=3600)
+    world.loop.pass_time(3599)
+    assert world.submitted == []
+    assert world.loop.rings == 0
+
+
+def test_jobs_wake_as_many_as_they_are_and_the_first_ones(world: World) -> None:
+    a, b, c, d = peers("abcd")
+    world.park(a, b, c, d)
+    world.arrive(2)
+    assert world.woken == ["a", "b"]
+    world.run(taken(1, first_xid=1), taken(2, first_xid=2))
+    assert world.woken == ["c"]  # there may be more, so one looks
+    world.run()
+    assert world.woken == []
+    world.arrive(1)
+    assert world.woken == ["c"]  # it is the first again
+    assert [len(one.sent) for one in (a, b, c, d)] == [1, 1, 0, 0]
+
+
+def test_the_same_peer_may_wait_more_than_once(world: World) -> None:
+    peer = Peer()
+    world.next(peer, 1)
+    world.next(peer, 2)
+    world.run()
+    world.arrive(1)
+    world.run(taken(7, first_xid=5))
+    world.run()
+    assert peer.answers == [(1, taken(7, first_xid=5))]
+    assert world.counters.parked_waits == 1
+
+
+# -- dates and deadlines --------------------------------------------------------------------------
+
+
+@pytest.mark.req("FJ-12")
+def test_a_date_is_waited_for_with_one_timer_and_no_look_before(world: World) -> None:
+    world.park(*peers("abc"), next_in=25)
+    assert world.loop.waits() == [25]
+    world.loop.pass_time(24.999)
+    assert world.submitted == []
+    world.loop.pass_time(0.001)
+    assert world.woken == ["a"]
+    assert world.loop.rings == 1
+
+
+def test_a_clock_that_is_set_is_noticed_soon(world: World) -> None:
+    world.park(Peer("a"), seconds=3600, next_in=3000)
+    world.clock.jump(3000)
+    world.loop.pass_time(limits.WALL_LOOK_SECONDS_MAX)
+    assert world.woken == ["a"]
+
+
+def test_a_clock_that_is_set_back_wakes_nobody_early(world: World) -> None:
+    world.park(Peer("a"), seconds=3600, next_in=100)
+    world.clock.jump(-200)
+    world.loop.pass_time(299)
+    assert world.submitted == []
+    world.loop.pass_time(1)
+    assert world.woken == ["a"]
+
+
+def test_a_job_with_an_earlier_date_is_waited_for_instead(world: World) -> None:
+    world.park(Peer("a"), next_in=25)
+    world.waiting.go_on({TABLE: Arrival(1, world.clock.wall_us() + 5 * SECOND_US)})
+    world.loop.pass_time(5)
+    assert world.woken == ["a"]
+
+
+def test_when_its_time_is_over_it_looks_once_more_and_is_answered(world: World) -> None:
+    peer = Peer()
+    world.park(peer, seconds=10)
+    world.loop.pass_time(9.999)
+    assert world.submitted == []
+    world.loop.pass_time(0.001)
+    assert world.woken == ["peer"]
+    world.run(taken(next_at_us=5))
+    assert peer.sent == [taken(next_at_us=5)]  # as it is now
+    assert world.counters.parked_waits == 0
+    world.arrive(1)
+    assert world.submitted == []
+
+
+def test_time_counts_from_the_request_on(world: World) -> None:
+    peer = Peer()
+    world.next(peer, seconds=10)
+    world.clock.advance(10)  # a group took that long
+    world.run()
+    assert peer.sent == [taken()]
+
+
+def test_one_whose_time_ends_while_it_looks_is_answered(world: World) -> None:
+    a, b = peers("ab")
+    world.park(a, b, seconds=10)
+    world.arrive(1)
+    world.clock.advance(10)
+    world.run()
+    assert a.sent == [taken()]
+    assert b.sent == []
+
+
+# -- peers that are gone --------------------------------------------------------------------------
+
+
+def test_a_wait_is_forgotten_with_its_connection(world: World) -> None:
+    gone, there = peers("ab")
+    world.park(gone, there)
+    gone.close()
+    world.waiting.drop(gone)
+    assert gone.forgotten == [1]
+    world.arrive(1)
+    assert world.woken == ["b"]
+    world.loop.pass_time(60)
+    assert gone.answers == []
+
+
+def test_jobs_that_were_taken_for_somebody_who_is_gone_are_given_back(world: World) -> None:
+    gone = Peer()
+    world.next(gone, 4, seconds=0)
+    gone.close()
+    world.waiting.drop(gone)
+    ((origin, request, _),) = world.submitted
+    world.submitted.clear()
+    origin.answer(request, taken(7, 8, 9, first_xid=100))  # it ran before the connection closed
+    assert gone.forgotten == [4]
+    assert gone.answers == []
+    ((_, _, command),) = world.submitted
+    assert isinstance(command, Fail)
+    assert (command.table, list(command.xids)) == (TABLE, [100, 101, 102])
+    assert not command.counts
+    assert not command.buries
+
+
+def test_what_is_done_already_is_not_given_back(world: World) -> None:
+    gone = Peer()
+    world.next(gone, 4, seconds=0)
+    ((origin, request, _),) = world.submitted
+    world.submitted.clear()
+    gone.close()
+    origin.answer(request, taken(7))  # taken with `done`: there is no lease
+    assert gone.forgotten == [4]
+    assert world.submitted == []
+
+
+def test_the_jobs_of_one_that_is_gone_are_for_the_next(world: World) -> None:
+    gone, there = peers("ab")
+    world.park(gone, there)
+    world.arrive(1)
+    ((origin, request, _),) = world.submitted
+    world.submitted.clear()
+    gone.close()
+    world.waiting.drop(gone)
+    origin.forget(request)  # the committer has not run it
+    assert gone.forgotten == [1]
+    assert world.woken == ["b"]
+
+
+def test_a_refusal_to_take_jobs_back_is_logged(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone = Peer()
+    world.next(gone, seconds=0)
+    ((origin, request, _),) = world.submitted
+    world.submitted.clear()
+    gone.close()
+    origin.answer(request, taken(7, first_xid=100))
+    world.run(Done(master=bytes(16), seq=1))
+    assert caplog.messages == []
+    world.next(gone, seconds=0)
+    ((origin, request, _),) = world.submitted
+    world.submitted.clear()
+    origin.answer(request, taken(7, first_xid=100))
+    with caplog.at_level("WARNING"):
+        world.run(Refusal(code=Code.DISK_FULL, text="full"))
+    assert caplog.messages == ["jobs could not be given back"]
+
+
+def test_a_peer_that_sends_no_more_waits_no_more(world: World) -> None:
+    """So it is with a worker that was killed: the rest of its connection is still open."""
+    dead, there = peers("ab")
+    world.park(dead, there, next_in=25)
+    world.waiting.end(dead)
+    assert dead.sent == [taken(next_at_us=world.clock.wall_us() + 25 * SECOND_US)]
+    world.arrive(1)
+    assert world.woken == ["b"]
+
+
+def test_jobs_for_a_peer_that_sends_no_more_since_it_was_woken_are_given_back(
+    world: World,
+) -> None:
+    dead = Peer()
+    world.park(dead)
+    world.arrive(1)
+    world.waiting.end(dead)
+    assert dead.answers == []
+    world.run(taken(7, first_xid=100))
+    assert dead.sent == [taken()]
+    ((_, _, command),) = world.submitted
+    assert isinstance(command, Fail)
+    assert list(command.xids) == [100]
+
+
+def test_what_a_peer_asked_for_before_it_sent_no_more_is_answered(world: World) -> None:
+    peer = Peer()
+    world.next(peer)
+    world.waiting.end(peer)
+    world.run(taken(7, first_xid=100))
+    assert peer.sent == [taken(7, first_xid=100)]
+    world.next(peer)
+    world.waiting.end(peer)
+    world.run()
+    assert peer.sent[1:] == [taken()]
+
+
+# -- peers that take no replies -------------------------------------------------------------------
+
+
+def test_a_peer_that_takes_no_replies_does_not_keep_jobs_from_others(world: World) -> None:
+    slow, quick = peers("ab")
+    world.park(slow, quick)
+    slow.is_stalled = True
+    world.arrive(1)
+    world.run()
+    assert world.woken == ["b"]
+    world.run(taken(7, first_xid=5))
+    assert quick.sent == [taken(7, first_xid=5)]
+    world.waiting.release()
+    assert world.submitted == []  # of another peer
+    slow.is_stalled = False
+    world.waiting.release()
+    assert world.woken == ["a"]
+    world.run()
+    world.arrive(1)
+    world.run(taken(8, first_xid=6))
+    assert slow.sent == [taken(8, first_xid=6)]
+
+
+def test_one_that_was_set_aside_is_forgotten_with_its_connection(world: World) -> None:
+    slow = Peer()
+    world.park(slow)
+    slow.is_stalled = True
+    world.arrive(1)
+    world.run()
+    slow.close()
+    world.waiting.drop(slow)
+    assert slow.forgotten == [1]
+    world.waiting.release()
+    assert world.submitted == []
+
+
+def test_one_that_was_set_aside_for_too_long_is_answered_when_it_can_be(world: World) -> None:
+    slow = Peer()
+    world.park(slow, seconds=10)
+    slow.is_stalled = True
+    world.arrive(1)
+    world.run()
+    world.loop.pass_time(20)
+    assert slow.answers == []
+    slow.is_stalled = False
+    world.waiting.release()
+    world.run()
+    assert slow.sent == [taken()]
+
+
+# -- the end --------------------------------------------------------------------------------------
+
+
+def test_a_stop_answers_all_who_wait(world: World) -> None:
+    a, b, c = peers("abc")
+    world.park(a, b, next_in=25)
+    world.next(c)
+    world.waiting.stop()
+    nothing = taken(next_at_us=world.clock.wall_us() + 25 * SECOND_US)
+    assert (a.sent, b.sent) == ([nothing], [nothing])
+    world.run()
+    assert c.sent == [taken()]
+    assert world.loop.waits() == []
+    assert world.counters.parked_waits == 0
+
+
+def test_jobs_that_were_on_their_way_at_the_stop_are_handed_out(world: World) -> None:
+    peer = Peer()
+    world.next(peer)
+    world.waiting.stop()
+    world.run(taken(7, first_xid=5))
+    assert peer.sent == [taken(7, first_xid=5)]
+
+
+def test_nobody_waits_after_a_stop(world: World) -> None:
+    peer = Peer()
+    world.waiting.stop()
+    world.next(peer)
+    world.run()
+    assert peer.sent == [taken()]
