@@ -8,11 +8,12 @@ from typing import Final
 from fjord import commands, limits
 from fjord.columns import Strings
 from fjord.commands import Refusal
-from fjord.errors import Code
+from fjord.errors import Code, CorruptionError
 from fjord.jobs import State as JobState
 from fjord.tables import catalog, job_lookup, job_next, job_row, job_rules
 from fjord.tables.job_row import PREFIX_BYTES, XID, Death, Lease, Row
 from fjord.tables.state import Decision, Kind, State, Tree
+from fjord.values import Type
 
 _TREES: Final = {
     JobState.WAITING: Tree.JOBS_READY,
@@ -125,8 +126,28 @@ def _counts(one: _Seen, now_us: int) -> bool:
     return bool(one.xid or one.death.died_us) or not one.row.is_expired(now_us)
 
 
+def _values(state: State, seen: Sequence[_Seen]) -> list[bytes | None]:
+    """Returns the values of jobs; None for a dead one whose value is damaged.
+
+    Such a job must not hide the others, and why it is dead says what has become of its value.
+    """
+    pointers = [one.row.pointer for one in seen]
+    try:
+        return [*state.payloads(pointers)]
+    except CorruptionError:
+        if not all(one.death.died_us for one in seen):
+            raise
+    found: list[bytes | None] = []
+    for pointer in pointers:
+        try:
+            found += state.payloads([pointer])
+        except CorruptionError:
+            found.append(None)
+    return found
+
+
 def _page(state: State, seen: Sequence[_Seen], next_start: bytes) -> commands.JobPage:
-    rows = [one.row for one in seen]
+    rows, values = [one.row for one in seen], _values(state, seen)
     return commands.JobPage(
         rows=[row.row for row in rows],
         xids=[one.xid for one in seen],
@@ -137,10 +158,15 @@ def _page(state: State, seen: Sequence[_Seen], next_start: bytes) -> commands.Jo
         moments_us=[one.moment_us for one in seen],
         priorities=bytes([row.priority for row in rows]),
         timeouts=bytes([row.timeouts for row in rows]),
-        types=bytes([row.type for row in rows]),
+        types=bytes(
+            [
+                Type.VOID if value is None else row.type
+                for row, value in zip(rows, values, strict=True)
+            ]
+        ),
         keys=Strings.of([row.key for row in rows]),
         domains=Strings.of([row.domain for row in rows]),
-        values=Strings.of(state.payloads([row.pointer for row in rows])),
+        values=Strings.of([value or b"" for value in values]),
         reasons=Strings.of([one.death.reason for one in seen]),
         next_start=next_start,
     )

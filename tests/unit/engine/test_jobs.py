@@ -257,3 +257,7 @@ def test_damage_of_one_job_does_not_hold_up_the_others(
     assert take(engine, 2).next_at_us == clock.wall_us()
     assert take(engine, 2).keys.rows() == [b"second"]
     assert engine.job_counts() == {"jobs": JobCounts(0, 1, 1)}
+    dead = run(engine, commands.Peek(table="jobs", state=jobs.State.DEAD))
+    assert isinstance(dead, commands.JobPage)
+    assert (dead.keys.rows(), dead.types, dead.values.rows()) == ([b"first"], b"\0", [b""])
+    assert b"is damaged at byte" in dead.reasons[0]
