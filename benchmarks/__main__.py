@@ -7,7 +7,18 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks import cache, churn, commands, kv, memory, packing, rebuild, report
+from benchmarks import (
+    cache,
+    churn,
+    commands,
+    job_scale,
+    jobs,
+    kv,
+    memory,
+    packing,
+    rebuild,
+    report,
+)
 from benchmarks.scale import FULL, SMALL, Scale
 
 
@@ -26,6 +37,16 @@ PARTS: dict[str, Part] = {
         shows="counters, transactions and ranges beside Redis",
         run=commands.run,
         needs=("fjord:Kv.add", "fjord:Kv.range", "fjord:Database.transaction"),
+    ),
+    "jobs": Part(
+        shows="jobs beside Redis streams and beanstalkd",
+        run=jobs.run,
+        needs=("fjord:Database.jobs",),
+    ),
+    "job_scale": Part(
+        shows="millions of jobs that wait",
+        run=job_scale.run,
+        needs=("fjord:Database.jobs",),
     ),
     "rebuild": Part(shows="making a lost index again", run=rebuild.run),
     "memory": Part(shows="memory with a million values, restart after SIGKILL", run=memory.run),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 REDIS_INSTALL = "apt-get install redis-server"
+BEANSTALKD_INSTALL = "apt-get install beanstalkd"
 _TRIES = 200
 
 
@@ -77,6 +79,13 @@ class Daemon:
                 return int(size.split()[0]) * 1024
         raise RuntimeError(f"this kernel does not tell {kind}")
 
+    def cpu_seconds(self) -> float:
+        """Returns the processor time that the process has taken, the kernel's for it included."""
+        assert self._process is not None
+        numbers = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        user_ticks, system_ticks = numbers[11:13]
+        return (int(user_ticks) + int(system_ticks)) / os.sysconf("SC_CLK_TCK")
+
     def _command(self) -> list[str]:
         # Before anything else is imported: some of the defaults are made from them then.
         lines = ["from fjord import limits"]
@@ -118,6 +127,40 @@ def redis_server() -> Iterator[int]:
         finally:
             process.terminate()
             process.wait(timeout=30)
+
+
+def has_beanstalkd() -> bool:
+    return shutil.which("beanstalkd") is not None
+
+
+@contextlib.contextmanager
+def beanstalkd_server() -> Iterator[int]:
+    """Runs beanstalkd with an fsync before every acknowledgement; yields its port."""
+    port = free_port()
+    with data_directory() as directory:
+        process = subprocess.Popen(
+            ["beanstalkd", "-l", "127.0.0.1", "-p", str(port), "-b", directory, "-f", "0"]
+        )
+        try:
+            _wait_until_open(port)
+            yield port
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def _wait_until_open(port: int) -> None:
+    """Returns when a server listens.
+
+    Raises:
+        ConnectionRefusedError: if none does for long.
+    """
+    for _ in range(_TRIES):
+        with contextlib.suppress(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        time.sleep(0.02)
+    raise ConnectionRefusedError(f"nothing listens on port {port}")
 
 
 def free_port() -> int:

@@ -260,7 +260,9 @@ class Group(Snapshot):
 
     def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]:
         base, segment = self._base, self._writer.segment
-        if any(pointer[0] == segment and pointer[1] >= base for pointer in pointers):
+        if self._starts and any(
+            pointer[0] == segment and pointer[1] >= base for pointer in pointers
+        ):
             return [self._payload(pointer) for pointer in pointers]
         return self._journal.payloads(pointers)
 

@@ -39,6 +39,9 @@ from fjord.wire import Cursors
 _BACKLOG: Final = 4096
 # Deadlines are looked at this often, or four times within the shortest of them.
 _CHECK_SECONDS: Final = 1.0
+# New objects after which the collector looks for cycles.  A large batch makes many, and none of
+# them is part of one.
+_GC_THRESHOLD: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,7 @@ def serve(options: Options) -> None:
     # What is loaded by now stays; the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_Daemon(engine, options).run(listeners))

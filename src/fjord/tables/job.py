@@ -124,11 +124,10 @@ def apply_take(writes: Writes, op: Op, place: Place) -> None:
     prefix, rows = PREFIX.pack(op.table), images.rows()
     is_alone = int(op.rows == 1)
     held = _take_from_waiting(writes, op.table, rows)
-    leases = map(LEASE.pack, deadlines, lengths, started, repeat(is_alone))
+    lease = LEASE.pack(deadlines[0], lengths[0], started[0], is_alone)  # all have the same
     xids = map(XID.pack, range(place.seq, place.seq + op.rows))
     writes.put_many(
-        Tree.JOBS_TAKEN,
-        [(prefix + xid, lease + row) for xid, lease, row in zip(xids, leases, rows, strict=True)],
+        Tree.JOBS_TAKEN, [(prefix + xid, lease + row) for xid, row in zip(xids, rows, strict=True)]
     )
     note = job_row.LEASE_KEY.pack(deadlines[0], op.table, place.seq)
     writes.put_many(Tree.JOBS_LEASES, [(note, COUNT.pack(op.rows))])

@@ -20,7 +20,7 @@ Item = tuple[bytes, bytes]  # of JOBS_READY
 
 _BAND = struct.Struct(">QB")
 _DATE = struct.Struct(">Q")
-_EXPIRY = struct.Struct("<Q")
+_EXPIRY_AT: Final = slice(16, 24)  # in what the index holds of a waiting job
 _DATE_AT: Final = PREFIX_BYTES + _BAND.size
 # Expired jobs are passed over, and removed, up to so many of them at once.
 EXPIRED_MAX: Final = 20_000
@@ -28,6 +28,7 @@ EXPIRED_MAX: Final = 20_000
 FAST: Final = (0, SLOW_FROM)
 SLOW: Final = (SLOW_FROM, PRIORITY_MAX + 1)
 ALL: Final = (0, PRIORITY_MAX + 1)
+_NEVER: Final = bytes(8)  # an expiry that is none
 
 
 class Due(NamedTuple):
@@ -45,10 +46,13 @@ def due(
     items: list[Item] = []
     expired: list[Item] = []
     later: list[int] = []
-    for key, date_us in _bands(state, prefix, lane, priorities):
+    for (key, rest), date_us in _bands(state, prefix, lane, priorities):
         if date_us > now_us:
             later.append(date_us)
             continue
+        if len(items) + 1 == limit and rest[_EXPIRY_AT] == _NEVER:
+            items.append((key, rest))  # the one that is asked for is known already
+            break
         before = len(items)
         _take_due(state, key, now_us, items, expired, limit)
         if len(items) >= limit or len(expired) >= EXPIRED_MAX:
@@ -68,7 +72,9 @@ def _take_due(
     while len(items) < limit and len(expired) < EXPIRED_MAX:
         wanted = limit - len(items)
         found = state.scan(Tree.JOBS_READY, start, stop, wanted)
-        over = [item for item in found if 0 < _EXPIRY.unpack_from(item[1], 16)[0] <= now_us]
+        over: list[Item] = []
+        if [rest[_EXPIRY_AT] for _, rest in found].count(_NEVER) < len(found):
+            over = [item for item in found if 0 < _expiry_us(item) <= now_us]
         if over:
             expired += over
             gone = {item[0] for item in over}
@@ -91,7 +97,7 @@ def first_date_us(
 def first_after_us(state: State, prefix: bytes, lane: int, after_us: int) -> int | None:
     """Returns the first process date of a lane that is later than another one."""
     found = []
-    for key, date_us in _bands(state, prefix, lane, ALL):
+    for (key, _), date_us in _bands(state, prefix, lane, ALL):
         if date_us <= after_us:
             start = key[:_DATE_AT] + _DATE.pack(after_us + 1)
             items = state.scan(Tree.JOBS_READY, start, _end_of_band(key), 1)
@@ -123,8 +129,8 @@ def first_dates(state: State, prefix: bytes) -> Iterator[tuple[Lane, int]]:
 
 def _bands(
     state: State, prefix: bytes, lane: int, priorities: tuple[int, int]
-) -> Iterator[tuple[bytes, int]]:
-    """Yields the first key and the first date of each band that has any, in order."""
+) -> Iterator[tuple[Item, int]]:
+    """Yields the first item and the first date of each band that has any, in order."""
     priority, end = priorities
     stop = job_row.end_of(prefix + _BAND.pack(lane, end - 1))
     while priority < end:
@@ -133,8 +139,12 @@ def _bands(
         if not items:
             return
         key = items[0][0]
-        yield key, _date_us(key)
+        yield items[0], _date_us(key)
         priority = key[_DATE_AT - 1] + 1
+
+
+def _expiry_us(item: Item) -> int:
+    return int.from_bytes(item[1][_EXPIRY_AT], "little")
 
 
 def _end_of_band(key: bytes) -> bytes | None:

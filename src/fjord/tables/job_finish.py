@@ -278,6 +278,14 @@ def _taken(
     if table is None:
         return [], list(range(len(wanted)))
     prefix = table.prefix
+    if len(wanted) > 1 and wanted == list(range(wanted[0], wanted[0] + len(wanted))):
+        # As they were taken, so they stand together.
+        start = prefix + XID.pack(wanted[0])
+        items = state.scan(Tree.JOBS_TAKEN, start, job_row.end_of(prefix), len(wanted))
+        if items and items[-1][0] == prefix + XID.pack(wanted[-1]):
+            data_of = {XID.unpack_from(key, len(prefix))[0]: one for key, one in items}
+            if len(data_of) == len(wanted):
+                return list(data_of.items()), []
     data = state.get_many(Tree.JOBS_TAKEN, [prefix + xid for xid in map(XID.pack, wanted)])
     if None not in data and len(set(wanted)) == len(wanted):
         return [(xid, one) for xid, one in zip(wanted, data, strict=True) if one], []
