@@ -143,7 +143,7 @@ class Find:
 class CountJobs:
     """Asks how many jobs wait, are taken and are dead, and when the next one is due.
 
-    Answered with Numbers: waiting, taken, dead, next_at_us (0: none waits).
+    Answered with Numbers: waiting, taken, dead, next_at_us (0: none waits or is taken).
     """
 
     table: str
@@ -172,7 +172,7 @@ class Taken:
 
     first_xid: int  # 0: there are none, or they are done already
     until_us: int  # wall time at which their leases are over, if the clock is not set meanwhile
-    next_at_us: int  # with no jobs: the next process date, 0 if nothing waits; else 0
+    next_at_us: int  # with no jobs: the next process date or end of a lease, 0 = none; else 0
     rows: Sequence[int]
     process_at_us: Sequence[int]
     inserted_us: Sequence[int]

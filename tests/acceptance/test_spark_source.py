@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from fjord.spark import schema
 from tests.acceptance.daemon import Daemon
 
 pytestmark = pytest.mark.spark
+
+DAY = timedelta(days=1)
 
 
 def ops_of(spark: SparkSession, directory: Path, table: str = "default", **more: int) -> DataFrame:
@@ -94,6 +97,71 @@ def test_every_type_has_its_number_and_bytes(spark: SparkSession, tmp_path: Path
         (b"4", 4, b"\0\0\0\0\0\0\xe0\x3f"),
         (b"5", 5, b"\1"),
     ]
+
+
+def test_the_life_of_jobs_is_whole_rows(spark: SparkSession, tmp_path: Path) -> None:
+    tomorrow = datetime.now(tz=UTC).replace(microsecond=0) + timedelta(days=1)
+    with fjord.open(tmp_path) as database:
+        pages = database.create_jobs("pages", timeouts_max=0)
+        pages.push("http://Example.com/a", b"one", priority=10)
+        pages.push("later", 5, domain="given", process_at=tomorrow, expires_at=2 * DAY + tomorrow)
+        (job,) = pages.next(lease=60)
+        job.fail(reason="no luck")
+        pages.redrive()
+        (again,) = pages.next()
+        again.done()
+        pages.cancel("later")
+    # Seq 1 is the writer's own, seq 2 the table's.
+    example = {"row": 3, "key": b"http://Example.com/a", "domain": "example.com", "priority": 10}
+    once, twice = {"process_at": utc(job.process_at)}, {"process_at": utc(again.process_at)}
+    dates = {"process_at": utc(tomorrow), "expires_at": utc(tomorrow + 2 * DAY)}
+    later = {"row": 4, "priority": 100, **dates}
+    five = {"type": 3, "value": (5).to_bytes(8, "little")}
+    dead = {"timeouts": 1, "type": 2, "value": b"failed 1 times: no luck"}
+    expected = [
+        {"op": "ADD", **example, **once, "timeouts": 0, "type": 1, "value": b"one"},
+        {"op": "ADD", **later, "key": b"later", "domain": "given", "timeouts": 0, **five},
+        {"op": "TAKE", **example, **once, "xid": 5, "timeouts": 0},
+        {"op": "DEAD", **example, **once, "xid": 5, **dead},
+        {"op": "REVIVE", **example, **twice, "timeouts": 0},
+        {"op": "TAKE", **example, **twice, "xid": 8, "timeouts": 0},
+        {"op": "DONE", "row": 3, "xid": 8},
+        {"op": "CANCEL", **later},
+    ]
+    nothing = dict.fromkeys(schema.COLUMNS)
+    rows = [
+        Row(**{**nothing, "seq": seq, "txn": seq, **one}) for seq, one in enumerate(expected, 3)
+    ]
+    found = ops_of(spark, tmp_path, "pages")
+    assertDataFrameEqual(
+        found.drop("ts"), spark.createDataFrame(rows, found.schema).drop("ts"), checkRowOrder=True
+    )
+
+
+def utc(moment: datetime) -> datetime:
+    """Returns a moment as Spark takes it where its time zone is UTC."""
+    return moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def test_jobs_of_a_daemon_are_counted_by_what_became_of_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with Daemon(tmp_path / "data") as daemon, fjord.connect(daemon.url) as database:
+        pages = database.jobs("pages")
+        pages.push_many(keys=[f"http://{n % 3}.example/{n}" for n in range(3_000)])
+        taken = pages.next(count=1_000)
+        assert pages.done_many(taken) == []
+        pages.fail_many(pages.next(count=100), count=False)
+        options = {"server": daemon.url, "table": "pages", "partitions": "3"}
+        served = spark.read.format("fjord").options(**options).load()
+        counts = {row.op: row["count"] for row in served.groupBy("op").count().collect()}
+        assert counts == {"ADD": 3_000, "TAKE": 1_100, "DONE": 1_000, "GIVEN_BACK": 100}
+        domains = served.filter("op = 'TAKE'").groupBy("domain").count().collect()
+        assert {row.domain: row["count"] for row in domains} == {
+            "0.example": 367,
+            "1.example": 367,
+            "2.example": 366,
+        }
 
 
 def test_a_directory_is_read_beside_its_writer(spark: SparkSession, tmp_path: Path) -> None:
@@ -195,3 +263,27 @@ def test_what_is_missing_is_named(
     reader = spark.read.format("fjord").options(**{"path": str(tmp_path), **options})
     with pytest.raises(AnalysisException, match=told):
         reader.load().count()
+
+
+def test_the_page_runs_as_it_stands(spark: SparkSession, tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    latest, waits, states = re.findall(r'spark\.sql\("""(.*?)"""\)', page, re.DOTALL)
+    with Daemon(tmp_path / "served") as daemon, fjord.connect(daemon.url) as database:
+        database.kv("settings").set_many({"colour": "green", "gone": 1})
+        database.kv("settings").delete("gone")
+        # The session was started elsewhere, and looks for directories there.
+        code = "".join(blocks).replace('"data"', repr(str(tmp_path / "data")))
+        code = code.replace("fjord://127.0.0.1:17994", daemon.url)
+        code = code.replace(".show()", "")  # its queries are run below
+        exec(compile(code, "spark.md", "exec"), {})  # noqa: S102 - our own page
+        (row,) = spark.sql(latest).collect()
+        assert (row.key, row.type, bytes(row.value)) == ("colour", 2, b"green")
+    (row,) = spark.sql(waits).collect()
+    assert (row.domain, row.jobs) == ("example.com", 3)
+    assert 0 <= row.waited_seconds < 60
+    assert 0 < row.worked_seconds < 60
+    assert sorted((row.key, row.state) for row in spark.sql(states).collect()) == [
+        ("http://example.com/3", "waiting"),
+        ("http://example.com/4", "waiting"),
+    ]

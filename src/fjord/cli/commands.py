@@ -13,7 +13,8 @@ import typer
 
 import fjord
 from fjord import limits
-from fjord.cli import directory, journal, kv, table, wire
+from fjord.cli import directory, jobs, journal, kv, push, table, taking, wire, work
+from fjord.cli.arguments import Numeric
 from fjord.cli.failing import explained, usage
 from fjord.cli.progress import Bar
 from fjord.cli.stats import stats
@@ -28,7 +29,7 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
 )
-for part in (kv.app, table.app, journal.app, wire.app):
+for part in (kv.app, jobs.app, table.app, journal.app, wire.app):
     app.add_typer(part)
 
 
@@ -155,5 +156,14 @@ def _shown(scheme: str, address: tuple[str, int]) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-for verb in (stats, directory.doctor, directory.backup, directory.restore):
+app.command(cls=Numeric)(push.push)
+app.command("next")(taking.next_)
+for verb in (
+    taking.done,
+    work.work,
+    stats,
+    directory.doctor,
+    directory.backup,
+    directory.restore,
+):
     app.command()(verb)

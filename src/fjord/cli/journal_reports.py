@@ -14,7 +14,7 @@ from typing import Final
 
 from fjord import disk as disks
 from fjord import limits, values
-from fjord.cli import output
+from fjord.cli import job_rows, output
 from fjord.cli.progress import Bar
 from fjord.disk import LocalDisk
 from fjord.engine import layout as layouts
@@ -173,6 +173,8 @@ def _fields(row: Row) -> dict[str, values.Value]:
         name: output.key_text(value) if name in _TEXTS and isinstance(value, bytes) else value
         for name, value in row.fields.items()
     }
+    if row.op.startswith(job_rows.PREFIX):
+        shown = job_rows.readable(shown)
     type_, value = row.fields.get("type"), row.fields.get("value")
     if not isinstance(type_, int) or not isinstance(value, bytes) or type_ > Type.BOOLEAN:
         return shown

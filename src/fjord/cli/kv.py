@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable
-from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
-import typer.core
 
-from fjord.cli import output
+from fjord.cli import arguments, output
+from fjord.cli.arguments import Numeric
 from fjord.cli.failing import explained, tell
 from fjord.cli.where import DAEMON, Data, Json, To, database
 from fjord.client.database import Database
 from fjord.client.entries import Change, Entry
 from fjord.client.pages import Span
 from fjord.commands import DEFAULT_TABLE
-from fjord.errors import Code, NotFoundError, UsageError
+from fjord.errors import Code, NotFoundError
 from fjord.values import Value
+
+TypeName = arguments.TypeName
 
 app = typer.Typer(
     name="kv", help="Reads, writes and watches key/value tables.", no_args_is_help=True
@@ -38,44 +37,6 @@ ExpiresAt = Annotated[
         help="The moment until which it lives, within 30 days: a date as 2026-01-31T12:00:00Z."
     ),
 ]
-
-
-class TypeName(enum.StrEnum):
-    """What a value can be, in the words of the command line."""
-
-    void = "void"
-    buffer = "buffer"
-    string = "string"
-    integer = "integer"
-    float = "float"
-    boolean = "boolean"
-
-
-class Numeric(typer.core.TyperCommand):
-    """A command of which a negative number is an argument, and no unknown option."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.ignore_unknown_options = True
-        self._refuse_unknown(ctx, args)
-        return super().parse_args(ctx, args)
-
-    def _refuse_unknown(self, ctx: Any, args: list[str]) -> None:
-        takes_value = {
-            name: not getattr(option, "is_flag", False) and not getattr(option, "count", False)
-            for option in self.get_params(ctx)
-            for name in (*option.opts, *option.secondary_opts)
-        }
-        rest = iter(args)
-        for word in rest:
-            if word == "--":
-                return
-            if not word.startswith("-") or word == "-" or _is_number(word):
-                continue
-            name, is_joined, _ = word.partition("=")
-            if name not in takes_value:
-                ctx.fail(f"No such option: {name}. Write -- before an argument that begins so.")
-            if takes_value[name] and not is_joined:
-                next(rest, None)
 
 
 @app.command("set", cls=Numeric)
@@ -104,7 +65,7 @@ def set_(
     Example: fjord kv set session-7 alice --ttl 3600 --no-overwrite
     """
     with explained():
-        parsed, until = _parse(value, type_), _moment(expires_at)
+        parsed, until = arguments.value(value, type_), arguments.moment(expires_at)
         with database(to, data) as db:
             db.kv(table).set(
                 key,
@@ -174,7 +135,7 @@ def add(
     Example: fjord kv add balance -2.5 --table accounts
     """
     with explained():
-        number = _number(amount)
+        number = arguments.number(amount)
         with database(to, data) as db:
             _new_value(key, db.kv(table).add(key, number), as_json=as_json)
 
@@ -246,7 +207,7 @@ def touch(
     Example: fjord kv touch session-7 --ttl 3600
     """
     with explained():
-        until = _moment(expires_at)
+        until = arguments.moment(expires_at)
         with database(to, data) as db:
             db.kv(table).touch(key, ttl=ttl, expires_at=until)
             entry = _entry(db, table, key)
@@ -343,55 +304,3 @@ def _done(as_json: bool, **what: object) -> None:
     """Says in JSON what was done; for people, no news is good news."""
     if as_json:
         output.print_json(what)
-
-
-# -- arguments ------------------------------------------------------------------------------------
-
-
-def _parse(text: str, type_: TypeName) -> Value:
-    try:
-        return _PARSERS[type_](text)
-    except ValueError as error:
-        raise UsageError(f"{text} is no {type_}") from error
-
-
-def _parse_boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(text)
-    return text.lower() == "true"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _number(text: str) -> int | float:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue  # the next kind may fit
-    raise UsageError(f"{text} is no number")
-
-
-def _moment(text: str) -> datetime | None:
-    if not text:
-        return None
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except ValueError as error:
-        raise UsageError(f"{text} is no date; one looks like 2026-01-31T12:00:00Z") from error
-
-
-_PARSERS: Final[dict[TypeName, Callable[[str], Value]]] = {
-    TypeName.void: lambda text: None,
-    TypeName.buffer: lambda text: text.encode(errors="surrogateescape"),
-    TypeName.string: str,
-    TypeName.integer: int,
-    TypeName.float: float,
-    TypeName.boolean: _parse_boolean,
-}

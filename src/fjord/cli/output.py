@@ -66,6 +66,10 @@ def shown(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def type_name(value: Value) -> str:
+    return _TYPE_NAMES[type(value)]
+
+
 def escaped(text: str) -> str:
     """Returns text in which all that cannot be printed is written out."""
     if text.isprintable():
@@ -88,8 +92,8 @@ def describe(key: Key, entry: Entry) -> dict[str, object]:
         "value": entry.value,
         "written_at": entry.written_at.isoformat(),
         "created_at": entry.created_at.isoformat(),
-        "accessed_at": _date(entry.accessed_at),
-        "expires_at": _date(entry.expires_at),
+        "accessed_at": date(entry.accessed_at),
+        "expires_at": date(entry.expires_at),
         "ttl": entry.ttl,
         "locked": entry.locked,
         "worked_on": entry.worked_on,
@@ -98,15 +102,19 @@ def describe(key: Key, entry: Entry) -> dict[str, object]:
 
 def describe_change(change: Change) -> dict[str, object]:
     """Returns a change for `print_json`."""
-    type_ = None if change.deleted else _TYPE_NAMES[type(change.value)]
+    type_ = None if change.deleted else type_name(change.value)
     return {
         "key": key_text(change.key),
         "type": type_,
         "value": change.value,
         "deleted": change.deleted,
         "written_at": change.written_at.isoformat(),
-        "expires_at": _date(change.expires_at),
+        "expires_at": date(change.expires_at),
     }
+
+
+def date(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
 
 
 def _json(what: object) -> object:
@@ -133,10 +141,6 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _date(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
 
 
 def _print_tables(names: Sequence[str], rows: Iterator[Sequence[str]]) -> None:

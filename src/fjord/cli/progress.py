@@ -22,7 +22,8 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def update(self, done: int, total: int) -> None:
+    def update(self, done: int, total: int | None) -> None:
+        """Shows that so much is done; a total of None is one that nobody knows."""
         if not sys.stderr.isatty():
             return
         if self._running is None:

@@ -9,6 +9,7 @@ import typer
 from fjord.cli import output
 from fjord.cli.failing import explained
 from fjord.cli.where import DAEMON, Data, Json, To, database
+from fjord.client.database import Database
 from fjord.client.node_calls import TableInfo
 from fjord.errors import FjordError
 
@@ -36,7 +37,7 @@ def list_(to: To = DAEMON, data: Data = "", as_json: Json = False) -> None:
 @app.command()
 def describe(
     name: Name,
-    count: Annotated[bool, typer.Option("--count", help="Also count its keys.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Also count its keys or jobs.")] = False,
     to: To = DAEMON,
     data: Data = "",
     as_json: Json = False,
@@ -48,7 +49,7 @@ def describe(
     with explained(), database(to, data, read_only=True) as db:
         what = _describe(db.table(name))
         if count:
-            what["keys"] = sum(1 for _ in db.kv(name).keys(prefix=""))
+            what |= _count(db, name, str(what["kind"]))
         if as_json:
             output.print_json(what)
         else:
@@ -79,6 +80,12 @@ def drop(
         db.drop(name)
         if as_json:
             output.print_json({"dropped": name})
+
+
+def _count(db: Database, name: str, kind: str) -> dict[str, int]:
+    if kind == "jobs":
+        return db.jobs(name).count()._asdict()
+    return {"keys": sum(1 for _ in db.kv(name).keys(prefix=""))}
 
 
 def _describe(table: TableInfo) -> dict[str, object]:

@@ -196,7 +196,7 @@ class JobBatch(Sequence[AnyJob]):
 
     @property
     def next_at(self) -> datetime | None:
-        """If there are no jobs: when the next one is due; None if none waits."""
+        """If there are no jobs: when the next one is due, or given back; None if there is none."""
         return date_or_none(self.taken.next_at_us)
 
     @property

@@ -322,7 +322,7 @@ class Jobs:
         return self._run(self._calls.count())
 
     def next_at(self, domain: Key | None = None) -> datetime | None:
-        """Returns when the next job is due, perhaps in the past; None if none waits."""
+        """Returns when the next job is due, perhaps in the past, or its lease is over; or None."""
         return self._run(self._calls.next_at(domain))
 
     def peek(self, count: int = 10, *, domain: Key | None = None) -> list[JobInfo]:

@@ -32,11 +32,11 @@ class Host(Protocol):
 
 
 class Moving:
-    """A pass that moves all jobs whose values are in segments up to one."""
+    """A pass that moves all jobs that are held by rows before a seq."""
 
-    def __init__(self, host: Host, segment: int) -> None:
+    def __init__(self, host: Host, before_seq: int) -> None:
         self._host = host
-        self.segment = segment
+        self._before_seq = before_seq
         self._places: deque[tuple[Tree, bytes]] = deque()
         self._is_lost = False  # too much changed its place to be remembered
 
@@ -64,7 +64,7 @@ class Moving:
             start = b""
             while items := self._host.scan_index(tree, start, None, _ROWS):
                 keys, start = self._choose(tree, items)
-                yield MoveJobs(tree=tree, keys=keys, segment=self.segment)
+                yield MoveJobs(tree=tree, keys=keys, before_seq=self._before_seq)
 
     def _choose(self, tree: Tree, items: list[tuple[bytes, bytes]]) -> tuple[list[bytes], bytes]:
         """Returns which of the items are to be moved, and where to go on."""
@@ -72,7 +72,7 @@ class Moving:
         size = 0
         for key, data in items:
             _, image = job_upkeep.parts(tree, key, data)
-            if job_row.segment_of(image) <= self.segment:
+            if job_row.held_of(image) < self._before_seq:
                 keys.append(key)
                 size += job_row.bytes_of(image)
             if size >= limits.PACK_SLICE_BYTES:
@@ -85,7 +85,7 @@ class Moving:
         keys: list[bytes] = []
         while self._places and self._places[0][0] is tree and len(keys) < _AT_ONCE:
             keys.append(self._places.popleft()[1])
-        return MoveJobs(tree=tree, keys=keys, segment=self.segment)
+        return MoveJobs(tree=tree, keys=keys, before_seq=self._before_seq)
 
 
 # Values are at most 1 MiB, so that these fit a frame.

@@ -143,12 +143,12 @@ class Packer:
         if oldest > self._moved_segment:
             # All closed ones at once, since each pass looks at every job; where the disk is full
             # only what is needed to free this one.
-            last = oldest if self._host.is_full else self._journal.segments[-2].segment
-            self._moving = moving.Moving(self._host, last)
+            following = self._journal.segments[1 if self._host.is_full else -1]
+            self._moving = moving.Moving(self._host, following.first_seq)
             yield from self._moving.commands()
             self._moving = None
             if self._measured is None:
-                self._moved_segment = last
+                self._moved_segment = following.segment - 1
         walk = self._ops_of_oldest()
         while ops_ := list(self._slice(walk)):
             yield Pack(ops=ops_)

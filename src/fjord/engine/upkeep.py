@@ -21,7 +21,7 @@ from fjord.clock import Clock
 from fjord.commands import Refusal, Reply
 from fjord.engine.packing import Packer
 from fjord.journal.writer import Writer
-from fjord.tables import catalog, clients, job_finish, job_upkeep, kv_expiry
+from fjord.tables import catalog, clients, job_leases, job_upkeep, kv_expiry
 from fjord.tables.state import Tree
 
 _RETRY_US: Final = 1_000_000
@@ -51,7 +51,7 @@ class Host(Protocol):
 # What is due at a date, by the tree that begins with the earliest one, in the order in which it
 # is done: dates of leases are lease time, all others wall time.
 _DUE: Final[dict[Tree, Callable[[int], object]]] = {
-    Tree.JOBS_LEASES: lambda rows: job_finish.EndLeases(limit=rows),
+    Tree.JOBS_LEASES: lambda rows: job_leases.EndLeases(limit=rows),
     Tree.JOBS_EXPIRY: lambda rows: job_upkeep.ExpireJobs(limit=rows),
     Tree.KV_EXPIRY: lambda rows: kv_expiry.Expire(limit=rows),
 }

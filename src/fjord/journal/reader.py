@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from fjord import disk as disks
 from fjord import limits
+from fjord.columns import Strings
 from fjord.errors import CorruptionError
 from fjord.journal import frame as frames
 from fjord.journal import names, search
@@ -34,6 +35,8 @@ _MARK_BYTES = 1 * limits.MIB
 _LOOKS_MAX = 100
 
 
+# Segment, offset, size, crc, and the row that holds it or 0.
+Pointer = tuple[int, int, int, int, int]
 # Payloads that stand no farther apart are read together, up to so much in one go.
 _GAP_BYTES_MAX = 4 * limits.KIB
 _RUN_BYTES_MAX = 1 * limits.MIB
@@ -129,8 +132,8 @@ class Journal:
     def path(self, segment: int) -> str:
         return names.segment_path(self._directory, segment)
 
-    def payload(self, segment: int, offset: int, size: int, crc: int) -> bytes:
-        """Returns stored bytes.
+    def payload(self, segment: int, offset: int, size: int, crc: int, seq: int = 0) -> bytes:
+        """Returns stored bytes; if they are not there, those of the row `seq`, if it has them.
 
         Raises:
             CorruptionError: if they are not those that were written.
@@ -140,20 +143,42 @@ class Journal:
         data = self._values.get(key)
         if data is not None:
             return data
+        try:
+            data = self._read_payload(*key)
+        except (CorruptionError, FileNotFoundError):
+            data = self._find_payload(seq, size, crc) if seq else None
+            if data is None:
+                raise
+        self._values.offer(key, data)
+        return data
+
+    def _read_payload(self, segment: int, offset: int, size: int, crc: int) -> bytes:
         data = self._file(segment).read(offset, size)
         if frames.checksum(data) != crc:
             self._check_there(segment)
             raise CorruptionError(self.path(segment), offset, f"{size} bytes fail their checksum")
-        self._values.offer(key, data)
         return data
 
-    def payloads(self, pointers: Sequence[tuple[int, int, int, int]]) -> list[bytes]:
+    def _find_payload(self, seq: int, size: int, crc: int) -> bytes | None:
+        """Returns the payload of a row, wherever it stands; None if it has none like that."""
+        try:
+            located = next(self.frames(seq, durable_seq=0), None)
+        except CorruptionError:
+            return None
+        for op, place in located.ops() if located else ():
+            values = op.columns[-1] if op.columns else ()
+            if place.seq <= seq < place.seq + op.rows and isinstance(values, Strings):
+                data = values[seq - place.seq]
+                return data if len(data) == size and frames.checksum(data) == crc else None
+        return None
+
+    def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]:
         """Returns stored bytes, as `payload` does; what lies together is read in one go."""
         found: list[bytes] = []
-        run: list[tuple[int, int, int, int]] = []
+        run: list[Pointer] = []
         end = 0
         for pointer in pointers:
-            segment, offset, size, _ = pointer
+            segment, offset, size, _, _ = pointer
             follows = run and segment == run[0][0] and 0 <= offset - end <= _GAP_BYTES_MAX
             if not follows or offset + size - run[0][1] > _RUN_BYTES_MAX:
                 found += self._read_run(run)
@@ -162,14 +187,17 @@ class Journal:
             end = offset + size
         return found + self._read_run(run)
 
-    def _read_run(self, run: Sequence[tuple[int, int, int, int]]) -> list[bytes]:
+    def _read_run(self, run: Sequence[Pointer]) -> list[bytes]:
         """Reads payloads that stand in one segment, one after the other."""
         if len(run) < 2:
             return [self.payload(*pointer) for pointer in run]
-        segment, base, _, _ = run[0]
-        data = self._file(segment).read(base, run[-1][1] + run[-1][2] - base)
-        found = [data[offset - base : offset - base + size] for _, offset, size, _ in run]
-        if list(map(frames.checksum, found)) != [crc for _, _, _, crc in run]:
+        segment, base, _, _, _ = run[0]
+        try:
+            data = self._file(segment).read(base, run[-1][1] + run[-1][2] - base)
+        except FileNotFoundError:
+            data = b""
+        found = [data[offset - base : offset - base + size] for _, offset, size, _, _ in run]
+        if list(map(frames.checksum, found)) != [crc for _, _, _, crc, _ in run]:
             return [self.payload(*pointer) for pointer in run]  # says which one is damaged
         return found
 

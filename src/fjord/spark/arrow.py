@@ -16,9 +16,8 @@ from pyarrow import compute
 from fjord import ops
 from fjord.commands import Scanned
 from fjord.errors import FjordError
-from fjord.jobs import How, State
 from fjord.ops import Opcode
-from fjord.spark import decoding, schema
+from fjord.spark import decoding, job_columns, schema
 
 _MOMENT: Final = pa.timestamp("us", tz="UTC")
 _TYPES: Final[dict[str, Any]] = {
@@ -45,12 +44,12 @@ NAMES: Final[dict[Opcode, str]] = {
     Opcode.JOB_REPLACE: "REPLACE",
     Opcode.JOB_TAKE: "TAKE",
     Opcode.JOB_DONE: "DONE",
-    Opcode.JOB_WAIT: "WAIT",  # or as `how` says
     Opcode.JOB_BURY: "DEAD",
-    Opcode.JOB_REMOVE: "REMOVE",  # or as `how` says
+    # What these are called depends on what they say.
+    Opcode.JOB_MOVE: "",
+    Opcode.JOB_WAIT: "",
+    Opcode.JOB_REMOVE: "",
 }
-# What a job's op is called by why it came.
-HOW_NAMES: Final = ["WAIT"] + [how.name for how in How]
 # Ops that are about no row of a table, or about no value.
 SKIPPED: Final = frozenset(
     {
@@ -65,17 +64,15 @@ SKIPPED: Final = frozenset(
         Opcode.KV_MARK,
         Opcode.KV_UNSCHEDULE,
         Opcode.KV_LINK,
-        Opcode.JOB_MOVE,
         Opcode.JOB_TOUCH,
         Opcode.JOB_LEASE,
         Opcode.JOB_UNLEASE,
     }
 )
 
-_HOWS: Final = frozenset({Opcode.JOB_WAIT, Opcode.JOB_REMOVE})
-
 # Which column of an op is which column of a row; the others are not shown.
 _SHOWN: Final[dict[str, str]] = {
+    "op": "op",
     "row": "row",
     "xid": "xid",
     "domain": "domain",
@@ -127,6 +124,8 @@ def _part(found: decoding.Ops, opcode: Opcode) -> pa.RecordBatch:
     """Returns the rows of ops that all have this opcode."""
     spread, stored = decoding.read_columns(found, opcode)
     seqs = spread.counted(found.first_seqs)
+    if opcode in job_columns.OPCODES:
+        stored = job_columns.complete(opcode, stored, seqs)
     columns = {
         "seq": seqs,
         "ts": spread.repeat(found.walls_us),
@@ -135,13 +134,6 @@ def _part(found: decoding.Ops, opcode: Opcode) -> pa.RecordBatch:
         "row": seqs,
         **{_SHOWN[name]: column for name, column in stored.items() if name in _SHOWN},
     }
-    if opcode in _HOWS:
-        columns["op"] = pa.array(HOW_NAMES).take(stored["how"])
-    if opcode == Opcode.JOB_TAKE:
-        columns["xid"] = seqs
-    elif "at" in stored:  # xid of a taken job, row of a dead one
-        was_taken = compute.equal(stored["state"], pa.scalar(int(State.TAKEN), pa.uint8()))
-        columns["xid"] = compute.if_else(was_taken, stored["at"], None)
     if "expires_at" in columns:
         columns["expires_at"] = _zero_as_null(columns["expires_at"])
     is_alias = None

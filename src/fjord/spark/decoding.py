@@ -71,7 +71,7 @@ class Ops:
 
     def opcodes(self) -> Any:
         """Returns the opcodes; flags, which do not exist yet, make one that is unknown."""
-        return compute.bit_wise_and(_take(self.memory.words, self.starts), number(_HALF_MASK))
+        return compute.bit_wise_and(take(self.memory.words, self.starts), number(_HALF_MASK))
 
     def only(self, opcode: Opcode) -> Ops:
         """Returns the ops that have this opcode."""
@@ -87,7 +87,7 @@ class Ops:
 
     def rows(self) -> Any:
         """Returns how many rows each op has."""
-        word = _take(self.memory.words, compute.add(self.starts, number(1)))
+        word = take(self.memory.words, compute.add(self.starts, number(1)))
         return compute.bit_wise_and(word, number(_HALF_MASK))
 
 
@@ -154,11 +154,11 @@ def _places(found: Ops, opcode: Opcode) -> dict[str, _Place]:
                 start, _words(compute.multiply(compute.add(rows, number(1)), number(4)))
             )
             last = compute.add(compute.multiply(start, number(2)), rows)
-            size = _take(halves, last).cast(pa.int64())
+            size = take(halves, last).cast(pa.int64())
             position = compute.add(data, _words(size))
         places[name] = _Place(kind, start, data, size)
     if not compute.all(compute.equal(position, found.ends)).as_py():
-        raise _damaged()
+        raise damaged()
     return places
 
 
@@ -193,7 +193,7 @@ def _read_strings(memory: Memory, place: _Place, spread: Spread) -> Any:
         strings = pa.Array.from_buffers(pa.binary(), spread.count, [None, offsets, joined])
         strings.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise _damaged() from error
+        raise damaged() from error
     return strings
 
 
@@ -207,27 +207,43 @@ def _joined_offsets(memory: Memory, place: _Place, spread: Spread) -> Any:
 
 def _joined_data(memory: Memory, place: _Place) -> Any:
     """Returns the bytes of all ops, one after the other."""
-    runs = pa.ListViewArray.from_arrays(
-        compute.multiply(place.data, number(8)).cast(pa.int32()),
-        place.size.cast(pa.int32()),
-        memory.bytes,
-    )
+    return _run_together(memory.bytes, compute.multiply(place.data, number(8)), place.size)
+
+
+def join(data: Any, starts: Any, sizes: Any) -> Any:
+    """Returns strings that are parts of a column of bytes.
+
+    Assumes that they lie inside of it.
+    """
+    ends = compute.cumulative_sum(sizes)
+    edges = pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32())
+    joined = _run_together(data, starts, sizes)
+    return pa.Array.from_buffers(pa.binary(), len(sizes), [None, edges.buffers()[1], joined])
+
+
+def _run_together(data: Any, starts: Any, sizes: Any) -> Any:
+    runs = pa.ListViewArray.from_arrays(starts.cast(pa.int32()), sizes.cast(pa.int32()), data)
     # Where the runs lie side by side they are not copied, and begin somewhere in the buffer.
     flat = runs.flatten()
     return flat.buffers()[1].slice(flat.offset, len(flat))
 
 
-def _take(values: Any, positions: Any) -> Any:
-    """Reads at positions that are not checked yet."""
+def take(values: Any, positions: Any) -> Any:
+    """Reads at positions that are not checked yet.
+
+    Raises:
+        FjordError: if one of them is outside.
+    """
     try:
         return values.take(positions)
     except pa.ArrowIndexError as error:
-        raise _damaged() from error
+        raise damaged() from error
 
 
 def _ones_summed(count: int) -> Any:
     return compute.cumulative_sum(pa.repeat(number(1), count))
 
 
-def _damaged() -> FjordError:
+def damaged() -> FjordError:
+    """Returns the error of bytes that cannot be what they should be."""
     return FjordError("a scan was answered with bytes that are not ops; check both versions")

@@ -14,18 +14,18 @@ COLUMNS: Final[dict[str, str]] = {
     "seq": "bigint",  # of this row; one order over all tables
     "ts": "timestamp",  # when its commit was written, by the server's clock
     "txn": "bigint",  # last seq of its commit: rows with the same one became visible together
-    "op": "string",  # what happened: SET, DELETE, EXPIRE, PURGE, MOVE, ADD, TAKE, DONE..
-    "row": "bigint",  # seq of the row that this op is about
-    "xid": "bigint",  # jobs: seq of the row in its TAKE
+    "op": "string",  # what happened, by the names in docs/spark.md
+    "row": "bigint",  # seq of the row that this op is about; a job has one for its whole life
+    "xid": "bigint",  # jobs: the lease that began or was over, which is the seq of its TAKE
     "key": "binary",
-    "domain": "string",
-    "priority": "smallint",
-    "process_at": "timestamp",
+    "domain": "string",  # jobs: as given, or that of the key
+    "priority": "smallint",  # jobs
+    "process_at": "timestamp",  # jobs
     "expires_at": "timestamp",  # null = never
-    "timeouts": "smallint",
-    "producer": "string",
+    "timeouts": "smallint",  # jobs
+    "producer": "string",  # of neither kind so far
     "type": "tinyint",  # `fjord.values.Type`
-    "value": "binary",
+    "value": "binary",  # of a job that is dead: why
 }
 
 DDL: Final = ", ".join(f"`{name}` {type_}" for name, type_ in COLUMNS.items())

@@ -10,7 +10,6 @@ job with its key waits by now: then the old one is dropped (FJ-32).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from fjord import commands, limits
 from fjord.columns import Strings, repeat
@@ -21,15 +20,8 @@ from fjord.jobs import State as JobState
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, job_lookup, job_ops, job_row, job_rules
 from fjord.tables.job_ops import Held
-from fjord.tables.job_row import LEASE, PREFIX, XID, Row
+from fjord.tables.job_row import LEASE, XID, Row
 from fjord.tables.state import Decision, Kind, State, Table, Tree
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndLeases:
-    """Gives back the jobs whose leases are over."""
-
-    limit: int  # jobs at most
 
 
 def decide_finish(command: commands.Finish, state: State, now_us: int) -> Decision:
@@ -60,7 +52,7 @@ def decide_extend(command: commands.Extend, state: State, now_us: int) -> Decisi
     found, missing = _taken(state, table, command.xids)
     if table is None or not found:
         return acted(state, (), missing)
-    held = [_held(xid, data) for xid, data in found]
+    held = [held_of(xid, data) for xid, data in found]
     lengths = [command.lease_us or one.lease.lease_us for one in held]
     columns = (
         [one.at for one in held],
@@ -102,7 +94,7 @@ def decide_fail(command: commands.Fail, state: State, now_us: int) -> Decision:
     found, missing = _taken(state, table, command.xids)
     if table is None or not found:
         return acted(state, (), missing)
-    held = [_held(xid, data) for xid, data in found]
+    held = [held_of(xid, data) for xid, data in found]
     if command.buries:
         reasons = [command.reason] * len(held)
         ops = job_ops.bury(table.id, held, reasons, died_us=now_us, how=How.FAIL)
@@ -118,55 +110,6 @@ def acted(state: State, ops: Sequence[Op], missing: Sequence[int]) -> Decision:
     """Returns the decision that says for whom there was nothing to do."""
     seq = state.next_seq - 1 + sum(op.rows for op in ops)
     return Decision(commands.Acted(master=state.master, seq=seq, missing=missing), ops)
-
-
-# -- leases that are over -------------------------------------------------------------------------
-
-
-def decide_end_leases(command: EndLeases, state: State, now_us: int) -> Decision:
-    """Takes leases in the order in which they ended; jobs that were done are not there."""
-    stop = job_row.LEASE_KEY.pack(state.lease_us + 1, 0, 0)
-    notes = state.scan(Tree.JOBS_LEASES, b"", stop, command.limit)
-    tables = {table.id: table for table in state.tables.values()}
-    over: dict[int, dict[int, Held]] = {}  # by table and xid: two notes may lead to one job
-    ended: dict[int, list[tuple[int, int]]] = {}
-    left = command.limit
-    for key, count in notes:
-        deadline_us, table_id, xid = job_row.LEASE_KEY.unpack(key)
-        found = _over(state, table_id, deadline_us, xid, job_row.COUNT.unpack(count)[0])
-        if table_id in tables:
-            over.setdefault(table_id, {}).update({one.at: one for one in found[:left]})
-        if len(found) > left:
-            break
-        # A note that stands for one job alone goes with that job.
-        if not (found and found[0].lease.is_alone):
-            ended.setdefault(table_id, []).append((deadline_us, xid))
-        left -= len(found)
-        if not left:
-            break
-    ops = [unlease(table_id, notes) for table_id, notes in ended.items()]
-    for table_id, held in over.items():
-        back = GiveBack(state, tables[table_id], now_us)
-        ops += back.ops(list(held.values()), How.TIMEOUT)
-    return catalog.decision(state, ops)
-
-
-def unlease(table_id: int, notes: Sequence[tuple[int, int]]) -> Op:
-    """Returns the op that forgets notes of leases: deadlines and first xids."""
-    deadlines, xids = zip(*notes, strict=True)
-    return Op(Opcode.JOB_UNLEASE, table_id, len(notes), (deadlines, xids))
-
-
-def _over(state: State, table_id: int, deadline_us: int, xid: int, count: int) -> list[Held]:
-    """Returns the jobs whose leases ended at a deadline; touched ones have got another."""
-    prefix = PREFIX.pack(table_id)
-    start, stop = prefix + XID.pack(xid), prefix + XID.pack(xid + count)
-    items = state.scan(Tree.JOBS_TAKEN, start, stop, count)
-    return [
-        _held(XID.unpack_from(key, len(prefix))[0], data)
-        for key, data in items
-        if LEASE.unpack_from(data)[0] == deadline_us
-    ]
 
 
 # -- giving back ----------------------------------------------------------------------------------
@@ -299,6 +242,7 @@ def _taken(
     return list(found.items()), missing
 
 
-def _held(xid: int, data: bytes) -> Held:
+def held_of(xid: int, data: bytes) -> Held:
+    """Reads an item of JOBS_TAKEN."""
     lease, row = job_row.decode_taken(data)
     return Held(JobState.TAKEN, xid, row, lease)

@@ -18,7 +18,7 @@ from fjord.commands import Refusal
 from fjord.errors import CorruptionError
 from fjord.jobs import Fairness, How
 from fjord.ops import Op, Opcode
-from fjord.tables import catalog, job_bands, job_ops, job_row, job_rules
+from fjord.tables import catalog, job_bands, job_leases, job_ops, job_row, job_rules
 from fjord.tables.job_bands import FAST, SLOW, Item
 from fjord.tables.job_row import PLACE, PREFIX_BYTES, REST
 from fjord.tables.state import Decision, Kind, Pointer, State, Table
@@ -54,7 +54,9 @@ def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
     if not found.items:
         # Where much has expired there may be more behind it: ask again at once.
         is_cut = len(gone) >= job_bands.EXPIRED_MAX
-        return Decision(_nothing(now_us if is_cut else found.next_at_us), removal)
+        ends_us = job_leases.next_end_us(state, table, command.domain, now_us)
+        moment_us = now_us if is_cut else _earlier(found.next_at_us, ends_us)
+        return Decision(_nothing(moment_us), removal)
     items = _bounded(found.items)
     try:
         return _hand_out(command, state, table, items, removal, now_us)
@@ -62,8 +64,20 @@ def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
         return _bury_damaged(state, table, items, removal, now_us)
 
 
-def next_at_us(state: State, table: Table, domain: bytes) -> int | None:
-    """Returns the first process date of a table, or of a domain of it; None if nothing waits."""
+def next_at_us(state: State, table: Table, domain: bytes, now_us: int) -> int | None:
+    """Returns when the next job of a table, or of a domain of it, may be handed out, or could be.
+
+    That is its first process date, or the end of a lease (FJ-13); None if there is nothing.
+    """
+    ends_us = job_leases.next_end_us(state, table, domain, now_us)
+    return _earlier(_first_date_us(state, table, domain), ends_us)
+
+
+def _earlier(first_us: int | None, second_us: int | None) -> int | None:
+    return min((date for date in (first_us, second_us) if date is not None), default=None)
+
+
+def _first_date_us(state: State, table: Table, domain: bytes) -> int | None:
     if job_rules.settings_of(table).fairness is Fairness.NONE:
         return job_bands.first_date_us(state, table.prefix, 0)
     if domain:
@@ -257,7 +271,7 @@ def _bury_damaged(
 def _taken(state: State, items: list[Item], first_xid: int, until_us: int) -> commands.Taken:
     places = [PLACE.unpack_from(key, PREFIX_BYTES) for key, _ in items]
     _, priorities, dates, rows = zip(*places, strict=True)
-    (inserted, updated, expiries, _, _, _, timeouts, types, domain_bytes, segments, offsets,
+    (inserted, updated, expiries, held, _, _, timeouts, types, domain_bytes, segments, offsets,
      sizes, crcs) = zip(*[REST.unpack_from(rest) for _, rest in items], strict=True)  # fmt: skip
     tails = [rest[REST.size :] for _, rest in items]
     if any(domain_bytes):
@@ -265,7 +279,7 @@ def _taken(state: State, items: list[Item], first_xid: int, until_us: int) -> co
         domains = [tail[:size] for tail, size in zip(tails, domain_bytes, strict=True)]
     else:
         keys, domains = tails, [b""] * len(tails)
-    values = state.payloads(list(map(Pointer, segments, offsets, sizes, crcs)))
+    values = state.payloads(list(map(Pointer, segments, offsets, sizes, crcs, held)))
     return commands.Taken(
         first_xid=first_xid,
         until_us=until_us,

@@ -86,7 +86,7 @@ def decide_count(command: commands.CountJobs, state: State, now_us: int) -> Deci
     problem = job_rules.fairness_problem(command.domain, table)
     if problem is not None:
         return Decision(problem)
-    next_at_us = job_next.next_at_us(state, table, command.domain)
+    next_at_us = job_next.next_at_us(state, table, command.domain, now_us)
     return Decision(_numbers(state.job_counts(table.id), next_at_us))
 
 

@@ -111,7 +111,7 @@ class Row(NamedTuple):
 
     @property
     def pointer(self) -> Pointer:
-        return Pointer(self.segment, self.offset, self.size, self.crc)
+        return Pointer(self.segment, self.offset, self.size, self.crc, self.held)
 
     @property
     def live_bytes(self) -> int:
@@ -233,12 +233,6 @@ def expiry_key(expires_at_us: int, table: int, place: bytes) -> bytes:
     return _EXPIRY_HEAD.pack(expires_at_us, table) + place[-XID.size :]
 
 
-def segment_of(image: bytes) -> int:
-    """Returns the segment that the value of a job is in."""
-    segment: int = _POINTER.unpack_from(image, _POINTER_AT)[0]
-    return segment
-
-
 def moved(image: bytes, held: int, pointer: Pointer) -> bytes:
     """Returns the image of a job whose value has a new place."""
     return b"".join(
@@ -246,7 +240,7 @@ def moved(image: bytes, held: int, pointer: Pointer) -> bytes:
             image[:_HELD_AT],
             _HELD.pack(held),
             image[_HELD_AT + _HELD.size : _POINTER_AT],
-            _POINTER.pack(*pointer),
+            _POINTER.pack(*pointer[:4]),
             image[_POINTER_AT + _POINTER.size :],
         )
     )

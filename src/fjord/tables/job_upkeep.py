@@ -1,8 +1,8 @@
 """Upkeep of jobs tables: what has expired, what a dropped table left, and what packing moves.
 
-Where the value of a job rests is known to its row in the index only, and a row does not say where
-it was before.  So packing does not look for the jobs of a segment: it goes through all jobs, and
-moves those whose values are in a segment that is to go.  One pass serves all segments up to one.
+Where a job is (waiting, taken or dead, and under what) the row that holds its value does not say.
+So packing does not look for the jobs of a segment: it goes through all jobs, and moves those that
+are held by a segment that is to go.  One pass serves all segments up to one.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class ExpireJobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveJobs:
-    """Says jobs again whose values are in segments up to this one, so that these can go."""
+    """Says jobs again that are held by rows before a seq, so that the segments of these can go."""
 
     tree: Tree
     keys: Sequence[bytes]  # of the index; what is not there any more is passed over
-    segment: int
+    before_seq: int
     is_urgent: bool = False  # it is known to fit, and frees more than it takes
 
 
@@ -77,7 +77,7 @@ def decide_move_jobs(command: MoveJobs, state: State, now_us: int) -> Decision:
         if one is None:
             continue
         head, image = parts(command.tree, key, one)
-        if job_row.segment_of(image) <= command.segment:
+        if job_row.held_of(image) < command.before_seq:
             found.setdefault(PREFIX.unpack_from(key)[0], []).append((key, head, image))
     kind = STATES[command.tree]
     return catalog.decision(

@@ -58,6 +58,8 @@ class Pointer(NamedTuple):
     offset: int
     size: int
     crc: int
+    # The row that holds it, if that is known: a restored or repaired journal may have it elsewhere.
+    seq: int = 0
 
 
 class VolatileValue(NamedTuple):

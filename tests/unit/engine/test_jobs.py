@@ -9,9 +9,11 @@ import pytest
 from fjord import commands, jobs
 from fjord.columns import Strings, repeat
 from fjord.commands import Acted, Batch, CreateTable, Done, Push, Refusal, Replies, Reply, Taken
-from fjord.engine import Engine, ReadOnlyEngine
+from fjord.disk import LocalDisk
+from fjord.engine import Engine, ReadOnlyEngine, backup
 from fjord.engine.dates import Arrival
 from fjord.errors import Code
+from fjord.journal import repair
 from fjord.tables.state import JobCounts, Kind
 from fjord.testing import SimClock
 from tests.unit.engine.world import open_at, settings
@@ -261,3 +263,49 @@ def test_damage_of_one_job_does_not_hold_up_the_others(
     assert isinstance(dead, commands.JobPage)
     assert (dead.keys.rows(), dead.types, dead.values.rows()) == ([b"first"], b"\0", [b""])
     assert b"is damaged at byte" in dead.reasons[0]
+
+
+def test_jobs_are_whole_in_a_backup_that_is_made_after_a_crash(
+    engine: Engine, clock: SimClock, tmp_path: Path
+) -> None:
+    """Recovery writes frames again, and a backup has no copy of where they were before."""
+    clock.advance(1)
+    engine.run([push(clock, b"a", b"b", b"c"), commands.Next(table="jobs", count=2)])
+    engine.abandon()
+    engine = open_at(tmp_path, clock)
+    engine.close()
+    backup.back_up(str(tmp_path), str(tmp_path / "backup"), settings(clock))
+    backup.restore(str(tmp_path / "backup"), str(tmp_path / "restored"), settings(clock))
+    engine = open_at(tmp_path / "restored", clock)
+    taken = run(engine, commands.Peek(table="jobs", state=jobs.State.TAKEN))
+    assert isinstance(taken, commands.JobPage)
+    assert taken.values.rows() == [b"value of a", b"value of b"]
+    assert take(engine).values.rows() == [b"value of c"]
+
+
+def test_jobs_are_whole_in_a_journal_that_was_repaired(
+    engine: Engine, clock: SimClock, tmp_path: Path
+) -> None:
+    """What was damaged is left out, so that all behind it stands elsewhere."""
+    run(engine, CreateTable(name="jobs", kind=Kind.JOBS))
+    run(engine, push(clock, *[b"lost-%d" % number for number in range(5)]))
+    run(engine, push(clock, b"a", b"b", b"c"))
+    taken = take(engine, 8)
+    xids = range(taken.first_xid, taken.first_xid + 8)
+    run(engine, commands.Fail(table="jobs", xids=xids[5:6], counts=False))
+    engine.close()
+    path = min((tmp_path / "journal").glob("*.seg"))
+    with path.open("r+b") as file:
+        file.seek(path.read_bytes().index(b"value of lost-3"))
+        file.write(b"V")
+    repaired = repair.repair(LocalDisk(), str(tmp_path / "journal"), str(tmp_path / "quarantine"))
+    assert list(repaired)
+    (tmp_path / "index" / "data.mdb").unlink()
+    engine = open_at(tmp_path, clock)
+    assert take(engine).values.rows() == [b"value of a"]
+    clock.advance(3601)
+    tend(engine)
+    assert take(engine, 9).next_at_us  # those that were lost are sent to the dead letters
+    found = take(engine, 9)
+    assert found.values.rows() == [b"value of a", b"value of b", b"value of c"]
+    assert engine.job_counts()["jobs"].dead == 5

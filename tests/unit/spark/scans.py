@@ -1,4 +1,4 @@
-"""Scans made by hand, for tests that need no database."""
+"""Scans made by hand, for tests that need no database, and the rows that come of them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
+import pyarrow as pa
+
 from fjord import ops
 from fjord.columns import Strings
 from fjord.commands import Scanned
 from fjord.ops import Column, Op, Opcode
+from fjord.spark import arrow, schema
 
 TABLE = 7
 WALL_US = 1_700_000_000_000_000
@@ -59,3 +62,17 @@ def piece(found: Sequence[Op], first_seq: int = 1) -> Scanned:
         next_seq=edges[-1],
         end_seq=edges[-1],
     )
+
+
+def row(seq: int, **columns: object) -> dict[str, object]:
+    """Returns a whole row, in which what is not named is null."""
+    return {**dict.fromkeys(schema.COLUMNS), "seq": seq, "row": seq, **columns}
+
+
+def rows(*pieces: Scanned, start_seq: int = 1, end_seq: int = 1_000) -> list[dict[str, Any]]:
+    batches = list(arrow.record_batches(pieces, start_seq, end_seq))
+    for batch in batches:
+        batch.validate(full=True)
+        assert batch.schema == arrow.SCHEMA
+    found: list[dict[str, Any]] = pa.Table.from_batches(batches, arrow.SCHEMA).to_pylist()
+    return found

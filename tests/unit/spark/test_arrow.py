@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,26 +15,13 @@ from fjord.columns import Strings
 from fjord.commands import Scanned
 from fjord.errors import FjordError
 from fjord.ops import Opcode
-from fjord.spark import arrow, schema
+from fjord.spark import arrow
 from fjord.values import Type
 from tests.unit.spark import scans, structs
+from tests.unit.spark.scans import row, rows
 
 WALL = datetime.fromtimestamp(scans.WALL_US / 1_000_000, tz=UTC)
 MICROSECOND = timedelta(microseconds=1)
-
-
-def row(seq: int, **columns: object) -> dict[str, object]:
-    """Returns a whole row, in which what is not named is null."""
-    return {**dict.fromkeys(schema.COLUMNS), "seq": seq, "row": seq, **columns}
-
-
-def rows(*pieces: Scanned, start_seq: int = 1, end_seq: int = 1_000) -> list[dict[str, Any]]:
-    batches = list(arrow.record_batches(pieces, start_seq, end_seq))
-    for batch in batches:
-        batch.validate(full=True)
-        assert batch.schema == arrow.SCHEMA
-    found: list[dict[str, Any]] = pa.Table.from_batches(batches, arrow.SCHEMA).to_pylist()
-    return found
 
 
 def test_schema_is_what_spark_makes_of_the_columns() -> None:

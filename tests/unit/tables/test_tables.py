@@ -8,7 +8,7 @@ from fjord import commands, ops, tables
 from fjord.columns import Strings
 from fjord.commands import Command
 from fjord.ops import Opcode
-from fjord.tables import catalog, clients, job_finish, job_upkeep, kv_expiry, packing
+from fjord.tables import catalog, clients, job_leases, job_upkeep, kv_expiry, packing
 from fjord.tables.state import Kind, Table, Tree
 from tests.unit.tables.world import World
 
@@ -16,7 +16,7 @@ INTERNAL = {
     catalog.TakeOver,
     catalog.Sweep,
     kv_expiry.Expire,
-    job_finish.EndLeases,
+    job_leases.EndLeases,
     job_upkeep.ExpireJobs,
     job_upkeep.MoveJobs,
     clients.ForgetClients,

@@ -177,7 +177,7 @@ class World:
         for tree in job_upkeep.STATES:
             images = {key: job_upkeep.parts(tree, key, d)[1] for key, d in self.tree(tree).items()}
             keys = [key for key, image in images.items() if job_row.held_of(image) < seq]
-            self.run(job_upkeep.MoveJobs(tree=tree, keys=keys, segment=SEGMENT))
+            self.run(job_upkeep.MoveJobs(tree=tree, keys=keys, before_seq=seq))
 
     def trees(self) -> list[list[tuple[bytes, bytes]]]:
         return [self.scan(tree, b"", None, 1_000_000) for tree in Tree]
@@ -221,8 +221,8 @@ class World:
                 slots[prefix + row.slot] = place
                 assert row.hash == job_row.digest(row.key)
             if row.expires_at_us:
-                table = int.from_bytes(prefix, "big")
-                schedule[job_row.expiry_key(row.expires_at_us, table, place)] = place
+                number = int.from_bytes(prefix, "big")
+                schedule[job_row.expiry_key(row.expires_at_us, number, place)] = place
         assert self.tree(Tree.JOBS_KEYS) == slots
         assert self.tree(Tree.JOBS_EXPIRY) == schedule
         self._check_leases(trees[Tree.JOBS_TAKEN])

@@ -1,0 +1,121 @@
+"""`fjord work`: a ready worker that runs a command for each job."""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import AbstractContextManager
+from typing import Annotated
+
+import typer
+
+from fjord.cli import arguments, output
+from fjord.cli.arguments import Domain, TableName
+from fjord.cli.failing import EXIT_ERROR, explained, tell
+from fjord.cli.where import DAEMON, Data, Json, To, database
+from fjord.cli.worker import Crew, Orders, Result
+from fjord.client.database import Database
+from fjord.errors import UsageError
+
+WORKERS_MAX = 256
+
+
+Exec = Annotated[
+    str, typer.Option("--exec", metavar="CMD", help="What the shell runs for each job.")
+]
+KeptLease = Annotated[
+    float,
+    typer.Option(
+        parser=arguments.seconds(arguments.SOME),
+        help="Seconds after which a job of a worker that died waits again.",
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        parser=arguments.seconds(arguments.SOME),
+        help="Seconds that a command may run.",
+        show_default="no end",
+    ),
+]
+Backoff = Annotated[
+    float,
+    typer.Option(
+        parser=arguments.seconds(),
+        help="Seconds that a job waits after its first failure; twice as long each time, "
+        "at most five minutes.",
+    ),
+]
+
+
+def work(
+    table: TableName,
+    command: Exec,
+    lease: KeptLease = 60.0,
+    domain: Domain = "",
+    workers: Annotated[int, typer.Option(help="Commands at a time.", min=1, max=WORKERS_MAX)] = 1,
+    once: Annotated[
+        bool, typer.Option("--once", help="Work on one job a worker, and end.")
+    ] = False,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="End when nothing is due, instead of waiting.")
+    ] = False,
+    timeout: Timeout = None,
+    backoff: Backoff = 1.0,
+    to: To = DAEMON,
+    data: Data = "",
+    as_json: Json = False,
+) -> None:
+    """Runs a command for each job that is due, until SIGTERM or Ctrl-C.
+
+    The value is its standard input; FJORD_KEY, FJORD_XID, FJORD_PRIORITY, FJORD_DOMAIN and
+    FJORD_TIMEOUTS are in its environment. Exit code 0 is done; with any other the job has failed,
+    and the reason is that code with the last line of standard error. While the command runs, its
+    lease is kept. The first signal takes no new jobs and waits for those under way, the second
+    gives them back.
+
+    Exit code 1 after a second signal; with --once also if there was no job, or it is not done.
+
+    Example: fjord work mails --exec ./send-mail --workers 4 --timeout 30
+
+    Example: fjord work pages --exec 'curl -sSf "$FJORD_KEY" >/dev/null' --drain
+    """
+    orders = Orders(
+        table=table,
+        command=command,
+        lease=lease,
+        domain=domain or None,
+        workers=workers,
+        timeout=timeout,
+        backoff=backoff,
+        once=once,
+        drain=drain,
+        as_json=as_json,
+    )
+    with explained():
+        if not command.strip():
+            raise UsageError("--exec needs a command")
+        crew = _run(orders, to, data)
+    counts = crew.counts
+    if as_json:
+        output.print_json({result.replace(" ", "_"): count for result, count in counts.items()})
+    else:
+        tell(
+            ", ".join(f"{count} {result}" for result, count in counts.items() if count) or "0 done"
+        )
+    if crew.was_cut or (once and not counts[Result.DONE] == sum(counts.values()) > 0):
+        raise typer.Exit(EXIT_ERROR)
+
+
+def _run(orders: Orders, to: str, data: str) -> Crew:
+    if not data:
+        crew = Crew(orders, lambda: database(to, data))
+        crew.run()
+        return crew
+    with database(to, data) as db:  # one process writes to a directory, so all threads share it
+
+        def shared() -> AbstractContextManager[Database]:
+            return contextlib.nullcontext(db)
+
+        crew = Crew(orders, shared)
+        crew.run()
+        return crew

@@ -1,0 +1,96 @@
+"""Leases: when they are over, and what becomes of the jobs then.
+
+A note in JOBS_LEASES says that leases of some xids are over at a deadline.  It is not touched when
+the jobs are done, or their leases last longer: that is found out when it is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fjord.jobs import How
+from fjord.ops import Op, Opcode
+from fjord.tables import catalog, job_row
+from fjord.tables.job_finish import GiveBack, held_of
+from fjord.tables.job_ops import Held
+from fjord.tables.job_row import LEASE, PREFIX, XID
+from fjord.tables.state import Decision, State, Table, Tree
+
+# So many notes are looked at for the next lease of a table that ends; many may be of other tables,
+# or of jobs that are done.
+_NOTES_MAX: Final = 100
+# A lease that is over is given back soon: who waits for it looks again after this.
+_SOON_US: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndLeases:
+    """Gives back the jobs whose leases are over."""
+
+    limit: int  # jobs at most
+
+
+def decide_end_leases(command: EndLeases, state: State, now_us: int) -> Decision:
+    """Takes leases in the order in which they ended; jobs that were done are not there."""
+    stop = job_row.LEASE_KEY.pack(state.lease_us + 1, 0, 0)
+    notes = state.scan(Tree.JOBS_LEASES, b"", stop, command.limit)
+    tables = {table.id: table for table in state.tables.values()}
+    over: dict[int, dict[int, Held]] = {}  # by table and xid: two notes may lead to one job
+    ended: dict[int, list[tuple[int, int]]] = {}
+    left = command.limit
+    for key, count in notes:
+        deadline_us, table_id, xid = job_row.LEASE_KEY.unpack(key)
+        found = _over(state, table_id, deadline_us, xid, job_row.COUNT.unpack(count)[0])
+        if table_id in tables:
+            over.setdefault(table_id, {}).update({one.at: one for one in found[:left]})
+        if len(found) > left:
+            break
+        # A note that stands for one job alone goes with that job.
+        if not (found and found[0].lease.is_alone):
+            ended.setdefault(table_id, []).append((deadline_us, xid))
+        left -= len(found)
+        if not left:
+            break
+    ops = [unlease(table_id, notes) for table_id, notes in ended.items()]
+    for table_id, held in over.items():
+        back = GiveBack(state, tables[table_id], now_us)
+        ops += back.ops(list(held.values()), How.TIMEOUT)
+    return catalog.decision(state, ops)
+
+
+def unlease(table_id: int, notes: Sequence[tuple[int, int]]) -> Op:
+    """Returns the op that forgets notes of leases: deadlines and first xids."""
+    deadlines, xids = zip(*notes, strict=True)
+    return Op(Opcode.JOB_UNLEASE, table_id, len(notes), (deadlines, xids))
+
+
+def _over(state: State, table_id: int, deadline_us: int, xid: int, count: int) -> list[Held]:
+    """Returns the jobs whose leases ended at a deadline; touched ones have got another."""
+    prefix = PREFIX.pack(table_id)
+    start, stop = prefix + XID.pack(xid), prefix + XID.pack(xid + count)
+    items = state.scan(Tree.JOBS_TAKEN, start, stop, count)
+    return [
+        held_of(XID.unpack_from(key, len(prefix))[0], data)
+        for key, data in items
+        if LEASE.unpack_from(data)[0] == deadline_us
+    ]
+
+
+def next_end_us(state: State, table: Table, domain: bytes, now_us: int) -> int | None:
+    """Returns the wall time at which the next lease of a table, or of a domain of it, is over.
+
+    None if no job is taken, or the next one to end is behind too many notes of others.
+    """
+    if not state.job_counts(table.id).taken:
+        return None
+    lane = job_row.lane_of(domain) if domain else None
+    for key, count in state.scan(Tree.JOBS_LEASES, b"", None, _NOTES_MAX):
+        deadline_us: int
+        deadline_us, table_id, xid = job_row.LEASE_KEY.unpack(key)
+        if table_id == table.id:
+            found = _over(state, table_id, deadline_us, xid, job_row.COUNT.unpack(count)[0])
+            if any(lane in (None, one.row.lane) for one in found):
+                return max(now_us + deadline_us - state.lease_us, now_us + _SOON_US)
+    return None

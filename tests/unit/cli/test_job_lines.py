@@ -1,0 +1,162 @@
+"""Jobs from JSON lines."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fjord
+from fjord import limits
+from fjord.cli import job_lines
+from fjord.cli.job_lines import Bad, Pushing, job_of
+from fjord.client.jobs import Jobs
+from fjord.errors import RefusedError, UsageError
+
+
+@pytest.mark.parametrize(
+    ("line", "job"),
+    [
+        ("{}", {"key": b"", "value": None}),
+        ('{"key": "k"}', {"key": "k", "value": None}),
+        ('{"key": {"base64": "/w=="}}', {"key": b"\xff", "value": None}),
+        ('{"key": "k", "value": 5}', {"key": "k", "value": 5}),
+        ('{"key": "k", "value": true}', {"key": "k", "value": True}),
+        ('{"key": "k", "value": 0.5}', {"key": "k", "value": 0.5}),
+        ('{"key": "k", "value": {"base64": ""}}', {"key": "k", "value": b""}),
+        ('{"key": "k", "priority": "slow"}', {"key": "k", "value": None, "priority": 200}),
+        ('{"key": "k", "priority": 3}', {"key": "k", "value": None, "priority": 3}),
+        ('{"key": "k", "delay": 1}', {"key": "k", "value": None, "delay": 1}),
+        ('{"key": "k", "domain": "d"}', {"key": "k", "value": None, "domain": "d"}),
+        (
+            '{"key": "k", "process_at": "2026-01-31T12:00:00Z"}',
+            {"key": "k", "value": None, "process_at": datetime(2026, 1, 31, 12, tzinfo=UTC)},
+        ),
+    ],
+)
+def test_a_line_is_a_job(line: str, job: dict[str, Any]) -> None:
+    assert job_of(line.encode()) == job
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"", "no JSON"),
+        (b"{", "no JSON"),
+        (b"\xff", "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        (b"[]", "no JSON object"),
+        (b'{"kye": "k"}', "no kye"),
+        (b'{"key": 5}', "key is a string"),
+        (b'{"key": null}', "key is a string"),
+        (b'{"key": {"base64": "!"}}', "base64 that is none"),
+        (b'{"key": {"base64": 5}}', "base64 that is none"),
+        (b'{"key": "k", "value": {}}', "value is null"),
+        (b'{"key": "k", "value": [1]}', "value is null"),
+        (b'{"key": "k", "value": {"base64": "", "x": 1}}', "value is null"),
+        (b'{"key": "k", "priority": true}', "priority is a number"),
+        (b'{"key": "k", "priority": 1.5}', "priority is a number"),
+        (b'{"key": "k", "priority": -1}', "no priority"),
+        (b'{"key": "k", "delay": -1}', "delay is a number of seconds"),
+        (b'{"key": "k", "delay": NaN}', "delay is a number of seconds"),
+        (b'{"key": "k", "delay": "5"}', "delay is a number of seconds"),
+        (b'{"key": "k", "process_at": 5}', "process_at is a date"),
+        (b'{"key": "k", "process_at": ""}', "process_at is a date"),
+        (b'{"key": "k", "expires_at": "soon"}', "soon is no date"),
+        (b'{"key": "k", "domain": 5}', "domain is a string"),
+        (b'{"key": "k", "delay": 1, "process_at": "2026-01-31T12:00:00Z"}', "both say when"),
+    ],
+)
+def test_a_line_that_is_none_says_why(line: bytes, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        job_of(line)
+
+
+@given(st.binary() | st.recursive(st.none() | st.text(), st.lists).map(lambda x: str(x).encode()))
+def test_any_bytes_are_a_job_or_a_reason(line: bytes) -> None:
+    with contextlib.suppress(UsageError):
+        assert job_of(line).keys() >= {"key", "value"}
+
+
+def test_a_value_that_is_too_large_is_refused_before_it_is_sent() -> None:
+    large = "x" * (limits.VALUE_BYTES_MAX + 1)
+    with pytest.raises(UsageError, match="at most"):
+        job_of(json.dumps({"key": "k", "value": large}).encode())
+
+
+# -- pushing --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    with fjord.open(tmp_path) as db:
+        yield db.jobs("lines")
+
+
+def push(jobs: Jobs, data: bytes) -> tuple[list[Bad], Pushing]:
+    pushing = Pushing(jobs, lambda done, total: None)
+    return list(pushing.run(io.BytesIO(data), None)), pushing
+
+
+def test_one_bad_row_of_a_batch_is_found_and_all_others_are_pushed(jobs: Jobs) -> None:
+    rows: list[dict[str, Any]] = [{"key": f"k{number}"} for number in range(100)]
+    rows[17] = {"key": ""}
+    rows[18] = {"key": "k" * 2000}
+    rows[99] = {"key": "x", "expires_at": "2020-01-01T00:00:00Z"}
+    bad, pushing = push(jobs, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    assert [(one.number, one.reason.split(":")[0]) for one in bad] == [
+        (18, "EMPTY_KEY"),
+        (19, "KEY_TOO_LONG"),
+        (100, "BAD_TIMEOUT"),
+    ]
+    assert (pushing.pushed, pushing.bad) == (97, 3)
+    assert jobs.count().waiting == 97
+
+
+def test_many_batches_tell_of_their_progress(jobs: Jobs) -> None:
+    told: list[tuple[int, int | None]] = []
+    data = b"".join(b'{"key": "%04d"}\n' % number for number in range(2_500))
+    pushing = Pushing(jobs, lambda done, total: told.append((done, total)))
+    assert list(pushing.run(io.BytesIO(data), len(data))) == []
+    assert told == [(16 * 1_000, len(data)), (16 * 2_000, len(data))]
+    assert jobs.count().waiting == 2_500
+
+
+def test_large_values_make_smaller_batches(jobs: Jobs) -> None:
+    line = b'{"key": "%%d", "value": "%s"}\n' % (b"x" * 1_000_000)
+    bad, pushing = push(jobs, b"".join(line % number for number in range(12)))
+    assert (bad, pushing.pushed) == ([], 12)
+
+
+def test_a_line_that_is_too_long_is_passed_over(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_lines, "LINE_BYTES_MAX", 20)
+    bad, pushing = push(jobs, b'{"key": "a"}\n' + b"x" * 90 + b'\n{"key": "b"}\n' + b"y" * 25)
+    assert [one.number for one in bad] == [2, 4]
+    assert pushing.pushed == 2
+
+
+def test_what_is_wrong_with_the_table_ends_it(jobs: Jobs, tmp_path: Path) -> None:
+    with fjord.open(tmp_path / "other") as db:
+        db.kv("kv").set("a", 1)
+        pushing = Pushing(db.jobs("kv"), lambda done, total: None)
+        with pytest.raises(RefusedError, match="WRONG_KIND"):
+            list(pushing.run(io.BytesIO(b'{"key": "a"}\n{"key": "b"}\n'), None))
+
+
+def test_a_file_has_a_size_and_a_missing_one_is_wrong_use(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"{}\n")
+    with job_lines.opened(str(path)) as (file, size):
+        assert (file.read(), size) == (b"{}\n", 3)
+    with pytest.raises(UsageError, match="cannot be read"), job_lines.opened(str(tmp_path)):
+        pass

@@ -1,0 +1,178 @@
+"""Fairness by domain: each domain that has something ready gets its turn (decision 18)."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from fjord.jobs import Fairness
+from tests.unit.tables.job_world import SECOND, JobWorld, New
+from tests.unit.tables.world import NOW_US
+
+DOMAINS = [b"a", b"b", b"c", b"d", b"e"]
+
+
+@pytest.fixture
+def world() -> Iterator[JobWorld]:
+    world = JobWorld(fairness=Fairness.DOMAIN)
+    yield world
+    world.check()
+
+
+def fill(world: JobWorld, jobs: dict[bytes, int]) -> None:
+    """Pushes so many jobs of each domain, one domain after the other."""
+    for domain, count in jobs.items():
+        world.push(*[New(b"%s%d" % (domain, at), domain=domain) for at in range(count)])
+
+
+def rounds(served: Sequence[bytes], domains: int) -> list[set[bytes]]:
+    return [set(served[at : at + domains]) for at in range(0, len(served), domains)]
+
+
+def domains_of(world: JobWorld, count: int, times: int) -> list[bytes]:
+    """Takes so many jobs so many times; returns the domains in the order they were served."""
+    return [one.domain for _ in range(times) for one in world.next(count)]
+
+
+@pytest.mark.req("FJ-09")
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 10])
+def test_every_domain_is_served_once_in_each_round(
+    world: JobWorld, number: int, count: int
+) -> None:
+    domains = DOMAINS[:number]
+    fill(world, dict.fromkeys(domains, 20))
+    served = domains_of(world, count, -(-20 * number // count))
+    assert len(served) == 20 * number
+    assert rounds(served, number) == [set(domains)] * 20
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 100])
+def test_a_flood_does_not_hold_up_a_single_job(world: JobWorld, count: int) -> None:
+    """At most one job of the flood is served before it, whatever was served before."""
+    fill(world, {b"flood": 1000})
+    world.next(count)
+    world.push(New(b"single", domain=b"z"))
+    served = domains_of(world, count, 2)
+    assert served.index(b"z") <= 1
+
+
+def test_a_flood_of_100000_jobs_does_not_hold_up_a_single_job(world: JobWorld) -> None:
+    fill(world, {b"flood": 100_000})
+    world.push(New(b"single", domain=b"z"))
+    assert b"single" in world.keys(2)
+
+
+def test_several_domains_behind_a_flood_all_come_in_the_first_round(world: JobWorld) -> None:
+    fill(world, {b"flood": 500, b"a": 1, b"b": 1, b"c": 1})
+    assert set(domains_of(world, 1, 4)) == {b"flood", b"a", b"b", b"c"}
+    assert set(domains_of(world, 1, 10)) == {b"flood"}
+
+
+def test_inside_a_domain_the_order_is_that_of_the_seed(world: JobWorld) -> None:
+    for at, priority in enumerate([50, 10, 30, 20, 40]):
+        for domain in DOMAINS[:3]:
+            world.push(New(b"%s%d" % (domain, at), priority=priority, domain=domain))
+    taken = world.next(15)
+    for domain in DOMAINS[:3]:
+        mine = [one.priority for one in taken if one.domain == domain]
+        assert mine == [10, 20, 30, 40, 50]
+
+
+def test_one_answer_goes_round_and_round(world: JobWorld) -> None:
+    fill(world, {b"a": 10, b"b": 2, b"c": 10})
+    served = [one.domain for one in world.next(9)]
+    assert rounds(served[:6], 3) == [{b"a", b"b", b"c"}] * 2
+    assert Counter(served[6:]) in (Counter({b"a": 2, b"c": 1}), Counter({b"a": 1, b"c": 2}))
+
+
+def test_what_one_domain_lacks_the_others_get(world: JobWorld) -> None:
+    fill(world, {b"a": 100, b"b": 1})
+    assert Counter(one.domain for one in world.next(50)) == {b"a": 49, b"b": 1}
+
+
+def test_all_that_is_ready_comes_if_there_is_room(world: JobWorld) -> None:
+    fill(world, {b"a": 1, b"b": 2, b"c": 30})
+    assert len(world.next(100)) == 33
+
+
+def test_a_domain_that_is_not_due_has_no_turn(world: JobWorld) -> None:
+    fill(world, {b"a": 4})
+    world.push(New(b"later", process_at_us=NOW_US + SECOND, domain=b"b"))
+    assert domains_of(world, 1, 2) == [b"a", b"a"]
+    world.wait(1)
+    assert sorted(domains_of(world, 1, 2)) == [b"a", b"b"]
+
+
+def test_a_domain_that_comes_back_has_its_turn_again(world: JobWorld) -> None:
+    fill(world, {b"a": 50, b"b": 1})
+    domains_of(world, 1, 4)
+    fill(world, {b"b": 3})
+    assert Counter(domains_of(world, 1, 4))[b"b"] == 2
+
+
+def test_asking_for_one_domain_serves_only_that(world: JobWorld) -> None:
+    fill(world, {b"a": 5, b"b": 5})
+    assert [one.domain for one in world.next(3, domain=b"b")] == [b"b"] * 3
+    assert [one.domain for one in world.next(10, domain=b"b")] == [b"b"] * 2
+    assert len(world.next(10)) == 5
+
+
+def test_jobs_without_a_domain_are_a_domain_too(world: JobWorld) -> None:
+    fill(world, {b"a": 5})
+    world.push(*[b"%d" % at for at in range(5)])
+    assert rounds(domains_of(world, 1, 10), 2) == [{b"a", b""}] * 5
+
+
+# -- slow jobs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SJ-09")
+def test_slow_jobs_of_one_domain_wait_for_the_others_of_all(world: JobWorld) -> None:
+    world.push(New(b"slow", priority=220, domain=b"a"), New(b"fast", domain=b"b"))
+    assert world.keys(10) == [b"fast"]
+    assert world.keys(10) == [b"slow"]
+
+
+@pytest.mark.req("SJ-09")
+def test_slow_jobs_take_turns_among_themselves(world: JobWorld) -> None:
+    for domain, at in itertools.product((b"a", b"b"), range(4)):
+        world.push(New(b"%s%d" % (domain, at), priority=200 + at, domain=domain))
+    assert rounds(domains_of(world, 1, 8), 2) == [{b"a", b"b"}] * 4
+
+
+# -- what is derived in memory --------------------------------------------------------------------
+
+
+def test_a_world_that_was_replayed_is_fair_too(world: JobWorld) -> None:
+    fill(world, dict.fromkeys(DOMAINS, 4))
+    domains_of(world, 3, 1)
+    again = world.replayed()
+    again.now_us = world.now_us
+    served = domains_of(again, 1, 17)
+    assert Counter(served) == Counter({**dict.fromkeys(DOMAINS, 3)}) + Counter(
+        {one: 1 for one in DOMAINS if served.count(one) == 4}
+    )
+    assert set(served[:5]) == set(DOMAINS)
+
+
+def test_jobs_that_are_given_back_or_revived_have_their_turns(world: JobWorld) -> None:
+    fill(world, {b"a": 3, b"b": 3})
+    taken = world.next(6)
+    assert world.next() == []
+    world.fail(*taken[:2])
+    assert {one.domain for one in world.next(2)} == {b"a", b"b"}
+    world.fail(*taken[2:4], buries=True)
+    world.revive(*[one.row for one in taken[2:4]])
+    assert {one.domain for one in world.next(2)} == {b"a", b"b"}
+
+
+def test_many_domains(world: JobWorld) -> None:
+    domains = [b"%d.example" % at for at in range(2000)]
+    world.push(*[New(b"k" + domain, domain=domain) for domain in domains])
+    world.push(*[New(b"l" + domain, domain=domain) for domain in domains])
+    served = [one.domain for _ in range(4) for one in world.next(1000)]
+    assert rounds(served, 2000) == [set(domains)] * 2

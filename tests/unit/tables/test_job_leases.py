@@ -1,0 +1,342 @@
+"""Leases: how long a worker may take, what it may say meanwhile, and what happens afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fjord import limits
+from fjord.commands import Extend, Fail, Finish
+from fjord.jobs import State
+from tests.unit.tables.job_world import DAY, HOUR, MINUTE, SECOND, JobWorld, New, missing
+from tests.unit.tables.world import NOW_US
+
+YEAR = 365 * 24 * 3600
+
+
+@pytest.fixture
+def world() -> Iterator[JobWorld]:
+    world = JobWorld()
+    yield world
+    world.check()
+
+
+# -- how long -------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SJ-12", "FJ-13")
+def test_a_taken_job_is_hidden_until_its_lease_is_over(world: JobWorld) -> None:
+    """An hour is what a table allows, unless it says otherwise."""
+    world.push(b"a")
+    world.next()
+    world.wait(3599.999999)
+    assert world.next() == []
+    world.wait(0.000001)
+    (again,) = world.next()
+    assert (again.key, again.timeouts) == (b"a", 1)
+
+
+@pytest.mark.req("SJ-12")
+def test_a_table_says_how_long_its_jobs_may_take() -> None:
+    world = JobWorld(lease_us=2 * MINUTE)
+    world.push(b"a")
+    reply = world.take()
+    assert reply.until_us == NOW_US + 2 * MINUTE
+    world.wait(119)
+    assert world.next() == []
+    world.wait(1)
+    assert world.keys() == [b"a"]
+
+
+def test_a_worker_says_how_long_it_may_take(world: JobWorld) -> None:
+    world.push(b"a", b"b", b"c")
+    reply = world.take(2, lease_us=10 * SECOND)
+    assert reply.until_us == NOW_US + 10 * SECOND
+    world.next(lease_us=20 * SECOND)
+    world.wait(10)
+    assert [one.key for one in world.peek()] == [b"a", b"b"]
+    world.wait(10)
+    assert [one.key for one in world.peek()] == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("lease_us", [limits.LEASE_US_MIN, limits.LEASE_US_MAX])
+def test_the_shortest_and_the_longest_lease(world: JobWorld, lease_us: int) -> None:
+    world.push(b"a")
+    world.next(lease_us=lease_us)
+    world.wait((lease_us - 1) / SECOND)
+    assert world.totals() == (0, 1, 0)
+    world.wait(0.000001)
+    assert world.totals() == (1, 0, 0)
+
+
+def test_a_job_that_comes_back_has_its_old_date_and_place(world: JobWorld) -> None:
+    world.push(b"a", b"b")
+    before = world.waiting(b"a")
+    world.next()
+    world.wait(3600)
+    assert world.waiting(b"a") == before._replace(timeouts=1)
+    assert world.keys(2) == [b"a", b"b"]
+
+
+def test_many_leases_that_end_together_all_end(world: JobWorld) -> None:
+    keys = [b"%d" % number for number in range(350)]
+    world.push(*keys)
+    world.next(350)
+    world.wait(3600)
+    assert world.totals() == (350, 0, 0)
+    assert world.keys(350) == keys
+
+
+def test_of_a_batch_that_was_half_done_the_other_half_comes_back(world: JobWorld) -> None:
+    world.push(*[b"%d" % number for number in range(10)])
+    taken = world.next(10)
+    assert world.done(*taken[::2]) == []
+    world.wait(3600)
+    assert world.keys(10) == [b"1", b"3", b"5", b"7", b"9"]
+
+
+# -- clock jumps ----------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SJ-12")
+@pytest.mark.parametrize("jump", [3600, -3600, YEAR, -YEAR])
+def test_no_jump_of_the_wall_clock_touches_a_lease(world: JobWorld, jump: int) -> None:
+    world.push(b"a")
+    (job,) = world.next(lease_us=MINUTE)
+    world.jump(jump)
+    world.upkeep()
+    world.wait(59)
+    assert world.totals() == (0, 1, 0)
+    assert world.extend(job) == []
+    world.wait(59)
+    assert world.totals() == (0, 1, 0)
+    world.wait(1)
+    assert world.totals() == (1, 0, 0)
+
+
+@pytest.mark.parametrize("jump", [3600, -3600, YEAR, -YEAR])
+def test_a_jump_and_back_again_leaves_the_order(world: JobWorld, jump: int) -> None:
+    world.push(New(b"b", priority=5), New(b"a", priority=1))
+    world.push_one(b"later", process_at_us=NOW_US + MINUTE, priority=0)
+    world.jump(jump)
+    world.upkeep()
+    world.push(New(b"c", priority=9))
+    world.jump(-jump)
+    world.wait(61)
+    expected = [b"later", b"a", b"b", b"c"] if jump < 0 else [b"later", b"a", b"b"]
+    assert world.keys(10) == expected
+
+
+# -- touching -------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SJ-13")
+def test_a_worker_can_extend_its_time(world: JobWorld) -> None:
+    world.push(b"a")
+    (job,) = world.next(lease_us=MINUTE)
+    for _ in range(10):
+        world.wait(50)
+        assert world.extend(job) == []
+    assert world.totals() == (0, 1, 0)
+    assert world.done(job) == []
+
+
+@pytest.mark.req("SJ-13")
+def test_a_touch_lasts_as_long_as_the_job_was_taken_for(world: JobWorld) -> None:
+    world.push(b"a")
+    (job,) = world.next(lease_us=MINUTE)
+    world.wait(30)
+    world.extend(job)
+    world.wait(59)
+    assert world.totals() == (0, 1, 0)
+    world.wait(1)
+    assert world.totals() == (1, 0, 0)
+
+
+def test_a_touch_may_ask_for_another_time(world: JobWorld) -> None:
+    world.push(b"a", b"b")
+    one, other = world.next(2, lease_us=MINUTE)
+    world.extend(one, lease_us=HOUR)
+    world.extend(other, lease_us=SECOND)
+    world.wait(1)
+    assert [seen.key for seen in world.peek(State.TAKEN)] == [b"a"]
+    world.wait(3598)
+    assert world.totals() == (1, 1, 0)
+    world.wait(1)
+    assert world.totals() == (2, 0, 0)
+
+
+def test_some_of_a_batch_are_touched(world: JobWorld) -> None:
+    world.push(*[b"%d" % number for number in range(5)])
+    taken = world.next(5, lease_us=MINUTE)
+    world.wait(30)
+    world.extend(taken[1], taken[3])
+    world.wait(30)
+    assert [one.key for one in world.peek(State.TAKEN)] == [b"1", b"3"]
+    assert world.keys(5) == [b"0", b"2", b"4"]
+    world.wait(30)
+    assert [one.key for one in world.peek()] == [b"1", b"3"]
+
+
+def test_a_touch_leaves_everything_else_as_it_was(world: JobWorld) -> None:
+    world.push(New(b"a", b"value"))
+    (job,) = world.next()
+    (before,) = world.peek(State.TAKEN)
+    world.wait(10)
+    world.extend(job)
+    assert world.peek(State.TAKEN) == [before._replace(moment_us=before.moment_us + 10 * SECOND)]
+
+
+# -- fences ---------------------------------------------------------------------------------------
+
+
+def test_what_is_done_is_done_once(world: JobWorld) -> None:
+    world.push(b"a")
+    (job,) = world.next()
+    assert world.done(job) == []
+    assert world.done(job) == [0]
+    assert world.extend(job) == [0]
+    assert world.fail(job) == [0]
+    assert world.totals() == (0, 0, 0)
+    world.wait(2 * DAY / SECOND)
+    assert world.next() == []
+
+
+@pytest.mark.parametrize("verb", ["done", "extend", "fail"])
+def test_an_old_xid_changes_nothing(world: JobWorld, verb: str) -> None:
+    """Decision 6: a lease is not a lock."""
+    world.push(b"a")
+    (old,) = world.next()
+    world.wait(3600)
+    assert getattr(world, verb)(old) == [0]
+    (new,) = world.next()
+    before = world.peek(State.TAKEN)
+    assert new.xid != old.xid
+    assert getattr(world, verb)(old) == [0]
+    assert world.peek(State.TAKEN) == before
+    assert world.done(new) == []
+
+
+@pytest.mark.parametrize("verb", ["done", "extend", "fail"])
+def test_the_missing_ones_are_told_by_position_and_the_others_are_done(
+    world: JobWorld, verb: str
+) -> None:
+    world.push(b"a", b"b", b"c")
+    one, other, third = world.next(3)
+    world.done(other)
+    assert getattr(world, verb)(999, one, other, third, one) == [0, 2, 4]
+    expected = {"done": (0, 0, 0), "extend": (0, 2, 0), "fail": (2, 0, 0)}
+    assert world.totals() == expected[verb]
+
+
+@pytest.mark.parametrize("kind", [Finish, Extend, Fail])
+def test_in_a_table_that_is_not_there_all_are_missing(world: JobWorld, kind: type) -> None:
+    assert missing(world.run(kind(table="nowhere", xids=[1, 2]))) == [0, 1]
+    assert world.next_seq == 1
+
+
+def test_an_xid_is_good_in_its_own_table_only(world: JobWorld) -> None:
+    world.push(b"a")
+    world.push(b"a", table="other")
+    (job,) = world.next()
+    assert world.done(job, table="other") == [0]
+    assert world.done(job) == []
+
+
+def test_a_row_or_an_xid_of_zero_is_nobodys(world: JobWorld) -> None:
+    world.push(b"a")
+    (job,) = world.next()
+    assert world.done(0, job.row, 2**64 - 1) == [0, 1, 2]
+    assert world.totals() == (0, 1, 0)
+
+
+# -- a key that is pushed meanwhile ---------------------------------------------------------------
+
+
+@pytest.mark.req("FJ-32")
+def test_the_older_job_is_dropped_when_its_lease_is_over(world: JobWorld) -> None:
+    world.push(New(b"a", b"old"))
+    (old,) = world.next()
+    world.push(New(b"a", b"new"))
+    assert world.totals() == (1, 1, 0)
+    world.wait(3600)
+    assert world.totals() == (1, 0, 0)
+    (new,) = world.next()
+    assert (new.value, new.timeouts) == (b"new", 0)
+    assert world.done(old) == [0]
+
+
+@pytest.mark.req("FJ-32")
+@pytest.mark.parametrize("counts", [True, False])
+def test_the_older_job_is_dropped_when_it_fails(world: JobWorld, counts: bool) -> None:
+    world.push(New(b"a", b"old"))
+    (old,) = world.next()
+    world.push(New(b"a", b"new"))
+    assert world.fail(old, counts=counts) == []
+    assert [(one.value, one.timeouts) for one in world.peek()] == [(b"new", 0)]
+    assert world.totals() == (1, 0, 0)
+
+
+@pytest.mark.req("FJ-32")
+def test_the_older_job_is_dropped_also_where_it_failed_too_often() -> None:
+    """There is nothing to look at for a person: the newer job does the work."""
+    world = JobWorld(timeouts_max=0)
+    world.push(New(b"a", b"old"))
+    world.next()
+    world.push(New(b"a", b"new"))
+    world.wait(3600)
+    assert world.totals() == (1, 0, 0)
+    world.check()
+
+
+@pytest.mark.req("FJ-32")
+def test_the_older_job_can_still_be_done(world: JobWorld) -> None:
+    world.push(New(b"a", b"old"))
+    (old,) = world.next()
+    world.push(New(b"a", b"new"))
+    assert world.done(old) == []
+    assert [one.value for one in world.next()] == [b"new"]
+
+
+def test_both_may_be_taken_at_a_time(world: JobWorld) -> None:
+    world.push(New(b"a", b"old"))
+    (old,) = world.next()
+    world.push(New(b"a", b"new"))
+    (new,) = world.next()
+    assert world.totals() == (0, 2, 0)
+    assert world.done(new, old) == []
+    assert world.totals() == (0, 0, 0)
+
+
+def test_of_two_that_time_out_together_the_newer_one_waits(world: JobWorld) -> None:
+    world.push(New(b"a", b"old"))
+    world.next()
+    world.push(New(b"a", b"new"))
+    world.next()
+    world.wait(3600)
+    assert [(one.value, one.timeouts) for one in world.peek()] == [(b"new", 1)]
+    assert world.totals() == (1, 0, 0)
+
+
+def test_one_that_comes_back_while_the_newer_one_is_out_waits_until_that_fails_too(
+    world: JobWorld,
+) -> None:
+    world.push(New(b"a", b"old"))
+    (old,) = world.next()
+    world.push(New(b"a", b"new"))
+    (new,) = world.next()
+    world.fail(old)
+    assert world.totals() == (1, 1, 0)
+    world.fail(new)
+    assert world.totals()[0] == 1  # a key waits once
+
+
+def test_without_merging_both_come_back() -> None:
+    world = JobWorld(merge=False)
+    world.push(New(b"a", b"old"))
+    world.next()
+    world.push(New(b"a", b"new"))
+    world.wait(3600)
+    assert [(one.value, one.timeouts) for one in world.peek()] == [(b"old", 1), (b"new", 0)]
+    world.check()
