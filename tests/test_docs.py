@@ -20,7 +20,7 @@ from fjord.wire.functions import Function
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # Pages with blocks of Python or shell that a reader would copy.
-GUIDES = ("README.md", "CONTRIBUTING.md", "docs/cli.md")
+GUIDES = ("README.md", "CONTRIBUTING.md", "docs/cli.md", "docs/coming-from.md")
 TARGETS = re.findall(r"^([a-z]+):(?!=)(.*)", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 
 

@@ -8,17 +8,18 @@
     tables    create NAME     drop NAME
     batch ... end             commands in between are one batch [number=N client=C]
     wait S                    time passes            upkeep      what is due is done
+    clock S                   the wall clock is set, so many seconds ahead or back
     crash     power-cut       restart                pack        the oldest segment is packed
     ops                       tells the ops that were written since the last time
 
-Times are seconds after the beginning; values are JSON.
+Times are seconds after the beginning; values are JSON.  The words for jobs are in `job_lines`.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fjord import ops, values
@@ -44,6 +45,7 @@ from fjord.commands import (
     Reply,
     Set,
     TableList,
+    Taken,
     Touch,
     Unlock,
 )
@@ -54,6 +56,7 @@ from fjord.journal.reader import Journal
 from fjord.ops import Op
 from fjord.tables.state import Kind
 from fjord.testing import SimClock, SimDisk
+from tests.scenarios import job_lines
 
 _HIDDEN = frozenset({ops.Opcode.TAKEOVER})
 
@@ -63,15 +66,22 @@ class Line:
 
     def __init__(self, text: str) -> None:
         parts = shlex.split(text, posix=False)
-        self.verb = parts[0]
-        self.words = [part for part in parts[1:] if not _is_option(part)]
-        self.options = dict(part.split("=", 1) for part in parts[1:] if _is_option(part))
+        self.verb: str = parts[0]
+        self.words: list[str] = [part for part in parts[1:] if not _is_option(part)]
+        self.options: dict[str, str] = dict(
+            part.split("=", 1) for part in parts[1:] if _is_option(part)
+        )
 
     def on(self, name: str, *, default: bool) -> bool:
         return {"on": True, "off": False}[self.options.get(name, "on" if default else "off")]
 
     def keys(self, start: int = 1) -> Strings:
-        return Strings.of([word.encode() for word in self.words[start:]])
+        return Strings.of([key_of(word) for word in self.words[start:]])
+
+
+def key_of(word: str) -> bytes:
+    """Returns the key that a word stands for; two quotes are the empty one."""
+    return b"" if word == '""' else word.encode()
 
 
 def _is_option(part: str) -> bool:
@@ -90,16 +100,20 @@ class World:
         self._engine = self._open()
         self._told_seq = 0
         self._batch: tuple[Line, list[Command]] | None = None
+        self.hands: job_lines.Hands = job_lines.Hands()
 
     def answer(self, text: str) -> str:
         line = Line(text)
         if line.verb in _DOES:
             return _DOES[line.verb](self, line)
-        command = _COMMANDS[line.verb](self, line)
+        command = self._build(line)
         if self._batch is not None:
             self._batch[1].append(command)
             return ""
-        return self._run(command, int(line.options.get("by", "1")))
+        reply = self.ask(command, int(line.options.get("by", "1")))
+        if isinstance(reply, Taken) and reply.first_xid:
+            self.hands.note(line, reply)
+        return _shown(reply, self._begin_us, line.words[1:])
 
     # -- what a line does -------------------------------------------------------------------------
 
@@ -112,10 +126,15 @@ class World:
         (head, found), self._batch = self._batch, None
         client = head.options.get("client", "").encode().ljust(16, b"-")
         number = int(head.options.get("number", "0"))
-        return self._run(Batch(commands=found, client=client if number else b"", number=number), 1)
+        batch = Batch(commands=found, client=client if number else b"", number=number)
+        return _shown(self.ask(batch), self._begin_us)
 
     def wait(self, line: Line) -> str:
         self._clock.advance(float(line.words[0]))
+        return ""
+
+    def set_clock(self, line: Line) -> str:
+        self._clock.jump(float(line.words[0]))
         return ""
 
     def upkeep(self, line: Line) -> str:
@@ -168,8 +187,10 @@ class World:
         return 0 if text is None else self._begin_us + round(float(text) * 1_000_000)
 
     def stamp_us(self, line: Line) -> int:
-        if "at" in line.options:
-            return self.moment_us(line, "at")
+        return self.moment_us(line, "at") if "at" in line.options else self.tick_us()
+
+    def tick_us(self) -> int:
+        """Lets a millisecond pass, so that no two commands have one date."""
         self._clock.advance(0.001)
         return self._clock.wall_us()
 
@@ -177,10 +198,19 @@ class World:
         text = line.options.get(name)
         return 0 if text is None else self._clock.wall_us() + round(float(text) * 1_000_000)
 
-    def _run(self, command: Command, client: int) -> str:
+    def ask(self, command: Command, client: int = 1) -> Reply:
+        """Runs a command; its answer may be told."""
         (reply,) = self._engine.run([command], (client,))
         self._engine.sync()
-        return _shown(reply, self._begin_us)
+        return reply
+
+    def _build(self, line: Line) -> Command:
+        """Some verbs mean one thing for jobs and another for values."""
+        table = self._engine.tables.get(line.words[0]) if line.words else None
+        is_jobs = table is not None and table.kind is Kind.JOBS
+        if line.verb in job_lines.COMMANDS and (is_jobs or line.verb not in _COMMANDS):
+            return job_lines.COMMANDS[line.verb](self, line)
+        return _COMMANDS[line.verb](self, line)
 
     def _open(self) -> Engine:
         return open_engine(
@@ -294,6 +324,7 @@ _DOES: dict[str, Callable[[World, Line], str]] = {
     "batch": World.begin_batch,
     "end": World.end_batch,
     "wait": World.wait,
+    "clock": World.set_clock,
     "upkeep": World.upkeep,
     "gone": World.gone,
     "crash": World.crash,
@@ -306,9 +337,12 @@ _DOES: dict[str, Callable[[World, Line], str]] = {
 # -- answers --------------------------------------------------------------------------------------
 
 
-def _shown(reply: Reply, begin_us: int) -> str:
+def _shown(reply: Reply, begin_us: int, words: Sequence[str] = ()) -> str:
     if isinstance(reply, Refusal):
         return f"{reply.code}: {reply.text}"
+    about_jobs = job_lines.shown(reply, begin_us, words)
+    if about_jobs is not None:
+        return about_jobs
     if isinstance(reply, Done):
         return "done"
     if isinstance(reply, Entries):

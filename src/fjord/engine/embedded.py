@@ -31,7 +31,7 @@ from fjord.commands import (
 from fjord.engine.engine import Engine
 from fjord.engine.read_only import ReadOnlyEngine
 from fjord.engine.ticker import Ticker
-from fjord.engine.waits import JOBS_KEY, Dates, Waits, is_empty, moment
+from fjord.engine.waits import JOBS_KEY, Dates, Waits, is_empty, jobs_problem, moment
 from fjord.errors import ClosedError, Code, FjordError
 from fjord.job_commands import ARRIVED
 
@@ -70,6 +70,9 @@ class Embedded:
         with self._running:
             self._engine.check_usable()
             if isinstance(command, ListenJobs):
+                problem = jobs_problem(self._engine.tables, command.table)
+                if problem is not None:
+                    raise problem.error()
                 self._listeners.setdefault((command.table, JOBS_KEY), []).append(listener)
                 self._dates.look(command.table, self._clock.wall_us())
             else:

@@ -24,6 +24,7 @@ class _Side:
         self.dates: dict[int, int] = {}  # lane -> first date
         self.ready: OrderedDict[int, None] = OrderedDict()  # in the order of their turns
         self._later: list[tuple[int, int]] = []  # dates and lanes, a heap
+        self._now_us = 0  # up to where dates have come
 
     def lower(self, lane: int, date_us: int) -> None:
         """Takes note of a job."""
@@ -34,15 +35,20 @@ class _Side:
                 self._push(date_us, lane)
 
     def correct(self, lane: int, date_us: int | None) -> None:
-        self.ready.pop(lane, None)
+        """Takes note of what a lane really has; one that is still due keeps its turn."""
         if date_us is None:
+            self.ready.pop(lane, None)
             self.dates.pop(lane, None)
-        else:
-            self.dates[lane] = date_us
+            return
+        self.dates[lane] = date_us
+        if date_us > self._now_us:
+            self.ready.pop(lane, None)
+        if lane not in self.ready:
             self._push(date_us, lane)
 
     def settle(self, now_us: int) -> None:
         """Makes lanes ready whose date has come."""
+        self._now_us = now_us
         later = self._later
         while later and later[0][0] <= now_us:
             date_us, lane = heapq.heappop(later)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from fjord import limits, tables
-from fjord.commands import Command, Refusal, Reply, Scan
+from fjord.commands import Command, CountJobs, Peek, Refusal, Reply, Scan
 from fjord.engine import counting, opening
 from fjord.engine import layout as layouts
 from fjord.engine.group import (
@@ -39,6 +39,7 @@ _READ_ONLY: Final = Refusal(code=Code.READ_ONLY, text="the database was opened w
 _ATTEMPTS: Final = 10
 _PAUSE_SECONDS: Final = 0.001
 # A reader gives out no seqs, so no token of its own either.
+_LEASED: Final = frozenset({CountJobs, Peek})
 _NO_MASTER: Final = bytes(16)
 
 
@@ -75,7 +76,8 @@ class ReadOnlyEngine:
                 read_tables(transaction),
                 _NO_MASTER,
                 applied_seq + 1,
-                lease_us=0,
+                # Only how long jobs are leased depends on it.
+                lease_us=self._lease_us() if _LEASED.intersection(map(type, wanted)) else 0,
             )
             snapshot = Snapshot(transaction, known)
             now_us = self._settings.clock.wall_us()
@@ -92,6 +94,7 @@ class ReadOnlyEngine:
         """Returns those numbers of a directory that can be seen from outside its writer."""
         with self._durable_view() as (transaction, applied_seq):
             known, live_bytes = read_tables(transaction), read_live(transaction)
+            counts = counting.read(transaction).values()
         self._journal.refresh()
         return {
             "applied_seq": applied_seq,
@@ -99,7 +102,20 @@ class ReadOnlyEngine:
             "segments": len(self._journal.segments),
             "live_bytes": live_bytes,
             "tables": len(known),
+            "jobs_waiting": sum(one.waiting for one in counts),
+            "jobs_taken": sum(one.taken for one in counts),
+            "jobs_dead": sum(one.dead for one in counts),
         }
+
+    def _lease_us(self) -> int:
+        """Returns what lease time is by now, as far as it can be told from outside."""
+        self._journal.refresh()
+        first_seq, last = self._journal.segments[-1].first_seq, None
+        for located in self._journal.frames(first_seq, durable_seq=0):
+            last = located.frame
+        if last is None:
+            return self._journal.segments[-1].lease_us
+        return last.lease_us + max(0, self._settings.clock.wall_us() - last.wall_us)
 
     def close(self) -> None:
         self._index.close()

@@ -26,9 +26,11 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
 from fjord import limits
-from fjord.commands import Changed, Next, Reply, Taken
+from fjord.commands import Changed, Next, Refusal, Reply, Taken, name_problem
 from fjord.engine.dates import Arrival
 from fjord.job_commands import DUE
+from fjord.tables import catalog
+from fjord.tables.state import Kind, Table
 from fjord.values import Type
 
 K = TypeVar("K", bound=Hashable)
@@ -52,6 +54,12 @@ class Waiter(Protocol):
 
 
 Arrivals = Mapping[str, Arrival]  # by table
+
+
+def jobs_problem(tables: Mapping[str, Table], name: str) -> Refusal | None:
+    """Says that a table has no jobs to wait for, or None; one that is not there yet may have."""
+    table = tables.get(name)
+    return name_problem(name) if table is None else catalog.wrong_kind(table, Kind.JOBS)
 
 
 def is_empty(reply: Reply) -> bool:

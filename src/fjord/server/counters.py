@@ -44,8 +44,8 @@ class Counters:
         self.sent_bytes = 0
         self.changes = 0  # told to listeners
         self.parked_waits = 0  # requests that wait for jobs, now
-        self.dead_jobs = 0  # jobs that died
-        self.dead_jobs_by_table: dict[str, int] = {}  # the same, of tables that are there
+        self.jobs_died = 0  # jobs that died
+        self.jobs_died_by_table: dict[str, int] = {}  # the same, of tables that are there
         self.groups = Histogram()  # from the first command to the last reply
         self.syncs = Histogram()
         self.upkeep = Histogram()  # steps

@@ -45,13 +45,13 @@ class DeadJobs:
     def look(self) -> None:
         """Says which tables have more dead jobs than at the last look."""
         found = {table: dead for table, (_, _, dead) in self._counts().items()}
-        died = self._counters.dead_jobs_by_table
+        died = self._counters.jobs_died_by_table
         for table in died.keys() - found.keys():
             del died[table]
         for table, dead in found.items():
             new = dead - self._known.get(table, 0)
             if new > 0:
-                self._counters.dead_jobs += new
+                self._counters.jobs_died += new
                 died[table] = died.get(table, 0) + new
                 logs.note(logging.WARNING, "jobs are dead", table=table, dead=dead, new=new)
         self._known = found

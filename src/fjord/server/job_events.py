@@ -7,13 +7,14 @@ whoever found nothing is parked by then, so that it is woken by what came behind
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fjord.clock import Clock
-from fjord.commands import Changed, Command
-from fjord.engine.waits import Arrivals, Dates, moment
+from fjord.commands import Changed, Command, Refusal
+from fjord.engine.dates import Arrival
+from fjord.engine.waits import Arrivals, Dates, jobs_problem, moment
 from fjord.job_commands import ARRIVED
 from fjord.server.alarm import Alarm
 from fjord.server.counters import Counters
@@ -25,6 +26,9 @@ from fjord.server.waiting import Waiting
 
 class Source(Protocol):
     """Whoever knows of jobs: the engine."""
+
+    @property
+    def tables(self) -> Mapping[str, Any]: ...
 
     def take_arrivals(self) -> Arrivals: ...
 
@@ -61,14 +65,16 @@ class JobEvents:
         self._dead = DeadJobs(source.job_counts, loop, clock, parts.counters)
         self._dates = Dates(source.first_date_us)
         self._alarm = Alarm(loop, clock, self._tell_dates)
-        self._arrivals: Arrivals = {}  # of which nobody who waits knows yet
+        self._arrivals: dict[str, Arrival] = {}  # of which nobody who waits knows yet
 
     def note(self) -> list[Changed]:
         """Takes note of what ran; returns what listeners are to be told once it is durable."""
         arrivals = self._source.take_arrivals()
         if not arrivals:
             return []
-        self._arrivals = arrivals
+        for table, arrival in arrivals.items():
+            known = self._arrivals.get(table)
+            self._arrivals[table] = arrival.joined(known) if known else arrival
         now_us = self._clock.wall_us()
         heard = [table for table in arrivals if self._listeners.has_jobs(table)]
         for table in heard:
@@ -84,6 +90,10 @@ class JobEvents:
         """Wakes who waits for what came."""
         arrivals, self._arrivals = self._arrivals, {}
         self.waiting.go_on(arrivals)
+
+    def problem(self, table: str) -> Refusal | None:
+        """Says why nobody can listen to a table, or None; one that is not there yet will be."""
+        return jobs_problem(self._source.tables, table)
 
     def listen(self, table: str) -> None:
         """Begins to tell of dates of a table, since somebody listens to it."""

@@ -104,7 +104,7 @@ class Metrics(Collector):
             "connections": len(self.sessions),
             "connections_accepted": counters.connections,
             "connections_closed": counters.closed.total(),
-            "dead_jobs": counters.dead_jobs,
+            "jobs_died": counters.jobs_died,
             "groups": counters.groups.count,
             "listened_keys": self.listeners.keys,
             "memory_bytes": self.memory.used_bytes,
@@ -162,7 +162,7 @@ class Metrics(Collector):
             "function",
             {function.name: counters.requests[function] for function in Function},
         )
-        yield _by_label("fjord_dead_jobs", "Jobs that died.", "table", counters.dead_jobs_by_table)
+        yield _by_label("fjord_jobs_died", "Jobs that died.", "table", counters.jobs_died_by_table)
         yield _by_label("fjord_refusals", "Requests refused.", "code", counters.refusals)
         yield _by_label(
             "fjord_connections_closed", "Connections closed with an error.", "code", counters.closed

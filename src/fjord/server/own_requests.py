@@ -29,7 +29,6 @@ from fjord.commands import (
     Touch,
     Unlisten,
     Welcome,
-    name_problem,
 )
 from fjord.engine.waits import JOBS_KEY
 from fjord.errors import Code
@@ -99,7 +98,7 @@ class OwnRequests:
         self._runner.submit(self._session, request, Nop(), self._listen_after(request, command))
 
     def _listen_jobs(self, request: Request, command: ListenJobs) -> None:
-        problem = name_problem(command.table) or self._reserve(1)
+        problem = self._shared.jobs.problem(command.table) or self._reserve(1)
         if problem is not None:
             self._refuse(request, problem)
             return

@@ -11,9 +11,21 @@ import pytest
 
 from fjord import limits
 from fjord.clock import SystemClock
-from fjord.commands import Changed, Command, Finish, ListenJobs, Next, Nop, Refusal, Reply, Taken
+from fjord.columns import Strings
+from fjord.commands import (
+    Changed,
+    Command,
+    Finish,
+    ListenJobs,
+    Next,
+    Nop,
+    Refusal,
+    Reply,
+    Set,
+    Taken,
+)
 from fjord.engine import Embedded, Engine, open_engine
-from fjord.errors import ClosedError, Code, DurabilityError
+from fjord.errors import ClosedError, Code, DurabilityError, RefusedError
 from fjord.job_commands import ARRIVED, DUE
 from fjord.testing import SimClock
 from tests.unit.engine.job_records import TABLE, push
@@ -378,3 +390,17 @@ def test_closing_ends_listeners_of_jobs(world: World) -> None:
     listener = world.embedded.listen(ListenJobs(table=TABLE))
     world.embedded.close()
     assert list(listener) == []
+
+
+def test_a_table_of_another_kind_has_no_jobs_to_listen_to(world: World) -> None:
+    stored = Set(
+        table="values",
+        keys=Strings.of([b"k"]),
+        types=b"\1",
+        values=Strings.of([b"v"]),
+        timestamps_us=(world.clock.wall_us(),),
+    )
+    world.embedded.execute(stored)
+    with pytest.raises(RefusedError) as caught:
+        world.embedded.listen(ListenJobs(table="values"))
+    assert caught.value.code is Code.WRONG_KIND

@@ -62,6 +62,24 @@ def test_what_is_found_out_corrects_a_lane() -> None:
     assert turns(lanes, 50, 2) == "aa"
 
 
+def test_a_lane_that_is_corrected_and_still_due_keeps_its_turn() -> None:
+    lanes = lanes_of(a=1, b=2, c=3)
+    assert turns(lanes, 10, 1) == "a"
+    lanes.correct(TABLE, (ord("b"), False), 9)
+    assert turns(lanes, 10, 3) == "bca"
+    lanes.correct(TABLE, (ord("b"), False), 11)
+    assert turns(lanes, 10, 3) == "cac"
+
+
+def test_a_clock_that_is_set_back_leaves_no_lane_ready_for_long() -> None:
+    lanes = lanes_of(a=5, b=1)
+    assert sorted(turns(lanes, 10, 2)) == ["a", "b"]
+    assert lanes.count(TABLE, 2, slow=False) == 2
+    lanes.correct(TABLE, (ord("a"), False), 5)
+    assert turns(lanes, 2, 2) == "bb"
+    assert sorted(turns(lanes, 5, 2)) == ["a", "b"]
+
+
 def test_a_new_job_brings_a_lane_forward_and_never_back() -> None:
     lanes = lanes_of(a=50)
     lanes.lower(TABLE, (ord("a"), False), 20)

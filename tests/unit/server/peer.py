@@ -19,6 +19,7 @@ from fjord.server.listeners import Listeners
 from fjord.server.origin import After, Origin
 from fjord.server.session import Session
 from fjord.server.sessions import Sessions, Shared
+from fjord.tables.state import Table
 from fjord.testing import SimClock
 from fjord.wire import Cursors
 from tests.unit.server.sim_loop import SimLoop
@@ -84,6 +85,7 @@ class Jobs:
     """What is known of jobs, as the test says."""
 
     def __init__(self) -> None:
+        self.tables: dict[str, Table] = {}
         self.arrivals: dict[str, Arrival] = {}
         self.dates_us: dict[str, list[int]] = {}
         self.counts: dict[str, tuple[int, int, int]] = {}  # waiting, taken, dead

@@ -44,8 +44,8 @@ def test_a_table_with_more_dead_jobs_is_worth_a_line(caplog: pytest.LogCaptureFi
     assert said(caplog) == [("jobs are dead", {"table": "pages", "dead": 5, "new": 3})]
     world.write(pages=5, mails=1)
     assert said(caplog) == [("jobs are dead", {"table": "mails", "dead": 1, "new": 1})]
-    assert world.counters.dead_jobs == 4
-    assert world.counters.dead_jobs_by_table == {"pages": 3, "mails": 1}
+    assert world.counters.jobs_died == 4
+    assert world.counters.jobs_died_by_table == {"pages": 3, "mails": 1}
 
 
 def test_those_that_were_dead_before_the_start_are_not_told_again(
@@ -54,7 +54,7 @@ def test_those_that_were_dead_before_the_start_are_not_told_again(
     world = World(pages=2)
     world.write(pages=2)
     assert said(caplog) == []
-    assert world.counters.dead_jobs == 0
+    assert world.counters.jobs_died == 0
 
 
 def test_fewer_are_no_alert_and_more_after_that_are(caplog: pytest.LogCaptureFixture) -> None:
@@ -69,8 +69,8 @@ def test_a_table_that_is_dropped_takes_its_counter_with_it() -> None:
     world = World()
     world.write(pages=3)
     world.write()
-    assert world.counters.dead_jobs_by_table == {}
-    assert world.counters.dead_jobs == 3
+    assert world.counters.jobs_died_by_table == {}
+    assert world.counters.jobs_died == 3
 
 
 def test_many_writes_are_one_look_and_none_is_none() -> None:

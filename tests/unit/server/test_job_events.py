@@ -148,7 +148,7 @@ def test_dead_jobs_are_an_alert(world: World, caplog: pytest.LogCaptureFixture) 
     (record,) = caplog.records
     assert record.getMessage() == "jobs are dead"
     assert vars(record)["fields"] == {"table": TABLE, "dead": 2, "new": 2}
-    assert world.counters.dead_jobs_by_table == {TABLE: 2}
+    assert world.counters.jobs_died_by_table == {TABLE: 2}
 
 
 def test_jobs_that_time_out_too_often_are_an_alert(

@@ -27,7 +27,7 @@ def metrics() -> Metrics:
     counters.refusals[Code.NOT_FOUND] += 2
     counters.closed[Code.BAD_MAGIC] += 1
     counters.parked_waits = 4
-    counters.dead_jobs, counters.dead_jobs_by_table = 9, {"pages": 3}
+    counters.jobs_died, counters.jobs_died_by_table = 9, {"pages": 3}
     for took_us in (50, 90, 3_000, 60_000_000):
         counters.syncs.observe(took_us)
     return Metrics(
@@ -63,7 +63,7 @@ def test_jobs_are_told_by_table() -> None:
     found = samples()
     states = ("waiting", "taken", "dead")
     assert [found["fjord_jobs", f"{state},pages"] for state in states] == [7, 2, 1]
-    assert found["fjord_dead_jobs_total", "pages"] == 3
+    assert found["fjord_jobs_died_total", "pages"] == 3
     assert found["fjord_parked_waits", ""] == 4
     assert found["fjord_jobs_dead", ""] == 5
 
@@ -86,7 +86,7 @@ def test_stats_are_sorted_and_whole() -> None:
     found = dict(zip(names, numbers.values, strict=True))
     assert found[b"requests"] == 3
     assert found[b"uptime_us"] == 2_500_000
-    assert (found[b"parked_waits"], found[b"dead_jobs"]) == (4, 9)
+    assert (found[b"parked_waits"], found[b"jobs_died"]) == (4, 9)
     assert set(ENGINE) <= {name.decode() for name in names}
 
 

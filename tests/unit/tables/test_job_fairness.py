@@ -176,3 +176,16 @@ def test_many_domains(world: JobWorld) -> None:
     world.push(*[New(b"l" + domain, domain=domain) for domain in domains])
     served = [one.domain for _ in range(4) for one in world.next(1000)]
     assert rounds(served, 2000) == [set(domains)] * 2
+
+
+def test_looking_changes_no_turns(world: JobWorld) -> None:
+    world.push(New(b"a1", domain=b"a"), New(b"b1", domain=b"b"))
+    (first,) = world.next()
+    other = {b"a": b"b", b"b": b"a"}[first.domain]
+    world.wait(1)
+    world.push(New(first.key, domain=first.domain), New(b"c1", domain=b"c"))
+    assert [one.domain for one in world.next()] == [other]
+    world.count()
+    world.peek()
+    world.find(b"c1")
+    assert [one.domain for one in world.next()] == [first.domain]

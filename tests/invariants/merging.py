@@ -1,0 +1,161 @@
+"""I15: what several pushes of a waiting key come to, worked out from the pushes alone.
+
+For histories in which one thing happens after the other, with the server's clock in `wall_us`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tests.invariants.histories import (
+    DISCARDED,
+    SUPERSEDED,
+    Event,
+    Failed,
+    Finished,
+    History,
+    Outcome,
+    Pushed,
+    Removed,
+    Rescheduled,
+    Revived,
+    Taken,
+    TimedOut,
+    Violation,
+)
+from tests.invariants.terms import Terms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """What a waiting job is by the rule."""
+
+    inserted_us: int
+    updated_us: int
+    expires_at_us: int  # 0 = never
+    priority: int
+    process_at_us: int
+    value: bytes
+
+
+def pushed(push: Pushed) -> Waiting:
+    """Returns the job that a push makes where none waits."""
+    # A client whose clock is ahead has its say in which push is the last one, no more.
+    inserted_us = min(push.stamp_us, push.wall_us)
+    return Waiting(
+        inserted_us=inserted_us,
+        updated_us=push.stamp_us,
+        expires_at_us=push.expires_at_us,
+        priority=push.priority,
+        process_at_us=max(push.process_at_us or push.wall_us, inserted_us),
+        value=push.value,
+    )
+
+
+def merged(old: Waiting, push: Pushed, debounce_us: int) -> Waiting:
+    """Returns what a waiting job becomes by a push of its key."""
+    if push.stamp_us < old.updated_us:
+        return old
+    new = pushed(push)
+    never = 0 in (old.expires_at_us, new.expires_at_us)
+    cap_us = max(old.process_at_us, old.inserted_us + debounce_us)
+    return replace(
+        new,
+        inserted_us=old.inserted_us,
+        expires_at_us=0 if never else max(old.expires_at_us, new.expires_at_us),
+        priority=min(old.priority, new.priority),
+        process_at_us=min(max(old.process_at_us, new.process_at_us), cap_us),
+    )
+
+
+def merging(history: History, terms: Terms) -> list[Violation]:
+    """I15: a job that is handed out is what the pushes of its key come to."""
+    if not terms.merges:
+        return []
+    fold = _Fold(terms.debounce_us)
+    return [problem for event in history if (problem := fold.step(event)) is not None]
+
+
+class _Fold:
+    """Which jobs wait, key by key; those that a hand has moved are not judged."""
+
+    def __init__(self, debounce_us: int) -> None:
+        self._debounce_us = debounce_us
+        self._waiting: dict[bytes, Waiting] = {}
+        self._unsure: set[bytes] = set()
+        self._keys: dict[int, bytes] = {}  # xid -> key
+
+    def step(self, event: Event) -> Violation | None:
+        if isinstance(event, Taken):
+            return self._take(event)
+        if isinstance(event, Pushed):
+            self._push(event)
+        elif isinstance(event, Removed):
+            self._remove(event)
+        elif isinstance(event, Rescheduled | Revived):
+            self._unsure.add(event.key)
+        elif isinstance(event, Failed | TimedOut) and event.xid in self._keys:
+            # It waits again, with a date that is not known here, or is dead; where another one of
+            # its key waits it is dropped.
+            key = self._keys.pop(event.xid)
+            if self._waits(key, event.wall_us) is None:
+                self._unsure.add(key)
+        elif isinstance(event, Finished):
+            self._keys.pop(event.xid, None)
+        return None
+
+    def _remove(self, removed: Removed) -> None:
+        if removed.how in (SUPERSEDED, DISCARDED):
+            return
+        if removed.outcome is Outcome.UNKNOWN:
+            self._unsure.add(removed.key)
+            return
+        self._waiting.pop(removed.key, None)
+        self._unsure.discard(removed.key)
+
+    def _push(self, push: Pushed) -> None:
+        if push.outcome is Outcome.REFUSED:
+            return
+        if push.outcome is Outcome.UNKNOWN:
+            self._unsure.add(push.key)
+            return
+        old = self._waits(push.key, push.wall_us)
+        if old is not None:
+            self._waiting[push.key] = merged(old, push, self._debounce_us)
+        else:
+            self._waiting[push.key] = pushed(push)
+
+    def _waits(self, key: bytes, wall_us: int) -> Waiting | None:
+        """Returns the job that waits under a key; one that has expired counts as not there."""
+        found = self._waiting.get(key)
+        if found is None or not found.expires_at_us or wall_us < found.expires_at_us:
+            return found
+        return None
+
+    def _take(self, take: Taken) -> Violation | None:
+        self._keys[take.xid] = take.key
+        expected = self._waiting.pop(take.key, None)
+        if take.key in self._unsure:
+            self._unsure.discard(take.key)
+            return None
+        if expected is None:
+            text = f"{take.key!r} was handed out and did not wait"
+            return Violation(rule="I15", text=text, events=(take,))
+        found = {
+            "inserted_us": take.inserted_us,
+            "expires_at_us": take.expires_at_us,
+            "priority": take.priority,
+            "process_at_us": take.process_at_us,
+            "value": take.value,
+        }
+        wrong = [
+            f"{name} is {value!r} and not {getattr(expected, name)!r}"
+            for name, value in found.items()
+            if value != getattr(expected, name)
+        ]
+        if take.timeouts:
+            wrong.append(f"timeouts is {take.timeouts} and not 0")
+        if not wrong:
+            return None
+        text = f"{take.key!r}: {', '.join(wrong)}"
+        return Violation(rule="I15", text=text, events=(take,))
