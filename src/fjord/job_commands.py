@@ -224,3 +224,5 @@ class Acted:
     master: bytes
     seq: int
     missing: Sequence[int]  # positions in the command: stale xids, keys or rows that are not there
+    # Of REVIVE: positions of jobs that are gone instead: expired, or newer ones wait.
+    dropped: Sequence[int] = ()

@@ -94,15 +94,25 @@ class _Fold:
             self._remove(event)
         elif isinstance(event, Rescheduled | Revived):
             self._unsure.add(event.key)
-        elif isinstance(event, Failed | TimedOut) and event.xid in self._keys:
-            # It waits again, with a date that is not known here, or is dead; where another one of
-            # its key waits it is dropped.
-            key = self._keys.pop(event.xid)
-            if self._waits(key, event.wall_us) is None:
-                self._unsure.add(key)
-        elif isinstance(event, Finished):
+        elif isinstance(event, Failed | TimedOut):
+            self._give_back(event)
+        elif isinstance(event, Finished) and event.outcome is Outcome.OK:
             self._keys.pop(event.xid, None)
         return None
+
+    def _give_back(self, event: Failed | TimedOut) -> None:
+        """Jobs wait again, with a date that is not known here; or are dead.
+
+        Where another one of its key waits a job is dropped.
+        """
+        outcome = event.outcome if isinstance(event, Failed) else Outcome.OK
+        key = self._keys.get(event.xid)
+        if key is None or outcome is Outcome.REFUSED:
+            return
+        if outcome is Outcome.OK:
+            del self._keys[event.xid]
+        if self._waits(key, event.wall_us) is None:
+            self._unsure.add(key)
 
     def _remove(self, removed: Removed) -> None:
         if removed.how in (SUPERSEDED, DISCARDED):

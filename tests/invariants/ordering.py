@@ -9,7 +9,6 @@ from itertools import groupby, pairwise
 from fjord.jobs import SLOW_FROM, State
 from tests.invariants.histories import (
     Event,
-    Failed,
     History,
     Looked,
     Outcome,
@@ -17,11 +16,10 @@ from tests.invariants.histories import (
     Rescheduled,
     Revived,
     Taken,
-    TimedOut,
     Violation,
 )
 from tests.invariants.readiness import left_behind, rank
-from tests.invariants.terms import Terms, before
+from tests.invariants.terms import Terms, before, returns
 
 
 def sequences(history: History, terms: Terms) -> list[Violation]:
@@ -82,9 +80,7 @@ def key_order(history: History, terms: Terms) -> list[Violation]:
     if not terms.merges:
         return []
     pushes = {event.value: event for event in history if isinstance(event, Pushed)}
-    returned: dict[int, Event] = {
-        event.xid: event for event in history if isinstance(event, TimedOut | Failed)
-    }
+    returned = returns(history)
     revived: dict[int, Revived] = {}
     for event in history:
         if isinstance(event, Revived):

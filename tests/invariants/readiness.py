@@ -133,7 +133,9 @@ class _Changes:
         return ends[position - 1][1] if position else None
 
     def _names(self, event: Event) -> list[Hashable]:
-        if isinstance(event, Pushed) and event.outcome is not Outcome.REFUSED:
+        if getattr(event, "outcome", None) is Outcome.REFUSED:
+            return []
+        if isinstance(event, Pushed):
             return [("push", event.key if self._merges else event.value)]
         if isinstance(event, Rescheduled):
             return [("key", event.key)]

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from tests.invariants.histories import (
     Event,
-    Failed,
     History,
     Looked,
     Outcome,
     Pushed,
     Removed,
     Taken,
-    TimedOut,
     Violation,
 )
-from tests.invariants.terms import Terms, before
+from tests.invariants.terms import Terms, before, returns
 
 
 def keeping(history: History, terms: Terms) -> list[Violation]:
@@ -26,7 +24,7 @@ def keeping(history: History, terms: Terms) -> list[Violation]:
 
     Assumes that the history ends with a look at everything, or with an empty table.
     """
-    reads, returned = _reads_by_value(history), _returned(history)
+    reads, returned = _reads_by_value(history), returns(history)
     by_key = defaultdict(list)
     for push in _pushes(history):
         by_key[push.key].append(push)
@@ -72,7 +70,7 @@ def _is_superseded(
     push: Pushed,
     others: Sequence[Pushed],
     reads: dict[bytes, list[Event]],
-    returned: dict[int, Event],
+    returned: Mapping[int, Event],
 ) -> bool:
     """Says whether another push of the key may have taken the place of this one.
 
@@ -88,18 +86,13 @@ def _is_superseded(
     return False
 
 
-def _is_out_of_its_way(push: Pushed, reads: Iterable[Event], returned: dict[int, Event]) -> bool:
+def _is_out_of_its_way(push: Pushed, reads: Iterable[Event], returned: Mapping[int, Event]) -> bool:
     """Says whether what these reads are of was handed out before a push, and not back by then."""
     takes = [read for read in reads if isinstance(read, Taken)]
     gone = [take for take in takes if before(take, push)]
     came_back = [take for take in gone if take.xid in returned]
     is_back = any(not before(push, returned[take.xid]) for take in came_back)
     return bool(gone) and not is_back and all(before(read, push) for read in reads)
-
-
-def _returned(history: History) -> dict[int, Event]:
-    """Returns what gave jobs back, by their xids."""
-    return {event.xid: event for event in history if isinstance(event, TimedOut | Failed)}
 
 
 def _lost_runs(expected: Sequence[tuple[Pushed, bool]]) -> Iterator[Violation]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fjord.jobs import Settings
-from tests.invariants.histories import Event
+from tests.invariants.histories import Event, Failed, History, Outcome, TimedOut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +15,17 @@ class Terms:
     merges: bool = True
     by_domain: bool = False  # fairness: there is one order in each domain
     debounce_us: int = Settings().debounce_us
+
+
+def returns(history: History) -> dict[int, TimedOut | Failed]:
+    """Returns what gave jobs back, or may have, by their xids; the first of each."""
+    found: dict[int, TimedOut | Failed] = {}
+    for event in history:
+        if isinstance(event, TimedOut) or (
+            isinstance(event, Failed) and event.outcome is not Outcome.REFUSED
+        ):
+            found.setdefault(event.xid, event)
+    return found
 
 
 def before(one: Event, other: Event) -> bool:

@@ -185,6 +185,30 @@ def test_what_is_done_is_gone(tale: Tale) -> None:
     assert "did not wait" in found(tale.history)
 
 
+def test_what_is_perhaps_done_may_come_back(tale: Tale) -> None:
+    push = tale.push("a")
+    take = tale.take(push)
+    tale.done(take, outcome=Outcome.UNKNOWN)
+    tale.fail(take)
+    tale.take(push, timeouts=1)
+    assert not found(tale.history)
+
+
+def test_what_failed_perhaps_may_come_back(tale: Tale) -> None:
+    push = tale.push("a")
+    take = tale.take(push)
+    tale.fail(take, outcome=Outcome.UNKNOWN)
+    tale.take(push, timeouts=1)
+    assert not found(tale.history)
+
+
+def test_what_failed_too_late_does_not_come_back(tale: Tale) -> None:
+    push = tale.push("a")
+    tale.fail(tale.take(push), outcome=Outcome.REFUSED)
+    tale.take(push)
+    assert "did not wait" in found(tale.history)
+
+
 def test_a_refused_push_changes_nothing(tale: Tale) -> None:
     push = tale.push("a")
     tale.push("a", outcome=Outcome.REFUSED, priority=1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fjord.jobs import State
-from tests.invariants.histories import Pushed, Row, Violation
+from tests.invariants.histories import Outcome, Pushed, Row, Violation
 from tests.invariants.ordering import dates, key_order, producer_order, sequences
 from tests.invariants.telling import SECOND, Tale, at_once
 from tests.invariants.terms import Terms
@@ -344,6 +344,14 @@ def test_a_job_that_came_back_is_ready_again(tale: Tale) -> None:
     tale.take(other)
     tale.take(important)
     assert "b'b' was handed out while b'a' was ready" in texts(dates(tale.history, TERMS))
+
+
+def test_a_job_whose_failure_came_too_late_was_still_out(tale: Tale) -> None:
+    important, other = tale.push("a", priority=1), tale.push("b")
+    tale.fail(tale.take(important), outcome=Outcome.REFUSED)
+    tale.take(other)
+    tale.take(important)
+    assert dates(tale.history, TERMS) == []
 
 
 def test_a_job_that_became_more_important_meanwhile_was_not_before(tale: Tale) -> None:

@@ -201,14 +201,13 @@ class Model:
         if self.settings.merge:
             newest = {job.key: job for job in sorted(rest, key=lambda job: job.number)}
             superseded = [
-                job
-                for job in rest
-                if newest[job.key] is not job or self.waiting_under(job.key, now_us) is not None
+                job for job in rest if newest[job.key] is not job or self._newer_waits(job, now_us)
             ]
             gone += superseded
             rest = [job for job in rest if job not in superseded]
             keys = {job.key for job in rest}
             gone += [job for job in self.expired(now_us) if job.key in keys]
+            gone += [job for job in self.waiting(now_us) if job.key in keys]  # older ones
         for job in rest:
             job.timeouts += 1 if word else 0
             if job.timeouts > self.settings.timeouts_max:
@@ -218,6 +217,12 @@ class Model:
                 job.state, job.xid = State.WAITING, 0
                 job.date_us = now_us + delay_us if delay_us else job.date_us
         self.drop(gone)
+
+    def _newer_waits(self, job: Job, now_us: int) -> bool:
+        other = self.waiting_under(job.key, now_us)
+        if other is None:
+            return False
+        return (other.updated_us, other.number) > (job.updated_us, job.number)
 
     # -- by hand ----------------------------------------------------------------------------------
 

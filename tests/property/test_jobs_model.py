@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fjord import commands
 from fjord.columns import Strings
-from fjord.commands import Acted, Command, Done, JobPage, Numbers, Reply, Taken
+from fjord.commands import Acted, Command, Done, JobPage, Numbers, Refusal, Reply, Taken
+from fjord.errors import Code
 from fjord.jobs import Fairness, Settings, State
 from fjord.testing import SimCrash
 from tests.invariants import histories
@@ -296,12 +297,22 @@ class JobsMachine(RuleBasedStateMachine):
     def change(self, command: Command, keys: Sequence[bytes]) -> list[Job]:
         """Runs a command on waiting jobs, and returns those that it was about."""
         reply = self.machine.ask(command)
+        if self.is_refused_by_key(reply):
+            return []
         found = {key: self.model.waiting_under(key, self.now_us) for key in keys}
         assert isinstance(reply, Acted)
         assert list(reply.missing) == [
             at for at, key in enumerate(keys) if found[key] is None or key in keys[:at]
         ]
         return [job for job in found.values() if job is not None]
+
+    def is_refused_by_key(self, reply: Reply) -> bool:
+        """Says whether jobs are not found by key here; they must be, or be refused."""
+        if self.model.settings.merge:
+            return False
+        assert isinstance(reply, Refusal)
+        assert reply.code is Code.WRONG_KIND
+        return True
 
     @precondition(lambda self: self.model.dead())
     @rule(picks=picks_of, delay=st.sampled_from([0, 40]), discards=st.booleans())
@@ -400,7 +411,7 @@ class JobsMachine(RuleBasedStateMachine):
     ) -> tuple[Command, Callable[[Model], None]]:
         """Returns a command, and what it does to a model."""
         now_us = self.now_us
-        if what == "push":
+        if what == "push" or (what == "cancel" and not self.model.settings.merge):
             pushes = [self.push_of(row, relative=False) for row in rows]
             command = push_command(pushes, relative=False)
             return command, lambda model: model.push(pushes, now_us, relative=False)
@@ -440,6 +451,8 @@ class JobsMachine(RuleBasedStateMachine):
     @invariant()
     def keys_are_found(self) -> None:
         page = self.machine.ask(commands.Find(table=TABLE, keys=Strings.of(KEYS)))
+        if self.is_refused_by_key(page):
+            return
         assert isinstance(page, JobPage)
         found = [self.model.waiting_under(key, self.now_us) for key in KEYS]
         assert page.values.rows() == [job.value for job in found if job is not None]

@@ -233,11 +233,7 @@ class Engine:
 
     def take_arrivals(self) -> dict[str, Arrival]:
         """Returns in which tables jobs began to wait since the last call, not yet durable."""
-        arrivals = self._memory.take_arrivals()
-        if not arrivals:
-            return {}
-        names = {table.id: name for name, table in self.tables.items()}
-        return {names[table]: found for table, found in arrivals.items() if table in names}
+        return self._memory.take_arrivals(self.tables)
 
     def first_date_us(self, table: str, after_us: int) -> int | None:
         """Returns the first process date of a waiting job that is later than another date."""
@@ -249,11 +245,11 @@ class Engine:
 
     def job_counts(self) -> dict[str, JobCounts]:
         """Returns how many jobs each jobs table has."""
-        return {
-            name: self._memory.counts.get(table.id, counting.NONE)
-            for name, table in self.tables.items()
-            if table.kind is Kind.JOBS
-        }
+        return self._memory.counts_of(self.tables)
+
+    def job_deaths(self) -> dict[str, int]:
+        """Returns how many jobs of each table went to the dead letters since the start."""
+        return self._memory.deaths_of(self.tables)
 
     def upkeep(self) -> bool:
         """Does one bounded step of what is due; says whether there is more to do at once."""
@@ -367,6 +363,7 @@ class Engine:
         memory.keep()
         memory.counts.update(group.counts.changed)
         memory.note_arrivals(group.arrivals)
+        memory.deaths.update(group.deaths)
         self.tables, self.live_bytes = group.tables, group.live_bytes
         self._changed += group.changed
         if group.drops:
@@ -484,7 +481,7 @@ class Engine:
         parts = self._parts
         identity = parts.indexes.identity()
         assert identity is not None
-        clean = layouts.Clean(seq=self.applied_seq, index=identity)
+        clean = layouts.Clean(seq=self.applied_seq, index=identity, lease_us=self.lease_us)
         layouts.write_mark(parts.disk, parts.layout.clean, clean)
 
     def _read_state(self) -> None:

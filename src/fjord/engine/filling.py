@@ -28,6 +28,12 @@ Rotate = Callable[[int, bool], None]
 _BODY_BYTES_MAX: Final = limits.FRAME_BYTES_MAX - frames.FRAME_HEADER_BYTES
 
 
+_TOO_LARGE: Final = Refusal(
+    code=Code.TOO_LARGE,
+    text=f"what it comes to has at most {_BODY_BYTES_MAX} bytes; ask for less at a time",
+)
+
+
 class _NoRoomError(Exception):
     """The ops of a batch do not fit behind what the frame holds already."""
 
@@ -107,22 +113,29 @@ def _run_one(
     if type(command) is Batch:
         return _run_batch(group, command, now_us, rotate)
     decision = merged or decide(command, group, now_us)
-    if not _write(group, decision, is_urgent(command), rotate):
-        return None
-    return decision.reply
+    return _write(group, decision, decision.reply, is_urgent(command), rotate)
 
 
-def _write(group: Group, decision: Decision, urgent: bool, rotate: Rotate) -> bool:  # noqa: FBT001
-    """Applies a decision; False if the frame has no room for it, and other rows already."""
+def _write(
+    group: Group,
+    decision: Decision,
+    reply: Reply,
+    urgent: bool,  # noqa: FBT001
+    rotate: Rotate,
+) -> Reply | None:
+    """Applies a decision, and gives the reply; None if the frame has no room behind other rows."""
     if decision.ops:
         encoded = encode_all(decision.ops)
+        size = encoded_bytes(encoded)
+        if size > _BODY_BYTES_MAX:
+            return _TOO_LARGE
         if not group.fits(encoded, urgent=urgent):
             if group.rows:
-                return False
-            rotate(encoded_bytes(encoded), urgent)
+                return None
+            rotate(size, urgent)
         group.add(decision.ops, encoded)
     _change_memory(group, decision)
-    return True
+    return reply
 
 
 def _change_memory(group: Group, decision: Decision) -> None:
@@ -150,8 +163,7 @@ def _run_batch(group: Group, batch: Batch, now_us: int, rotate: Rotate) -> Reply
     try:
         return _try_batch(group, batch, now_us)
     except _NoRoomError:
-        text = f"what a batch comes to has at most {_BODY_BYTES_MAX} bytes; make it smaller"
-        return Refusal(code=Code.TOO_LARGE, text=text)
+        return _TOO_LARGE
 
 
 def _run_batch_of_one(group: Group, batch: Batch, now_us: int, rotate: Rotate) -> Reply | None:
@@ -167,9 +179,8 @@ def _run_batch_of_one(group: Group, batch: Batch, now_us: int, rotate: Rotate) -
         if isinstance(answered, Refusal):
             return answered
         decision = decision._replace(ops=[*decision.ops, answered])
-    if not _write(group, decision, is_urgent(batch), rotate):
-        return None
-    return Replies(replies=[decision.reply])
+    replies = Replies(replies=[decision.reply])
+    return _write(group, decision, replies, is_urgent(batch), rotate)
 
 
 def _refused(position: int, refusal: Refusal) -> Refusal:

@@ -112,8 +112,10 @@ class _Moment(NamedTuple):
     counts: Mapping[int, JobCounts]
     changed: int
     arrivals: Mapping[int, Arrival]
+    deaths: Mapping[int, int]
     volatile: int
     locks: int
+    lanes: tuple[int, int]
 
 
 class Group(Snapshot):
@@ -132,6 +134,7 @@ class Group(Snapshot):
         self._writer = writer
         self._watched = watched
         self._starts: list[int] = []  # where in the body each op begins
+        self._first_seq = known.next_seq
         self._moment: _Moment | None = None  # where the batch under way began
         self._overlay: Overlay | None = None
         self.ops: list[bytes] = []
@@ -140,6 +143,7 @@ class Group(Snapshot):
         self.live_bytes = live_bytes
         self.changed: list[Changed] = []
         self.arrivals: dict[int, Arrival] = {}  # by table
+        self.deaths: dict[int, int] = {}  # jobs that went to the dead letters, by table
         self.schedules: dict[Tree, int] = {}  # dates that were set: the earliest one of each tree
         self.applied: list[tuple[Op, Place]] = []  # on jobs, while somebody wants to know
         self.notes_jobs = False  # somebody does
@@ -182,6 +186,8 @@ class Group(Snapshot):
             self._note_dates(op)
             if self.notes_jobs:
                 self.applied.append((op, place))
+            if op.opcode is Opcode.JOB_BURY:
+                self.deaths[op.table] = self.deaths.get(op.table, 0) + op.rows
             if op.opcode in _CATALOG_OPS:
                 self.drops |= op.opcode is Opcode.DROP_TABLE
                 self.tables = catalog.tables(self.scan(Tree.TABLES, b"", None, limits.TABLES_MAX))
@@ -224,8 +230,10 @@ class Group(Snapshot):
             dict(self.counts.changed),
             len(self.changed),
             dict(self.arrivals),
+            dict(self.deaths),
             self._volatile.mark,
             self._locks.mark,
+            self.lanes.mark,
         )
         overlay = self._overlay = Overlay(self.transaction)
         self.get_many, self.scan = overlay.get_many, overlay.scan
@@ -245,8 +253,10 @@ class Group(Snapshot):
         self.body_bytes, self.rows, self.next_seq = moment.body_bytes, moment.rows, moment.next_seq
         self.tables, self.live_bytes = moment.tables, moment.live_bytes
         self.counts.changed, self.arrivals = dict(moment.counts), dict(moment.arrivals)
+        self.deaths = dict(moment.deaths)
         self._volatile.undo(moment.volatile)
         self._locks.undo(moment.locks)
+        self.lanes.undo(moment.lanes)
 
     def _end_batch(self) -> Overlay:
         assert self._overlay is not None
@@ -259,18 +269,21 @@ class Group(Snapshot):
     # -- payloads ---------------------------------------------------------------------------------
 
     def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]:
-        base, segment = self._base, self._writer.segment
-        if self._starts and any(
-            pointer[0] == segment and pointer[1] >= base for pointer in pointers
-        ):
+        if self._starts and any(map(self._is_in_frame, pointers)):
             return [self._payload(pointer) for pointer in pointers]
         return self._journal.payloads(pointers)
 
+    def _is_in_frame(self, pointer: Pointer) -> bool:
+        """Says whether a payload is in the frame that is not written yet."""
+        if pointer.seq:  # where it stands may be a thing of the past
+            return pointer.seq >= self._first_seq
+        return pointer.segment == self._writer.segment and pointer.offset >= self._base
+
     def _payload(self, pointer: Pointer) -> bytes:
         """Reads from the journal, or from the frame that is not written yet."""
-        start = pointer.offset - self._base
-        if pointer.segment != self._writer.segment or start < 0:
+        if not self._is_in_frame(pointer):
             return self._journal.payload(*pointer)
+        start = pointer.offset - self._base
         position = bisect.bisect_right(self._starts, start) - 1
         start -= self._starts[position]
         return self.ops[position][start : start + pointer.size]

@@ -107,6 +107,9 @@ class TableLanes:
         side.ready.move_to_end(lane)
         return lane, slow
 
+    def put_back(self, table: int, lane: Lane) -> None:
+        self._tables[table][lane[1]].ready.move_to_end(lane[0], last=False)
+
     def count(self, table: int, now_us: int, *, slow: bool) -> int:
         side = self._tables[table][slow]
         side.settle(now_us)
@@ -151,10 +154,16 @@ class TableLanes:
         self._corrected.clear()
         self._learned.clear()
 
-    def undo(self) -> None:
-        """Goes back to what held before the group: nothing is later than it is."""
-        for side, lane, date_us in self._corrected:
+    @property
+    def mark(self) -> tuple[int, int]:
+        """Names this moment of the group, for `undo`."""
+        return len(self._corrected), len(self._learned)
+
+    def undo(self, mark: tuple[int, int] = (0, 0)) -> None:
+        """Goes back to what held before: nothing is later than it is."""
+        corrected, learned = mark
+        for side, lane, date_us in self._corrected[corrected:]:
             side.lower(lane, date_us)
-        for table in self._learned:
+        for table in self._learned[learned:]:
             self._tables.pop(table, None)
-        self.keep()
+        del self._corrected[corrected:], self._learned[learned:]

@@ -47,6 +47,7 @@ class Clean:
 
     seq: int
     index: str  # identity of the index file
+    lease_us: int  # lease time at the stop; frames know it only up to the last one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

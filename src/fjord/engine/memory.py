@@ -5,6 +5,7 @@ A group may be refused after some of its commands have changed them; then they g
 
 from __future__ import annotations
 
+import collections
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from itertools import islice
@@ -12,11 +13,13 @@ from typing import Generic, TypeVar
 
 from sortedcontainers import SortedList  # type: ignore[import-untyped]
 
+from fjord.engine import counting
 from fjord.engine.dates import Arrival
 from fjord.engine.lanes import TableLanes
-from fjord.tables.state import JobCounts, VolatileValue, volatile_bytes
+from fjord.tables.state import JobCounts, Kind, Table, VolatileValue, volatile_bytes
 
 Held = TypeVar("Held")
+Tables = Mapping[str, Table]  # by name
 
 
 class _Undoable(ABC, Generic[Held]):
@@ -106,6 +109,7 @@ class Memory:
         self.locks = Locks()
         self.lanes = TableLanes()
         self.counts: dict[int, JobCounts] = {}  # of jobs, by table
+        self.deaths: collections.Counter[int] = collections.Counter()  # since the start, by table
         self._arrivals: dict[int, Arrival] = {}  # by table
 
     def keep(self) -> None:
@@ -136,7 +140,21 @@ class Memory:
             known = self._arrivals.get(table)
             self._arrivals[table] = arrival.joined(known) if known else arrival
 
-    def take_arrivals(self) -> dict[int, Arrival]:
+    def take_arrivals(self, tables: Tables) -> dict[str, Arrival]:
         """Returns in which tables jobs began to wait since the last call."""
+        if not self._arrivals:
+            return {}
         arrivals, self._arrivals = self._arrivals, {}
-        return arrivals
+        names = {table.id: name for name, table in tables.items()}
+        return {names[table]: found for table, found in arrivals.items() if table in names}
+
+    def counts_of(self, tables: Tables) -> dict[str, JobCounts]:
+        return {
+            name: self.counts.get(table.id, counting.NONE)
+            for name, table in tables.items()
+            if table.kind is Kind.JOBS
+        }
+
+    def deaths_of(self, tables: Tables) -> dict[str, int]:
+        deaths = self.deaths
+        return {name: deaths[table.id] for name, table in tables.items() if table.id in deaths}

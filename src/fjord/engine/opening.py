@@ -138,7 +138,7 @@ def _recover(settings: Settings, layout: Layout, undo: contextlib.ExitStack) -> 
         writer=writer,
         indexes=indexes_of(settings, layout),
         index=index,
-        last_lease_us=tail.lease_us,
+        last_lease_us=max(tail.lease_us, clean.lease_us if clean else 0),
         segment_bytes=settings.segment_bytes,
     )
 

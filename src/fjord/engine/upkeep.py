@@ -71,6 +71,7 @@ class Upkeep:
         # The earliest date of each tree, None if it has none; a date may be too early, and a
         # tree that is not in here is looked at when it is asked for.
         self._dates: dict[Tree, int | None] = {}
+        self._blocked_us: dict[Tree, int] = {}  # monotonic: until then there is nothing to do
         self._rows = limits.UPKEEP_ROWS  # of one step; fewer where space is short
         self._is_sweeping = True  # a crash may have left a dropped table half swept
 
@@ -118,7 +119,9 @@ class Upkeep:
                 self._no_spare_before_us = monotonic_us + _RETRY_US
         elif due is not None:
             del self._dates[due]
-            self._run(_DUE[due](self._rows))
+            if not self._run(_DUE[due](self._rows)) and self._due_tree() is due:
+                # What cannot be done must not hold up all else.
+                self._blocked_us[due] = monotonic_us + _RETRY_US
         elif self._is_sweeping:
             self._is_sweeping = self._run(catalog.Sweep(limit=self._rows))
         elif self._clients_us <= monotonic_us:
@@ -157,6 +160,10 @@ class Upkeep:
             first = self._host.scan_index(tree, b"", None, 1)
             self._dates[tree] = int.from_bytes(first[0][0][:8], "big") if first else None
         date_us = self._dates[tree]
-        if date_us is None or tree is not Tree.JOBS_LEASES:
-            return date_us
-        return self._clock.wall_us() + date_us - self._host.lease_us
+        if date_us is None:
+            return None
+        now_us = self._clock.wall_us()
+        if tree is Tree.JOBS_LEASES:
+            date_us += now_us - self._host.lease_us
+        blocked_us = self._blocked_us.get(tree, 0) - self._clock.monotonic_us()
+        return max(date_us, now_us + blocked_us) if blocked_us > 0 else date_us

@@ -26,7 +26,7 @@ from fjord.errors import CorruptionError
 from fjord.journal import frame as frames
 from fjord.journal import names, search
 from fjord.journal.cache import ValueCache
-from fjord.journal.frame import Frame, SegmentHeader
+from fjord.journal.frame import Frame, PlacedOp, SegmentHeader
 
 _CHUNK_BYTES = 1 * limits.MIB
 # How far apart the remembered positions in a segment are.
@@ -69,6 +69,8 @@ class Journal:
         self._marks: dict[int, list[tuple[int, int]]] = {}  # segment -> (seq, offset), ascending
         self._sizes: dict[int, int] = {}  # of segments that grow no more
         self._values = ValueCache(limits.VALUE_CACHE_BYTES)
+        # The frame in which a payload was last found again: its first and last seq, its ops.
+        self._last_found: tuple[int, int, list[PlacedOp]] = (1, 0, [])
         self.segments: list[SegmentHeader] = []
         self.refresh()
 
@@ -161,11 +163,17 @@ class Journal:
 
     def _find_payload(self, seq: int, size: int, crc: int) -> bytes | None:
         """Returns the payload of a row, wherever it stands; None if it has none like that."""
-        try:
-            located = next(self.frames(seq, durable_seq=0), None)
-        except CorruptionError:
-            return None
-        for op, place in located.ops() if located else ():
+        first_seq, last_seq, found = self._last_found
+        if not first_seq <= seq <= last_seq:
+            try:
+                located = next(self.frames(seq, durable_seq=0), None)
+            except CorruptionError:
+                located = None
+            if located is None:
+                return None
+            found = list(located.ops())
+            self._last_found = (located.frame.first_seq, located.frame.last_seq, found)
+        for op, place in found:
             values = op.columns[-1] if op.columns else ()
             if place.seq <= seq < place.seq + op.rows and isinstance(values, Strings):
                 data = values[seq - place.seq]

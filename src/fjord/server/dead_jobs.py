@@ -1,15 +1,15 @@
 """Alerts: when jobs have died, the log and the metrics say so.
 
-A job dies when it failed or timed out too often, or was buried by hand; a person should look.  The
-numbers are compared a moment after something was written, and not at all while nothing is.
+A job dies when it failed or timed out too often, or was buried by hand; a person should look.  All
+that die within a moment are one line of the log; nothing is looked at while nothing is written.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 from fjord.clock import Clock
 from fjord.server import logs
@@ -18,6 +18,18 @@ from fjord.server.counters import Counters
 
 # Jobs of each table: waiting, taken, dead.
 Counts = Mapping[str, tuple[int, int, int]]
+
+
+class Source(Protocol):
+    """Whoever knows of jobs: the engine."""
+
+    def job_counts(self) -> Counts: ...
+
+    def job_deaths(self) -> Mapping[str, int]:
+        """Returns how many jobs of each table have died since the start."""
+        ...
+
+
 # Looking at all tables is worth it only so often.
 _LOOK_US: Final = 1_000_000
 
@@ -27,15 +39,15 @@ class DeadJobs:
 
     def __init__(
         self,
-        counts: Callable[[], Counts],
+        source: Source,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         counters: Counters,
     ) -> None:
-        self._counts = counts
+        self._source = source
         self._clock = clock
         self._counters = counters
-        self._known = {table: dead for table, (_, _, dead) in counts().items()}
+        self._known: Mapping[str, int] = {}
         self._alarm = Alarm(loop, clock, self.look)
 
     def note_writes(self) -> None:
@@ -43,18 +55,16 @@ class DeadJobs:
         self._alarm.set(self._clock.monotonic_us() + _LOOK_US)
 
     def look(self) -> None:
-        """Says which tables have more dead jobs than at the last look."""
-        found = {table: dead for table, (_, _, dead) in self._counts().items()}
-        died = self._counters.jobs_died_by_table
-        for table in died.keys() - found.keys():
-            del died[table]
-        for table, dead in found.items():
-            new = dead - self._known.get(table, 0)
+        """Says in which tables jobs have died since the last look."""
+        deaths = self._source.job_deaths()
+        for table, died in deaths.items():
+            new = died - self._known.get(table, 0)
             if new > 0:
                 self._counters.jobs_died += new
-                died[table] = died.get(table, 0) + new
+                dead = self._source.job_counts()[table][2]
                 logs.note(logging.WARNING, "jobs are dead", table=table, dead=dead, new=new)
-        self._known = found
+        self._counters.jobs_died_by_table = dict(deaths)
+        self._known = deaths
 
     def stop(self) -> None:
         """Looks for the last time."""

@@ -36,6 +36,8 @@ class Source(Protocol):
 
     def job_counts(self) -> Counts: ...
 
+    def job_deaths(self) -> Mapping[str, int]: ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
@@ -62,7 +64,7 @@ class JobEvents:
         self._tell = parts.tell
         self._on_failure = parts.on_failure
         self.waiting = Waiting(parts.submit, loop, clock, parts.counters)
-        self._dead = DeadJobs(source.job_counts, loop, clock, parts.counters)
+        self._dead = DeadJobs(source, loop, clock, parts.counters)
         self._dates = Dates(source.first_date_us)
         self._alarm = Alarm(loop, clock, self._tell_dates)
         self._arrivals: dict[str, Arrival] = {}  # of which nobody who waits knows yet

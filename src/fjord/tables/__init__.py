@@ -131,8 +131,6 @@ FREES: Final[frozenset[type]] = frozenset(
         commands.DropTable,
         commands.Next,
         commands.Finish,
-        commands.Extend,
-        commands.Fail,
         commands.Cancel,
         commands.Discard,
         catalog.TakeOver,

@@ -5,7 +5,8 @@
     DONE     = seq, counted from the first one, u32
     ENTRIES  = rows u32, then the columns of `commands.Entries`, numbers before strings
     REFUSAL  = length of the code u8, code, text
-    ACTED    = master 16, seq u64, a bit for each position that was missing, the lowest first
+    ACTED    = master 16, seq u64, size u32, MISSING of that size, DROPPED
+    MISSING  = a bit for each position that was missing, the lowest first; DROPPED likewise
 
 Most answers are many times "it is done", and such a one takes five bytes.  These bytes go into
 journal and index, so a change of them needs a new version, and the old one stays readable.
@@ -104,17 +105,29 @@ def _read_entries(data: bytes) -> Entries:
 
 
 def _acted(reply: Acted) -> bytes:
-    bits = bytearray(max(reply.missing, default=-8) // 8 + 1)
-    for position in reply.missing:
-        bits[position // 8] |= 1 << position % 8
-    return _FIRST.pack(reply.master, reply.seq) + bits
+    missing = _bits(reply.missing)
+    head = _FIRST.pack(reply.master, reply.seq) + _U32.pack(len(missing))
+    return head + missing + _bits(reply.dropped)
 
 
 def _read_acted(data: bytes) -> Acted:
     master, seq = _FIRST.unpack_from(data)
-    bits = data[_FIRST.size :]
-    missing = [at for at in range(8 * len(bits)) if bits[at // 8] & 1 << at % 8]
-    return Acted(master=master, seq=seq, missing=missing)
+    (size,) = _U32.unpack_from(data, _FIRST.size)
+    start = _FIRST.size + _U32.size
+    end = start + size
+    missing, dropped = _positions(data[start:end]), _positions(data[end:])
+    return Acted(master=master, seq=seq, missing=missing, dropped=dropped)
+
+
+def _bits(positions: Sequence[int]) -> bytes:
+    bits = bytearray(max(positions, default=-8) // 8 + 1)
+    for position in positions:
+        bits[position // 8] |= 1 << position % 8
+    return bytes(bits)
+
+
+def _positions(bits: bytes) -> list[int]:
+    return [at for at in range(8 * len(bits)) if bits[at // 8] & 1 << at % 8]
 
 
 def _refusal(reply: Refusal) -> bytes:

@@ -121,7 +121,8 @@ def decide_create_table(command: commands.CreateTable, state: State, now_us: int
     if found is not None:
         if found.settings == settings:
             return decision(state, ())
-        text = f"table {found.name} is there with other settings"
+        shown = found.settings.decode(errors="replace") or "the usual ones"
+        text = f"table {found.name} is there with other settings: {shown}"
         return Decision(Refusal(code=Code.EXISTS, text=text))
     made = _create(state, command.name, Kind(command.kind), settings)
     return Decision(made) if isinstance(made, Refusal) else decision(state, made[1])

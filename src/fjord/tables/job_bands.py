@@ -37,6 +37,7 @@ class Due(NamedTuple):
     items: list[Item]
     expired: list[Item]  # that were passed over
     next_at_us: int | None  # the first date of the bands in which nothing is due
+    is_cut: bool = False  # so much had expired that not all was looked at
 
 
 def due(
@@ -55,7 +56,9 @@ def due(
             break
         before = len(items)
         _take_due(state, key, now_us, items, expired, limit)
-        if len(items) >= limit or len(expired) >= EXPIRED_MAX:
+        if len(expired) >= EXPIRED_MAX:
+            return Due(items, expired, None, is_cut=True)
+        if len(items) >= limit:
             break
         if len(items) == before:  # all that is due has expired
             start = key[:_DATE_AT] + _DATE.pack(now_us + 1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fjord import commands
 from fjord.columns import Strings
-from fjord.commands import Refusal
+from fjord.commands import Acted, Refusal
 from fjord.jobs import How
 from fjord.jobs import State as JobState
-from fjord.ops import Op
+from fjord.ops import Op, Opcode
 from fjord.tables import catalog, job_lookup, job_ops, job_row, job_rules
 from fjord.tables.job_finish import GiveBack, acted
 from fjord.tables.job_ops import Held
@@ -64,7 +65,20 @@ def decide_revive(command: commands.Revive, state: State, now_us: int) -> Decisi
         back = GiveBack(state, table, now_us)
         return back.ops(held, How.REVIVE, date_us=now_us + command.delay_us)
 
-    return _on_dead(command.table, command.rows, state, revive)
+    decision = _on_dead(command.table, command.rows, state, revive)
+    if not isinstance(decision.reply, Acted):
+        return decision
+    gone = {row for op in decision.ops for row in _removed(op)}
+    missing = set(decision.reply.missing)
+    dropped = [at for at, row in enumerate(command.rows) if row in gone and at not in missing]
+    return decision._replace(reply=replace(decision.reply, dropped=dropped))
+
+
+def _removed(op: Op) -> Sequence[int]:
+    """Returns the rows that an op takes away."""
+    rows = op.column("row") if op.opcode is Opcode.JOB_REMOVE else ()
+    assert not isinstance(rows, Strings)
+    return rows
 
 
 def decide_discard(command: commands.Discard, state: State, now_us: int) -> Decision:
@@ -102,6 +116,9 @@ def _on_waiting(
     wanted = keys.rows()
     if table is None:
         return acted(state, (), range(len(wanted)))
+    problem = job_rules.by_key_problem(table)
+    if problem is not None:
+        return Decision(problem)
     hashes = list(map(job_row.digest, wanted))
     rows = job_lookup.find(state, table.prefix, wanted, hashes)
     found: dict[bytes, Row] = {}

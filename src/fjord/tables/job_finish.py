@@ -124,6 +124,7 @@ class GiveBack:
         self._now_us = now_us
         self._settings = job_rules.settings_of(table)
         self._expired: list[Row] = []  # that wait under the keys of these jobs
+        self._outdated: list[Row] = []  # the same, and are older than these jobs
 
     def ops(
         self, held: Sequence[Held], how: How, *, date_us: int | None = None, reason: bytes = b""
@@ -139,6 +140,7 @@ class GiveBack:
         return [
             *job_ops.remove(self._table.id, expired, How.EXPIRE),
             *job_ops.remove_waiting(self._table.id, self._expired, How.EXPIRE),
+            *job_ops.remove_waiting(self._table.id, self._outdated, How.SUPERSEDED),
             *job_ops.remove(self._table.id, superseded, How.SUPERSEDED),
             *self._bury(dead, how, reason),
             *job_ops.wait(self._table.id, self._waiting(alive, date_us), how),
@@ -147,17 +149,21 @@ class GiveBack:
     def _sort_out(self, held: Sequence[Held]) -> tuple[Sequence[Held], list[Held]]:
         """Returns the jobs that are still wanted, and those whose keys newer jobs have.
 
-        Where one key comes twice here, the newer job is wanted.
+        Where one key comes twice here, or an older job waits under it, the newer one is wanted.
         """
         if not self._settings.merge:
             return held, []
         newest = {one.row.key: one.row.row for one in sorted(held, key=lambda one: one.row.row)}
         keys, hashes = list(newest), list(map(job_row.digest, newest))
         waiting = job_lookup.find(self._state, self._table.prefix, keys, hashes)
-        found = [row for row in waiting if row is not None]
-        self._expired = [row for row in found if row.is_expired(self._now_us)]
-        for row in found:
-            if not row.is_expired(self._now_us):
+        rows = {one.row.row: one.row for one in held}
+        for row in (row for row in waiting if row is not None):
+            mine = rows[newest[row.key]]
+            if row.is_expired(self._now_us):
+                self._expired.append(row)
+            elif (row.updated_us, row.row) < (mine.updated_us, mine.row):
+                self._outdated.append(row)
+            else:
                 del newest[row.key]
         is_wanted = [newest.get(one.row.key) == one.row.row for one in held]
         return (
@@ -179,7 +185,7 @@ class GiveBack:
         rows = [_again(one.row, timeouts, date_us) for one, timeouts in alive]
         if self._settings.merge:
             prefix, hashes = self._table.prefix, [row.hash for row in rows]
-            free = {row.slot for row in self._expired}
+            free = {row.slot for row in (*self._expired, *self._outdated)}
             slots = job_lookup.FreeSlots(self._state, prefix, hashes, without=free)
             firsts = [prefix + hash_ + b"\0" for hash_ in hashes]
             places = self._state.get_many(Tree.JOBS_KEYS, firsts)

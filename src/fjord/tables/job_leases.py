@@ -12,7 +12,7 @@ from typing import Final
 
 from fjord.jobs import How
 from fjord.ops import Op, Opcode
-from fjord.tables import catalog, job_row
+from fjord.tables import catalog, job_ops, job_row
 from fjord.tables.job_finish import GiveBack, held_of
 from fjord.tables.job_ops import Held
 from fjord.tables.job_row import LEASE, PREFIX, XID
@@ -21,6 +21,7 @@ from fjord.tables.state import Decision, State, Table, Tree
 # So many notes are looked at for the next lease of a table that ends; many may be of other tables,
 # or of jobs that are done.
 _NOTES_MAX: Final = 100
+_ROWS_MAX: Final = 1000  # and so many jobs
 # A lease that is over is given back soon: who waits for it looks again after this.
 _SOON_US: Final = 100_000
 
@@ -43,8 +44,7 @@ def decide_end_leases(command: EndLeases, state: State, now_us: int) -> Decision
     for key, count in notes:
         deadline_us, table_id, xid = job_row.LEASE_KEY.unpack(key)
         found = _over(state, table_id, deadline_us, xid, job_row.COUNT.unpack(count)[0])
-        if table_id in tables:
-            over.setdefault(table_id, {}).update({one.at: one for one in found[:left]})
+        over.setdefault(table_id, {}).update({one.at: one for one in found[:left]})
         if len(found) > left:
             break
         # A note that stands for one job alone goes with that job.
@@ -55,8 +55,11 @@ def decide_end_leases(command: EndLeases, state: State, now_us: int) -> Decision
             break
     ops = [unlease(table_id, notes) for table_id, notes in ended.items()]
     for table_id, held in over.items():
-        back = GiveBack(state, tables[table_id], now_us)
-        ops += back.ops(list(held.values()), How.TIMEOUT)
+        if table_id in tables:
+            back = GiveBack(state, tables[table_id], now_us)
+            ops += back.ops(list(held.values()), How.TIMEOUT)
+        else:  # it was dropped, or lost
+            ops += job_ops.remove(table_id, list(held.values()), How.PURGE)
     return catalog.decision(state, ops)
 
 
@@ -81,16 +84,23 @@ def _over(state: State, table_id: int, deadline_us: int, xid: int, count: int) -
 def next_end_us(state: State, table: Table, domain: bytes, now_us: int) -> int | None:
     """Returns the wall time at which the next lease of a table, or of a domain of it, is over.
 
-    None if no job is taken, or the next one to end is behind too many notes of others.
+    It may be too early, where there are many notes of others, and is never too late.  None if no
+    job is taken.
     """
     if not state.job_counts(table.id).taken:
         return None
     lane = job_row.lane_of(domain) if domain else None
-    for key, count in state.scan(Tree.JOBS_LEASES, b"", None, _NOTES_MAX):
-        deadline_us: int
+    notes = state.scan(Tree.JOBS_LEASES, b"", None, _NOTES_MAX)
+    deadline_us, left = 0, _ROWS_MAX
+    for key, count in notes:
         deadline_us, table_id, xid = job_row.LEASE_KEY.unpack(key)
         if table_id == table.id:
-            found = _over(state, table_id, deadline_us, xid, job_row.COUNT.unpack(count)[0])
-            if any(lane in (None, one.row.lane) for one in found):
-                return max(now_us + deadline_us - state.lease_us, now_us + _SOON_US)
-    return None
+            rows = min(job_row.COUNT.unpack(count)[0], left)
+            left -= rows
+            found = _over(state, table_id, deadline_us, xid, rows)
+            if not left or any(lane in (None, one.row.lane) for one in found):
+                break
+    else:
+        if len(notes) < _NOTES_MAX:
+            return None  # what is taken is of other domains
+    return max(now_us + deadline_us - state.lease_us, now_us + _SOON_US)

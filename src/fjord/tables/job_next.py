@@ -33,6 +33,7 @@ class _Found(NamedTuple):
     items: list[Item]
     expired: list[Item]
     next_at_us: int | None
+    is_cut: bool = False  # there may be more behind what has expired
 
 
 def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
@@ -53,15 +54,13 @@ def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
     removal = job_ops.remove_waiting(table.id, gone, How.EXPIRE)
     if not found.items:
         # Where much has expired there may be more behind it: ask again at once.
-        is_cut = len(gone) >= job_bands.EXPIRED_MAX
         ends_us = job_leases.next_end_us(state, table, command.domain, now_us)
-        moment_us = now_us if is_cut else _earlier(found.next_at_us, ends_us)
+        moment_us = now_us if found.is_cut else _earlier(found.next_at_us, ends_us)
         return Decision(_nothing(moment_us), removal)
-    items = _bounded(found.items)
     try:
-        return _hand_out(command, state, table, items, removal, now_us)
-    except CorruptionError:
-        return _bury_damaged(state, table, items, removal, now_us)
+        return _hand_out(command, state, table, found.items, removal, now_us)
+    except (CorruptionError, OSError):
+        return _bury_damaged(state, table, found.items, removal, now_us)
 
 
 def next_at_us(state: State, table: Table, domain: bytes, now_us: int) -> int | None:
@@ -132,18 +131,19 @@ def _find(state: State, table: Table, domain: bytes, now_us: int, limit: int) ->
         round_ = _Round(state, table, now_us, slow=slow)
         items = round_.take(limit)
         expired += round_.expired
-        if items:
-            return _Found(items, expired, None)
+        if items or round_.is_cut:
+            return _Found(items, expired, None, is_cut=round_.is_cut)
     return _Found([], expired, _first_of_lanes(state, table) if not expired else now_us)
 
 
 def _find_in_lane(state: State, prefix: bytes, lane: int, now_us: int, limit: int) -> _Found:
     fast = job_bands.due(state, prefix, lane, FAST, now_us, limit)
-    if fast.items:
-        return _Found(fast.items, fast.expired, None)
+    if fast.items or fast.is_cut:
+        return _Found(_bounded(fast.items), fast.expired, None, is_cut=fast.is_cut)
     slow = job_bands.due(state, prefix, lane, SLOW, now_us, limit)
-    dates = [date for date in (fast.next_at_us, slow.next_at_us) if date is not None]
-    return _Found(slow.items, fast.expired + slow.expired, min(dates, default=None))
+    next_at_us = _earlier(fast.next_at_us, slow.next_at_us)
+    expired = fast.expired + slow.expired
+    return _Found(_bounded(slow.items), expired, next_at_us, is_cut=slow.is_cut)
 
 
 class _Round:
@@ -155,6 +155,7 @@ class _Round:
         self._now_us = now_us
         self._slow = slow
         self.expired: list[Item] = []
+        self.is_cut = False  # so much had expired that not all lanes were looked at
 
     def take(self, limit: int) -> list[Item]:
         lanes, table_id = self._state.lanes, self._table.id
@@ -164,18 +165,26 @@ class _Round:
         share = -(-limit // turns)
         found: list[tuple[int, list[Item]]] = []
         for _ in range(turns):
-            if len(found) >= limit:  # one of each is enough, and the next lane is first next time
-                return [items[0] for _, items in found]
+            if len(found) >= limit or self.is_cut:  # the next lane is first next time
+                return self._one_of_each(found)
             lane = lanes.take(table_id, self._now_us, slow=self._slow)
             assert lane is not None
             got = self._due(lane[0], share)
             self.expired += got.expired
+            self.is_cut = len(self.expired) >= job_bands.EXPIRED_MAX
             if got.items:
                 found.append((lane[0], got.items))
-            else:
+            elif not got.is_cut:
                 lanes.correct(table_id, lane, got.next_at_us)
         self._fill_up(found, share, limit)
         return self._in_turn([items for _, items in found], limit)
+
+    def _one_of_each(self, found: list[tuple[int, list[Item]]]) -> list[Item]:
+        """Returns as many as fit one answer; the lanes of the others keep their turns."""
+        items = _bounded([items[0] for _, items in found])
+        for lane, _ in reversed(found[len(items) :]):
+            self._state.lanes.put_back(self._table.id, (lane, self._slow))
+        return items
 
     def _due(self, lane: int, limit: int) -> job_bands.Due:
         bands = SLOW if self._slow else FAST
@@ -195,6 +204,7 @@ class _Round:
         """Returns the jobs one of each lane in turn; the turn after the last one is next."""
         turns = chain.from_iterable(zip_longest(*map(_numbered, range(len(found)), found)))
         taken = list(islice((turn for turn in turns if turn is not None), limit))
+        taken = taken[: len(_bounded([item for _, item in taken]))]
         for _ in range(taken[-1][0] + 1 if taken else 0):
             self._state.lanes.take(self._table.id, self._now_us, slow=self._slow)
         return [item for _, item in taken]
@@ -261,7 +271,7 @@ def _bury_damaged(
         row = job_row.decode_ready(*item)
         try:
             state.payloads([row.pointer])
-        except CorruptionError as error:
+        except (CorruptionError, OSError) as error:
             dead.append(job_ops.waiting(row))
             reasons.append(str(error).encode()[: limits.REASON_BYTES_MAX])
     burial = job_ops.bury(table.id, dead, reasons, died_us=now_us, how=How.FAIL)

@@ -66,6 +66,9 @@ def decide_find(command: commands.Find, state: State, now_us: int) -> Decision:
         return Decision(table)
     if table is None:
         return Decision(_page(state, [], b""))
+    problem = job_rules.by_key_problem(table)
+    if problem is not None:
+        return Decision(problem)
     keys = list(dict.fromkeys(command.keys.rows()))
     rows = job_lookup.find(state, table.prefix, keys, list(map(job_row.digest, keys)))
     seen = [_Seen(row) for row in rows if row is not None and not row.is_expired(now_us)]

@@ -117,6 +117,14 @@ def fairness_problem(domain: bytes, table: Table) -> Refusal | None:
     return Refusal(code=Code.BAD_DOMAIN, text=text)
 
 
+def by_key_problem(table: Table) -> Refusal | None:
+    """Jobs are found by key only where keys are looked up."""
+    if settings_of(table).merge:
+        return None
+    text = f"table {table.name} was made with merge off: its jobs are not found by key"
+    return Refusal(code=Code.WRONG_KIND, text=text)
+
+
 def rows_problem(rows: int) -> Refusal | None:
     if 0 < rows <= limits.BATCH_ROWS_MAX:
         return None

@@ -46,6 +46,7 @@ CHANGES: Final = (
     Change(_W, None, _REMOVE, How.DONE, "due, handed out and done at once", ("FJ-28",)),
     Change(_W, None, _REMOVE, How.EXPIRE, "its expiry came", ("SJ-06", "SJ-25")),
     Change(_W, None, _REMOVE, How.CANCEL, "cancelled, by key"),
+    Change(_W, None, _REMOVE, How.SUPERSEDED, "a newer job of its key came back", ("FJ-32",)),
     Change(_W, _D, _BURY, How.FAIL, "buried by key, or its value is damaged", ("SJ-15",)),
     Change(_D, _W, _WAIT, How.REVIVE, "revived: it never failed", ("SJ-15",)),
     Change(_D, None, _REMOVE, How.SUPERSEDED, "revived, but its key waits anew", ("SJ-16",)),

@@ -136,6 +136,10 @@ class Lanes(Protocol):
         """Returns the next lane that may have something due, and puts it last."""
         ...
 
+    def put_back(self, table: int, lane: Lane) -> None:
+        """Makes a lane first that was taken, and had no turn."""
+        ...
+
     def count(self, table: int, now_us: int, *, slow: bool) -> int:
         """Returns how many lanes may have something due."""
         ...

@@ -182,7 +182,11 @@ def test_a_numbered_push_is_applied_once(engine: Engine, clock: SimClock) -> Non
     assert isinstance(answer, Replies)
     assert isinstance(answer.replies[0], Acted)
     assert list(answer.replies[0].missing) == [1]
-    assert run(engine, finish) == answer
+    again = run(engine, finish)
+    assert isinstance(again, Replies)
+    assert isinstance(again.replies[0], Acted)
+    assert list(again.replies[0].missing) == [1]
+    assert again.replies[0].seq == answer.replies[0].seq
     assert engine.job_counts() == {"jobs": JobCounts(0, 0, 0)}
 
 
@@ -204,6 +208,25 @@ def test_what_follows_from_a_job_is_written_by_whoever_still_has_it(
     finish = commands.Finish(table="jobs", xids=[again.first_xid], strict=True)
     assert isinstance(run(engine, Batch(commands=[finish, push(clock, b"b")])), Replies)
     assert take(engine).keys.rows() == [b"b"]
+
+
+def test_every_death_is_counted_also_of_jobs_that_live_again(
+    engine: Engine, clock: SimClock
+) -> None:
+    run(engine, push(clock, b"a", b"b"))
+    bury = commands.Bury(table="jobs", keys=Strings.of([b"a", b"b"]))
+    run(engine, bury)
+    assert engine.job_deaths() == {"jobs": 2}
+    dead = run(engine, commands.Peek(table="jobs", state=jobs.State.DEAD))
+    assert isinstance(dead, commands.JobPage)
+    run(engine, commands.Revive(table="jobs", rows=dead.rows))
+    assert engine.job_counts()["jobs"].dead == 0
+    refused = run(
+        engine, Batch(commands=[bury, commands.Cancel(table="jobs", keys=Strings.of([b""]))])
+    )
+    assert isinstance(refused, Refusal)
+    run(engine, commands.Bury(table="jobs", keys=Strings.of([b"a"])))
+    assert engine.job_deaths() == {"jobs": 3}
 
 
 def test_next_is_no_part_of_a_batch(engine: Engine) -> None:

@@ -91,12 +91,24 @@ def test_all_jobs_are_taken_and_done_on_a_full_disk(full: World, count: int) -> 
     assert isinstance(full.push(), Done)
 
 
-def test_jobs_time_out_and_fail_on_a_full_disk(full: World) -> None:
+def test_jobs_time_out_on_a_full_disk(full: World) -> None:
     taken = full.run(commands.Next(table="jobs", count=5, lease_us=1_000_000))
     assert isinstance(taken, Taken)
-    failed = full.numbered(commands.Fail(table="jobs", xids=[taken.first_xid], reason=b"no"))
-    assert isinstance(failed, Acted)
     full.clock.advance(2)
     full.upkeep()
     assert full.engine.job_counts()["jobs"].taken == 0
     assert full.engine.job_counts()["jobs"].waiting == full.pushed
+
+
+@pytest.mark.parametrize("verb", [commands.Extend, commands.Fail])
+def test_what_could_be_repeated_without_end_leaves_the_reserve_to_those_who_are_done(
+    full: World, verb: type[commands.Extend | commands.Fail]
+) -> None:
+    taken = full.run(commands.Next(table="jobs", count=5))
+    assert isinstance(taken, Taken)
+    xids = range(taken.first_xid, taken.first_xid + 5)
+    for _ in range(300):
+        full.run(verb(table="jobs", xids=xids[:1]))
+    reply = full.numbered(commands.Finish(table="jobs", xids=xids[1:]))
+    assert isinstance(reply, Acted)
+    assert not reply.missing

@@ -89,6 +89,7 @@ class Jobs:
         self.arrivals: dict[str, Arrival] = {}
         self.dates_us: dict[str, list[int]] = {}
         self.counts: dict[str, tuple[int, int, int]] = {}  # waiting, taken, dead
+        self.deaths: dict[str, int] = {}
 
     def take_arrivals(self) -> dict[str, Arrival]:
         arrivals, self.arrivals = self.arrivals, {}
@@ -100,6 +101,9 @@ class Jobs:
 
     def job_counts(self) -> dict[str, tuple[int, int, int]]:
         return self.counts
+
+    def job_deaths(self) -> dict[str, int]:
+        return self.deaths
 
 
 class World:

@@ -111,9 +111,10 @@ def test_the_layout_of_an_answer_is_fixed() -> None:
 @pytest.mark.parametrize(
     "missing", [[], [0], [7], [8], [0, 9, 99_999], list(range(100_000))], ids=len
 )
-def test_who_was_missing_is_kept(missing: list[int]) -> None:
-    acted = Acted(master=b"m" * 16, seq=2**40, missing=missing)
-    data = answers.encode([acted, acted])
-    assert data is not None
-    assert len(data) < limits.ANSWER_KEPT_BYTES_MAX
-    assert answers.decode(data) == Replies(replies=[acted, acted])
+def test_who_was_missing_and_who_was_dropped_is_kept(missing: list[int]) -> None:
+    for dropped in ([], [1], [3, 8, 99_998], missing):
+        acted = Acted(master=b"m" * 16, seq=2**40, missing=missing, dropped=dropped)
+        data = answers.encode([acted, acted])
+        assert data is not None
+        assert len(data) < limits.ANSWER_KEPT_BYTES_MAX
+        assert answers.decode(data) == Replies(replies=[acted, acted])

@@ -183,6 +183,22 @@ def test_the_next_moment_counts_with_jobs_that_are_taken(world: JobWorld) -> Non
 
 
 @pytest.mark.req("FJ-13")
+@pytest.mark.parametrize("table", ["jobs", "others"])
+def test_many_leases_of_others_make_the_next_moment_early_but_never_late(
+    world: JobWorld, table: str
+) -> None:
+    world.push(b"a")
+    world.next(lease_us=3600 * SECOND)
+    for number in range(150):
+        world.push(b"%d-1" % number, b"%d-2" % number, table=table)
+        found = world.next(2, table=table, lease_us=60 * SECOND)
+        xids = [job.xid for job in found]
+        world.run(commands.Finish(table=table, xids=xids))
+    moment_us = world.take().next_at_us
+    assert NOW_US < moment_us <= NOW_US + 3600 * SECOND
+
+
+@pytest.mark.req("FJ-13")
 def test_leases_of_jobs_that_are_done_do_not_count(world: JobWorld) -> None:
     world.push(b"a", b"b")
     first, second = world.next(2, lease_us=60 * SECOND)

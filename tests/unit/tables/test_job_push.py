@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fjord import jobs, limits
+from fjord import commands, jobs, limits
+from fjord.columns import Strings
 from fjord.commands import ListTables, TableList
 from fjord.errors import Code
 from fjord.jobs import Priority, State
@@ -329,9 +330,30 @@ def test_without_merging_nothing_is_looked_up() -> None:
     world = JobWorld(merge=False)
     world.push(b"a", b"a", b"")
     assert world.totals() == (3, 0, 0)
-    assert world.find(b"a") == []
     assert world.tree(Tree.JOBS_KEYS) == {}
     world.check()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        commands.Find(table="jobs", keys=Strings.of([b"a"])),
+        commands.Cancel(table="jobs", keys=Strings.of([b"a"])),
+        commands.Reschedule(table="jobs", keys=Strings.of([b"a"]), priority=1),
+        commands.Bury(table="jobs", keys=Strings.of([b"a"])),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_without_merging_nobody_is_told_that_a_key_does_not_wait(
+    command: commands.Command,
+) -> None:
+    world = JobWorld(merge=False)
+    world.push(b"a")
+    reply = world.run(command)
+    assert isinstance(reply, commands.Refusal)
+    assert reply.code is Code.WRONG_KIND
+    assert "merge off" in reply.text
+    assert world.totals() == (1, 0, 0)
 
 
 def test_states_of_a_job_have_numbers() -> None:
