@@ -6,6 +6,8 @@ import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from fjord.commands import Refusal, Reply
+from fjord.errors import Code
 from fjord.jobs import SLOW_FROM, Settings, State, domain_of
 
 # Who waits for a lease that is over looks again after this.
@@ -238,6 +240,15 @@ class Model:
         for job in self.jobs:
             if any(job is one for one in jobs):
                 job.date_us = now_us + delay_us
+
+
+def is_refused_by_key(reply: Reply, model: Model) -> bool:
+    """Says whether jobs are not found by key here; then that must have been said."""
+    if model.settings.merge:
+        return False
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.WRONG_KIND
+    return True
 
 
 def fair_problem(served: Sequence[Job], ready: Sequence[Job], count: int) -> str | None:

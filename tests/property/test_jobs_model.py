@@ -15,8 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fjord import commands
 from fjord.columns import Strings
-from fjord.commands import Acted, Command, Done, JobPage, Numbers, Refusal, Reply, Taken
-from fjord.errors import Code
+from fjord.commands import Acted, Command, Done, JobPage, Numbers, Reply, Taken
 from fjord.jobs import Fairness, Settings, State
 from fjord.testing import SimCrash
 from tests.invariants import histories
@@ -34,7 +33,14 @@ from tests.property.job_machine import (
     push_command,
     pushes_of,
 )
-from tests.property.jobs_model import Job, Model, Push, fair_problem, turns_problem
+from tests.property.jobs_model import (
+    Job,
+    Model,
+    Push,
+    fair_problem,
+    is_refused_by_key,
+    turns_problem,
+)
 
 HOUR = 3600
 YEAR = 365 * 24 * HOUR
@@ -297,7 +303,7 @@ class JobsMachine(RuleBasedStateMachine):
     def change(self, command: Command, keys: Sequence[bytes]) -> list[Job]:
         """Runs a command on waiting jobs, and returns those that it was about."""
         reply = self.machine.ask(command)
-        if self.is_refused_by_key(reply):
+        if is_refused_by_key(reply, self.model):
             return []
         found = {key: self.model.waiting_under(key, self.now_us) for key in keys}
         assert isinstance(reply, Acted)
@@ -305,14 +311,6 @@ class JobsMachine(RuleBasedStateMachine):
             at for at, key in enumerate(keys) if found[key] is None or key in keys[:at]
         ]
         return [job for job in found.values() if job is not None]
-
-    def is_refused_by_key(self, reply: Reply) -> bool:
-        """Says whether jobs are not found by key here; they must be, or be refused."""
-        if self.model.settings.merge:
-            return False
-        assert isinstance(reply, Refusal)
-        assert reply.code is Code.WRONG_KIND
-        return True
 
     @precondition(lambda self: self.model.dead())
     @rule(picks=picks_of, delay=st.sampled_from([0, 40]), discards=st.booleans())
@@ -451,7 +449,7 @@ class JobsMachine(RuleBasedStateMachine):
     @invariant()
     def keys_are_found(self) -> None:
         page = self.machine.ask(commands.Find(table=TABLE, keys=Strings.of(KEYS)))
-        if self.is_refused_by_key(page):
+        if is_refused_by_key(page, self.model):
             return
         assert isinstance(page, JobPage)
         found = [self.model.waiting_under(key, self.now_us) for key in KEYS]

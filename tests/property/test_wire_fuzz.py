@@ -411,7 +411,9 @@ job_pages = st.builds(
     job_rows,
     binary,
 )
-acted = st.builds(commands.Acted, master=uuids, seq=u64s, missing=numbers_of_jobs)
+acted = st.builds(
+    commands.Acted, master=uuids, seq=u64s, missing=numbers_of_jobs, dropped=numbers_of_jobs
+)
 named_numbers = numbers.map(
     lambda found: commands.Numbers(
         names=Strings.of([name for name, _, _ in found]),

@@ -17,7 +17,7 @@ from fjord.client.async_listening import AsyncChanges
 from fjord.client.calls import AsyncRun, Call, Result
 from fjord.client.entries import AnyKey, Key, Seconds
 from fjord.client.job_calls import FailOptions, Given, JobCalls
-from fjord.client.job_dead import DeadOptions, Plan, RedriveOptions
+from fjord.client.job_dead import DeadFilters, DeadWalk, DiscardOptions, Plan, RedriveOptions
 from fjord.client.job_entries import (
     Counts,
     DeadJob,
@@ -122,8 +122,9 @@ class AsyncJobs:
     # -- working ----------------------------------------------------------------------------------
 
     def work(self, **options: Unpack[WorkOptions]) -> AsyncGenerator[AsyncJob, None]:
-        """Yields jobs as they become due, for `async for`.
+        """Yields jobs as they become due, for `async for`; ends as `fjord.Jobs.work` does.
 
+        Leaving the loop fails the job that was worked on, unless `done` or `fail` was said before.
         Python closes a loop that was left only after a while; inside of `async with
         contextlib.aclosing(...)` what was not finished is given back at once.
         """
@@ -225,10 +226,10 @@ class AsyncJobs:
     async def taken(self, count: int = 10) -> list[JobInfo]:
         return [job async for job in self._walk(self._calls.taken(count))]
 
-    def dead(self) -> AsyncIterator[DeadJob]:
-        return self._walk(self._calls.dead())
+    def dead(self, **filters: Unpack[DeadFilters]) -> AsyncIterator[DeadJob]:
+        return self._walk(job_dead.dead(self._calls, filters))
 
-    async def _walk(self, walk: JobWalk[Row]) -> AsyncIterator[Row]:
+    async def _walk(self, walk: JobWalk[Row] | DeadWalk[Row]) -> AsyncIterator[Row]:
         while (call := walk.next_call()) is not None:
             for row in await self._run(call):
                 yield row
@@ -238,7 +239,7 @@ class AsyncJobs:
     async def redrive(self, **options: Unpack[RedriveOptions]) -> Redriven:
         return await self._follow(job_dead.redrive(self._calls, options))
 
-    async def discard(self, **options: Unpack[DeadOptions]) -> Discarded:
+    async def discard(self, **options: Unpack[DiscardOptions]) -> Discarded:
         return await self._follow(job_dead.discard(self._calls, options))
 
     async def _follow(self, plan: Plan[Result]) -> Result:

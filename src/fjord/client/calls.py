@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
+from numbers import Real
 from typing import Generic, Protocol, TypeVar
 
 from fjord.commands import Command, Done, Refusal, Reply
@@ -77,6 +79,31 @@ def check_names(what: str, given: Iterable[str], known: Set[str]) -> None:
     if unknown:
         names = ", ".join(sorted(map(str, unknown)))
         raise TypeError(f"{what} has no {names}; there are {', '.join(sorted(known))}")
+
+
+def check_whole(name: str, number: int) -> int:
+    """Returns a whole number, for an option that is one.
+
+    Raises:
+        TypeError: if it is something else.
+    """
+    try:
+        found = operator.index(number)
+    except TypeError:
+        raise not_a(name, "a whole number", number) from None
+    if isinstance(number, bool):
+        raise not_a(name, "a whole number", number)
+    return found
+
+
+def is_number(given: object) -> bool:
+    """Says whether something is a number, of whatever library, and not True or False."""
+    return isinstance(given, Real) and not isinstance(given, bool)
+
+
+def not_a(name: str, wanted: str, found: object) -> TypeError:
+    """Returns the error that says what an option is, and what was given."""
+    return TypeError(f"{name} is {wanted}, not {type(found).__name__}")
 
 
 def done(reply: Reply) -> None:

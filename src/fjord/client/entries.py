@@ -54,34 +54,40 @@ class Change:
 # -- keys -----------------------------------------------------------------------------------------
 
 
-def encode_keys(keys: Iterable[Key]) -> list[bytes]:
-    """Returns the bytes of keys.
+def encode_keys(keys: Iterable[Key], what: str = "key") -> list[bytes]:
+    """Returns the bytes of keys, or of what else is given like them.
 
     Raises:
         LocalProtocolError: if one is neither str nor bytes, or not UTF-8.
     """
     try:
         return [
-            key.encode("utf-8", _ESCAPED) if type(key) is str else _encode_key(key) for key in keys
+            key.encode("utf-8", _ESCAPED) if type(key) is str else _encode_key(key, what)
+            for key in keys
         ]
     except UnicodeEncodeError as error:
-        raise LocalProtocolError(Code.BAD_VALUE, f"the key is not UTF-8: {error}") from error
+        raise LocalProtocolError(Code.BAD_VALUE, f"the {what} is not UTF-8: {error}") from error
 
 
 def encode_key(key: Key) -> bytes:
     return encode_keys([key])[0]
 
 
+def encode_domain(domain: Key | None) -> bytes:
+    """Returns the bytes of a domain of jobs; nothing for None."""
+    return b"" if domain is None else encode_keys([domain], "domain")[0]
+
+
 def decode_key(key: bytes) -> str:
     return key.decode("utf-8", _ESCAPED)
 
 
-def _encode_key(key: Key) -> bytes:
+def _encode_key(key: Key, what: str) -> bytes:
     if isinstance(key, str):
         return key.encode("utf-8", _ESCAPED)
     if isinstance(key, bytes | bytearray | memoryview):
         return bytes(key)
-    raise LocalProtocolError(Code.BAD_TYPE, f"a key is str or bytes, not {type(key).__name__}")
+    raise LocalProtocolError(Code.BAD_TYPE, f"a {what} is str or bytes, not {type(key).__name__}")
 
 
 # -- dates ----------------------------------------------------------------------------------------

@@ -8,19 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final, TypedDict, TypeVar, Unpack
+from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
 
 from fjord import limits
-from fjord.client.calls import Call, check_names, done, expect
-from fjord.client.entries import AnyKey, Key, Seconds, date_or_none, encode_key, encode_keys
+from fjord.client.calls import Call, check_names, check_whole, done, expect, not_a
+from fjord.client.entries import (
+    AnyKey,
+    Key,
+    Seconds,
+    date_or_none,
+    encode_domain,
+    encode_key,
+    encode_keys,
+)
 from fjord.client.job_entries import (
     AnyJob,
     Counts,
-    DeadJob,
     JobBatch,
     JobInfo,
     TakenJob,
-    read_dead,
     read_jobs,
 )
 from fjord.client.job_pages import JobWalk
@@ -86,6 +92,20 @@ class FailOptions(TypedDict, total=False):
     bury: bool  # True: to the dead letters at once
 
 
+class DeadCounts(NamedTuple):
+    """Of how many dead jobs it is done, and how many were dropped instead."""
+
+    done: int
+    dropped: int
+
+
+class _Note(NamedTuple):
+    """How jobs are told what became of them: one of them, or a batch without those too late."""
+
+    one: Callable[[TakenJob], None]
+    batch: Callable[[JobBatch[Any], Sequence[int]], None]
+
+
 class JobCalls:
     """Builds the calls of one table."""
 
@@ -123,13 +143,12 @@ class JobCalls:
         count: int,
         **options: Unpack[NextOptions],
     ) -> Call[JobBatch[AnyJob]]:
-        if count < 1:
+        if check_whole("count", count) < 1:
             raise ValueError(f"count is 1 or more, not {count}")
-        domain = options.get("domain")
         command = Next(
             table=self.table,
             count=count,
-            domain=b"" if domain is None else encode_key(domain),
+            domain=encode_domain(options.get("domain")),
             lease_us=lease_us(options.get("lease")),
             wait_us=wait_us(options.get("wait")),
             done=options.get("done", False),
@@ -140,7 +159,8 @@ class JobCalls:
             if len(taken.types) > count:
                 text = f"{len(taken.types)} jobs, not {count} at most"
                 raise RemoteProtocolError(Code.BAD_BATCH, text)
-            return JobBatch(self.table, taken, make, self._stamps.next_us())
+            now_us = self._stamps.next_us()
+            return JobBatch(self.table, taken, make, now_us, lease_us=command.lease_us)
 
         return Call(command, read)
 
@@ -160,9 +180,10 @@ class JobCalls:
     def touch_many(self, jobs: Iterable[Given], lease: Seconds | None) -> Call[list[Given]]:
         given_us = lease_us(lease)
 
-        def note(job: TakenJob) -> None:
-            job.extend_until(self._stamps.next_us() + (given_us or job.lease_us))
-
+        note = _Note(
+            lambda job: job.extend(self._stamps.next_us(), given_us),
+            lambda batch, late: batch.extend_all(self._stamps.next_us(), given_us, late),
+        )
         return self._settle(
             jobs, lambda xids: Extend(table=self.table, xids=xids, lease_us=given_us), note
         )
@@ -187,31 +208,48 @@ class JobCalls:
         self,
         jobs: Iterable[Given],
         command_of: Callable[[Sequence[int]], Command],
-        note: Callable[[TakenJob], None],
+        note: _Note,
     ) -> Call[list[Given]]:
         """Returns a call that gives those jobs whose leases were over, and notes the others."""
-        given = jobs if isinstance(jobs, JobBatch) else list(jobs)
+        if isinstance(jobs, JobBatch):
+            return self._settle_batch(jobs, command_of, note)
+        given = _listed(jobs)
         if not given:
             return Call(Nop(), _none)
-        xids = self._xids(given)
+        found = [_xid(one) for one in given]
+        tables = {one.table for one in given if isinstance(one, TakenJob)}
+        # Each is sent once: of a second one the server would say that it came too late.
+        firsts = dict(zip(reversed(found), reversed(given), strict=True))
+        xids = self._checked(tables, list(dict.fromkeys(found)))
 
         def read(reply: Reply) -> list[Given]:
-            missing = _missing(reply, len(xids))
-            if not isinstance(given, JobBatch):
-                _note(given, set(missing), note)
-            return [given[place] for place in missing]
+            late = [xids[place] for place in _missing(reply, len(xids))]
+            _tell(given, set(late), note)
+            return [firsts[xid] for xid in late]
 
         return Call(command_of(xids), read)
 
-    def _xids(self, given: Sequence[TakenJob | int]) -> Sequence[int]:
-        found: Sequence[int]
-        if isinstance(given, JobBatch):
-            tables, found = {given.table}, given.xids
-        else:
-            tables = {one.table for one in given if isinstance(one, TakenJob)}
-            found = [one if isinstance(one, int) else one.xid for one in given]
-            if min(found) < 0 or max(found) >= 2**64:
-                raise ValueError("an xid is a number of at most 64 bits, and more than 0")
+    def _settle_batch(
+        self,
+        batch: JobBatch[Any],
+        command_of: Callable[[Sequence[int]], Command],
+        note: _Note,
+    ) -> Call[list[Any]]:
+        """Does the same for what `next` returned, without an object for each job."""
+        if not batch:
+            return Call(Nop(), _none)
+
+        def read(reply: Reply) -> list[Any]:
+            late = _missing(reply, len(batch))
+            note.batch(batch, late)
+            return [batch[place] for place in late]
+
+        return Call(command_of(self._checked({batch.table}, batch.xids)), read)
+
+    def _checked(self, tables: set[str], found: Sequence[int]) -> Sequence[int]:
+        """Returns xids that can be those of this table's leases."""
+        if found and (min(found) < 0 or max(found) >= 2**64):
+            raise ValueError("an xid is a number of at most 64 bits, and more than 0")
         for table in tables - {self.table}:
             raise ValueError(f"this is table {self.table}, but a job is of table {table}")
         if not found or 0 in found:
@@ -288,7 +326,7 @@ class JobCalls:
         return Call(CountJobs(table=self.table), read)
 
     def next_at(self, domain: Key | None) -> Call[datetime | None]:
-        command = CountJobs(table=self.table, domain=b"" if domain is None else encode_key(domain))
+        command = CountJobs(table=self.table, domain=encode_domain(domain))
         return Call(command, lambda reply: date_or_none(_number(reply, "next_at_us")))
 
     def peek(self, count: int, domain: Key | None) -> JobWalk[JobInfo]:
@@ -302,18 +340,15 @@ class JobCalls:
             self.table, state, lambda page: read_jobs(page, state), limit=count, domain=domain
         )
 
-    def dead(self) -> JobWalk[DeadJob]:
-        return JobWalk(self.table, State.DEAD, read_dead)
-
     # -- dead jobs, by row ------------------------------------------------------------------------
 
-    def revive(self, rows: Sequence[int], delay: Seconds | None) -> Call[int]:
+    def revive(self, rows: Sequence[int], delay: Seconds | None) -> Call[DeadCounts]:
         command = Revive(table=self.table, rows=rows, delay_us=delay_us(delay))
-        return Call(command, lambda reply: len(rows) - len(_missing(reply, len(rows))))
+        return Call(command, lambda reply: _dead_counts(reply, len(rows)))
 
-    def discard(self, rows: Sequence[int]) -> Call[int]:
+    def discard(self, rows: Sequence[int]) -> Call[DeadCounts]:
         command = Discard(table=self.table, rows=rows)
-        return Call(command, lambda reply: len(rows) - len(_missing(reply, len(rows))))
+        return Call(command, lambda reply: _dead_counts(reply, len(rows)))
 
     def listen(self) -> ListenJobs:
         return ListenJobs(table=self.table)
@@ -323,7 +358,13 @@ class JobCalls:
 
 
 def encode_reason(reason: str) -> bytes:
-    """Returns a reason, cut to what is kept of it."""
+    """Returns a reason, cut to what is kept of it.
+
+    Raises:
+        TypeError: if it is no text.
+    """
+    if not isinstance(reason, str):
+        raise not_a("reason", "text", reason)
     data = reason.encode(errors="backslashreplace")
     if len(data) <= limits.REASON_BYTES_MAX:
         return data
@@ -332,6 +373,19 @@ def encode_reason(reason: str) -> bytes:
 
 def _key(key: Key) -> Strings:
     return Strings.of([encode_key(key)])
+
+
+def _listed(jobs: Iterable[Given]) -> list[Given]:
+    given: Any = jobs  # since users give what they like
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise not_a("jobs", "what next() returned, or a list of jobs or xids", given)
+    return list(given)
+
+
+def _xid(given: TakenJob | int) -> int:
+    if isinstance(given, TakenJob):
+        return given.xid
+    return check_whole("a job of the list is a Job, or its xid, which", given)
 
 
 # -- what replies say -----------------------------------------------------------------------------
@@ -347,6 +401,15 @@ def _missing(reply: Reply, rows: int) -> Sequence[int]:
     if missing and max(missing) >= rows:
         raise RemoteProtocolError(Code.BAD_BATCH, f"row {max(missing)} of {rows} is missing")
     return missing
+
+
+def _dead_counts(reply: Reply, rows: int) -> DeadCounts:
+    missing, dropped = _missing(reply, rows), expect(reply, Acted).dropped
+    done = rows - len(missing) - len(dropped)
+    if done < 0 or (dropped and max(dropped) >= rows):
+        text = f"of {rows} rows, {len(missing)} are missing and {len(dropped)} were dropped"
+        raise RemoteProtocolError(Code.BAD_BATCH, text)
+    return DeadCounts(done, len(dropped))
 
 
 def _was_there(reply: Reply) -> bool:
@@ -366,20 +429,18 @@ def _number(reply: Reply, name: str) -> int:
     return numbers[name.encode()]
 
 
-def _settled_as(how: How) -> Callable[[TakenJob], None]:
+def _settled_as(how: How) -> _Note:
     def note(job: TakenJob) -> None:
         job.outcome = how
 
-    return note
+    return _Note(note, lambda batch, late: batch.settle_all(how, late))
 
 
-def _note(
-    given: Iterable[TakenJob | int], missing: set[int], note: Callable[[TakenJob], None]
-) -> None:
+def _tell(given: Iterable[TakenJob | int], late: set[int], note: _Note) -> None:
     """Lets jobs know what became of them; one that was too late is with others by now."""
-    for place, job in enumerate(given):
+    for job in given:
         if isinstance(job, TakenJob):
-            if place in missing:
-                job.outcome = How.TIMEOUT
+            if job.xid in late:
+                job.lose()
             else:
-                note(job)
+                note.one(job)

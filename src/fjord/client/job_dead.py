@@ -6,16 +6,17 @@ is a pause in seconds.  The shells only run it.
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final, TypedDict, TypeVar
+from typing import Any, Final, Generic, TypedDict, TypeVar
 
-from fjord.client.calls import Call, check_names
-from fjord.client.entries import Key, Seconds, encode_key
-from fjord.client.job_calls import JobCalls, encode_reason
-from fjord.client.job_entries import Discarded, Redriven
-from fjord.client.job_pages import JobWalk
+from fjord.client.calls import Call, check_names, check_whole, is_number, not_a
+from fjord.client.entries import Key, Seconds, encode_domain, encode_key
+from fjord.client.job_calls import DeadCounts, JobCalls, encode_reason
+from fjord.client.job_entries import DeadJob, Discarded, Redriven, read_dead
+from fjord.client.job_pages import JobWalk, Row
 from fjord.client.job_times import delay_us, moment_us
 from fjord.commands import JobPage
 from fjord.jobs import State, domain_of
@@ -28,14 +29,21 @@ _CHUNK_ROWS: Final = 1_000
 _NEVER_US: Final = 2**64
 
 
-class DeadOptions(TypedDict, total=False):
+class DeadFilters(TypedDict, total=False):
     """Which dead jobs are meant; those that fit all that is given."""
 
+    key: Key | None  # their key
     key_prefix: Key | None  # what their keys begin with
     domain: Key | None
     reason: str | None  # is part of their reason
     before: datetime | None  # they died before then
     limit: int | None  # at most so many
+
+
+class DeadOptions(DeadFilters, total=False):
+    """The same, and how fast something is done to them."""
+
+    rows: Iterable[int] | None  # these, instead of any filter
     rate: float | None  # at most so many a second
     dry_run: bool  # True: nothing changes
     progress: Callable[[int], object] | None  # is told how many were done so far
@@ -47,76 +55,163 @@ class RedriveOptions(DeadOptions, total=False):
     delay: Seconds | None  # they wait at least so long, from now on
 
 
+class DiscardOptions(DeadOptions, total=False):
+    """The same, for those that shall be gone."""
+
+    all: bool  # True: really all of them, if there is no filter
+
+
+def dead(calls: JobCalls, filters: DeadFilters) -> DeadWalk[DeadJob]:
+    """Walks through dead jobs."""
+    check_names("dead", filters, DeadFilters.__optional_keys__)
+    return DeadWalk(calls.table, filters, read_dead)
+
+
 def redrive(calls: JobCalls, options: RedriveOptions) -> Plan[Redriven]:
     """Lets dead jobs wait again."""
     check_names("redrive", options, RedriveOptions.__optional_keys__)
     delay = options.get("delay")
     delay_us(delay)  # what cannot be meant is refused before anything is asked
     sweep = _Sweep(calls.table, options)
-    revived = yield from sweep.run(lambda rows: calls.revive(rows, delay))
-    return Redriven(matched=len(sweep.rows), revived=revived, rows=sweep.rows)
+    found = yield from sweep.run(lambda rows: calls.revive(rows, delay))
+    return Redriven(
+        matched=len(sweep.rows), revived=found.done, dropped=found.dropped, rows=sweep.rows
+    )
 
 
-def discard(calls: JobCalls, options: DeadOptions) -> Plan[Discarded]:
+def discard(calls: JobCalls, options: DiscardOptions) -> Plan[Discarded]:
     """Throws dead jobs away."""
-    check_names("discard", options, DeadOptions.__optional_keys__)
+    check_names("discard", options, DiscardOptions.__optional_keys__)
+    if not (options.get("all") or options.get("dry_run") or _narrows(options)):
+        names = ", ".join([*DeadFilters.__annotations__, "rows"])
+        raise ValueError(f"discard needs one of {names}; or all=True to throw all dead jobs away")
     sweep = _Sweep(calls.table, options)
-    discarded = yield from sweep.run(calls.discard)
-    return Discarded(matched=len(sweep.rows), discarded=discarded, rows=sweep.rows)
+    found = yield from sweep.run(calls.discard)
+    return Discarded(matched=len(sweep.rows), discarded=found.done, rows=sweep.rows)
+
+
+def _narrows(options: DeadOptions) -> bool:
+    """Says whether anything is left out; an empty prefix or reason fits every job."""
+    exact = ("key", "domain", "before", "limit", "rows")
+    if any(options.get(name) is not None for name in exact):
+        return True
+    return bool(options.get("key_prefix") or options.get("reason"))
+
+
+class DeadWalk(Generic[Row]):
+    """Goes through the dead once, a page at a time, and reads those that are meant."""
+
+    def __init__(
+        self, table: str, filters: DeadFilters, read: Callable[[JobPage, list[int]], list[Row]]
+    ) -> None:
+        self._left = filters.get("limit")
+        if self._left is not None and check_whole("limit", self._left) < 1:
+            raise ValueError("a limit is at least 1; leave it out for all")
+        self._choose = _chooser(filters)
+        self._read = read
+        self._walk = JobWalk(table, State.DEAD, self._read_page)
+
+    def next_call(self) -> Call[list[Row]] | None:
+        """Returns the call for the next page, None if there is no more."""
+        return None if self._left == 0 else self._walk.next_call()
+
+    def _read_page(self, page: JobPage) -> list[Row]:
+        places = self._choose(page)[: self._left]
+        if self._left is not None:
+            self._left -= len(places)
+        return self._read(page, places)
 
 
 class _Sweep:
-    """Goes through the dead once."""
+    """Does something to dead jobs, a chunk at a time."""
 
     def __init__(self, table: str, options: DeadOptions) -> None:
-        self._limit = options.get("limit")
-        self._rate = options.get("rate")
-        if self._limit is not None and self._limit < 1:
-            raise ValueError("a limit is at least 1; leave it out for all")
-        if self._rate is not None and not self._rate > 0:
-            raise ValueError("a rate is more than 0 jobs a second")
+        self._rate = _rate(options.get("rate"))
         rate = _CHUNK_ROWS if self._rate is None else int(self._rate)
         self._chunk_rows = max(1, min(rate, _CHUNK_ROWS))  # at most what a second may see
         self._is_dry = options.get("dry_run", False)
         self._progress = options.get("progress")
-        self._walk = JobWalk(table, State.DEAD, _chooser(options))
+        self._given = _given_rows(options)
+        self._walk = DeadWalk(table, options, _row_numbers)
         self.rows = array("Q")  # of those that matched
 
-    def run(self, act: Callable[[Sequence[int]], Call[int]]) -> Plan[int]:
-        """Acts on what matches, a chunk at a time; returns for how many that was done."""
-        done = 0
+    def run(self, act: Callable[[Sequence[int]], Call[DeadCounts]]) -> Plan[DeadCounts]:
+        """Acts on what matches; returns for how many that was done."""
+        done = dropped = 0
         pause = 0.0  # so that the next chunk does not come too early
-        while (left := self._left()) != 0 and (call := self._walk.next_call()) is not None:
-            rows = (yield call)[:left]
+        for step in self._pages():
+            rows = step if isinstance(step, list) else (yield step)
             self.rows.extend(rows)
             for start in range(0, 0 if self._is_dry else len(rows), self._chunk_rows):
                 if pause:
                     yield pause
                 chunk = rows[start : start + self._chunk_rows]
-                done += yield act(chunk)
+                found: DeadCounts = yield act(chunk)
+                done, dropped = done + found.done, dropped + found.dropped
                 pause = len(chunk) / self._rate if self._rate else 0.0
                 if self._progress is not None:
                     self._progress(done)
-        return done
+        return DeadCounts(done, dropped)
 
-    def _left(self) -> int | None:
-        return None if self._limit is None else self._limit - len(self.rows)
+    def _pages(self) -> Generator[Call[list[int]] | list[int], None, None]:
+        """Yields the rows that were given; else the calls that find some."""
+        if self._given is not None:
+            yield self._given
+            return
+        while (call := self._walk.next_call()) is not None:
+            yield call
 
 
-def _chooser(options: DeadOptions) -> Callable[[JobPage], list[int]]:
-    """Returns how to find the rows that are meant; by columns, since most may not be."""
-    prefix = encode_key(options.get("key_prefix") or b"")
-    given = options.get("domain")
-    domain = None if given is None else encode_key(given)
-    reason = encode_reason(options.get("reason") or "")
-    before_us = moment_us(options.get("before"), "before") or _NEVER_US
+def _rate(rate: float | None) -> float | None:
+    given: Any = rate  # since users give what they like
+    if given is None:
+        return None
+    if not is_number(given):
+        raise not_a("rate", "a number of jobs a second", given)
+    if not 0 < given < math.inf:
+        raise ValueError(
+            f"rate is more than 0 jobs a second, not {given}; leave it out for no bound"
+        )
+    return float(given)
+
+
+def _given_rows(options: DeadOptions) -> list[int] | None:
+    """Returns the rows that were given, each once; None if there is but a filter."""
+    given = options.get("rows")
+    if given is None:
+        return None
+    others = [name for name in DeadFilters.__annotations__ if options.get(name) is not None]
+    if others:
+        raise ValueError(f"give either rows or {', '.join(others)}")
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise not_a("rows", "a list of numbers", given)
+    rows = list(dict.fromkeys(check_whole("each of rows", row) for row in given))
+    if rows and not 0 <= min(rows) <= max(rows) < 2**64:
+        raise ValueError("each of rows is a number of at most 64 bits")
+    return rows
+
+
+def _row_numbers(page: JobPage, places: Iterable[int]) -> list[int]:
+    return [page.rows[place] for place in places]
+
+
+def _chooser(filters: DeadFilters) -> Callable[[JobPage], list[int]]:
+    """Returns how to find places that are meant; by columns, since most may not be."""
+    wanted = filters.get("key")
+    exact = None if wanted is None else encode_key(wanted)
+    prefix = encode_key(filters.get("key_prefix") or b"")
+    given = filters.get("domain")
+    domain = None if given is None else encode_domain(given)
+    reason = encode_reason(filters.get("reason") or "")
+    before_us = moment_us(filters.get("before"), "before") or _NEVER_US
 
     def choose(page: JobPage) -> list[int]:
-        columns = (page.rows, page.keys.rows(), page.domains.rows(), page.reasons.rows())
+        columns = (page.keys.rows(), page.domains.rows(), page.reasons.rows(), page.moments_us)
         return [
-            row
-            for row, key, said, why, died_us in zip(*columns, page.moments_us, strict=True)
-            if key.startswith(prefix)
+            place
+            for place, (key, said, why, died_us) in enumerate(zip(*columns, strict=True))
+            if (exact is None or key == exact)
+            and key.startswith(prefix)
             and reason in why
             and died_us < before_us
             and (domain is None or domain == (said or domain_of(key)))

@@ -1,16 +1,17 @@
 """What users see of jobs: those that a worker has taken, those that are only looked at, and counts.
 
 Jobs that were taken stay the columns that they came in; an object is made only for those that are
-looked at.  Keys and domains are text, in which bytes that are no UTF-8 are escaped as in
-`entries`, so that they can be given back as they are.
+looked at, and what became of them is kept with the columns.  Keys and domains are text, in which
+bytes that are no UTF-8 are escaped as in `entries`, so that they can be given back as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar, overload
+from weakref import WeakValueDictionary
 
 from fjord.client.entries import date, date_or_none, decode_key, decode_value
 from fjord.commands import Changed, JobPage, Taken
@@ -42,7 +43,9 @@ class Redriven:
     """What became of dead jobs that should wait again."""
 
     matched: int
-    revived: int  # fewer than matched if others were faster, none in a dry run
+    revived: int  # none in a dry run
+    dropped: int  # are gone instead: expired, or a newer job with their key waits
+    # What is missing from both was not dead any more, since others were faster.
     rows: Sequence[int]  # of those that matched
 
 
@@ -82,20 +85,44 @@ class DeadJob(JobInfo):
     died_at: datetime
 
 
+class Lease(NamedTuple):
+    """How long a job is its worker's."""
+
+    until_us: int  # when it is over; 0: there is none
+    length_us: int  # what `touch` lets it last again
+
+
 class TakenJob:
     """A job that this worker has until its lease is over: what all shells have in common."""
 
-    __slots__ = ("_batch", "_place", "_until_us", "outcome")
+    __slots__ = ("__weakref__", "_batch", "_place")
 
     def __init__(self, batch: JobBatch[AnyJob], place: int) -> None:
-        self._batch = batch
+        self._batch: JobBatch[Any] = batch
         self._place = place
-        self._until_us = 0  # as it was taken
-        #: What was said of it: DONE, FAIL, GIVEN_BACK, or TIMEOUT if that came too late.
-        self.outcome: How | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r} xid {self.xid}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TakenJob) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[str, int, int]:
+        # The row tells those apart that have no xid, since they were done at once.
+        return self.table, self.xid, self.row
+
+    @property
+    def outcome(self) -> How | None:
+        """What was said of it: DONE, FAIL, GIVEN_BACK, or TIMEOUT if that came too late."""
+        return self._batch.outcome_of(self._place)
+
+    @outcome.setter
+    def outcome(self, how: How) -> None:
+        self._batch.settle([self._place], how)
 
     @property
     def is_settled(self) -> bool:
@@ -158,22 +185,41 @@ class TakenJob:
     @property
     def lease_until(self) -> datetime | None:
         """When its lease is over, if no clock is set meanwhile; None if there is no lease."""
-        return date_or_none(self._until_us or self._batch.taken.until_us)
+        return date_or_none(self._batch.lease_of(self._place).until_us)
 
     @property
     def lease_us(self) -> int:
-        """How long it was taken for, as far as this client can tell."""
-        return self._batch.lease_us
+        """How long it was taken or touched for the last time, as far as this client can tell."""
+        return self._batch.lease_of(self._place).length_us
 
-    def extend_until(self, until_us: int) -> None:
-        """Takes notice of a longer lease."""
-        self._until_us = until_us
+    def lose(self) -> None:
+        """Takes notice that its lease was over; what was said of it before still holds."""
+        self._batch.lose([self._place])
+
+    def extend(self, now_us: int, length_us: int) -> None:
+        """Takes notice of a longer lease; 0: it is as long as the last time."""
+        self._batch.extend([self._place], now_us, length_us)
 
 
 class JobBatch(Sequence[AnyJob]):
-    """The jobs that `next` returns: a sequence, perhaps empty, that makes its objects on demand."""
+    """The jobs that `next` returns: a sequence, perhaps empty, that makes its objects on demand.
 
-    __slots__ = ("_keys", "_make", "_values", "lease_us", "table", "taken")
+    What is known of all jobs is kept once, and what differs by place.  Objects are kept only while
+    somebody has them, so that a batch goes, with its values, as soon as nobody looks at it.
+    """
+
+    __slots__ = (
+        "_keys",
+        "_lease",
+        "_leases",
+        "_made",
+        "_make",
+        "_outcome",
+        "_outcomes",
+        "_values",
+        "table",
+        "taken",
+    )
 
     def __init__(
         self,
@@ -181,11 +227,26 @@ class JobBatch(Sequence[AnyJob]):
         taken: Taken,
         make: Callable[[JobBatch[AnyJob], int], AnyJob],
         now_us: int,
+        *,
+        lease_us: int = 0,
     ) -> None:
+        """Holds what was taken just now.
+
+        Args:
+            table: its name.
+            taken: the columns.
+            make: makes the object of one place.
+            now_us: this client's clock.
+            lease_us: what was asked for; 0: the setting of the table, which shows by the dates.
+        """
         self.table = table
-        self.taken = taken  # the columns
-        self.lease_us = max(0, taken.until_us - now_us)
+        self.taken = taken
+        self._lease = Lease(taken.until_us, lease_us or max(0, taken.until_us - now_us))
+        self._leases: dict[int, Lease] = {}
+        self._outcome: How | None = None
+        self._outcomes: dict[int, How | None] = {}
         self._make = make
+        self._made: WeakValueDictionary[int, AnyJob] = WeakValueDictionary()
         self._keys: list[bytes] | None = None
         self._values: list[bytes] | None = None
 
@@ -229,11 +290,58 @@ class JobBatch(Sequence[AnyJob]):
     def __getitem__(self, place: int | slice) -> AnyJob | list[AnyJob]:
         places = range(len(self))[place]
         if isinstance(places, range):
-            return [self._make(self, one) for one in places]
-        return self._make(self, places)
+            return [self._job(one) for one in places]
+        return self._job(places)
 
     def __iter__(self) -> Iterator[AnyJob]:
-        return (self._make(self, place) for place in range(len(self)))
+        return map(self._job, range(len(self)))
+
+    def _job(self, place: int) -> AnyJob:
+        job = self._made.get(place)
+        if job is None:
+            job = self._made[place] = self._make(self, place)
+        return job
+
+    # -- what became of them ----------------------------------------------------------------------
+
+    def outcome_of(self, place: int) -> How | None:
+        """Returns what was said of a job, None if nothing was."""
+        return self._outcomes.get(place, self._outcome)
+
+    def lease_of(self, place: int) -> Lease:
+        """Returns the lease of a job, as far as this client can tell."""
+        return self._leases.get(place, self._lease)
+
+    def settle(self, places: Iterable[int], how: How) -> None:
+        """Takes notice of what was said of some jobs."""
+        self._outcomes.update(dict.fromkeys(places, how))
+
+    def settle_all(self, how: How, late: Iterable[int]) -> None:
+        """Takes notice of what was said of all jobs but those that came too late."""
+        self.lose(late)
+        self._outcomes = {place: self._outcomes[place] for place in late}
+        self._outcome = how
+
+    def lose(self, late: Iterable[int]) -> None:
+        """Takes notice of leases that were over; what was said of a job before still holds."""
+        for place in late:
+            self._outcomes[place] = self.outcome_of(place) or How.TIMEOUT
+
+    def extend(self, places: Iterable[int], now_us: int, length_us: int) -> None:
+        """Takes notice of longer leases; with 0 each is as long as the last time."""
+        for place in places:
+            length = length_us or self.lease_of(place).length_us
+            self._leases[place] = Lease(now_us + length, length)
+
+    def extend_all(self, now_us: int, length_us: int, late: Iterable[int]) -> None:
+        """Takes notice of longer leases of all jobs but those that came too late."""
+        self.lose(late)
+        lost = {place: self.lease_of(place) for place in late}
+        self._leases = {} if length_us else self._leases
+        self.extend(self._leases, now_us, length_us)
+        length = length_us or self._lease.length_us
+        self._lease = Lease(now_us + length, length)
+        self._leases.update(lost)
 
 
 # -- replies --------------------------------------------------------------------------------------
@@ -244,14 +352,15 @@ def read_jobs(page: JobPage, state: State) -> list[JobInfo]:
     return [JobInfo(**_fields(page, row, state)) for row in range(len(page.types))]
 
 
-def read_dead(page: JobPage) -> list[DeadJob]:
+def read_dead(page: JobPage, rows: Iterable[int]) -> list[DeadJob]:
+    """Returns these of the dead jobs of a page."""
     return [
         DeadJob(
             **_fields(page, row, State.DEAD),
             reason=page.reasons[row].decode(errors="replace"),
             died_at=date(page.moments_us[row]),
         )
-        for row in range(len(page.types))
+        for row in rows
     ]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from fjord import limits
-from fjord.client.calls import Call, expect
-from fjord.client.entries import Key, encode_key
+from fjord.client.calls import Call, check_whole, expect
+from fjord.client.entries import Key, encode_domain
 from fjord.commands import JobPage, Peek, Reply
 from fjord.errors import Code, RemoteProtocolError
 from fjord.jobs import State
@@ -27,13 +27,13 @@ class JobWalk(Generic[Row]):
         limit: int | None = None,
         domain: Key | None = None,
     ) -> None:
-        if limit is not None and limit < 1:
+        if limit is not None and check_whole("count", limit) < 1:
             raise ValueError(f"at least one job is asked for, not {limit}")
         self._table = table
         self._state = state
         self._read = read
         self._left = limit
-        self._domain = b"" if domain is None else encode_key(domain)
+        self._domain = encode_domain(domain)
         self._start = b""
         self._is_over = False
 

@@ -7,13 +7,13 @@ one thing, repeated.  The rest is one pass over what was given.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, TypedDict
+from typing import Any, Final, TypedDict, TypeVar
 
 from fjord import values
-from fjord.client.calls import check_names
-from fjord.client.entries import Key, Seconds, encode_keys
+from fjord.client.calls import check_names, not_a
+from fjord.client.entries import Key, Seconds, encode_domain, encode_keys
 from fjord.client.job_times import delay_us, moment_us
 from fjord.columns import Strings, repeat
 from fjord.commands import Push
@@ -37,17 +37,24 @@ class PushColumns(TypedDict, total=False):
     keys: Sequence[Key]  # without them, jobs have none: for a table that does not merge
     values: Sequence[Value]  # None for all unless given
     priority: int | Sequence[int]
-    priorities: int | Sequence[int]  # another name for it
     delay: Seconds | Sequence[Seconds | None] | None
     process_at: datetime | Sequence[datetime | None] | None
     expires_at: datetime | Sequence[datetime | None] | None
     domain: Key | Sequence[Key | None] | None
 
 
+Each = TypeVar("Each")
+_WHAT: Final = {
+    "delay": "a number of seconds, or a timedelta, or a list of one each",
+    "process_at": "a datetime with a time zone, or a list of one each",
+    "expires_at": "a datetime with a time zone, or a list of one each",
+    "domain": "str or bytes, or a list of one each",
+}
 _OPTIONS: Final = PushOptions.__optional_keys__
 _COLUMNS: Final = PushColumns.__optional_keys__
 _FIELDS: Final = frozenset({"key", "value", *_OPTIONS})
 _PRIORITY: Final = f"a priority is a whole number from 0 to {PRIORITY_MAX}"
+_SINGLE: Final = (str, bytes, bytearray, memoryview)
 _NO_DOMAIN: Final = Strings((0, 0), b"")
 
 
@@ -68,7 +75,7 @@ def push_one(table: str, key: Key, value: Value, options: PushOptions, timestamp
     return Push(
         table=table,
         keys=Strings.of(encode_keys([key])),
-        domains=_NO_DOMAIN if domain is None else Strings.of(encode_keys([domain])),
+        domains=_NO_DOMAIN if domain is None else Strings.of([encode_domain(domain)]),
         types=bytes((type_,)),
         values=Strings.of([data]),
         priorities=_priorities(options.get("priority", Priority.DEFAULT), 1),
@@ -80,8 +87,17 @@ def push_one(table: str, key: Key, value: Value, options: PushOptions, timestamp
 
 
 def push_rows(table: str, rows: Iterable[Mapping[str, Any]], timestamp_us: int) -> Push | None:
-    """Returns the command that pushes jobs given as dicts; None if there are none."""
+    """Returns the command that pushes jobs given as dicts; None if there are none.
+
+    Raises:
+        TypeError: if they are no dicts, or one has what no job has.
+    """
+    if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable):
+        raise not_a("what push_many takes", "a list of dicts", rows)
     listed = list(rows)
+    for row in listed:
+        if not isinstance(row, Mapping):
+            raise not_a("each job of push_many", 'a dict such as {"key": ..., "value": ...}', row)
     names: set[str] = set().union(*listed)
     check_names("a job", names, _FIELDS)
     columns: PushColumns = {
@@ -107,21 +123,21 @@ def push_columns(table: str, columns: PushColumns, timestamp_us: int) -> Push | 
     keys, given = columns.get("keys"), columns.get("values")
     if keys is None and given is None:
         raise TypeError("push_many takes a list of dicts, or the columns keys=[...], values=[...]")
+    for name, column in (("keys", keys), ("values", given)):
+        if isinstance(column, _SINGLE) or not isinstance(column, Collection | None):
+            raise TypeError(f"{name} are a list; this is a single {type(column).__name__}")
     count = len(keys) if keys is not None else len(given or ())
     if count == 0 and not given:
         return None
     types, data = _values(given, count)
     process_at_us, is_relative = _process_dates(columns, count, timestamp_us)
-    if "priority" in columns and "priorities" in columns:
-        raise TypeError("give either priority or priorities")
-    priorities = columns.get("priorities", columns.get("priority", Priority.DEFAULT))
     return Push(
         table=table,
         keys=_blank(count) if keys is None else Strings.of(_keys(keys)),
         domains=_domains(columns.get("domain"), count),
         types=types,
         values=data,
-        priorities=_priorities(priorities, count),
+        priorities=_priorities(columns.get("priority", Priority.DEFAULT), count),
         process_at_us=process_at_us,
         expires_at_us=_dates("expires_at", columns.get("expires_at"), count),
         timestamps_us=repeat(timestamp_us, count),
@@ -133,8 +149,6 @@ def push_columns(table: str, columns: PushColumns, timestamp_us: int) -> Push | 
 
 
 def _keys(keys: Sequence[Key]) -> list[bytes]:
-    if isinstance(keys, str | bytes | bytearray | memoryview):
-        raise TypeError("keys are a list; this is a single one")
     try:
         return list(map(str.encode, keys))  # type: ignore[arg-type]
     except (TypeError, UnicodeEncodeError):
@@ -144,8 +158,6 @@ def _keys(keys: Sequence[Key]) -> list[bytes]:
 def _values(given: Sequence[Value] | None, count: int) -> tuple[bytes, Strings]:
     if given is None:
         return bytes(count), _blank(count)
-    if isinstance(given, str | bytes | bytearray | memoryview):
-        raise TypeError("values are a list; this is a single one")
     _check_count("values", len(given), count)
     kinds = set(map(type, given))
     if kinds == {bytes}:
@@ -157,11 +169,17 @@ def _values(given: Sequence[Value] | None, count: int) -> tuple[bytes, Strings]:
 def _priorities(given: int | Sequence[int], count: int) -> bytes:
     try:
         if isinstance(given, int):
-            return bytes((given,)) * count
-        found = bytes(iter(given))  # of an array, bytes() would take the memory as it is
+            each: list[int] = [given]
+        else:
+            each = list(given)
+        found = bytes(each)
     except (TypeError, ValueError) as error:
         raise ValueError(_PRIORITY) from error
-    _check_count("priorities", len(found), count)
+    if bool in set(map(type, each)):
+        raise ValueError(f"{_PRIORITY}, not True or False")
+    if isinstance(given, int):
+        return found * count
+    _check_count("priority", len(found), count)
     return found
 
 
@@ -188,8 +206,8 @@ def _process_dates(columns: PushColumns, count: int, now_us: int) -> tuple[Seque
         return dates_us, False
     if isinstance(delay, int | float | timedelta):
         raise ValueError(_EITHER)
-    _check_count("delays", len(delay), count)
-    return array("Q", map(_due_us, delay, dates_us, repeat(now_us, count))), False
+    delays = _each("delay", delay, count)
+    return array("Q", map(_due_us, delays, dates_us, repeat(now_us, count))), False
 
 
 _EITHER: Final = "give a job either delay or process_at"
@@ -215,8 +233,7 @@ def due_us(delay: Seconds | None, process_at: datetime | None) -> tuple[int, boo
 def _delays(given: Seconds | Sequence[Seconds | None] | None, count: int) -> Sequence[int]:
     if given is None or isinstance(given, int | float | timedelta):
         return repeat(delay_us(given), count)
-    _check_count("delays", len(given), count)
-    return array("Q", map(delay_us, given))
+    return array("Q", map(delay_us, _each("delay", given, count)))
 
 
 def _dates(
@@ -224,17 +241,16 @@ def _dates(
 ) -> Sequence[int]:
     if given is None or isinstance(given, datetime):
         return repeat(moment_us(given, name), count)
-    _check_count(name, len(given), count)
-    return array("Q", [moment_us(one, name) for one in given])
+    return array("Q", [moment_us(one, name) for one in _each(name, given, count)])
 
 
 def _domains(given: Key | Sequence[Key | None] | None, count: int) -> Strings:
     if given is None:
         return _blank(count)
     if isinstance(given, str | bytes):
-        return Strings.of(encode_keys([given]) * count)
-    _check_count("domains", len(given), count)
-    return Strings.of(encode_keys([b"" if one is None else one for one in given]))
+        return Strings.of([encode_domain(given)] * count)
+    each = _each("domain", given, count)
+    return Strings.of(encode_keys([b"" if one is None else one for one in each], "domain"))
 
 
 def _blank(count: int) -> Strings:
@@ -242,6 +258,14 @@ def _blank(count: int) -> Strings:
     return _NO_DOMAIN if count == 1 else Strings(array("I", bytes(4 * (count + 1))), b"")
 
 
+def _each(name: str, given: Sequence[Each], count: int) -> Sequence[Each]:
+    """Returns a column that has one thing for each job."""
+    if isinstance(given, str | bytes) or not isinstance(given, Collection):
+        raise not_a(name, _WHAT[name], given)
+    _check_count(name, len(given), count)
+    return given
+
+
 def _check_count(name: str, found: int, wanted: int) -> None:
     if found != wanted:
-        raise ValueError(f"{found} {name} for {wanted} jobs")
+        raise ValueError(f"{name}: {found} for {wanted} jobs")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
-from fjord import jobs
+from fjord import jobs, limits
 from fjord.client.calls import check_names
 from fjord.client.entries import Seconds
 from fjord.client.job_times import delay_us
@@ -20,20 +20,34 @@ class JobSettings(TypedDict, total=False):
     debounce: Seconds  # pushing again moves no date beyond insertion date + this; an hour
 
 
+_BOUNDS_US: Final = {
+    "lease": (limits.LEASE_US_MIN, limits.LEASE_US_MAX),
+    "debounce": (0, limits.PROCESS_AHEAD_US_MAX),
+}
+
+
 def encode_settings(settings: JobSettings) -> bytes:
     """Returns the bytes that a table is declared with.
 
     Raises:
         ValueError: if a setting cannot be meant.
-        TypeError: if there is no such setting.
+        TypeError: if there is no such setting, or a duration is none.
     """
     check_names("a jobs table", settings, JobSettings.__optional_keys__)
     found: dict[str, Any] = {**settings}
-    for name in ("lease", "debounce"):
+    for name in _BOUNDS_US:
         if name in found:
-            found[f"{name}_us"] = delay_us(found.pop(name), name)
+            found[f"{name}_us"] = _duration_us(name, found.pop(name))
     if "fairness" in found:
         found["fairness"] = str(found["fairness"])
     encoded = jobs.Settings(**found).encode()
     jobs.decode_settings(encoded)  # what a server would refuse is refused here
     return encoded
+
+
+def _duration_us(name: str, seconds: Seconds) -> int:
+    found = delay_us(seconds, name)
+    low, high = (bound / jobs.SECOND_US for bound in _BOUNDS_US[name])
+    if not low <= found / jobs.SECOND_US <= high:
+        raise ValueError(f"{name} is {low:,g} to {high:,.0f} seconds, not {seconds}")
+    return found

@@ -1,16 +1,17 @@
 """Delays, leases, waits and dates of jobs: as users give them, in microseconds.
 
-What cannot be meant is refused here, with a ValueError that names the option, before anything is
-sent.
+What cannot be meant is refused here, with a ValueError or a TypeError that names the option, before
+anything is sent.
 """
 
 from __future__ import annotations
 
 import math
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from fjord import limits
+from fjord.client.calls import is_number, not_a
 from fjord.client.entries import Seconds
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -24,13 +25,17 @@ def delay_us(seconds: Seconds | None, name: str = "delay") -> int:
 
     Raises:
         ValueError: if it is negative, or has no end.
+        TypeError: if it is no duration.
     """
-    if seconds is None:
+    given: Any = seconds  # since users give what they like
+    if given is None:
         return 0
-    if isinstance(seconds, timedelta):
-        found = seconds // _MICROSECOND  # a float has too few digits for long ones
-    elif math.isfinite(seconds):
-        found = round(seconds * 1_000_000)
+    if isinstance(given, timedelta):
+        found = given // _MICROSECOND  # a float has too few digits for long ones
+    elif not is_number(given):
+        raise not_a(name, "a number of seconds, or a timedelta", given)
+    elif isinstance(given, int) or math.isfinite(given):
+        found = round(given * 1_000_000)
     else:
         raise ValueError(f"{name} is a number of seconds, not {seconds}")
     if not 0 <= found < _NUMBER_MAX:
@@ -61,9 +66,12 @@ def moment_us(moment: datetime | None, name: str) -> int:
 
     Raises:
         ValueError: if it has no time zone, or is before 1970.
+        TypeError: if it is no date with a time.
     """
     if moment is None:
         return 0
+    if not isinstance(moment, datetime):
+        raise not_a(name, "a datetime with a time zone", moment)
     if moment.tzinfo is None:
         raise ValueError(f"{name} needs a time zone, as in datetime.now(UTC) or .astimezone()")
     found = (moment - _EPOCH) // _MICROSECOND

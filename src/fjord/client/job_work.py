@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Generic, Protocol, TypedDict
 
-from fjord.client.calls import Call, check_names
+from fjord.client.calls import Call, check_names, check_whole, not_a
 from fjord.client.entries import Key, Seconds
 from fjord.client.job_calls import JobCalls
 from fjord.client.job_entries import AnyJob, JobBatch, TakenJob
@@ -56,10 +56,15 @@ class Shift(Generic[AnyJob]):
         if not wait_us(wait):
             raise ValueError("a worker waits more than 0 seconds: it does not poll")
         lease, domain = options.get("lease"), options.get("domain")
+        batch = options.get("batch", 1)
+        if check_whole("batch", batch) < 1:
+            raise ValueError(f"batch is 1 or more, not {batch}")
         self.next_call: Call[JobBatch[AnyJob]] = calls.next(
-            make, options.get("batch", 1), domain=domain, lease=lease, wait=wait
+            make, batch, domain=domain, lease=lease, wait=wait
         )
         self._stop = options.get("stop")
+        if not (self._stop is None or callable(self._stop) or hasattr(self._stop, "is_set")):
+            raise not_a("stop", "an event, or a function that says whether to end", self._stop)
         self._job: AnyJob | None = None  # the one that is worked on
         self._left: Sequence[int] = ()  # xids of those that nobody has begun
 

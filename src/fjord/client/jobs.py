@@ -13,7 +13,7 @@ from fjord.client.address import shown_at
 from fjord.client.calls import Call, Result, Run
 from fjord.client.entries import AnyKey, Key, Seconds
 from fjord.client.job_calls import FailOptions, Given, JobCalls
-from fjord.client.job_dead import DeadOptions, Plan, RedriveOptions
+from fjord.client.job_dead import DeadFilters, DeadWalk, DiscardOptions, Plan, RedriveOptions
 from fjord.client.job_entries import (
     Counts,
     DeadJob,
@@ -54,7 +54,7 @@ class Job(TakenJob):
         self._run(self._calls.done_one(self))
 
     def touch(self, lease: Seconds | None = None) -> None:
-        """Lets its lease last longer: `lease` seconds from now on, or as long as at first.
+        """Lets its lease last longer: `lease` seconds from now on, or as long as the last time.
 
         Raises:
             StaleError: if its lease was over.
@@ -132,7 +132,7 @@ class Jobs:
         """Adds jobs, all or none, in one commit.
 
         They are dicts with the keys `key`, `value` and the options of `push`; or columns, which
-        is the fastest way: `push_many(keys=[...], values=[...], priorities=10)`.  In columns
+        is the fastest way: `push_many(keys=[...], values=[...], priority=10)`.  In columns
         each option is one for all jobs, or a list of one for each.
 
         One call has at most 100,000 jobs and 8 MiB of keys and values.  A larger one is not
@@ -182,7 +182,7 @@ class Jobs:
         return self._run(self._calls.done_many(jobs))
 
     def touch_many(self, jobs: Iterable[Given], lease: Seconds | None = None) -> list[Given]:
-        """Lets leases last longer, from now on; returns those jobs whose leases were over."""
+        """Lets leases last longer, as `Job.touch` does; returns those jobs whose were over."""
         return self._run(self._calls.touch_many(jobs, lease))
 
     def fail_many(self, jobs: Iterable[Given], **options: Unpack[FailOptions]) -> list[Given]:
@@ -196,7 +196,11 @@ class Jobs:
 
         A job is done when the loop goes on to the next one, unless it was said to be done or
         failed inside of the loop.  When the loop is left, by an exception or by `break`, the job
-        that was worked on has failed, and those of its batch that were not begun are given back.
+        that was worked on has failed, which counts, and those of its batch that were not begun
+        are given back.  So say `job.done()` before a `break` if its work is done, or
+        `job.fail(count=False)` if it is nobody's failure.
+
+        Leases are not extended by the loop: whose work takes longer calls `job.touch()`.
 
         Args:
             options:
@@ -208,9 +212,10 @@ class Jobs:
                     job, and after each wait.
 
         Raises:
-            StaleError: if the lease of a job was over before its work was.
-            UnavailableError: if the daemon cannot be reached; jobs come back when their leases
-                are over.
+            StaleError: if the lease of a job was over before its work was.  This ends the loop;
+                the rest of the batch is given back.
+            UnavailableError: if the daemon cannot be reached.  This ends the loop; jobs come back
+                when their leases are over.
         """
         return self._work(Shift(self._calls, self._make, options))
 
@@ -246,11 +251,19 @@ class Jobs:
         again, and dies when that happened too often; the error is logged and kept as its reason.
         An error that ends the program, such as KeyboardInterrupt, gives it back uncounted.
 
+        A lease that was over before its handler was is logged, and the worker goes on: others may
+        have done the work again.  Leases are not extended: a handler that takes longer calls
+        `job.touch()`.
+
         Args:
             handler: does the work.
             retry_delay: seconds that a job waits after a failure; unless given, 1 after the
                 first, then twice as many each time, up to 300.
             options: those of `work`.
+
+        Raises:
+            UnavailableError: if the daemon cannot be reached.  This ends the worker; jobs come
+                back when their leases are over.
         """
         tally = Tally(self._calls, retry_delay)
         with contextlib.closing(self.work(**options)) as jobs:
@@ -333,11 +346,21 @@ class Jobs:
         """Returns jobs that workers have, those that were taken first."""
         return list(self._walk(self._calls.taken(count)))
 
-    def dead(self) -> Iterator[DeadJob]:
-        """Yields all dead jobs, a page at a time, in the order in which they were pushed."""
-        return self._walk(self._calls.dead())
+    def dead(self, **filters: Unpack[DeadFilters]) -> Iterator[DeadJob]:
+        """Yields dead jobs, a page at a time, in the order in which they were pushed.
 
-    def _walk(self, walk: JobWalk[Row]) -> Iterator[Row]:
+        Args:
+            filters: which ones, all of them unless given:
+                key: those with this key.
+                key_prefix: those whose keys begin with this.
+                domain: those of this domain.
+                reason: those with this in their reason.
+                before: those that died before this moment.
+                limit: at most so many.
+        """
+        return self._walk(job_dead.dead(self._calls, filters))
+
+    def _walk(self, walk: JobWalk[Row] | DeadWalk[Row]) -> Iterator[Row]:
         while (call := walk.next_call()) is not None:
             yield from self._run(call)
 
@@ -346,15 +369,12 @@ class Jobs:
     def redrive(self, **options: Unpack[RedriveOptions]) -> Redriven:
         """Lets dead jobs wait again, as if they had never failed: all of them, unless told which.
 
-        One whose key waits again meanwhile is dropped instead.
+        One that has expired, or whose key waits again meanwhile, is dropped instead; the result
+        says how many.
 
         Args:
-            options:
-                key_prefix: those whose keys begin with this.
-                domain: those of this domain.
-                reason: those with this in their reason.
-                before: those that died before this moment.
-                limit: at most so many.
+            options: the filters of `dead`, and
+                rows: the numbers of these jobs, instead of any filter; nothing is searched.
                 rate: at most so many a second.
                 delay: seconds that they wait at least, from now on.
                 dry_run: nothing changes; the result says what would.
@@ -362,8 +382,16 @@ class Jobs:
         """
         return self._follow(job_dead.redrive(self._calls, options))
 
-    def discard(self, **options: Unpack[DeadOptions]) -> Discarded:
-        """Throws dead jobs away: all of them, unless told which as in `redrive`."""
+    def discard(self, **options: Unpack[DiscardOptions]) -> Discarded:
+        """Throws dead jobs away, for good.
+
+        Args:
+            options: which ones, as in `redrive`, and
+                all: True for all of them; it must be said, since nothing brings them back.
+
+        Raises:
+            ValueError: if it is not told which.
+        """
         return self._follow(job_dead.discard(self._calls, options))
 
     def _follow(self, plan: Plan[Result]) -> Result:

@@ -179,6 +179,8 @@ class TransactionJobs:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
+            if name in ("done", "touch", "fail"):
+                raise AttributeError(f"a transaction has no {name}: use {name}_many([job])")
             known = hasattr(Jobs, name) and not name.startswith("_")
             raise AttributeError(_NO_TAKING if known else f"a transaction has no {name}")
 

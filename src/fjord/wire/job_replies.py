@@ -12,7 +12,7 @@ from fjord.commands import Acted, JobPage, Reply, Taken
 from fjord.wire.reply_body import PAGE, ReplyDecoders, ReplyEncoders, check_end, check_rows
 
 TAKEN = struct.Struct(">QQQI4x")  # first xid, until, next at, rows
-ACTED = struct.Struct(">16sQI4x")  # token, rows
+ACTED = struct.Struct(">16sQII")  # token, how many are missing, how many were dropped
 # The columns of one job but for its strings, since a worker often takes but one.
 _ONE_JOB = struct.Struct("<QQQQQB7xB7xB7x")
 
@@ -164,17 +164,19 @@ def _decode_jobs(body: bytes) -> Reply:
 
 
 def _encode_acted(reply: Acted) -> bytes:
-    head = ACTED.pack(reply.master, reply.seq, len(reply.missing))
-    return head + columns.encode_u64(reply.missing)
+    head = ACTED.pack(reply.master, reply.seq, len(reply.missing), len(reply.dropped))
+    return head + columns.encode_u64(reply.missing) + columns.encode_u64(reply.dropped)
 
 
 def _decode_acted(body: bytes) -> Reply:
     view = memoryview(body)
-    master, seq, rows = ACTED.unpack_from(view)
-    check_rows(rows)
-    missing, position = columns.decode_numbers(view, ACTED.size, rows, "Q")
+    master, seq, missing_rows, dropped_rows = ACTED.unpack_from(view)
+    check_rows(missing_rows)
+    check_rows(dropped_rows)
+    missing, position = columns.decode_numbers(view, ACTED.size, missing_rows, "Q")
+    dropped, position = columns.decode_numbers(view, position, dropped_rows, "Q")
     check_end(position, view)
-    return Acted(master=master, seq=seq, missing=missing)
+    return Acted(master=master, seq=seq, missing=missing, dropped=dropped)
 
 
 ENCODERS: Final[ReplyEncoders] = {

@@ -32,6 +32,7 @@ Kind = Literal[
     "uuid",  # 16 bytes
     "size",  # a u32: the size of the `sized` step
     "sized",  # that many bytes, padded to a multiple of 8
+    "sized column",  # that many u64, where columns differ in length
     "u8 column",
     "u64 column",
     "time column",
@@ -204,8 +205,10 @@ REPLY_BODIES: Final[dict[type[Reply], tuple[Step, ...]]] = {
     Acted: (
         Step("uuid", "master"),
         Step("u64", "seq"),
-        *_ROWS,
+        Step("rows", "rows that are missing"),
+        Step("size", "rows that were dropped"),
         Step("u64 column", "missing"),
+        Step("sized column", "dropped"),
     ),
     TableList: (
         *_ROWS,

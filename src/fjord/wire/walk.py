@@ -110,6 +110,9 @@ class Walk:
             if found:
                 self.explain(shown(found))
             self.padding()
+        elif kind == "sized column":
+            self._rows = self._size
+            self._numbers("u64 column", name)
         elif kind == "zeros":
             self.zeros(4, name)
         elif kind == "uuid":

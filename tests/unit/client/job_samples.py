@@ -65,8 +65,8 @@ def make_calls() -> JobCalls:
     return JobCalls("t", Stamps(SimClock(NOW_US)))
 
 
-def acted(*missing: int) -> Acted:
-    return Acted(master=b"m" * 16, seq=5, missing=missing)
+def acted(*missing: int, dropped: Sequence[int] = ()) -> Acted:
+    return Acted(master=b"m" * 16, seq=5, missing=missing, dropped=dropped)
 
 
 def push_of(*keys: bytes, **changes: Any) -> Push:
@@ -234,7 +234,7 @@ PUSHING: Final = [
     ),
     Sample(
         "push_many of columns",
-        lambda jobs: jobs.push_many(keys=["k", "l"], values=[b"v", b"v"], priorities=7, delay=2),
+        lambda jobs: jobs.push_many(keys=["k", "l"], values=[b"v", b"v"], priority=7, delay=2),
         [push_of(b"k", b"l", priorities=b"\7\7", process_at_us=repeat(2_000_000, 2))],
         [TOKEN],
     ),
@@ -436,11 +436,25 @@ LOOKING: Final = [
         [dead_of("k"), dead_of("l")],
     ),
     Sample(
+        "dead with a filter",
+        lambda jobs: jobs.dead(key="l", limit=1),
+        [peek_of(State.DEAD)],
+        [page_of(b"k", b"l", b"l", state=State.DEAD, next_start=b"2")],
+        [dead_of("l", row=11)],
+    ),
+    Sample(
         "redrive",
         lambda jobs: jobs.redrive(delay=60),
         [peek_of(State.DEAD), Revive(table="t", rows=[10, 11], delay_us=MINUTE_US)],
         [page_of(b"k", b"l", state=State.DEAD), acted(1)],
-        Redriven(matched=2, revived=1, rows=array("Q", [10, 11])),
+        Redriven(matched=2, revived=1, dropped=0, rows=array("Q", [10, 11])),
+    ),
+    Sample(
+        "redrive of rows",
+        lambda jobs: jobs.redrive(rows=[7, 9, 7]),
+        [Revive(table="t", rows=[7, 9])],
+        [acted(dropped=[0])],
+        Redriven(matched=2, revived=1, dropped=1, rows=array("Q", [7, 9])),
     ),
     Sample(
         "discard",

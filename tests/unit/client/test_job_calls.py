@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fjord import limits
-from fjord.client.job_calls import encode_reason
-from fjord.client.job_entries import TakenJob
+from fjord.client.calls import Call, Result
+from fjord.client.job_calls import JobCalls, encode_reason
+from fjord.client.job_entries import JobBatch, TakenJob
+from fjord.clock import Stamps
 from fjord.columns import Strings
 from fjord.commands import Fail, Finish, Next, Numbers, Push
-from fjord.errors import Code, RemoteProtocolError, StaleError
+from fjord.errors import Code, LocalProtocolError, RemoteProtocolError, StaleError
 from fjord.jobs import How
+from fjord.testing import SimClock
 from tests.unit.client.job_samples import (
     ACTED,
     CREATED,
@@ -27,6 +31,7 @@ from tests.unit.client.job_samples import (
     taken_of,
 )
 from tests.unit.client.scripted import NOW_US, TOKEN
+from tests.unit.engine.world import open_at
 
 JUST_AFTER = timedelta(microseconds=10)
 
@@ -74,6 +79,34 @@ def test_at_least_one_job_is_asked_for(count: int) -> None:
         make_calls().next(TakenJob, count)
     with pytest.raises(ValueError, match="at least one"):
         make_calls().peek(count, None)
+
+
+@pytest.mark.parametrize("count", [1.5, "5", None, True])
+def test_a_count_is_a_whole_number(count: Any) -> None:
+    with pytest.raises(TypeError, match="count is a whole number, not"):
+        make_calls().next(TakenJob, count)
+    if count is not None:
+        with pytest.raises(TypeError, match="count is a whole number, not"):
+            make_calls().peek(count, None)
+
+
+def test_a_domain_is_not_called_a_key() -> None:
+    wrong: Any = 5
+    for ask in (
+        lambda: make_calls().next(TakenJob, 1, domain=wrong),
+        lambda: make_calls().next_at(wrong),
+        lambda: make_calls().peek(1, wrong),
+    ):
+        with pytest.raises(LocalProtocolError, match="a domain is str or bytes, not int"):
+            ask()
+
+
+def test_a_reason_is_text() -> None:
+    wrong: Any = b"x"
+    with pytest.raises(TypeError, match="reason is text, not bytes"):
+        make_calls().bury("a", wrong)
+    with pytest.raises(TypeError, match="reason is text, not bytes"):
+        make_calls().fail_many([70], reason=wrong)
 
 
 def test_more_jobs_than_were_asked_for_are_the_peers_mistake() -> None:
@@ -135,8 +168,97 @@ def test_a_touched_job_has_its_lease_for_longer() -> None:
     assert job.lease_until is not None
     assert NOW + 10 * MINUTE <= job.lease_until < NOW + 10 * MINUTE + JUST_AFTER
     make_calls().touch_one(job, None).result(ACTED)
-    assert NOW + MINUTE <= job.lease_until < NOW + MINUTE + JUST_AFTER
+    assert NOW + 10 * MINUTE <= job.lease_until < NOW + 10 * MINUTE + JUST_AFTER
+    assert job.lease_us == 600_000_000
     assert not job.is_settled
+
+
+@pytest.mark.req("SJ-13")
+def test_client_and_server_agree_on_how_long_a_lease_lasts(tmp_path: Path) -> None:
+    clock = SimClock(NOW_US)
+    engine = open_at(tmp_path, clock)
+    calls = JobCalls("t", Stamps(clock))
+
+    def run(call: Call[Result]) -> Result:
+        return call.result(engine.run([call.command])[0])
+
+    run(calls.push("k", None))
+    batch = run(calls.next(TakenJob, 1, lease=5))
+    for touch, seconds in (
+        (None, 5),
+        (calls.touch_one(batch[0], 50), 50),
+        (calls.touch_one(batch[0], None), 50),
+        (calls.touch_many(batch, 20), 20),
+        (calls.touch_many(batch, None), 20),
+    ):
+        if touch is not None:
+            clock.advance(1)
+            run(touch)
+        walk = calls.taken(1).next_call()
+        assert walk is not None
+        ((shown,), until) = run(walk), batch[0].lease_until
+        assert batch[0].lease_us == seconds * 1_000_000
+        assert shown.lease_until is not None
+        assert until is not None
+        assert abs(until - shown.lease_until) < timedelta(milliseconds=1)
+        now = NOW + timedelta(microseconds=clock.wall_us() - NOW_US, seconds=seconds)
+        assert abs(until - now) < timedelta(milliseconds=1)
+    engine.close()
+
+
+def test_a_batch_that_is_done_is_settled() -> None:
+    made: list[int] = []
+
+    def make(batch: JobBatch[TakenJob], place: int) -> TakenJob:
+        made.append(place)
+        return TakenJob(batch, place)
+
+    batch = make_calls().next(make, 3).result(taken_of(b"a", b"b", b"c"))
+    make_calls().done_many(batch).result(ACTED)
+    assert made == []
+    assert [job.outcome for job in batch] == [How.DONE] * 3
+    batch = make_calls().next(make, 3).result(taken_of(b"a", b"b", b"c"))
+    assert make_calls().fail_many(batch, count=False).result(acted(1)) == [batch[1]]
+    assert [job.outcome for job in batch] == [How.GIVEN_BACK, How.TIMEOUT, How.GIVEN_BACK]
+
+
+def test_a_job_that_is_named_twice_is_done_once() -> None:
+    batch = taken_batch(b"a", b"b")
+    first, second = batch
+    given: list[Any] = [first, second, first, 70]
+    call = make_calls().done_many(given)
+    assert call.command == Finish(table="t", xids=[70, 71])
+    assert call.result(acted(1)) == [second]
+    assert [first.outcome, second.outcome] == [How.DONE, How.TIMEOUT]
+    given = [80, 70, first]
+    assert make_calls().done_many(given).result(acted(1)) == [70]
+
+
+def test_what_was_said_of_a_job_before_still_holds() -> None:
+    (job,) = taken_batch(b"a")
+    make_calls().done_one(job).result(ACTED)
+    with pytest.raises(StaleError):
+        make_calls().done_one(job).result(acted(0))
+    assert job.outcome is How.DONE
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (["x"], "a Job, or its xid, which is a whole number, not str"),
+        ([1.5], "whole number, not float"),
+        ([True], "whole number, not bool"),
+        ("abc", "jobs is what next.. returned, or a list of jobs or xids, not str"),
+        (70, "a list of jobs or xids, not int"),
+        (taken_batch(b"a")[0], "a list of jobs or xids, not TakenJob"),
+    ],
+    ids=str,
+)
+def test_what_is_no_job_is_named(wrong: Any, text: str) -> None:
+    calls = make_calls()
+    for settle in (calls.done_many, calls.fail_many, lambda jobs: calls.touch_many(jobs, None)):
+        with pytest.raises(TypeError, match=text):
+            settle(wrong)
 
 
 def test_jobs_that_are_done_already_are_not_done_again() -> None:
@@ -217,8 +339,8 @@ def test_numbers_that_are_not_there_are_the_peers_mistake() -> None:
 
 
 def test_revived_and_discarded_ones_are_counted() -> None:
-    assert make_calls().revive([5, 6, 7], None).result(acted(0)) == 2
-    assert make_calls().discard([5, 6, 7]).result(acted(0, 1, 2)) == 0
+    assert make_calls().revive([5, 6, 7], None).result(acted(0, dropped=[2])) == (1, 1)
+    assert make_calls().discard([5, 6, 7]).result(acted(0, 1, 2)) == (0, 0)
 
 
 def test_a_job_is_found_by_its_key() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from fjord.client import job_dead
 from fjord.client.calls import Call
 from fjord.client.job_dead import Plan, Result
 from fjord.commands import Command, Discard, JobPage, Peek, Revive
+from fjord.errors import RemoteProtocolError
 from fjord.jobs import State
 from tests.unit.client.job_samples import NOW, Dead, acted, dead_page, make_calls, page_of
 from tests.unit.client.scripted import NOW_US
@@ -26,11 +28,17 @@ MIXED = dead_page(
 class Followed:
     """What a plan did, over these pages of dead jobs."""
 
-    def __init__(self, plan: Plan[Result], *pages: JobPage, missing: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        plan: Plan[Result],
+        *pages: JobPage,
+        missing: tuple[int, ...] = (),
+        dropped: tuple[int, ...] = (),
+    ) -> None:
         self.sent: list[Command] = []
         self.pauses: list[float] = []
         self._pages = iter(pages)
-        self._missing = missing
+        self._acted = acted(*missing, dropped=dropped)
         self.result: Any = self._follow(plan)
 
     @property
@@ -54,7 +62,7 @@ class Followed:
         self.sent.append(call.command)
         if isinstance(call.command, Peek):
             return call.result(next(self._pages))
-        return call.result(acted(*self._missing))
+        return call.result(self._acted)
 
 
 def redriven(*pages: JobPage, **options: Any) -> Followed:
@@ -81,6 +89,9 @@ def pages_of(count: int) -> list[JobPage]:
         ({}, [10, 11, 12, 13]),
         ({"key_prefix": "http://"}, [10, 11]),
         ({"key_prefix": b"x"}, [12]),
+        ({"key": "x"}, [12]),
+        ({"key": "http://a.example/"}, []),
+        ({"key": b"y", "domain": "a.example"}, []),
         ({"domain": "a.example"}, [10, 12]),
         ({"domain": ""}, [13]),
         ({"reason": "Error"}, [10, 12]),
@@ -98,6 +109,18 @@ def test_those_are_meant_that_fit_all_that_is_given(options: Any, rows: list[int
         assert found.result.matched == len(rows)
         assert found.result.revived == (0 if dry_run else len(rows))
         assert len(found.sent) == (1 if dry_run or not rows else 2)
+    call = job_dead.dead(make_calls(), options).next_call()
+    assert call is not None
+    assert [job.row for job in call.result(MIXED)] == rows
+
+
+def test_a_limit_of_the_dead_counts_those_that_fit() -> None:
+    walk = job_dead.dead(make_calls(), {"reason": "failed", "limit": 3})
+    found: list[int] = []
+    pages = iter([replace(MIXED, next_start=b"1"), replace(MIXED, next_start=b"2")])
+    while (call := walk.next_call()) is not None:
+        found += [job.row for job in call.result(next(pages))]
+    assert found == [10, 12, 10]
 
 
 def test_a_dry_run_only_looks() -> None:
@@ -151,10 +174,78 @@ def test_progress_is_told_of_those_that_are_done() -> None:
 
 
 def test_those_that_others_took_are_not_counted() -> None:
-    plan = job_dead.discard(make_calls(), {})
+    plan = job_dead.discard(make_calls(), {"all": True})
     found = Followed(plan, MIXED, missing=(0, 3))
     assert found.sent[1] == Discard(table="t", rows=[10, 11, 12, 13])
     assert (found.result.matched, found.result.discarded) == (4, 2)
+
+
+def test_those_that_were_dropped_are_told_apart_from_the_revived() -> None:
+    found = Followed(job_dead.redrive(make_calls(), {}), MIXED, missing=(0,), dropped=(1, 3))
+    assert (found.result.matched, found.result.revived, found.result.dropped) == (4, 1, 2)
+    wrong: list[Any] = [{"dropped": (4,)}, {"missing": (0, 1, 2), "dropped": (1, 3)}]
+    for answer in wrong:
+        with pytest.raises(RemoteProtocolError, match="of 4 rows"):
+            Followed(job_dead.redrive(make_calls(), {}), MIXED, **answer)
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def test_rows_are_not_searched() -> None:
+    found = redriven(rows=range(5, 1505), rate=600)
+    assert {type(command) for command in found.sent} == {Revive}
+    assert (found.chunks, found.pauses) == ([600, 600, 300], [1.0, 1.0])
+    assert list(found.result.rows) == list(range(5, 1505))
+    gone = Followed(job_dead.discard(make_calls(), {"rows": [7, 7, 5]}), missing=(1,))
+    assert gone.sent == [Discard(table="t", rows=[7, 5])]
+    assert (gone.result.matched, gone.result.discarded) == (2, 1)
+
+
+def test_no_rows_are_none_and_not_all() -> None:
+    for plan in (
+        job_dead.redrive(make_calls(), {"rows": []}),
+        job_dead.discard(make_calls(), {"rows": []}),
+    ):
+        found = Followed(plan)
+        assert (found.sent, found.result.matched) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"rows": [5], "key": "k", "limit": 3}, "either rows or key, limit"),
+        ({"rows": [-1]}, "64 bits"),
+        ({"rows": [2**64]}, "64 bits"),
+    ],
+)
+def test_rows_that_cannot_be_meant_are_refused(options: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        redriven(**options)
+
+
+# -- all ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"all": False}, {"rate": 5}, {"key": None}, {"key_prefix": "", "reason": ""}]
+)
+def test_all_are_discarded_only_if_that_is_said(options: Any) -> None:
+    with pytest.raises(ValueError, match="all=True to throw all dead jobs away"):
+        Followed(job_dead.discard(make_calls(), options))
+    found = Followed(job_dead.discard(make_calls(), options | {"all": True}), MIXED)
+    assert found.result.discarded == 4
+    assert redriven(MIXED, **{name: options[name] for name in options if name != "all"}).chunks
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"key": "y"}, {"key_prefix": "y"}, {"domain": ""}, {"reason": "e"}, {"limit": 1}],
+    ids=str,
+)
+def test_a_filter_is_enough_to_discard(options: Any) -> None:
+    found = Followed(job_dead.discard(make_calls(), options), MIXED)
+    assert 0 < found.result.discarded < 4
 
 
 @pytest.mark.parametrize(
@@ -163,6 +254,7 @@ def test_those_that_others_took_are_not_counted() -> None:
         ({"limit": 0}, "limit is at least 1"),
         ({"rate": 0}, "rate is more than 0"),
         ({"rate": float("nan")}, "rate is more than 0"),
+        ({"rate": float("inf")}, "rate is more than 0 jobs a second, not inf"),
         ({"delay": -1}, "delay"),
         ({"before": NOW.replace(tzinfo=None)}, "time zone"),
     ],
@@ -172,7 +264,27 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_asked(options: Any, 
         redriven(**options)
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"rate": "5"}, "rate is a number of jobs a second, not str"),
+        ({"rate": True}, "rate is a number of jobs a second, not bool"),
+        ({"limit": 1.5}, "limit is a whole number, not float"),
+        ({"before": 5}, "before is a datetime with a time zone, not int"),
+        ({"reason": b"x"}, "reason is text, not bytes"),
+        ({"rows": 5}, "rows is a list of numbers, not int"),
+        ({"rows": "5"}, "rows is a list of numbers, not str"),
+        ({"rows": ["5"]}, "each of rows is a whole number, not str"),
+    ],
+)
+def test_what_is_of_another_type_is_named(options: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        redriven(**options)
+
+
 def test_unknown_options_are_named() -> None:
+    with pytest.raises(TypeError, match="dead has no rows"):
+        job_dead.dead(make_calls(), {"rows": [5]})  # type: ignore[typeddict-unknown-key]
     with pytest.raises(TypeError, match="redrive has no prefix"):
         redriven(prefix="a")
     unknown: Any = {"delay": 5}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from dataclasses import replace
 from datetime import timedelta
 
@@ -117,8 +119,78 @@ def test_jobs_that_are_done_have_no_lease() -> None:
 def test_a_lease_is_as_long_as_it_was() -> None:
     (job,) = taken_batch(b"k")
     assert job.lease_us == 60_000_000
-    job.extend_until(NOW_US + 5)
-    assert job.lease_until == NOW + timedelta(microseconds=5)
+    job.extend(NOW_US, 5)
+    assert (job.lease_us, job.lease_until) == (5, NOW + timedelta(microseconds=5))
+    job.extend(NOW_US + 7, 0)
+    assert (job.lease_us, job.lease_until) == (5, NOW + timedelta(microseconds=12))
+
+
+def test_a_lease_that_was_asked_for_does_not_go_by_the_clocks() -> None:
+    batch = JobBatch("t", taken_of(b"k"), TakenJob, NOW_US + 5, lease_us=60_000_000)
+    assert batch[0].lease_us == 60_000_000
+
+
+def test_an_object_is_made_once() -> None:
+    batch = taken_batch(b"a", b"b", b"c")
+    first = batch[0]
+    assert batch[0] is first
+    assert batch[-3] is first
+    assert batch[0:1][0] is first
+    assert next(iter(batch)) is first
+    assert batch.index(batch[2]) == 2
+    assert batch.count(first) == 1
+    first.outcome = How.DONE
+    assert [job.outcome for job in batch] == [How.DONE, None, None]
+    del first
+    assert [job.is_settled for job in batch] == [True, False, False]
+
+
+def test_a_batch_goes_as_soon_as_nobody_looks_at_it() -> None:
+    """A worker would else hold the values of many batches until they are collected."""
+    batch = taken_batch(b"a", b"b")
+    assert [job.key for job in batch] == ["a", "b"]
+    job = batch[1]
+    gone = weakref.ref(job)
+    gc.disable()
+    try:
+        del batch
+        assert job.key == "b"
+        del job
+        assert gone() is None  # it held the batch, and the batch did not hold it
+    finally:
+        gc.enable()
+
+
+def test_jobs_are_the_same_by_table_and_xid() -> None:
+    first, again = taken_batch(b"a", b"b"), taken_batch(b"a", b"b")
+    assert first[0] == again[0]
+    assert first[0] != again[1]
+    assert len({*first, *again}) == 2
+    again.table = "other"
+    assert first[0] != again[0]
+    assert first[0] != 70
+    at_once = batch_of(taken_of(b"a", b"b", first_xid=0))
+    assert at_once[0] != at_once[1]
+
+
+def test_what_became_of_a_batch_is_kept_without_objects() -> None:
+    batch = taken_batch(b"a", b"b", b"c")
+    batch[1].outcome = How.FAIL
+    batch.settle_all(How.DONE, [1, 2])
+    assert [job.outcome for job in batch] == [How.DONE, How.FAIL, How.TIMEOUT]
+
+
+def test_leases_of_a_batch_are_longer_but_for_those_that_were_lost() -> None:
+    batch = taken_batch(b"a", b"b", b"c")
+    batch[1].extend(NOW_US, 7)
+    batch.extend_all(NOW_US + 1, 0, [2])
+    assert [job.lease_us for job in batch] == [60_000_000, 7, 60_000_000]
+    microsecond = timedelta(microseconds=1)
+    until = [NOW + MINUTE + microsecond, NOW + 8 * microsecond, NOW + MINUTE]
+    assert [job.lease_until for job in batch] == until
+    assert [job.outcome for job in batch] == [None, None, How.TIMEOUT]
+    batch.extend_all(NOW_US, 9, [2])
+    assert [job.lease_us for job in batch] == [9, 9, 60_000_000]
 
 
 def test_a_value_of_an_unknown_type_is_the_peers_mistake() -> None:
@@ -130,12 +202,14 @@ def test_a_value_of_an_unknown_type_is_the_peers_mistake() -> None:
 def test_jobs_that_are_looked_at() -> None:
     assert read_jobs(page_of(b"k"), State.WAITING) == [info_of("k")]
     assert read_jobs(page_of(b"k", state=State.TAKEN), State.TAKEN) == [info_of("k", State.TAKEN)]
-    assert read_dead(page_of(b"k", b"l", state=State.DEAD)) == [dead_of("k"), dead_of("l", 11)]
+    page = page_of(b"k", b"l", state=State.DEAD)
+    assert read_dead(page, range(2)) == [dead_of("k"), dead_of("l", 11)]
+    assert read_dead(page, [1]) == [dead_of("l", 11)]
     assert pickle.loads(pickle.dumps(dead_of("k"))) == dead_of("k")
 
 
 def test_a_reason_that_is_no_text_is_shown_all_the_same() -> None:
-    (job,) = read_dead(dead_page(Dead(URI.encode(), reason=b"\xff!")))
+    (job,) = read_dead(dead_page(Dead(URI.encode(), reason=b"\xff!")), [0])
     assert (job.reason, job.domain) == ("\ufffd!", "example.com")
 
 

@@ -41,12 +41,12 @@ def test_one_job_is_as_it_is_among_many() -> None:
     assert not one.relative
 
 
-@pytest.mark.parametrize("priority", [-1, 256, 1.5, "5", None])
+@pytest.mark.parametrize("priority", [-1, 256, 1.5, "5", None, True, False])
 def test_a_priority_is_one_byte(priority: Any) -> None:
     refusals: list[Callable[[], object]] = [
         lambda: push_one("t", "k", b"v", {"priority": priority}, NOW_US),
-        lambda: pushed(keys=["k"], priorities=priority),
-        lambda: pushed(keys=["k", "l"], priorities=[5, priority]),
+        lambda: pushed(keys=["k"], priority=priority),
+        lambda: pushed(keys=["k", "l"], priority=[5, priority]),
         lambda: rows({"key": "k", "priority": priority}),
     ]
     for refused in refusals:
@@ -70,6 +70,37 @@ def test_a_job_has_a_delay_or_a_date() -> None:
     for refused in refusals:
         with pytest.raises(ValueError, match="either delay or process_at"):
             refused()
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ({"process_at": 123}, "process_at is a datetime with a time zone"),
+        ({"expires_at": "tomorrow"}, "expires_at is a datetime with a time zone"),
+        ({"delay": "5"}, "delay is a number of seconds"),
+    ],
+    ids=str,
+)
+def test_what_is_of_another_type_is_named(option: Any, text: str) -> None:
+    refusals: list[Callable[[], object]] = [
+        lambda: push_one("t", "k", b"v", option, NOW_US),
+        lambda: pushed(keys=["k"], **option),
+        lambda: pushed(keys=["k"], **{name: [value] for name, value in option.items()}),
+        lambda: rows({"key": "k", **option}),
+    ]
+    for refused in refusals:
+        with pytest.raises(TypeError, match=text):
+            refused()
+
+
+def test_a_domain_is_not_called_a_key() -> None:
+    wrong: Any = {"domain": 5}
+    with pytest.raises(LocalProtocolError, match="a domain is str or bytes, not int"):
+        push_one("t", "k", b"v", wrong, NOW_US)
+    with pytest.raises(LocalProtocolError, match="a domain is str or bytes, not int"):
+        rows({"key": "k", **wrong})
+    with pytest.raises(TypeError, match="domain is str or bytes, or a list of one each, not int"):
+        pushed(keys=["k"], **wrong)
 
 
 def test_unknown_options_are_named() -> None:
@@ -103,8 +134,8 @@ def test_a_key_that_is_none_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["keys", "values"])
 def test_a_single_one_is_not_taken_for_many(name: str) -> None:
-    for single in ("abc", b"abc"):
-        with pytest.raises(TypeError, match="a list"):
+    for single in ("abc", b"abc", 5):
+        with pytest.raises(TypeError, match=f"{name} are a list"):
             pushed(**{"keys": ["a"] * 3, name: single})
 
 
@@ -150,16 +181,16 @@ def test_what_one_job_lacks_is_as_usual() -> None:
 
 def test_priorities_come_from_any_column_of_numbers() -> None:
     for column in ([1, 2], (1, 2), array("Q", [1, 2]), bytes([1, 2])):
-        assert pushed(keys=["a", "b"], priorities=column).priorities == b"\1\2"
-    with pytest.raises(TypeError, match="either priority or priorities"):
-        pushed(keys=["a"], priority=1, priorities=1)
+        assert pushed(keys=["a", "b"], priority=column).priorities == b"\1\2"
+    with pytest.raises(TypeError, match="push_many has no priorities; there are"):
+        pushed(keys=["a"], priorities=1)
 
 
 @pytest.mark.parametrize(
     "column",
     [
         {"values": [b"v"]},
-        {"priorities": [1, 2, 3]},
+        {"priority": [1, 2, 3]},
         {"delay": [1]},
         {"process_at": [NOW]},
         {"expires_at": [NOW] * 3},
@@ -177,7 +208,7 @@ def test_nothing_is_no_command() -> None:
     assert push_columns("t", {"keys": [], "values": []}, NOW_US) is None
     assert push_columns("t", {"values": []}, NOW_US) is None
     assert push_rows("t", [], NOW_US) is None
-    with pytest.raises(ValueError, match="1 values for 0 jobs"):
+    with pytest.raises(ValueError, match="values: 1 for 0 jobs"):
         push_columns("t", {"keys": [], "values": [b"v"]}, NOW_US)
 
 
@@ -230,8 +261,12 @@ def test_dicts_come_from_any_iterable_but_are_dicts() -> None:
     found = push_rows("t", ({"key": str(number)} for number in range(3)), NOW_US)
     assert found is not None
     assert found.keys.rows() == [b"0", b"1", b"2"]
-    wrong: Any = {"key": "a", "value": b"v"}
-    with pytest.raises(TypeError, match="a job has no a, e, k"):
+    singles: list[Any] = [{"key": "a", "value": b"v"}, "abc", 5]
+    for single in singles:
+        with pytest.raises(TypeError, match="push_many takes is a list of dicts, not"):
+            push_rows("t", single, NOW_US)
+    wrong: Any = [{"key": "a"}, "a"]
+    with pytest.raises(TypeError, match=r"each job of push_many is a dict such as .*, not str"):
         push_rows("t", wrong, NOW_US)
 
 
@@ -240,7 +275,7 @@ def test_dicts_come_from_any_iterable_but_are_dicts() -> None:
 
 def test_many_jobs_are_columns_and_no_objects() -> None:
     count = 10_000
-    found = pushed(keys=[f"k{row}" for row in range(count)], values=[b"v"] * count, priorities=3)
+    found = pushed(keys=[f"k{row}" for row in range(count)], values=[b"v"] * count, priority=3)
     assert found.priorities == b"\3" * count
     assert isinstance(found.process_at_us, array)
     assert isinstance(found.timestamps_us, array)

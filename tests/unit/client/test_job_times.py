@@ -34,6 +34,17 @@ def test_a_delay_is_no_less_than_nothing_and_ends(seconds: Any) -> None:
             refused(seconds)
 
 
+@pytest.mark.parametrize("wrong", ["5", b"5", True, [5], 5j])
+def test_a_delay_that_is_no_number_is_named(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"retry_delay is a number of seconds.*, not "):
+        delay_us(wrong, "retry_delay")
+
+
+def test_a_number_without_end_is_refused_as_a_large_one_is() -> None:
+    with pytest.raises(ValueError, match="delay is 0 seconds or more"):
+        delay_us(10**400)
+
+
 def test_a_lease_that_is_given_is_more_than_nothing() -> None:
     assert lease_us(None) == 0
     assert lease_us(0.001) == 1000
@@ -66,5 +77,8 @@ def test_a_moment_has_a_time_zone_and_is_after_1970() -> None:
     naive = datetime(2030, 1, 1, tzinfo=UTC).replace(tzinfo=None)
     with pytest.raises(ValueError, match="expires_at needs a time zone"):
         moment_us(naive, "expires_at")
+    wrong: Any = 123
+    with pytest.raises(TypeError, match="process_at is a datetime with a time zone, not int"):
+        moment_us(wrong, "process_at")
     with pytest.raises(ValueError, match="after 1970"):
         moment_us(datetime(1970, 1, 1, tzinfo=UTC), "process_at")

@@ -44,6 +44,25 @@ def test_a_worker_does_not_poll(wait: Any) -> None:
         shift_of(wait=wait)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"stop": True}, "stop is an event, or a function that says whether to end, not bool"),
+        ({"batch": 1.5}, "batch is a whole number, not float"),
+        ({"lease": "60"}, "lease is a number of seconds"),
+    ],
+    ids=str,
+)
+def test_what_is_of_another_type_is_named(wrong: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        shift_of(**wrong)
+
+
+def test_a_batch_has_at_least_one_job() -> None:
+    with pytest.raises(ValueError, match="batch is 1 or more, not 0"):
+        shift_of(batch=0)
+
+
 def test_unknown_options_are_named() -> None:
     with pytest.raises(TypeError, match="work has no leese"):
         shift_of(leese=5)

@@ -158,6 +158,12 @@ def test_jobs_know_what_became_of_them_in_a_transaction(transaction: Transaction
     assert [job.outcome for job in jobs] == [How.DONE, How.TIMEOUT]
 
 
+@pytest.mark.parametrize("name", ["done", "touch", "fail"])
+def test_one_job_is_settled_as_many_are(transaction: Transaction, name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"has no {name}: use {name}_many\(\[job\]\)"):
+        getattr(transaction.jobs("t"), name)(70)
+
+
 @pytest.mark.parametrize("name", ["next", "work", "run", "get", "count", "dead", "redrive"])
 def test_taking_jobs_is_refused_with_a_sentence(transaction: Transaction, name: str) -> None:
     with pytest.raises(AttributeError, match="take jobs and look at them outside"):

@@ -60,7 +60,6 @@ def test_a_job_keeps_its_place_when_it_is_merged(world: JobWorld) -> None:
     assert world.keys(2) == [b"a", b"b"]
 
 
-@pytest.mark.req("SJ-23")
 def test_a_job_that_was_given_back_is_where_it_was(world: JobWorld) -> None:
     world.push(b"a", b"b", b"c")
     first = world.next(2)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fjord import commands
+from fjord.columns import Strings
+from fjord.jobs import State
 from fjord.tables import job_row
 from fjord.tables.state import Tree
 from tests.unit.tables.job_world import JobWorld, New
@@ -27,6 +29,19 @@ def test_the_jobs_of_all_tables_stand_in_one_order() -> None:
     ]
 
 
+@pytest.mark.req("SJ-23")
+def test_only_jobs_that_wait_stand_in_the_order_of_handing_out() -> None:
+    """Their state is no part of the key: taken and dead jobs have trees of their own."""
+    world = JobWorld()
+    world.push(b"a", b"b", b"c")
+    first, _ = world.next(2)
+    world.run(commands.Fail(table="jobs", xids=[first.xid], buries=True))
+    sizes = [len(world.tree(tree)) for tree in (Tree.JOBS_READY, Tree.JOBS_TAKEN, Tree.JOBS_DEAD)]
+    assert sizes == [1, 1, 1]
+    (key,) = world.tree(Tree.JOBS_READY)
+    assert key[4:] == job_row.PLACE.pack(0, 100, world.now_us, world.peek()[0].row)
+
+
 @pytest.mark.req("SJ-24")
 def test_tables_in_one_tree_know_nothing_of_each_other() -> None:
     world = JobWorld()
@@ -36,3 +51,18 @@ def test_tables_in_one_tree_know_nothing_of_each_other() -> None:
     assert world.next(5, table="first") == []
     world.run(commands.DropTable(name="first"))
     assert [job.value for job in world.next(5, table="second")] == [b"second"]
+
+
+def test_a_revival_tells_who_came_too_late() -> None:
+    world = JobWorld()
+    world.push(b"a", b"b", New(b"c", expires_at_us=world.now_us + 1_000_000))
+    keys = Strings.of([b"a", b"b", b"c"])
+    world.run(commands.Bury(table="jobs", keys=keys))
+    rows = [job.row for job in world.peek(State.DEAD)]
+    world.push(b"a")
+    world.jump(5)
+    reply = world.run(commands.Revive(table="jobs", rows=[*rows, rows[1], 10**9]))
+    assert isinstance(reply, commands.Acted)
+    assert list(reply.dropped) == [0, 2]
+    assert list(reply.missing) == [3, 4]
+    assert world.totals() == (2, 0, 0)

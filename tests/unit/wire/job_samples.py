@@ -166,6 +166,9 @@ JOB_PAGES = [
 ]
 ACTED = Acted(master=MASTER, seq=5, missing=())
 ACTED_ON_SOME = Acted(master=MASTER, seq=LARGEST, missing=array("Q", [0, 2, 99_999]))
+REVIVED_SOME = Acted(
+    master=MASTER, seq=6, missing=array("Q", [1]), dropped=array("Q", [0, 4, 99_999])
+)
 MISSING_ONE = Acted(master=MASTER, seq=5, missing=(0,))
 COUNTS = Numbers(
     names=Strings.of([b"waiting", b"taken", b"dead", b"next_at_us"]),
@@ -183,13 +186,14 @@ JOB_REPLIES: list[tuple[Function, Reply]] = [
     (Function.RESCHEDULE, MISSING_ONE),
     (Function.BURY, ACTED),
     (Function.REVIVE, ACTED_ON_SOME),
+    (Function.REVIVE, REVIVED_SOME),
     (Function.DISCARD, ACTED),
     *((Function.PEEK, one) for one in JOB_PAGES),
     (Function.FIND, JOB_PAGES[2]),
     (Function.COUNT_JOBS, COUNTS),
 ]
 # What a batch may be answered with.
-INNER_JOB_REPLIES: list[Reply] = [*JOB_PAGES, ACTED, ACTED_ON_SOME, COUNTS]
+INNER_JOB_REPLIES: list[Reply] = [*JOB_PAGES, ACTED, ACTED_ON_SOME, REVIVED_SOME, COUNTS]
 
 # -- the seed functions ---------------------------------------------------------------------------
 

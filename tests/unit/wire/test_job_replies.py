@@ -17,6 +17,7 @@ from tests.unit.wire.job_samples import (
     LATER,
     NOTHING,
     ONE_JOB,
+    REVIVED_SOME,
     job_page,
     taken,
 )
@@ -93,10 +94,12 @@ def test_the_columns_of_numbers_are_those_that_the_records_name() -> None:
             assert list(getattr(found, name)) == [1000 * position, 1000 * position + 1]
 
 
-def test_who_was_missing_stands_behind_the_token() -> None:
+def test_who_was_missing_and_who_was_dropped_stands_behind_the_token() -> None:
     body = reply_bodies.encode_body(ACTED_ON_SOME)
-    assert body == MASTER + struct.pack(">QI4x", LARGEST, 3) + struct.pack("<3Q", 0, 2, 99_999)
-    assert reply_bodies.encode_body(ACTED) == MASTER + struct.pack(">QI4x", 5, 0)
+    assert body == MASTER + struct.pack(">QII", LARGEST, 3, 0) + struct.pack("<3Q", 0, 2, 99_999)
+    assert reply_bodies.encode_body(ACTED) == MASTER + struct.pack(">QII", 5, 0, 0)
+    both = MASTER + struct.pack(">QII", 6, 1, 3) + struct.pack("<4Q", 1, 0, 4, 99_999)
+    assert reply_bodies.encode_body(REVIVED_SOME) == both
 
 
 @pytest.mark.parametrize(
@@ -113,6 +116,8 @@ def test_rows_beyond_all_bounds_are_refused_by_their_number(
     for rows in (limits.BATCH_ROWS_MAX + 1, 2**32 - 1):
         with pytest.raises(ValueError, match=str(limits.BATCH_ROWS_MAX)):
             reply_bodies.decode_body(function, head + struct.pack(">II", rows, 0) + bytes(64))
+    with pytest.raises(ValueError, match=str(limits.BATCH_ROWS_MAX)):
+        reply_bodies.decode_body(Function.REVIVE, bytes(24) + struct.pack(">II", 0, 2**32 - 1))
 
 
 def test_a_next_start_outside_the_body_is_refused() -> None:

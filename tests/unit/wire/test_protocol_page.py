@@ -197,6 +197,7 @@ def test_functions_up_to_16_have_their_flags(function: Function) -> None:
 
 def shown_steps(steps: tuple[Step, ...]) -> list[str]:
     suffixes = {"u8 column": "u8", "u64 column": "u64", "time column": "u64", "strings": "strings"}
+    suffixes["sized column"] = "u64"
     return [f"{step.name} {suffixes[step.kind]}" for step in steps if step.kind in suffixes]
 
 
