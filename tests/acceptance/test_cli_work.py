@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
+import time
+import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import Any
 import pytest
 
 import fjord
+from fjord.cli.worker import WAIT_SECONDS
 from fjord.client.jobs import Jobs
 from tests.acceptance.daemon import FJORD, Daemon
 
@@ -83,6 +87,22 @@ def lines(worker: subprocess.Popen[str], count: int) -> list[str]:
     return [worker.stderr.readline().rstrip("\n") for _ in range(count)]
 
 
+def until_parked(db: fjord.Database, count: int) -> None:
+    """Waits until so many requests wait for jobs; each look is a round trip to the daemon."""
+    begun = time.monotonic()
+    while db.stats()["parked_waits"] != count:
+        assert time.monotonic() - begun < SECONDS_MAX
+
+
+def takes(daemon: Daemon) -> int:
+    """Returns how many NEXT requests a daemon has got."""
+    with urllib.request.urlopen(f"{daemon.http}/metrics", timeout=SECONDS_MAX) as answer:  # noqa: S310 - it is http
+        text = answer.read().decode()
+    found = re.search(r'^fjord_requests_total\{function="NEXT_MANY"\} (\S+)$', text, re.MULTILINE)
+    assert found is not None
+    return int(float(found[1]))
+
+
 def end(worker: subprocess.Popen[str]) -> tuple[int, str, str]:
     out, errors = worker.communicate(timeout=SECONDS_MAX)
     return worker.returncode, out, errors
@@ -115,6 +135,8 @@ def test_a_command_gets_the_value_and_the_environment(
     told = dict(line.split("=") for line in (tmp_path / "environment").read_text().splitlines())
     assert int(told.pop("FJORD_XID")) > 0
     assert told == {
+        "FJORD_TABLE": "given",
+        "FJORD_TYPE": "buffer",
         "FJORD_KEY": "http://example.com/\u00e5",
         "FJORD_PRIORITY": "7",
         "FJORD_DOMAIN": "example.com",
@@ -124,14 +146,22 @@ def test_a_command_gets_the_value_and_the_environment(
 
 
 @pytest.mark.parametrize(
-    ("value", "read"), [(None, ""), ("text", "text"), (5, "5"), (0.5, "0.5"), (True, "true")]
+    ("value", "read", "type_"),
+    [
+        (None, "", "void"),
+        ("text", "text", "string"),
+        (5, "5", "integer"),
+        (0.5, "0.5", "float"),
+        (True, "true", "boolean"),
+    ],
 )
 def test_every_type_of_value_is_read_as_text(
-    daemon: Daemon, db: fjord.Database, value: Any, read: str
+    daemon: Daemon, db: fjord.Database, value: Any, read: str, type_: str
 ) -> None:
     db.jobs("types").push("key", value)
-    done = run("types", "--exec", "cat", "--once", "--to", daemon.url)
-    assert (done.returncode, done.stdout) == (0, read)
+    command = 'cat; echo " $FJORD_TYPE"'
+    done = run("types", "--exec", command, "--once", "--to", daemon.url)
+    assert (done.returncode, done.stdout) == (0, f"{read} {type_}\n")
 
 
 @pytest.mark.req("SJ-14")
@@ -145,7 +175,7 @@ def test_a_command_that_fails_says_why_and_its_job_waits(
     done = run("fails", *words, "--backoff", "100", "--to", daemon.url)
     first, total = objects(done.stdout)
     assert (first["result"], first["reason"]) == ("failed", "exit code 7: no such page")
-    assert (total["done"], total["failed"]) == (0, 1)
+    assert (total["done"], total["failed"], done.returncode) == (0, 1, 1)
     assert done.stderr == "first\nno such page\n"
     job = waiting(jobs, "key")
     assert job.timeouts == 1
@@ -197,6 +227,19 @@ def test_once_ends_with_1_if_there_is_nothing_or_it_failed(
     assert run(*words, "--exec", "true").returncode == 0
     assert run(*words, "--exec", "false").returncode == 1
     assert db.jobs("once").count() == (1, 0, 0)
+
+
+def test_drain_ends_with_1_if_a_job_failed(daemon: Daemon, db: fjord.Database) -> None:
+    words = ("drained", "--drain", "--to", daemon.url)
+    nothing = run(*words, "--exec", "true")
+    assert (nothing.returncode, nothing.stderr.splitlines()) == (
+        0,
+        ["there is no table drained yet", "0 done"],
+    )
+    db.jobs("drained").push_many(keys=["a", "b", "c"])
+    some = run(*words, "--exec", "test $FJORD_KEY != b", "--backoff", "100")
+    assert (some.returncode, some.stderr.splitlines()[-1]) == (1, "2 done, 1 failed")
+    assert run(*words, "--exec", "true").returncode == 0
 
 
 def test_jobs_of_one_domain_are_worked_on(daemon: Daemon, db: fjord.Database) -> None:
@@ -300,14 +343,100 @@ def test_a_first_signal_waits_for_what_is_under_way(
     assert jobs.count() == (1, 0, 0)
 
 
-def test_an_idle_worker_ends_at_a_signal(daemon: Daemon, db: fjord.Database) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_worker_ends_at_a_signal(
+    daemon: Daemon, db: fjord.Database, number: signal.Signals
+) -> None:
     jobs = db.jobs("idle")
     jobs.push("key")
-    with working("idle", "--exec", "true", "--to", daemon.url) as worker:
+    words = ("idle", "--exec", "true", "--workers", "3", "--to", daemon.url)
+    with working(*words) as worker:
         assert lines(worker, 1) == ["done key"]
+        until_parked(db, 3)
+        begun = time.monotonic()
+        worker.send_signal(number)
+        code, _, errors = end(worker)
+    assert (code, errors.splitlines()[-1]) == (0, "1 done")
+    assert time.monotonic() - begun < WAIT_SECONDS / 4
+    jobs.push("later")  # nobody is left who would take it
+    assert jobs.count() == (1, 0, 0)
+    assert jobs.cancel("later")
+
+
+@pytest.mark.req("FJ-12")
+def test_an_idle_worker_asks_nothing(tmp_path: Path) -> None:
+    with (
+        Daemon(tmp_path / "data", "--http", "127.0.0.1:0") as daemon,
+        fjord.connect(daemon.url) as db,
+        working("quiet", "--exec", "true", "--workers", "3", "--to", daemon.url) as worker,
+    ):
+        until_parked(db, 3)
+        before = takes(daemon)
+        assert before == 3
+        assert len(db.jobs("other").next(wait=2.5)) == 0  # some time goes by
+        assert takes(daemon) == before + 1  # that of the line above
+        db.jobs("quiet").push("key")
+        assert lines(worker, 2) == ["there is no table quiet yet", "done key"]
         worker.send_signal(signal.SIGTERM)
         code, _, _ = end(worker)
     assert code == 0
+
+
+def test_idle_threads_end_while_others_work_on(
+    daemon: Daemon, db: fjord.Database, gate: Gate
+) -> None:
+    jobs = db.jobs("mixed")
+    jobs.push("a")
+    words = ("mixed", "--exec", gate.command, "--workers", "3", "--to", daemon.url)
+    with working(*words) as worker:
+        assert "begun" in lines(worker, 1)[-1]
+        until_parked(db, 2)
+        worker.send_signal(signal.SIGTERM)
+        assert "no new jobs" in lines(worker, 1)[0]
+        until_parked(db, 0)
+        jobs.push("b")
+        assert jobs.count() == (1, 1, 0)
+        gate.let_go()
+        code, _, errors = end(worker)
+    assert (code, errors.splitlines()) == (0, ["done a", "1 done"])
+    assert jobs.count() == (1, 0, 0)
+
+
+def test_a_signal_ends_work_on_a_directory(tmp_path: Path, gate: Gate) -> None:
+    data = tmp_path / "own"
+    with fjord.open(data) as db:
+        db.jobs("own").push("key")
+    words = ("own", "--exec", gate.command, "--workers", "3", "--data", str(data))
+    with working(*words) as worker:
+        assert lines(worker, 1) == ["begun"]
+        worker.send_signal(signal.SIGTERM)
+        assert "no new jobs" in lines(worker, 1)[0]
+        gate.let_go()
+        begun = time.monotonic()
+        code, _, errors = end(worker)
+    assert (code, errors.splitlines()) == (0, ["done key", "1 done"])
+    assert time.monotonic() - begun < WAIT_SECONDS / 4
+    with fjord.open(data) as db:
+        assert db.jobs("own").count() == (0, 0, 0)
+
+
+def test_a_job_that_comes_after_a_signal_is_given_back(tmp_path: Path, gate: Gate) -> None:
+    """A thread of a directory waits until no other works; what it is handed then is too late."""
+    data = tmp_path / "own"
+    with fjord.open(data) as db:
+        db.jobs("own").push("key")
+        db.jobs("own").push("later", delay=4)
+    words = ("own", "--exec", gate.command, "--workers", "2", "--data", str(data))
+    with working(*words) as worker:
+        assert lines(worker, 1) == ["begun"]
+        worker.send_signal(signal.SIGTERM)
+        assert "no new jobs" in lines(worker, 1)[0]
+        assert lines(worker, 1) == ["given back later: the worker was stopped"]
+        gate.let_go()
+        code, _, errors = end(worker)
+    assert (code, errors.splitlines()) == (0, ["done key", "1 done, 1 given back"])
+    with fjord.open(data) as db:
+        assert waiting(db.jobs("own"), "later").timeouts == 0
 
 
 def test_a_second_signal_gives_back_and_ends(

@@ -23,14 +23,14 @@ def run(code: str) -> None:
     names["db"].close()
 
 
-@pytest.mark.req("FJ-02", "FJ-04", "FJ-20", "SJ-27")
+@pytest.mark.req("FJ-02", "FJ-04", "SJ-27")
 def test_on_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert OPEN in CODE
     monkeypatch.chdir(tmp_path)
     run(CODE)
 
 
-@pytest.mark.req("FJ-02", "FJ-04", "FJ-20", "SJ-27")
+@pytest.mark.req("FJ-02", "FJ-04", "SJ-27")
 def test_on_a_daemon(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data") as daemon:
         run(CODE.replace(OPEN, f'fjord.connect("{daemon.url}")'))

@@ -346,7 +346,6 @@ def test_a_listener_hears_of_a_table_that_is_not_there_yet(daemon: Daemon) -> No
 # -- connections that break -----------------------------------------------------------------------
 
 
-@pytest.mark.req("FJ-16")
 def test_a_push_that_is_cut_anywhere_is_applied_once(
     daemon: Daemon, proxy: CuttingProxy, db: fjord.Database
 ) -> None:
@@ -361,7 +360,6 @@ def test_a_push_that_is_cut_anywhere_is_applied_once(
         assert cut_everywhere(proxy, push) > 100
 
 
-@pytest.mark.req("FJ-16")
 def test_a_done_that_is_cut_anywhere_is_applied_once(
     proxy: CuttingProxy, db: fjord.Database
 ) -> None:

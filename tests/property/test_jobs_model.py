@@ -19,6 +19,7 @@ from fjord.commands import Acted, Command, Done, JobPage, Numbers, Reply, Taken
 from fjord.jobs import Fairness, Settings, State
 from fjord.testing import SimCrash
 from tests.invariants import histories
+from tests.property import jobs_model as models
 from tests.property.job_machine import (
     DOMAINS,
     HALF_US,
@@ -33,14 +34,7 @@ from tests.property.job_machine import (
     push_command,
     pushes_of,
 )
-from tests.property.jobs_model import (
-    Job,
-    Model,
-    Push,
-    fair_problem,
-    is_refused_by_key,
-    turns_problem,
-)
+from tests.property.jobs_model import Job, Model, Push
 
 HOUR = 3600
 YEAR = 365 * 24 * HOUR
@@ -130,8 +124,7 @@ class JobsMachine(RuleBasedStateMachine):
         ready = self.model.due(self.now_us, domain)
         chosen = self.check_taken(reply, ready)
         if is_fair and not domain:
-            problem = fair_problem(chosen, ready, count or 10_000)
-            assert problem is None, problem
+            assert models.fair_problem(chosen, ready, count or 10_000) is None
             self.note_turns(chosen, ready)
         else:
             assert chosen == ready[: count or 10_000]
@@ -303,7 +296,7 @@ class JobsMachine(RuleBasedStateMachine):
     def change(self, command: Command, keys: Sequence[bytes]) -> list[Job]:
         """Runs a command on waiting jobs, and returns those that it was about."""
         reply = self.machine.ask(command)
-        if is_refused_by_key(reply, self.model):
+        if models.is_refused_by_key(reply, self.model):
             return []
         found = {key: self.model.waiting_under(key, self.now_us) for key in keys}
         assert isinstance(reply, Acted)
@@ -449,7 +442,7 @@ class JobsMachine(RuleBasedStateMachine):
     @invariant()
     def keys_are_found(self) -> None:
         page = self.machine.ask(commands.Find(table=TABLE, keys=Strings.of(KEYS)))
-        if is_refused_by_key(page, self.model):
+        if models.is_refused_by_key(page, self.model):
             return
         assert isinstance(page, JobPage)
         found = [self.model.waiting_under(key, self.now_us) for key in KEYS]
@@ -488,8 +481,7 @@ class JobsMachine(RuleBasedStateMachine):
     def every_domain_has_its_turn(self) -> None:
         ready = self.model.due(self.now_us)
         self.turns.append((None, frozenset(job.domain_name for job in ready)))
-        problem = turns_problem(self.turns)
-        assert problem is None, problem
+        assert models.turns_problem(self.turns) is None
 
     def teardown(self) -> None:
         if hasattr(self, "machine"):

@@ -40,25 +40,36 @@ def seconds(low: float = 0.0, high: float = float("inf")) -> Callable[[str], flo
         except ValueError as error:
             raise typer.BadParameter(f"{text} is no number of seconds") from error
         if not low <= found <= high or found == float("inf"):
-            most = "" if high == float("inf") else f" to {high:g}"
-            raise typer.BadParameter(f"{text} is not within {low:g}{most} seconds")
+            raise typer.BadParameter(f"{text} is not {_range(low, high)}")
         return found
 
     read.__name__ = "seconds"  # shown in the help
     return read
 
 
+def _range(low: float, high: float) -> str:
+    if high == float("inf"):
+        return f"a number of seconds with an end, and {low:g} or more"
+    days, rest = divmod(high, 24 * 3600)
+    return f"within {low:g} to {high:.10g} seconds" + ("" if rest else f", which is {days:g} days")
+
+
 SOME: Final = limits.LEASE_US_MIN / 1_000_000  # the least that is more than nothing
+DELAY_MAX: Final = limits.PROCESS_AHEAD_US_MAX / 1_000_000
+LEASE_MAX: Final = limits.LEASE_US_MAX / 1_000_000
 
 Delay = Annotated[
-    float | None, typer.Option(parser=seconds(), help="Seconds from now on.", show_default=False)
+    float | None,
+    typer.Option(parser=seconds(high=DELAY_MAX), help="Seconds from now on.", show_default=False),
 ]
-At = Annotated[str, typer.Option("--at", help="A date within 366 days, as 2026-01-31T12:00:00Z.")]
+At = Annotated[
+    str, typer.Option("--at", help="A date within 366 days, with its zone: 2026-01-31T12:00:00Z.")
+]
 Domain = Annotated[str, typer.Option(help="Of this domain only; the table needs fairness.")]
 Lease = Annotated[
     float | None,
     typer.Option(
-        parser=seconds(SOME),
+        parser=seconds(SOME, LEASE_MAX),
         help="Seconds that they are yours.",
         show_default="as the table says",
     ),
@@ -129,9 +140,13 @@ def moment(text: str) -> datetime | None:
     if not text:
         return None
     try:
-        found = datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError) as error:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
         raise UsageError(f"{text} is no date; one looks like 2026-01-31T12:00:00Z") from error
+    if found.tzinfo is None:
+        raise UsageError(
+            f"{text} has no time zone; write Z for UTC, or an offset: 2026-01-31T12:00:00+01:00"
+        )
     if found.timestamp() <= 0:
         raise UsageError(f"{text} is before 1970")
     return found

@@ -50,7 +50,7 @@ def print_taken(jobs: Iterable[Job | JobInfo], *, as_json: bool) -> None:
 def print_waiting(jobs: Iterable[JobInfo], *, as_json: bool) -> None:
     if as_json:
         for job in jobs:
-            output.print_json(describe(job))
+            output.print_json({"state": job.state.name.lower(), **describe(job)})
         return
     rows = ((_until(job.process_at), *_cells(job)) for job in jobs)
     output.print_rows(("due", *_NAMES), rows, as_json=False)

@@ -143,7 +143,9 @@ class JobProcess:
 def environment_of(job: Job) -> dict[str, str]:
     """Returns what a command is told of its job."""
     return {
+        "FJORD_TABLE": job.table,
         "FJORD_KEY": job.key,
+        "FJORD_TYPE": output.type_name(job.value),
         "FJORD_XID": str(job.xid),
         "FJORD_PRIORITY": str(job.priority),
         "FJORD_DOMAIN": job.domain,

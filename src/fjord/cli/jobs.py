@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from fjord.cli.taking import end_of_leases
 from fjord.cli.where import DAEMON, Data, Json, To, database
 from fjord.errors import Code, NotFoundError, UsageError
 from fjord.jobs import Fairness
+
+if TYPE_CHECKING:
+    from fjord.client.jobs import Jobs
 
 app = typer.Typer(
     name="jobs", help="Makes, shows and changes jobs tables and their jobs.", no_args_is_help=True
@@ -36,7 +39,7 @@ def create(
     lease: Annotated[
         float,
         typer.Option(
-            parser=arguments.seconds(arguments.SOME),
+            parser=arguments.seconds(arguments.SOME, arguments.LEASE_MAX),
             help="Seconds that a worker may take, unless it says otherwise.",
         ),
     ] = 3600.0,
@@ -80,30 +83,54 @@ def create(
             output.print_json({"table": table})
 
 
+@app.command("list")
+def list_(to: To = DAEMON, data: Data = "", as_json: Json = False) -> None:
+    """Lists all jobs tables: how many jobs wait, are taken and are dead, and when the next is due.
+
+    Example: fjord jobs list
+    """
+    with explained(), database(to, data, read_only=True) as db:
+        names = (table.name for table in db.tables() if table.kind == "jobs")
+        tables = ({"table": name, **_counts(db.jobs(name))} for name in names)
+        if as_json:
+            for one in tables:
+                output.print_json(one)
+            return
+        rows = (tuple(map(_cell, one.values())) for one in tables)
+        output.print_rows(("table", *_COUNTED), rows, as_json=False)
+
+
 @app.command()
 def count(
     table: TableName, domain: Domain = "", to: To = DAEMON, data: Data = "", as_json: Json = False
 ) -> None:
     """Prints how many jobs wait, are taken and are dead, and when the next one is due.
 
-    With --domain, next_at is that of the domain; the numbers are those of the whole table.
+    With --domain, only when its next one is due: jobs are not counted by domain. Exit code 1 if
+    there is no such table.
 
     Example: fjord jobs count pages
     """
     with explained(), database(to, data, read_only=True) as db:
+        db.table(table)  # one that is not there would look like an empty one
         jobs = db.jobs(table)
-        found, next_at = jobs.count(), jobs.next_at(domain=domain or None)
-        what = {
-            "waiting": found.waiting,
-            "taken": found.taken,
-            "dead": found.dead,
-            "next_at": output.date(next_at),
-        }
+        what = {"next_at": output.date(jobs.next_at(domain))} if domain else _counts(jobs)
         if as_json:
             output.print_json(what)
         else:
-            rows = ((name, "" if one is None else str(one)) for name, one in what.items())
+            rows = ((name, _cell(one)) for name, one in what.items())
             output.print_rows(("what", "value"), rows, as_json=False)
+
+
+_COUNTED = ("waiting", "taken", "dead", "next_at")
+
+
+def _counts(jobs: Jobs) -> dict[str, object]:
+    return {**jobs.count()._asdict(), "next_at": output.date(jobs.next_at())}
+
+
+def _cell(what: object) -> str:
+    return "" if what is None else str(what)
 
 
 @app.command()
@@ -117,9 +144,13 @@ def peek(
 ) -> None:
     """Shows jobs that wait, in order of priority and date, and takes none.
 
+    Of a table with fairness they come by domain: all of one, then all of the next. Exit code 1 if
+    there is no such table.
+
     Example: fjord jobs peek pages --limit 20
     """
     with explained(), database(to, data, read_only=True) as db:
+        db.table(table)
         found = db.jobs(table).peek(limit, domain=domain or None)
         job_output.print_waiting(found, as_json=as_json)
 
@@ -128,11 +159,12 @@ def peek(
 def taken(
     table: TableName, limit: Limit = 10, to: To = DAEMON, data: Data = "", as_json: Json = False
 ) -> None:
-    """Shows jobs that workers have now, and until when.
+    """Shows jobs that workers have now, and until when; exit code 1 if there is no such table.
 
     Example: fjord jobs taken pages
     """
     with explained(), database(to, data, read_only=True) as db:
+        db.table(table)
         job_output.print_taken(db.jobs(table).taken(limit), as_json=as_json)
 
 
@@ -261,7 +293,7 @@ def touch(
     lease: Annotated[
         float | None,
         typer.Option(
-            parser=arguments.seconds(arguments.SOME),
+            parser=arguments.seconds(arguments.SOME, arguments.LEASE_MAX),
             help="Seconds from now on.",
             show_default="as long as it was taken for",
         ),
@@ -284,7 +316,11 @@ def fail(
     table: TableName,
     xids: Xids,
     delay: Annotated[
-        float, typer.Option(parser=arguments.seconds(), help="Wait at least so many seconds.")
+        float,
+        typer.Option(
+            parser=arguments.seconds(high=arguments.DELAY_MAX),
+            help="Wait at least so many seconds.",
+        ),
     ] = 0.0,
     reason: Reason = "",
     count_: Annotated[

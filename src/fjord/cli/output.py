@@ -70,6 +70,11 @@ def type_name(value: Value) -> str:
     return _TYPE_NAMES[type(value)]
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns a number of things in words."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def escaped(text: str) -> str:
     """Returns text in which all that cannot be printed is written out."""
     if text.isprintable():

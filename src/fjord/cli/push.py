@@ -113,6 +113,7 @@ def _push_lines(table: str, path: str, to: str, data: str, *, as_json: bool) -> 
     if as_json:
         output.print_json({"table": table, "pushed": pushing.pushed, "bad": pushing.bad})
     else:
-        tell(f"{pushing.pushed} jobs pushed, {pushing.bad} lines were bad")
+        pushed = output.counted(pushing.pushed, "job")
+        tell(f"{pushed} pushed, {output.counted(pushing.bad, 'bad line')}")
     if pushing.bad:
         raise typer.Exit(EXIT_ERROR)

@@ -37,10 +37,12 @@ def _tell_of_the_dead(db: Database, numbers: dict[str, int], where: str) -> None
         dead = db.jobs(table.name).count().dead if table.kind == "jobs" else 0
         if dead and named < _NAMED:
             look = f"fjord jobs dead {table.name}{where}"
-            tell(f"alert: {dead} dead jobs in {table.name}; see: {look}", style="bold red")
+            count = output.counted(dead, "dead job")
+            tell(f"alert: {count} in {table.name}; see: {look}", style="bold red")
         named += dead > 0
     if named > _NAMED:
-        tell(f"alert: dead jobs in {named - _NAMED} more tables", style="bold red")
+        more = output.counted(named - _NAMED, "more table")
+        tell(f"alert: dead jobs in {more}", style="bold red")
 
 
 def _address(to: str) -> str:

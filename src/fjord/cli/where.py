@@ -11,7 +11,7 @@ import fjord
 from fjord.cli.failing import READ_ONLY_ADVICE, usage
 from fjord.client.address import parse_url
 from fjord.client.database import Database
-from fjord.errors import DirectoryError, DirectoryInUseError
+from fjord.errors import DirectoryError, DirectoryInUseError, NotFoundError
 
 if TYPE_CHECKING:
     from fjord.engine.layout import Layout
@@ -44,6 +44,15 @@ def database(to: str, data: str, *, read_only: bool = False) -> Database:
     except DirectoryInUseError as error:
         text = str(error).replace(READ_ONLY_ADVICE, _ASK_INSTEAD)
         raise DirectoryInUseError(text) from error
+
+
+def is_there(db: Database, table: str) -> bool:
+    """Says whether a table has come into being."""
+    try:
+        db.table(table)
+    except NotFoundError:
+        return False
+    return True
 
 
 def check_directory(data: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from contextlib import AbstractContextManager
 from typing import Annotated
 
 import typer
@@ -11,9 +9,8 @@ import typer
 from fjord.cli import arguments, output
 from fjord.cli.arguments import Domain, TableName
 from fjord.cli.failing import EXIT_ERROR, explained, tell
-from fjord.cli.where import DAEMON, Data, Json, To, database
+from fjord.cli.where import DAEMON, Data, Json, To, database, is_there
 from fjord.cli.worker import Crew, Orders, Result
-from fjord.client.database import Database
 from fjord.errors import UsageError
 
 WORKERS_MAX = 256
@@ -25,7 +22,7 @@ Exec = Annotated[
 KeptLease = Annotated[
     float,
     typer.Option(
-        parser=arguments.seconds(arguments.SOME),
+        parser=arguments.seconds(arguments.SOME, arguments.LEASE_MAX),
         help="Seconds after which a job of a worker that died waits again.",
     ),
 ]
@@ -67,13 +64,14 @@ def work(
 ) -> None:
     """Runs a command for each job that is due, until SIGTERM or Ctrl-C.
 
-    The value is its standard input; FJORD_KEY, FJORD_XID, FJORD_PRIORITY, FJORD_DOMAIN and
-    FJORD_TIMEOUTS are in its environment. Exit code 0 is done; with any other the job has failed,
-    and the reason is that code with the last line of standard error. While the command runs, its
-    lease is kept. The first signal takes no new jobs and waits for those under way, the second
-    gives them back.
+    The value is its standard input; FJORD_TABLE, FJORD_KEY, FJORD_TYPE, FJORD_XID,
+    FJORD_PRIORITY, FJORD_DOMAIN and FJORD_TIMEOUTS are in its environment. Exit code 0 is done;
+    with any other the job has failed, and the reason is that code with the last line of standard
+    error. While the command runs, its lease is kept. The first signal takes no new jobs and waits
+    for those under way, the second gives them back.
 
-    Exit code 1 after a second signal; with --once also if there was no job, or it is not done.
+    Exit code 1 after a second signal; with --once and --drain also if a job is not done, as when
+    it failed; with --once also if there was no job.
 
     Example: fjord work mails --exec ./send-mail --workers 4 --timeout 30
 
@@ -94,6 +92,8 @@ def work(
     with explained():
         if not command.strip():
             raise UsageError("--exec needs a command")
+        if once and drain:
+            raise UsageError("--once and --drain both say when to end; give one of them")
         crew = _run(orders, to, data)
     counts = crew.counts
     if as_json:
@@ -102,20 +102,17 @@ def work(
         tell(
             ", ".join(f"{count} {result}" for result, count in counts.items() if count) or "0 done"
         )
-    if crew.was_cut or (once and not counts[Result.DONE] == sum(counts.values()) > 0):
+    total = sum(counts.values())
+    is_undone = (once or drain) and counts[Result.DONE] != total
+    if crew.was_cut or is_undone or (once and not total):
         raise typer.Exit(EXIT_ERROR)
 
 
 def _run(orders: Orders, to: str, data: str) -> Crew:
-    if not data:
-        crew = Crew(orders, lambda: database(to, data))
-        crew.run()
-        return crew
-    with database(to, data) as db:  # one process writes to a directory, so all threads share it
-
-        def shared() -> AbstractContextManager[Database]:
-            return contextlib.nullcontext(db)
-
-        crew = Crew(orders, shared)
+    with database(to, data) as waiting:
+        # One process writes to a directory, so all threads share it.
+        if not is_there(waiting, orders.table):
+            tell(f"there is no table {orders.table} yet", style="dim")
+        crew = Crew(orders, waiting, None if data else lambda: database(to, data))
         crew.run()
         return crew

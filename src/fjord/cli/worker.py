@@ -3,6 +3,9 @@
 Each thread has a connection of its own and at most one job.  While the command runs, the thread
 touches the lease at a third of its length; a lease that is lost all the same ends the command,
 since somebody else may have the job.
+
+A thread without a job waits on the server, through another database, which is closed to end all
+waits at once; so nobody polls, and what was taken before can still be said to be done.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -24,14 +27,13 @@ from fjord.cli.failing import tell
 from fjord.cli.job_process import JobProcess, reason_of
 from fjord.client.database import Database
 from fjord.clock import SystemClock
-from fjord.errors import StaleError, UnavailableError
+from fjord.errors import ClosedError, UnavailableError
 
 if TYPE_CHECKING:
     from fjord.client.jobs import Job, Jobs
 
-# A thread that waits for a job cannot be woken, and a job may be on its way to it; so it asks
-# anew, to see that it should stop.
-WAIT_SECONDS: Final = 1.0
+# After this, and the time that a call may take, people are told of a daemon that is gone.
+WAIT_SECONDS: Final = 60.0
 BACKOFF_SECONDS_MAX: Final = 300.0
 
 
@@ -42,7 +44,7 @@ class Result(enum.StrEnum):
     FAILED = "failed"
     LOST = "lost"  # its lease was over, and somebody else may have it
     UNKNOWN = "unknown"  # the daemon could not be told; the job comes back after its lease
-    GIVEN_BACK = "given back"  # we were told to stop at once
+    GIVEN_BACK = "given back"  # we were told to stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +67,25 @@ class Crew:
     """All threads of a worker, and the signals that end them."""
 
     def __init__(
-        self, orders: Orders, database: Callable[[], AbstractContextManager[Database]]
+        self,
+        orders: Orders,
+        waiting: Database,
+        own: Callable[[], AbstractContextManager[Database]] | None,
     ) -> None:
+        """Makes it.
+
+        Args:
+            orders: what to do.
+            waiting: where threads wait for jobs; it is closed at the end.
+            own: makes what a thread speaks of its jobs with; None: with `waiting` as well.
+        """
         self._orders = orders
-        self._database = database  # what each thread works with
+        self._waiting = waiting
+        self._own = own
         self._stop = threading.Event()  # no new jobs
         self._clock = SystemClock()
         self._guard = threading.Lock()
+        self._idle = 0  # threads that have no job, and take none once they are told to stop
         self.counts = dict.fromkeys(Result, 0)
         self.was_cut = False  # jobs were given back at the end
 
@@ -107,12 +121,22 @@ class Crew:
             if signals > 1 and not self.was_cut:
                 self.was_cut = True
                 waking.send(b"\0")
+            if self._stop.is_set() and self._is_free(threads):
+                self._waiting.close()
+
+    def _is_free(self, threads: list[concurrent.futures.Future[None]]) -> bool:
+        """Says whether nobody needs the database of those who wait for anything else."""
+        if self._own is not None:
+            return True
+        with self._guard:
+            return self._idle == sum(not thread.done() for thread in threads)
 
     # -- one thread -------------------------------------------------------------------------------
 
     def _work(self) -> None:
         try:
-            with self._database() as db:
+            own = contextlib.nullcontext(self._waiting) if self._own is None else self._own()
+            with own as db:
                 jobs = db.jobs(self._orders.table)
                 while not self._stop.is_set():
                     if not self._take(jobs) or self._orders.once:
@@ -125,36 +149,67 @@ class Crew:
         """Works on the next job, if there is one; says whether to go on."""
         waits = not (self._orders.once or self._orders.drain)
         try:
-            found = jobs.next(
-                domain=self._orders.domain,
-                lease=self._orders.lease,
-                wait=WAIT_SECONDS if waits else None,
-            )
+            found = self._wait() if waits else self._next(jobs)
         except UnavailableError as error:
             tell(f"fjord: {error}; trying again")
             return True
         for job in found:
-            self._settle(job)
+            if self._stop.is_set():
+                self._give_back(jobs, job)
+            else:
+                self._settle(jobs, job)
         return waits or len(found) > 0
 
-    def _settle(self, job: Job) -> None:
+    def _wait(self) -> Sequence[Job]:
+        """Waits for a job; returns nothing if there is none in time, or it is told to stop."""
+        with self._guard:
+            self._idle += 1
+        try:
+            # From here on the wait is ended by whoever says stop, or it does not begin.
+            if self._stop.is_set():
+                return ()
+            return self._next(self._waiting.jobs(self._orders.table), wait=WAIT_SECONDS)
+        except ClosedError:
+            if not self._stop.is_set():
+                raise
+            return ()
+        finally:
+            with self._guard:
+                self._idle -= 1
+
+    def _next(self, jobs: Jobs, wait: float | None = None) -> Sequence[Job]:
+        return jobs.next(domain=self._orders.domain, lease=self._orders.lease, wait=wait)
+
+    def _give_back(self, jobs: Jobs, job: Job) -> None:
+        """Gives back a job that came when it was too late to begin with it."""
+        result, reason = Result.GIVEN_BACK, "the worker was stopped"
+        try:
+            if jobs.fail_many([job], count=False):
+                result, reason = Result.LOST, "its lease was over before"
+        except (ClosedError, UnavailableError) as error:
+            result, reason = Result.UNKNOWN, str(error)
+        self._report(job, result, reason, 0.0)
+
+    def _settle(self, jobs: Jobs, job: Job) -> None:
         """Works on a job, and says what came of it."""
         begun_us = self._clock.monotonic_us()
-        result, reason = self._run_command(job)
+        result, reason = self._run_command(jobs, job)
+        late: list[Job] = []
         try:
             if result is Result.DONE:
-                job.done()
+                late = jobs.done_many([job])
             elif result is Result.FAILED:
-                job.fail(delay=self._backoff(job), reason=reason)
+                late = jobs.fail_many([job], delay=self._backoff(job), reason=reason)
             elif result is Result.GIVEN_BACK:
-                job.fail(delay=0 if self.was_cut else self._backoff(job), count=False)
-        except StaleError:
-            result, reason = Result.LOST, "its lease was over before"
+                delay = 0 if self.was_cut else self._backoff(job)
+                late = jobs.fail_many([job], delay=delay, count=False)
         except UnavailableError as error:
             result, reason = Result.UNKNOWN, str(error)
+        if late:
+            result, reason = Result.LOST, "its lease was over before"
         self._report(job, result, reason, (self._clock.monotonic_us() - begun_us) / 1_000_000)
 
-    def _run_command(self, job: Job) -> tuple[Result, str]:
+    def _run_command(self, jobs: Jobs, job: Job) -> tuple[Result, str]:
         out = sys.stderr.fileno() if self._orders.as_json else None
         try:
             process = JobProcess(self._orders.command, job, wake=self._wake, out=out)
@@ -163,9 +218,9 @@ class Crew:
         except ValueError as error:
             return Result.FAILED, f"the command cannot be started: {error}"
         with process:
-            return self._watch_command(job, process)
+            return self._watch_command(jobs, job, process)
 
-    def _watch_command(self, job: Job, process: JobProcess) -> tuple[Result, str]:
+    def _watch_command(self, jobs: Jobs, job: Job, process: JobProcess) -> tuple[Result, str]:
         """Waits for the end of a command, and touches the lease meanwhile."""
         begun_us = self._clock.monotonic_us()
 
@@ -184,9 +239,8 @@ class Crew:
                 return Result.FAILED, f"it took more than {limit:g} seconds"
             touch_at = elapsed() + self._orders.lease / 3
             try:
-                job.touch()
-            except StaleError:
-                return Result.LOST, "its lease was over, and the command was ended"
+                if jobs.touch_many([job], lease=self._orders.lease):
+                    return Result.LOST, "its lease was over, and the command was ended"
             except UnavailableError as error:
                 tell(f"fjord: {error}; the command runs on")
         if code == 0:

@@ -61,16 +61,36 @@ def test_seconds_without_end_or_out_of_bounds_are_refused(text: str) -> None:
 
 def test_seconds_have_a_least() -> None:
     assert arguments.seconds(arguments.SOME)("0.001") == 0.001
-    with pytest.raises(typer.BadParameter, match=r"0\.001 seconds"):
+    with pytest.raises(typer.BadParameter, match=r"with an end, and 0\.001 or more"):
         arguments.seconds(arguments.SOME)("0.0001")
 
 
-def test_a_date_without_a_zone_is_local() -> None:
+@pytest.mark.parametrize(
+    ("low", "high", "text", "said"),
+    [
+        (0.0, arguments.DELAY_MAX, "-1", "0 to 31622400 seconds, which is 366 days"),
+        (arguments.SOME, arguments.LEASE_MAX, "inf", "0.001 to 2592000 seconds, which is 30 days"),
+        (0.0, 3600.0, "3601", "0 to 3600 seconds"),
+    ],
+)
+def test_seconds_out_of_range_are_told_the_range(
+    low: float, high: float, text: str, said: str
+) -> None:
+    with pytest.raises(typer.BadParameter) as caught:
+        arguments.seconds(low, high)(text)
+    assert str(caught.value) == f"{text} is not within {said}"
+
+
+def test_a_date_has_a_zone() -> None:
     assert arguments.moment("") is None
-    exact = arguments.moment("2026-01-31T12:00:00Z")
-    assert exact == datetime(2026, 1, 31, 12, tzinfo=UTC)
-    local = arguments.moment("2026-01-31T12:00:00")
-    assert local == datetime(2026, 1, 31, 12).astimezone()
+    for text in ("2026-01-31T12:00:00Z", "2026-01-31T13:00:00+01:00", "2026-01-31 12:00Z"):
+        assert arguments.moment(text) == datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("text", ["2026-01-31T12:00:00", "2026-01-31"])
+def test_a_date_without_a_zone_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=f"{text} has no time zone"):
+        arguments.moment(text)
 
 
 @pytest.mark.parametrize("text", ["soon", "1969-12-31T00:00:00Z", "0001-01-01", "2026-13-01"])

@@ -33,7 +33,7 @@ def data(tmp_path: Path) -> Path:
     append(writer, b"five", b"six", b"\x1b[31m\n")
     writer.close()
     layout = Layout(str(tmp_path))
-    layouts.write_mark(LocalDisk(), layout.clean, Clean(seq=7, index="an index"))
+    layouts.write_mark(LocalDisk(), layout.clean, Clean(seq=7, index="an index", lease_us=5))
     layouts.write_mark(LocalDisk(), layout.owner, Owner(boot="a boot", index="an index"))
     return tmp_path
 
@@ -209,7 +209,7 @@ def test_repair_leaves_a_journal_that_can_be_read_and_no_index_to_trust(data: Pa
     journal = Journal(LocalDisk(), str(data / "journal"))
     assert [one.frame.rows for one in journal.frames(1, durable_seq=7)] == [1, 2, 1, 3]
     layout = Layout(str(data))
-    assert layouts.read_mark(LocalDisk(), layout.clean, Clean) == Clean(seq=7, index="")
+    assert layouts.read_mark(LocalDisk(), layout.clean, Clean) == Clean(seq=7, index="", lease_us=5)
     assert layouts.read_mark(LocalDisk(), layout.owner, Owner) is None
     assert run("verify", "--data", data).exit_code == 0
 

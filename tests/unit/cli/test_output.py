@@ -90,3 +90,8 @@ def test_json_is_strict_whatever_is_in_it(
 ) -> None:
     output.print_json({"value": value})
     assert capsys.readouterr().out == f'{{"value": {expected}}}\n'
+
+
+def test_one_is_not_many() -> None:
+    words = [output.counted(number, "dead job") for number in (0, 1, 2)]
+    assert words == ["0 dead jobs", "1 dead job", "2 dead jobs"]
