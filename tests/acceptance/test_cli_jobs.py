@@ -134,7 +134,7 @@ def test_many_are_taken_for_good(to: tuple[str, str], db: fjord.Database) -> Non
     assert db.jobs("many").count() == (2, 0, 0)
 
 
-@pytest.mark.req("FJ-12", "SJ-29")
+@pytest.mark.req("FJ-28")
 def test_a_wait_ends_with_a_push(to: tuple[str, str], db: fjord.Database) -> None:
     waiting = subprocess.Popen(
         [*FJORD, "next", "waits", "--wait", "60", "--json", *to], stdout=subprocess.PIPE
