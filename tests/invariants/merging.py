@@ -84,6 +84,8 @@ class _Fold:
         self._waiting: dict[bytes, Waiting] = {}
         self._unsure: set[bytes] = set()
         self._keys: dict[int, bytes] = {}  # xid -> key
+        self._stamps: dict[bytes, int] = {}  # value -> client's date
+        self._updated: dict[int, int] = {}  # xid -> the newest client's date of that job
 
     def step(self, event: Event) -> Violation | None:
         if isinstance(event, Taken):
@@ -103,7 +105,7 @@ class _Fold:
     def _give_back(self, event: Failed | TimedOut) -> None:
         """Jobs wait again, with a date that is not known here; or are dead.
 
-        Where another one of its key waits a job is dropped.
+        Where a newer one of its key waits a job is dropped; one that was pushed late is not newer.
         """
         outcome = event.outcome if isinstance(event, Failed) else Outcome.OK
         key = self._keys.get(event.xid)
@@ -111,7 +113,8 @@ class _Fold:
             return
         if outcome is Outcome.OK:
             del self._keys[event.xid]
-        if self._waits(key, event.wall_us) is None:
+        waiting = self._waits(key, event.wall_us)
+        if waiting is None or waiting.updated_us < self._updated[event.xid]:
             self._unsure.add(key)
 
     def _remove(self, removed: Removed) -> None:
@@ -126,6 +129,7 @@ class _Fold:
     def _push(self, push: Pushed) -> None:
         if push.outcome is Outcome.REFUSED:
             return
+        self._stamps[push.value] = push.stamp_us
         if push.outcome is Outcome.UNKNOWN:
             self._unsure.add(push.key)
             return
@@ -144,6 +148,7 @@ class _Fold:
 
     def _take(self, take: Taken) -> Violation | None:
         self._keys[take.xid] = take.key
+        self._updated[take.xid] = self._stamps.get(take.value, 0)
         expected = self._waiting.pop(take.key, None)
         if take.key in self._unsure:
             self._unsure.discard(take.key)

@@ -122,6 +122,15 @@ def test_one_that_times_out_is_dropped_for_the_one_that_waits(tale: Tale) -> Non
     assert "priority is 1 and not 50" in found(tale.history)
 
 
+def test_one_that_times_out_waits_again_where_only_a_late_push_waits(tale: Tale) -> None:
+    newer = tale.push("a", priority=1)
+    take = tale.take(newer)
+    tale.push("a", stamp_us=newer.stamp_us - 1)
+    tale.time_out(take)
+    tale.take(newer, timeouts=1)
+    assert not found(tale.history)
+
+
 def test_one_that_times_out_waits_again_where_the_newer_one_has_expired(tale: Tale) -> None:
     old = tale.push("a")
     take = tale.take(old)

@@ -120,7 +120,9 @@ class TableLanes:
         self._corrected.append((side, lane[0], side.dates[lane[0]]))
         side.correct(lane[0], date_us)
 
-    def first(self, table: int) -> tuple[Lane, int] | None:
+    def first(self, table: int, now_us: int) -> tuple[Lane, int] | None:
+        for side in self._tables[table]:
+            side.settle(now_us)
         found = [(side.first(), slow) for slow, side in enumerate(self._tables[table])]
         dated = [(*first, bool(slow)) for first, slow in found if first is not None]
         if not dated:

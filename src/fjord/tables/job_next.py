@@ -69,26 +69,26 @@ def next_at_us(state: State, table: Table, domain: bytes, now_us: int) -> int | 
     That is its first process date, or the end of a lease (FJ-13); None if there is nothing.
     """
     ends_us = job_leases.next_end_us(state, table, domain, now_us)
-    return _earlier(_first_date_us(state, table, domain), ends_us)
+    return _earlier(_first_date_us(state, table, domain, now_us), ends_us)
 
 
 def _earlier(first_us: int | None, second_us: int | None) -> int | None:
     return min((date for date in (first_us, second_us) if date is not None), default=None)
 
 
-def _first_date_us(state: State, table: Table, domain: bytes) -> int | None:
+def _first_date_us(state: State, table: Table, domain: bytes, now_us: int) -> int | None:
     if job_rules.settings_of(table).fairness is Fairness.NONE:
         return job_bands.first_date_us(state, table.prefix, 0)
     if domain:
         return job_bands.first_date_us(state, table.prefix, job_row.lane_of(domain))
-    return _first_of_lanes(state, table)
+    return _first_of_lanes(state, table, now_us)
 
 
-def _first_of_lanes(state: State, table: Table) -> int | None:
+def _first_of_lanes(state: State, table: Table, now_us: int) -> int | None:
     """Returns the first date of all lanes; what is known of them is corrected on the way."""
     learn(state, table)
     while True:
-        first = state.lanes.first(table.id)
+        first = state.lanes.first(table.id, now_us)
         if first is None:
             return None
         lane, date_us = first
@@ -133,7 +133,7 @@ def _find(state: State, table: Table, domain: bytes, now_us: int, limit: int) ->
         expired += round_.expired
         if items or round_.is_cut:
             return _Found(items, expired, None, is_cut=round_.is_cut)
-    return _Found([], expired, _first_of_lanes(state, table) if not expired else now_us)
+    return _Found([], expired, _first_of_lanes(state, table, now_us) if not expired else now_us)
 
 
 def _find_in_lane(state: State, prefix: bytes, lane: int, now_us: int, limit: int) -> _Found:

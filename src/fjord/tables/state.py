@@ -148,7 +148,7 @@ class Lanes(Protocol):
         """Takes note that a lane has nothing due before this date, or nothing at all."""
         ...
 
-    def first(self, table: int) -> tuple[Lane, int] | None:
+    def first(self, table: int, now_us: int) -> tuple[Lane, int] | None:
         """Returns the lane whose turn it is, or else the one with the first date; and its date."""
         ...
 

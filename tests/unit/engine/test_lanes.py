@@ -49,7 +49,7 @@ def test_a_table_that_nobody_asked_for_is_not_known() -> None:
     assert lanes.lanes(TABLE) == 0
     lanes.learn(TABLE, [])
     assert lanes.is_known(TABLE)
-    assert lanes.first(TABLE) is None
+    assert lanes.first(TABLE, 0) is None
 
 
 def test_what_is_found_out_corrects_a_lane() -> None:
@@ -57,7 +57,7 @@ def test_what_is_found_out_corrects_a_lane() -> None:
     lanes.correct(TABLE, (ord("a"), False), 50)
     lanes.correct(TABLE, (ord("b"), False), None)
     assert turns(lanes, 10, 1) == "-"
-    assert lanes.first(TABLE) == ((ord("a"), False), 50)
+    assert lanes.first(TABLE, 0) == ((ord("a"), False), 50)
     assert lanes.lanes(TABLE) == 1
     assert turns(lanes, 50, 2) == "aa"
 
@@ -84,7 +84,7 @@ def test_a_new_job_brings_a_lane_forward_and_never_back() -> None:
     lanes = lanes_of(a=50)
     lanes.lower(TABLE, (ord("a"), False), 20)
     lanes.lower(TABLE, (ord("a"), False), 90)
-    assert lanes.first(TABLE) == ((ord("a"), False), 20)
+    assert lanes.first(TABLE, 0) == ((ord("a"), False), 20)
     assert turns(lanes, 20, 1) == "a"
 
 
@@ -129,7 +129,7 @@ def test_dates_that_hold_no_more_do_not_pile_up() -> None:
         lanes.lower(TABLE, (ord("a"), False), date)
     (side, _) = lanes._tables[TABLE]
     assert len(side._later) < 2000
-    assert lanes.first(TABLE) == ((ord("a"), False), 10**6 - 9_999)
+    assert lanes.first(TABLE, 0) == ((ord("a"), False), 10**6 - 9_999)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30)), max_size=30), st.integers(0, 30))

@@ -189,3 +189,15 @@ def test_looking_changes_no_turns(world: JobWorld) -> None:
     world.peek()
     world.find(b"c1")
     assert [one.domain for one in world.next()] == [first.domain]
+
+
+def test_looking_takes_no_turn_from_a_job_that_was_kicked(world: JobWorld) -> None:
+    """It was due, and is due: only its date is another one."""
+    world.push(New(b"a1", domain=b"a"), New(b"b1", domain=b"b"))
+    (first,) = world.next()
+    other = {b"a": b"b", b"b": b"a"}[first.domain]
+    world.wait(1)
+    world.push(New(first.key, domain=first.domain))
+    assert world.reschedule(other + b"1", process_at_us=0) == []
+    world.count()
+    assert [one.domain for one in world.next()] == [other]
