@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import repeat
 from typing import Any, NamedTuple, TypeVar, overload
-from weakref import WeakValueDictionary
 
 from fjord.client.entries import date, date_or_none, decode_key, decode_value
 from fjord.commands import Changed, JobPage, Taken
@@ -204,15 +204,14 @@ class TakenJob:
 class JobBatch(Sequence[AnyJob]):
     """The jobs that `next` returns: a sequence, perhaps empty, that makes its objects on demand.
 
-    What is known of all jobs is kept once, and what differs by place.  Objects are kept only while
-    somebody has them, so that a batch goes, with its values, as soon as nobody looks at it.
+    What is known of all jobs is kept once, and what differs by place.  Objects are made anew each
+    time; they are equal if they are about the same lease, and know the same of it.
     """
 
     __slots__ = (
         "_keys",
         "_lease",
         "_leases",
-        "_made",
         "_make",
         "_outcome",
         "_outcomes",
@@ -246,7 +245,6 @@ class JobBatch(Sequence[AnyJob]):
         self._outcome: How | None = None
         self._outcomes: dict[int, How | None] = {}
         self._make = make
-        self._made: WeakValueDictionary[int, AnyJob] = WeakValueDictionary()
         self._keys: list[bytes] | None = None
         self._values: list[bytes] | None = None
 
@@ -290,17 +288,11 @@ class JobBatch(Sequence[AnyJob]):
     def __getitem__(self, place: int | slice) -> AnyJob | list[AnyJob]:
         places = range(len(self))[place]
         if isinstance(places, range):
-            return [self._job(one) for one in places]
-        return self._job(places)
+            return [self._make(self, one) for one in places]
+        return self._make(self, places)
 
     def __iter__(self) -> Iterator[AnyJob]:
-        return map(self._job, range(len(self)))
-
-    def _job(self, place: int) -> AnyJob:
-        job = self._made.get(place)
-        if job is None:
-            job = self._made[place] = self._make(self, place)
-        return job
+        return map(self._make, repeat(self), range(len(self)))
 
     # -- what became of them ----------------------------------------------------------------------
 

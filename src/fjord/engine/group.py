@@ -20,7 +20,7 @@ from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog
-from fjord.tables.state import JobCounts, Pointer, Table, Tree, VolatileValue
+from fjord.tables.state import AnyPointer, JobCounts, Table, Tree, VolatileValue
 
 _APPLIED = b"applied"
 _LIVE = b"live"
@@ -96,7 +96,7 @@ class Snapshot:
     def job_counts(self, table: int) -> JobCounts:
         return self.counts.of(table)
 
-    def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]:
+    def payloads(self, pointers: Sequence[AnyPointer]) -> list[bytes]:
         return self._journal.payloads(pointers)
 
 
@@ -268,25 +268,27 @@ class Group(Snapshot):
 
     # -- payloads ---------------------------------------------------------------------------------
 
-    def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]:
+    def payloads(self, pointers: Sequence[AnyPointer]) -> list[bytes]:
         if self._starts and any(map(self._is_in_frame, pointers)):
             return [self._payload(pointer) for pointer in pointers]
         return self._journal.payloads(pointers)
 
-    def _is_in_frame(self, pointer: Pointer) -> bool:
+    def _is_in_frame(self, pointer: AnyPointer) -> bool:
         """Says whether a payload is in the frame that is not written yet."""
-        if pointer.seq:  # where it stands may be a thing of the past
-            return pointer.seq >= self._first_seq
-        return pointer.segment == self._writer.segment and pointer.offset >= self._base
+        segment, offset, _, _, seq = pointer
+        if seq:  # where it stands may be a thing of the past
+            return seq >= self._first_seq
+        return segment == self._writer.segment and offset >= self._base
 
-    def _payload(self, pointer: Pointer) -> bytes:
+    def _payload(self, pointer: AnyPointer) -> bytes:
         """Reads from the journal, or from the frame that is not written yet."""
         if not self._is_in_frame(pointer):
             return self._journal.payload(*pointer)
-        start = pointer.offset - self._base
+        _, offset, size, _, _ = pointer
+        start = offset - self._base
         position = bisect.bisect_right(self._starts, start) - 1
         start -= self._starts[position]
-        return self.ops[position][start : start + pointer.size]
+        return self.ops[position][start : start + size]
 
 
 def encode_all(decided: Iterable[Op]) -> list[tuple[bytes, int]]:

@@ -9,10 +9,13 @@ again.  A transaction must begin and end on the same thread.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import lmdb
@@ -32,6 +35,8 @@ _RESERVE_SHARE = 16
 # Where far more than the reserve is left, it is looked at once in so many times.
 _PLENTY = 4
 _LOOK_AGAIN = 15
+# Items that a scan takes first.
+_SCAN_FIRST = 32
 
 
 def _translation(error: Exception) -> Exception:
@@ -102,12 +107,19 @@ class LmdbTransaction:
             cursor = self._transaction.cursor(db=self._trees[tree])
             if not cursor.set_range(start):
                 return items
-            for key, value in cursor.iternext(keys=True, values=True):
-                if len(items) >= limit or (stop is not None and key >= stop):
+            found = cursor.iternext(keys=True, values=True)
+            # In larger and larger pieces: where the stop is near, little is read behind it.
+            size = _SCAN_FIRST
+            while len(items) < limit:
+                piece = list(islice(found, min(size, limit - len(items))))
+                items += piece
+                if len(piece) < size or (stop is not None and piece[-1][0] >= stop):
                     break
-                items.append((key, value))
+                size *= 2
         except lmdb.Error as error:
             raise _translation(error) from error
+        if stop is not None and items and items[-1][0] >= stop:
+            del items[bisect.bisect_left(items, stop, key=itemgetter(0)) :]
         return items
 
     def commit(self) -> None:

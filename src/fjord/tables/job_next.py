@@ -21,7 +21,7 @@ from fjord.ops import Op, Opcode
 from fjord.tables import catalog, job_bands, job_leases, job_ops, job_row, job_rules
 from fjord.tables.job_bands import FAST, SLOW, Item
 from fjord.tables.job_row import PLACE, PREFIX_BYTES, REST
-from fjord.tables.state import Decision, Kind, Pointer, State, Table
+from fjord.tables.state import Decision, Kind, State, Table
 
 _SIZE: Final = struct.Struct("<I")
 _SIZE_AT: Final = 60  # in what the index holds of a waiting job
@@ -289,7 +289,8 @@ def _taken(state: State, items: list[Item], first_xid: int, until_us: int) -> co
         domains = [tail[:size] for tail, size in zip(tails, domain_bytes, strict=True)]
     else:
         keys, domains = tails, [b""] * len(tails)
-    values = state.payloads(list(map(Pointer, segments, offsets, sizes, crcs, held)))
+    pointers = list(zip(segments, offsets, sizes, crcs, held, strict=True))
+    values = state.payloads(pointers)
     return commands.Taken(
         first_xid=first_xid,
         until_us=until_us,

