@@ -167,11 +167,15 @@ class _Push:
             else:
                 row, pushed, first, updated, was, over, best = one
             if stamp >= updated:
-                # Never earlier than it was, and moved back up to the cap at most.
-                cap = max(was, first + debounce_us)
-                was = min(max(was, date), cap)
-                over = max(over, expires) if over and expires else 0
-                best = min(best, priority)
+                # Never earlier than it was, and moved back up to the cap at most.  Comparisons are
+                # faster than min and max, and this is done for every row.
+                if date > was:
+                    cap = first + debounce_us
+                    was = date if date < cap else max(was, cap)
+                if over:
+                    over = 0 if not expires else max(over, expires)
+                if priority < best:
+                    best = priority
                 updated, pushed = stamp, at
             found[key] = _new(_Merged, (row, pushed, first, updated, was, over, best))
         return list(found.values())

@@ -130,7 +130,7 @@ def test_a_lease_that_was_asked_for_does_not_go_by_the_clocks() -> None:
     assert batch[0].lease_us == 60_000_000
 
 
-def test_a_batch_is_a_sequence() -> None:
+def test_objects_of_one_place_are_equal() -> None:
     batch = taken_batch(b"a", b"b", b"c")
     first = batch[0]
     assert batch[0] == first
