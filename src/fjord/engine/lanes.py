@@ -47,7 +47,11 @@ class _Side:
             self._push(date_us, lane)
 
     def settle(self, now_us: int) -> None:
-        """Makes lanes ready whose date has come."""
+        """Makes lanes ready whose date has come, and no others, where the clock was set back."""
+        if now_us < self._now_us:
+            for lane in [lane for lane in self.ready if self.dates[lane] > now_us]:
+                del self.ready[lane]
+                self._push(self.dates[lane], lane)
         self._now_us = now_us
         later = self._later
         while later and later[0][0] <= now_us:

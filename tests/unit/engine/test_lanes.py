@@ -71,12 +71,12 @@ def test_a_lane_that_is_corrected_and_still_due_keeps_its_turn() -> None:
     assert turns(lanes, 10, 3) == "cac"
 
 
-def test_a_clock_that_is_set_back_leaves_no_lane_ready_for_long() -> None:
+def test_a_clock_that_is_set_back_leaves_no_lane_ready() -> None:
     lanes = lanes_of(a=5, b=1)
     assert sorted(turns(lanes, 10, 2)) == ["a", "b"]
-    assert lanes.count(TABLE, 2, slow=False) == 2
-    lanes.correct(TABLE, (ord("a"), False), 5)
+    assert lanes.count(TABLE, 2, slow=False) == 1
     assert turns(lanes, 2, 2) == "bb"
+    assert lanes.first(TABLE, 0) == ((ord("b"), False), 1)
     assert sorted(turns(lanes, 5, 2)) == ["a", "b"]
 
 
