@@ -132,7 +132,8 @@ class _Push:
         merged = self._fold(waiting)
         new = [one for one in merged if one.row is None]
         free = {row.slot for row in gone.values()}
-        slots = job_lookup.FreeSlots(state, prefix, hashes, without=free)
+        wanted = [hashes[one.pushed] for one in new]
+        slots = job_lookup.FreeSlots(state, prefix, wanted, without=free)
         probes = [slots.probe(hashes[one.pushed], places[one.pushed]) for one in new]
         added = self._add(new, probes)
         if isinstance(added, Refusal):

@@ -213,11 +213,6 @@ def done_parts(taken: Sequence[bytes]) -> tuple[list[int], list[int], list[int],
     )
 
 
-def row_of(image: bytes) -> int:
-    row: int = XID.unpack_from(image, PLACE_BYTES - XID.size)[0]
-    return row
-
-
 def held_of(image: bytes) -> int:
     held: int = _HELD.unpack_from(image, _HELD_AT)[0]
     return held

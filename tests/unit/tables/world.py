@@ -232,7 +232,7 @@ class World:
             counted = [sum(key.startswith(table.prefix) for key in trees[tree]) for tree in trees]
             assert list(self.counts.of(table.id)) == counted
         found = [image for some in images.values() for image in some]
-        rows = [job_row.row_of(image) for image in found]
+        rows = [job_row.decode(image).row for image in found]
         assert len(set(rows)) == len(rows)
         return sum(map(job_row.bytes_of, found))
 
