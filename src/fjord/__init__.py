@@ -10,6 +10,7 @@ with fjord.connect("fjord://127.0.0.1:17994") as db:  # the same tables over a d
     db.kv("settings").get("k")
     for job in db.jobs("pages").work(lease=60):
         print(job.key)                                # it is done when the loop goes on
+    db.stream("events").append(b"signed up", key="user:7")
 """
 
 from __future__ import annotations
@@ -32,7 +33,12 @@ from fjord.client.kv import Kv
 from fjord.client.listening import Changes
 from fjord.client.node_calls import TableInfo
 from fjord.client.pages import Span
+from fjord.client.snapshots import Snapshot
 from fjord.client.socket import connect
+from fjord.client.stream_batch import Message, MessageBatch, MessageColumns
+from fjord.client.stream_calls import BlockInfo, SubscriberInfo
+from fjord.client.streams import Stream
+from fjord.client.subscribers import Reader, Subscriber
 from fjord.client.transaction import Transaction
 from fjord.errors import (
     ClosedError,
@@ -55,6 +61,7 @@ from fjord.jobs import Priority
 __version__ = "0.1.0"
 
 __all__ = [
+    "BlockInfo",
     "Change",
     "Changes",
     "ClosedError",
@@ -76,14 +83,22 @@ __all__ = [
     "Jobs",
     "Kv",
     "LockedError",
+    "Message",
+    "MessageBatch",
+    "MessageColumns",
     "Moment",
     "NotFoundError",
     "Priority",
     "ProtocolError",
+    "Reader",
     "Redriven",
     "RefusedError",
+    "Snapshot",
     "Span",
     "StaleError",
+    "Stream",
+    "Subscriber",
+    "SubscriberInfo",
     "TableInfo",
     "Transaction",
     "UnavailableError",
@@ -92,8 +107,14 @@ __all__ = [
 ]
 
 
-def open(path: str | os.PathLike[str], *, read_only: bool = False) -> Database:  # noqa: A001
+def open(  # noqa: A001
+    path: str | os.PathLike[str], *, read_only: bool = False, blocks: str | None = None
+) -> Database:
     """Opens or makes a data directory in this process, without a server.
+
+    Args:
+        blocks: where cold blocks are, a path or a URL as `s3://bucket/name`; `blocks` in the
+            directory itself if nothing is said.
 
     Raises:
         DirectoryError: if it cannot be opened; where another process writes to it,
@@ -101,11 +122,20 @@ def open(path: str | os.PathLike[str], *, read_only: bool = False) -> Database: 
         CorruptionError: if the journal is damaged.
     """
     try:
+        from fjord.blocks.shelf import Shelf, missing_libraries
         from fjord.engine import Embedded, EmbeddedReader, ReadOnlyEngine, open_engine
+        from fjord.engine.cold import LazyCold
     except ModuleNotFoundError as error:
         raise FjordError(
             f"opening a directory needs {error.name}: pip install 'fjord-journal[server]'"
         ) from error
+    name = os.fspath(path)
+    shelf = Shelf(blocks or os.path.join(os.path.abspath(name), "blocks"))
+    cold = LazyCold(shelf.make_cold)
     if read_only:
-        return Database(EmbeddedReader(ReadOnlyEngine(os.fspath(path))), name=os.fspath(path))
-    return Database(Embedded(open_engine(os.fspath(path))), name=os.fspath(path))
+        return Database(EmbeddedReader(ReadOnlyEngine(name), cold=cold), name=name)
+    engine = open_engine(name)
+    if missing_libraries():
+        return Database(Embedded(engine, cold=cold), name=name)
+    engine.attach_blocks(shelf.location)
+    return Database(Embedded(engine, cold=cold, shelf=shelf), name=name)

@@ -3,6 +3,20 @@
 from fjord.client.async_jobs import AsyncJob, AsyncJobs
 from fjord.client.async_kv import AsyncKv
 from fjord.client.async_listening import AsyncChanges
+from fjord.client.async_snapshots import AsyncSnapshot
+from fjord.client.async_streams import AsyncStream
+from fjord.client.async_subscribers import AsyncReader, AsyncSubscriber
 from fjord.client.asynchronous import AsyncDatabase, connect
 
-__all__ = ["AsyncChanges", "AsyncDatabase", "AsyncJob", "AsyncJobs", "AsyncKv", "connect"]
+__all__ = [
+    "AsyncChanges",
+    "AsyncDatabase",
+    "AsyncJob",
+    "AsyncJobs",
+    "AsyncKv",
+    "AsyncReader",
+    "AsyncSnapshot",
+    "AsyncStream",
+    "AsyncSubscriber",
+    "connect",
+]

@@ -4,7 +4,7 @@ These records are the one language between all shells and the engine: a client b
 `wire` carries it, `tables` decides it.  Every command is a batch; one entry is a batch of one.
 Nobody changes a record once it is made; they are not frozen only because freezing makes them
 twice as slow to make, and one is made for every request.  Those of jobs tables are in
-`job_commands`.
+`job_commands`, those of streams, snapshots and blocks in `stream_commands`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,29 @@ from fjord.job_commands import (
     Reschedule,
     Revive,
     Taken,
+)
+from fjord.stream_commands import (
+    Acknowledge,
+    Append,
+    AsOf,
+    BlockList,
+    CloseSnapshot,
+    Erase,
+    InBlock,
+    Lag,
+    ListBlocks,
+    ListSubscribers,
+    Messages,
+    Opened,
+    OpenSnapshot,
+    Position,
+    Read,
+    Rest,
+    SealNow,
+    Seek,
+    Subscribe,
+    Subscribers,
+    Unsubscribe,
 )
 
 # A connection that has chosen no table speaks to this one.
@@ -230,6 +253,10 @@ class Scan:
     start_seq: int
     end_seq: int  # 0 = everything that is durable now
     bytes_max: int = limits.SCAN_BYTES_MAX
+    opcodes: bytes = b""  # only ops of these kinds; empty = of all
+    key_prefix: bytes = b""  # only what is about keys that begin so; see ScannedArrow
+    arrow: bool = False  # True: answered with ScannedArrow
+    columns: Sequence[str] = ()  # only these columns, of ScannedArrow; empty = all
 
 
 Command = (
@@ -259,6 +286,21 @@ Command = (
     | Find
     | CountJobs
     | ListenJobs
+    | Append
+    | Erase
+    | Read
+    | Subscribe
+    | Acknowledge
+    | Seek
+    | Rest
+    | Unsubscribe
+    | ListSubscribers
+    | Lag
+    | OpenSnapshot
+    | CloseSnapshot
+    | AsOf
+    | ListBlocks
+    | SealNow
     | CreateTable
     | DropTable
     | ListTables
@@ -357,6 +399,19 @@ class Scanned:
 
 
 @dataclass(slots=True, kw_only=True)
+class ScannedArrow:
+    """The same as rows of a table's history, in an Arrow IPC stream, perhaps without a row.
+
+    Only rows whose keys begin with the prefix are in it.  Of `Scanned`, which has ops as they are
+    stored, only those are left out in which no row has such a key.
+    """
+
+    stream: bytes
+    next_seq: int
+    end_seq: int
+
+
+@dataclass(slots=True, kw_only=True)
 class Refusal:
     """The command was refused and nothing changed."""
 
@@ -374,11 +429,18 @@ Reply = (
     | Taken
     | JobPage
     | Acted
+    | Messages
+    | InBlock
+    | Position
+    | Subscribers
+    | Opened
+    | BlockList
     | TableList
     | Numbers
     | Welcome
     | Replies
     | Scanned
+    | ScannedArrow
     | Refusal
 )
 

@@ -45,6 +45,8 @@ class Code(enum.StrEnum):
     TYPE_MISMATCH = enum.auto()  # a value of this type cannot be changed in that way
     OVERFLOW = enum.auto()  # the result does not fit its type
     STALE_XID = enum.auto()  # the lease was over, or the job is done; somebody else may have it
+    STALE_EPOCH = enum.auto()  # somebody has moved the subscriber meanwhile; read from its mark
+    SNAPSHOT_GONE = enum.auto()  # it was closed, or its time is over; open another one
     STALE_NUMBER = enum.auto()  # a numbered batch so old that its answer is no longer known
     QUOTA = enum.auto()  # a bound on how much may be kept is reached
     DISK_FULL = enum.auto()  # nothing was written; it works again when there is space
@@ -140,7 +142,7 @@ class LockedError(RefusedError):
 
 
 class StaleError(RefusedError):
-    """The lease of this job was over, or it is done; take longer leases, or touch it in time."""
+    """A lease was over, or a subscriber was moved: this came too late, and nothing was done."""
 
 
 class DiskFullError(RefusedError):
@@ -153,6 +155,7 @@ RefusedError.by_code.update(
         Code.EXISTS: ExistsError,
         Code.LOCKED: LockedError,
         Code.STALE_XID: StaleError,
+        Code.STALE_EPOCH: StaleError,
         Code.DISK_FULL: DiskFullError,
     }
 )

@@ -75,6 +75,7 @@ class Settings:
     lease_us: int = 3600 * SECOND_US  # how long a worker may take, unless it says otherwise
     timeouts_max: int = 5  # a job that fails or times out more often is dead
     debounce_us: int = 3600 * SECOND_US  # no merge moves a date beyond insertion date + this
+    history: bool = True  # what leaves the journal goes to cold blocks, where there are some
 
     def encode(self) -> bytes:
         """Returns the bytes that a table is declared with: what is not as usual, by name."""
@@ -108,6 +109,8 @@ def decode_settings(data: bytes) -> Settings:
 def _check(settings: Settings) -> None:
     if not isinstance(settings.merge, bool):
         raise ValueError("merge is true or false")
+    if not isinstance(settings.history, bool):
+        raise ValueError("history is true or false")
     if settings.fairness not in list(Fairness):
         raise ValueError("fairness is none or domain")
     _check_number("lease_us", settings.lease_us, limits.LEASE_US_MIN, limits.LEASE_US_MAX)

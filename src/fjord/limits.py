@@ -67,6 +67,27 @@ LANES_MAX = 1_000_000
 # A wait for a date looks at the wall clock at least so often: that may have been set meanwhile.
 WALL_LOOK_SECONDS_MAX = 30.0
 
+# -- streams ------------------------------------------------------------------------------------
+# A reader that wants more asks again; this much is read and sent while others wait.
+READ_COUNT_MAX = 100_000
+READ_BYTES_MAX = 8 * MIB
+# Names of subscribers follow the rule for those of tables.
+SUBSCRIBERS_MAX = 1_000_000
+# A snapshot keeps what is replaced meanwhile; each read through one looks at all newer ones.
+SNAPSHOTS_MAX = 256
+SNAPSHOT_US_MAX = 15 * 60 * 1_000_000
+# A block is sorted and compressed in memory, a part at a time; more rows are more blocks.
+BLOCK_ROWS_MAX = 16 * 1024 * 1024
+BLOCK_PART_ROWS = 128 * 1024
+BLOCK_PART_BYTES = 16 * MIB
+BLOCK_AGE_US_MAX = 366 * 24 * 3600 * 1_000_000
+RETENTION_US_MAX = 100 * 366 * 24 * 3600 * 1_000_000
+# Parts of blocks that subscribers are in, or come to next, in memory.
+COLD_BYTES_MAX = 96 * MIB
+# How much of the journal is written to blocks by one child process.
+SEAL_BYTES_MAX = 256 * MIB
+BLOCKS_LISTED_MAX = 1_000
+
 # -- clients that retry --------------------------------------------------------------------------
 # Commands of one batch; each may itself have many rows.
 BATCH_COMMANDS_MAX = 10_000

@@ -56,6 +56,21 @@ class Opcode(enum.IntEnum):
     JOB_REMOVE = 40  # jobs of any state are gone
     JOB_LEASE = 41  # a note of when leases are over is said again
     JOB_UNLEASE = 42  # such a note goes
+    STREAM_APPEND = 48  # messages of a log, as they came
+    STREAM_PUT = 49  # keys of a stream that keeps the latest got messages
+    STREAM_ERASE = 50  # such keys lost theirs; the tombstone is a message too
+    STREAM_MOVE = 51  # such messages of a segment that goes are said again, as they are
+    STREAM_PURGE = 52  # tombstones that everybody has seen are gone
+    STREAM_FORGET = 53  # appends that are in a block are no longer found in the journal
+    SUBSCRIBER = 54  # a subscriber was made, or its mark was set
+    UNSUBSCRIBE = 55  # a subscriber is gone
+    SNAPSHOT = 56  # the state at this seq can be read until a deadline
+    SNAPSHOT_END = 57  # no more
+    VERSION = 58  # what the index had before is kept for snapshots
+    VERSION_DROP = 59  # such are gone
+    HISTORY = 60  # how far a table is in cold blocks
+    BLOCK = 61  # a cold block is there, or is to go
+    BLOCK_GONE = 62  # it is gone
 
 
 U8: Final = "B"
@@ -262,6 +277,73 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
     ),
     Opcode.JOB_LEASE: (("deadline_us", U64), ("xid", U64), ("count", U64)),
     Opcode.JOB_UNLEASE: (("deadline_us", U64), ("xid", U64)),
+    # was       seq that a message of the same key had which is replaced, 0 = none
+    Opcode.STREAM_APPEND: (("type", U8), ("key", STRINGS), ("value", STRINGS)),
+    Opcode.STREAM_PUT: (
+        ("was", U64),
+        ("previous", U64),
+        ("freed", U64),
+        ("type", U8),
+        ("key", STRINGS),
+        ("value", STRINGS),
+    ),
+    Opcode.STREAM_ERASE: (
+        ("buried_us", U64),
+        ("was", U64),
+        ("previous", U64),
+        ("freed", U64),
+        ("key", STRINGS),
+    ),
+    Opcode.STREAM_MOVE: (
+        ("row", U64),
+        ("at_us", U64),  # wall time of the commit that brought it
+        ("buried_us", U64),  # of a tombstone
+        ("previous", U64),
+        ("type", U8),  # also TOMBSTONE
+        ("key", STRINGS),
+        ("value", STRINGS),
+    ),
+    Opcode.STREAM_PURGE: (("row", U64), ("previous", U64), ("freed", U64), ("key", STRINGS)),
+    Opcode.STREAM_FORGET: (("last", U64), ("freed", U64)),  # last seq of each append
+    Opcode.SUBSCRIBER: (
+        ("position", U64),
+        ("epoch", U64),
+        ("moved_us", U64),  # wall time
+        ("is_asleep", U8),
+        ("name", STRINGS),
+    ),
+    Opcode.UNSUBSCRIBE: (("name", STRINGS),),
+    Opcode.SNAPSHOT: (
+        ("snapshot", U64),  # 0 = the seq of this row
+        ("deadline_us", U64),  # lease time
+        ("wall_us", U64),
+    ),
+    Opcode.SNAPSHOT_END: (("deadline_us", U64), ("snapshot", U64)),
+    Opcode.VERSION: (
+        ("snapshot", U64),  # the newest that was open
+        ("tree", U8),
+        ("key", STRINGS),  # of the index
+        ("image", STRINGS),  # what the index had there
+    ),
+    Opcode.VERSION_DROP: (("snapshot", U64), ("tree", U8), ("key", STRINGS)),
+    Opcode.HISTORY: (
+        ("sealed", U64),  # everything up to here is in blocks
+        ("forgotten", U64),  # appends up to here are not found in the journal any more
+        ("sealing", U64),  # up to here blocks are being written, 0 = no
+        ("tag", U64),  # a number that makes the names of these blocks unique
+    ),
+    Opcode.BLOCK: (
+        ("first", U64),
+        ("last", U64),
+        ("rows", U64),
+        ("bytes", U64),
+        ("min_us", U64),
+        ("max_us", U64),
+        ("crc", U64),
+        ("is_retired", U8),  # 1: its file is to go
+        ("name", STRINGS),
+    ),
+    Opcode.BLOCK_GONE: (("last", U64),),
 }
 
 # Beside the types of values, 0 to 5, an entry of a key/value table may be one of these.
@@ -317,6 +399,21 @@ class Place(NamedTuple):
     seq: int  # of the op's first row
     segment: int
     payload: int  # offset in the segment of the last column's bytes
+    wall_us: int = 0  # of the commit
+
+
+def part(op: Op, start: int, end: int) -> Op:
+    """Returns an op with some of the rows of another one."""
+    columns_ = tuple(_column_part(column, start, end) for column in op.columns)
+    return op._replace(rows=end - start, columns=columns_)
+
+
+def _column_part(column: Column, start: int, end: int) -> Column:
+    if not isinstance(column, Strings):
+        return column[start:end]
+    base = column.offsets[start]
+    offsets = [offset - base for offset in column.offsets[start : end + 1]]
+    return Strings(offsets, column.data[base : column.offsets[end]])
 
 
 def encode(op: Op) -> tuple[bytes, int]:

@@ -16,6 +16,15 @@ _COUNTS = struct.Struct(">QQQ")
 NONE: Final = JobCounts()
 
 
+# What is counted by the index itself.
+_TREES: Final = {
+    "subscribers": Tree.SUBSCRIBERS,
+    "versions": Tree.VERSIONS,  # what is kept for snapshots
+    "appends": Tree.STREAM_OPS,  # that are found in the journal
+    "blocks": Tree.BLOCKS,
+}
+
+
 class Counts:
     """Counts as they were, and what has changed of them since."""
 
@@ -33,6 +42,10 @@ class Counts:
         counts[after] += more
         # What was lost to damage was never counted, so this may ask for too much.
         self.changed[table] = JobCounts._make(max(0, count) for count in counts[1:])
+
+
+def of_trees(transaction: Transaction) -> dict[str, int]:
+    return {name: transaction.count(tree) for name, tree in _TREES.items()}
 
 
 def read(transaction: Transaction) -> dict[int, JobCounts]:

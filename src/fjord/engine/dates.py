@@ -31,6 +31,7 @@ _COLUMNS: Final[dict[Opcode, tuple[Tree, int]]] = {
         opcode: (Tree.JOBS_LEASES, _position(opcode, "deadline_us"))
         for opcode in (Opcode.JOB_TAKE, Opcode.JOB_TOUCH, Opcode.JOB_LEASE)
     },
+    Opcode.SNAPSHOT: (Tree.SNAPSHOTS, _position(Opcode.SNAPSHOT, "deadline_us")),
 }
 _IMAGES: Final = {
     opcode: _position(opcode, "image") for opcode in (Opcode.JOB_WAIT, Opcode.JOB_MOVE)

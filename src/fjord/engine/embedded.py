@@ -1,16 +1,18 @@
 """Using an engine inside a process: one lock, one fsync for as many threads as wait for it, and
 one thread for upkeep.
 
-A thread that waits for jobs holds nothing meanwhile; `waits` says when it takes again.  The thread
-for upkeep keeps the dates for all of them, and for those who listen.
+A thread that waits for jobs or messages holds nothing meanwhile; `waits` says when it takes again.
+The thread for upkeep keeps the dates for all of them, and for those who listen.  Cold blocks are
+read by whoever asks for them, while others go on; they are written on a thread of their own, by a
+child process.
 """
 
 from __future__ import annotations
 
 import collections
 import threading
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
 
 from fjord import limits
 from fjord.clock import Clock, SystemClock
@@ -22,47 +24,76 @@ from fjord.commands import (
     ListenJobs,
     Next,
     Numbers,
+    Read,
     Refusal,
     Reply,
     Scan,
+    SealNow,
     Stats,
     Taken,
 )
+from fjord.engine.cold import ERRANDS, PARTINGS, Errand, LazyCold
 from fjord.engine.engine import Engine
 from fjord.engine.read_only import ReadOnlyEngine
+from fjord.engine.rounds import Rounds, Shelf
 from fjord.engine.ticker import Ticker
-from fjord.engine.waits import JOBS_KEY, Dates, Waits, is_empty, jobs_problem, moment
+from fjord.engine.waits import (
+    JOBS_KEY,
+    Dates,
+    Readers,
+    Waits,
+    is_empty,
+    is_read_empty,
+    jobs_problem,
+    moment,
+)
 from fjord.errors import ClosedError, Code, FjordError
 from fjord.job_commands import ARRIVED
 
 # All threads of a process are one client: a lock that one of them holds is held by all.
 _CLIENT: Final = 1
+_NO_SHELF: Final = Refusal(code=Code.FAILED, text="this database was opened without cold blocks")
+
+T = TypeVar("T")
 
 
 class Embedded:
     """Runs commands of any thread on an engine; each reply is durable when it returns."""
 
-    def __init__(self, engine: Engine, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock | None = None,
+        *,
+        cold: LazyCold | None = None,
+        shelf: Shelf | None = None,
+    ) -> None:
         self._engine = engine
         self._clock = clock or SystemClock()
+        self._cold = cold  # reads blocks
         self._running = threading.Lock()
         self._waits: Waits[_Waiter] = Waits()  # threads that wait for jobs
+        self._readers: Readers[_Waiter] = Readers()  # threads that wait for messages
         self._dates = Dates(engine.first_date_us)
         self._listeners: dict[tuple[str, bytes], list[Listener]] = {}
         # What is to be told, in the order in which it was applied, with the seq it waits for.
         self._untold: collections.deque[tuple[int, list[Changed]]] = collections.deque()
         self._telling = threading.Lock()
         self._ticker = Ticker(self.upkeep, self._clock)
+        # Without a shelf nothing is sealed.
+        self._rounds = Rounds(engine, shelf, self._turn, self._clock) if shelf else None
+        self._round: threading.Thread | None = None  # that seals what is due
 
     def execute(self, command: Command) -> Reply:
         if isinstance(command, Scan):
             return self._scan(command)
         if isinstance(command, Stats):
-            with self._running:
-                return numbers(self._engine.stats())
-        if isinstance(command, Next) and command.wait_us:
+            return numbers(self._stats())
+        if isinstance(command, Next | Read) and command.wait_us:
             return self._take(command)
-        return self._run(command, None)
+        if isinstance(command, SealNow):
+            return _NO_SHELF if self._rounds is None else self._rounds.seal(command)
+        return self._pursue(command, None)
 
     def listen(self, command: Listen | ListenJobs) -> Listener:
         """Returns what changes of keys, or of jobs, from now on, as it changes."""
@@ -96,6 +127,14 @@ class Embedded:
 
     def close(self) -> None:
         self._ticker.stop()
+        if self._rounds is not None:
+            self._rounds.stop()
+            self._rounds.join()
+            under_way = self._round
+            if under_way is not None:
+                under_way.join()
+        if self._cold is not None:
+            self._cold.close()
         listeners: set[Listener] = set()
         try:
             with self._running:
@@ -114,30 +153,58 @@ class Embedded:
                 now_us = self._clock.wall_us()
                 _wake(self._waits.reach(now_us))
                 seen_seq, due_us = self._note(self._dates.reach(now_us))
+                self._begin_round(now_us)
             self._finish(seen_seq)
         except BaseException:
             self._rouse()
             raise
         return due_us
 
+    def _pursue(self, command: Command, waiter: _Waiter | None) -> Reply:
+        """Runs a command, and follows it into cold blocks."""
+        if type(command) not in ERRANDS:
+            reply = self._run(command, waiter)
+            if type(command) in PARTINGS and self._cold is not None:
+                self._cold.note(command, reply)
+            return reply
+        errand = Errand(command)
+        while True:
+            answer = errand.take(self._run(errand.command, waiter))
+            if answer is None:
+                answer = errand.look(self._cold)
+            elif self._cold is not None:
+                self._cold.note(command, answer)
+            if answer is not None:
+                return answer
+
     def _run(self, command: Command, waiter: _Waiter | None) -> Reply:
         """Runs a command; a waiter that it brings nothing is parked before anybody else runs."""
+
+        def run() -> Reply:
+            (reply,) = self._engine.run([command], (_CLIENT,))
+            if waiter is not None:
+                self._park(waiter, reply)
+            return reply
+
+        return self._turn(run)
+
+    def _turn(self, call: Callable[[], T]) -> T:
+        """Makes a call on the engine; returns when everything is durable that it has seen."""
         try:
             with self._running:
-                (reply,) = self._engine.run([command], (_CLIENT,))
-                if waiter is not None:
-                    self._park(waiter, reply)
+                found = call()
                 seen_seq, due_us = self._note()
             self._finish(seen_seq)
         except BaseException:
             self._rouse()
             raise
         self._ticker.wake_at(due_us)
-        return reply
+        return found
 
     def _note(self, told: Iterable[Changed] = ()) -> tuple[int, int]:
         """Returns up to where all must be durable now, and when upkeep is due."""
         seen_seq = self._engine.applied_seq
+        _wake(self._readers.wake(self._engine.take_appends()))
         changes = [*told, *self._note_arrivals()]
         if self._listeners:
             self._untold.append((seen_seq, changes + self._engine.take_changes()))
@@ -157,7 +224,9 @@ class Embedded:
 
     def _due_us(self) -> int:
         now_us = self._clock.wall_us()
-        looks = (self._waits.look_us(now_us), self._dates.look_us(now_us))
+        looks = [self._waits.look_us(now_us), self._dates.look_us(now_us)]
+        if self._rounds is not None and not self._is_sealing():
+            looks.append(self._rounds.due_us())
         return min([self._engine.upkeep_due_us(), *(one for one in looks if one is not None)])
 
     def _finish(self, seen_seq: int) -> None:
@@ -175,27 +244,35 @@ class Embedded:
             for listener in self._listeners.get((change.table, change.key), ()):
                 listener.put(change)
 
-    # -- waiting for jobs -------------------------------------------------------------------------
+    # -- waiting for jobs and messages -------------------------------------------------------------
 
-    def _take(self, command: Next) -> Reply:
-        """Runs a NEXT again whenever there may be something, until its wait is over."""
+    def _take(self, command: Next | Read) -> Reply:
+        """Runs a command again whenever there may be something, until its wait is over."""
         waiter = _Waiter(command, self._running, self._clock.monotonic_us() + command.wait_us)
         try:
             while True:
-                reply = self._run(command, waiter)
+                reply = self._pursue(command, waiter)
                 if not waiter.has_to_wait:
                     return reply
                 self._wait(waiter)
         finally:
             with self._running:
-                _wake(self._waits.leave(waiter))
+                self._leave(waiter)
 
     def _park(self, waiter: _Waiter, reply: Reply) -> None:
-        waiter.has_to_wait = is_empty(reply) and waiter.left_us(self._clock) > 0
-        if waiter.has_to_wait:
-            assert type(reply) is Taken
+        found_nothing = is_empty(reply) or is_read_empty(waiter.command, reply)
+        waiter.has_to_wait = found_nothing and waiter.left_us(self._clock) > 0
+        if not waiter.has_to_wait:
+            return
+        waiter.is_parked = True
+        if type(reply) is Taken:
             self._waits.park(waiter, reply.next_at_us)
-            waiter.is_parked = True
+        else:
+            self._readers.park(waiter.command.table, waiter)
+
+    def _leave(self, waiter: _Waiter) -> None:
+        _wake(self._waits.leave(waiter))
+        self._readers.leave(waiter.command.table, waiter)
 
     def _wait(self, waiter: _Waiter) -> None:
         with self._running:
@@ -204,12 +281,44 @@ class Embedded:
             if waiter.is_parked:  # its time is over: it takes once more
                 waiter.is_parked = False
                 waiter.deadline_us = 0
-                self._waits.leave(waiter)
+                self._leave(waiter)
 
     def _rouse(self) -> None:
         """Lets all who wait find out by themselves what is wrong."""
         with self._running:
             _wake(self._waits.rouse())
+            _wake(self._readers.rouse())
+
+    # -- cold blocks and history ------------------------------------------------------------------
+
+    def _begin_round(self, now_us: int) -> None:
+        """Begins to seal what is due, on a thread of its own."""
+        due_us = None if self._rounds is None or self._is_sealing() else self._rounds.due_us()
+        if due_us is not None and due_us <= now_us:
+            self._round = threading.Thread(target=self._seal, name="fjord-seal", daemon=True)
+            self._round.start()
+
+    def _is_sealing(self) -> bool:
+        return self._round is not None
+
+    def _seal(self) -> None:
+        assert self._rounds is not None
+        try:
+            self._rounds.round()
+        except (FjordError, OSError):
+            pass  # it is counted, and tried again after a rest
+        finally:
+            with self._running:
+                self._round = None
+                due_us = self._due_us()
+            self._ticker.wake_at(due_us)
+
+    def _stats(self) -> dict[str, int]:
+        with self._running:
+            found = self._engine.stats()
+        if self._rounds is not None:
+            found |= self._rounds.stats()
+        return found if self._cold is None else found | self._cold.stats()
 
     def _scan(self, command: Scan) -> Reply:
         try:
@@ -220,9 +329,9 @@ class Embedded:
 
 
 class _Waiter:
-    """A thread that waits for jobs."""
+    """A thread that waits for jobs or messages."""
 
-    def __init__(self, command: Next, lock: threading.Lock, deadline_us: int) -> None:
+    def __init__(self, command: Next | Read, lock: threading.Lock, deadline_us: int) -> None:
         self.command = command
         self.ready = threading.Condition(lock)  # it is not parked any more
         self.is_parked = False
@@ -295,22 +404,32 @@ class Listener:
 class EmbeddedReader:
     """The same for a directory that is open for reading only."""
 
-    def __init__(self, engine: ReadOnlyEngine) -> None:
+    def __init__(self, engine: ReadOnlyEngine, *, cold: LazyCold | None = None) -> None:
         self._engine = engine
+        self._cold = cold
         self._running = threading.Lock()
 
     def execute(self, command: Command) -> Reply:
-        with self._running:
-            if isinstance(command, Scan):
+        if isinstance(command, Scan):
+            with self._running:
                 return self._engine.scan(command)
-            if isinstance(command, Stats):
+        if isinstance(command, Stats):
+            with self._running:
                 return numbers(self._engine.stats())
-            return self._engine.run([command])[0]
+        errand = Errand(command)
+        while True:
+            with self._running:
+                (reply,) = self._engine.run([errand.command])
+            answer = errand.take(reply) or errand.look(self._cold)
+            if answer is not None:
+                return answer
 
     def listen(self, command: Listen | ListenJobs) -> Listener:
         raise FjordError("a database that was opened with read_only=True cannot listen")
 
     def close(self) -> None:
+        if self._cold is not None:
+            self._cold.close()
         with self._running:
             self._engine.close()
 

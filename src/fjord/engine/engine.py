@@ -12,16 +12,14 @@ process crash the journal is never behind the index.  `run` belongs to one threa
 from __future__ import annotations
 
 import contextlib
-import enum
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from fjord import disk as disks
 from fjord import limits, tables
-from fjord.clock import Clock, LeaseClock
+from fjord.clock import LeaseClock
 from fjord.commands import Changed, Command, Refusal, Reply, Scan
 from fjord.engine import counting, filling
 from fjord.engine import layout as layouts
@@ -33,50 +31,28 @@ from fjord.engine.group import (
     encode_all,
     encoded_bytes,
     read_live,
+    read_snapshots,
     read_tables,
     write_progress,
 )
-from fjord.engine.layout import Layout, Published
+from fjord.engine.layout import Published
 from fjord.engine.memory import Memory
 from fjord.engine.packing import Packer
+from fjord.engine.parts import Parts, Status
 from fjord.engine.scanning import scan_journal
+from fjord.engine.sealing import Sealing
 from fjord.engine.upkeep import Upkeep
 from fjord.engine.watching import Watched
 from fjord.errors import ClosedError, Code, DurabilityError
-from fjord.index import Index, IndexDamagedError, Indexes, IndexFullError, Transaction
+from fjord.index import IndexDamagedError, IndexFullError, Transaction
 from fjord.journal import frame as frames
-from fjord.journal.reader import Journal
-from fjord.journal.writer import Commit, Writer
+from fjord.journal.writer import Commit
 from fjord.tables import catalog, job_next
 from fjord.tables.state import JobCounts, Kind, Table, Tree
 
 _DISK_FULL: Final = Refusal(
     code=Code.DISK_FULL, text="the disk is full; nothing was written; free space and try again"
 )
-
-
-class Status(enum.Enum):
-    """What an engine is good for; it only ever moves down this list."""
-
-    OPEN = "open"
-    FAILED = "failed"  # the disk broke a promise: nothing is acknowledged any more
-    CLOSED = "closed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What recovery hands to the engine."""
-
-    disk: disks.Disk
-    clock: Clock
-    layout: Layout
-    lock: disks.Lock
-    journal: Journal
-    writer: Writer
-    indexes: Indexes
-    index: Index
-    last_lease_us: int
-    segment_bytes: int
 
 
 class Engine:
@@ -104,6 +80,8 @@ class Engine:
         self.tables: Mapping[str, Table] = {}
         self.live_bytes = 0
         self._read_state()
+        self.sealing = Sealing(self, parts.clock, parts.journal, parts.writer)
+        self.sealing.look()
         packer = Packer(self, parts.journal, parts.writer, segment_bytes=parts.segment_bytes)
         self._packer = packer
         self._upkeep = Upkeep(self, parts.clock, packer, parts.writer)
@@ -235,6 +213,15 @@ class Engine:
         """Returns in which tables jobs began to wait since the last call, not yet durable."""
         return self._memory.take_arrivals(self.tables)
 
+    def take_appends(self) -> set[str]:
+        """Returns which streams got messages since the last call, not yet durable."""
+        return self._memory.take_appends(self.tables)
+
+    def attach_blocks(self, location: str) -> None:
+        """From now on somebody writes cold blocks there, as `sealing` plans them."""
+        self._memory.location = location
+        self.sealing.attach(location)
+
     def first_date_us(self, table: str, after_us: int) -> int | None:
         """Returns the first process date of a waiting job that is later than another date."""
         found = self.tables.get(table)
@@ -273,6 +260,10 @@ class Engine:
         """Lease time now."""
         return self._leases.lease_us()
 
+    def is_held(self, segment: int) -> bool:
+        """Says that not all that a segment holds of tables with history is in blocks."""
+        return self.sealing.is_held(segment)
+
     def measure(self, command: object) -> int:
         """Returns how many bytes a step of packing would append."""
         with self._view() as transaction:
@@ -289,6 +280,8 @@ class Engine:
 
     def stats(self) -> dict[str, int]:
         """Returns the numbers by which a directory is watched, see docs/operations.md."""
+        with self._view() as transaction:
+            counts = counting.of_trees(transaction)
         return {
             "applied_seq": self.applied_seq,
             "durable_seq": self.durable_seq,
@@ -300,6 +293,7 @@ class Engine:
             "packing_blocked": int(self._packer.damage is not None),
             "tables": len(self.tables),
             "disk_full": int(self._is_full),
+            **counts,
             **self._memory.stats(),
         }
 
@@ -342,9 +336,10 @@ class Engine:
                 self._writer,
                 live_bytes=self.live_bytes,
                 watched=self._watched,
+                wall_us=self._clock.wall_us(),
             )
             group.notes_jobs = self._packer.notes_jobs
-            replies = filling.fill(group, wanted, clients, self._clock.wall_us(), self._rotate)
+            replies = filling.fill(group, wanted, clients, group.wall_us, self._rotate)
             if group.rows:
                 self._append(group)
             transaction.commit()
@@ -366,9 +361,14 @@ class Engine:
         memory.deaths.update(group.deaths)
         self.tables, self.live_bytes = group.tables, group.live_bytes
         self._changed += group.changed
+        memory.snapshots = group.snapshots
+        memory.note_appends(group.appended)
         if group.drops:
             memory.lanes.retain({table.id for table in self.tables.values()})
-        self._upkeep.note(group.schedules, drops=group.drops)
+        self._upkeep.note(group.schedules, sweeps=group.sweeps)
+        self.sealing.note(group.last_seqs, group.table_rows)
+        if group.seals or group.drops:
+            self.sealing.look()
         for op, place in group.applied:
             self._packer.note(op, place)
 
@@ -378,7 +378,7 @@ class Engine:
             group.transaction, group.next_seq - 1, group.live_bytes, group.counts.changed
         )
         self._uncommitted = (self._writer.position, self._writer.next_seq)
-        commit = Commit(self._clock.wall_us(), self._leases.lease_us(), group.ops, group.rows)
+        commit = Commit(group.wall_us, self._leases.lease_us(), group.ops, group.rows)
         self._writer.append(commit)
 
     def _run_reads(self, wanted: Sequence[object]) -> list[Reply]:
@@ -438,6 +438,7 @@ class Engine:
             with self._syncing:  # a rotation syncs what was before it, even if it then fails
                 self._publish(self._writer.durable_seq)
         self._journal.add(self._writer.header)
+        self.sealing.note_rotation()
 
     def _take_back(self) -> None:
         """Ensures that a frame which was refused after it was written does not come back."""
@@ -488,6 +489,7 @@ class Engine:
         with self._view() as transaction:
             self.tables, self.live_bytes = read_tables(transaction), read_live(transaction)
             self._memory.counts = counting.read(transaction)
+            self._memory.snapshots = read_snapshots(transaction)
 
     def _take_over(self) -> None:
         """Every start is a takeover: a new UUID at the current seq."""

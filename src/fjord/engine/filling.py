@@ -11,11 +11,23 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final
 
 from fjord import limits, tables
-from fjord.commands import Batch, Entries, JobPage, Page, Refusal, Replies, Reply, Taken
+from fjord.commands import (
+    Batch,
+    Command,
+    Entries,
+    InBlock,
+    JobPage,
+    Messages,
+    Page,
+    Refusal,
+    Replies,
+    Reply,
+    Taken,
+)
 from fjord.engine.group import Group, Snapshot, encode_all, encoded_bytes
 from fjord.errors import Code, CorruptionError
 from fjord.journal import frame as frames
-from fjord.tables import clients
+from fjord.tables import clients, snapshots
 from fjord.tables.job_upkeep import MoveJobs
 from fjord.tables.packing import Pack
 from fjord.tables.state import Decision
@@ -31,6 +43,12 @@ _BODY_BYTES_MAX: Final = limits.FRAME_BYTES_MAX - frames.FRAME_HEADER_BYTES
 _TOO_LARGE: Final = Refusal(
     code=Code.TOO_LARGE,
     text=f"what it comes to has at most {_BODY_BYTES_MAX} bytes; ask for less at a time",
+)
+
+
+_IN_BLOCK: Final = Refusal(
+    code=Code.BAD_BATCH,
+    text="that moment is in a cold block; look up its seq first, or do it outside of a batch",
 )
 
 
@@ -66,7 +84,11 @@ def fill(
 def decide(command: Asked, state: Snapshot, now_us: int) -> Decision:
     """Decides a command; damage that only a read has met is that read's answer."""
     try:
-        return tables.DECIDE[type(command)](command, state, now_us)
+        decision = tables.DECIDE[type(command)](command, state, now_us)
+        if state.snapshots and decision.ops:
+            kept = snapshots.kept(decision.ops, state)
+            return decision._replace(ops=[*decision.ops, *kept]) if kept else decision
+        return decision
     except CorruptionError as error:
         return Decision(Refusal(code=Code.CORRUPT, text=str(error)))
     except OSError as error:
@@ -101,6 +123,8 @@ def reply_bytes(reply: Reply) -> int:
         return len(reply.keys.data) + len(reply.entries.values.data)
     if isinstance(reply, Taken | JobPage):
         return len(reply.keys.data) + len(reply.values.data)
+    if type(reply) is Messages:
+        return len(reply.ops.data)
     if type(reply) is Replies:
         return sum(map(reply_bytes, reply.replies))
     return 0
@@ -171,7 +195,7 @@ def _run_batch_of_one(group: Group, batch: Batch, now_us: int, rotate: Rotate) -
 
     That is what clients send for every write that must not be applied twice.
     """
-    decision = decide(batch.commands[0], group, now_us)
+    decision = _decide_inside(batch.commands[0], group, now_us)
     if isinstance(decision.reply, Refusal):
         return _refused(1, decision.reply)
     if batch.number:
@@ -181,6 +205,12 @@ def _run_batch_of_one(group: Group, batch: Batch, now_us: int, rotate: Rotate) -
         decision = decision._replace(ops=[*decision.ops, answered])
     replies = Replies(replies=[decision.reply])
     return _write(group, decision, replies, is_urgent(batch), rotate)
+
+
+def _decide_inside(command: Command, group: Group, now_us: int) -> Decision:
+    """Decides a command of a batch, which cannot wait until somebody has looked into a block."""
+    decision = decide(command, group, now_us)
+    return Decision(_IN_BLOCK) if isinstance(decision.reply, InBlock) else decision
 
 
 def _refused(position: int, refusal: Refusal) -> Refusal:
@@ -212,7 +242,7 @@ def _gather_batch(group: Group, batch: Batch, now_us: int) -> Reply:
     replies: list[Reply] = []
     answer_bytes = 0
     for position, command in enumerate(batch.commands, start=1):
-        decision = decide(command, group, now_us)
+        decision = _decide_inside(command, group, now_us)
         if isinstance(decision.reply, Refusal):
             return _refused(position, decision.reply)
         _gather(group, decision, urgent=urgent)

@@ -19,12 +19,17 @@ from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
 from fjord.ops import Op, Opcode, Place
-from fjord.tables import catalog
-from fjord.tables.state import AnyPointer, JobCounts, Table, Tree, VolatileValue
+from fjord.tables import catalog, snapshots, stream_history
+from fjord.tables.state import AnyPointer, JobCounts, Moment, Table, Tree, VolatileValue
 
 _APPLIED = b"applied"
 _LIVE = b"live"
 _CATALOG_OPS = frozenset({Opcode.CREATE_TABLE, Opcode.DROP_TABLE})
+_SNAPSHOT_OPS = frozenset({Opcode.SNAPSHOT, Opcode.SNAPSHOT_END})
+# Ops that bring messages, and those after which there may be something to sweep.
+_MESSAGE_OPS = frozenset({Opcode.STREAM_APPEND, Opcode.STREAM_PUT, Opcode.STREAM_ERASE})
+_SWEPT_OPS = frozenset({Opcode.DROP_TABLE, Opcode.SNAPSHOT_END, Opcode.HISTORY, Opcode.BLOCK_GONE})
+_HISTORY_OPS = frozenset({Opcode.HISTORY, Opcode.BLOCK, Opcode.BLOCK_GONE})
 
 
 def read_applied(transaction: Transaction) -> int:
@@ -50,6 +55,10 @@ def write_progress(
     )
 
 
+def read_snapshots(transaction: Transaction) -> dict[int, Moment]:
+    return snapshots.read_all(transaction.scan(Tree.SNAPSHOTS, b"", None, limits.SNAPSHOTS_MAX))
+
+
 def read_tables(transaction: Transaction) -> dict[str, Table]:
     return catalog.tables(transaction.scan(Tree.TABLES, b"", None, limits.TABLES_MAX))
 
@@ -69,14 +78,17 @@ class Snapshot:
     """State as of one index transaction; nothing in it changes."""
 
     client = 0
+    as_of = 0
 
     def __init__(self, transaction: Transaction, known: Known) -> None:
         self.transaction = transaction
         self._journal, memory, self.tables, self.master, self.next_seq, self.lease_us = known
         self._volatile, self._locks, self.lanes = memory.volatile, memory.locks, memory.lanes
+        self.snapshots, self.location = memory.snapshots, memory.location
         self.counts = Counts(memory.counts)
         self.get_many = transaction.get_many
         self.scan = transaction.scan
+        self.size_of = transaction.count
 
     @property
     def volatile(self) -> Mapping[bytes, VolatileValue]:
@@ -113,6 +125,7 @@ class _Moment(NamedTuple):
     changed: int
     arrivals: Mapping[int, Arrival]
     deaths: Mapping[int, int]
+    snapshots: Mapping[int, Moment]
     volatile: int
     locks: int
     lanes: tuple[int, int]
@@ -129,8 +142,10 @@ class Group(Snapshot):
         *,
         live_bytes: int,
         watched: Watched,
+        wall_us: int,
     ) -> None:
         super().__init__(transaction, known)
+        self.wall_us = wall_us  # of the commit
         self._writer = writer
         self._watched = watched
         self._starts: list[int] = []  # where in the body each op begins
@@ -148,6 +163,11 @@ class Group(Snapshot):
         self.applied: list[tuple[Op, Place]] = []  # on jobs, while somebody wants to know
         self.notes_jobs = False  # somebody does
         self.drops = False  # a table was dropped
+        self.sweeps = False  # there may be something to sweep
+        self.seals = False  # something was said of blocks
+        self.appended: set[int] = set()  # streams that got messages
+        self.last_seqs: dict[int, int] = {}  # by table
+        self.table_rows: dict[int, int] = {}
         self.put_many = transaction.put_many
         self.delete_many = transaction.delete_many
 
@@ -176,7 +196,7 @@ class Group(Snapshot):
         """Applies ops that fit."""
         for op, (data, payload) in zip(decided, encoded, strict=True):
             payload += self._base + self.body_bytes
-            place = Place(self.next_seq, self._writer.header.segment, payload)
+            place = Place(self.next_seq, self._writer.header.segment, payload, self.wall_us)
             tables.APPLY[op.opcode](self, op, place)
             self._starts.append(self.body_bytes)
             self.ops.append(data)
@@ -184,6 +204,7 @@ class Group(Snapshot):
             self.rows += op.rows
             self.next_seq += op.rows
             self._note_dates(op)
+            self._note_history(op)
             if self.notes_jobs:
                 self.applied.append((op, place))
             if op.opcode is Opcode.JOB_BURY:
@@ -208,6 +229,19 @@ class Group(Snapshot):
                 for lane, date in lanes_of(op):
                     self.lanes.lower(op.table, lane, date)
 
+    def _note_history(self, op: Op) -> None:
+        """Takes note of which tables were written to, and of all that concerns what was."""
+        if op.opcode in stream_history.HISTORIC:
+            self.last_seqs[op.table] = self.next_seq - 1
+            self.table_rows[op.table] = self.table_rows.get(op.table, 0) + op.rows
+        if op.opcode in _MESSAGE_OPS:
+            self.appended.add(op.table)
+        elif op.opcode in _SNAPSHOT_OPS:
+            items = self.scan(Tree.SNAPSHOTS, b"", None, limits.SNAPSHOTS_MAX + 1)
+            self.snapshots = snapshots.read_all(items)
+        self.sweeps |= op.opcode in _SWEPT_OPS
+        self.seals |= op.opcode in _HISTORY_OPS
+
     def change_volatile(self, changes: Mapping[bytes, VolatileValue | None]) -> None:
         self._volatile.change(changes)
         if self._watched:
@@ -231,6 +265,7 @@ class Group(Snapshot):
             len(self.changed),
             dict(self.arrivals),
             dict(self.deaths),
+            self.snapshots,
             self._volatile.mark,
             self._locks.mark,
             self.lanes.mark,
@@ -253,7 +288,7 @@ class Group(Snapshot):
         self.body_bytes, self.rows, self.next_seq = moment.body_bytes, moment.rows, moment.next_seq
         self.tables, self.live_bytes = moment.tables, moment.live_bytes
         self.counts.changed, self.arrivals = dict(moment.counts), dict(moment.arrivals)
-        self.deaths = dict(moment.deaths)
+        self.deaths, self.snapshots = dict(moment.deaths), moment.snapshots
         self._volatile.undo(moment.volatile)
         self._locks.undo(moment.locks)
         self.lanes.undo(moment.lanes)

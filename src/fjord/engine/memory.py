@@ -16,7 +16,7 @@ from sortedcontainers import SortedList  # type: ignore[import-untyped]
 from fjord.engine import counting
 from fjord.engine.dates import Arrival
 from fjord.engine.lanes import TableLanes
-from fjord.tables.state import JobCounts, Kind, Table, VolatileValue, volatile_bytes
+from fjord.tables.state import JobCounts, Kind, Moment, Table, VolatileValue, volatile_bytes
 
 Held = TypeVar("Held")
 Tables = Mapping[str, Table]  # by name
@@ -110,7 +110,10 @@ class Memory:
         self.lanes = TableLanes()
         self.counts: dict[int, JobCounts] = {}  # of jobs, by table
         self.deaths: collections.Counter[int] = collections.Counter()  # since the start, by table
+        self.snapshots: Mapping[int, Moment] = {}  # those that are open, the oldest first
+        self.location = ""  # where cold blocks are
         self._arrivals: dict[int, Arrival] = {}  # by table
+        self._appended: set[int] = set()  # streams that got messages
 
     def keep(self) -> None:
         """The group is written: what it changed stays."""
@@ -130,6 +133,7 @@ class Memory:
             "volatile_values": len(self.volatile.values),
             "volatile_bytes": self.volatile.bytes,
             "locks": len(self.locks.holders),
+            "snapshots": len(self.snapshots),
             "jobs_waiting": sum(one.waiting for one in counts),
             "jobs_taken": sum(one.taken for one in counts),
             "jobs_dead": sum(one.dead for one in counts),
@@ -139,6 +143,16 @@ class Memory:
         for table, arrival in arrivals.items():
             known = self._arrivals.get(table)
             self._arrivals[table] = arrival.joined(known) if known else arrival
+
+    def note_appends(self, appended: set[int]) -> None:
+        self._appended |= appended
+
+    def take_appends(self, tables: Tables) -> set[str]:
+        """Returns which streams got messages since the last call."""
+        if not self._appended:
+            return set()
+        appended, self._appended = self._appended, set()
+        return {name for name, table in tables.items() if table.id in appended}
 
     def take_arrivals(self, tables: Tables) -> dict[str, Arrival]:
         """Returns in which tables jobs began to wait since the last call."""

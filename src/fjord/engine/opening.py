@@ -20,10 +20,11 @@ from fjord import limits
 from fjord.clock import Clock, SystemClock
 from fjord.disk import Disk, LocalDisk
 from fjord.engine import layout as layouts
-from fjord.engine.engine import Engine, Parts
+from fjord.engine.engine import Engine
 from fjord.engine.group import read_applied
 from fjord.engine.layout import Clean, Layout, Owner
 from fjord.engine.overlay import TREE_COUNT
+from fjord.engine.parts import Parts
 from fjord.engine.replay import Progress, Replay
 from fjord.errors import (
     Code,

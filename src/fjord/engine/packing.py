@@ -11,7 +11,7 @@ what was said again is durable; the next start goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -26,6 +26,7 @@ from fjord.journal.writer import Writer
 from fjord.ops import Op, Place
 from fjord.tables.job_upkeep import MoveJobs
 from fjord.tables.packing import Begin, Pack
+from fjord.tables.state import Tree
 
 # A large op is looked at in parts, so that nobody waits long behind it.
 _ROWS_MAX: Final = 2048
@@ -44,6 +45,9 @@ class Host(moving.Host, Protocol):
         """Says that the last write that was not urgent found no space."""
         ...
 
+    @property
+    def applied_seq(self) -> int: ...
+
     def run_internal(self, command: object, /) -> Reply: ...
 
     def measure(self, command: Step, /) -> int:
@@ -51,6 +55,10 @@ class Host(moving.Host, Protocol):
         ...
 
     def sync(self) -> int: ...
+
+    def is_held(self, segment: int) -> bool:
+        """Says that not all that a segment holds of tables with history is in blocks."""
+        ...
 
 
 class Packer:
@@ -71,6 +79,7 @@ class Packer:
         self._measured: int | None = None  # bytes so far, while a segment is measured
         self._is_urgent = False  # what is packed now was measured, and fits
         self._closed: tuple[list[SegmentHeader], int] = ([], 0)  # segments, and their bytes
+        self._walked_seq = 0  # of the journal, when the oldest segment had been gone through
         self._gone_bytes = self._kept_bytes = 0  # of segments packed lately, and said again of them
         self._quiet_bytes = 0  # packing gained too little: nothing is packed below this size
         self.packed_segments = 0
@@ -92,6 +101,8 @@ class Packer:
             return True
         if self.used_bytes() < self._quiet_bytes:
             return False
+        if self._host.is_held(self._journal.segments[0].segment):
+            return False  # whoever writes blocks comes first
         if self._host.is_full:  # then every segment counts
             return self.used_bytes() > live_bytes + self._segment_bytes
         allowed = limits.PACK_RATIO * live_bytes + 2 * self._segment_bytes
@@ -165,10 +176,12 @@ class Packer:
 
     def _drop_oldest(self) -> bool:
         oldest, following = self._journal.segments[:2]
+        if not self._may_go(following.first_seq):
+            return False
         begin = Begin(segment=following.segment, seq=following.first_seq)
         if isinstance(self._host.run_internal(begin), Refusal):
             return False
-        self._walk = None
+        self._walk, self._walked_seq = None, 0
         self._host.sync()
         self._gone_bytes += self._journal.segment_bytes(oldest.segment)
         self._journal.remove(oldest.segment)
@@ -176,6 +189,17 @@ class Packer:
         self.packed_segments += 1
         self._judge_gain()
         return True
+
+    def _may_go(self, end_seq: int) -> bool:
+        """Says whether nothing that is kept for snapshots can be in the oldest segment any more.
+
+        All of it that lived was said again; so only versions can point there that were replaced
+        before, and such are kept under snapshots that were opened before.
+        """
+        if self._walked_seq < end_seq:
+            self._walked_seq = self._host.applied_seq
+        stop = (self._walked_seq + 1).to_bytes(8, "big")
+        return not self._host.scan_index(Tree.VERSIONS, b"", stop, 1)
 
     def _judge_gain(self) -> None:
         """Lets a journal rest that is full of what lives, and does not count as a row.
@@ -215,20 +239,11 @@ def _parts(op: Op, place: Place) -> Iterator[PlacedOp]:
     last = op.columns[-1]
     for start in range(0, op.rows, _ROWS_MAX):
         end = min(start + _ROWS_MAX, op.rows)
-        part = tuple(_column_part(column, start, end) for column in op.columns)
         skipped = last.offsets[start] if isinstance(last, Strings) else 0
         yield (
-            op._replace(rows=end - start, columns=part),
-            Place(place.seq + start, place.segment, place.payload + skipped),
+            ops.part(op, start, end),
+            place._replace(seq=place.seq + start, payload=place.payload + skipped),
         )
-
-
-def _column_part(column: Sequence[int] | Strings, start: int, end: int) -> ops.Column:
-    if not isinstance(column, Strings):
-        return column[start:end]
-    base = column.offsets[start]
-    offsets = [offset - base for offset in column.offsets[start : end + 1]]
-    return Strings(offsets, column.data[base : column.offsets[end]])
 
 
 def _column_bytes(column: ops.Column) -> int:

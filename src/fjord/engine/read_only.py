@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from fjord import limits, tables
-from fjord.commands import Command, CountJobs, Peek, Refusal, Reply, Scan
+from fjord.commands import Command, CountJobs, Peek, Read, Refusal, Reply, Scan
 from fjord.engine import counting, opening
 from fjord.engine import layout as layouts
 from fjord.engine.group import (
@@ -22,6 +22,7 @@ from fjord.engine.group import (
     Snapshot,
     read_applied,
     read_live,
+    read_snapshots,
     read_tables,
 )
 from fjord.engine.layout import Clean, Layout
@@ -36,6 +37,12 @@ from fjord.index.memory import MemoryIndex
 from fjord.journal.reader import Journal
 
 _READ_ONLY: Final = Refusal(code=Code.READ_ONLY, text="the database was opened with read_only=True")
+_READ_ONLY_PASS: Final = Refusal(
+    code=Code.READ_ONLY,
+    text="reading a stream that keeps the latest in pieces needs a snapshot; read more at once",
+)
+# A READ may have to open a snapshot; where it need not, it is a read.
+_READS: Final = tables.READS | {Read}
 _ATTEMPTS: Final = 10
 _PAUSE_SECONDS: Final = 0.001
 # A reader gives out no seqs, so no token of its own either.
@@ -52,6 +59,7 @@ class ReadOnlyEngine:
         if not self._settings.disk.names(self._layout.journal):
             raise DirectoryError(f"{self._layout.root} is not a Fjord data directory")
         self._journal = Journal(self._settings.disk, self._layout.journal)
+        self.location = ""  # where cold blocks are
         self._index = self._attach()
 
     def run(self, wanted: Sequence[Command]) -> list[Reply]:
@@ -70,6 +78,8 @@ class ReadOnlyEngine:
         with self._durable_view() as (transaction, applied_seq):
             memory = Memory()
             memory.counts = counting.read(transaction)
+            memory.snapshots = read_snapshots(transaction)
+            memory.location = self.location
             known = Known(
                 self._journal,
                 memory,
@@ -123,10 +133,11 @@ class ReadOnlyEngine:
 
     @staticmethod
     def _answer(command: Command, snapshot: Snapshot, now_us: int) -> Reply:
-        if type(command) not in tables.READS:
+        if type(command) not in _READS:
             return _READ_ONLY
         try:
-            return tables.DECIDE[type(command)](command, snapshot, now_us).reply
+            decision = tables.DECIDE[type(command)](command, snapshot, now_us)
+            return _READ_ONLY_PASS if decision.ops else decision.reply
         except CorruptionError as error:
             return Refusal(code=Code.CORRUPT, text=str(error))
 

@@ -30,7 +30,7 @@ def scan_journal(
     if not first_seq <= start_seq <= end_seq and start_seq != end_seq:
         text = f"a scan starts between seq {first_seq}, the first that is left, and seq {end_seq}"
         return Refusal(code=Code.BAD_RANGE, text=text)
-    piece = _Piece(table.id, start_seq, end_seq)
+    piece = _Piece(table.id, command, start_seq, end_seq)
     bytes_max = min(command.bytes_max or limits.SCAN_BYTES_MAX, limits.SCAN_BYTES_MAX)
     try:
         if start_seq < end_seq:
@@ -47,8 +47,10 @@ def scan_journal(
 class _Piece:
     """Ops gathered so far."""
 
-    def __init__(self, table: int, start_seq: int, end_seq: int) -> None:
+    def __init__(self, table: int, command: Scan, start_seq: int, end_seq: int) -> None:
         self._table = table
+        self._opcodes = command.opcodes
+        self._key_prefix = command.key_prefix
         self._end_seq = end_seq
         self._next_seq = start_seq
         self._first_seqs = array("Q")
@@ -64,8 +66,9 @@ class _Piece:
         self.examined_bytes += len(body)
         position, seq = 0, frame.first_seq
         while position < len(body) and seq < self._end_seq:
-            _, _, _, table, rows, length = ops.HEADER.unpack_from(body, position)
-            if table == self._table and seq + rows > self._next_seq:
+            opcode, _, _, table, rows, length = ops.HEADER.unpack_from(body, position)
+            is_new = table == self._table and seq + rows > self._next_seq
+            if is_new and self._is_asked_for(opcode, body, position):
                 if self._ops and self._bytes + length > bytes_max:
                     return False
                 self._first_seqs.append(seq)
@@ -77,6 +80,17 @@ class _Piece:
             seq += rows
             self._next_seq = max(self._next_seq, min(seq, self._end_seq))
         return True
+
+    def _is_asked_for(self, opcode: int, body: bytes, position: int) -> bool:
+        """Says whether an op is of a kind that is wanted, and about a key that is."""
+        if self._opcodes and opcode not in self._opcodes:
+            return False
+        if not self._key_prefix:
+            return True
+        op, _, _ = ops.decode(memoryview(body), position)
+        names = [name for name, _ in ops.COLUMNS[op.opcode]]
+        keys = op.columns[names.index("key")] if "key" in names else ()
+        return any(key.startswith(self._key_prefix) for key in keys if isinstance(key, bytes))
 
     def answer(self) -> Scanned:
         return Scanned(

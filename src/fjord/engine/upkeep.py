@@ -3,7 +3,8 @@
     spare       a segment is allocated before it is needed
     leases      jobs whose leases are over wait again
     expiry      values whose time is over become tombstones, jobs are removed
-    sweeping    rows of dropped tables are purged
+    snapshots   those whose time is over are closed
+    sweeping    rows of dropped tables are purged, and what is in blocks or kept in vain
     clients     answers for clients that were not heard of for a day are forgotten
     packing     see `packing`
 
@@ -21,7 +22,7 @@ from fjord.clock import Clock
 from fjord.commands import Refusal, Reply
 from fjord.engine.packing import Packer
 from fjord.journal.writer import Writer
-from fjord.tables import catalog, clients, job_leases, job_upkeep, kv_expiry
+from fjord.tables import catalog, clients, job_leases, job_upkeep, kv_expiry, snapshots
 from fjord.tables.state import Tree
 
 _RETRY_US: Final = 1_000_000
@@ -49,12 +50,16 @@ class Host(Protocol):
 
 
 # What is due at a date, by the tree that begins with the earliest one, in the order in which it
-# is done: dates of leases are lease time, all others wall time.
+# is done: dates of leases and of snapshots are lease time, all others wall time.
 _DUE: Final[dict[Tree, Callable[[int], object]]] = {
     Tree.JOBS_LEASES: lambda rows: job_leases.EndLeases(limit=rows),
+    Tree.SNAPSHOTS: lambda rows: snapshots.EndSnapshots(limit=rows),
     Tree.JOBS_EXPIRY: lambda rows: job_upkeep.ExpireJobs(limit=rows),
     Tree.KV_EXPIRY: lambda rows: kv_expiry.Expire(limit=rows),
 }
+
+
+_LEASE_TIME: Final = frozenset({Tree.JOBS_LEASES, Tree.SNAPSHOTS})
 
 
 class Upkeep:
@@ -66,6 +71,7 @@ class Upkeep:
         self._packer = packer
         self._writer = writer
         self._no_spare_before_us = 0  # monotonic: there was no space for one
+        self._no_packing_before_us = 0  # monotonic: a segment could not go yet
         self._not_before_us = 0  # monotonic: the disk was full, or upkeep has had its share
         self._clients_us = clock.monotonic_us() + _CLIENTS_US
         # The earliest date of each tree, None if it has none; a date may be too early, and a
@@ -75,13 +81,13 @@ class Upkeep:
         self._rows = limits.UPKEEP_ROWS  # of one step; fewer where space is short
         self._is_sweeping = True  # a crash may have left a dropped table half swept
 
-    def note(self, schedules: Mapping[Tree, int], *, drops: bool) -> None:
-        """Takes note of what a frame did: the earliest dates that it has set, and tables gone."""
+    def note(self, schedules: Mapping[Tree, int], *, sweeps: bool) -> None:
+        """Takes note of what a frame did: dates that it has set, and that there is to sweep."""
         for tree, date in schedules.items():
             if tree in self._dates:
                 known = self._dates[tree]
                 self._dates[tree] = date if known is None else min(known, date)
-        if drops:
+        if sweeps:
             self._is_sweeping = True
 
     def due_us(self) -> int:
@@ -92,8 +98,10 @@ class Upkeep:
             date_us = self._date_us(tree)
             if date_us is not None:
                 moments.append(date_us)
-        if self._is_sweeping or self._packer.is_wanted(self._host.live_bytes):
+        if self._is_sweeping:
             moments.append(now_us)
+        if self._packer.is_wanted(self._host.live_bytes):
+            moments.append(now_us + max(0, self._no_packing_before_us - monotonic_us))
         pause_us = max(0, self._not_before_us - monotonic_us)
         due_us = max(min(moments), now_us + pause_us)
         if self._writer.wants_spare:
@@ -128,7 +136,7 @@ class Upkeep:
             if not self._run(clients.ForgetClients(limit=self._rows)):
                 self._clients_us = monotonic_us + _CLIENTS_US
         elif self._packer.is_wanted(self._host.live_bytes) and not self._packer.step():
-            self._not_before_us = monotonic_us + _RETRY_US
+            self._no_packing_before_us = monotonic_us + _RETRY_US
 
     def _is_behind(self) -> bool:
         allowed = _BEHIND_RATIO * limits.PACK_RATIO * self._host.live_bytes
@@ -163,7 +171,7 @@ class Upkeep:
         if date_us is None:
             return None
         now_us = self._clock.wall_us()
-        if tree is Tree.JOBS_LEASES:
+        if tree in _LEASE_TIME:
             date_us += now_us - self._host.lease_us
         blocked_us = self._blocked_us.get(tree, 0) - self._clock.monotonic_us()
         return max(date_us, now_us + blocked_us) if blocked_us > 0 else date_us

@@ -1,4 +1,4 @@
-"""Who waits for jobs, and who is woken when there may be some.
+"""Who waits for jobs or for messages, and who is woken when there may be some.
 
     takes for the first time --- found nothing ---> parked <--------------------+
                                                       |                         |
@@ -16,17 +16,30 @@ While nobody of a line is woken, nothing is due there.  Few are woken in vain: k
 wake so many that these ask for k jobs together.  How many jobs a date brings is not known, nor
 whose domain jobs are of that arrived: then one is woken, and whenever the last of the woken has
 found something, twice as many as the time before.
+
+Messages are for everybody: a READ that finds nothing is parked by its table alone, and whatever
+comes wakes all that are parked there.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
 from fjord import limits
-from fjord.commands import Changed, Next, Refusal, Reply, Taken, name_problem
+from fjord.commands import (
+    Changed,
+    Command,
+    Messages,
+    Next,
+    Read,
+    Refusal,
+    Reply,
+    Taken,
+    name_problem,
+)
 from fjord.engine.dates import Arrival
 from fjord.job_commands import DUE
 from fjord.tables import catalog
@@ -35,6 +48,7 @@ from fjord.values import Type
 
 K = TypeVar("K", bound=Hashable)
 W = TypeVar("W", bound="Waiter")
+R = TypeVar("R", bound=Hashable)
 
 Place = tuple[str, bytes]  # a table, and the domain that is asked for
 # Jobs tables are listened to as a whole, under a key that no value can have.
@@ -65,6 +79,13 @@ def jobs_problem(tables: Mapping[str, Table], name: str) -> Refusal | None:
 def is_empty(reply: Reply) -> bool:
     """Says that a NEXT found nothing, which may change."""
     return type(reply) is Taken and len(reply.rows) == 0
+
+
+def is_read_empty(command: Command, reply: Reply) -> bool:
+    """Says that a READ found nothing, which may change: it asks for whatever there is."""
+    return (
+        type(reply) is Messages and reply.rows == 0 and type(command) is Read and command.until == 0
+    )
 
 
 def moment(table: str, what: bytes, now_us: int) -> Changed:
@@ -246,6 +267,34 @@ def _wake_for(line: _Line[W], jobs: int) -> list[W]:
         woken += some
         jobs -= some[0].command.count or limits.NEXT_COUNT_MAX
     return woken
+
+
+class Readers(Generic[R]):
+    """Who waits for messages, by table."""
+
+    def __init__(self) -> None:
+        self._parked: dict[str, dict[R, None]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parked.values()))
+
+    def park(self, table: str, reader: R) -> None:
+        self._parked.setdefault(table, {})[reader] = None
+
+    def leave(self, table: str, reader: R) -> None:
+        """Takes leave of one, if it is parked."""
+        parked = self._parked.get(table, {})
+        parked.pop(reader, None)
+        if not parked:
+            self._parked.pop(table, None)
+
+    def wake(self, tables: Iterable[str]) -> list[R]:
+        """Returns all who wait for messages of these tables; they are parked no more."""
+        return [reader for table in tables for reader in self._parked.pop(table, ())]
+
+    def rouse(self) -> list[R]:
+        """Returns all that are parked, and parks nobody."""
+        return self.wake(list(self._parked))
 
 
 def _look_us(date_us: int | None, now_us: int) -> int | None:

@@ -26,7 +26,7 @@ from fjord.index import IndexDamagedError, IndexFullError
 
 _FILE = "data.mdb"
 # Raised when trees or entries change their layout: an older index is then rebuilt.
-_LAYOUT = 3
+_LAYOUT = 4
 _READERS_MAX = 1024
 _PAGE_BYTES = 4096
 # A delete copies a few pages of each tree; the reserve is for many of them.
@@ -121,6 +121,10 @@ class LmdbTransaction:
         if stop is not None and items and items[-1][0] >= stop:
             del items[bisect.bisect_left(items, stop, key=itemgetter(0)) :]
         return items
+
+    def count(self, tree: int) -> int:
+        entries: int = self._transaction.stat(self._trees[tree])["entries"]
+        return entries
 
     def commit(self) -> None:
         try:

@@ -63,6 +63,9 @@ class MemoryTransaction:
     ) -> list[tuple[bytes, bytes]]:
         return self._trees[tree].scan(start, stop, limit)
 
+    def count(self, tree: int) -> int:
+        return len(self._trees[tree].items)
+
     def commit(self) -> None:
         self._undo.clear()
 

@@ -158,7 +158,7 @@ def decode_ops(frame: Frame, body: bytes, segment: int, offset: int) -> Iterator
     position, seq = 0, frame.first_seq
     for _ in range(frame.op_count):
         op, payload, position = ops.decode(view, position)
-        yield op, ops.Place(seq=seq, segment=segment, payload=base + payload)
+        yield op, ops.Place(seq, segment, base + payload, frame.wall_us)
         seq += op.rows
     if position != len(view) or seq != frame.last_seq + 1:
         raise ValueError("a frame holds other ops than its header says")

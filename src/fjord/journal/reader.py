@@ -63,7 +63,7 @@ class Journal:
 
     def __init__(self, disk: disks.Disk, directory: str) -> None:
         self._disk = disk
-        self._directory = directory
+        self.directory = directory
         self._guard = threading.Lock()
         self._files: dict[int, disks.File] = {}  # in the order in which they were opened
         self._marks: dict[int, list[tuple[int, int]]] = {}  # segment -> (seq, offset), ascending
@@ -132,7 +132,7 @@ class Journal:
         return sum(self.segment_bytes(header.segment) for header in self.segments)
 
     def path(self, segment: int) -> str:
-        return names.segment_path(self._directory, segment)
+        return names.segment_path(self.directory, segment)
 
     def payload(self, segment: int, offset: int, size: int, crc: int, seq: int = 0) -> bytes:
         """Returns stored bytes; if they are not there, those of the row `seq`, if it has them.
@@ -289,7 +289,7 @@ class Journal:
 
     def _look(self, known: dict[int, SegmentHeader]) -> list[SegmentHeader]:
         found: list[SegmentHeader] = []
-        for name in self._disk.names(self._directory):
+        for name in self._disk.names(self.directory):
             number = names.segment_number(name)
             if number is not None:
                 found.append(known.get(number) or self._read_header(number))

@@ -33,6 +33,12 @@ from fjord.tables import (
     kv_read,
     kv_write,
     packing,
+    snapshots,
+    stream,
+    stream_append,
+    stream_history,
+    stream_read,
+    stream_subscribers,
     sweeping,
 )
 from fjord.tables.state import Decision, State, Writes
@@ -66,7 +72,27 @@ APPLY: Final[dict[Opcode, Callable[[Writes, Op, Place], None]]] = {
     Opcode.JOB_REMOVE: job.apply_remove,
     Opcode.JOB_LEASE: job.apply_lease,
     Opcode.JOB_UNLEASE: job.apply_unlease,
+    Opcode.STREAM_APPEND: stream.apply_append,
+    Opcode.STREAM_PUT: stream.apply_put,
+    Opcode.STREAM_ERASE: stream.apply_erase,
+    Opcode.STREAM_MOVE: stream.apply_move,
+    Opcode.STREAM_PURGE: stream.apply_purge,
+    Opcode.STREAM_FORGET: stream.apply_forget,
+    Opcode.SUBSCRIBER: stream.apply_subscriber,
+    Opcode.UNSUBSCRIBE: stream.apply_unsubscribe,
+    Opcode.SNAPSHOT: stream.apply_snapshot,
+    Opcode.SNAPSHOT_END: stream.apply_snapshot_end,
+    Opcode.VERSION: stream.apply_version,
+    Opcode.VERSION_DROP: stream.apply_version_drop,
+    Opcode.HISTORY: stream.apply_history,
+    Opcode.BLOCK: stream.apply_block,
+    Opcode.BLOCK_GONE: stream.apply_block_gone,
 }
+
+
+def _decide_as_of(command: commands.AsOf, state: State, now_us: int) -> Decision:
+    return snapshots.decide_as_of(command, state, DECIDE)
+
 
 DECIDE: Final[dict[type, Callable[[Any, State, int], Decision]]] = {
     commands.Nop: catalog.decide_nop,
@@ -92,6 +118,20 @@ DECIDE: Final[dict[type, Callable[[Any, State, int], Decision]]] = {
     commands.Peek: job_read.decide_peek,
     commands.Find: job_read.decide_find,
     commands.CountJobs: job_read.decide_count,
+    commands.Append: stream_append.decide_append,
+    commands.Erase: stream_append.decide_erase,
+    commands.Read: stream_read.decide_read,
+    commands.Subscribe: stream_subscribers.decide_subscribe,
+    commands.Acknowledge: stream_subscribers.decide_acknowledge,
+    commands.Seek: stream_subscribers.decide_seek,
+    commands.Rest: stream_subscribers.decide_rest,
+    commands.Unsubscribe: stream_subscribers.decide_unsubscribe,
+    commands.ListSubscribers: stream_subscribers.decide_list,
+    commands.Lag: stream_subscribers.decide_lag,
+    commands.OpenSnapshot: snapshots.decide_open,
+    commands.CloseSnapshot: snapshots.decide_close,
+    commands.AsOf: _decide_as_of,
+    commands.ListBlocks: stream_history.decide_list_blocks,
     commands.CreateTable: catalog.decide_create_table,
     commands.DropTable: catalog.decide_drop_table,
     commands.ListTables: catalog.decide_list_tables,
@@ -103,6 +143,11 @@ DECIDE: Final[dict[type, Callable[[Any, State, int], Decision]]] = {
     job_upkeep.MoveJobs: job_upkeep.decide_move_jobs,
     job_leases.EndLeases: job_leases.decide_end_leases,
     clients.ForgetClients: clients.decide_forget_clients,
+    snapshots.EndSnapshots: snapshots.decide_end,
+    stream_history.BeginSeal: stream_history.decide_begin_seal,
+    stream_history.EndSeal: stream_history.decide_end_seal,
+    stream_history.Retire: stream_history.decide_retire,
+    stream_history.Gone: stream_history.decide_gone,
     packing.Pack: packing.decide_pack,
     packing.Begin: packing.decide_begin,
 }
@@ -119,6 +164,10 @@ READS: Final[frozenset[type]] = frozenset(
         commands.Find,
         commands.CountJobs,
         commands.ListTables,
+        commands.ListSubscribers,
+        commands.Lag,
+        commands.AsOf,
+        commands.ListBlocks,
     }
 )
 
@@ -133,6 +182,15 @@ FREES: Final[frozenset[type]] = frozenset(
         commands.Finish,
         commands.Cancel,
         commands.Discard,
+        commands.Read,
+        commands.Acknowledge,
+        commands.Unsubscribe,
+        commands.CloseSnapshot,
+        snapshots.EndSnapshots,
+        stream_history.BeginSeal,
+        stream_history.EndSeal,
+        stream_history.Retire,
+        stream_history.Gone,
         catalog.TakeOver,
         catalog.Sweep,
         kv_expiry.Expire,

@@ -1,11 +1,12 @@
 """Answers of numbered batches as bytes, for as long as their client may ask again.
 
     answer   = version u8 (1), count u32, kind u8 * count, master 16, first seq u64, body*
-    body     = DONE | length u32, (ENTRIES | REFUSAL | ACTED)          as the kind says
+    body     = DONE | length u32, (ENTRIES | REFUSAL | ACTED | POSITION)       as the kind says
     DONE     = seq, counted from the first one, u32
     ENTRIES  = rows u32, then the columns of `commands.Entries`, numbers before strings
     REFUSAL  = length of the code u8, code, text
     ACTED    = master 16, seq u64, size u32, MISSING of that size, DROPPED
+    POSITION = seq u64, epoch u64, asleep u8, created u8
     MISSING  = a bit for each position that was missing, the lowest first; DROPPED likewise
 
 Most answers are many times "it is done", and such a one takes five bytes.  These bytes go into
@@ -21,14 +22,15 @@ from typing import Any, Final
 
 from fjord import columns
 from fjord.columns import Strings
-from fjord.commands import Acted, Done, Entries, Refusal, Replies, Reply
+from fjord.commands import Acted, Done, Entries, Position, Refusal, Replies, Reply
 from fjord.errors import Code
 
 _VERSION: Final = 1
-_DONE, _ENTRIES, _REFUSAL, _ACTED = range(4)
+_DONE, _ENTRIES, _REFUSAL, _ACTED, _POSITION = range(5)
 _HEAD = struct.Struct("<BI")
 _FIRST = struct.Struct("<16sQ")
 _U32 = struct.Struct("<I")
+_PLACE = struct.Struct("<QQ??")
 
 
 def encode(replies: Sequence[Reply]) -> bytes | None:
@@ -130,6 +132,15 @@ def _positions(bits: bytes) -> list[int]:
     return [at for at in range(8 * len(bits)) if bits[at // 8] & 1 << at % 8]
 
 
+def _position(reply: Position) -> bytes:
+    return _PLACE.pack(reply.seq, reply.epoch, reply.asleep, reply.created)
+
+
+def _read_position(data: bytes) -> Position:
+    seq, epoch, asleep, created = _PLACE.unpack(data)
+    return Position(seq=seq, epoch=epoch, asleep=asleep, created=created)
+
+
 def _refusal(reply: Refusal) -> bytes:
     code = reply.code.encode()
     return bytes([len(code)]) + code + reply.text.encode()
@@ -145,14 +156,17 @@ _KIND: Final[dict[type, int]] = {
     Entries: _ENTRIES,
     Refusal: _REFUSAL,
     Acted: _ACTED,
+    Position: _POSITION,
 }
 _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     Entries: _entries,
     Refusal: _refusal,
     Acted: _acted,
+    Position: _position,
 }
 _DECODERS: Final[dict[int, Callable[[bytes], Reply]]] = {
     _ENTRIES: _read_entries,
     _REFUSAL: _read_refusal,
     _ACTED: _read_acted,
+    _POSITION: _read_position,
 }

@@ -15,12 +15,12 @@ given out is always that of a table, or of a dropped one, which is why the last 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from fjord import commands, jobs, limits
+from fjord import commands, jobs, limits, streams
 from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.errors import Code
@@ -130,12 +130,19 @@ def decide_create_table(command: commands.CreateTable, state: State, now_us: int
 
 def _canonical(kind: Kind, settings: bytes) -> bytes | Refusal:
     """Returns settings in the words in which they are kept, or what is wrong with them."""
-    if kind is not Kind.JOBS:
+    decode = _DECODE.get(kind)
+    if decode is None:
         return settings
     try:
-        return jobs.decode_settings(settings).encode()
+        return decode(settings).encode()
     except ValueError as error:
         return Refusal(code=Code.BAD_SETTINGS, text=str(error))
+
+
+_DECODE: Final[dict[Kind, Callable[[bytes], jobs.Settings | streams.Settings]]] = {
+    Kind.JOBS: jobs.decode_settings,
+    Kind.STREAM: streams.decode_settings,
+}
 
 
 def decide_drop_table(command: commands.DropTable, state: State, now_us: int) -> Decision:
@@ -245,6 +252,7 @@ def apply_drop_table(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_forget_table(writes: Writes, op: Op, place: Place) -> None:
     writes.delete_many(Tree.META, [_DROPPED + _TABLE_ID.pack(op.table)])
+    writes.delete_many(Tree.HISTORY, [_TABLE_ID.pack(op.table)])
 
 
 def apply_packed(writes: Writes, op: Op, place: Place) -> None:

@@ -48,6 +48,12 @@ _ALONE: Final = frozenset(
         # Who waits for jobs would let all others wait; and it is the only one that corrects what
         # is known of lanes.
         commands.Next,
+        # What reads may have to look in blocks, or opens a snapshot that has no end with a batch.
+        commands.Read,
+        commands.Lag,
+        commands.OpenSnapshot,
+        commands.AsOf,
+        commands.SealNow,
     }
 )
 # What a numbered batch may hold: what writes.  A lock is gone with its connection, and so would
@@ -68,6 +74,13 @@ _NUMBERED: Final = frozenset(
         commands.Bury,
         commands.Revive,
         commands.Discard,
+        commands.Append,
+        commands.Erase,
+        commands.Subscribe,
+        commands.Acknowledge,
+        commands.Seek,
+        commands.Rest,
+        commands.Unsubscribe,
         commands.CreateTable,
         commands.DropTable,
     }
@@ -170,6 +183,16 @@ _SIZES: Final[dict[type, Callable[[Any], int]]] = {
     commands.Peek: lambda command: len(command.start) + len(command.domain),
     commands.Find: lambda command: len(command.keys.data),
     commands.CountJobs: lambda command: len(command.domain),
+    commands.Append: lambda command: len(command.keys.data) + len(command.values.data),
+    commands.Erase: lambda command: len(command.keys.data),
+    commands.Subscribe: lambda command: len(command.name),
+    commands.Acknowledge: lambda command: len(command.name),
+    commands.Seek: lambda command: len(command.name),
+    commands.Rest: lambda command: len(command.name),
+    commands.Unsubscribe: lambda command: len(command.name),
+    commands.ListSubscribers: lambda command: len(command.start),
+    commands.CloseSnapshot: lambda command: 0,
+    commands.ListBlocks: lambda command: 0,
     commands.CreateTable: lambda command: len(command.name) + len(command.settings),
     commands.DropTable: lambda command: len(command.name),
     commands.ListTables: lambda command: len(command.name),

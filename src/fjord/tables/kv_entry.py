@@ -64,7 +64,7 @@ class Entry(NamedTuple):
 
     @property
     def pointer(self) -> Pointer:
-        return Pointer(self.segment, self.offset, self.size, self.crc)
+        return Pointer(self.segment, self.offset, self.size, self.crc, self.held)
 
 
 class Mark(NamedTuple):

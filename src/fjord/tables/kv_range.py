@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 from fjord import commands, limits, ops
 from fjord.columns import Strings
 from fjord.commands import Entries, Page, Refusal
-from fjord.tables import catalog, kv_answer, kv_entry, kv_rules, matching
+from fjord.tables import kv_answer, kv_entry, kv_rules, matching, stream_rules
 from fjord.tables.kv_entry import BASE, PREFIX_BYTES
 from fjord.tables.kv_lookup import Lookup
 from fjord.tables.matching import Matcher
-from fjord.tables.state import Decision, Kind, State, Table, Tree
+from fjord.tables.state import Decision, State, Table, Tree
 
 # How many entries are examined beyond those that are wanted, for tombstones and the like.
 _SPARE: Final = 16
@@ -32,7 +32,7 @@ def decide_range(command: commands.Range, state: State, now_us: int) -> Decision
     matcher = matching.compiled(command.regex) if command.regex else None
     if isinstance(matcher, Refusal):
         return Decision(matcher)
-    table = catalog.find(state, command.table, Kind.KV)
+    table = stream_rules.find_map(state, command.table)
     if isinstance(table, Refusal):
         return Decision(table)
     if table is None:
@@ -67,6 +67,7 @@ class _Pager:
         end = kv_entry.end_of(table.prefix)
         self._is_plain = (
             command.with_data
+            and not state.as_of  # then a value may have another place than its entry says
             and not state.locks
             and not state.scan(Tree.KV_MARKS, table.prefix, end, 1)
         )

@@ -14,7 +14,7 @@ from fjord import commands
 from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.ops import Op, Opcode
-from fjord.tables import catalog, kv_answer, kv_entry, kv_rules
+from fjord.tables import catalog, kv_answer, kv_entry, kv_rules, stream_rules
 from fjord.tables.kv_entry import Mark
 from fjord.tables.kv_lookup import Lookup, lock_problem
 from fjord.tables.kv_ops import unschedule
@@ -28,7 +28,7 @@ def decide_get(command: commands.Get, state: State, now_us: int) -> Decision:
     problem = kv_rules.keys_problem(command.keys)
     if problem is not None:
         return Decision(problem)
-    table = catalog.find(state, command.table, Kind.KV)
+    table = stream_rules.find_map(state, command.table)
     if isinstance(table, Refusal):
         return Decision(table)
     if table is None:
@@ -54,6 +54,7 @@ def _is_plain(command: commands.Get, keys: Sequence[bytes], state: State) -> boo
     """Says whether nothing but what is stored can matter to this command."""
     return (
         command.with_data
+        and not state.as_of  # then a value may have another place than its entry says
         and (not state.volatile or state.volatile.keys().isdisjoint(keys))
         and (not state.locks or state.locks.keys().isdisjoint(keys))
         and not _any_mark(state, keys)

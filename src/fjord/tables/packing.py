@@ -13,7 +13,15 @@ from typing import Any, Final
 
 from fjord.columns import Strings
 from fjord.ops import Op, Opcode, Place
-from fjord.tables import catalog, clients, job_upkeep, kv_keep
+from fjord.tables import (
+    catalog,
+    clients,
+    job_upkeep,
+    kv_keep,
+    snapshots,
+    stream_history,
+    stream_keep,
+)
 from fjord.tables.state import Decision, State
 
 KEEP: Final[dict[Opcode, Callable[[Op, Place, State, int], Sequence[Op]]]] = {
@@ -47,12 +55,35 @@ KEEP: Final[dict[Opcode, Callable[[Op, Place, State, int], Sequence[Op]]]] = {
     Opcode.JOB_REMOVE: catalog.keep_never,
     Opcode.JOB_LEASE: job_upkeep.keep_lease,
     Opcode.JOB_UNLEASE: catalog.keep_never,
+    # Appends are in blocks before their segment may go.
+    Opcode.STREAM_APPEND: catalog.keep_never,
+    Opcode.STREAM_PUT: stream_keep.keep_messages,
+    Opcode.STREAM_ERASE: stream_keep.keep_messages,
+    Opcode.STREAM_MOVE: stream_keep.keep_messages,
+    Opcode.STREAM_PURGE: catalog.keep_never,
+    Opcode.STREAM_FORGET: catalog.keep_never,
+    Opcode.SUBSCRIBER: stream_keep.keep_subscriber,
+    Opcode.UNSUBSCRIBE: catalog.keep_never,
+    Opcode.SNAPSHOT: snapshots.keep_snapshot,
+    Opcode.SNAPSHOT_END: catalog.keep_never,
+    Opcode.VERSION: snapshots.keep_version,
+    Opcode.VERSION_DROP: catalog.keep_never,
+    Opcode.HISTORY: stream_history.keep_history,
+    Opcode.BLOCK: stream_history.keep_block,
+    Opcode.BLOCK_GONE: catalog.keep_never,
 }
 
 # Each key is in one row of these at most, or in several that say the same: one seq holds it.  So
 # their rows may be gathered.
 _GATHERED: Final = frozenset(
-    {Opcode.KV_MOVE, Opcode.KV_PURGE, Opcode.KV_UNSCHEDULE, Opcode.KV_MARK}
+    {
+        Opcode.KV_MOVE,
+        Opcode.KV_PURGE,
+        Opcode.KV_UNSCHEDULE,
+        Opcode.KV_MARK,
+        Opcode.STREAM_MOVE,
+        Opcode.STREAM_PURGE,
+    }
 )
 
 

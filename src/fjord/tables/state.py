@@ -28,6 +28,13 @@ class Tree(enum.IntEnum):
     JOBS_LEASES = 9  # deadline | table id | first xid -> count; looked up in JOBS_TAKEN when due
     JOBS_EXPIRY = 10  # expiry | table id | row -> place; of waiting jobs
     JOBS_DEAD = 11  # table id | row -> date and reason, place, row
+    STREAM_OPS = 12  # table id | last seq of an append -> where it rests, see stream_entry
+    STREAM_SEQS = 13  # table id | seq -> key, of streams that keep the latest; entries are in KV
+    SUBSCRIBERS = 14  # table id | name -> mark, epoch
+    SNAPSHOTS = 15  # deadline | snapshot -> its moment
+    VERSIONS = 16  # snapshot | tree | key of that tree -> what was there
+    HISTORY = 17  # table id -> how far it is in blocks
+    BLOCKS = 18  # table id | last seq -> block
 
 
 class Kind(enum.IntEnum):
@@ -35,6 +42,7 @@ class Kind(enum.IntEnum):
 
     KV = 1
     JOBS = 2
+    STREAM = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +173,13 @@ class Lanes(Protocol):
         ...
 
 
+class Moment(NamedTuple):
+    """When a snapshot was opened, and when it is closed by itself."""
+
+    deadline_us: int  # lease time
+    wall_us: int
+
+
 class State(Protocol):
     """All that decide may look at: the state after every op that was applied so far."""
 
@@ -217,7 +232,26 @@ class State(Protocol):
     @property
     def lanes(self) -> Lanes: ...
 
+    @property
+    def snapshots(self) -> Mapping[int, Moment]:
+        """The snapshots that are open, the oldest first."""
+        ...
+
+    @property
+    def as_of(self) -> int:
+        """The snapshot whose moment this is the state of, 0 = it is that of now."""
+        ...
+
+    @property
+    def location(self) -> str:
+        """Where cold blocks are; empty if there is no place for them."""
+        ...
+
     def job_counts(self, table: int) -> JobCounts: ...
+
+    def size_of(self, tree: int) -> int:
+        """Returns how many items a tree has, but for what the batch under way has done."""
+        ...
 
 
 class Decision(NamedTuple):

@@ -1,19 +1,32 @@
-"""What is left of dropped tables is purged, bit by bit."""
+"""What is left of dropped tables is purged, bit by bit, and what nobody needs any more."""
 
 from __future__ import annotations
 
 from fjord.columns import Strings
 from fjord.ops import Op, Opcode
-from fjord.tables import catalog, job_upkeep, kv_expiry
+from fjord.tables import (
+    catalog,
+    job_upkeep,
+    kv_expiry,
+    snapshots,
+    stream_history,
+    stream_keep,
+)
 from fjord.tables.state import Decision, State
 
 
 def decide_sweep(command: catalog.Sweep, state: State, now_us: int) -> Decision:
-    """Takes the first dropped table that has anything left to do."""
+    """Takes what is in blocks, or kept for snapshots that are gone; then dropped tables."""
+    made = stream_history.sweep(state, command.limit) or snapshots.sweep(state, command.limit)
+    if made:
+        return catalog.decision(state, made)
     for table_id, name in catalog.dropped(state).items():
-        ops = kv_expiry.sweep(state, table_id, command.limit)
+        ops = stream_keep.sweep_dropped(state, table_id, command.limit)
+        ops = ops or stream_history.sweep_dropped(state, table_id, command.limit)
+        ops = ops or kv_expiry.sweep(state, table_id, command.limit)
         ops = ops or job_upkeep.sweep(state, table_id, command.limit)
-        if not ops and not catalog.is_last(state, table_id):
+        is_gone = not ops and not stream_history.has_blocks(state, table_id)
+        if is_gone and not catalog.is_last(state, table_id):
             ops = [Op(Opcode.FORGET_TABLE, table_id, 1, (Strings.of([name]),))]
         if ops:
             return catalog.decision(state, ops)

@@ -181,6 +181,13 @@ WRITES: list[Command] = [
     commands.Bury(table="j", keys=ONE),
     commands.Revive(table="j", rows=[1]),
     commands.Discard(table="j", rows=[1]),
+    commands.Append(table="s", types=b"\1", keys=ONE, values=ONE),
+    commands.Erase(table="s", keys=ONE),
+    commands.Subscribe(table="s", name="n", start=1),
+    commands.Acknowledge(table="s", name="n", seq=1, epoch=0),
+    commands.Seek(table="s", name="n", start=1),
+    commands.Rest(table="s", name="n", asleep=True),
+    commands.Unsubscribe(table="s", name="n"),
     CreateTable(name="t", kind=1),
     DropTable(name="t"),
 ]
@@ -194,6 +201,9 @@ OTHERS: list[Command] = [
     ListTables(),
     Lock(table="t", keys=ONE),
     Unlock(table="t", keys=ONE),
+    commands.ListSubscribers(table="s"),
+    commands.ListBlocks(table="s"),
+    commands.CloseSnapshot(snapshot=1),
 ]
 ALONE: list[Command] = [
     Batch(commands=[SET]),
@@ -204,6 +214,11 @@ ALONE: list[Command] = [
     Unlisten(identifier=1),
     commands.Next(table="j"),
     commands.ListenJobs(table="j"),
+    commands.Read(table="s", after=0),
+    commands.Lag(table="s", name="n"),
+    commands.OpenSnapshot(),
+    commands.AsOf(snapshot=1, commands=[]),
+    commands.SealNow(),
 ]
 
 

@@ -28,7 +28,7 @@ def test_the_layouts_of_entries_are_fixed() -> None:
 def test_what_a_base_does_not_say_follows_from_it() -> None:
     entry = kv_entry.decode(BASE.pack(7, 100, 1, 2, 3, 4, 5))
     assert entry == Entry(7, 100, 1, 2, 3, 4, 5, 7, 100, 0, 0, 7)
-    assert entry.pointer == Pointer(1, 2, 3, 4)
+    assert entry.pointer == Pointer(1, 2, 3, 4, 7)
     assert entry.is_value
 
 

@@ -8,7 +8,16 @@ from fjord import commands, ops, tables
 from fjord.columns import Strings
 from fjord.commands import Command
 from fjord.ops import Opcode
-from fjord.tables import catalog, clients, job_leases, job_upkeep, kv_expiry, packing
+from fjord.tables import (
+    catalog,
+    clients,
+    job_leases,
+    job_upkeep,
+    kv_expiry,
+    packing,
+    snapshots,
+    stream_history,
+)
 from fjord.tables.state import Kind, Table, Tree
 from tests.unit.tables.world import World
 
@@ -20,6 +29,11 @@ INTERNAL = {
     job_upkeep.ExpireJobs,
     job_upkeep.MoveJobs,
     clients.ForgetClients,
+    snapshots.EndSnapshots,
+    stream_history.BeginSeal,
+    stream_history.EndSeal,
+    stream_history.Retire,
+    stream_history.Gone,
     packing.Pack,
     packing.Begin,
 }
@@ -30,6 +44,7 @@ ELSEWHERE = {
     commands.Listen,
     commands.ListenJobs,
     commands.Scan,
+    commands.SealNow,
     commands.Stats,
     commands.Unlisten,
 }
@@ -56,6 +71,11 @@ def test_what_reads_never_writes() -> None:
     world.set({b"a": 1}, expires=10)
     world.touch(b"a", worked=5)
     keys = Strings.of([b"a"])
+    world.run(commands.CreateTable(name="s", kind=Kind.STREAM, settings=b'{"mode":"latest"}'))
+    world.run(commands.Append(table="s", types=b"\1", keys=keys, values=keys))
+    world.run(commands.Subscribe(table="s", name="n", start=1))
+    opened = world.run(commands.OpenSnapshot())
+    assert isinstance(opened, commands.Opened)
     found: list[Command] = [
         commands.Nop(),
         commands.Get(table="t", keys=keys, skip_worked=True),
@@ -64,10 +84,16 @@ def test_what_reads_never_writes() -> None:
         commands.Find(table="j", keys=keys),
         commands.CountJobs(table="j"),
         commands.ListTables(),
+        commands.ListSubscribers(table="s"),
+        commands.Lag(table="s", name="n"),
+        commands.AsOf(snapshot=opened.snapshot, commands=[commands.Read(table="s", after=0)]),
+        commands.ListBlocks(table="s"),
     ]
     assert {type(command) for command in found} == tables.READS
     for command in found:
-        assert world.decide(command)[1:] == ((), {}, {})
+        decision = world.decide(command)
+        assert decision[1:] == ((), {}, {})
+        assert not isinstance(decision.reply, commands.Refusal)
 
 
 def test_what_works_on_a_full_disk_is_decided_and_writes() -> None:
@@ -85,7 +111,7 @@ def test_trees_are_numbered_from_0_without_gaps() -> None:
 
 
 def test_stored_kinds_keep_their_numbers() -> None:
-    assert {kind.name: kind.value for kind in Kind} == {"KV": 1, "JOBS": 2}
+    assert {kind.name: kind.value for kind in Kind} == {"KV": 1, "JOBS": 2, "STREAM": 3}
 
 
 def test_the_prefixes_of_tables_sort_as_their_ids_do() -> None:

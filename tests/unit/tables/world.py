@@ -18,11 +18,22 @@ from fjord.engine.lanes import TableLanes
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndex
 from fjord.ops import Op, Place
-from fjord.tables import catalog, job_row, job_upkeep, kv_entry, packing
+from fjord.tables import (
+    catalog,
+    job_row,
+    job_upkeep,
+    kv_entry,
+    packing,
+    snapshots,
+    stream_entry,
+    stream_rules,
+)
 from fjord.tables.state import (
     AnyPointer,
     Decision,
     JobCounts,
+    Kind,
+    Moment,
     Pointer,
     Table,
     Tree,
@@ -35,6 +46,10 @@ NOW_US = 1_700_000_000_000_000
 LEASE_US = 5_000_000
 SEGMENT = 1
 MASTER = b"the master's id."
+
+
+def _is_latest(table: Table) -> bool:
+    return table.kind is Kind.STREAM and stream_rules.is_latest(table)
 
 
 class World:
@@ -68,6 +83,10 @@ class World:
         self.delete_many = self._writes.delete_many
         self.get_many = self._writes.get_many
         self.scan = self._writes.scan
+        self.size_of = self._writes.count
+        self.as_of = 0
+        self.location = ""
+        self.snapshots: Mapping[int, Moment] = {}
 
     # -- what decide looks at, and apply does -----------------------------------------------------
 
@@ -116,7 +135,8 @@ class World:
         self.client = client
         decision = self.decide(command)
         assert not isinstance(decision.reply, Refusal) or decision[1:] == ((), {}, {})
-        for op in decision.ops:
+        kept = snapshots.kept(decision.ops, self) if self.snapshots and decision.ops else []
+        for op in (*decision.ops, *kept):
             self.apply(op)
         for key, value in decision.volatile.items():
             old = self.volatile.pop(key, None)
@@ -132,7 +152,7 @@ class World:
 
     def apply(self, op: Op) -> None:
         data, payload = ops.encode(op)
-        place = Place(seq=self.next_seq, segment=SEGMENT, payload=len(self.journal) + payload)
+        place = Place(self.next_seq, SEGMENT, len(self.journal) + payload, self.now_us)
         tables.APPLY[op.opcode](self, op, place)
         if arrival_of(op):
             for lane, date in lanes_of(op):
@@ -140,6 +160,7 @@ class World:
         self.journal += data
         self.next_seq += op.rows
         self.tables = catalog.tables(self.scan(Tree.TABLES, b"", None, 10_000))
+        self.snapshots = snapshots.read_all(self.scan(Tree.SNAPSHOTS, b"", None, 1000))
 
     def replayed(self) -> World:
         """Returns the world that what is left of the journal gives."""
@@ -193,7 +214,8 @@ class World:
         marks = self.tree(Tree.KV_MARKS)
         assert marks.keys() <= entries.keys()
         live = {key: kv_entry.row_bytes(entry, key) for key, entry in entries.items()}
-        assert sum(self.live.values()) == sum(live.values()) + self._check_jobs()
+        others = self._check_jobs() + self._check_streams(entries)
+        assert sum(self.live.values()) == sum(live.values()) + others
         assert all(size >= 0 for size in self.live.values())
         assert {data[32] for key, data in self.tree(Tree.KV).items() if key in self.volatile} <= {
             ops.TOMBSTONE,
@@ -235,6 +257,20 @@ class World:
         rows = [job_row.decode(image).row for image in found]
         assert len(set(rows)) == len(rows)
         return sum(map(job_row.bytes_of, found))
+
+    def _check_streams(self, entries: Mapping[bytes, kv_entry.Entry]) -> int:
+        """Asserts what must hold of streams; returns the live bytes of logs."""
+        latest = [table for table in self.tables.values() if _is_latest(table)]
+        for table in latest:
+            expected = {
+                table.prefix + entry.row.to_bytes(8, "big"): key[4:]
+                for key, entry in entries.items()
+                if key.startswith(table.prefix)
+            }
+            found = self.tree(Tree.STREAM_SEQS).items()
+            assert {key: own for key, own in found if key.startswith(table.prefix)} == expected
+        items = self.tree(Tree.STREAM_OPS).items()
+        return sum(stream_entry.decode_append(key, data).size for key, data in items)
 
     def _check_leases(self, taken: dict[bytes, bytes]) -> None:
         """Every taken job has a note of when its lease is over."""

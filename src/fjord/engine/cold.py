@@ -1,0 +1,225 @@
+"""Commands that lead into cold blocks: what the engine cannot answer, a cold reader can.
+
+    run the command ---> answered ------------------------------------------> reply
+          ^                |
+          |             InBlock: ask the cold reader, which may take a while
+          |                |
+          +--- run again --+--- a page of messages, or what is wrong --------> reply
+
+The engine touches no block.  A READ that comes to one is answered from it.  A SUBSCRIBE or SEEK to
+a moment inside one is run again with the seq that the moment stands for, and a LAG is run again
+from the end of the block, and what the block counts is added.  These are the steps, for the server
+and for Embedded, which know when and where to make them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from fjord.columns import Strings
+from fjord.commands import (
+    AsOf,
+    Command,
+    InBlock,
+    Lag,
+    Messages,
+    Numbers,
+    Read,
+    Refusal,
+    Replies,
+    Reply,
+    Rest,
+    Seek,
+    Subscribe,
+    Unsubscribe,
+)
+from fjord.errors import Code, CorruptionError, FjordError
+from fjord.streams import Start
+
+
+class ColdReader(Protocol):
+    """Whoever reads blocks; its calls may take long, and any thread may make them."""
+
+    def read(self, where: InBlock, command: Read) -> Messages:
+        """Returns messages of a block."""
+        ...
+
+    def locate(self, where: InBlock, wall_us: int) -> int:
+        """Returns the seq before the first message of a block from a moment on."""
+        ...
+
+    def count_after(self, where: InBlock, after: int) -> int:
+        """Returns how many messages of a block are behind a seq."""
+        ...
+
+    def rest(self, table: str, subscriber: str) -> None:
+        """Keeps nothing in memory any more for a subscriber."""
+        ...
+
+    def stats(self) -> dict[str, int]: ...
+
+    def close(self) -> None:
+        """Waits for what is being read ahead, and keeps nothing."""
+        ...
+
+
+# Commands of which blocks may say the rest.
+ERRANDS: Final[frozenset[type]] = frozenset({AsOf, Lag, Read, Seek, Subscribe})
+# Commands after which a subscriber needs no block in memory.
+PARTINGS: Final[frozenset[type]] = frozenset({Rest, Unsubscribe})
+
+
+class Errand:
+    """A command on its way: run `command`, `take` the reply, `look` if that is none yet."""
+
+    __slots__ = ("_found", "_messages", "_missed", "_seqs", "command")
+
+    def __init__(self, command: Command) -> None:
+        self.command: Any = command  # what is to be run next
+        self._found: InBlock | Replies | None = None
+        self._messages = 0  # of a LAG: counted in blocks by now
+        self._seqs = 0
+        self._missed = ""  # a block that was not there
+
+    def take(self, reply: Reply) -> Reply | None:
+        """Returns what to answer; None if it takes a look into a block."""
+        if type(reply) is InBlock or (
+            type(reply) is Replies and any(type(one) is InBlock for one in reply.replies)
+        ):
+            self._found = reply
+            return None
+        if self._seqs and type(reply) is Numbers:
+            return self._sum(reply)
+        return reply
+
+    def look(self, cold: ColdReader | None) -> Reply | None:
+        """Asks the cold reader; returns what to answer, None if `command` is to be run again."""
+        found = self._found
+        assert found is not None
+        if cold is None:
+            return _NO_COLD
+        try:
+            if isinstance(found, Replies):
+                return self._fill(found, cold)
+            return _LOOKS[type(self.command)](self, found, cold)
+        except CorruptionError as error:
+            return Refusal(code=Code.CORRUPT, text=str(error))
+        except FileNotFoundError as error:
+            return self._miss(error)
+        except (FjordError, OSError) as error:
+            return Refusal(code=Code.FAILED, text=f"a cold block cannot be read: {error}")
+
+    def _read(self, where: InBlock, cold: ColdReader) -> Reply | None:
+        command = self.command
+        messages = cold.read(where, command)
+        if messages.rows or messages.after <= command.after or command.until == messages.after:
+            return messages
+        # Nothing was given yet, so the rest may be of a later snapshot.
+        self.command = dataclasses.replace(command, after=messages.after)
+        return None
+
+    def _locate(self, where: InBlock, cold: ColdReader) -> None:
+        seq = cold.locate(where, self.command.at)
+        self.command = dataclasses.replace(self.command, start=int(Start.SEQ), at=seq + 1)
+
+    def _count(self, where: InBlock, cold: ColdReader) -> None:
+        self._messages += cold.count_after(where, where.after)
+        self._seqs += where.last - where.after
+        self.command = dataclasses.replace(self.command, after=where.last)
+
+    def _sum(self, reply: Numbers) -> Numbers:
+        more = {b"messages": self._messages, b"seqs": self._seqs}
+        names = reply.names.rows()
+        values = [
+            value + more.get(name, 0) for name, value in zip(names, reply.values, strict=True)
+        ]
+        return Numbers(names=Strings.of(names), values=values)
+
+    def _fill(self, found: Replies, cold: ColdReader) -> Replies:
+        """Answers those reads of a snapshot that came to blocks."""
+        pairs = zip(self.command.commands, found.replies, strict=True)
+        return Replies(
+            replies=[
+                cold.read(reply, command) if isinstance(reply, InBlock) else reply
+                for command, reply in pairs
+            ]
+        )
+
+    def _miss(self, error: FileNotFoundError) -> Refusal | None:
+        """A block may have gone by retention; then the engine does not name it again."""
+        found = self._found
+        name = found.name if isinstance(found, InBlock) else ""
+        if name and name != self._missed:
+            self._missed = name
+            return None
+        return Refusal(code=Code.FAILED, text=f"a cold block is missing: {name or error}")
+
+
+_LOOKS: Final[dict[type, Callable[[Errand, InBlock, ColdReader], Reply | None]]] = {
+    Read: Errand._read,
+    Subscribe: Errand._locate,
+    Seek: Errand._locate,
+    Lag: Errand._count,
+}
+_NO_COLD: Final = Refusal(code=Code.FAILED, text="this is in a cold block, and none can be read")
+
+
+class LazyCold:
+    """A cold reader that is made when a block is first read: it needs large libraries.
+
+    It also knows which subscribers are inside blocks, so that one that has left them, and reads
+    what is in the journal, costs no memory.
+    """
+
+    def __init__(self, make: Callable[[], ColdReader]) -> None:
+        self._make = make
+        self._made: ColdReader | None = None
+        self._making = threading.Lock()
+        self._inside: set[tuple[str, str]] = set()  # tables and subscribers
+
+    def read(self, where: InBlock, command: Read) -> Messages:
+        messages = self._reader().read(where, command)
+        if command.subscriber:
+            self._inside.add((command.table, command.subscriber))
+        return messages
+
+    def locate(self, where: InBlock, wall_us: int) -> int:
+        return self._reader().locate(where, wall_us)
+
+    def count_after(self, where: InBlock, after: int) -> int:
+        return self._reader().count_after(where, after)
+
+    def rest(self, table: str, subscriber: str) -> None:
+        if self._made is not None:
+            self._inside.discard((table, subscriber))
+            self._made.rest(table, subscriber)
+
+    def stats(self) -> dict[str, int]:
+        return {} if self._made is None else self._made.stats()
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
+    def note(self, command: Command, reply: Reply) -> None:
+        """Takes note of a reply that did not come out of a block."""
+        if type(command) in PARTINGS and type(reply) is not Refusal:
+            assert isinstance(command, Rest | Unsubscribe)
+            if not isinstance(command, Rest) or command.asleep:
+                self.rest(command.table, command.name)
+        elif type(command) is Read and (command.table, command.subscriber) in self._inside:
+            self.rest(command.table, command.subscriber)
+
+    def _reader(self) -> ColdReader:
+        with self._making:
+            if self._made is None:
+                try:
+                    self._made = self._make()
+                except ModuleNotFoundError as error:
+                    raise FjordError(
+                        f"cold blocks need {error.name}: pip install 'fjord-journal[server]'"
+                    ) from error
+            return self._made

@@ -1,0 +1,196 @@
+"""Sealing: what is old enough leaves the journal for cold blocks, in rounds, one at a time.
+
+    plan (a range is fixed) -> durable -> blocks are written, elsewhere -> the engine is told
+    what retention lets go -> durable -> its files are removed -> the engine is told
+
+Every step can be the last one: a range that is fixed is planned again as it was, and files that
+were to go are named again.  Blocks are written by whoever has the shelf, slowly, and never while
+the engine waits.  The server and Embedded make rounds on a thread of their own; each knows how a
+call gets its turn on the engine.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from fjord.clock import Clock
+from fjord.commands import Done, Refusal, Reply, SealNow
+from fjord.errors import ClosedError, Code, FjordError
+from fjord.history import Block, SealPlan
+
+T = TypeVar("T")
+
+# After a failure the next round begins so much later, then twice as much each time.
+_REST_US_FIRST: Final = 1_000_000
+_REST_US_MAX: Final = 300 * 1_000_000
+
+
+class Plans(Protocol):
+    """Whoever knows what is to be sealed: see `sealing`."""
+
+    @property
+    def journal_directory(self) -> str: ...
+
+    def due_us(self) -> int | None: ...
+
+    def plan_seal(self, table: str = "", *, now: bool = False) -> SealPlan | None: ...
+
+    def finish_seal(self, plan: SealPlan, blocks: Sequence[Block]) -> None: ...
+
+    def plan_retirement(self) -> list[Block]: ...
+
+    def finish_retirement(self, blocks: Sequence[Block]) -> None: ...
+
+
+class Source(Protocol):
+    """Whoever has history: the engine."""
+
+    @property
+    def tables(self) -> Mapping[str, Any]: ...
+
+    @property
+    def master(self) -> bytes: ...
+
+    @property
+    def durable_seq(self) -> int: ...
+
+    @property
+    def sealing(self) -> Plans: ...
+
+
+class Shelf(Protocol):
+    """Where blocks are kept; its calls may take long."""
+
+    def write(self, journal: str, plan: SealPlan) -> list[Block]:
+        """Writes blocks, durably; the same ones again if they are there."""
+        ...
+
+    def remove(self, blocks: Sequence[Block]) -> None:
+        """Removes the files of blocks, as far as they are there."""
+        ...
+
+    def stop(self) -> None:
+        """Ends a write that is under way, with an error, and every later one."""
+        ...
+
+
+class Turn(Protocol):
+    """Makes a call on the engine in its turn; returns when what it wrote is durable."""
+
+    def __call__(self, call: Callable[[], T], /) -> T: ...
+
+
+class Rounds:
+    """Rounds of sealing; any thread may ask for one."""
+
+    def __init__(self, source: Source, shelf: Shelf, turn: Turn, clock: Clock) -> None:
+        self._source = source
+        self._plans = source.sealing
+        self._shelf = shelf
+        self._turn = turn
+        self._clock = clock
+        self._one = threading.Lock()  # held while a round is under way
+        self._rest_us = 0  # after the last failure
+        self._rests_until_us = 0  # monotonic
+        self._is_stopped = False
+        self.blocks = 0  # written since the start
+        self.failures = 0  # rounds that failed since the start
+
+    def due_us(self) -> int | None:
+        """Returns the wall time when a round is due; None while there is nothing to seal."""
+        due_us = self._plans.due_us()
+        if due_us is None or self._is_stopped:
+            return None
+        rest_us = self._rests_until_us - self._clock.monotonic_us()
+        return max(due_us, self._clock.wall_us() + rest_us) if rest_us > 0 else due_us
+
+    def round(self) -> None:
+        """Seals what is due, and lets go what need not be kept any more.
+
+        Raises:
+            Exception: whatever went wrong; the next round is due after a rest.
+        """
+        with self._one:
+            self._note_failure(self._round)
+
+    def seal(self, command: SealNow) -> Reply:
+        """Seals all that is durable now; the answer is for whoever asked."""
+        if command.table and command.table not in self._source.tables:
+            return Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}")
+        try:
+            with self._one:
+                self._note_failure(lambda: self._seal_all(command.table))
+        except ClosedError:
+            raise
+        except (FjordError, OSError) as error:
+            return Refusal(code=Code.FAILED, text=f"sealing failed: {error}")
+        return Done(master=self._source.master, seq=self._source.durable_seq)
+
+    def stop(self) -> None:
+        """Ends the round that is under way; the next start seals the same range again."""
+        self._is_stopped = True
+        self._shelf.stop()
+
+    def join(self) -> None:
+        """Returns when no round is under way."""
+        with self._one:
+            pass
+
+    def stats(self) -> dict[str, int]:
+        return {"sealed_blocks": self.blocks, "seal_failures": self.failures}
+
+    # -- one round --------------------------------------------------------------------------------
+
+    def _note_failure(self, call: Callable[[], None]) -> None:
+        self._rests_until_us = 0
+        try:
+            call()
+        except Exception:
+            if not self._is_stopped:
+                self.failures += 1
+                self._rest_us = min(_REST_US_MAX, 2 * self._rest_us or _REST_US_FIRST)
+                self._rests_until_us = self._clock.monotonic_us() + self._rest_us
+            raise
+        self._rest_us = 0
+
+    def _round(self) -> None:
+        self._make_durable()
+        plan = self._turn(self._plans.plan_seal)
+        if plan is not None:
+            self._write(plan)
+        if not self._retire() and plan is None:  # it is not tried on and on
+            self._rests_until_us = self._clock.monotonic_us() + _REST_US_FIRST
+
+    def _seal_all(self, table: str) -> None:
+        """Seals plan by plan, as far as there was something when it began."""
+        self._make_durable()
+        end_seq = self._source.durable_seq
+        while (plan := self._plan_now(table)) is not None:
+            self._write(plan)
+            if all(one.first > end_seq for one in plan.ranges):
+                break
+        self._retire()
+
+    def _make_durable(self) -> None:
+        """Lets everything count that ran before; only what is durable is planned."""
+        self._turn(lambda: None)
+
+    def _plan_now(self, table: str) -> SealPlan | None:
+        return self._turn(lambda: self._plans.plan_seal(table, now=True))
+
+    def _write(self, plan: SealPlan) -> None:
+        if self._is_stopped:
+            raise ClosedError
+        blocks = self._shelf.write(self._plans.journal_directory, plan)
+        self._turn(lambda: self._plans.finish_seal(plan, blocks))
+        self.blocks += len(blocks)
+
+    def _retire(self) -> bool:
+        """Removes what need not be kept; says whether there was something."""
+        blocks = self._turn(self._plans.plan_retirement)
+        if blocks:
+            self._shelf.remove(blocks)
+            self._turn(lambda: self._plans.finish_retirement(blocks))
+        return bool(blocks)

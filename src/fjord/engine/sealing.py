@@ -1,0 +1,293 @@
+"""Sealing: when which part of the journal goes to cold blocks, and which blocks may go.
+
+    due_us -> plan_seal -> (sync, blocks are written elsewhere) -> finish_seal -> due_us -> ...
+
+A round is due when a segment is full, when a table has as many new rows as a block holds, or when
+its oldest new row has waited long enough.  It takes the tables that have new rows.  Nothing above
+what is durable goes to blocks, and a segment stays until all that it holds is there.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from fjord import limits, streams
+from fjord.clock import Clock
+from fjord.commands import Refusal, Reply
+from fjord.history import Block, SealedRange, SealPlan
+from fjord.journal.reader import Journal
+from fjord.journal.writer import Writer
+from fjord.tables import stream_entry, stream_history, stream_rules
+from fjord.tables.state import Kind, Table, Tree
+from fjord.tables.stream_entry import History
+
+
+class Host(Protocol):
+    """What sealing needs of the engine."""
+
+    master: bytes
+    tables: Mapping[str, Table]
+
+    @property
+    def durable_seq(self) -> int: ...
+
+    @property
+    def applied_seq(self) -> int: ...
+
+    def run_internal(self, command: object, /) -> Reply: ...
+
+    def scan_index(
+        self, tree: int, start: bytes, stop: bytes | None, limit: int
+    ) -> list[tuple[bytes, bytes]]: ...
+
+
+class Sealing:
+    """Knows how far each table is in blocks, and how much of it is new."""
+
+    def __init__(self, host: Host, clock: Clock, journal: Journal, writer: Writer) -> None:
+        self._host = host
+        self._clock = clock
+        self._journal = journal
+        self._writer = writer
+        self._began_seq = host.applied_seq  # what is older may be of any table
+        self._last_seqs: dict[int, int] = {}  # of tables that were written to since
+        self._rows: dict[int, int] = {}  # how many are new, by table
+        self._since_us: dict[int, int] = {}  # wall time of the first of them, or of the start
+        self._histories: dict[int, History] = {}
+        self._by_id: dict[int, Table] = {}  # tables with history
+        self._known: tuple[Mapping[str, Table] | None, bool] = (None, False)
+        self._due_us: int | None = None
+        self._held: tuple[int, bool] = (0, False)  # a segment, and whether it has to stay
+        self.location = ""  # where blocks are; empty: nobody writes any
+
+    @property
+    def shard(self) -> bytes:
+        """UUID of the journal."""
+        return self._writer.header.shard
+
+    @property
+    def journal_directory(self) -> str:
+        return self._journal.directory
+
+    def attach(self, location: str) -> None:
+        """From now on somebody asks for plans, and writes blocks there."""
+        self.location = location
+        self.look()
+
+    def look(self) -> None:
+        """Reads how far each table is, and finds out when the next round is due."""
+        items = self._host.scan_index(Tree.HISTORY, b"", None, limits.TABLES_MAX)
+        self._histories = {
+            int.from_bytes(key, "big"): stream_entry.decode_history(data) for key, data in items
+        }
+        self._held = (0, False)
+        dates = [self._table_due_us(table) for table in self._tables().values()]
+        self._due_us = None
+        for date_us in (*dates, self._retirement_us()):
+            self._bring_forward(date_us)
+
+    def note(self, last_seqs: Mapping[int, int], rows: Mapping[int, int]) -> None:
+        """Takes note of what a frame has written, by table."""
+        self._held = (0, False)
+        self._last_seqs.update(last_seqs)
+        if not self.location:
+            return
+        tables, now_us = self._tables(), self._clock.wall_us()
+        for table_id in last_seqs.keys() & tables.keys():
+            self._rows[table_id] = self._rows.get(table_id, 0) + rows[table_id]
+            self._since_us.setdefault(table_id, now_us)
+            self._bring_forward(self._table_due_us(tables[table_id]))
+
+    def note_rotation(self) -> None:
+        """Takes note that a segment is full."""
+        self._held = (0, False)
+        if self._tables():
+            self._bring_forward(0)
+
+    def due_us(self) -> int | None:
+        """Returns the wall time when a round is due; None: there is nothing to seal."""
+        return self._due_us if self.location else None
+
+    def is_held(self, segment: int) -> bool:
+        """Says that a closed segment has to stay, since not all of it is in blocks."""
+        if self._held[0] != segment:
+            firsts = {one.segment: one.first_seq for one in self._journal.segments}
+            self._held = (segment, self._holds(firsts[segment], firsts[segment + 1]))
+        return self._held[1]
+
+    def _holds(self, first: int, end: int) -> bool:
+        return any(
+            self._last_seq(table) >= max(first, self._history(table).sealed + 1)
+            and self._history(table).sealed + 1 < end
+            for table in self._tables().values()
+        )
+
+    # -- rounds -----------------------------------------------------------------------------------
+
+    def plan_seal(self, table: str = "", *, now: bool = False) -> SealPlan | None:
+        """Fixes what goes to blocks next; the caller syncs before it writes them.
+
+        Args:
+            table: only this one; empty = all.
+            now: everything that is durable, not only what is due.
+        """
+        found = [one for one in self._tables().values() if not table or one.name == table]
+        wanted = [one for one in found if self._is_wanted(one, now=now)]
+        begin = min((self._first(one) for one in wanted), default=0)
+        end = min(self._reach(begin), self._host.durable_seq)
+        fresh = [
+            one for one in wanted if not self._history(one).sealing and self._first(one) <= end
+        ]
+        if fresh:
+            tag = int.from_bytes(self._host.master[:8], "big")
+            lasts = [(one.id, end) for one in fresh]
+            self._run(stream_history.BeginSeal(lasts=lasts, tag=tag))
+            self.look()
+        ranges = [self._range(one) for one in wanted if self._history(one).sealing]
+        if not ranges:
+            self.look()
+            return None
+        return SealPlan(self.shard, ranges)
+
+    def finish_seal(self, plan: SealPlan, blocks: Sequence[Block]) -> None:
+        """Takes note of the blocks of a plan; the caller syncs."""
+        self._run(stream_history.EndSeal(plan=plan, blocks=blocks))
+        for where in plan.ranges:
+            self._rows.pop(where.table, None)
+            self._since_us.pop(where.table, None)
+        self.look()
+
+    def plan_retirement(self) -> list[Block]:
+        """Takes blocks out of use that are too old; returns all whose files are to go."""
+        now_us = self._clock.wall_us()
+        for table in self._host.tables.values():
+            if table.kind is Kind.STREAM:
+                gone = stream_history.outdated(table, self.blocks(table.name), now_us)
+                if gone:
+                    self._run(stream_history.Retire(blocks=gone))
+        items = stream_history.all_items(self._host.scan_index)
+        return [block for block, is_retired in items if is_retired]
+
+    def finish_retirement(self, blocks: Sequence[Block]) -> None:
+        """Takes note that the files of blocks are gone."""
+        if blocks:
+            self._run(stream_history.Gone(blocks=blocks))
+        self.look()
+
+    def blocks(self, table: str) -> list[Block]:
+        """Returns the blocks of a table that are in use, in order."""
+        found = self._host.tables[table]
+        items = stream_history.all_items(self._host.scan_index, found.prefix)
+        return [block for block, is_retired in items if not is_retired]
+
+    def _run(self, command: object) -> None:
+        reply = self._host.run_internal(command)
+        if isinstance(reply, Refusal):
+            raise reply.error()
+
+    # -- one table --------------------------------------------------------------------------------
+
+    def _tables(self) -> dict[int, Table]:
+        """Returns the tables that have history, by id."""
+        known = (self._host.tables, bool(self.location))
+        if self._known[0] is not known[0] or self._known[1] is not known[1]:
+            self._known = known
+            self._by_id = {
+                table.id: table
+                for table in known[0].values()
+                if stream_history.has_history(table, jobs_too=known[1])
+            }
+        return self._by_id
+
+    def _history(self, table: Table) -> History:
+        return self._histories.get(table.id) or _NO_HISTORY
+
+    def _last_seq(self, table: Table) -> int:
+        """Returns a seq behind which the table has nothing."""
+        return self._last_seqs.get(table.id, self._began_seq)
+
+    def _is_new(self, table: Table) -> bool:
+        """Says whether a table may have rows that are not in blocks."""
+        return self._last_seq(table) > self._history(table).sealed
+
+    def _is_wanted(self, table: Table, *, now: bool) -> bool:
+        if self._history(table).sealing:
+            return True
+        if now:
+            return self._is_new(table)
+        date_us = self._table_due_us(table)
+        return date_us is not None and date_us <= self._clock.wall_us()
+
+    def _first(self, table: Table) -> int:
+        return max(self._history(table).sealed + 1, self._journal.first_seq)
+
+    def _reach(self, begin: int) -> int:
+        """Returns up to where one child process writes blocks that begins at a seq."""
+        segments = self._journal.segments
+        at = bisect.bisect_right(segments, begin, key=lambda header: header.first_seq) - 1
+        count = max(
+            1,
+            limits.SEAL_BYTES_MAX
+            // max(1, self._journal.segment_bytes(segments[max(at, 0)].segment)),
+        )
+        following = max(at, 0) + count
+        return segments[following].first_seq - 1 if following < len(segments) else 2**63
+
+    def _table_due_us(self, table: Table) -> int | None:
+        """Returns when a table is to be sealed, 0 = at once, None = it has nothing new."""
+        if self._history(table).sealing:
+            return 0
+        if not self._is_new(table):
+            return None
+        is_closed = self._first(table) < self._journal.segments[-1].first_seq
+        settings = _settings(table)
+        if is_closed or self._rows.get(table.id, 0) >= settings.block_rows:
+            return 0
+        since_us = self._since_us.setdefault(table.id, self._clock.wall_us())
+        return since_us + settings.block_age_us
+
+    def _retirement_us(self) -> int | None:
+        """Returns when the first block is too old, 0 = the files of one are to go."""
+        dates: list[int] = []
+        items = self._host.scan_index(Tree.BLOCKS, b"", None, 1)
+        while items:
+            block, is_retired = stream_entry.decode_block(*items[0])
+            table = self._by_id.get(block.table)
+            if is_retired:
+                return 0
+            if table is not None and table.kind is Kind.STREAM:
+                settings = stream_rules.settings_of(table)
+                if settings.retention_us:
+                    dates.append(block.max_us + settings.retention_us + 1)
+            start = (block.table + 1).to_bytes(4, "big")
+            items = self._host.scan_index(Tree.BLOCKS, start, None, 1)
+        return min(dates, default=None)
+
+    def _bring_forward(self, date_us: int | None) -> None:
+        if date_us is not None:
+            self._due_us = date_us if self._due_us is None else min(date_us, self._due_us)
+
+    def _range(self, table: Table) -> SealedRange:
+        found = self._history(table)
+        blocks = self.blocks(table.name)
+        return SealedRange(
+            table=table.id,
+            name=table.name,
+            kind=int(table.kind),
+            first=found.sealed + 1,
+            last=found.sealing,
+            tag=found.tag,
+            block_rows=_settings(table).block_rows,
+            previous=blocks[-1].name if blocks else "",
+        )
+
+
+_NO_HISTORY: Final = History()
+_USUAL: Final = streams.Settings()
+
+
+def _settings(table: Table) -> streams.Settings:
+    """Returns how blocks of a table are made; those of jobs as usual."""
+    return stream_rules.settings_of(table) if table.kind is Kind.STREAM else _USUAL

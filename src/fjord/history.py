@@ -1,0 +1,53 @@
+"""What leaves the journal for cold blocks: plans of what to write, and what was written.
+
+The engine fixes a range of seqs first (op HISTORY), so that writing it again after a crash makes
+the same blocks under the same names; then blocks are written, elsewhere, and last the engine is
+told of them (op BLOCK).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+DATA_SUFFIX: Final = ".parquet"
+METADATA_SUFFIX: Final = ".json"
+
+
+class SealedRange(NamedTuple):
+    """A range of one table's history that is to be written to blocks."""
+
+    table: int  # its id
+    name: str
+    kind: int  # tables.state.Kind
+    first: int  # seqs, both included
+    last: int
+    tag: int  # makes the names of these blocks unique
+    block_rows: int  # a block has at most so many rows, or one op
+    previous: str = ""  # name of the block before the range
+
+
+class SealPlan(NamedTuple):
+    """Ranges that are written by one walk over the journal."""
+
+    shard: bytes  # UUID of the journal
+    ranges: Sequence[SealedRange]
+
+
+class Block(NamedTuple):
+    """A block that is written: rows of one table, in the order of their seqs."""
+
+    table: int
+    first: int  # the seqs that it covers, both included; there may be fewer rows
+    last: int
+    rows: int
+    bytes: int  # of its file
+    min_us: int  # wall times of its rows
+    max_us: int
+    crc: int  # CRC32C of its file
+    name: str  # path of its files, without their suffixes, below the location of all blocks
+
+
+def block_name(where: SealedRange, first: int, last: int) -> str:
+    """Returns the name of a block of a range; the same again if it is written again."""
+    return f"{where.name}-{where.table}/{first:020d}-{last:020d}-{where.tag:016x}"

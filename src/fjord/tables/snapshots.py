@@ -1,0 +1,296 @@
+"""Snapshots: state as it was, while writers go on.
+
+A snapshot is a seq.  Whoever replaces an entry of a key/value table or of a stream that is older
+than the newest open snapshot says with it what the index had there (op VERSION), under that
+snapshot.  So the version of an entry that holds at a snapshot is found in one of two places:
+
+    in the index       if its row is not younger than the snapshot
+    among VERSIONS     under this snapshot or a later one, if its row is not younger either;
+                       there is one such version at most, since versions follow each other
+
+With no snapshot open nothing is kept, and the index has one entry a key.  What is kept goes when no
+snapshot is left that could need it.  Values stay where they are in the journal meanwhile: packing
+lets no segment go that a version may point to, see `engine.packing`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, Final
+
+from fjord import commands, limits
+from fjord.columns import Strings
+from fjord.commands import Get, Opened, Range, Read, Refusal, Replies
+from fjord.errors import Code
+from fjord.ops import Op, Opcode, Place
+from fjord.tables import catalog, kv_entry, stream_entry
+from fjord.tables.state import Decision, Moment, State, Tree, VolatileValue
+from fjord.tables.stream_entry import SNAPSHOT_KEY, VERSION_KEY
+
+_NOTHING: Final[Mapping[bytes, Any]] = MappingProxyType({})
+_PIECE: Final = 256
+# What can be asked as of a snapshot.
+READS: Final = frozenset({Get, Range, Read})
+# The trees whose entries are kept for snapshots.
+_KEPT: Final = frozenset({Tree.KV, Tree.STREAM_SEQS})
+# Ops that replace entries under the keys in their column `key`.
+_REPLACING: Final = frozenset(
+    {
+        Opcode.KV_SET,
+        Opcode.KV_DELETE,
+        Opcode.KV_EXPIRE,
+        Opcode.KV_PURGE,
+        Opcode.KV_LINK,
+        Opcode.STREAM_PUT,
+        Opcode.STREAM_ERASE,
+        Opcode.STREAM_PURGE,
+    }
+)
+# And the column with the seqs that messages lose.
+_LOSING: Final = {
+    Opcode.STREAM_PUT: "was",
+    Opcode.STREAM_ERASE: "was",
+    Opcode.STREAM_PURGE: "row",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndSnapshots:
+    """Closes snapshots whose time is over."""
+
+    limit: int
+
+
+# -- opening and closing --------------------------------------------------------------------------
+
+
+def decide_open(command: commands.OpenSnapshot, state: State, now_us: int) -> Decision:
+    lifetime_us = command.lifetime_us or limits.SNAPSHOT_US_MAX
+    if not 0 < lifetime_us <= limits.SNAPSHOT_US_MAX:
+        text = f"a snapshot is open for at most {limits.SNAPSHOT_US_MAX // 1_000_000} seconds"
+        return Decision(Refusal(code=Code.BAD_TIMEOUT, text=text))
+    made = open_op(state, now_us, lifetime_us)
+    if isinstance(made, Refusal):
+        return Decision(made)
+    opened = Opened(snapshot=state.next_seq, wall_us=now_us, until_us=now_us + lifetime_us)
+    return Decision(opened, [made])
+
+
+def open_op(state: State, now_us: int, lifetime_us: int) -> Op | Refusal:
+    """Returns the op that opens a snapshot of now; its seq is the snapshot."""
+    if len(state.snapshots) >= limits.SNAPSHOTS_MAX:
+        text = f"{limits.SNAPSHOTS_MAX} snapshots are open; close some, or try again later"
+        return Refusal(code=Code.QUOTA, text=text)
+    columns = ((0,), (state.lease_us + lifetime_us,), (now_us,))
+    return Op(Opcode.SNAPSHOT, catalog.NO_TABLE, 1, columns)
+
+
+def decide_close(command: commands.CloseSnapshot, state: State, now_us: int) -> Decision:
+    return catalog.decision(state, close_ops(state, [command.snapshot]))
+
+
+def decide_end(command: EndSnapshots, state: State, now_us: int) -> Decision:
+    over = [
+        snapshot
+        for snapshot, moment in state.snapshots.items()
+        if moment.deadline_us <= state.lease_us
+    ]
+    return catalog.decision(state, close_ops(state, over[: command.limit]))
+
+
+def close_ops(state: State, snapshots: Sequence[int]) -> list[Op]:
+    """Returns the op that closes those of these snapshots that are open."""
+    found = [(state.snapshots[one].deadline_us, one) for one in snapshots if one in state.snapshots]
+    if not found:
+        return []
+    columns = tuple(zip(*found, strict=True))
+    return [Op(Opcode.SNAPSHOT_END, catalog.NO_TABLE, len(found), columns)]
+
+
+def read_all(items: Sequence[tuple[bytes, bytes]]) -> dict[int, Moment]:
+    """Returns the snapshots that the items of SNAPSHOTS are, the oldest first."""
+    found = [stream_entry.decode_snapshot(key, data) for key, data in items]
+    return {snapshot: Moment(deadline, wall) for snapshot, deadline, wall in sorted(found)}
+
+
+# -- keeping what is replaced ---------------------------------------------------------------------
+
+
+def kept(ops: Sequence[Op], state: State) -> list[Op]:
+    """Returns what keeps the entries that ops replace, as far as an open snapshot needs them."""
+    newest = max(state.snapshots)
+    found: dict[tuple[Tree, bytes], bytes] = {}
+    for op in ops:
+        if op.opcode in _REPLACING and catalog.is_there(state, op.table):
+            found |= _replaced(op, state, newest)
+    if not found:
+        return []
+    trees, keys = zip(*found, strict=True)
+    columns = ([newest] * len(found), bytes(trees), Strings.of(keys), Strings.of([*found.values()]))
+    return [Op(Opcode.VERSION, catalog.NO_TABLE, len(found), columns)]
+
+
+def _replaced(op: Op, state: State, newest: int) -> dict[tuple[Tree, bytes], bytes]:
+    prefix, keys = kv_entry.prefix_of(op.table), op.column("key")
+    assert isinstance(keys, Strings)
+    found = [(Tree.KV, prefix + key) for key in keys.rows()]
+    if op.opcode in _LOSING:
+        lost = op.column(_LOSING[op.opcode])
+        assert not isinstance(lost, Strings)
+        found += [(Tree.STREAM_SEQS, stream_entry.seq_key(prefix, seq)) for seq in lost if seq]
+    images: dict[tuple[Tree, bytes], bytes] = {}
+    for tree in _KEPT:
+        wanted = [key for one, key in found if one is tree]
+        for key, image in zip(wanted, state.get_many(tree, wanted), strict=True):
+            if image is not None and _row_of(tree, key, image) <= newest:
+                images[tree, key] = image
+    return images
+
+
+def _row_of(tree: int, key: bytes, image: bytes) -> int:
+    """Returns the seq with which an entry came into being."""
+    if tree == Tree.KV:
+        return int.from_bytes(image[:8], "little")
+    return stream_entry.seq_of(key)
+
+
+def keep_version(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    """Says the versions again that are still kept."""
+    heads = map(VERSION_KEY.pack, op.columns[0], op.columns[1])
+    keys = op.column("key")
+    assert isinstance(keys, Strings)
+    found = [head + key for head, key in zip(heads, keys.rows(), strict=True)]
+    stored = state.get_many(Tree.VERSIONS, found)
+    rows = [at for at, image in enumerate(stored) if image is not None]
+    if not rows:
+        return ()
+    columns = tuple(
+        Strings.of([column[at] for at in rows])
+        if isinstance(column, Strings)
+        else [column[at] for at in rows]
+        for column in op.columns
+    )
+    return [Op(op.opcode, op.table, len(rows), columns)]
+
+
+def keep_snapshot(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    """Says a snapshot again that is open."""
+    made = []
+    rows: Any = zip(*op.columns, strict=True)
+    for seq, (snapshot, deadline_us, wall_us) in enumerate(rows, start=place.seq):
+        key = SNAPSHOT_KEY.pack(deadline_us, snapshot or seq)
+        (data,) = state.get_many(Tree.SNAPSHOTS, [key])
+        if data is not None and stream_entry.SNAPSHOT.unpack(data)[1] == seq:
+            columns = ((snapshot or seq,), (deadline_us,), (wall_us,))
+            made.append(Op(op.opcode, op.table, 1, columns))
+    return made
+
+
+def sweep(state: State, limit: int) -> list[Op]:
+    """Returns the op that drops versions that no snapshot needs, none if there are none."""
+    oldest = next(iter(state.snapshots), None)
+    stop = None if oldest is None else stream_entry.SEQ.pack(oldest)
+    items = state.scan(Tree.VERSIONS, b"", stop, limit)
+    if not items:
+        return []
+    heads = [VERSION_KEY.unpack_from(key) for key, _ in items]
+    columns = (
+        [snapshot for snapshot, _ in heads],
+        bytes([tree for _, tree in heads]),
+        Strings.of([key[VERSION_KEY.size :] for key, _ in items]),
+    )
+    return [Op(Opcode.VERSION_DROP, catalog.NO_TABLE, len(items), columns)]
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+class AsOf:
+    """State as it was at a snapshot that is open; of kv tables and streams, without locks."""
+
+    volatile_bytes = 0
+    client = 0
+
+    def __init__(self, state: State, snapshot: int) -> None:
+        self._state = state
+        self.as_of = snapshot
+        self.next_seq = snapshot + 1
+        self.volatile: Mapping[bytes, VolatileValue] = _NOTHING
+        self.locks: Mapping[bytes, int] = _NOTHING
+        self.master, self.tables, self.lease_us = state.master, state.tables, state.lease_us
+        self.lanes, self.snapshots = state.lanes, state.snapshots
+        self.payloads, self.job_counts = state.payloads, state.job_counts
+        self.location, self.size_of = state.location, state.size_of
+
+    def volatile_between(self, start: bytes, stop: bytes | None, limit: int) -> list[bytes]:
+        return []
+
+    def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        found = self._state.get_many(tree, keys)
+        if tree not in _KEPT:
+            return found
+        unknown = []
+        for at, (key, image) in enumerate(zip(keys, found, strict=True)):
+            if image is None or _row_of(tree, key, image) > self.as_of:
+                found[at] = None
+                unknown.append(at)
+        for later in self._laters() if unknown else ():
+            head = VERSION_KEY.pack(later, tree)
+            images = self._state.get_many(Tree.VERSIONS, [head + keys[at] for at in unknown])
+            for at, image in zip(unknown, images, strict=True):
+                if image is not None and _row_of(tree, keys[at], image) <= self.as_of:
+                    found[at] = image
+        return found
+
+    def scan(
+        self, tree: int, start: bytes, stop: bytes | None, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        if tree not in _KEPT:
+            return self._state.scan(tree, start, stop, limit)
+        sources = [self._held(tree, tree, b"", start, stop)]
+        for later in self._laters():
+            head = VERSION_KEY.pack(later, tree)
+            end = VERSION_KEY.pack(later, tree + 1) if stop is None else head + stop
+            sources.append(self._held(tree, Tree.VERSIONS, head, head + start, end))
+        return list(islice(heapq.merge(*sources), limit))
+
+    def _held(
+        self, tree: int, where: int, head: bytes, start: bytes, stop: bytes | None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yields what held at the snapshot, in order, out of one of the places."""
+        while items := self._state.scan(where, start, stop, _PIECE):
+            for key, image in items:
+                own = key[len(head) :]
+                if _row_of(tree, own, image) <= self.as_of:
+                    yield own, image
+            start = items[-1][0] + b"\0"
+
+    def _laters(self) -> Iterator[int]:
+        """Yields this snapshot and later ones, as far as anything was kept under them."""
+        start = stream_entry.SEQ.pack(self.as_of)
+        while items := self._state.scan(Tree.VERSIONS, start, None, 1):
+            snapshot = stream_entry.SEQ.unpack_from(items[0][0])[0]
+            yield snapshot
+            start = stream_entry.SEQ.pack(snapshot + 1)
+
+
+def decide_as_of(
+    command: commands.AsOf,
+    state: State,
+    decide: Mapping[type, Callable[[Any, State, int], Decision]],
+) -> Decision:
+    """Decides reads, each by its own rule, as if it was the moment of a snapshot."""
+    moment = state.snapshots.get(command.snapshot)
+    if moment is None:
+        text = f"snapshot {command.snapshot} is not open, or not any more; open another one"
+        return Decision(Refusal(code=Code.SNAPSHOT_GONE, text=text))
+    if not all(type(one) in READS for one in command.commands):
+        text = "as of a snapshot there are GET, RANGE and READ"
+        return Decision(Refusal(code=Code.BAD_BATCH, text=text))
+    past = AsOf(state, command.snapshot)
+    replies = [decide[type(one)](one, past, moment.wall_us).reply for one in command.commands]
+    return Decision(Replies(replies=replies))

@@ -1,0 +1,133 @@
+"""What the index holds of streams, subscribers, snapshots and blocks, byte by byte.
+
+    STREAM_OPS    table id u32 BE | last seq u64 BE          -> append
+    STREAM_SEQS   table id u32 BE | seq u64 BE               -> key
+    SUBSCRIBERS   table id u32 BE | name                     -> subscriber
+    SNAPSHOTS     deadline u64 BE | snapshot u64 BE          -> wall time u64 BE, held u64 BE
+    VERSIONS      snapshot u64 BE | tree u8 | key of a tree  -> what was there
+    HISTORY       table id u32 BE                            -> history
+    BLOCKS        table id u32 BE | last seq u64 BE          -> block
+
+    append      = rows, segment, offset, size, crc u32 each, wall time u64
+    subscriber  = mark, epoch, moved, held u64 each, asleep u8
+    history     = sealed, forgotten, sealing, tag, held u64 each
+    block       = first, rows, bytes, min time, max time, crc u64 each, retired u8, name
+
+An append is found by the last of its seqs, so that the first one found from any seq on is the one
+that has it, or follows it.  The entries of a stream that keeps the latest are those of a key/value
+table, see `kv_entry`; STREAM_SEQS has them in the order in which they came.  `held` is the seq of
+the row that says so now, see `kv_entry`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from fjord.history import Block
+from fjord.tables.kv_entry import prefix_of
+from fjord.tables.state import Pointer
+
+SEQ: Final = struct.Struct(">Q")
+APPEND: Final = struct.Struct("<IIIIIQ")
+SUBSCRIBER: Final = struct.Struct("<QQQQB")
+SNAPSHOT_KEY: Final = struct.Struct(">QQ")
+SNAPSHOT: Final = struct.Struct(">QQ")
+VERSION_KEY: Final = struct.Struct(">QB")
+HISTORY: Final = struct.Struct("<QQQQQ")
+BLOCK: Final = struct.Struct("<QQQQQQB")
+_TABLE_BYTES: Final = 4
+
+
+class Append(NamedTuple):
+    """Messages of a log that came together."""
+
+    first: int
+    last: int
+    segment: int
+    offset: int  # of the whole op
+    size: int
+    crc: int
+    wall_us: int
+
+    @property
+    def rows(self) -> int:
+        return self.last - self.first + 1
+
+    @property
+    def pointer(self) -> Pointer:
+        return Pointer(self.segment, self.offset, self.size, self.crc)
+
+
+class Subscriber(NamedTuple):
+    """Where a subscriber is."""
+
+    seq: int
+    epoch: int
+    moved_us: int
+    held: int
+    asleep: int
+
+
+class History(NamedTuple):
+    """How far a table is in blocks."""
+
+    sealed: int = 0
+    forgotten: int = 0
+    sealing: int = 0
+    tag: int = 0
+    held: int = 0
+
+
+def seq_key(prefix: bytes, seq: int) -> bytes:
+    return prefix + SEQ.pack(seq)
+
+
+def seq_of(key: bytes) -> int:
+    return int.from_bytes(key[_TABLE_BYTES:], "big")
+
+
+def decode_append(key: bytes, data: bytes) -> Append:
+    rows, *rest = APPEND.unpack(data)
+    last = seq_of(key)
+    return Append(last - rows + 1, last, *rest)
+
+
+def decode_subscriber(data: bytes) -> Subscriber:
+    return Subscriber._make(SUBSCRIBER.unpack(data))
+
+
+def decode_history(data: bytes | None) -> History:
+    return History._make(HISTORY.unpack(data)) if data else History()
+
+
+def decode_snapshot(key: bytes, data: bytes) -> tuple[int, int, int]:
+    """Returns a snapshot, its deadline in lease time, and its moment in wall time."""
+    deadline_us, snapshot = SNAPSHOT_KEY.unpack(key)
+    return snapshot, deadline_us, SNAPSHOT.unpack(data)[0]
+
+
+def encode_block(block: Block, *, is_retired: bool) -> bytes:
+    numbers = (block.first, block.rows, block.bytes, block.min_us, block.max_us, block.crc)
+    return BLOCK.pack(*numbers, is_retired) + block.name.encode()
+
+
+def decode_block(key: bytes, data: bytes) -> tuple[Block, bool]:
+    """Returns a block, and whether its file is to go."""
+    first, rows, size, min_us, max_us, crc, is_retired = BLOCK.unpack_from(data)
+    block = Block(
+        table=int.from_bytes(key[:_TABLE_BYTES], "big"),
+        first=first,
+        last=seq_of(key),
+        rows=rows,
+        bytes=size,
+        min_us=min_us,
+        max_us=max_us,
+        crc=crc,
+        name=data[BLOCK.size :].decode(),
+    )
+    return block, bool(is_retired)
+
+
+def block_key(block: Block) -> bytes:
+    return seq_key(prefix_of(block.table), block.last)

@@ -1,0 +1,307 @@
+"""The way of a table's history into cold blocks, and out of them.
+
+    HISTORY (sealing = last)  -> blocks are written elsewhere -> BLOCK*, HISTORY (sealed = last)
+      -> STREAM_FORGET*, HISTORY (forgotten)                     bit by bit, see `sweep`
+    BLOCK (retired)           -> its files are removed        -> BLOCK_GONE
+
+The range comes first, so that after a crash the same blocks are written again, under the same
+names.  Messages up to `forgotten` are read from blocks, later ones from the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fjord import commands, jobs, limits
+from fjord.columns import Strings
+from fjord.commands import BlockList, Refusal
+from fjord.errors import Code
+from fjord.history import Block, SealPlan
+from fjord.ops import Column, Op, Opcode, Place
+from fjord.tables import catalog, stream_entry, stream_rules
+from fjord.tables.kv_entry import end_of, prefix_of
+from fjord.tables.state import Decision, Kind, State, Table, Tree
+from fjord.tables.stream_entry import History, seq_key
+
+_PIECE: Final = 256
+# The columns of numbers of a BLOCK.
+_NUMBERS: Final = ("first", "last", "rows", "bytes", "min_us", "max_us", "crc")
+# Ops whose rows are history: what is only said again, or said of readers and blocks, is not.
+HISTORIC: Final = frozenset(
+    {
+        Opcode.JOB_ADD,
+        Opcode.JOB_REPLACE,
+        Opcode.JOB_TAKE,
+        Opcode.JOB_DONE,
+        Opcode.JOB_WAIT,
+        Opcode.JOB_BURY,
+        Opcode.JOB_REMOVE,
+        Opcode.STREAM_APPEND,
+        Opcode.STREAM_PUT,
+        Opcode.STREAM_ERASE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginSeal:
+    """Fixes up to where tables are written to blocks."""
+
+    lasts: Sequence[tuple[int, int]]  # table, seq
+    tag: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndSeal:
+    """Takes note of blocks that are written; their ranges are the ones that were fixed."""
+
+    plan: SealPlan
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retire:
+    """Takes blocks out of use; their files may then go."""
+
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """Takes note that the files of blocks are gone."""
+
+    blocks: Sequence[Block]
+
+
+def has_history(table: Table, *, jobs_too: bool) -> bool:
+    """Says whether segments have to wait until what they hold of a table is in blocks."""
+    if table.kind is Kind.STREAM:
+        return stream_rules.settings_of(table).history and (jobs_too or is_log(table))
+    if table.kind is Kind.JOBS:
+        return jobs_too and jobs.decode_settings(table.settings).history
+    return False
+
+
+def is_log(table: Table) -> bool:
+    return table.kind is Kind.STREAM and not stream_rules.is_latest(table)
+
+
+def history_of(state: State, table_id: int) -> History:
+    (data,) = state.get_many(Tree.HISTORY, [prefix_of(table_id)])
+    return stream_entry.decode_history(data)
+
+
+# -- sealing --------------------------------------------------------------------------------------
+
+
+def decide_begin_seal(command: BeginSeal, state: State, now_us: int) -> Decision:
+    made = []
+    for table_id, last in command.lasts:
+        found = history_of(state, table_id)
+        if not found.sealing and last > found.sealed:
+            made.append(_history_op(table_id, found._replace(sealing=last, tag=command.tag)))
+    return catalog.decision(state, made)
+
+
+def decide_end_seal(command: EndSeal, state: State, now_us: int) -> Decision:
+    made: list[Op] = []
+    for where in command.plan.ranges:
+        found = history_of(state, where.table)
+        if (found.sealing, found.tag) != (where.last, where.tag):
+            continue  # it was taken note of before
+        is_there = catalog.is_there(state, where.table)
+        blocks = [block for block in command.blocks if block.table == where.table]
+        made += _block_ops(blocks, is_retired=not is_there)
+        made.append(_history_op(where.table, found._replace(sealed=where.last, sealing=0, tag=0)))
+    return catalog.decision(state, made)
+
+
+def _history_op(table_id: int, found: History) -> Op:
+    columns = ((found.sealed,), (found.forgotten,), (found.sealing,), (found.tag,))
+    return Op(Opcode.HISTORY, table_id, 1, columns)
+
+
+def _block_ops(blocks: Sequence[Block], *, is_retired: bool) -> list[Op]:
+    """Returns the ops that say blocks, one for each table."""
+    by_table: dict[int, list[Block]] = {}
+    for block in blocks:
+        by_table.setdefault(block.table, []).append(block)
+    made = []
+    for table_id, found in by_table.items():
+        columns: tuple[Column, ...] = (
+            *([getattr(block, name) for block in found] for name in _NUMBERS),
+            bytes([is_retired]) * len(found),
+            Strings.of([block.name.encode() for block in found]),
+        )
+        made.append(Op(Opcode.BLOCK, table_id, len(found), columns))
+    return made
+
+
+# -- retention ------------------------------------------------------------------------------------
+
+
+def decide_retire(command: Retire, state: State, now_us: int) -> Decision:
+    return catalog.decision(state, _block_ops(command.blocks, is_retired=True))
+
+
+def decide_gone(command: Gone, state: State, now_us: int) -> Decision:
+    by_table: dict[int, list[int]] = {}
+    for block in command.blocks:
+        by_table.setdefault(block.table, []).append(block.last)
+    made = [
+        Op(Opcode.BLOCK_GONE, table_id, len(lasts), (lasts,))
+        for table_id, lasts in by_table.items()
+    ]
+    return catalog.decision(state, made)
+
+
+def outdated(table: Table, blocks: Sequence[Block], now_us: int) -> list[Block]:
+    """Returns the blocks, the oldest first, that the settings of a stream let go."""
+    settings = stream_rules.settings_of(table)
+    size = sum(block.bytes for block in blocks)
+    gone = []
+    for block in blocks:
+        is_old = settings.retention_us and block.max_us + settings.retention_us < now_us
+        is_too_much = settings.retention_bytes and size > settings.retention_bytes
+        if not is_old and not is_too_much:
+            break
+        gone.append(block)
+        size -= block.bytes
+    return gone
+
+
+# -- looking blocks up ----------------------------------------------------------------------------
+
+
+def block_at(state: State, table: Table, seq: int) -> Block | None:
+    """Returns the block with the first message from a seq on; None: it is in the journal."""
+    if seq > history_of(state, table.id).forgotten:
+        return None
+    return next(live_blocks(state, table.prefix, seq), None)
+
+
+def live_blocks(state: State, prefix: bytes, seq: int = 0) -> Iterator[Block]:
+    """Yields the blocks in use of a table that end at a seq or behind it, in order."""
+    return (block for block, is_retired in all_blocks(state, prefix, seq) if not is_retired)
+
+
+def all_blocks(state: State, prefix: bytes, seq: int = 0) -> Iterator[tuple[Block, bool]]:
+    """Yields blocks, each with whether its files are to go."""
+    start = seq_key(prefix, seq)
+    while items := state.scan(Tree.BLOCKS, start, end_of(prefix), _PIECE):
+        yield from (stream_entry.decode_block(key, data) for key, data in items)
+        start = items[-1][0] + b"\0"
+
+
+def all_items(
+    scan: Callable[[int, bytes, bytes | None, int], list[tuple[bytes, bytes]]], prefix: bytes = b""
+) -> Iterator[tuple[Block, bool]]:
+    """Yields blocks out of an index, those of one table or all, each with whether it is to go."""
+    start, stop = prefix, end_of(prefix) if prefix else None
+    while items := scan(Tree.BLOCKS, start, stop, _PIECE):
+        yield from (stream_entry.decode_block(key, data) for key, data in items)
+        start = items[-1][0] + b"\0"
+
+
+def decide_list_blocks(command: commands.ListBlocks, state: State, now_us: int) -> Decision:
+    problem = commands.name_problem(command.table)
+    table = state.tables.get(command.table)
+    if problem is None and table is None:
+        problem = Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}")
+    if problem is not None or table is None:
+        assert problem is not None
+        return Decision(problem)
+    count = stream_rules.count_of(command.count, limits.BLOCKS_LISTED_MAX)
+    found: list[Block] = []
+    is_more = False
+    for block in live_blocks(state, table.prefix, command.after + 1):
+        is_more = len(found) == count
+        if is_more:
+            break
+        found.append(block)
+    return Decision(_block_list(state.location, found, is_more=is_more))
+
+
+def _block_list(location: str, blocks: Sequence[Block], *, is_more: bool) -> BlockList:
+    return BlockList(
+        location=location,
+        firsts=[block.first for block in blocks],
+        lasts=[block.last for block in blocks],
+        rows=[block.rows for block in blocks],
+        sizes=[block.bytes for block in blocks],
+        min_us=[block.min_us for block in blocks],
+        max_us=[block.max_us for block in blocks],
+        crcs=[block.crc for block in blocks],
+        names=Strings.of([block.name.encode() for block in blocks]),
+        next_after=blocks[-1].last if is_more else 0,
+    )
+
+
+# -- forgetting what is in blocks -----------------------------------------------------------------
+
+
+def sweep(state: State, limit: int) -> list[Op]:
+    """Returns the ops that forget appends which are in blocks, none if there are none left."""
+    for key, data in state.scan(Tree.HISTORY, b"", None, limits.TABLES_MAX):
+        found = stream_entry.decode_history(data)
+        if found.forgotten < found.sealed:
+            table_id = int.from_bytes(key, "big")
+            items = state.scan(
+                Tree.STREAM_OPS, seq_key(key, 0), seq_key(key, found.sealed + 1), limit
+            )
+            up_to = stream_entry.seq_of(items[-1][0]) if len(items) == limit else found.sealed
+            changed = _history_op(table_id, found._replace(forgotten=up_to))
+            return [*_forget(table_id, items), changed]
+    return []
+
+
+def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
+    """Returns the ops that forget appends and subscribers of a dropped table."""
+    prefix = prefix_of(table_id)
+    items = state.scan(Tree.STREAM_OPS, prefix, end_of(prefix), limit)
+    if items:
+        return _forget(table_id, items)
+    retired = [block for block, gone in all_blocks(state, prefix) if not gone][:limit]
+    if retired:
+        return _block_ops(retired, is_retired=True)
+    names = [
+        key[len(prefix) :] for key, _ in state.scan(Tree.SUBSCRIBERS, prefix, end_of(prefix), limit)
+    ]
+    return [Op(Opcode.UNSUBSCRIBE, table_id, len(names), (Strings.of(names),))] if names else []
+
+
+def has_blocks(state: State, table_id: int) -> bool:
+    """Says whether a table has blocks, those included whose files are to go."""
+    prefix = prefix_of(table_id)
+    return bool(state.scan(Tree.BLOCKS, prefix, end_of(prefix), 1))
+
+
+def _forget(table_id: int, items: Iterable[tuple[bytes, bytes]]) -> list[Op]:
+    appends = [stream_entry.decode_append(key, data) for key, data in items]
+    if not appends:
+        return []
+    columns = ([one.last for one in appends], [one.size for one in appends])
+    return [Op(Opcode.STREAM_FORGET, table_id, len(appends), columns)]
+
+
+# -- what still holds, for packing ----------------------------------------------------------------
+
+
+def keep_history(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    return [op] if history_of(state, op.table).held == place.seq else ()
+
+
+def keep_block(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    """Says blocks again, as they are now."""
+    prefix = prefix_of(op.table)
+    lasts = op.column("last")
+    assert not isinstance(lasts, Strings)
+    keys = [seq_key(prefix, last) for last in lasts]
+    made: list[Op] = []
+    for key, data in zip(keys, state.get_many(Tree.BLOCKS, keys), strict=True):
+        if data is not None:
+            block, is_retired = stream_entry.decode_block(key, data)
+            made += _block_ops([block], is_retired=is_retired)
+    return made

@@ -1,0 +1,123 @@
+"""What of an op on a stream still holds, said again as new ops.
+
+A log's segments go when what they hold is in blocks, so of appends there is nothing to say.  The
+messages of a stream that keeps the latest move as values do, see `kv_keep`.  A tombstone goes for
+good when it is old, and every subscriber of its stream has passed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from fjord import limits, ops
+from fjord.columns import Strings
+from fjord.ops import Op, Opcode, Place
+from fjord.tables import catalog, kv_entry, stream_entry
+from fjord.tables.kv_entry import PREFIX_BYTES, Entry, end_of, prefix_of
+from fjord.tables.state import State, Tree
+
+_PIECE: Final = 1000
+_NO_MARK: Final = 2**64 - 1  # every seq is before it
+
+
+class _Row(NamedTuple):
+    """A message that still holds."""
+
+    key: bytes  # of the index
+    entry: Entry
+    value: bytes
+
+
+def keep_messages(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    rows = _holding(op, place, state)
+    if not rows:
+        return ()
+    is_there = catalog.is_there(state, op.table)
+    old = [row for row in rows if not is_there or _is_old(row.entry, state)]
+    least = _least_mark(state, op.table) if old and is_there else _NO_MARK
+    gone = [row for row in old if row.entry.row <= least]
+    kept = [row for row in rows if row not in gone]
+    return [*purge(op.table, {row.key: row.entry for row in gone}), *_move(op.table, kept)]
+
+
+def purge(table_id: int, entries: dict[bytes, Entry]) -> list[Op]:
+    """Returns the op that leaves nothing of these entries by index key."""
+    if not entries:
+        return []
+    columns = (
+        [entry.row for entry in entries.values()],
+        [entry.held for entry in entries.values()],
+        [kv_entry.row_bytes(entry, key) for key, entry in entries.items()],
+        Strings.of([key[PREFIX_BYTES:] for key in entries]),
+    )
+    return [Op(Opcode.STREAM_PURGE, table_id, len(entries), columns)]
+
+
+def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
+    """Returns the op that purges messages of a dropped table, none if there are none left."""
+    prefix = prefix_of(table_id)
+    items = state.scan(Tree.STREAM_SEQS, prefix, end_of(prefix), limit)
+    keys = [prefix + key for _, key in items]
+    stored = state.get_many(Tree.KV, keys)
+    entries = {key: kv_entry.decode(data) for key, data in zip(keys, stored, strict=True) if data}
+    return purge(table_id, entries)
+
+
+def keep_subscriber(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    names = op.column("name")
+    assert isinstance(names, Strings)
+    prefix = prefix_of(op.table)
+    stored = state.get_many(Tree.SUBSCRIBERS, [prefix + name for name in names.rows()])
+    return [
+        ops.part(op, at, at + 1)
+        for at, data in enumerate(stored)
+        if data and stream_entry.decode_subscriber(data).held == place.seq + at
+    ]
+
+
+def _holding(op: Op, place: Place, state: State) -> list[_Row]:
+    keys = op.column("key")
+    assert isinstance(keys, Strings)
+    prefix = prefix_of(op.table)
+    index_keys = [prefix + key for key in keys.rows()]
+    last = op.columns[-1]
+    values = last if last is not keys and isinstance(last, Strings) else None
+    found = []
+    for at, data in enumerate(state.get_many(Tree.KV, index_keys)):
+        entry = kv_entry.decode(data) if data else None
+        if entry is not None and entry.held == place.seq + at:
+            found.append(_Row(index_keys[at], entry, values[at] if values is not None else b""))
+    return found
+
+
+def _is_old(entry: Entry, state: State) -> bool:
+    """Says so of tombstones that have been there for long, in lease time."""
+    is_tombstone = entry.type == ops.TOMBSTONE
+    return is_tombstone and entry.created_us + limits.TOMBSTONE_US <= state.lease_us
+
+
+def _least_mark(state: State, table_id: int) -> int:
+    """Returns the mark that is the farthest behind of all subscribers of a stream."""
+    prefix = start = prefix_of(table_id)
+    least = _NO_MARK
+    while items := state.scan(Tree.SUBSCRIBERS, start, end_of(prefix), _PIECE):
+        least = min(least, *(stream_entry.decode_subscriber(data).seq for _, data in items))
+        start = items[-1][0] + b"\0"
+    return least
+
+
+def _move(table_id: int, rows: Sequence[_Row]) -> list[Op]:
+    if not rows:
+        return []
+    entries = [row.entry for row in rows]
+    columns = (
+        [entry.row for entry in entries],
+        [entry.timestamp_us for entry in entries],
+        [entry.created_us if entry.type == ops.TOMBSTONE else 0 for entry in entries],
+        [entry.held for entry in entries],
+        bytes([entry.type for entry in entries]),
+        Strings.of([row.key[PREFIX_BYTES:] for row in rows]),
+        Strings.of([row.value for row in rows]),
+    )
+    return [Op(Opcode.STREAM_MOVE, table_id, len(rows), columns)]

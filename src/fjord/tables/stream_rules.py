@@ -1,0 +1,101 @@
+"""What can be wrong with a command on streams, and the code that says so."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fjord import commands, limits, streams, values
+from fjord.columns import Strings
+from fjord.commands import Refusal
+from fjord.errors import Code
+from fjord.streams import Mode, Start
+from fjord.tables import catalog, kv_rules
+from fjord.tables.state import Kind, State, Table
+from fjord.values import Type
+
+_BUFFER: Final = bytes([Type.BUFFER])
+_STRING: Final = bytes([Type.STRING])
+
+
+def settings_of(table: Table) -> streams.Settings:
+    return streams.decode_settings(table.settings)
+
+
+def is_latest(table: Table) -> bool:
+    return settings_of(table).mode is Mode.LATEST
+
+
+def find(state: State, name: str) -> Table | Refusal:
+    """Returns the stream of that name."""
+    table = catalog.find(state, name, Kind.STREAM)
+    if table is None:
+        return Refusal(code=Code.NOT_FOUND, text=f"there is no stream {name}")
+    return table
+
+
+def find_map(state: State, name: str) -> Table | Refusal | None:
+    """Returns the table of that name if it has one value a key; None if there is none."""
+    table = state.tables.get(name)
+    if table is not None and table.kind is Kind.STREAM and is_latest(table):
+        return table
+    return catalog.find(state, name, Kind.KV)
+
+
+def append_problem(command: commands.Append) -> Refusal | None:
+    rows, data = len(command.types), command.values.data
+    if not len(command.keys) == len(command.values) == rows:
+        return Refusal(code=Code.BAD_BATCH, text="keys, types and values differ in number")
+    if not 0 < rows <= limits.BATCH_ROWS_MAX:
+        text = f"a batch has 1 to {limits.BATCH_ROWS_MAX} rows"
+        return Refusal(code=Code.BAD_BATCH, text=text)
+    if len(data) + len(command.keys.data) > limits.BATCH_BYTES_MAX:
+        text = f"the keys and values of a batch have at most {limits.BATCH_BYTES_MAX} bytes"
+        return Refusal(code=Code.TOO_LARGE, text=text)
+    # Where all of them together are no larger than one may be, there is nothing to measure.
+    if len(data) > limits.VALUE_BYTES_MAX < max(command.values.lengths()):
+        text = f"a value has at most {limits.VALUE_BYTES_MAX} bytes"
+        return Refusal(code=Code.VALUE_TOO_LARGE, text=text)
+    if len(command.keys.data) > limits.KV_KEY_BYTES_MAX < max(command.keys.lengths()):
+        text = f"a key has at most {limits.KV_KEY_BYTES_MAX} bytes"
+        return Refusal(code=Code.KEY_TOO_LONG, text=text)
+    return _values_problem(command)
+
+
+def _values_problem(command: commands.Append) -> Refusal | None:
+    """Looks at single values only where their types say that it matters."""
+    types = command.types
+    if not types.strip(_BUFFER) or (not types.strip(_STRING) and _is_text(command.values)):
+        return None
+    for type_, value in zip(types, command.values.rows(), strict=True):
+        problem = values.problem(type_, value)
+        if problem is not None:
+            return Refusal(code=problem[0], text=problem[1])
+    return None
+
+
+def _is_text(column: Strings) -> bool:
+    """Says whether all strings are ASCII; others are looked at one by one."""
+    data = column.data
+    return (data if isinstance(data, bytes) else bytes(data)).isascii()
+
+
+def keys_problem(keys: Strings) -> Refusal | None:
+    return kv_rules.keys_problem(keys)
+
+
+def start_problem(start: int, at: int) -> Refusal | None:
+    if start not in set(Start):
+        text = "a start is the beginning, the end, a seq or a moment"
+        return Refusal(code=Code.BAD_RANGE, text=text)
+    if start == Start.TIME and at < limits.TIMESTAMP_US_MIN:
+        return Refusal(code=Code.BAD_TIMESTAMP, text="a moment is in Unix microseconds")
+    return None
+
+
+def subscriber_problem(name: str) -> Refusal | None:
+    return commands.name_problem(name)
+
+
+def count_of(count: int, most: int) -> int:
+    """Returns how many are wanted at most; 0 stands for the most there may be."""
+    return min(count or most, most)
