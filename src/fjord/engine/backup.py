@@ -1,8 +1,12 @@
 """Backups: a copy of the journal up to one durable moment, taken beside a running writer.
 
-A backup is a directory with the segments and a manifest, which has the size and the checksum of
-each.  Restoring checks all of them first, and copies them into a new data directory; the index is
-rebuilt by the first start.
+A backup is a directory with the segments, with the cold blocks that are in the data directory, and
+with a manifest, which has the size and the checksum of each.  Restoring checks all of them, and
+copies them into a new data directory; the index is rebuilt by the first start.
+
+Blocks are copied after the segments that speak of them.  A block never changes, so all that can
+happen meanwhile is that one goes for good.  Those that are elsewhere, in an object store, are not
+copied: they stay where they are, and a restored directory finds them there.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -30,7 +35,11 @@ from fjord.journal.frame import SegmentHeader
 from fjord.journal.reader import Journal
 
 MANIFEST = "manifest.json"
-_VERSION = 1
+_VERSION = 2
+_VERSION_WITHOUT_BLOCKS = 1
+_BLOCKS = "blocks"
+# Of a folder of blocks, and of a file in it; what is not finished has another name.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.parquet|\.json)?")
 _CHUNK_BYTES = 1 * limits.MIB
 # A writer that packs may take a segment away under a copy, which then begins again.
 _ATTEMPTS = 10
@@ -47,6 +56,16 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedBlock:
+    """One file of a cold block in a backup."""
+
+    folder: str
+    name: str
+    size: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """What a backup holds."""
 
@@ -54,10 +73,12 @@ class Manifest:
     seq: int  # everything up to here is in it
     created_us: int
     segments: list[Copied]
+    blocks: list[CopiedBlock]
 
     @property
     def bytes(self) -> int:
-        return sum(copied.size for copied in self.segments)
+        blocks = sum(copied.size for copied in self.blocks)
+        return blocks + sum(copied.size for copied in self.segments)
 
 
 class _SegmentGoneError(Exception):
@@ -81,7 +102,7 @@ def back_up(path: str, target: str, settings: Settings | None = None) -> Manifes
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(_SegmentGoneError):
             return _copy_all(settings, layout, target)
-        for name in disk.names(target):
+        for name in disk.names(target):  # blocks come last, so there are none yet
             disk.remove(os.path.join(target, name))
     raise UnavailableError("the journal is packed faster than it can be copied; try again")
 
@@ -102,12 +123,26 @@ def restore(backup: str, path: str, settings: Settings | None = None) -> Manifes
     for copied in manifest.segments:
         source = names.segment_path(backup, copied.segment)
         target = names.segment_path(layout.journal, copied.segment)
-        crc = _copy(disk, source, target, copied.size, progress.add)
-        if crc != copied.crc:
-            raise CorruptionError(source, 0, "it is not the file that was backed up")
-    for directory in (layout.journal, layout.root, os.path.dirname(layout.root)):
+        _restore(disk, source, target, copied, progress)
+    folders = sorted({copied.folder for copied in manifest.blocks})
+    for folder in folders:
+        disk.make_directory(os.path.join(layout.blocks, folder))
+    for one in manifest.blocks:
+        source = os.path.join(backup, _BLOCKS, one.folder, one.name)
+        target = os.path.join(layout.blocks, one.folder, one.name)
+        _restore(disk, source, target, one, progress)
+    made = [os.path.join(layout.blocks, folder) for folder in folders]
+    made += [layout.blocks] if folders else []
+    for directory in (*made, layout.journal, layout.root, os.path.dirname(layout.root)):
         disk.sync_directory(directory)
     return manifest
+
+
+def _restore(
+    disk: Disk, source: str, target: str, copied: Copied | CopiedBlock, progress: _Bytes
+) -> None:
+    if _copy(disk, source, target, copied.size, progress.add) != copied.crc:
+        raise CorruptionError(source, 0, "it is not the file that was backed up")
 
 
 def read_manifest(disk: Disk, backup: str) -> Manifest:
@@ -122,20 +157,37 @@ def read_manifest(disk: Disk, backup: str) -> Manifest:
         raise DirectoryError(f"{backup} is no backup: it has no {MANIFEST}")
     try:
         found = json.loads(data)
-        if found["version"] != _VERSION:
+        if found["version"] not in (_VERSION, _VERSION_WITHOUT_BLOCKS):
             raise DirectoryError(f"{path} has version {found['version']}, known is {_VERSION}")
         segments = [
             Copied(segment=int(one["segment"]), size=int(one["size"]), crc=int(one["crc"]))
             for one in found["segments"]
+        ]
+        blocks = [
+            CopiedBlock(
+                folder=_plain(one["folder"]),
+                name=_plain(one["name"]),
+                size=int(one["size"]),
+                crc=int(one["crc"]),
+            )
+            for one in found.get("blocks", ())
         ]
         return Manifest(
             version=_VERSION,
             seq=int(found["seq"]),
             created_us=int(found["created_us"]),
             segments=segments,
+            blocks=blocks,
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(path, 0, f"it cannot be read ({error})") from error
+
+
+def _plain(name: object) -> str:
+    """Returns a name from a manifest, which must not lead out of its directory."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a file of a block")
+    return name
 
 
 # -- inside ---------------------------------------------------------------------------------------
@@ -160,12 +212,52 @@ def _copy_all(settings: Settings, layout: Layout, target: str) -> Manifest:
                 _check_same(disk, source, header)
                 copies.append(Copied(segment=header.segment, size=size, crc=crc))
     manifest = Manifest(
-        version=_VERSION, seq=seq, created_us=settings.clock.wall_us(), segments=copies
+        version=_VERSION,
+        seq=seq,
+        created_us=settings.clock.wall_us(),
+        segments=copies,
+        blocks=_copy_blocks(settings, layout, target),
     )
     data = json.dumps(asdict(manifest), indent=1).encode() + b"\n"
     disks.replace_whole(disk, os.path.join(target, MANIFEST), data)
     disk.sync_directory(os.path.dirname(target))
     return manifest
+
+
+def _copy_blocks(settings: Settings, layout: Layout, target: str) -> list[CopiedBlock]:
+    """Copies the files of all blocks in the data directory, but for those that go meanwhile."""
+    disk = settings.disk
+    found = [
+        (folder, name, size)
+        for folder in disk.names(layout.blocks)
+        if _NAME.fullmatch(folder)
+        for name in disk.names(os.path.join(layout.blocks, folder))
+        if _NAME.fullmatch(name)
+        and (size := _size(disk, os.path.join(layout.blocks, folder, name))) is not None
+    ]
+    progress = _Bytes(settings.progress, sum(size for _, _, size in found))
+    copies = []
+    for folder, name, size in found:
+        source = os.path.join(layout.blocks, folder, name)
+        copy = os.path.join(target, _BLOCKS, folder, name)
+        disk.make_directory(os.path.dirname(copy))
+        with contextlib.suppress(FileNotFoundError):
+            crc = _copy(disk, source, copy, size, progress.add)
+            copies.append(CopiedBlock(folder=folder, name=name, size=size, crc=crc))
+    for folder in sorted({copied.folder for copied in copies}):
+        disk.sync_directory(os.path.join(target, _BLOCKS, folder))
+    if copies:
+        disk.sync_directory(os.path.join(target, _BLOCKS))
+    return copies
+
+
+def _size(disk: Disk, path: str) -> int | None:
+    """Returns the size of a file, None if there is none."""
+    try:
+        with contextlib.closing(disk.open(path)) as file:
+            return file.size()
+    except FileNotFoundError:
+        return None
 
 
 def _check(

@@ -7,6 +7,7 @@ DIR/ballast         space for a start on a full disk
 DIR/journal/*.seg   the truth
 DIR/index/owner     whose the index is; without a match it is thrown away
 DIR/index/*.mdb     the index
+DIR/blocks/*/*      cold blocks, unless they have a place elsewhere
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Layout:
         self.journal = os.path.join(self.root, "journal")
         self.index = os.path.join(self.root, "index")
         self.owner = os.path.join(self.index, "owner")
+        self.blocks = os.path.join(self.root, "blocks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

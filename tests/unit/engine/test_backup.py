@@ -136,3 +136,60 @@ def test_what_is_no_backup_is_told_so(tmp_path: Path) -> None:
         restore(str(tmp_path), str(tmp_path / "new"), settings())
     with pytest.raises(DirectoryError, match="data directory"):
         back_up(str(tmp_path / "nothing"), str(tmp_path / "copy"), settings())
+
+
+BLOCKS = {
+    "events-1/a-1.parquet": b"rows",
+    "events-1/a-1.json": b"{}",
+    "pages-2/b-2.parquet": b"more rows",
+}
+
+
+def with_blocks(tmp_path: Path) -> None:
+    """Makes a data directory with files of blocks, and with what else may lie there."""
+    clock = SimClock()
+    engine = open_at(tmp_path / "data", clock)
+    write(engine, clock, {KEYS[0]: b"value"})
+    engine.close()
+    others = {"sealing.lock": b"", "events-1/c-3.parquet.unfinished": b"half"}
+    for name, data in (BLOCKS | others).items():
+        path = tmp_path / "data" / "blocks" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    back_up(str(tmp_path / "data"), str(tmp_path / "copy"), settings(clock))
+
+
+def test_cold_blocks_of_the_directory_are_backed_up_and_restored(tmp_path: Path) -> None:
+    with_blocks(tmp_path)
+    restore(str(tmp_path / "copy"), str(tmp_path / "new"))
+    root = tmp_path / "new" / "blocks"
+    found = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
+    assert {name: path.read_bytes() for name, path in found.items()} == BLOCKS
+
+
+def test_a_block_that_changed_in_its_backup_is_refused_by_name(tmp_path: Path) -> None:
+    with_blocks(tmp_path)
+    (tmp_path / "copy" / "blocks" / "events-1" / "a-1.parquet").write_bytes(b"rowz")
+    with pytest.raises(CorruptionError, match=r"a-1\.parquet"):
+        restore(str(tmp_path / "copy"), str(tmp_path / "new"))
+
+
+@pytest.mark.parametrize("folder", ["..", "/etc", "a/b", "", 5])
+def test_a_manifest_leads_nowhere_else(tmp_path: Path, folder: object) -> None:
+    with_blocks(tmp_path)
+    path = tmp_path / "copy" / backup.MANIFEST
+    found = json.loads(path.read_text())
+    found["blocks"][0]["folder"] = folder
+    path.write_text(json.dumps(found))
+    with pytest.raises(CorruptionError, match="no name"):
+        restore(str(tmp_path / "copy"), str(tmp_path / "new"))
+
+
+def test_a_backup_of_before_there_were_blocks_can_be_restored(tmp_path: Path) -> None:
+    with_blocks(tmp_path)
+    path = tmp_path / "copy" / backup.MANIFEST
+    found = json.loads(path.read_text())
+    del found["blocks"]
+    path.write_text(json.dumps(found | {"version": 1}))
+    restore(str(tmp_path / "copy"), str(tmp_path / "new"))
+    assert not (tmp_path / "new" / "blocks").exists()
