@@ -18,6 +18,7 @@ from benchmarks import (
     packing,
     rebuild,
     report,
+    streams,
 )
 from benchmarks.scale import FULL, SMALL, Scale
 
@@ -47,6 +48,11 @@ PARTS: dict[str, Part] = {
         shows="millions of jobs that wait",
         run=job_scale.run,
         needs=("fjord:Database.jobs",),
+    ),
+    "streams": Part(
+        shows="messages beside Redis streams and a plain file, cold blocks, subscribers",
+        run=streams.run,
+        needs=("fjord:Database.stream", "fjord:Database.seal", "fjord:Database.snapshot"),
     ),
     "rebuild": Part(shows="making a lost index again", run=rebuild.run),
     "memory": Part(shows="memory with a million values, restart after SIGKILL", run=memory.run),

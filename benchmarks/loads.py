@@ -1,4 +1,4 @@
-"""The rows that parts write and read: numbered keys, 100-byte values."""
+"""The rows that parts write and read: numbered keys, 100-byte values and messages."""
 
 from __future__ import annotations
 
@@ -38,3 +38,16 @@ def drawn_batch(chance: random.Random, keys: Sequence[str]) -> dict[str, bytes]:
 def insert(kv: fjord.Kv, keys: Sequence[str]) -> None:
     for batch in batches(keys, 10 * BATCH):
         kv.set_many(batch)
+
+
+def messages(first: int, count: int) -> list[bytes]:
+    """Returns messages of 100 bytes that differ, and compress as events do."""
+    return [_message(number) for number in range(first, first + count)]
+
+
+def _message(number: int) -> bytes:
+    mixed = number * 2654435761 % 2**32
+    return (
+        b'{"number":%012d,"user":%09d,"page":"/catalog/%010d","kind":"view","agent":"Fire"}  '
+        % (number, mixed % 1_000_003, mixed)
+    )

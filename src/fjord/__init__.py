@@ -133,7 +133,9 @@ def open(  # noqa: A001
     shelf = Shelf(blocks or os.path.join(os.path.abspath(name), "blocks"))
     cold = LazyCold(shelf.make_cold)
     if read_only:
-        return Database(EmbeddedReader(ReadOnlyEngine(name), cold=cold), name=name)
+        reader = ReadOnlyEngine(name)
+        reader.location = shelf.location
+        return Database(EmbeddedReader(reader, cold=cold), name=name)
     engine = open_engine(name)
     if missing_libraries():
         return Database(Embedded(engine, cold=cold), name=name)

@@ -10,8 +10,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from fjord.ops import Opcode
+
 DATA_SUFFIX: Final = ".parquet"
 METADATA_SUFFIX: Final = ".json"
+# Ops whose rows are history: what is only said again, or said of readers and blocks, is not.
+HISTORIC: Final = frozenset(
+    {
+        Opcode.JOB_ADD,
+        Opcode.JOB_REPLACE,
+        Opcode.JOB_TAKE,
+        Opcode.JOB_DONE,
+        Opcode.JOB_WAIT,
+        Opcode.JOB_BURY,
+        Opcode.JOB_REMOVE,
+        Opcode.STREAM_APPEND,
+        Opcode.STREAM_PUT,
+        Opcode.STREAM_ERASE,
+    }
+)
 
 
 class SealedRange(NamedTuple):

@@ -421,15 +421,18 @@ def encode(op: Op) -> tuple[bytes, int]:
     opcode, table, rows, found = op
     if len(found) != len(COLUMNS[opcode]):
         raise ValueError(f"{opcode.name} has {len(COLUMNS[opcode])} columns, not {len(found)}")
+    parts: list[columns.Buffer] = [b""]
     if rows == 1:
         count, pack = _ONE_ROW[opcode]
         numbers = [column[0] for column in found[:count]]
-        body = b"".join((pack(*numbers), *[column.encode() for column in found[count:]]))  # type: ignore[union-attr]
+        parts.append(pack(*numbers))
+        parts += [column.encode() for column in found[count:]]  # type: ignore[union-attr]
     else:
-        encoders = _ENCODERS[opcode]
-        body = b"".join([encode_(one) for encode_, one in zip(encoders, found, strict=True)])
-    length = HEADER.size + len(body)
-    return HEADER.pack(opcode, 0, 0, table, rows, length) + body, _payload_start(op, length)
+        for encode_, column in zip(_ENCODERS[opcode], found, strict=True):
+            parts += column.parts() if isinstance(column, Strings) else (encode_(column),)
+    length = HEADER.size + sum(map(len, parts))
+    parts[0] = HEADER.pack(opcode, 0, 0, table, rows, length)
+    return b"".join(parts), _payload_start(op, length)
 
 
 def decode(view: memoryview, start: int) -> tuple[Op, int, int]:

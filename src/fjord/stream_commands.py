@@ -49,6 +49,7 @@ class Read:
     bytes_max: int = 0  # about so much; 0 = the server's maximum
     wait_us: int = 0  # how long to wait for the first one
     subscriber: str = ""  # who reads, if it has a name: whose blocks stay in memory
+    once: bool = False  # True: the reader does not care for the rest of the snapshot
 
 
 # -- subscribers ----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,9 +18,10 @@ FJORD = [sys.executable, "-c", "from fjord.cli import main; main()"]
 class Daemon:
     """`fjord serve` on a directory; started, killed and started again."""
 
-    def __init__(self, path: Path, *options: str) -> None:
+    def __init__(self, path: Path, *options: str, program: Sequence[str] = FJORD) -> None:
         self.path = path
         self.options = options  # of `fjord serve`
+        self.program = program
         self.url = ""
         self.http = ""  # if an option asks for it
         self._process: subprocess.Popen[str] | None = None
@@ -52,7 +54,7 @@ class Daemon:
 
     def start(self, port: int = 0) -> None:
         listen = f"127.0.0.1:{port}"
-        command = [*FJORD, "serve", "--data", str(self.path), "--listen", listen]
+        command = [*self.program, "serve", "--data", str(self.path), "--listen", listen]
         with self._log_path.open("a") as log:
             self._process = subprocess.Popen(
                 [*command, *self.options],

@@ -327,8 +327,8 @@ def test_an_interrupted_call_leaves_no_half_message_behind(daemon: Daemon) -> No
         raise KeyboardInterrupt
 
     connection = Connection(daemon.url, timeout=20)
-    assert connection._line._stream is not None
-    connection._line._stream._socket.setsockopt(
+    assert connection._line._duplex is not None
+    connection._line._duplex._socket.setsockopt(
         socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * limits.KIB
     )
     db = Database(connection)

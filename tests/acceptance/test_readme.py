@@ -42,6 +42,19 @@ def test_connecting_to_a_daemon(tmp_path: Path) -> None:
         run(f"import asyncio\nasync def main():\n{body}\nasyncio.run(main())", tmp_path)
 
 
+@pytest.mark.parametrize("word", ["db.jobs(", "db.stream("])
+def test_jobs_and_streams(tmp_path: Path, word: str) -> None:
+    with Daemon(tmp_path / "data") as daemon:
+        end = "\ndb.close()\n"
+        run(f'import fjord\ndb = fjord.open("own")\n{block_with(word)}{end}', tmp_path)
+        run(f'import fjord\ndb = fjord.connect("{daemon.url}")\n{block_with(word)}{end}', tmp_path)
+
+
+@pytest.mark.parametrize("name", ["jobs", "streams"])
+def test_stories_of_examples_run(tmp_path: Path, name: str) -> None:
+    run(README.with_name("examples").joinpath(f"{name}.py").read_text(), tmp_path)
+
+
 @pytest.mark.spark
 def test_reading_with_spark(tmp_path: Path) -> None:
     run(block_with("fjord.open("), tmp_path)

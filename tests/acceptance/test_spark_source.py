@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 import fjord
-from fjord.spark import schema
+from fjord.blocks import schema
 from tests.acceptance.daemon import Daemon
 
 pytestmark = pytest.mark.spark

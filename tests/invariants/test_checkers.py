@@ -10,6 +10,9 @@ import pytest
 from tests.invariants import histories
 from tests.invariants.checkers import CHECKERS, CONCURRENT, Terms, digest, recovery, violations
 from tests.invariants.histories import Event, Outcome
+from tests.invariants.stream_checkers import STREAM_CHECKERS, stream_violations
+from tests.invariants.stream_histories import How
+from tests.invariants.stream_telling import StreamTale
 from tests.invariants.telling import Tale
 
 TREES = [[(b"a", b"1"), (b"b", b"2")], [(b"c", b"3")]]
@@ -100,8 +103,9 @@ def test_whatever_differs_gives_another_digest(other: list[list[tuple[bytes, byt
 
 def test_every_event_goes_through_a_line_of_text() -> None:
     history = told().history
-    kinds = {kind.__name__ for kind in Event.__subclasses__()}
-    assert {type(event).__name__ for event in history} == kinds
+    # Those of streams are only ever recorded in the process that judges them.
+    here = [kind for kind in Event.__subclasses__() if kind.__module__ == histories.__name__]
+    assert {type(event).__name__ for event in history} == {kind.__name__ for kind in here}
     lines = [histories.to_line(event) + "\n" for event in history]
     assert histories.from_lines(lines) == history
 
@@ -126,3 +130,17 @@ def test_half_a_line_is_left_out() -> None:
 def test_a_line_that_is_no_event_is_refused() -> None:
     with pytest.raises(ValueError, match="not an event"):
         histories.from_line('{"event": "Danced"}')
+
+
+# -- streams --------------------------------------------------------------------------------------
+
+
+def test_the_rules_of_streams_are_judged_together() -> None:
+    tale = StreamTale()
+    tale.write(("log", "a", "1"))
+    tale.read("log", (1, "a", "1"))
+    tale.position(How.SUBSCRIBE, 0)
+    assert stream_violations(tale.history) == []
+    tale.read("log")
+    tale.position(How.LOOK, 7)
+    assert {found.rule for found in stream_violations(tale.history)} == set(STREAM_CHECKERS)

@@ -9,10 +9,12 @@
     batch ... end             commands in between are one batch [number=N client=C]
     wait S                    time passes            upkeep      what is due is done
     clock S                   the wall clock is set, so many seconds ahead or back
-    crash     power-cut       restart                pack        the oldest segment is packed
+    crash     power-cut       restart                segment     another segment begins
+    pack                      the oldest segment goes, if it may
     ops                       tells the ops that were written since the last time
 
-Times are seconds after the beginning; values are JSON.  The words for jobs are in `job_lines`.
+Times are seconds after the beginning; values are JSON.  The words for jobs are in `job_lines`,
+those for streams, snapshots and blocks in `stream_lines`.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ from fjord.journal.reader import Journal
 from fjord.ops import Op
 from fjord.tables.state import Kind
 from fjord.testing import SimClock, SimDisk
-from tests.scenarios import job_lines
+from tests.scenarios import job_lines, stream_lines
+from tests.unit.engine.shore import Shore
 
 _HIDDEN = frozenset({ops.Opcode.TAKEOVER})
 
@@ -97,22 +100,25 @@ class World:
         self._clock = SimClock()
         self._indexes = MemoryIndexes(TREE_COUNT)
         self._begin_us = self._clock.wall_us()
+        self._shore = Shore(disk=self._disk)
         self._engine = self._open()
         self._told_seq = 0
         self._batch: tuple[Line, list[Command]] | None = None
         self.hands: job_lines.Hands = job_lines.Hands()
+        self.readers: stream_lines.Readers = stream_lines.Readers()
 
     def answer(self, text: str) -> str:
         line = Line(text)
         if line.verb in _DOES:
             return _DOES[line.verb](self, line)
-        command = self._build(line)
+        command = self.build(line)
         if self._batch is not None:
             self._batch[1].append(command)
             return ""
         reply = self.ask(command, int(line.options.get("by", "1")))
         if isinstance(reply, Taken) and reply.first_xid:
             self.hands.note(line, reply)
+        self.readers.note(line, reply)
         return _shown(reply, self._begin_us, line.words[1:])
 
     # -- what a line does -------------------------------------------------------------------------
@@ -163,6 +169,29 @@ class World:
         self._engine = self._open()
         return ""
 
+    def begin_segment(self, line: Line) -> str:
+        self._engine._rotate(0, False)
+        return ""
+
+    def pack(self, line: Line) -> str:
+        """Packs the oldest segment, and says whether it is gone."""
+        before = self._engine.stats()["first_seq"]
+        while self._engine.stats()["first_seq"] == before and self._engine._packer.step():
+            self._engine.sync()
+        self._engine.sync()
+        return "packed" if self._engine.stats()["first_seq"] > before else "it stays"
+
+    def seal(self, line: Line) -> str:
+        self._shore.attach(self._engine)
+        return f"{len(self._shore.seal(self._engine, ''.join(line.words)))} blocks"
+
+    def retire(self, line: Line) -> str:
+        return f"{len(self._shore.retire(self._engine))} blocks"
+
+    def tell_blocks(self, line: Line) -> str:
+        blocks = self._engine.sealing.blocks(line.words[0])
+        return "\n".join(f"{block.rows} rows" for block in blocks) or "nothing"
+
     def tell_ops(self, line: Line) -> str:
         """Tells the ops of a journal as it is on the disk now, from where it was told last."""
         self._engine.sync()
@@ -200,12 +229,12 @@ class World:
 
     def ask(self, command: Command, client: int = 1) -> Reply:
         """Runs a command; its answer may be told."""
-        (reply,) = self._engine.run([command], (client,))
-        self._engine.sync()
-        return reply
+        return self._shore.ask(self._engine, command, client)
 
-    def _build(self, line: Line) -> Command:
+    def build(self, line: Line) -> Command:
         """Some verbs mean one thing for jobs and another for values."""
+        if line.verb in stream_lines.COMMANDS:
+            return stream_lines.COMMANDS[line.verb](self, line)
         table = self._engine.tables.get(line.words[0]) if line.words else None
         is_jobs = table is not None and table.kind is Kind.JOBS
         if line.verb in job_lines.COMMANDS and (is_jobs or line.verb not in _COMMANDS):
@@ -330,6 +359,11 @@ _DOES: dict[str, Callable[[World, Line], str]] = {
     "crash": World.crash,
     "power-cut": World.power_cut,
     "restart": World.restart,
+    "segment": World.begin_segment,
+    "pack": World.pack,
+    "seal": World.seal,
+    "retire": World.retire,
+    "blocks": World.tell_blocks,
     "ops": World.tell_ops,
 }
 
@@ -340,9 +374,9 @@ _DOES: dict[str, Callable[[World, Line], str]] = {
 def _shown(reply: Reply, begin_us: int, words: Sequence[str] = ()) -> str:
     if isinstance(reply, Refusal):
         return f"{reply.code}: {reply.text}"
-    about_jobs = job_lines.shown(reply, begin_us, words)
-    if about_jobs is not None:
-        return about_jobs
+    told = stream_lines.shown(reply) or job_lines.shown(reply, begin_us, words)
+    if told is not None:
+        return told
     if isinstance(reply, Done):
         return "done"
     if isinstance(reply, Entries):

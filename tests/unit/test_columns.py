@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -102,6 +103,71 @@ def test_a_column_that_is_cut_anywhere_is_refused(rows: list[bytes]) -> None:
 def test_offsets_that_do_not_ascend_from_0_are_refused(offsets: list[int]) -> None:
     with pytest.raises(ValueError, match="do not ascend from 0"):
         columns.decode_strings(offsets_and_data(offsets, b"abcd"), 0, len(offsets) - 1)
+
+
+# Offsets are looked at in several ways: one by one, by large integers, by what is known of them.
+COUNTS = [2, 63, 64, 65, 66, 999, 1_000, 2_047, 2_048, 2_049, 4_097, 16_384, 16_385, 20_000]
+
+
+def lengths_of(count: int, kind: str) -> list[int]:
+    if kind == "uneven":
+        return [row * 7 % 5 for row in range(count)]
+    if kind == "one longer":
+        return [3] * (count - 1) + [4]
+    return [{"empty": 0, "even": 3}[kind]] * count
+
+
+@pytest.mark.parametrize("kind", ["uneven", "one longer", "empty", "even"])
+@pytest.mark.parametrize("count", COUNTS)
+def test_columns_of_any_size_round_trip(count: int, kind: str) -> None:
+    rows = [b"x" * length for length in lengths_of(count, kind)]
+    encoded = Strings.of(rows).encode()
+    ends = list(accumulate(map(len, rows), initial=0))
+    assert encoded == bytes(offsets_and_data(ends, b"".join(rows)))
+    decoded, end = columns.decode_strings(memoryview(encoded), 0, count)
+    assert end == len(encoded)
+    assert decoded.rows() == rows
+
+
+@pytest.mark.parametrize("kind", ["uneven", "one longer", "empty", "even"])
+@pytest.mark.parametrize("count", COUNTS)
+def test_one_wrong_offset_of_any_number_is_found(count: int, kind: str) -> None:
+    good = list(accumulate(lengths_of(count, kind), initial=0))
+    data = bytes(good[-1])
+    for at in {1, 2, 63, 64, 65, 2_047, 2_048, 2_049, count // 2, count - 1} & set(range(1, count)):
+        for wrong in {
+            good[at - 1] - 1,
+            good[at + 1] + 1,
+            good[-1] + 1,
+            2**31 - 1,
+            2**31,
+            2**32 - 1,
+        }:
+            if wrong >= 0:
+                column = offsets_and_data([*good[:at], wrong, *good[at + 1 :]], data)
+                with pytest.raises(ValueError, match="do not ascend from 0"):
+                    columns.decode_strings(column, 0, count)
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=64, max_size=90), st.booleans())
+def test_offsets_are_taken_if_and_only_if_they_ascend(found: list[int], is_sorted: bool) -> None:
+    middle = [one % 1_000 for one in found] if is_sorted else found
+    offsets = [0, *(sorted(middle) if is_sorted else middle), 1_000]
+    column = offsets_and_data(offsets, bytes(1_000))
+    if offsets == sorted(offsets):
+        decoded, _ = columns.decode_strings(column, 0, len(offsets) - 1)
+        assert list(decoded.offsets) == offsets
+    else:
+        with pytest.raises(ValueError, match="do not ascend from 0"):
+            columns.decode_strings(column, 0, len(offsets) - 1)
+
+
+def test_a_column_is_the_same_in_one_piece_and_in_parts() -> None:
+    for rows in ([], [b"k"], [b"a", b"", b"bcd"]):
+        column = Strings.of(rows)
+        assert b"".join(column.parts()) == column.encode()
+        passed_on, _ = columns.decode_strings(memoryview(bytes(column.encode())), 0, len(rows))
+        assert b"".join(passed_on.parts()) == column.encode()
 
 
 @pytest.mark.parametrize("end", [9, 2**31, 2**32 - 1])

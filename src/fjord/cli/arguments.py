@@ -22,6 +22,7 @@ PRIORITIES: Final = ", ".join(
 TableName = Annotated[
     str, typer.Argument(metavar="TABLE", help="The jobs table.", show_default=False)
 ]
+StreamName = Annotated[str, typer.Argument(metavar="TABLE", help="The stream.", show_default=False)]
 JobKeys = Annotated[
     list[str], typer.Argument(metavar="KEY", help="One or more keys.", show_default=False)
 ]
@@ -55,6 +56,7 @@ def _range(low: float, high: float) -> str:
 
 
 SOME: Final = limits.LEASE_US_MIN / 1_000_000  # the least that is more than nothing
+WAIT_MAX: Final = limits.WAIT_US_MAX / 1_000_000
 DELAY_MAX: Final = limits.PROCESS_AHEAD_US_MAX / 1_000_000
 LEASE_MAX: Final = limits.LEASE_US_MAX / 1_000_000
 
@@ -149,6 +151,21 @@ def moment(text: str) -> datetime | None:
         )
     if found.timestamp() <= 0:
         raise UsageError(f"{text} is before 1970")
+    return found
+
+
+def start(text: str) -> str | int | datetime:
+    """Returns where to begin in a stream, as the library takes it."""
+    if text in ("beginning", "end"):
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        found = moment(text)
+    except UsageError as error:
+        raise UsageError(f"{error}; or write beginning, end or a seq") from error
+    if found is None:
+        raise UsageError("say where: beginning, end, a seq, or a date as 2026-01-31T12:00:00Z")
     return found
 
 

@@ -13,12 +13,12 @@ import typer
 
 import fjord
 from fjord import limits
-from fjord.cli import directory, jobs, journal, kv, push, table, taking, wire, work
+from fjord.cli import blocks, directory, jobs, journal, kv, push, stream, table, taking, wire, work
 from fjord.cli.arguments import Numeric
 from fjord.cli.failing import explained, usage
 from fjord.cli.progress import Bar
 from fjord.cli.stats import stats
-from fjord.cli.where import check_directory
+from fjord.cli.where import BLOCKS_VARIABLE, check_directory
 from fjord.client.address import parse_url
 from fjord.errors import UsageError
 
@@ -29,7 +29,7 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
 )
-for part in (kv.app, jobs.app, table.app, journal.app, wire.app):
+for part in (kv.app, jobs.app, stream.app, blocks.app, table.app, journal.app, wire.app):
     app.add_typer(part)
 
 
@@ -58,12 +58,34 @@ class LogFormat(enum.StrEnum):
     json = "json"
 
 
+Blocks = Annotated[
+    str,
+    typer.Option(
+        "--blocks",
+        envvar=BLOCKS_VARIABLE,
+        help="Where cold blocks are: a folder, or a URL as s3://bucket/blocks.",
+        show_default="blocks in the data directory",
+    ),
+]
+Awake = Annotated[
+    int | None,
+    typer.Option(
+        help="Microseconds to stay awake after a reply: faster answers for some processor "
+        "time. 0 = sleep at once.",
+        min=0,
+        max=limits.AWAKE_US_MAX,
+        show_default="150, or 0 with one processor",
+    ),
+]
+
+
 @app.command()
 def serve(
     data: Annotated[str, typer.Option(help="Data directory; made if it is not there.")],
     listen: Annotated[
         str, typer.Option(help="Loopback address and port, or a port alone.")
     ] = "127.0.0.1:17994",
+    blocks_: Blocks = "",
     http: Annotated[
         str,
         typer.Option(
@@ -85,16 +107,7 @@ def serve(
     max_connections: Annotated[
         int, typer.Option(help="Connections at a time; further ones get BUSY.", min=1)
     ] = limits.CONNECTIONS_MAX,
-    awake_us: Annotated[
-        int | None,
-        typer.Option(
-            help="Microseconds to stay awake after a reply: faster answers for some processor "
-            "time. 0 = sleep at once.",
-            min=0,
-            max=limits.AWAKE_US_MAX,
-            show_default="150, or 0 with one processor",
-        ),
-    ] = None,
+    awake_us: Awake = None,
     log_format: Annotated[
         LogFormat, typer.Option(help="Log lines for people, or JSON for machines.")
     ] = LogFormat.text,
@@ -116,6 +129,7 @@ def serve(
             host=host,
             port=port,
             http=_address(http) if http else None,
+            blocks=blocks_,
             settings=Settings(progress=bar.update),
             bounds=Bounds(
                 idle_seconds=idle_seconds,

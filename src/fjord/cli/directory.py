@@ -104,7 +104,10 @@ def _tell(what: str, manifest: Manifest, *, as_json: bool) -> None:
         output.print_json({**asdict(manifest), "bytes": manifest.bytes})
         return
     created = datetime.fromtimestamp(manifest.created_us / 1_000_000, tz=UTC)
+    files = f"{len(manifest.segments)} segments"
+    if manifest.blocks:
+        files += f", {len(manifest.blocks)} files of blocks"
     output.print_line(
-        f"{what} everything up to seq {manifest.seq}: {len(manifest.segments)} segments, "
-        f"{manifest.bytes} bytes, taken at {created:%Y-%m-%d %H:%M:%S} UTC"
+        f"{what} everything up to seq {manifest.seq}: {files}, {manifest.bytes} bytes, "
+        f"taken at {created:%Y-%m-%d %H:%M:%S} UTC"
     )

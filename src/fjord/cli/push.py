@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fjord.cli import arguments, job_lines, output
+from fjord.cli import arguments, job_lines, lines, output
 from fjord.cli.arguments import At, Delay, TableName, TypeName
 from fjord.cli.failing import EXIT_ERROR, explained, tell
 from fjord.cli.progress import Bar
@@ -15,8 +15,6 @@ from fjord.cli.where import DAEMON, Data, Json, To, database
 from fjord.errors import UsageError
 from fjord.jobs import Priority
 from fjord.values import Value
-
-STDIN = "-"
 
 
 def push(
@@ -45,8 +43,9 @@ def push(
     domain: Annotated[
         str, typer.Option(help="Its domain.", show_default="the host of the URI in KEY")
     ] = "",
-    lines: Annotated[
-        str, typer.Option(metavar="FILE", help="Push one job a line of JSON; - reads them.")
+    lines_: Annotated[
+        str,
+        typer.Option("--lines", metavar="FILE", help="Push one job a line of JSON; - reads them."),
     ] = "",
     to: To = DAEMON,
     data: Data = "",
@@ -63,10 +62,10 @@ def push(
     Example: echo '{"key": "a", "value": "x"}' | fjord push pages --lines -
     """
     with explained():
-        if lines:
+        if lines_:
             if key is not None:
                 raise UsageError("--lines brings keys and values; give it alone")
-            _push_lines(table, lines, to, data, as_json=as_json)
+            _push_lines(table, lines_, to, data, as_json=as_json)
             return
         if key is None:
             raise UsageError("give a key, or --lines with a file of jobs")
@@ -88,11 +87,11 @@ def _value(text: str | None, type_: TypeName | None) -> Value:
         if type_ not in (None, TypeName.void):
             raise UsageError(f"--type {type_} needs a VALUE")
         return None
-    if text != STDIN:
+    if text != lines.STDIN:
         return arguments.value(text, type_ or TypeName.string)
-    read = sys.stdin.buffer.read(job_lines.VALUE_BYTES_MAX + 1)
-    if len(read) > job_lines.VALUE_BYTES_MAX:
-        raise UsageError(f"a value has at most {job_lines.VALUE_BYTES_MAX} bytes")
+    read = sys.stdin.buffer.read(lines.VALUE_BYTES_MAX + 1)
+    if len(read) > lines.VALUE_BYTES_MAX:
+        raise UsageError(f"a value has at most {lines.VALUE_BYTES_MAX} bytes")
     if type_ in (None, TypeName.buffer):
         return read
     try:
@@ -103,7 +102,7 @@ def _value(text: str | None, type_: TypeName | None) -> Value:
 
 def _push_lines(table: str, path: str, to: str, data: str, *, as_json: bool) -> None:
     with (
-        job_lines.opened(path) as (file, size),
+        lines.opened(path) as (file, size),
         database(to, data) as db,
         Bar("pushing") as bar,
     ):

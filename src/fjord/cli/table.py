@@ -37,7 +37,7 @@ def list_(to: To = DAEMON, data: Data = "", as_json: Json = False) -> None:
 @app.command()
 def describe(
     name: Name,
-    count: Annotated[bool, typer.Option("--count", help="Also count its keys or jobs.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Also count what is in it.")] = False,
     to: To = DAEMON,
     data: Data = "",
     as_json: Json = False,
@@ -85,6 +85,9 @@ def drop(
 def _count(db: Database, name: str, kind: str) -> dict[str, int]:
     if kind == "jobs":
         return db.jobs(name).count()._asdict()
+    if kind == "stream":
+        stream = db.stream(name)
+        return {"subscribers": len(stream.subscribers()), "blocks": len(stream.blocks())}
     return {"keys": sum(1 for _ in db.kv(name).keys(prefix=""))}
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from fjord.engine.layout import Layout
 
 DAEMON: Final = "fjord://127.0.0.1:17994"
+# Says where the cold blocks of directories are, if they are not in the directory itself.
+BLOCKS_VARIABLE: Final = "FJORD_BLOCKS"
 
 To = Annotated[str, typer.Option(help="Address of the daemon.")]
 Data = Annotated[str, typer.Option(help="A data directory, used instead of a daemon.")]
@@ -40,7 +42,7 @@ def database(to: str, data: str, *, read_only: bool = False) -> Database:
         return fjord.connect(to)
     check_directory(data)
     try:
-        return fjord.open(data, read_only=read_only)
+        return fjord.open(data, read_only=read_only, blocks=os.environ.get(BLOCKS_VARIABLE))
     except DirectoryInUseError as error:
         text = str(error).replace(READ_ONLY_ADVICE, _ASK_INSTEAD)
         raise DirectoryInUseError(text) from error

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 from fjord import commands, limits
-from fjord.client import node_calls
+from fjord.client import node_calls, scan_calls, snapshot_calls, stream_calls
 from fjord.client.address import shown_at
 from fjord.client.async_connection import AsyncConnection
 from fjord.client.async_jobs import AsyncJobs
 from fjord.client.async_kv import AsyncKv
 from fjord.client.async_listening import AsyncChanges
-from fjord.client.calls import Call, Result
+from fjord.client.async_snapshots import AsyncSnapshot
+from fjord.client.async_streams import AsyncStream
+from fjord.client.calls import Call, Result, follow_async
+from fjord.client.entries import Key, Seconds
 from fjord.client.job_calls import JobCalls
 from fjord.client.job_settings import JobSettings
 from fjord.client.kv_calls import KvCalls
 from fjord.client.listening import Told
 from fjord.client.node_calls import TableInfo
+from fjord.client.scan_calls import Kinds, Piece, ScanWalk, scan_of
+from fjord.client.stream_calls import BlockInfo, StreamCalls
+from fjord.client.stream_settings import StreamSettings
 from fjord.client.transaction import Transaction
 from fjord.clock import Stamps, SystemClock
 from fjord.commands import Changed, Scanned
+from fjord.errors import UnavailableError
 
 
 async def connect(url: str, *, timeout: float = limits.REPLY_SECONDS_MAX) -> AsyncDatabase:
@@ -68,12 +75,43 @@ class AsyncDatabase:
         await self._run(JobCalls(table, self._stamps).create(settings))
         return self.jobs(table)
 
+    def stream(self, table: str, **settings: Unpack[StreamSettings]) -> AsyncStream:
+        """Returns a stream; it comes into being with its first message."""
+        return AsyncStream(
+            self._run,
+            StreamCalls(table),
+            KvCalls(table, self._stamps),
+            name=self._connection.name,
+            settings=settings,
+        )
+
+    async def create_stream(self, table: str, **settings: Unpack[StreamSettings]) -> AsyncStream:
+        await self._run(StreamCalls(table).create(settings))
+        return self.stream(table)
+
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         """Gathers the writes of an `async with` block; they are not awaited, only its end is."""
         gathered = Transaction(self._stamps, name=self._connection.name)
-        yield gathered
-        gathered.results = await self._run(gathered.call())
+        try:
+            yield gathered
+            gathered.results = await self._run(gathered.call())
+        except BaseException:
+            gathered.fail()
+            raise
+
+    @contextlib.asynccontextmanager
+    async def snapshot(self, *, lifetime: Seconds | None = None) -> AsyncIterator[AsyncSnapshot]:
+        """Shows streams and key/value tables as they are now to an `async with` block."""
+        opened = await self._run(snapshot_calls.open_call(lifetime))
+        try:
+            yield AsyncSnapshot(self._run, opened, self._stamps, name=self._connection.name)
+        except UnavailableError:
+            raise  # it is closed when its time is over
+        except BaseException:
+            await self._run(snapshot_calls.close_call(opened.snapshot))
+            raise
+        await self._run(snapshot_calls.close_call(opened.snapshot))
 
     async def tables(self) -> list[TableInfo]:
         return await self._run(node_calls.tables_call())
@@ -92,16 +130,47 @@ class AsyncDatabase:
         await self._run(node_calls.ping_call())
         return (self._clock.monotonic_us() - begun_us) / 1_000_000
 
-    async def scan(
-        self, table: str, start_seq: int = 1, end_seq: int = 0
+    # -- history ----------------------------------------------------------------------------------
+
+    def scan(
+        self,
+        table: str,
+        start_seq: int = 1,
+        end_seq: int = 0,
+        *,
+        ops: Kinds | None = None,
+        key_prefix: Key = "",
     ) -> AsyncIterator[Scanned]:
         """Yields the durable ops of a table, in order, in bounded pieces."""
-        while True:
-            piece = await self._run(node_calls.scan_call(table, start_seq, end_seq))
-            yield piece
-            start_seq, end_seq = piece.next_seq, piece.end_seq
-            if start_seq >= end_seq:
-                return
+        scan = scan_of(table, start_seq, end_seq, ops=ops, key_prefix=key_prefix)
+        return self._pieces(scan_calls.stored(scan))
+
+    async def scan_arrow(
+        self,
+        table: str,
+        start_seq: int = 1,
+        end_seq: int = 0,
+        *,
+        columns: Sequence[str] = (),
+        ops: Kinds | None = None,
+        key_prefix: Key = "",
+    ) -> AsyncIterator[Any]:
+        """Yields the durable history of a table as pyarrow tables, in bounded pieces."""
+        scan = scan_of(table, start_seq, end_seq, ops=ops, key_prefix=key_prefix)
+        walk = scan_calls.as_arrow(scan, columns, is_remote=True)
+        async for found in self._pieces(walk):
+            if found.num_rows:
+                yield found
+
+    async def _pieces(self, walk: ScanWalk[Piece]) -> AsyncIterator[Piece]:
+        while (call := walk.next_call()) is not None:
+            yield await self._run(call)
+
+    async def blocks(self, table: str) -> list[BlockInfo]:
+        return await follow_async(self._run, stream_calls.blocks(table))
+
+    async def seal(self, table: str = "") -> None:
+        await self._run(stream_calls.seal_call(table))
 
     async def close(self) -> None:
         self._connection.close()

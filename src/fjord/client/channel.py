@@ -6,9 +6,9 @@ import asyncio
 from typing import Protocol, cast
 
 from fjord.client import retry
+from fjord.client.duplex import keep_alive
 from fjord.client.link import Link
 from fjord.client.retry import Request
-from fjord.client.stream import keep_alive
 from fjord.commands import Changed, Hello, Reply
 from fjord.errors import Code, FjordError, RemoteProtocolError
 

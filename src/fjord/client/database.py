@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Protocol, Self, Unpack
+from typing import Any, Protocol, Self, Unpack
 
 from fjord import commands
-from fjord.client import node_calls
+from fjord.client import node_calls, scan_calls, snapshot_calls, stream_calls
 from fjord.client.address import shown_at
-from fjord.client.calls import Call, Result
+from fjord.client.calls import Call, Result, follow
+from fjord.client.entries import Key, Seconds
 from fjord.client.job_calls import JobCalls
 from fjord.client.job_settings import JobSettings
 from fjord.client.jobs import Jobs
@@ -18,9 +19,15 @@ from fjord.client.kv import Kv
 from fjord.client.kv_calls import KvCalls
 from fjord.client.listening import Listening
 from fjord.client.node_calls import TableInfo
+from fjord.client.scan_calls import Kinds, Piece, ScanWalk, scan_of
+from fjord.client.snapshots import Snapshot
+from fjord.client.stream_calls import BlockInfo, StreamCalls
+from fjord.client.stream_settings import StreamSettings
+from fjord.client.streams import Stream
 from fjord.client.transaction import Transaction
 from fjord.clock import Stamps, SystemClock
 from fjord.commands import Command, Reply, Scanned
+from fjord.errors import UnavailableError
 
 
 class Executor(Protocol):
@@ -42,9 +49,10 @@ class Executor(Protocol):
 class Database:
     """What `fjord.open` and `fjord.connect` return."""
 
-    def __init__(self, executor: Executor, *, name: str = "") -> None:
+    def __init__(self, executor: Executor, *, name: str = "", is_remote: bool = False) -> None:
         self._executor = executor
         self._name = name  # its address, or its directory
+        self._is_remote = is_remote  # a server, which answers scans in Arrow too
         self._clock = SystemClock()
         self._stamps = Stamps(self._clock)
 
@@ -92,6 +100,42 @@ class Database:
         self._run(JobCalls(table, self._stamps).create(settings))
         return self.jobs(table)
 
+    def stream(self, table: str, **settings: Unpack[StreamSettings]) -> Stream:
+        """Returns a stream; it comes into being with its first message.
+
+        Settings that are given here are declared before messages are first appended or read.
+
+        Args:
+            table: its name.
+            settings:
+                mode: "log" keeps every message, "latest" the newest of each key; "log".
+                history: whether what leaves the journal goes to cold blocks; a log always has
+                    them.
+                block_rows: a block is written when there are so many messages; 1,000,000.
+                block_age: or when the oldest message has waited so many seconds; a day.
+                retention: seconds after which messages go, a block at a time; never.
+                retention_bytes: the oldest blocks go when all have more bytes; never.
+
+        Raises:
+            ValueError: if a setting cannot be meant.
+        """
+        return Stream(
+            self._run,
+            StreamCalls(table),
+            KvCalls(table, self._stamps),
+            name=self._name,
+            settings=settings,
+        )
+
+    def create_stream(self, table: str, **settings: Unpack[StreamSettings]) -> Stream:
+        """Makes a stream, and returns it; one that is there, and is the same, is no error.
+
+        Raises:
+            ExistsError: if it is there with other settings.
+        """
+        self._run(StreamCalls(table).create(settings))
+        return self.stream(table)
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Gathers the writes of a `with` block, and does all of them or none at its end.
@@ -102,8 +146,33 @@ class Database:
             RefusedError: if any of the writes is refused; none is done then.
         """
         gathered = Transaction(self._stamps, name=self._name)
-        yield gathered
-        gathered.results = self._run(gathered.call())
+        try:
+            yield gathered
+            gathered.results = self._run(gathered.call())
+        except BaseException:
+            gathered.fail()
+            raise
+
+    @contextlib.contextmanager
+    def snapshot(self, *, lifetime: Seconds | None = None) -> Iterator[Snapshot]:
+        """Shows streams and key/value tables as they are now to a `with` block.
+
+        Args:
+            lifetime: seconds after which it is closed by itself; at most 900, which is usual.
+
+        Raises:
+            RefusedError: if too many are open (QUOTA); a read, if its time is over
+                (SNAPSHOT_GONE).
+        """
+        opened = self._run(snapshot_calls.open_call(lifetime))
+        try:
+            yield Snapshot(self._run, opened, self._stamps, name=self._name)
+        except UnavailableError:
+            raise  # it is closed when its time is over
+        except BaseException:
+            self._run(snapshot_calls.close_call(opened.snapshot))
+            raise
+        self._run(snapshot_calls.close_call(opened.snapshot))
 
     def tables(self) -> list[TableInfo]:
         """Returns the tables that there are, by name."""
@@ -135,20 +204,79 @@ class Database:
         self._run(node_calls.ping_call())
         return (self._clock.monotonic_us() - begun_us) / 1_000_000
 
-    def scan(self, table: str, start_seq: int = 1, end_seq: int = 0) -> Iterator[Scanned]:
+    # -- history ----------------------------------------------------------------------------------
+
+    def scan(
+        self,
+        table: str,
+        start_seq: int = 1,
+        end_seq: int = 0,
+        *,
+        ops: Kinds | None = None,
+        key_prefix: Key = "",
+    ) -> Iterator[Scanned]:
         """Yields the durable ops of a table, in order, in bounded pieces.
 
         The end is fixed when the scan begins: `end_seq`, or everything that is durable then.
 
+        Args:
+            table: its name.
+            start_seq: the first seq that counts.
+            end_seq: the first one that no longer counts; 0: everything that is durable.
+            ops: only ops of these kinds, such as ["STREAM_APPEND"]; see `fjord.ops`.
+            key_prefix: leaves out ops of which no row has a key that begins so.
+
         Raises:
             NotFoundError: if there is no such table.
         """
-        while True:
-            piece = self._run(node_calls.scan_call(table, start_seq, end_seq))
-            yield piece
-            start_seq, end_seq = piece.next_seq, piece.end_seq
-            if start_seq >= end_seq:
-                return
+        scan = scan_of(table, start_seq, end_seq, ops=ops, key_prefix=key_prefix)
+        return self._pieces(scan_calls.stored(scan))
+
+    def scan_arrow(
+        self,
+        table: str,
+        start_seq: int = 1,
+        end_seq: int = 0,
+        *,
+        columns: Sequence[str] = (),
+        ops: Kinds | None = None,
+        key_prefix: Key = "",
+    ) -> Iterator[Any]:
+        """Yields the durable history of a table as pyarrow tables, in bounded pieces.
+
+        They have the columns of docs/spark.md; pieces without a row are left out.
+
+        Args:
+            table: its name.
+            start_seq: the first seq that counts.
+            end_seq: the first one that no longer counts; 0: everything that is durable.
+            columns: only these, in this order; all unless given.
+            ops: only rows of ops of these kinds.
+            key_prefix: only rows whose keys begin so.
+
+        Raises:
+            NotFoundError: if there is no such table.
+            FjordError: if pyarrow is not installed.
+        """
+        scan = scan_of(table, start_seq, end_seq, ops=ops, key_prefix=key_prefix)
+        walk = scan_calls.as_arrow(scan, columns, is_remote=self._is_remote)
+        return (found for found in self._pieces(walk) if found.num_rows)
+
+    def _pieces(self, walk: ScanWalk[Piece]) -> Iterator[Piece]:
+        while (call := walk.next_call()) is not None:
+            yield self._run(call)
+
+    def blocks(self, table: str) -> list[BlockInfo]:
+        """Returns the cold blocks that the history of a table is in, in order.
+
+        Raises:
+            NotFoundError: if there is no such table.
+        """
+        return follow(self._run, stream_calls.blocks(table))
+
+    def seal(self, table: str = "") -> None:
+        """Writes what is durable to cold blocks now: of one table, or of all that have history."""
+        self._run(stream_calls.seal_call(table))
 
     def close(self) -> None:
         self._executor.close()

@@ -6,8 +6,8 @@ import threading
 
 from fjord import limits
 from fjord.client import retry
+from fjord.client.duplex import Duplex
 from fjord.client.retry import Client, Deadline, Locks, Request
-from fjord.client.stream import Stream
 from fjord.clock import SystemClock
 from fjord.commands import Reply
 from fjord.errors import ClosedError, LocalProtocolError, RemoteProtocolError
@@ -31,15 +31,15 @@ class Line:
         self._timeout = timeout  # of a call, without what it lets the server wait
         self._clock = SystemClock()
         self._locks = Locks()
-        self._stream: Stream | None = None
+        self._duplex: Duplex | None = None
 
     def run(self, request: Request, deadline: Deadline) -> Reply:
         while True:
             sent = False
             try:
-                stream = self._ready_stream(request, deadline)
+                duplex = self._ready_duplex(request, deadline)
                 sent = True
-                reply = stream.exchange(request.command, deadline)
+                reply = duplex.exchange(request.command, deadline)
             except LocalProtocolError:
                 raise  # it was not sent
             except (OSError, RemoteProtocolError) as error:
@@ -55,42 +55,42 @@ class Line:
                 return request.answer(reply)
             self._client.was_busy(request)
 
-    def connect(self, deadline: Deadline) -> Stream:
+    def connect(self, deadline: Deadline) -> Duplex:
         """Makes a connection.
 
         Raises:
             OSError: if nobody answers.
         """
-        stream = Stream(self._address, self._clock, deadline, self._client.hello)
-        stream.keep_alive()  # the server may take its time to answer
-        self._stream = stream
+        duplex = Duplex(self._address, self._clock, deadline, self._client.hello)
+        duplex.keep_alive()  # the server may take its time to answer
+        self._duplex = duplex
         self._check_open()  # else nobody might see that it has to be interrupted
-        return stream
+        return duplex
 
     def disconnect(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
+        if self._duplex is not None:
+            self._duplex.close()
+            self._duplex = None
 
     def interrupt(self) -> None:
         """Ends the connection while another thread waits on it."""
-        stream = self._stream
-        if stream is not None:
-            stream.interrupt()
+        duplex = self._duplex
+        if duplex is not None:
+            duplex.interrupt()
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _ready_stream(self, request: Request, deadline: Deadline) -> Stream:
-        stream = self._stream
-        if stream is None:
+    def _ready_duplex(self, request: Request, deadline: Deadline) -> Duplex:
+        duplex = self._duplex
+        if duplex is None:
             return self.connect(deadline)
         # What is never sent twice should not be sent once to a connection that is gone already.
-        if (self._locks or not request.can_repeat) and stream.is_over():
+        if (self._locks or not request.can_repeat) and duplex.is_over():
             self.disconnect()
             if self._locks.lose():
                 raise retry.broken(self._name, "the server closed it", locks_lost=True)
             return self.connect(deadline)
-        return stream
+        return duplex
 
     def _lost(self, request: Request, deadline: Deadline, error: Exception, *, sent: bool) -> None:
         """Returns if the request is to be sent again, now."""

@@ -44,7 +44,16 @@ class Link:
             self._listening[identifier] = command.table
         return identifier, message
 
-    def receive(self, data: bytes) -> Iterator[tuple[int, Reply | Changed]]:
+    @property
+    def missing(self) -> int:
+        """How many bytes the message that has begun lacks, as far as its beginning tells."""
+        return self._decoder.missing
+
+    def take_all(self) -> memoryview:
+        """Returns the beginning of a message, which is then received again with its rest."""
+        return self._decoder.take_all()
+
+    def receive(self, data: bytes | bytearray) -> Iterator[tuple[int, Reply | Changed]]:
         """Yields what `data` completes, with the identifiers of the requests that it belongs to.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Calls about the whole node: its tables, its numbers, its history."""
+"""Calls about the whole node: its tables and its numbers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from fjord.commands import (
     Nop,
     Numbers,
     Reply,
-    Scan,
-    Scanned,
     Stats,
     TableList,
 )
 from fjord.errors import Code, RemoteProtocolError
 
-KINDS: Final = {1: "kv", 2: "jobs"}
+KINDS: Final = {1: "kv", 2: "jobs", 3: "stream"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +25,7 @@ class TableInfo:
     """A table as it was declared."""
 
     name: str
-    kind: str  # "kv" or "jobs"
+    kind: str  # "kv", "jobs" or "stream"
     id: int  # the number that ops carry
     settings: bytes = b""
 
@@ -50,13 +48,6 @@ def drop_call(name: str) -> Call[None]:
 
 def stats_call() -> Call[dict[str, int]]:
     return Call(Stats(), _numbers)
-
-
-def scan_call(table: str, start_seq: int, end_seq: int) -> Call[Scanned]:
-    return Call(
-        Scan(table=table, start_seq=start_seq, end_seq=end_seq),
-        lambda reply: expect(reply, Scanned),
-    )
 
 
 def _one_table(reply: Reply) -> TableInfo:

@@ -1,7 +1,8 @@
 """What a client does when a connection breaks: which commands are sent again, how, and when.
 
-    AS_IS     reads, writes that carry their timestamp: twice is the same as once; and NEXT, since
-              jobs that were handed out to nobody come back when their leases are over
+    AS_IS     reads, writes that carry their timestamp, marks that only go forward: twice is the
+              same as once; and NEXT, since jobs that were handed out to nobody come back when
+              their leases are over
     NUMBERED  everything else that may be sent again goes as a numbered batch; the server keeps
               the answers to numbers, so a retry is applied once
     NEVER     what belongs to one connection (locks, listening), worked-on marks, since the answer
@@ -21,7 +22,18 @@ from typing import Any, Final
 
 from fjord import commands, limits
 from fjord.clock import Clock
-from fjord.commands import Batch, Command, Fail, Next, Refusal, Replies, Reply, Taken
+from fjord.commands import (
+    Batch,
+    Command,
+    Fail,
+    Next,
+    Read,
+    Refusal,
+    Replies,
+    Reply,
+    SealNow,
+    Taken,
+)
 from fjord.errors import Code, FjordError, RemoteProtocolError, UnavailableError
 
 
@@ -80,6 +92,23 @@ _RULES: Final[dict[type[Command], Retry | Callable[[Any], Retry]]] = {
     commands.Find: Retry.AS_IS,
     commands.CountJobs: Retry.AS_IS,
     commands.ListenJobs: Retry.NEVER,
+    commands.Append: Retry.NUMBERED,
+    commands.Erase: Retry.NUMBERED,
+    commands.Read: Retry.AS_IS,
+    commands.Subscribe: Retry.AS_IS,
+    # A second try would find the mark where the first one has put it.
+    commands.Acknowledge: lambda command: Retry.AS_IS if command.expected < 0 else Retry.NUMBERED,
+    commands.Seek: Retry.AS_IS,
+    commands.Rest: Retry.AS_IS,
+    commands.Unsubscribe: Retry.NUMBERED,
+    commands.ListSubscribers: Retry.AS_IS,
+    commands.Lag: Retry.AS_IS,
+    # One whose answer was lost is closed when its time is over.
+    commands.OpenSnapshot: Retry.AS_IS,
+    commands.CloseSnapshot: Retry.AS_IS,
+    commands.AsOf: Retry.AS_IS,
+    commands.ListBlocks: Retry.AS_IS,
+    commands.SealNow: Retry.AS_IS,
     commands.CreateTable: Retry.NUMBERED,
     commands.DropTable: Retry.NUMBERED,
     commands.ListTables: Retry.AS_IS,
@@ -112,7 +141,7 @@ class Request:
         Otherwise the server would hand jobs to a call that is over.
         """
         command = self.command
-        if isinstance(command, Next) and command.wait_us:
+        if isinstance(command, Next | Read) and command.wait_us:
             left_us = max(0, round(seconds * 1_000_000))
             self.command = replace(command, wait_us=min(command.wait_us, left_us))
 
@@ -206,9 +235,16 @@ def is_final(error: Exception) -> bool:
     )
 
 
+# Blocks are written for as long as that takes; who asks for it has nothing else to wait for.
+_SEAL_SECONDS: Final = limits.WAIT_US_MAX / 1_000_000
+
+
 def wait_seconds(command: Command) -> float:
     """Returns how long a command lets the server wait, beyond the time that a call may take."""
-    return command.wait_us / 1_000_000 if type(command) is Next else 0.0
+    kind = type(command)
+    if kind is Next or kind is Read:
+        return command.wait_us / 1_000_000  # type: ignore[union-attr]
+    return _SEAL_SECONDS if kind is SealNow else 0.0
 
 
 def undoing(command: Command, reply: Reply) -> Command | None:

@@ -15,9 +15,9 @@ from fjord import commands, limits
 from fjord.client import retry
 from fjord.client.address import parse_url
 from fjord.client.database import Database
+from fjord.client.duplex import Duplex
 from fjord.client.line import Line
 from fjord.client.retry import Client, Deadline
-from fjord.client.stream import Stream
 from fjord.clock import SystemClock
 from fjord.commands import Changed, Command, Refusal, Reply
 from fjord.errors import ClosedError, FjordError, RemoteProtocolError
@@ -38,7 +38,7 @@ def connect(url: str, *, timeout: float = limits.REPLY_SECONDS_MAX) -> Database:
         UnavailableError: if nobody answers there.
     """
     connection = Connection(url, timeout=timeout)
-    return Database(connection, name=connection.name)
+    return Database(connection, name=connection.name, is_remote=True)
 
 
 class Connection:
@@ -82,16 +82,16 @@ class Connection:
         self._check_usable()
         deadline = self._deadline()
         try:
-            stream = Stream(self._address, self._clock, deadline)
+            duplex = Duplex(self._address, self._clock, deadline)
         except OSError as error:
             raise retry.nobody(self.name, error) from error
         try:
-            return SocketListening(stream, command, deadline, self.name)
+            return SocketListening(duplex, command, deadline, self.name)
         except OSError as error:
-            stream.close()
+            duplex.close()
             raise retry.broken(self.name, error) from error
         except BaseException:
-            stream.close()
+            duplex.close()
             raise
 
     def close(self) -> None:
@@ -141,18 +141,18 @@ class SocketListening:
 
     def __init__(
         self,
-        stream: Stream,
+        duplex: Duplex,
         command: commands.Listen | commands.ListenJobs,
         deadline: Deadline,
         name: str,
     ) -> None:
-        self._stream = stream
+        self._duplex = duplex
         self._name = name
         self._closed = threading.Event()
-        reply = stream.exchange(command, deadline)
+        reply = duplex.exchange(command, deadline)
         if isinstance(reply, Refusal):
             raise reply.error()
-        stream.keep_alive()
+        duplex.keep_alive()
 
     def __iter__(self) -> Iterator[Changed]:
         while True:
@@ -167,10 +167,10 @@ class SocketListening:
         deadline = None
         if timeout is not None:
             deadline = Deadline(SystemClock(), max(timeout, _LOOK_SECONDS))
-        changes = self._stream.changes
+        changes = self._duplex.changes
         while not changes:
             try:
-                self._stream.wait_for_changes(deadline)
+                self._duplex.wait_for_changes(deadline)
             except BlockingIOError:
                 return None
             except (OSError, RemoteProtocolError) as error:
@@ -181,5 +181,5 @@ class SocketListening:
 
     def close(self) -> None:
         self._closed.set()
-        self._stream.interrupt()
-        self._stream.close()
+        self._duplex.interrupt()
+        self._duplex.close()

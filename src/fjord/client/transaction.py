@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Unpack
 
 from fjord import commands, limits
 from fjord.client.address import shown_at
@@ -16,10 +16,20 @@ from fjord.client.job_push import PushColumns, PushOptions
 from fjord.client.jobs import Jobs
 from fjord.client.kv import Kv
 from fjord.client.kv_calls import KvCalls, SetOneOptions, SetOptions
+from fjord.client.stream_calls import StreamCalls
+from fjord.client.streams import Stream
+from fjord.client.subscriber_calls import Processed, SubscriberCalls
 from fjord.clock import Stamps
 from fjord.commands import Batch, Nop, Replies, Reply
 from fjord.errors import Code, LocalProtocolError
 from fjord.values import Value
+
+
+class AnySubscriber(Protocol):
+    """A subscriber of whatever shell."""
+
+    @property
+    def calls(self) -> SubscriberCalls: ...
 
 
 class Transaction:
@@ -32,6 +42,7 @@ class Transaction:
         self._stamps = stamps
         self._name = name  # of the database
         self._calls: list[Call[object]] = []
+        self._subscribers: list[SubscriberCalls] = []  # for which something is acknowledged
         #: What each write returned, in their order; filled when the transaction is done.
         self.results: Sequence[Any] = ()
 
@@ -45,6 +56,25 @@ class Transaction:
     def jobs(self, table: str) -> TransactionJobs:
         """Returns a jobs table to push to, and to say of jobs what became of them."""
         return TransactionJobs(self._add, JobCalls(table, self._stamps))
+
+    def stream(self, table: str) -> TransactionStream:
+        """Returns a stream to append to."""
+        return TransactionStream(self._add, StreamCalls(table))
+
+    def ack(self, subscriber: AnySubscriber, processed: Processed) -> None:
+        """Says that messages are processed, with all else that the transaction does.
+
+        So what follows from messages is written once: where anybody else has moved the
+        subscriber meanwhile, the whole transaction is refused with a StaleError.  When a
+        transaction fails, for whatever reason, the subscriber reads from its mark again.
+        """
+        self._subscribers.append(subscriber.calls)
+        self._add(subscriber.calls.pledge(processed))
+
+    def fail(self) -> None:
+        """Takes notice that nothing came of it, as far as anybody knows."""
+        for calls in self._subscribers:
+            calls.lose()
 
     def call(self) -> Call[Sequence[Any]]:
         """Returns the one call that does it all."""
@@ -185,6 +215,39 @@ class TransactionJobs:
             raise AttributeError(_NO_TAKING if known else f"a transaction has no {name}")
 
 
+class TransactionStream:
+    """The writes of a stream, for a transaction; like those of `fjord.Stream`.
+
+    All of `append_many` is one commit, and has at most 100,000 messages and 8 MiB.
+    """
+
+    def __init__(self, add: Callable[[Call[object]], None], calls: StreamCalls) -> None:
+        self._add = add
+        self._calls = calls
+
+    def append(self, value: Value, key: Key = "") -> None:
+        self._add(self._calls.append(value, key))
+
+    def append_many(self, values: Iterable[Value], keys: Iterable[Key] | None = None) -> None:
+        self._add(self._calls.append_many(values, keys))
+
+    def delete(self, key: Key) -> None:
+        self._add(self._calls.delete(key))
+
+    def delete_many(self, keys: Iterable[Key]) -> None:
+        self._add(self._calls.delete_many(keys))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            known = hasattr(Stream, name) and not name.startswith("_")
+            raise AttributeError(_NO_READING if known else f"a transaction has no {name}")
+
+
+_NO_READING: Final = (
+    "a transaction only writes: read outside of it; inside it can append and delete, and say with "
+    "tx.ack(subscriber, batch) what was processed"
+)
 _NO_TAKING: Final = (
     "a transaction only writes: take jobs and look at them outside of it; inside it can push, and "
     "say of jobs that they are done, with done_many, touch_many and fail_many"

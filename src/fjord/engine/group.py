@@ -14,12 +14,13 @@ from fjord.engine.dates import Arrival, arrival_of, lanes_of, schedule_of
 from fjord.engine.memory import Memory
 from fjord.engine.overlay import Overlay
 from fjord.engine.watching import Watched
+from fjord.history import HISTORIC
 from fjord.index import Transaction
 from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
 from fjord.ops import Op, Opcode, Place
-from fjord.tables import catalog, snapshots, stream_history
+from fjord.tables import catalog, snapshots
 from fjord.tables.state import AnyPointer, JobCounts, Moment, Table, Tree, VolatileValue
 
 _APPLIED = b"applied"
@@ -231,7 +232,7 @@ class Group(Snapshot):
 
     def _note_history(self, op: Op) -> None:
         """Takes note of which tables were written to, and of all that concerns what was."""
-        if op.opcode in stream_history.HISTORIC:
+        if op.opcode in HISTORIC:
             self.last_seqs[op.table] = self.next_seq - 1
             self.table_rows[op.table] = self.table_rows.get(op.table, 0) + op.rows
         if op.opcode in _MESSAGE_OPS:

@@ -2,12 +2,12 @@
 
     submit -> waiting -> run (decide, apply, write, commit) -> sync -> replies leave
                                                                     -> listeners are told
-                                                                    -> who waits for jobs is woken
+                                                                    -> who waits is woken
                                                                     -> a step of upkeep, if due
 
 The engine runs on the loop's thread and never across an await.  Only fdatasync runs elsewhere,
 and not even that when the group is one small request: handing it over costs more than it gains.
-Nobody waits for a timer.
+Nobody waits for a timer.  Scans and cold blocks are read beside the groups, on other threads.
 
 A processor that sleeps takes a while to wake, as long as half an fsync where it is a virtual one.
 So the loop stays awake for a moment after each reply, in case the client has another request.
@@ -20,22 +20,28 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from fjord import limits
 from fjord.clock import Clock
 from fjord.commands import Changed, Command, Refusal, Reply, Scan
 from fjord.engine import Engine
+from fjord.engine.cold import LazyCold
 from fjord.errors import Code
-from fjord.server import job_events, logs
+from fjord.server import job_events, logs, reading, scans
+from fjord.server.beside import Beside
 from fjord.server.counters import Counters
 from fjord.server.job_events import JobEvents
 from fjord.server.listeners import Listeners, Told
 from fjord.server.origin import After, Origin
+from fjord.server.reading import Reads
 from fjord.server.upkeep import Upkeep
 from fjord.server.worker import Worker
 
 Pending = tuple[Origin, Any, Command, After | None]
+
+# Blocks that are read at the same time; each may hold one answer.
+_COLD_THREADS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +55,8 @@ class Parts:
     listeners: Listeners
     on_failure: Callable[[Exception], None]
     awake_us: int  # how long to stay awake after a reply, 0 = sleep at once
+    cold: LazyCold | None = None  # reads blocks
+    note_writes: Callable[[], None] = lambda: None  # called when something was written
 
 
 class Committer:
@@ -62,6 +70,7 @@ class Committer:
         self._listeners = parts.listeners
         self._on_failure = parts.on_failure
         self._awake_us = parts.awake_us
+        self._note_writes = parts.note_writes
         self._awake_until_us = 0
         self._is_awake = False
         self._waiting: deque[Pending] = deque()
@@ -71,13 +80,16 @@ class Committer:
         self._syncing = False
         self._noted_seq = 0  # up to where upkeep has heard of writes
         self._begun_us = 0  # when the group began that is under way
-        self._scans: deque[tuple[Origin, Any, Scan]] = deque()
-        self._scanning = False
         self._is_disk_full = False
         self._drained: asyncio.Future[None] | None = None
         self.jobs = self._follow_jobs(parts)
         self._worker = Worker("fjord-sync")
-        self._scanner = Worker("fjord-scan")
+        self._scanner = Beside(parts.loop, "fjord-scan", on_idle=self._note_idle)
+        self._cold = Beside(
+            parts.loop, "fjord-cold", threads=_COLD_THREADS, on_idle=self._note_idle
+        )
+        self.sealing = Beside(parts.loop, "fjord-seal", on_idle=self._note_idle)
+        self.reads = self._follow_reads(parts)
         self._upkeep = Upkeep(
             parts.engine, parts.loop, parts.clock, parts.counters.upkeep, self._tend
         )
@@ -94,8 +106,15 @@ class Committer:
 
     def scan(self, origin: Origin, request: Any, command: Scan) -> None:
         """Reads history beside the groups; the reply comes when it is there."""
-        self._scans.append((origin, request, command))
-        self._next_scan()
+
+        def finish(result: object, error: Exception | None) -> None:
+            if error is not None:
+                logs.note(logging.ERROR, "a scan failed", error=error)
+                result = Refusal(code=Code.FAILED, text="the scan failed; the log says why")
+            origin.answer(request, cast(Reply, result))
+            origin.flush()
+
+        self._scanner.put(origin, request, lambda: scans.scan(self._engine, command), finish)
 
     def note_refusal(self, code: Code) -> None:
         """Counts a refusal, and says when a disk begins to be full."""
@@ -110,16 +129,18 @@ class Committer:
         self._held.clear()
         self.jobs.release()
         self._schedule()
-        self._next_scan()
+        for beside in self._besides():
+            beside.release()
 
     def leave(self, client: int) -> None:
         """Gives free what a client held that is gone and has nothing under way."""
         self._engine.release(client)
 
     async def drain(self) -> None:
-        """Returns when everything that was submitted is answered; nobody waits for jobs then."""
+        """Returns when everything that was submitted is answered; nobody waits any more then."""
         self._upkeep.stop()
         self.jobs.stop()
+        self.reads.stop()
         self._drained = self._loop.create_future()
         self._note_idle()
         await self._drained
@@ -127,8 +148,10 @@ class Committer:
     def close(self) -> None:
         self._upkeep.stop()
         self.jobs.close()
+        self.reads.close()
         self._worker.close()
-        self._scanner.close()
+        for beside in self._besides():
+            beside.close()
 
     # -- groups -----------------------------------------------------------------------------------
 
@@ -169,6 +192,7 @@ class Committer:
             self._noted_seq = applied_seq
             self._upkeep.note_writes()
             self.jobs.note_writes()
+            self._note_writes()
 
     def _take_group(self) -> list[Pending]:
         """Takes commands up to the bound, or up to one after which something has to be done."""
@@ -230,6 +254,7 @@ class Committer:
         if self._told:
             self._tell()
         self.jobs.go_on()
+        self.reads.go_on()
         now_us = self._clock.monotonic_us()
         if group:
             self._counters.groups.observe(now_us - self._begun_us)
@@ -254,6 +279,7 @@ class Committer:
 
     def _match_changes(self) -> None:
         """Matches what changed with the listenings as they are now; it is told after the sync."""
+        self.reads.note()
         changes = self.jobs.note()
         if self._listeners:
             self._told += self._listeners.match(changes + self._engine.take_changes())
@@ -276,6 +302,19 @@ class Committer:
             )
         )
 
+    def _follow_reads(self, parts: Parts) -> Reads:
+        return Reads(
+            reading.Parts(
+                source=parts.engine,
+                loop=parts.loop,
+                clock=parts.clock,
+                counters=parts.counters,
+                submit=self.submit,
+                beside=self._cold,
+                cold=parts.cold,
+            )
+        )
+
     def _tell_soon(self, changes: Sequence[Changed]) -> None:
         """Tells what is so by itself, once everything is durable that it may come from."""
         self._told += self._listeners.match(changes)
@@ -291,6 +330,7 @@ class Committer:
             self._match_changes()
             self.jobs.note_writes()
             self.jobs.go_on()
+            self.reads.go_on()
         except Exception as error:  # noqa: BLE001 - as for a group
             self._on_failure(error)
             return
@@ -310,39 +350,6 @@ class Committer:
             self._is_disk_full = False
             logs.note(logging.WARNING, "the disk has room again")
 
-    # -- scans ------------------------------------------------------------------------------------
-
-    def _next_scan(self) -> None:
-        """Begins one scan, of the first peer in the queue that takes its replies."""
-        if self._scanning:
-            return
-        for _ in range(len(self._scans)):
-            scan = self._scans.popleft()
-            if not scan[0].is_stalled:
-                self._begin_scan(*scan)
-                return
-            if scan[0].is_open:
-                self._scans.append(scan)
-            else:
-                scan[0].forget(scan[1])
-
-    def _begin_scan(self, origin: Origin, request: Any, command: Scan) -> None:
-        def finish(result: object, error: Exception | None) -> None:
-            self._scanning = False
-            if error is not None:
-                logs.note(logging.ERROR, "a scan failed", error=error)
-                result = Refusal(code=Code.FAILED, text="the scan failed; the log says why")
-            origin.answer(request, cast(Reply, result))
-            origin.flush()
-            self._next_scan()
-            self._note_idle()
-
-        self._scanning = True
-        self._scanner.put(
-            lambda: self._engine.scan(command),
-            lambda result, error: self._call_back(finish, result, error),
-        )
-
     def _call_back(
         self,
         finish: Callable[[object, Exception | None], None],
@@ -354,6 +361,9 @@ class Committer:
     def _note_idle(self) -> None:
         if self._drained is None or self._drained.done():
             return
-        under_way = self._syncing or self._scheduled or self._scanning
-        if not (under_way or self._waiting or self._held or self._scans):
+        under_way = self._syncing or self._scheduled or self._waiting or self._held
+        if not under_way and all(beside.is_idle for beside in self._besides()):
             self._drained.set_result(None)
+
+    def _besides(self) -> tuple[Beside, ...]:
+        return self._scanner, self._cold, self.sealing

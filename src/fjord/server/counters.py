@@ -44,6 +44,7 @@ class Counters:
         self.sent_bytes = 0
         self.changes = 0  # told to listeners
         self.parked_waits = 0  # requests that wait for jobs, now
+        self.parked_reads = 0  # requests that wait for messages, now
         self.jobs_died = 0  # jobs that died
         self.jobs_died_by_table: dict[str, int] = {}  # the same, of tables that are there
         self.groups = Histogram()  # from the first command to the last reply

@@ -22,15 +22,17 @@ from fjord import limits
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.engine import Engine, Settings
+from fjord.engine.rounds import Rounds
 from fjord.errors import FjordError
+from fjord.server import cold_blocks, logs
 from fjord.server import committer as committers
-from fjord.server import logs
 from fjord.server.bounds import Bounds, Memory
 from fjord.server.committer import Committer
 from fjord.server.counters import Counters
 from fjord.server.http import Answer, HttpConnection, Pages
 from fjord.server.listeners import Listeners
 from fjord.server.metrics import CONTENT_TYPE, Metrics
+from fjord.server.sealer import Sealer
 from fjord.server.session import Session
 from fjord.server.sessions import Sessions, Shared
 from fjord.wire import Cursors
@@ -53,6 +55,7 @@ class Options:
     port: int  # 0 = any free one
     http: tuple[str, int] | None = None  # where to serve metrics, None = nowhere
     settings: Settings
+    blocks: str = ""  # where cold blocks go, empty = in the data directory
     bounds: Bounds = field(default_factory=Bounds)
     awake_us: int  # how long to stay awake after a reply, 0 = sleep at once
     # Told the address once it is served, and that of HTTP.
@@ -146,6 +149,7 @@ class _Daemon:
         self._listeners = Listeners(engine)
         self._metrics = Metrics(
             engine=engine.stats,
+            blocks=self._block_stats,
             job_counts=engine.job_counts,
             counters=self._counters,
             memory=self._memory,
@@ -153,6 +157,11 @@ class _Daemon:
             sessions=self._sessions,
             uptime_us=lambda: self._clock.monotonic_us() - self._begun_us,
         )
+        self._blocks = cold_blocks.attach(
+            engine, options.blocks or cold_blocks.default_location(options.data)
+        )
+        self._sealer: Sealer | None = None
+        self._rounds: Rounds | None = None
         self._stop = asyncio.Event()
         self._failure: Exception | None = None
 
@@ -161,12 +170,18 @@ class _Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         committer = self._make_committer(loop)
+        if self._blocks is not None:
+            self._sealer, self._rounds = cold_blocks.make_sealer(
+                self._engine, self._blocks, committer, loop, self._clock
+            )
         shared = self._share(committer)
         server = await loop.create_server(
             lambda: Session(shared), sock=listeners[0], backlog=_BACKLOG
         )
         http = await self._serve_http(loop, listeners[1:])
         self._say_ready(server, http)
+        if self._sealer is not None:
+            self._sealer.start()
         watch = asyncio.create_task(self._watch_deadlines())
         await self._stop.wait()
         server.close()
@@ -189,8 +204,19 @@ class _Daemon:
                 listeners=self._listeners,
                 on_failure=self._fail,
                 awake_us=self._options.awake_us,
+                cold=self._blocks and self._blocks.cold,
+                note_writes=self._note_writes,
             )
         )
+
+    def _note_writes(self) -> None:
+        if self._sealer is not None:
+            self._sealer.note_writes()
+
+    def _block_stats(self) -> dict[str, int]:
+        if self._blocks is None or self._rounds is None:
+            return {}
+        return self._rounds.stats() | self._blocks.cold.stats()
 
     def _share(self, committer: Committer) -> Shared:
         disk = LocalDisk()
@@ -202,6 +228,8 @@ class _Daemon:
             counters=self._counters,
             listeners=self._listeners,
             jobs=committer.jobs,
+            reads=committer.reads,
+            sealer=self._sealer,
             sessions=self._sessions,
             new_client=disk.new_uuid,
             cursors=Cursors(disk.new_uuid() + disk.new_uuid(), self._engine.master),
@@ -251,6 +279,8 @@ class _Daemon:
     async def _finish(self, committer: Committer) -> None:
         """Answers what is under way, then closes the connections."""
         logs.note(logging.INFO, "stopping", connections=len(self._sessions))
+        if self._sealer is not None:
+            self._sealer.stop()
         for session in self._sessions:
             session.stop()
         if self._failure is None:
@@ -263,6 +293,8 @@ class _Daemon:
                     logging.WARNING, "clients do not take replies", clients=len(self._sessions)
                 )
         committer.close()
+        if self._blocks is not None:
+            self._blocks.cold.close()
 
     async def _watch_deadlines(self) -> None:
         bounds = self._options.bounds

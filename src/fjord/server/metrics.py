@@ -50,7 +50,25 @@ ENGINE: Final[dict[str, str]] = {
     "jobs_waiting": "Jobs that wait, of all tables.",
     "jobs_taken": "Jobs that workers have, of all tables.",
     "jobs_dead": "Jobs that are dead, of all tables.",
+    "subscribers": "Subscribers of streams.",
+    "snapshots": "Snapshots that are open.",
+    "versions": "Replaced values that are kept for snapshots.",
+    "appends": "Appends to streams that are not in blocks yet.",
+    "blocks": "Cold blocks.",
 }
+
+# What sealing, and who reads blocks, say of themselves.
+BLOCK_COUNTS: Final[dict[str, str]] = {
+    "sealed_blocks": "Blocks that were written.",
+    "seal_failures": "Rounds of sealing that failed.",
+    "cold_loads": "Parts of blocks that were read into memory.",
+    "cold_prefetches": "Those of them that were read ahead.",
+}
+BLOCK_GAUGES: Final[dict[str, str]] = {
+    "cold_parts": "Parts of blocks that are in memory.",
+    "cold_bytes": "Memory that these parts take.",
+}
+_NO_BLOCKS: Final = dict.fromkeys([*BLOCK_COUNTS, *BLOCK_GAUGES], 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +76,7 @@ class Metrics(Collector):
     """Reads the numbers when they are asked for; between that it costs nothing."""
 
     engine: Callable[[], Mapping[str, int]]
+    blocks: Callable[[], Mapping[str, int]]  # of sealing, and of what is read from blocks
     job_counts: Callable[[], Counts]
     counters: Counters
     memory: Memory
@@ -73,7 +92,7 @@ class Metrics(Collector):
 
     def numbers(self) -> Numbers:
         """Returns the answer to STATS."""
-        found = {**self.engine(), **self._own()}
+        found = {**self.engine(), **_NO_BLOCKS, **self.blocks(), **self._own()}
         names = sorted(found)
         return Numbers(
             names=Strings.of([name.encode() for name in names]),
@@ -84,6 +103,7 @@ class Metrics(Collector):
         self.memory.recount()
         for name, value in self.engine().items():
             yield GaugeMetricFamily(f"fjord_{name}", ENGINE.get(name, name), value=value)
+        yield from self._blocks()
         yield from self._gauges()
         yield from self._counts()
         yield _histogram(
@@ -108,7 +128,7 @@ class Metrics(Collector):
             "groups": counters.groups.count,
             "listened_keys": self.listeners.keys,
             "memory_bytes": self.memory.used_bytes,
-            "parked_waits": counters.parked_waits,
+            "parked_waits": counters.parked_waits + counters.parked_reads,
             "received_bytes": counters.received_bytes,
             "refusals": counters.refusals.total(),
             "requests": sum(counters.requests),
@@ -118,6 +138,13 @@ class Metrics(Collector):
             "upkeep_steps": counters.upkeep.count,
             "uptime_us": self.uptime_us(),
         }
+
+    def _blocks(self) -> Iterator[Metric]:
+        found = {**_NO_BLOCKS, **self.blocks()}
+        for name, text in BLOCK_COUNTS.items():
+            yield CounterMetricFamily(f"fjord_{name}", text, found[name])
+        for name, text in BLOCK_GAUGES.items():
+            yield GaugeMetricFamily(f"fjord_{name}", text, value=found[name])
 
     def _gauges(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
@@ -131,8 +158,8 @@ class Metrics(Collector):
         )
         yield GaugeMetricFamily(
             "fjord_parked_waits",
-            "Requests that wait for jobs.",
-            value=self.counters.parked_waits,
+            "Requests that wait for jobs or messages.",
+            value=self.counters.parked_waits + self.counters.parked_reads,
         )
         yield _jobs(self.job_counts())
         yield GaugeMetricFamily(

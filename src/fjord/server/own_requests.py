@@ -1,4 +1,5 @@
-"""Requests about the session itself: HELLO, STATS, LISTEN and numbered batches; and waiting.
+"""Requests about the session itself: HELLO, STATS, LISTEN and numbered batches; and those that
+may wait, or take long.
 
 They take their turn among the commands like a NOP, so that they come after the writes before
 them; what they ask for is done right after it, before any other command.
@@ -14,6 +15,7 @@ from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import (
     Batch,
+    Command,
     Done,
     Get,
     Hello,
@@ -24,12 +26,14 @@ from fjord.commands import (
     Refusal,
     Reply,
     Scan,
+    SealNow,
     Set,
     Stats,
     Touch,
     Unlisten,
     Welcome,
 )
+from fjord.engine.cold import ERRANDS, PARTINGS
 from fjord.engine.waits import JOBS_KEY
 from fjord.errors import Code
 from fjord.server.listeners import Listener, listen_problem
@@ -87,6 +91,16 @@ class OwnRequests:
 
     def _next(self, request: Request, command: Next) -> None:
         self._shared.jobs.waiting.begin(self._session, request, command)
+
+    def _read(self, request: Request, command: Command) -> None:
+        self._shared.reads.begin(self._session, request, command)
+
+    def _seal(self, request: Request, command: SealNow) -> None:
+        sealer = self._shared.sealer
+        if sealer is None:
+            self._refuse(request, _NO_SEALER)
+        else:
+            sealer.seal(self._session, request, command)
 
     # -- listening --------------------------------------------------------------------------------
 
@@ -151,6 +165,7 @@ class OwnRequests:
 
 
 _NO_HELLO: Final = Refusal(code=Code.BAD_BATCH, text="a numbered batch needs a HELLO before it")
+_NO_SEALER: Final = Refusal(code=Code.FAILED, text="this server does not seal; its log says why")
 _TOO_MANY_KEYS: Final = Refusal(
     code=Code.QUOTA, text=f"a connection listens to at most {limits.LISTENED_KEYS_MAX} keys"
 )
@@ -169,4 +184,6 @@ OWN: Final[dict[type, Callable[[OwnRequests, Request, Any], None]]] = {
     Next: OwnRequests._next,
     Unlisten: OwnRequests._unlisten,
     Scan: OwnRequests._scan,
+    SealNow: OwnRequests._seal,
+    **dict.fromkeys(ERRANDS | PARTINGS, OwnRequests._read),
 }

@@ -260,6 +260,7 @@ class Session(asyncio.Protocol):
         """Lets the committer forget what it has not run yet: nobody would take the answers."""
         self.is_stalled = True
         self._shared.jobs.waiting.drop(self)
+        self._shared.reads.drop(self)
         self._runner.release()
 
     def _has_room(self) -> bool:
@@ -302,6 +303,7 @@ class Session(asyncio.Protocol):
             self._last_words = encode_fatal(error, now_us=self._clock.wall_us())
         self._set_reading(wanted=False)
         self._shared.jobs.waiting.end(self)
+        self._shared.reads.end(self)
         self._close_when_answered()
 
     def _close_when_answered(self) -> None:

@@ -16,6 +16,8 @@ from fjord.server.counters import Counters
 from fjord.server.job_events import JobEvents
 from fjord.server.listeners import Listeners
 from fjord.server.origin import After, Origin
+from fjord.server.reading import Reads
+from fjord.server.sealer import Sealer
 from fjord.wire import Cursors
 
 
@@ -87,6 +89,8 @@ class Shared:
     counters: Counters
     listeners: Listeners
     jobs: JobEvents
+    reads: Reads
+    sealer: Sealer | None  # None = nothing is sealed
     sessions: Sessions
     new_client: Callable[[], bytes]  # 16 bytes for a client that brings none
     cursors: Cursors

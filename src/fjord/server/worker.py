@@ -6,6 +6,8 @@ import queue
 import threading
 from collections.abc import Callable
 
+from fjord import limits
+
 Finish = Callable[[object, Exception | None], None]
 
 
@@ -23,8 +25,9 @@ class Worker:
         self._queue.put((work, finish))
 
     def close(self) -> None:
+        """Waits for what is under way, but not for ever: storage elsewhere may not answer."""
         self._queue.put(None)
-        self._thread.join()
+        self._thread.join(limits.STOP_SECONDS_MAX)
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:

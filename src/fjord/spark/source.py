@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, cast
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from fjord.blocks import schema
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError
-from fjord.spark import options, schema
+from fjord.spark import options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,13 +78,13 @@ class FjordReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from fjord.spark import arrow  # noqa: PLC0415 - see the module's docstring
+        from fjord.blocks import rows  # noqa: PLC0415 - see the module's docstring
 
         wanted = cast(SeqRange, partition)
         columns = list(wanted.columns)
         with wanted.location.open() as database:
             pieces = database.scan(wanted.table, wanted.start_seq, wanted.end_seq)
-            for batch in arrow.record_batches(pieces, wanted.start_seq, wanted.end_seq):
+            for batch in rows.record_batches(pieces, wanted.start_seq, wanted.end_seq):
                 yield batch.select(columns)
 
 

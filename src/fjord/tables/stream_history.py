@@ -28,21 +28,6 @@ from fjord.tables.stream_entry import History, seq_key
 _PIECE: Final = 256
 # The columns of numbers of a BLOCK.
 _NUMBERS: Final = ("first", "last", "rows", "bytes", "min_us", "max_us", "crc")
-# Ops whose rows are history: what is only said again, or said of readers and blocks, is not.
-HISTORIC: Final = frozenset(
-    {
-        Opcode.JOB_ADD,
-        Opcode.JOB_REPLACE,
-        Opcode.JOB_TAKE,
-        Opcode.JOB_DONE,
-        Opcode.JOB_WAIT,
-        Opcode.JOB_BURY,
-        Opcode.JOB_REMOVE,
-        Opcode.STREAM_APPEND,
-        Opcode.STREAM_PUT,
-        Opcode.STREAM_ERASE,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -156,11 +156,10 @@ def _read_latest(
     made: list[Op] = []
     if is_pinned and not is_more:
         made = snapshots.close_ops(state, [command.until])
-    elif is_more and not is_pinned and not state.as_of:
+    elif is_more and not is_pinned and not state.as_of and not command.once:
         opened = snapshots.open_op(state, now_us, limits.SNAPSHOT_US_MAX)
-        if isinstance(opened, Refusal):
-            return Decision(opened)
-        made, wanted = [opened], wanted._replace(until=state.next_seq)
+        if isinstance(opened, Op):  # else there are too many, and the next read begins another
+            made, wanted = [opened], wanted._replace(until=state.next_seq)
     return Decision(_latest_messages(table, wanted, found, view, is_more=is_more), made)
 
 

@@ -1,6 +1,7 @@
-"""BATCH: several commands in one message, and their replies in one.
+"""BATCH and AS_OF: several commands in one message, and their replies in one.
 
-    request body = head (rows: how many commands, argument: the client's number or 0), inner*
+    request body = head (rows: how many commands, argument), inner*
+    argument     = BATCH: the client's number or 0, AS_OF: the snapshot
     inner        = function u16, flags u16, length u32, timestamp u64, body, padding
 
     reply body   = rows u32, 4 zero bytes, inner*
@@ -13,21 +14,25 @@ What a reply holds is said by its kind, so whoever reads it need not remember wh
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from fjord import commands, limits
-from fjord.columns import aligned, padding
+from fjord.columns import Buffer, aligned, padding
 from fjord.commands import (
     Acted,
     Command,
     Done,
     Entries,
     JobPage,
+    Messages,
     Numbers,
     Page,
+    Position,
     Refusal,
     Replies,
     Reply,
+    Subscribers,
     TableList,
 )
 from fjord.errors import Code
@@ -39,7 +44,8 @@ INNER = struct.Struct(">HHIQ")
 ROWS = struct.Struct(">I4x")
 INNER_REPLY = struct.Struct(">HHI")
 
-# What can be undone, or need not be.  Jobs that were handed out must not be taken back.
+# What can be undone, or need not be.  Jobs that were handed out must not be taken back; and what
+# waits, or looks into blocks, would let all others wait.
 INSIDE: Final = frozenset(
     (
         Function.NOP,
@@ -67,8 +73,22 @@ INSIDE: Final = frozenset(
         Function.PEEK,
         Function.FIND,
         Function.COUNT_JOBS,
+        Function.APPEND,
+        Function.ERASE,
+        Function.SUBSCRIBE,
+        Function.ACKNOWLEDGE,
+        Function.SEEK,
+        Function.REST,
+        Function.UNSUBSCRIBE,
+        Function.SUBSCRIBERS,
     )
 )
+# What each function that holds commands may hold.
+HELD: Final[dict[Function, frozenset[Function]]] = {
+    Function.BATCH: INSIDE,
+    Function.AS_OF: frozenset((Function.GET_MANY, Function.RANGE, Function.READ)),
+}
+NAMES: Final = {Function.BATCH: "a batch", Function.AS_OF: "AS_OF"}
 
 REFUSED: Final = 0
 KINDS: Final[dict[type[Reply], int]] = {
@@ -79,6 +99,9 @@ KINDS: Final[dict[type[Reply], int]] = {
     Numbers: 5,
     JobPage: 6,
     Acted: 7,
+    Messages: 8,
+    Position: 9,
+    Subscribers: 10,
 }
 TYPES: Final[dict[int, type[Reply]]] = {kind: type_ for type_, kind in KINDS.items()}
 
@@ -86,47 +109,52 @@ TYPES: Final[dict[int, type[Reply]]] = {kind: type_ for type_, kind in KINDS.ite
 # -- requests -------------------------------------------------------------------------------------
 
 
-def encode(batch: commands.Batch) -> Encoded:
+def encode(command: commands.Batch | commands.AsOf) -> Encoded:
     """Returns function, flags, timestamp and body.
 
     Raises:
         struct.error, ValueError, OverflowError: if a command does not belong here, or fits not.
     """
-    parts = [encode_head("", len(batch.commands), batch.number)]
-    for command in batch.commands:
-        function, flags, timestamp_us, body = _encode_inner(command)
-        head = INNER.pack(function, flags, len(body), timestamp_us)
+    if isinstance(command, commands.AsOf):
+        function, argument = Function.AS_OF, command.snapshot
+    else:
+        function, argument = Function.BATCH, command.number
+    held: Sequence[Any] = command.commands
+    parts = [encode_head("", len(held), argument)]
+    for one in held:
+        inner, flags, timestamp_us, body = _encode_inner(function, one)
+        head = INNER.pack(inner, flags, len(body), timestamp_us)
         parts += (head, body, padding(len(body)))
-    return Function.BATCH, 0, 0, b"".join(parts)
+    return function, 0, 0, b"".join(parts)
 
 
-def _encode_inner(command: Command) -> Encoded:
-    if isinstance(command, commands.Nop):
+def _encode_inner(function: Function, command: Command) -> Encoded:
+    if isinstance(command, commands.Nop) and function is Function.BATCH:
         return Function.NOP, 0, 0, b""
-    if isinstance(command, commands.Batch):
-        raise ValueError("a batch holds no batch")
+    if isinstance(command, commands.Nop | commands.Batch | commands.AsOf):
+        raise ValueError(f"{NAMES[function]} holds no {type(command).__name__}")
     found = bodies.encode_body(command)
-    if found[0] not in INSIDE:
-        raise ValueError(f"a batch holds no {found[0].name}")
+    if found[0] not in HELD[function]:
+        raise ValueError(f"{NAMES[function]} holds no {found[0].name}")
     return found
 
 
-def decode(body: bytes) -> commands.Batch | Refusal:
+def decode(function: Function, body: Buffer) -> commands.Batch | commands.AsOf | Refusal:
     """Returns the batch of a body; if anything in it is wrong, all of it is."""
     try:
-        return _decode(Body(body, 0, 0))
+        return _decode(function, Body(body, 0, 0))
     except (ValueError, struct.error) as error:
         return Refusal(code=Code.BAD_BATCH, text=str(error))
 
 
-def _decode(body: Body) -> commands.Batch | Refusal:
+def _decode(function: Function, body: Body) -> commands.Batch | commands.AsOf | Refusal:
     body.has_no_table()
     if not 1 <= body.rows <= limits.BATCH_COMMANDS_MAX:
         raise ValueError(f"a batch has 1 to {limits.BATCH_COMMANDS_MAX} commands")
     found: list[Command] = []
     entries = 0
     for position in range(1, body.rows + 1):
-        command = _decode_inner(body)
+        command = _decode_inner(function, body)
         if isinstance(command, Refusal):
             return Refusal(
                 code=command.code, text=f"command {position} of the batch: {command.text}"
@@ -136,10 +164,12 @@ def _decode(body: Body) -> commands.Batch | Refusal:
     body.end()
     if entries > limits.BATCH_ROWS_MAX:
         raise ValueError(f"a batch has at most {limits.BATCH_ROWS_MAX} rows in all its commands")
+    if function is Function.AS_OF:
+        return commands.AsOf(snapshot=body.argument, commands=found)
     return commands.Batch(commands=found, number=body.argument)
 
 
-def _decode_inner(body: Body) -> Command | Refusal:
+def _decode_inner(outer: Function, body: Body) -> Command | Refusal:
     if body.position + INNER.size > len(body.view):
         return _bad("it is cut short")
     number, flags, length, timestamp_us = body.field(INNER)
@@ -149,14 +179,17 @@ def _decode_inner(body: Body) -> Command | Refusal:
     inner = body.view[body.position : end]
     body.position = aligned(end)
     function = FUNCTIONS.get(number)
-    if function not in INSIDE:
-        return _bad(f"function {number} has no place in a batch")
+    if function not in HELD[outer]:
+        return _bad(f"function {number} has no place in {NAMES[outer]}")
     problem = unknown_flag(function, flags)
     if problem:
         return _bad(problem)
     if function is Function.NOP:
         return _bad("NOP has no body") if length else commands.Nop()
-    return bodies.decode_body(function, flags, timestamp_us, inner)
+    command = bodies.decode_body(function, flags, timestamp_us, inner)
+    if isinstance(command, commands.Read) and command.wait_us:
+        return Refusal(code=Code.BAD_TIMEOUT, text="nothing new comes as of a snapshot: wait is 0")
+    return command
 
 
 def _bad(text: str) -> Refusal:
@@ -189,7 +222,7 @@ def _encode_reply(reply: Reply) -> tuple[int, bytes, bytes]:
     return KINDS[type(reply)], b"", reply_bodies.encode_body(reply)
 
 
-def decode_replies(body: bytes) -> Replies:
+def decode_replies(body: Buffer) -> Replies:
     """Returns the replies of a body.
 
     Raises:
@@ -213,9 +246,9 @@ def decode_replies(body: bytes) -> Replies:
     return Replies(replies=found)
 
 
-def _decode_reply(kind: int, error: bytes, body: bytes) -> Reply:
+def _decode_reply(kind: int, error: Buffer, body: Buffer) -> Reply:
     if kind == REFUSED:
-        return error_texts.decode(error)
+        return error_texts.decode(bytes(error))
     type_ = TYPES.get(kind)
     if type_ is None:
         raise ValueError(f"a reply of kind {kind}")

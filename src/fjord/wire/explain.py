@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 
 from fjord import limits
-from fjord.commands import Reply, Welcome
+from fjord.commands import Reply, ScannedArrow, Welcome
 from fjord.wire import batch, reply_bodies
 from fjord.wire.functions import (
     FUNCTIONS,
@@ -170,9 +170,9 @@ def _body(walk: Walk, function: Function, flags: int) -> None:
 
 def _request_body(walk: Walk, function: Function, flags: int) -> None:
     rows = _head(walk, function)
-    if function is Function.BATCH:
+    if function in batch.HELD:
         for position in range(1, rows + 1):
-            _inner_request(walk, position)
+            _inner_request(walk, function, position)
         return
     for step in REQUEST_BODIES[function]:
         if step.is_in(flags):
@@ -187,6 +187,8 @@ def _head(walk: Walk, function: Function) -> int:
     argument = ARGUMENTS.get(function, "argument")
     if argument == "expires at":
         walk.time(argument)
+    elif function is Function.LAG:
+        walk.seq(argument)
     else:
         walk.number(8, argument)
     name = walk.take(length, "table")
@@ -198,11 +200,11 @@ def _head(walk: Walk, function: Function) -> int:
     return rows
 
 
-def _inner_request(walk: Walk, position: int) -> None:
+def _inner_request(walk: Walk, outer: Function, position: int) -> None:
     number = walk.number(2, f"command {position}: function")
     function = FUNCTIONS.get(number)
-    if function not in batch.INSIDE:
-        raise StoppedError(f"function {number} has no place in a batch")
+    if function not in batch.HELD[outer]:
+        raise StoppedError(f"function {number} has no place in {batch.NAMES[outer]}")
     walk.explain(f"{number}, {function.name}")
     flags = _flags(walk)
     problem = unknown_flag(function, flags)
@@ -276,8 +278,10 @@ def _reply_body(walk: Walk, function: Function | None) -> None:
         return  # a refusal
     if function is None or function <= LAST_SEED_FUNCTION:
         walk.take(walk.end - walk.position, "body", "depends on the request, which is not known")
-    elif function is Function.BATCH:
+    elif function in batch.HELD:
         _inner_replies(walk)
+    elif function is Function.SCAN and reply_bodies.is_arrow(walk.data, walk.position):
+        _reply_steps(walk, ScannedArrow)
     else:
         _reply_steps(walk, reply_bodies.REPLY_TYPES[function])
 

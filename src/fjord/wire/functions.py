@@ -74,6 +74,21 @@ class Function(enum.IntEnum):
     COUNT_JOBS = 60
     LISTEN_JOBS = 61
     SCAN = 64
+    APPEND = 65
+    ERASE = 66
+    READ = 67
+    SUBSCRIBE = 68
+    ACKNOWLEDGE = 69
+    SEEK = 70
+    REST = 71
+    UNSUBSCRIBE = 72
+    SUBSCRIBERS = 73
+    LAG = 74
+    OPEN_SNAPSHOT = 75
+    CLOSE_SNAPSHOT = 76
+    AS_OF = 77
+    BLOCKS = 78
+    SEAL = 79
 
 
 class Flag:
@@ -171,7 +186,22 @@ FLAGS: Final[dict[int, int]] = {
     Function.FIND: 0,
     Function.COUNT_JOBS: 0,
     Function.LISTEN_JOBS: 0,
-    Function.SCAN: 0,
+    Function.SCAN: Flag.DATA | Flag.COUNT,
+    Function.APPEND: 0,
+    Function.ERASE: 0,
+    Function.READ: Flag.DATA,
+    Function.SUBSCRIBE: 0,
+    Function.ACKNOWLEDGE: 0,
+    Function.SEEK: 0,
+    Function.REST: 0,
+    Function.UNSUBSCRIBE: 0,
+    Function.SUBSCRIBERS: 0,
+    Function.LAG: 0,
+    Function.OPEN_SNAPSHOT: 0,
+    Function.CLOSE_SNAPSHOT: 0,
+    Function.AS_OF: 0,
+    Function.BLOCKS: 0,
+    Function.SEAL: 0,
 }
 # The flags that a reply may have.
 REPLY_FLAGS: Final = (

@@ -55,7 +55,7 @@ def _encode_numbers(reply: Taken | JobPage) -> tuple[bytes, ...]:
     )
 
 
-def _decode_taken(body: bytes) -> Reply:
+def _decode_taken(body: columns.Buffer) -> Reply:
     view = memoryview(body)
     first_xid, until_us, next_at_us, rows = TAKEN.unpack_from(view)
     if rows == 1:
@@ -139,7 +139,7 @@ def _encode_jobs(reply: JobPage) -> bytes:
     )
 
 
-def _decode_jobs(body: bytes) -> Reply:
+def _decode_jobs(body: columns.Buffer) -> Reply:
     view = memoryview(body)
     rows, size = PAGE.unpack_from(view)
     check_rows(rows)
@@ -168,7 +168,7 @@ def _encode_acted(reply: Acted) -> bytes:
     return head + columns.encode_u64(reply.missing) + columns.encode_u64(reply.dropped)
 
 
-def _decode_acted(body: bytes) -> Reply:
+def _decode_acted(body: columns.Buffer) -> Reply:
     view = memoryview(body)
     master, seq, missing_rows, dropped_rows = ACTED.unpack_from(view)
     check_rows(missing_rows)

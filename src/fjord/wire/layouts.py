@@ -10,13 +10,19 @@ from typing import Final, Literal, NamedTuple
 
 from fjord.commands import (
     Acted,
+    BlockList,
     Done,
     Entries,
     JobPage,
+    Messages,
     Numbers,
+    Opened,
     Page,
+    Position,
     Reply,
     Scanned,
+    ScannedArrow,
+    Subscribers,
     TableList,
     Taken,
     Welcome,
@@ -26,6 +32,7 @@ from fjord.wire.functions import Flag, Function
 Kind = Literal[
     "u32",
     "u64",
+    "seq",  # a u64, of which the largest one is none
     "time",  # a u64 of microseconds since 1970
     "zeros",  # four bytes
     "rows",  # a u32: how many rows the columns behind it have
@@ -37,6 +44,7 @@ Kind = Literal[
     "u64 column",
     "time column",
     "strings",
+    "ops",  # strings, each of them an op of the journal
 ]
 
 
@@ -54,6 +62,7 @@ class Step(NamedTuple):
 
 
 _KEYS: Final = (Step("strings", "key"),)
+_NAME: Final = (Step("strings", "name"),)
 _XIDS: Final = (Step("u64 column", "xid"),)
 _ROW: Final = (Step("u64 column", "row"),)
 _REASON: Final = (
@@ -125,7 +134,32 @@ REQUEST_BODIES: Final[dict[Function, tuple[Step, ...]]] = {
         Step("u64", "end seq"),
         Step("u32", "largest size"),
         Step("zeros", "reserved"),
+        Step("strings", "opcodes", Flag.COUNT),
+        Step("strings", "key prefix", Flag.COUNT),
+        Step("rows", "columns", Flag.COUNT),
+        Step("zeros", "reserved", Flag.COUNT),
+        Step("strings", "column", Flag.COUNT),
     ),
+    Function.APPEND: (Step("u8 column", "type"), Step("strings", "key"), Step("strings", "value")),
+    Function.ERASE: _KEYS,
+    Function.READ: (
+        Step("u64", "until"),
+        Step("u64", "count"),
+        Step("u64", "largest size"),
+        Step("u64", "wait"),
+        Step("strings", "subscriber"),
+    ),
+    Function.SUBSCRIBE: (Step("u32", "start"), Step("zeros", "reserved"), *_NAME),
+    Function.ACKNOWLEDGE: (Step("u64", "epoch"), Step("seq", "expected"), *_NAME),
+    Function.SEEK: (Step("u32", "start"), Step("zeros", "reserved"), *_NAME),
+    Function.REST: _NAME,
+    Function.UNSUBSCRIBE: _NAME,
+    Function.SUBSCRIBERS: (Step("strings", "first name"),),
+    Function.LAG: _NAME,
+    Function.OPEN_SNAPSHOT: (),
+    Function.CLOSE_SNAPSHOT: (),
+    Function.BLOCKS: (Step("u64", "count"),),
+    Function.SEAL: (),
 }
 
 # What the argument in a request's head is; 0 where it is not named.
@@ -144,6 +178,17 @@ ARGUMENTS: Final[dict[Function, str]] = {
     Function.REVIVE: "delay",
     Function.PEEK: "count",
     Function.SCAN: "start seq",
+    Function.READ: "after",
+    Function.SUBSCRIBE: "at",
+    Function.ACKNOWLEDGE: "seq",
+    Function.SEEK: "at",
+    Function.REST: "asleep",
+    Function.SUBSCRIBERS: "count",
+    Function.LAG: "after",
+    Function.OPEN_SNAPSHOT: "lifetime",
+    Function.CLOSE_SNAPSHOT: "snapshot",
+    Function.AS_OF: "snapshot",
+    Function.BLOCKS: "after",
 }
 
 _ENTRY_COLUMNS: Final = (
@@ -222,10 +267,59 @@ REPLY_BODIES: Final[dict[type[Reply], tuple[Step, ...]]] = {
     Scanned: (
         Step("u64", "next seq"),
         Step("u64", "end seq"),
-        *_ROWS,
+        Step("rows", "rows"),
+        Step("u32", "form"),
         Step("u64 column", "first seq"),
         Step("time column", "wall time"),
         Step("u64 column", "last seq of the commit"),
-        Step("strings", "op"),
+        Step("ops", "op"),
+    ),
+    ScannedArrow: (
+        Step("u64", "next seq"),
+        Step("u64", "end seq"),
+        Step("size", "size of the stream"),
+        Step("u32", "form"),
+        Step("sized", "stream"),
+    ),
+    Messages: (
+        Step("u64", "after"),
+        Step("u64", "until"),
+        Step("u32", "messages"),
+        Step("u32", "ended"),
+        *_ROWS,
+        Step("u64 column", "first seq"),
+        Step("time column", "wall time"),
+        Step("ops", "op"),
+    ),
+    Position: (
+        Step("u64", "seq"),
+        Step("u64", "epoch"),
+        Step("u32", "asleep"),
+        Step("u32", "created"),
+    ),
+    Subscribers: (
+        Step("rows", "rows"),
+        Step("size", "size of the next name"),
+        Step("sized", "next name"),
+        Step("u64 column", "seq"),
+        Step("u64 column", "epoch"),
+        Step("time column", "moved"),
+        Step("u8 column", "asleep"),
+        Step("strings", "name"),
+    ),
+    Opened: (Step("u64", "snapshot"), Step("time", "moment"), Step("time", "until")),
+    BlockList: (
+        Step("u64", "next after"),
+        Step("rows", "rows"),
+        Step("size", "size of the location"),
+        Step("sized", "location"),
+        Step("u64 column", "first seq"),
+        Step("u64 column", "last seq"),
+        Step("u64 column", "rows of the block"),
+        Step("u64 column", "size"),
+        Step("time column", "earliest"),
+        Step("time column", "latest"),
+        Step("u64 column", "crc"),
+        Step("strings", "name"),
     ),
 }

@@ -6,10 +6,10 @@ import struct
 from typing import NamedTuple
 
 from fjord import limits
-from fjord.columns import Strings
-from fjord.commands import Done, Entries, Page, Refusal, Replies, Reply, Taken
+from fjord.columns import Buffer, Strings
+from fjord.commands import Done, Entries, Messages, Page, Refusal, Replies, Reply, Taken
 from fjord.errors import Code, RemoteProtocolError
-from fjord.wire import batch, error_texts, reply_bodies, seed_jobs, seed_replies
+from fjord.wire import batch, error_texts, reply_bodies, seed_jobs, seed_replies, stream_replies
 from fjord.wire.buffer import ReceiveBuffer
 from fjord.wire.cursor import Cursors
 from fjord.wire.fields import Fields, IncompleteError
@@ -65,11 +65,14 @@ def encode_reply(
     if isinstance(reply, Refusal):
         head = seed_replies.encode_error(identifier, reply, now_us=now_us, flags=Flag.BODY)
         return head + BODY_LENGTH.pack(0)
+    head = REPLY.pack(MAGIC_REPLY, VERSION, identifier, Flag.BODY, now_us)
+    if isinstance(reply, Messages):
+        parts = stream_replies.message_parts(reply)
+        return b"".join((head, b"\0", BODY_LENGTH.pack(sum(map(len, parts))), *parts))
     if isinstance(reply, Replies):
         body = batch.encode_replies(reply)
     else:
         body = reply_bodies.encode_body(reply)
-    head = REPLY.pack(MAGIC_REPLY, VERSION, identifier, Flag.BODY, now_us)
     return b"".join((head, b"\0", BODY_LENGTH.pack(len(body)), body))
 
 
@@ -87,8 +90,9 @@ class RawReply(NamedTuple):
     timeout_us: int
     error: bytes
     type: bytes
-    data: bytes  # the value, or the body
+    data: bytes  # the value
     page: Page | None = None  # keys and values of a query; its next key is a cursor
+    body: Buffer = b""
 
 
 class ReplyDecoder:
@@ -98,8 +102,17 @@ class ReplyDecoder:
         self._buffer = ReceiveBuffer()
         self._pairs = Pairs()
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | bytearray) -> None:
         self._buffer.feed(data)
+
+    @property
+    def missing(self) -> int:
+        """How many bytes the message that has begun lacks, as far as its beginning tells."""
+        return self._buffer.missing
+
+    def take_all(self) -> memoryview:
+        """Returns the beginning of a message, which is then fed again together with its rest."""
+        return self._buffer.take_all()
 
     def next(self) -> RawReply | RawChange | None:
         """Returns the next whole message, None if bytes are missing.
@@ -134,9 +147,8 @@ class ReplyDecoder:
         timeout_us = fields.u64() if flags & Flag.TIMEOUT else 0
         error = fields.key()
         type_, data = fields.value("a reply") if flags & VALUE_BITS else (b"", b"")
-        if flags & Flag.BODY:
-            data = _decode_body(fields)
-        raw = RawReply(identifier, flags, timestamp_us, timeout_us, error, type_, data)
+        body = _decode_body(fields) if flags & Flag.BODY else b""
+        raw = RawReply(identifier, flags, timestamp_us, timeout_us, error, type_, data, None, body)
         return raw, fields.offset
 
     def _decode_more(
@@ -162,14 +174,14 @@ class ReplyDecoder:
 _PLAIN_FLAGS = REPLY_FLAGS & ~(Flag.COUNT | QUERY_BITS)
 
 
-def _decode_body(fields: Fields) -> bytes:
+def _decode_body(fields: Fields) -> Buffer:
     buffer, offset = fields.buffer, fields.offset
     fields.skip(BODY_LENGTH.size)
     (size,) = BODY_LENGTH.unpack_from(buffer.data, buffer.start + offset)
     if size > _BODY_BYTES_MAX:
         raise RemoteProtocolError(Code.TOO_LARGE, f"a reply of {size} bytes")
     fields.skip(size)
-    return buffer.take(offset + BODY_LENGTH.size, size)
+    return buffer.body(offset + BODY_LENGTH.size, size)
 
 
 def read_reply(function: Function, raw: RawReply) -> Reply:
@@ -220,8 +232,8 @@ def _read_body(function: Function, raw: RawReply) -> Reply:
     if not raw.flags & Flag.BODY:
         raise RemoteProtocolError(Code.BAD_BATCH, f"a reply to {function.name} without a body")
     try:
-        if function is Function.BATCH:
-            return batch.decode_replies(raw.data)
-        return reply_bodies.decode_body(function, raw.data)
+        if function is Function.BATCH or function is Function.AS_OF:
+            return batch.decode_replies(raw.body)
+        return reply_bodies.decode_body(function, raw.body)
     except (ValueError, struct.error) as error:
         raise RemoteProtocolError(Code.BAD_BATCH, f"a broken reply: {error}") from error

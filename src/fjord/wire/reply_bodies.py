@@ -1,4 +1,7 @@
-"""Bodies of replies to functions above 16; those of jobs are in `job_replies`."""
+"""Bodies of replies to functions above 16.
+
+Those of jobs are in `job_replies`, those of streams, snapshots and blocks in `stream_replies`.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +12,33 @@ from fjord import columns
 from fjord.columns import Strings
 from fjord.commands import (
     Acted,
+    BlockList,
     Done,
     Entries,
     JobPage,
+    Messages,
     Numbers,
+    Opened,
     Page,
+    Position,
     Reply,
     Scanned,
+    ScannedArrow,
+    Subscribers,
     TableList,
     Taken,
     Welcome,
 )
-from fjord.wire import job_replies
+from fjord.wire import job_replies, stream_replies
 from fjord.wire.functions import Function
 from fjord.wire.reply_body import PAGE, ROWS, ReplyDecoders, ReplyEncoders, check_end, check_rows
 
 DONE = struct.Struct(">16sQ")
 WELCOME = struct.Struct(">16s16s")
-SCANNED = struct.Struct(">QQI4x")
+SCANNED = struct.Struct(">QQII")  # next seq, end seq, rows or size, form
+# What a piece of history is: ops as they are stored, or an Arrow IPC stream.
+AS_OPS: Final = 0
+AS_ARROW: Final = 1
 # The columns of one entry but for its value, since most replies have but one.
 _ONE_ENTRY = struct.Struct("<B7xB7xQQQQQ")
 
@@ -35,7 +47,7 @@ def encode_body(reply: Reply) -> bytes:
     return _ENCODERS[type(reply)](reply)
 
 
-def decode_body(function: Function, body: bytes) -> Reply:
+def decode_body(function: Function, body: columns.Buffer) -> Reply:
     """Returns the reply of a body.
 
     Raises:
@@ -48,7 +60,7 @@ def _encode_done(reply: Done) -> bytes:
     return DONE.pack(reply.master, reply.seq)
 
 
-def _decode_done(body: bytes) -> Reply:
+def _decode_done(body: columns.Buffer) -> Reply:
     master, seq = DONE.unpack(body)
     return Done(master=master, seq=seq)
 
@@ -80,7 +92,7 @@ def _entry_columns(entries: Entries) -> tuple[columns.Buffer, ...]:
     )
 
 
-def _decode_entries(body: bytes) -> Reply:
+def _decode_entries(body: columns.Buffer) -> Reply:
     view = memoryview(body)
     (rows,) = ROWS.unpack_from(view)
     return _read_entries(view, ROWS.size, rows)
@@ -131,7 +143,7 @@ def _encode_page(reply: Page) -> bytes:
     return b"".join((head, *parts))
 
 
-def _decode_page(body: bytes) -> Reply:
+def _decode_page(body: columns.Buffer) -> Reply:
     view = memoryview(body)
     rows, size = PAGE.unpack_from(view)
     check_rows(rows)
@@ -155,7 +167,7 @@ def _encode_tables(reply: TableList) -> bytes:
     )
 
 
-def _decode_tables(body: bytes) -> Reply:
+def _decode_tables(body: columns.Buffer) -> Reply:
     view = memoryview(body)
     (rows,) = ROWS.unpack_from(view)
     check_rows(rows)
@@ -173,7 +185,7 @@ def _encode_numbers(reply: Numbers) -> bytes:
     )
 
 
-def _decode_numbers(body: bytes) -> Reply:
+def _decode_numbers(body: columns.Buffer) -> Reply:
     view = memoryview(body)
     (rows,) = ROWS.unpack_from(view)
     check_rows(rows)
@@ -188,7 +200,7 @@ def _encode_welcome(reply: Welcome) -> bytes:
     return b"".join((WELCOME.pack(reply.client, reply.master), version.encode()))
 
 
-def _decode_welcome(body: bytes) -> Reply:
+def _decode_welcome(body: columns.Buffer) -> Reply:
     view = memoryview(body)
     client, master = WELCOME.unpack_from(view)
     version, position = columns.decode_strings(view, WELCOME.size, 1)
@@ -199,7 +211,7 @@ def _decode_welcome(body: bytes) -> Reply:
 def _encode_scanned(reply: Scanned) -> bytes:
     return b"".join(
         (
-            SCANNED.pack(reply.next_seq, reply.end_seq, len(reply.ops)),
+            SCANNED.pack(reply.next_seq, reply.end_seq, len(reply.ops), AS_OPS),
             columns.encode_u64(reply.first_seqs),
             columns.encode_u64(reply.walls_us),
             columns.encode_u64(reply.last_seqs),
@@ -208,9 +220,13 @@ def _encode_scanned(reply: Scanned) -> bytes:
     )
 
 
-def _decode_scanned(body: bytes) -> Reply:
+def _decode_scanned(body: columns.Buffer) -> Reply:
     view = memoryview(body)
-    next_seq, end_seq, count = SCANNED.unpack_from(body)
+    next_seq, end_seq, count, form = SCANNED.unpack_from(body)
+    if form == AS_ARROW:
+        return _decode_arrow(view, next_seq, end_seq, count)
+    if form != AS_OPS:
+        raise ValueError(f"a piece of history in form {form}")
     first_seqs, position = columns.decode_numbers(view, SCANNED.size, count, "Q")
     walls_us, position = columns.decode_numbers(view, position, count, "Q")
     last_seqs, position = columns.decode_numbers(view, position, count, "Q")
@@ -226,27 +242,53 @@ def _decode_scanned(body: bytes) -> Reply:
     )
 
 
-_ENCODERS: Final[ReplyEncoders] = job_replies.ENCODERS | {
-    Done: _encode_done,
-    Entries: _encode_entries,
-    Page: _encode_page,
-    TableList: _encode_tables,
-    Numbers: _encode_numbers,
-    Welcome: _encode_welcome,
-    Scanned: _encode_scanned,
-}
+def _encode_arrow(reply: ScannedArrow) -> bytes:
+    size = len(reply.stream)
+    head = SCANNED.pack(reply.next_seq, reply.end_seq, size, AS_ARROW)
+    return b"".join((head, reply.stream, columns.padding(size)))
 
-DECODERS: Final[ReplyDecoders] = job_replies.DECODERS | {
-    Done: _decode_done,
-    Entries: _decode_entries,
-    Page: _decode_page,
-    TableList: _decode_tables,
-    Numbers: _decode_numbers,
-    Welcome: _decode_welcome,
-    Scanned: _decode_scanned,
-}
 
-# What a function is answered with when all is well; BATCH has a module of its own.
+def is_arrow(data: bytes, start: int) -> bool:
+    """Says whether the piece of history that begins there is an Arrow IPC stream."""
+    return data[start + 20 : start + 24] == AS_ARROW.to_bytes(4, "big")
+
+
+def _decode_arrow(view: memoryview, next_seq: int, end_seq: int, size: int) -> ScannedArrow:
+    check_end(SCANNED.size + columns.aligned(size), view)
+    stream = bytes(view[SCANNED.size : SCANNED.size + size])
+    return ScannedArrow(stream=stream, next_seq=next_seq, end_seq=end_seq)
+
+
+_ENCODERS: Final[ReplyEncoders] = (
+    job_replies.ENCODERS
+    | stream_replies.ENCODERS
+    | {
+        Done: _encode_done,
+        Entries: _encode_entries,
+        Page: _encode_page,
+        TableList: _encode_tables,
+        Numbers: _encode_numbers,
+        Welcome: _encode_welcome,
+        Scanned: _encode_scanned,
+        ScannedArrow: _encode_arrow,
+    }
+)
+
+DECODERS: Final[ReplyDecoders] = (
+    job_replies.DECODERS
+    | stream_replies.DECODERS
+    | {
+        Done: _decode_done,
+        Entries: _decode_entries,
+        Page: _decode_page,
+        TableList: _decode_tables,
+        Numbers: _decode_numbers,
+        Welcome: _decode_welcome,
+        Scanned: _decode_scanned,
+    }
+)
+
+# What a function is answered with when all is well; BATCH and AS_OF have a module of their own.
 REPLY_TYPES: Final[dict[Function, type[Reply]]] = {
     Function.HELLO: Welcome,
     Function.USE: Done,
@@ -279,5 +321,19 @@ REPLY_TYPES: Final[dict[Function, type[Reply]]] = {
     Function.FIND: JobPage,
     Function.COUNT_JOBS: Numbers,
     Function.LISTEN_JOBS: Done,
-    Function.SCAN: Scanned,
+    Function.SCAN: Scanned,  # or ScannedArrow, as was asked; the body says which
+    Function.APPEND: Done,
+    Function.ERASE: Acted,
+    Function.READ: Messages,
+    Function.SUBSCRIBE: Position,
+    Function.ACKNOWLEDGE: Position,
+    Function.SEEK: Position,
+    Function.REST: Position,
+    Function.UNSUBSCRIBE: Done,
+    Function.SUBSCRIBERS: Subscribers,
+    Function.LAG: Numbers,
+    Function.OPEN_SNAPSHOT: Opened,
+    Function.CLOSE_SNAPSHOT: Done,
+    Function.BLOCKS: BlockList,
+    Function.SEAL: Done,
 }

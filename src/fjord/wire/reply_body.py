@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from fjord import limits
+from fjord.columns import Buffer
 from fjord.commands import Reply
 
 ROWS = struct.Struct(">I4x")
 PAGE = struct.Struct(">II")  # rows, size of where the next page begins
 
 ReplyEncoders = dict[type[Reply], Callable[[Any], bytes]]
-ReplyDecoders = dict[type[Reply], Callable[[bytes], Reply]]
+ReplyDecoders = dict[type[Reply], Callable[[Buffer], Reply]]
 
 
 def check_end(position: int, view: memoryview) -> None:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from fjord import commands, limits
 from fjord.commands import Command, Refusal
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
-from fjord.wire import batch, bodies, seed, session_bodies
+from fjord.wire import batch, bodies, seed, session_bodies, stream_bodies
 from fjord.wire.body import Encoded
 from fjord.wire.buffer import ReceiveBuffer
 from fjord.wire.cursor import Cursors
@@ -34,6 +34,7 @@ _ACCEPTED: Final = {
     if function is not Function.CHANGE
 }
 _BATCH: Final = Function.BATCH
+_AS_OF: Final = Function.AS_OF
 _USE: Final = Function.USE
 
 
@@ -113,17 +114,17 @@ class RequestDecoder:
             )
         if not buffer.has(_BODY_START + size):
             return None
-        body = buffer.take(_BODY_START, size)
+        body = buffer.body(_BODY_START, size)
         command: Command | Refusal
-        if function is _BATCH:
-            command = batch.decode(body)
+        if function is _BATCH or function is _AS_OF:
+            command = batch.decode(function, body)
         elif function is _USE:
             command = self._use(body)
         else:
             command = bodies.decode_body(function, flags, timestamp_us, body)
         return command, _BODY_START + size
 
-    def _use(self, body: bytes) -> Command | Refusal:
+    def _use(self, body: bytes | memoryview) -> Command | Refusal:
         """Chooses a table: nothing that is left to anybody else to do."""
         table = session_bodies.decode_use(body)
         if isinstance(table, Refusal):
@@ -141,7 +142,9 @@ def encode_request(command: Command, identifier: int) -> tuple[Function, bytes]:
     if isinstance(command, commands.Nop):
         return Function.NOP, seed.encode_request(command, identifier)
     try:
-        if isinstance(command, commands.Batch):
+        if isinstance(command, commands.Append):
+            return _append(command, identifier)
+        if isinstance(command, commands.Batch | commands.AsOf):
             return _message(batch.encode(command), identifier)
         return _message(bodies.encode_body(command), identifier)
     except (struct.error, ValueError, OverflowError) as error:
@@ -157,6 +160,13 @@ def _message(encoded: Encoded, identifier: int) -> tuple[Function, bytes]:
     function, flags, timestamp_us, body = encoded
     head = REQUEST.pack(MAGIC_REQUEST, VERSION, function, identifier, flags, timestamp_us)
     return function, b"".join((head, BODY_LENGTH.pack(len(body)), body))
+
+
+def _append(command: commands.Append, identifier: int) -> tuple[Function, bytes]:
+    """Does the same for messages, which are many and are copied but once."""
+    parts = stream_bodies.append_parts(command)
+    head = REQUEST.pack(MAGIC_REQUEST, VERSION, Function.APPEND, identifier, 0, 0)
+    return Function.APPEND, b"".join((head, BODY_LENGTH.pack(sum(map(len, parts))), *parts))
 
 
 def _check_magic(magic: bytes) -> None:

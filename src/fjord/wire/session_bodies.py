@@ -1,16 +1,17 @@
-"""Bodies of the functions of sessions and tables, 17 to 31, and of history, from 64 on."""
+"""Bodies of the functions of sessions and tables, 17 to 31, and of SCAN, 64."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 from fjord import commands
-from fjord.columns import Strings
+from fjord.columns import Buffer, Strings
 from fjord.commands import Command, Refusal
 from fjord.errors import Code
-from fjord.wire.body import Body, Decoders, Encoded, Encoders, encode_head
-from fjord.wire.functions import Function
+from fjord.wire.body import COUNT, Body, Decoders, Encoded, Encoders, encode_head
+from fjord.wire.functions import Flag, Function
 
 SCAN = struct.Struct(">QI4x")
 CLIENT_BYTES: Final = 16
@@ -21,7 +22,7 @@ def encode_use(table: str) -> Encoded:
     return Function.USE, 0, 0, encode_head(table, 0)
 
 
-def decode_use(body: bytes) -> str | Refusal:
+def decode_use(body: bytes | memoryview) -> str | Refusal:
     """Returns the table that is chosen, or what is wrong with it."""
     try:
         table = _decode_name(Body(body, 0, 0))
@@ -92,16 +93,42 @@ def _decode_stats(body: Body) -> Command:
 
 
 def _encode_scan(command: commands.Scan) -> Encoded:
-    head = encode_head(command.table, 0, command.start_seq)
-    return Function.SCAN, 0, 0, head + SCAN.pack(command.end_seq, command.bytes_max)
+    has_options = bool(command.opcodes or command.key_prefix or command.columns)
+    flags = (Flag.DATA if command.arrow else 0) | (Flag.COUNT if has_options else 0)
+    head = encode_head(command.table, int(has_options), command.start_seq)
+    parts: list[Buffer] = [head, SCAN.pack(command.end_seq, command.bytes_max)]
+    if has_options:
+        names = [name.encode() for name in command.columns]
+        parts += Strings.of([command.opcodes]).parts()
+        parts += Strings.of([command.key_prefix]).parts()
+        parts += (COUNT.pack(len(names)), *Strings.of(names).parts())
+    return Function.SCAN, flags, 0, b"".join(parts)
 
 
 def _decode_scan(body: Body) -> Command:
-    body.has_rows(0)
+    has_options = bool(body.flags & Flag.COUNT)
+    body.has_rows(int(has_options))
     end_seq, bytes_max = body.field(SCAN)
+    opcodes = key_prefix = b""
+    names: Sequence[str] = ()
+    if has_options:
+        opcodes, key_prefix = body.strings()[0], body.strings()[0]
+        names = [name.decode("ascii", "replace") for name in body.further_strings()]
     body.end()
+    arrow = bool(body.flags & Flag.DATA)
+    if names and not arrow:
+        raise ValueError("ops have all their columns: set bit 10 to choose some")
+    if len(set(names)) != len(names):
+        raise ValueError("a column is named more than once")
     return commands.Scan(
-        table=body.table, start_seq=body.argument, end_seq=end_seq, bytes_max=bytes_max
+        table=body.table,
+        start_seq=body.argument,
+        end_seq=end_seq,
+        bytes_max=bytes_max,
+        opcodes=opcodes,
+        key_prefix=key_prefix,
+        arrow=arrow,
+        columns=names,
     )
 
 

@@ -5,15 +5,22 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
-from fjord import columns
+from fjord import columns, ops
 from fjord.values import Type
-from fjord.wire.layouts import Step
+from fjord.wire.layouts import Kind, Step
 
 # Of a column, and of a string, this much is written out; the rest is counted.
 _ROWS_SHOWN = 16
 _NUMBERS_SHOWN = 8
 _BYTES_SHOWN = 64
+# How the columns of an op are shown.
+_OP_STEPS: Final[dict[str, Kind]] = {
+    ops.U8: "u8 column",
+    ops.U64: "u64 column",
+    ops.STRINGS: "strings",
+}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -62,6 +69,13 @@ class Walk:
     def number(self, size: int, field: str) -> int:
         found = int.from_bytes(self.data[self.position : self.position + size], "big")
         self.take(size, field, str(found))
+        return found
+
+    def seq(self, field: str) -> int:
+        """Names a seq, of which the largest number says that none is meant."""
+        found = self.number(8, field)
+        if found == 2**64 - 1:
+            self.explain("none")
         return found
 
     def time(self, field: str) -> int:
@@ -113,19 +127,25 @@ class Walk:
         elif kind == "sized column":
             self._rows = self._size
             self._numbers("u64 column", name)
-        elif kind == "zeros":
+        elif kind in ("strings", "ops"):
+            self._strings(name, is_op=kind == "ops")
+        elif kind.endswith("column"):
+            self._numbers(kind, name)
+        else:
+            self._field(kind, name)
+
+    def _field(self, kind: str, name: str) -> None:
+        if kind == "zeros":
             self.zeros(4, name)
         elif kind == "uuid":
-            self.take(16, name)
-            self.explain(self.data[self.position - 16 : self.position].hex())
+            found = self.take(16, name)
+            self.explain(found.hex())
         elif kind == "time":
             self.time(name)
-        elif kind in ("u32", "u64"):
-            self.number(4 if kind == "u32" else 8, name)
-        elif kind == "strings":
-            self._strings(name)
+        elif kind == "seq":
+            self.seq(name)
         else:
-            self._numbers(kind, name)
+            self.number(4 if kind == "u32" else 8, name)
 
     def _add(self, data: bytes, field: str, meaning: str) -> None:
         self._lines.append(Line(offset=self.position, data=data, field=field, meaning=meaning))
@@ -144,7 +164,22 @@ class Walk:
             self.explain(", ".join(found[:_NUMBERS_SHOWN]) + more)
         self.padding()
 
-    def _strings(self, name: str) -> None:
+    def _op(self, name: str) -> None:
+        """Goes along one op of the journal, whose numbers are little-endian."""
+        number = self.take(1, f"{name}: opcode")[0]
+        opcode = ops.Opcode(number)
+        self.explain(f"{number}, {opcode.name}")
+        self.zeros(3)
+        _, rows, _ = (self._little(field) for field in ("table id", "rows of the op", "op length"))
+        for column, kind in ops.COLUMNS[opcode]:
+            self.step(Step(_OP_STEPS[kind], column), rows)
+
+    def _little(self, field: str) -> int:
+        found = int.from_bytes(self.take(4, field), "little")
+        self.explain(str(found))
+        return found
+
+    def _strings(self, name: str, *, is_op: bool) -> None:
         view = memoryview(self.data)[self.position : self.end]
         try:
             column, _ = columns.decode_strings(view, 0, self._rows)
@@ -153,12 +188,23 @@ class Walk:
         self.take(4 * (self._rows + 1), f"{name} offsets", f"{self._rows} rows")
         self.padding()
         for row, size in enumerate(column.lengths()[:_ROWS_SHOWN], start=1):
+            if is_op and _is_op(self.data[self.position : self.position + size]):
+                self.inner(size)._op(f"{name} {row}")
+                self.position += size
+                continue
             found = self.take(size, f"{name} {row}")
             if found:
                 self.explain(shown(found))
         rest = len(column.data) - column.offsets[min(_ROWS_SHOWN, self._rows)]
         self.take(rest, f"{name} more", f"{self._rows - _ROWS_SHOWN} more rows")
         self.padding()
+
+
+def _is_op(data: bytes) -> bool:
+    try:
+        return ops.decode(memoryview(data), 0)[2] == len(data)
+    except ValueError:
+        return False
 
 
 def shown(data: bytes) -> str:

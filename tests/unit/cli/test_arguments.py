@@ -104,3 +104,15 @@ def test_one_date_is_enough() -> None:
     assert arguments.one_date(0.0, "") == {"delay": 0.0, "process_at": None}
     with pytest.raises(UsageError, match="both say when"):
         arguments.one_date(0.0, "2026-01-31T12:00:00Z")
+
+
+def test_a_place_in_a_stream_is_a_word_a_seq_or_a_date() -> None:
+    places = [arguments.start(text) for text in ("beginning", "end", "0", "4711")]
+    assert places == ["beginning", "end", 0, 4711]
+    assert arguments.start("2026-01-31T12:00:00Z") == datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1", "1.5", "2026-01-31T12:00:00"])
+def test_what_is_no_place_says_what_is_one(text: str) -> None:
+    with pytest.raises(UsageError, match="beginning, end"):
+        arguments.start(text)

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 import fjord
 from fjord import limits
-from fjord.cli import job_lines
-from fjord.cli.job_lines import Bad, Pushing, job_of
+from fjord.cli import lines
+from fjord.cli.job_lines import Pushing, job_of
+from fjord.cli.lines import Bad
 from fjord.client.jobs import Jobs
 from fjord.errors import RefusedError, UsageError
 
@@ -139,7 +140,7 @@ def test_large_values_make_smaller_batches(jobs: Jobs) -> None:
 def test_a_line_that_is_too_long_is_passed_over(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_lines, "LINE_BYTES_MAX", 20)
+    monkeypatch.setattr(lines, "LINE_BYTES_MAX", 20)
     bad, pushing = push(jobs, b'{"key": "a"}\n' + b"x" * 90 + b'\n{"key": "b"}\n' + b"y" * 25)
     assert [one.number for one in bad] == [2, 4]
     assert pushing.pushed == 2
@@ -151,12 +152,3 @@ def test_what_is_wrong_with_the_table_ends_it(jobs: Jobs, tmp_path: Path) -> Non
         pushing = Pushing(db.jobs("kv"), lambda done, total: None)
         with pytest.raises(RefusedError, match="WRONG_KIND"):
             list(pushing.run(io.BytesIO(b'{"key": "a"}\n{"key": "b"}\n'), None))
-
-
-def test_a_file_has_a_size_and_a_missing_one_is_wrong_use(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    path.write_bytes(b"{}\n")
-    with job_lines.opened(str(path)) as (file, size):
-        assert (file.read(), size) == (b"{}\n", 3)
-    with pytest.raises(UsageError, match="cannot be read"), job_lines.opened(str(tmp_path)):
-        pass

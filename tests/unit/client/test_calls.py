@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from fjord.client.calls import Call, check_names, done, expect, expect_rows
+from fjord.client.calls import (
+    Call,
+    Result,
+    Steps,
+    check_names,
+    done,
+    expect,
+    expect_rows,
+    follow,
+    follow_async,
+)
 from fjord.commands import Done, Nop, Refusal, Replies, Reply
 from fjord.errors import Code, ExistsError, RefusedError, RemoteProtocolError
 
@@ -49,3 +61,61 @@ def test_options_that_do_not_exist_are_named() -> None:
     check_names("push", ["a"], {"a", "b"})
     with pytest.raises(TypeError, match="push has no c, d; there are a, b"):
         check_names("push", ["d", "a", "c"], {"a", "b"})
+
+
+# -- several calls --------------------------------------------------------------------------------
+
+
+def counted(tries: int) -> Steps[list[int]]:
+    """Asks until it was answered, as often as it may; then once more."""
+    found: list[int] = []
+    while not found:
+        try:
+            found.append((yield Call(Nop(), seq_of)))
+        except ExistsError:
+            if not (tries := tries - 1):
+                raise
+    found.append((yield Call(Nop(), seq_of)))
+    return found
+
+
+def nothing() -> Steps[int]:
+    yield from ()
+    return 7
+
+
+class Answers:
+    """Answers calls in turn, for both kinds of shells."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self.left = list(replies)
+
+    def run(self, call: Call[Result], /) -> Result:
+        return call.result(self.left.pop(0))
+
+    async def run_async(self, call: Call[Result], /) -> Result:
+        return self.run(call)
+
+
+REFUSAL = Refusal(code=Code.EXISTS, text="it is there")
+
+
+def test_steps_are_given_results_and_errors() -> None:
+    replies = (REFUSAL, TOKEN, TOKEN)
+    assert follow(Answers(*replies).run, counted(2)) == [5, 5]
+    assert asyncio.run(follow_async(Answers(*replies).run_async, counted(2))) == [5, 5]
+
+
+def test_an_error_that_the_steps_do_not_expect_ends_them() -> None:
+    for replies in ((REFUSAL, REFUSAL, TOKEN), (TOKEN, REFUSAL)):
+        answers, others = Answers(*replies), Answers(*replies)
+        with pytest.raises(ExistsError):
+            follow(answers.run, counted(2))
+        with pytest.raises(ExistsError):
+            asyncio.run(follow_async(others.run_async, counted(2)))
+        assert len(answers.left) == len(others.left) == len(replies) - 2
+
+
+def test_steps_may_need_no_call() -> None:
+    assert follow(Answers().run, nothing()) == 7
+    assert asyncio.run(follow_async(Answers().run_async, nothing())) == 7

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from array import array
-
 import pytest
 
 from fjord.client import node_calls
 from fjord.client.calls import Call
 from fjord.client.node_calls import TableInfo
 from fjord.columns import Strings
-from fjord.commands import DropTable, ListTables, Nop, Numbers, Scan, Scanned, Stats, TableList
+from fjord.commands import DropTable, ListTables, Nop, Numbers, Stats, TableList
 from fjord.errors import RemoteProtocolError
 from fjord.tables.state import Kind
 from tests.unit.client.scripted import TOKEN, entries
@@ -30,15 +28,16 @@ def test_tables_are_named_with_kind_and_number() -> None:
     call = node_calls.tables_call()
     assert call.command == ListTables()
     reply = TableList(
-        names=Strings.of([b"a", b"b", b"c"]),
-        ids=[7, 8, 9],
-        kinds=b"\1\x63\2",
-        settings=Strings.of([b"", b"<x/>", b""]),
+        names=Strings.of([b"a", b"b", b"c", b"d"]),
+        ids=[7, 8, 9, 10],
+        kinds=b"\1\x63\2\3",
+        settings=Strings.of([b"", b"<x/>", b"", b""]),
     )
     assert call.result(reply) == [
         TableInfo(name="a", kind="kv", id=7),
         TableInfo(name="b", kind="99", id=8, settings=b"<x/>"),
         TableInfo(name="c", kind="jobs", id=9),
+        TableInfo(name="d", kind="stream", id=10),
     ]
 
 
@@ -59,7 +58,6 @@ def test_one_table_is_asked_for_by_its_name() -> None:
         node_calls.drop_call("a"),
         node_calls.stats_call(),
         node_calls.ping_call(),
-        node_calls.scan_call("t", 5, 9),
     ],
 )
 def test_a_reply_of_another_kind_is_the_peers_mistake(call: Call[object]) -> None:
@@ -89,18 +87,3 @@ def test_dropping_and_asking_for_an_answer() -> None:
     assert node_calls.drop_call("t").command == DropTable(name="t")
     assert node_calls.ping_call().command == Nop()
     node_calls.ping_call().result(TOKEN)
-
-
-def test_a_scan_call_asks_for_a_piece() -> None:
-    call = node_calls.scan_call("t", 5, 9)
-    assert call.command == Scan(table="t", start_seq=5, end_seq=9)
-    numbers = array("Q", [5])
-    piece = Scanned(
-        first_seqs=numbers,
-        walls_us=numbers,
-        last_seqs=numbers,
-        ops=Strings.of([b"op"]),
-        next_seq=6,
-        end_seq=9,
-    )
-    assert call.result(piece) is piece

@@ -19,6 +19,7 @@ from fjord.commands import (
     Lock,
     Modify,
     Next,
+    Read,
     Rename,
     Set,
     Touch,
@@ -28,11 +29,13 @@ from fjord.errors import Code, FjordError, RemoteProtocolError
 from fjord.testing import SimClock
 from tests.unit.client.job_samples import push_of, taken_of
 from tests.unit.client.scripted import BUSY, NOW_US, TOKEN, entries
+from tests.unit.client.stream_samples import append_of
 
 KEYS = Strings.of([b"k"])
 ADD = Modify(table="t", key=b"k", change=commands.Change.ADD, timestamp_us=NOW_US)
 IDENTITY = b"0123456789abcdef"
 NEXT = Next(table="t", count=5, wait_us=30_000_000)
+READ = Read(table="t", after=5, wait_us=30_000_000)
 
 
 def set_of(*, overwrite: bool) -> Set:
@@ -88,6 +91,22 @@ SAMPLES: list[tuple[Command, Retry]] = [
     (commands.Find(table="t", keys=KEYS), Retry.AS_IS),
     (commands.CountJobs(table="t"), Retry.AS_IS),
     (commands.ListenJobs(table="t"), Retry.NEVER),
+    (append_of(b"v"), Retry.NUMBERED),
+    (commands.Erase(table="t", keys=KEYS), Retry.NUMBERED),
+    (READ, Retry.AS_IS),
+    (commands.Subscribe(table="t", name="s", start=1), Retry.AS_IS),
+    (commands.Acknowledge(table="t", name="s", seq=5, epoch=0), Retry.AS_IS),
+    (commands.Acknowledge(table="t", name="s", seq=5, epoch=0, expected=0), Retry.NUMBERED),
+    (commands.Seek(table="t", name="s", start=1), Retry.AS_IS),
+    (commands.Rest(table="t", name="s", asleep=True), Retry.AS_IS),
+    (commands.Unsubscribe(table="t", name="s"), Retry.NUMBERED),
+    (commands.ListSubscribers(table="t"), Retry.AS_IS),
+    (commands.Lag(table="t", name="s"), Retry.AS_IS),
+    (commands.OpenSnapshot(), Retry.AS_IS),
+    (commands.CloseSnapshot(snapshot=5), Retry.AS_IS),
+    (commands.AsOf(snapshot=5, commands=[READ]), Retry.AS_IS),
+    (commands.ListBlocks(table="t"), Retry.AS_IS),
+    (commands.SealNow(), Retry.AS_IS),
     (commands.CreateTable(name="t", kind=1), Retry.NUMBERED),
     (commands.DropTable(name="t"), Retry.NUMBERED),
     (commands.ListTables(), Retry.AS_IS),
@@ -244,7 +263,9 @@ def test_errors_say_what_may_have_happened_and_what_to_do() -> None:
 
 
 def test_a_wait_comes_on_top_of_the_time_of_a_call() -> None:
-    assert retry.wait_seconds(NEXT) == 30
+    assert retry.wait_seconds(NEXT) == retry.wait_seconds(READ) == 30
+    assert retry.wait_seconds(Read(table="t", after=5)) == 0
+    assert retry.wait_seconds(commands.SealNow()) == 3600
     assert retry.wait_seconds(Next(table="t")) == 0
     assert retry.wait_seconds(ADD) == 0
 
@@ -258,6 +279,9 @@ def test_what_is_sent_again_waits_no_longer_than_its_caller() -> None:
     request.wait_at_most(-1)
     assert request.command == Next(table="t", count=5)
     assert NEXT.wait_us == 30_000_000
+    read = Client(IDENTITY).request(READ)
+    read.wait_at_most(1)
+    assert read.command == Read(table="t", after=5, wait_us=1_000_000)
     other = Client(IDENTITY).request(ADD)
     other.wait_at_most(-1)
     assert other.command == Batch(commands=[ADD], client=IDENTITY, number=1)

@@ -8,7 +8,7 @@ import pytest
 
 import fjord
 from fjord.client.socket import Connection
-from fjord.commands import Changed, Command, ListenJobs, Next, Reply, Taken
+from fjord.commands import Changed, Command, ListenJobs, Next, Read, Reply, Taken
 from fjord.errors import ClosedError, UnavailableError
 from tests.unit.client.job_samples import taken_of
 from tests.unit.client.scripted import (
@@ -34,10 +34,11 @@ def keys_of(reply: Reply) -> list[bytes]:
 
 
 def silent_to_next(number: int, command: Command) -> Answer:
-    return SILENCE if isinstance(command, Next) else say(usual(command))
+    return SILENCE if isinstance(command, Next | Read) else say(usual(command))
 
 
-def test_whoever_waits_for_jobs_does_not_hold_up_others() -> None:
+@pytest.mark.parametrize("waiting", [NEXT, Read(table="t", after=5, wait_us=20_000_000)])
+def test_whoever_waits_does_not_hold_up_others(waiting: Command) -> None:
     asked = threading.Event()
 
     def script(number: int, command: Command) -> Answer:
@@ -48,7 +49,7 @@ def test_whoever_waits_for_jobs_does_not_hold_up_others() -> None:
     with Scripted(script) as server:
         connection = Connection(server.url, timeout=20)
         threads = [
-            threading.Thread(target=lambda: found.append(error_of(connection, NEXT)))
+            threading.Thread(target=lambda: found.append(error_of(connection, waiting)))
             for _ in range(3)
         ]
         for thread in threads:
@@ -59,7 +60,7 @@ def test_whoever_waits_for_jobs_does_not_hold_up_others() -> None:
         for thread in threads:
             thread.join(timeout=20)
     assert [type(error) for error in found] == [ClosedError] * 3
-    numbers = [number for number, command in server.asked if isinstance(command, Next)]
+    numbers = [number for number, command in server.asked if isinstance(command, type(waiting))]
     assert len(numbers) == len(set(numbers))
     assert 1 not in numbers
 

@@ -7,17 +7,22 @@ from typing import Any
 import pytest
 
 from fjord import limits
+from fjord.client.stream_batch import MessageBatch, ReadBy
+from fjord.client.subscribers import Subscriber
 from fjord.client.transaction import Transaction
 from fjord.clock import Stamps
 from fjord.commands import (
+    Append,
     Batch,
     Bury,
     Cancel,
     Delete,
     Done,
+    Erase,
     Extend,
     Fail,
     Finish,
+    ListSubscribers,
     Modify,
     Nop,
     Push,
@@ -33,6 +38,7 @@ from fjord.testing import SimClock
 from tests.unit.client.job_samples import ACTED, acted, taken_batch
 from tests.unit.client.scripted import NOW_US, TOKEN, entries
 from tests.unit.client.shell_calls import FIVE
+from tests.unit.client.stream_samples import ack_of, messages, position, read_of, subscriber_calls
 
 
 @pytest.fixture
@@ -170,3 +176,65 @@ def test_taking_jobs_is_refused_with_a_sentence(transaction: Transaction, name: 
         getattr(transaction.jobs("t"), name)
     with pytest.raises(AttributeError, match="a transaction has no psuh"):
         transaction.jobs("t").psuh("a")  # type: ignore[attr-defined]
+
+
+# -- streams --------------------------------------------------------------------------------------
+
+
+def subscriber() -> Subscriber:
+    def run(call: Any, /) -> Any:
+        raise AssertionError(call.command)
+
+    return Subscriber(run, subscriber_calls())
+
+
+def test_messages_are_appended_and_deleted_in_one_batch(transaction: Transaction) -> None:
+    stream = transaction.stream("t")
+    stream.append(b"v", key="k")
+    stream.append_many([b"v"] * 3, keys=["a", "b", "c"])
+    stream.append_many([])
+    stream.delete("k")
+    stream.delete_many(["k", "l"])
+    stream.delete_many([])
+    call = transaction.call()
+    assert isinstance(call.command, Batch)
+    kinds = [Append, Append, Erase, Erase]
+    assert [type(command) for command in call.command.commands] == kinds
+    replies = Replies(replies=[TOKEN, TOKEN, acted(), acted(1)])
+    assert call.result(replies) == [5, 5, True, ["l"]]
+
+
+def test_a_batch_is_not_split_in_a_transaction(transaction: Transaction) -> None:
+    transaction.stream("t").append_many([b""] * (limits.BATCH_ROWS_MAX + 1))
+    batch = transaction.call().command
+    assert isinstance(batch, Batch)
+    assert len(batch.commands) == 1
+
+
+def test_what_was_read_is_acknowledged_with_what_follows_from_it(transaction: Transaction) -> None:
+    reader = subscriber()
+    transaction.stream("out").append(b"v")
+    transaction.ack(reader, MessageBatch("t", messages(b"a", after=9), ReadBy("s", 2)))
+    call = transaction.call()
+    assert isinstance(call.command, Batch)
+    assert call.command.commands[1] == ack_of(9, expected=5)
+    assert call.result(Replies(replies=[TOKEN, position(9)])) == [5, None]
+    assert next(reader.calls.read(5, None)).command == read_of(9, count=5)
+
+
+def test_a_subscriber_of_a_failed_transaction_looks_where_its_mark_is(
+    transaction: Transaction,
+) -> None:
+    reader = subscriber()
+    transaction.ack(reader, 9)
+    transaction.fail()
+    command = next(reader.calls.read(5, None)).command
+    assert command == ListSubscribers(table="t", start="s", count=1)
+
+
+@pytest.mark.parametrize("name", ["read", "subscriber", "get", "items", "blocks"])
+def test_reading_a_stream_is_refused_with_a_sentence(transaction: Transaction, name: str) -> None:
+    with pytest.raises(AttributeError, match=r"only writes: .* tx.ack\(subscriber, batch\)"):
+        getattr(transaction.stream("t"), name)
+    with pytest.raises(AttributeError, match="a transaction has no apend"):
+        transaction.stream("t").apend(b"v")  # type: ignore[attr-defined]

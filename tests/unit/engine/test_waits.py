@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import limits
-from fjord.commands import Done, Next
+from fjord.columns import Strings
+from fjord.commands import Done, Messages, Next, Read
 from fjord.engine.dates import Arrival
-from fjord.engine.waits import Dates, Ranked, Waits, is_empty
+from fjord.engine.waits import Dates, Ranked, Readers, Waits, is_empty, is_read_empty
 from fjord.job_commands import DUE
 from tests.unit.engine.job_records import taken
 
@@ -350,3 +351,37 @@ def test_a_table_that_is_forgotten_has_no_date() -> None:
     dates.look("t", 5)
     dates.forget("t")
     assert dates.reach(10) == []
+
+
+# -- messages -------------------------------------------------------------------------------------
+
+
+def test_all_who_wait_for_messages_of_a_table_are_woken_in_order() -> None:
+    readers: Readers[str] = Readers()
+    for table, name in (("t", "a"), ("u", "b"), ("t", "c"), ("v", "d")):
+        readers.park(table, name)
+    assert readers.wake({"t", "unknown"}) == ["a", "c"]
+    assert len(readers) == 2
+    assert readers.wake({"t"}) == []
+    assert sorted(readers.rouse()) == ["b", "d"]
+    assert len(readers) == 0
+
+
+def test_who_has_left_is_not_woken_for_messages() -> None:
+    readers: Readers[str] = Readers()
+    readers.park("t", "a")
+    readers.park("t", "b")
+    readers.leave("t", "a")
+    readers.leave("t", "a")
+    readers.leave("unknown", "a")
+    assert readers.wake({"t"}) == ["b"]
+
+
+def test_only_a_read_of_what_there_is_waits_for_messages() -> None:
+    nothing = Messages(
+        first_seqs=[], walls_us=[], ops=Strings.of([]), after=5, until=5, ended=True, rows=0
+    )
+    assert is_read_empty(Read(table="t", after=5), nothing)
+    assert not is_read_empty(Read(table="t", after=5, until=5), nothing)
+    assert not is_read_empty(Read(table="t", after=5), replace(nothing, rows=1))
+    assert not is_read_empty(Read(table="t", after=5), Done(master=bytes(16), seq=1))

@@ -11,12 +11,14 @@ from fjord.columns import Strings
 from fjord.commands import Changed, Command, Done, Numbers, Reply, Scan
 from fjord.engine.dates import Arrival
 from fjord.errors import Code
-from fjord.server import job_events
+from fjord.server import job_events, reading
+from fjord.server.beside import Beside
 from fjord.server.bounds import Bounds, Memory
 from fjord.server.counters import Counters
 from fjord.server.job_events import JobEvents
 from fjord.server.listeners import Listeners
 from fjord.server.origin import After, Origin
+from fjord.server.reading import Reads
 from fjord.server.session import Session
 from fjord.server.sessions import Sessions, Shared
 from fjord.tables.state import Table
@@ -91,6 +93,9 @@ class Jobs:
         self.counts: dict[str, tuple[int, int, int]] = {}  # waiting, taken, dead
         self.deaths: dict[str, int] = {}
 
+    def take_appends(self) -> set[str]:
+        return set()
+
     def take_arrivals(self) -> dict[str, Arrival]:
         arrivals, self.arrivals = self.arrivals, {}
         return arrivals
@@ -130,6 +135,8 @@ class World:
             counters=counters,
             listeners=listeners,
             jobs=self._follow_jobs(counters, listeners),
+            reads=self._follow_reads(counters),
+            sealer=None,
             sessions=Sessions(),
             new_client=lambda: NEW_CLIENT,
             cursors=Cursors(b"secret", bytes(16)),
@@ -149,6 +156,18 @@ class World:
             on_failure=self.failures.append,
         )
         return JobEvents(parts)
+
+    def _follow_reads(self, counters: Counters) -> Reads:
+        parts = reading.Parts(
+            source=self.jobs,
+            loop=self.loop.as_loop,
+            clock=self.clock,
+            counters=counters,
+            submit=self.submit,
+            beside=Beside(self.loop.as_loop, "fjord-cold", threads=0),
+            cold=None,
+        )
+        return Reads(parts)
 
     def tell(self, changes: Sequence[Changed]) -> None:
         listeners = self.shared.listeners

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from fjord.errors import Code
 from fjord.server.bounds import Memory
 from fjord.server.counters import Counters
 from fjord.server.listeners import Listeners
-from fjord.server.metrics import ENGINE, Metrics
+from fjord.server.metrics import BLOCK_COUNTS, BLOCK_GAUGES, ENGINE, Metrics
 from fjord.server.sessions import Sessions
 from fjord.testing import SimClock
 from fjord.wire import Function
@@ -26,12 +27,13 @@ def metrics() -> Metrics:
     counters.requests[Function.GET] += 3
     counters.refusals[Code.NOT_FOUND] += 2
     counters.closed[Code.BAD_MAGIC] += 1
-    counters.parked_waits = 4
+    counters.parked_waits, counters.parked_reads = 3, 1
     counters.jobs_died, counters.jobs_died_by_table = 9, {"pages": 3}
     for took_us in (50, 90, 3_000, 60_000_000):
         counters.syncs.observe(took_us)
     return Metrics(
         engine=lambda: dict.fromkeys(ENGINE, 5),
+        blocks=lambda: dict.fromkeys(BLOCK_COUNTS | BLOCK_GAUGES, 6),
         job_counts=lambda: {"pages": (7, 2, 1)},
         counters=counters,
         memory=Memory(SimClock(), 1000),
@@ -57,6 +59,16 @@ def test_counts_are_told_by_function_and_code() -> None:
     assert found["fjord_connections_closed_total", "BAD_MAGIC"] == 1
     assert found["fjord_live_bytes", ""] == 5
     assert found["fjord_uptime_seconds", ""] == 2.5
+
+
+def test_sealing_and_cold_blocks_are_told_of() -> None:
+    found = samples()
+    assert found["fjord_sealed_blocks_total", ""] == 6
+    assert found["fjord_seal_failures_total", ""] == 6
+    assert found["fjord_cold_bytes", ""] == 6
+    without = dataclasses.replace(metrics(), blocks=dict).numbers()
+    named = dict(zip(without.names.rows(), without.values, strict=True))
+    assert (named[b"sealed_blocks"], named[b"cold_bytes"]) == (0, 0)
 
 
 def test_jobs_are_told_by_table() -> None:

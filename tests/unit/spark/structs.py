@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import types
 
-from fjord.spark import schema
+from fjord.blocks import schema
 
 _KINDS = (
     types.LongType,

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import fjord
+from fjord.blocks import schema
 from fjord.errors import FjordError
-from fjord.spark import options, schema
+from fjord.spark import options
 from fjord.spark.options import Location, Options
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark.md"

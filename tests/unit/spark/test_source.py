@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 import fjord
 import pyspark_fjord
+from fjord.blocks import rows, schema
 from fjord.errors import FjordError
-from fjord.spark import options, schema, source
+from fjord.spark import options, source
 from fjord.spark.options import Location
 from fjord.spark.source import FjordReader, FjordSource, SeqRange
 from tests.unit.spark import structs
@@ -162,3 +164,7 @@ def test_edges_are_even_and_meet(start: int, end: int, count: int) -> None:
     lengths = [after - before for before, after in pairwise(found)]
     assert (found[0], found[-1], len(lengths)) == (start, end, count)
     assert max(lengths) - min(lengths) <= 1
+
+
+def test_schema_is_what_spark_makes_of_the_columns() -> None:
+    assert to_arrow_schema(structs.ALL, timezone="UTC") == rows.SCHEMA

@@ -38,6 +38,12 @@ from fjord.commands import (
 from fjord.errors import Code
 from fjord.wire import Function
 from tests.unit.wire.job_samples import INNER_JOB_REPLIES, INNER_JOBS, JOB_REPLIES, OUTER_JOBS
+from tests.unit.wire.stream_samples import (
+    INNER_STREAM_REPLIES,
+    INNER_STREAMS,
+    OUTER_STREAMS,
+    STREAM_REPLIES,
+)
 from tests.unit.wire.streams import (
     MASTER,
     NOW_US,
@@ -99,6 +105,7 @@ INNER: list[Command] = [
     ListTables(),
     ListTables(name="t"),
     *INNER_JOBS,
+    *INNER_STREAMS,
 ]
 
 BATCHES: list[Batch] = [
@@ -111,6 +118,7 @@ COMMANDS: list[Command] = [
     *INNER,
     *BATCHES,
     *OUTER_JOBS,
+    *OUTER_STREAMS,
     Listen(table="t", keys=SOME),
     Unlisten(identifier=0xFFFF),
     Stats(),
@@ -154,6 +162,7 @@ REPLIES: list[tuple[Function, Reply]] = [
     (Function.BATCH, Replies(replies=[])),
     (Function.BATCH, Replies(replies=[TOKEN, MISSING, TWO, *PAGES, *TABLES, SHORT, LONG])),
     (Function.BATCH, Replies(replies=[SHORT, *INNER_JOB_REPLIES])),
+    (Function.BATCH, Replies(replies=[*INNER_STREAM_REPLIES, LONG])),
     *((Function.TABLES, one) for one in TABLES),
     (Function.CREATE_TABLE, TOKEN),
     (Function.DROP_TABLE, TOKEN),
@@ -180,6 +189,7 @@ REPLIES: list[tuple[Function, Reply]] = [
     (Function.PUSH_MANY, TOKEN),
     (Function.LISTEN_JOBS, TOKEN),
     *JOB_REPLIES,
+    *STREAM_REPLIES,
     (Function.SCAN, scanned([], next_seq=1, end_seq=1)),
     (Function.SCAN, scanned([b"op" * 8, b"o" * 24], next_seq=3, end_seq=2**64 - 1)),
 ]

@@ -13,11 +13,12 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Batch, Change, Next, Nop, Range, Refusal
+from fjord.commands import Batch, Change, Next, Nop, Range, Read, Refusal, Scan
 from fjord.errors import Code, RemoteProtocolError
 from fjord.wire import Cursors, Flag, Function, Request, batch, bodies, encode_use
 from tests.unit.wire.job_samples import push
 from tests.unit.wire.samples import modify
+from tests.unit.wire.stream_samples import append
 from tests.unit.wire.streams import (
     CURSORS,
     NOW_US,
@@ -57,6 +58,9 @@ CLOSING: dict[str, tuple[bytes, Code]] = {
     "version-65535": (request_bytes(0, version=65535), Code.BAD_VERSION),
     "function-47": (request_bytes(47), Code.UNKNOWN_FUNCTION),
     "function-62": (request_bytes(62), Code.UNKNOWN_FUNCTION),
+    "function-80": (request_bytes(80), Code.UNKNOWN_FUNCTION),
+    "persist-on-append": (request_bytes(65, flags=Flag.PERSIST), Code.BAD_FLAGS),
+    "ttl-on-scan": (request_bytes(64, flags=Flag.TTL), Code.BAD_FLAGS),
     "function-65535": (request_bytes(65535), Code.UNKNOWN_FUNCTION),
     "server-only": (request_bytes(16, b"\1k"), Code.FORBIDDEN),
     "bit-15": (request_bytes(2, flags=1 << 15), Code.BAD_FLAGS),
@@ -193,6 +197,50 @@ KEPT: dict[str, tuple[bytes, Code]] = {
     "listen-to-jobs-by-key": (batch_bytes(61, head(b"t", 1) + ONE_KEY), Code.BAD_BATCH),
     "next-in-a-batch": (
         batch_bytes(19, head(b"", 1) + inner(49, bodies.encode_body(Next(table="t"))[3])),
+        Code.BAD_BATCH,
+    ),
+    "append-a-column-short": (
+        batch_bytes(65, bodies.encode_body(append("t", [b"v", b"w"]))[3][:-8]),
+        Code.BAD_BATCH,
+    ),
+    "append-rows-too-many": (batch_bytes(65, head(b"t", 100_001) + bytes(64)), Code.BAD_BATCH),
+    "append-with-an-argument": (
+        batch_bytes(65, head(b"t", 1, 1) + bodies.encode_body(append("t", [b"v"]))[3][24:]),
+        Code.BAD_BATCH,
+    ),
+    "read-for-two": (batch_bytes(67, head(b"t", 2) + bytes(64)), Code.BAD_BATCH),
+    "subscribe-nobody": (batch_bytes(68, head(b"t", 0) + bytes(16)), Code.BAD_BATCH),
+    "rest-more-than-asleep": (batch_bytes(71, head(b"t", 1, 2) + ONE_KEY), Code.BAD_BATCH),
+    "snapshot-of-a-table": (batch_bytes(75, head(b"t", 0)), Code.BAD_BATCH),
+    "as-of-nothing": (batch_bytes(77, head(b"", 0, 5)), Code.BAD_BATCH),
+    "as-of-a-write": (
+        batch_bytes(77, head(b"", 1, 5) + inner(65, bodies.encode_body(append("t", [b"v"]))[3])),
+        Code.BAD_BATCH,
+    ),
+    "as-of-a-wait": (
+        batch_bytes(
+            77,
+            head(b"", 1, 5) + inner(67, bodies.encode_body(Read(table="t", after=0, wait_us=1))[3]),
+        ),
+        Code.BAD_TIMEOUT,
+    ),
+    "read-in-a-batch": (
+        batch_bytes(19, head(b"", 1) + inner(67, bodies.encode_body(Read(table="t", after=0))[3])),
+        Code.BAD_BATCH,
+    ),
+    "scan-options-without-their-bit": (
+        batch_bytes(
+            64,
+            bodies.encode_body(Scan(table="t", start_seq=1, end_seq=0, opcodes=b"\x30"))[3],
+        ),
+        Code.BAD_BATCH,
+    ),
+    "scan-columns-of-ops": (
+        batch_bytes(
+            64,
+            bodies.encode_body(Scan(table="t", start_seq=1, end_seq=0, columns=["seq"]))[3],
+            flags=Flag.COUNT,
+        ),
         Code.BAD_BATCH,
     ),
     "use-no-name": (encode_use("", 7), Code.BAD_NAME),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from fjord import limits
-from fjord.commands import Batch, Command, Refusal
+from fjord.commands import AsOf, Batch, Command, Refusal
 from fjord.errors import Code
 from fjord.wire import Function, bodies
 from fjord.wire.body import encode_head
 from tests.unit.wire.samples import COMMANDS, names_of
 from tests.unit.wire.streams import plain
 
-SINGLE = [one for one in COMMANDS if not isinstance(one, Batch)]
+SINGLE = [one for one in COMMANDS if not isinstance(one, Batch | AsOf)]
 each_command = pytest.mark.parametrize("command", SINGLE, ids=names_of(SINGLE))
 
 
@@ -26,7 +26,7 @@ def text_of(found: Command | Refusal) -> str:
 def test_every_function_above_16_has_a_sample() -> None:
     found = {bodies.encode_body(command)[0] for command in SINGLE}
     above = {function for function in Function if function > 16}
-    assert found == above - {Function.USE, Function.BATCH}
+    assert found == above - {Function.USE, Function.BATCH, Function.AS_OF}
 
 
 @each_command
@@ -74,6 +74,7 @@ def test_more_rows_than_the_columns_have_are_refused(command: Command) -> None:
             *(Function.HELLO, Function.TABLES, Function.CREATE_TABLE, Function.DROP_TABLE),
             *(Function.STATS, Function.PUSH_MANY, Function.FINISH, Function.CANCEL, Function.BURY),
             *(Function.DISCARD, Function.FIND, Function.COUNT_JOBS, Function.LISTEN_JOBS),
+            *(Function.APPEND, Function.ERASE, Function.REST, Function.UNSUBSCRIBE, Function.SEAL),
         }
     ),
 )
@@ -84,7 +85,13 @@ def test_an_argument_that_means_nothing_is_refused(function: Function) -> None:
         assert "argument" in text_of(bodies.decode_body(function, flags, timestamp_us, changed))
 
 
-@pytest.mark.parametrize("function", [Function.HELLO, Function.STATS, Function.UNLISTEN])
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(Function.HELLO, Function.STATS, Function.UNLISTEN),
+        *(Function.OPEN_SNAPSHOT, Function.CLOSE_SNAPSHOT),
+    ],
+)
 def test_a_table_where_none_belongs_is_refused(function: Function) -> None:
     found = [one for one in map(bodies.encode_body, SINGLE) if one[0] is function]
     for _, flags, timestamp_us, body in found:

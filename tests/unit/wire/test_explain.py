@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.commands import Batch, Command, Reply
+from fjord.commands import Acknowledge, Batch, Command, Lag, Reply
 from fjord.errors import RemoteProtocolError
 from fjord.wire import Function, encode_reply, encode_request, encode_use
 from fjord.wire.explain import Line, explain
 from tests.unit.wire.job_samples import ONE_JOB, push
 from tests.unit.wire.samples import COMMANDS, LONG, REPLIES, names_of
-from tests.unit.wire.streams import NOW_US, new_decoder, reply_bytes, request_bytes
+from tests.unit.wire.stream_samples import ARROW, AS_OF
+from tests.unit.wire.streams import (
+    NOW_US,
+    batch_bytes,
+    new_decoder,
+    reply_bytes,
+    request_bytes,
+    scanned,
+)
 from tests.unit.wire.test_bad_input import CLOSING, KEPT
+from tests.unit.wire.test_batch import inner
+from tests.unit.wire.test_body import head
 from tests.unit.wire.test_seed import SAMPLES, VECTOR
 from tests.unit.wire.test_seed_replies import CHANGES, PAGES
 
@@ -137,6 +147,38 @@ def test_dates_and_delays_of_jobs_are_told_apart() -> None:
     ):
         command = push("t", [b"k"], process_at_us=[5], relative=relative)
         assert expected in shown(encode_request(command, 7)[1])
+
+
+def test_a_seq_that_is_none_is_said_to_be_none() -> None:
+    for command, expected in (
+        (Acknowledge(table="t", name="b", seq=7, epoch=2), ("expected", "none")),
+        (Acknowledge(table="t", name="b", seq=7, epoch=2, expected=5), ("expected", "5")),
+        (Lag(table="t", name="b"), ("after", "none")),
+        (Lag(table="t", name="b", after=0), ("after", "0")),
+    ):
+        assert expected in shown(encode_request(command, 7)[1])
+
+
+def test_the_reads_of_a_snapshot_are_explained_one_by_one() -> None:
+    found = shown(encode_request(AS_OF[1], 7)[1])
+    assert ("snapshot", str(2**64 - 1)) in found
+    assert ("command 1: function", "33, GET_MANY") in found
+    assert ("command 4: function", "67, READ") in found
+    wrong = batch_bytes(77, head(b"", 1, 5) + inner(32))
+    assert problems(explain(wrong)) == ["function 32 has no place in AS_OF"]
+
+
+def test_pieces_of_history_are_explained_by_their_form() -> None:
+    data = encode_reply(Function.SCAN, 7, 0, ARROW[1], now_us=NOW_US)
+    found = shown(data, Function.SCAN)
+    assert found[-4:] == [
+        ("size of the stream", "15"),
+        ("form", "1"),
+        ("stream", "an Arrow stream"),
+        ("padding", "to a multiple of 8"),
+    ]
+    ops = encode_reply(Function.SCAN, 7, 0, scanned([b"op"], next_seq=3, end_seq=3), now_us=1)
+    assert ("form", "0") in shown(ops, Function.SCAN)
 
 
 @pytest.mark.parametrize("name", CHANGES)

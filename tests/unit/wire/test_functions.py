@@ -84,6 +84,21 @@ def test_functions_with_a_body_come_after_the_seeds() -> None:
         "COUNT_JOBS": 60,
         "LISTEN_JOBS": 61,
         "SCAN": 64,
+        "APPEND": 65,
+        "ERASE": 66,
+        "READ": 67,
+        "SUBSCRIBE": 68,
+        "ACKNOWLEDGE": 69,
+        "SEEK": 70,
+        "REST": 71,
+        "UNSUBSCRIBE": 72,
+        "SUBSCRIBERS": 73,
+        "LAG": 74,
+        "OPEN_SNAPSHOT": 75,
+        "CLOSE_SNAPSHOT": 76,
+        "AS_OF": 77,
+        "BLOCKS": 78,
+        "SEAL": 79,
     }
 
 

@@ -8,18 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from fjord import jobs, limits
+from fjord import jobs, limits, ops, streams
 from fjord.columns import Strings
 from fjord.commands import (
+    Acknowledge,
+    Append,
     Batch,
     Changed,
     Done,
     Entries,
     Finish,
+    Messages,
     Next,
     Page,
+    Position,
     Push,
     Range,
+    Read,
     Replies,
     Reply,
     Taken,
@@ -100,6 +105,18 @@ TAKEN = Taken(
     values=Strings.of([b"v"]),
 )
 LATER = taken([], next_at_us=NOW_US + 5_000_000)
+TWO_MESSAGES = (b"\2\2", Strings.of([b"user:7", b""]), Strings.of([b"hello", b"world"]))
+APPEND = Append(table="events", types=TWO_MESSAGES[0], keys=TWO_MESSAGES[1], values=TWO_MESSAGES[2])
+STORED, _ = ops.encode(ops.Op(ops.Opcode.STREAM_APPEND, 7, 2, TWO_MESSAGES))
+MESSAGES = Messages(
+    first_seqs=(41,),
+    walls_us=(NOW_US,),
+    ops=Strings.of([STORED]),
+    after=42,
+    until=42,
+    ended=True,
+    rows=2,
+)
 EXAMPLES = [
     seed.encode_request(
         set_one(b"k", 2, b"v", expires_at_us=NOW_US + 3_600_000_000, ttl_us=60_000_000), 0x1234
@@ -121,9 +138,27 @@ EXAMPLES = [
     encode_reply(Function.NEXT, 18, 0, LATER, now_us=NOW_US),
     seed.encode_request(Finish(table="pages", xids=(4711,)), 19, NOW_US),
     encode_change(20, Changed("pages", b"", 2, ARRIVED, NOW_US, 0)),
+    encode_request(APPEND, 21)[1],
+    encode_request(Read(table="events", after=40, count=1000, wait_us=5_000_000), 22)[1],
+    encode_reply(Function.READ, 22, 0, MESSAGES, now_us=NOW_US),
+    encode_request(Acknowledge(table="events", name="billing", seq=42, epoch=0), 23)[1],
+    encode_reply(
+        Function.ACKNOWLEDGE,
+        23,
+        0,
+        Position(seq=42, epoch=0, asleep=False, created=False),
+        now_us=NOW_US,
+    ),
 ]
 # What the replies among them answer, where that makes a difference.
-ANSWERED = {5: Function.BATCH, 10: Function.NEXT_MANY, 12: Function.NEXT, 13: Function.NEXT}
+ANSWERED = {
+    5: Function.BATCH,
+    10: Function.NEXT_MANY,
+    12: Function.NEXT,
+    13: Function.NEXT,
+    18: Function.READ,
+    20: Function.ACKNOWLEDGE,
+}
 
 
 def blocks() -> list[list[tuple[bytes, str]]]:
@@ -175,7 +210,9 @@ def flags_in(text: str) -> int:
 
 @pytest.mark.parametrize("function", [one for one in Function if one > 16])
 def test_functions_above_16_have_their_flags_and_a_reply(function: Function) -> None:
-    (held,) = [row for row in rows_of("### What each function holds") if function.name in row[0]]
+    (held,) = [
+        row for row in rows_of("### What each function holds") if f"`{function.name}`" in row[0]
+    ]
     assert flags_in(held[1]) == FLAGS[function]
     (answered,) = [
         row for row in rows_of("### What each function answers") if f"`{function.name}`" in row[0]
@@ -197,7 +234,7 @@ def test_functions_up_to_16_have_their_flags(function: Function) -> None:
 
 def shown_steps(steps: tuple[Step, ...]) -> list[str]:
     suffixes = {"u8 column": "u8", "u64 column": "u64", "time column": "u64", "strings": "strings"}
-    suffixes["sized column"] = "u64"
+    suffixes |= {"sized column": "u64", "ops": "strings"}
     return [f"{step.name} {suffixes[step.kind]}" for step in steps if step.kind in suffixes]
 
 
@@ -263,7 +300,8 @@ def test_the_settings_of_a_jobs_table_are_those_of_the_code() -> None:
     rows = {row[0].strip("`"): row[1:] for row in rows_of("### Jobs")}
     usual = asdict(jobs.Settings())
     assert [name for name in rows if name in usual] == list(usual)
-    assert (rows["merge"][1], rows["fairness"][1]) == ("true", '`"none"`')
+    assert (rows["merge"][1], rows["history"][1]) == ("true", "true")
+    assert rows["fairness"][1] == '`"none"`'
     for name in ("lease_us", "timeouts_max", "debounce_us"):
         assert rows[name][1].split(" (")[0] == f"{usual[name]:,}"
     for name, low, high in (
@@ -293,6 +331,61 @@ def test_the_ranges_of_jobs_are_those_of_the_code() -> None:
     ):
         assert text in JOBS.replace("\n", " ")
     assert f"8 to {8 + limits.JOB_KEY_BYTES_MAX:,} bytes" in TEXT
+
+
+STREAMS = TEXT.split("\n### Streams\n", 1)[1].split("\n### `BATCH`", 1)[0].replace("\n", " ")
+
+
+def test_the_settings_of_a_stream_are_those_of_the_code() -> None:
+    rows = {row[0].strip("`"): row[1:] for row in rows_of("### Streams")}
+    usual = asdict(streams.Settings())
+    assert [name for name in rows if name in usual] == list(usual)
+    assert (rows["mode"][1], rows["history"][1]) == ('`"log"`', "true")
+    for name, low, high in (
+        ("block_rows", 1, limits.BLOCK_ROWS_MAX),
+        ("block_age_us", 1, limits.BLOCK_AGE_US_MAX),
+        ("retention_us", 0, limits.RETENTION_US_MAX),
+        ("retention_bytes", 0, 2**63 - 1),
+    ):
+        assert f": {low:,} to {high:,}" in rows[name][0]
+        assert rows[name][1].split(" (")[0] == f"{usual[name]:,}"
+    for mode in streams.Mode:
+        assert f'`"{mode}"`' in rows["mode"][0]
+
+
+def test_the_ranges_of_streams_are_those_of_the_code() -> None:
+    assert (limits.READ_BYTES_MAX, limits.WAIT_US_MAX) == (8 * limits.MIB, 3_600_000_000)
+    minutes = limits.SNAPSHOT_US_MAX // 60_000_000
+    for text in (
+        f"0 to {limits.KV_KEY_BYTES_MAX} bytes",
+        f"`count`, {limits.READ_COUNT_MAX:,} messages and about `largest size`, 8 MiB",
+        f"takes longer than {minutes} minutes",
+        f"at most {minutes} minutes. At most {limits.SNAPSHOTS_MAX} are open",
+        f"at most `count` and {limits.PAGE_ENTRIES_MAX:,}: go on with the next name",
+        f"at most `count` and {limits.BLOCKS_LISTED_MAX:,}: go on with next after",
+        f"a message of type {ops.TOMBSTONE} without a value",
+        "seq, ts, txn, op, row, xid, key, domain, priority, process_at, expires_at, timeouts",
+        "producer, type, value.",
+    ):
+        assert text in STREAMS
+
+
+def test_every_start_has_its_number() -> None:
+    (row,) = [row for row in rows_of("### What each function holds") if row[0] == "`SUBSCRIBE`"]
+    named = {1: "the beginning", 2: "the end", 3: "a seq", 4: "a moment"}
+    assert set(named) == set(streams.Start)
+    assert ", ".join(f"{number} {name}" for number, name in named.items()) in row[5]
+
+
+def test_functions_that_as_of_may_hold_are_those_of_the_code() -> None:
+    (text,) = re.findall(r"\*\*`AS_OF`\.\*\* (.*?) as inner messages", TEXT)
+    assert names_in(text) == {one.name for one in batch.HELD[Function.AS_OF]}
+
+
+@pytest.mark.parametrize("type_", [one for one in REPLY_BODIES if one is not Done])
+def test_every_kind_of_an_inner_reply_is_named(type_: type[Reply]) -> None:
+    (text,) = re.findall(r"^\| 0 \| u16 \| kind \| (.*) \|$", TEXT, re.MULTILINE)
+    assert (type_ in batch.KINDS) is (f"{batch.KINDS.get(type_)} *" in text)
 
 
 @pytest.mark.req("FJ-28")

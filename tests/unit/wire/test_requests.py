@@ -12,21 +12,26 @@ from hypothesis import strategies as st
 from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import (
+    Acknowledge,
+    AsOf,
     Batch,
     Command,
     Extend,
     Fail,
     Finish,
     Hello,
+    Lag,
     Listen,
     ListenJobs,
     Next,
     Nop,
     Peek,
+    Read,
     Refusal,
     Reschedule,
     Scan,
     Stats,
+    Subscribe,
     Unlisten,
 )
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
@@ -34,6 +39,7 @@ from fjord.wire import Flag, Function, Request, RequestDecoder, encode_request, 
 from fjord.wire.functions import FLAG_NAMES, FLAGS
 from tests.unit.wire.job_samples import push
 from tests.unit.wire.samples import COMMANDS, names_of
+from tests.unit.wire.stream_samples import append
 from tests.unit.wire.streams import (
     batch_bytes,
     check_request,
@@ -183,6 +189,24 @@ def test_each_command_arrives_as_it_was_sent(command: Command) -> None:
         Reschedule(table="t", keys=Strings.of([b"k"]), priority=-1),
         Peek(table="t", state=-1),
         Batch(commands=[Batch(commands=[Nop()])]),
+        Batch(commands=[Read(table="t", after=0)]),
+        Batch(commands=[AsOf(snapshot=1, commands=[get_many("t", [b"k"])])]),
+        AsOf(snapshot=1, commands=[Nop()]),
+        AsOf(snapshot=-1, commands=[get_many("t", [b"k"])]),
+        AsOf(snapshot=1, commands=[set_many("t", [(b"k", 1, b"v")])]),
+        append("t", [b"v"], types=b""),
+        append("t", [b"v"], keys=Strings.of([])),
+        append("t", [b"v", b"w"], types=b"\1"),
+        append("\ud800", [b"v"]),
+        Read(table="t", after=-1),
+        Read(table="t", after=0, until=2**64),
+        Read(table="t", after=0, subscriber="\ud800"),
+        Subscribe(table="t", name="n", start=2**32),
+        Acknowledge(table="t", name="n", seq=1, epoch=-1),
+        Acknowledge(table="t", name="n", seq=1, epoch=1, expected=-2),
+        Acknowledge(table="t", name="n", seq=1, epoch=1, expected=2**64 - 1),
+        Lag(table="t", name="n", after=2**64 - 1),
+        Scan(table="t", start_seq=1, end_seq=0, columns=["\ud800"]),
     ],
     ids=lambda command: type(command).__name__,
 )

@@ -1,22 +1,90 @@
-"""Bodies of functions 17 to 31 and from 64 on, byte by byte."""
+"""Bodies of functions 17 to 31 and of SCAN, 64, byte by byte."""
 
 from __future__ import annotations
 
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fjord.columns import Strings
 from fjord.commands import CreateTable, Hello, ListTables, Refusal, Scan
 from fjord.errors import Code
-from fjord.wire import Function, bodies, session_bodies
-from tests.unit.wire.streams import MASTER
+from fjord.wire import Flag, Function, bodies, session_bodies
+from tests.unit.wire.streams import MASTER, plain
 from tests.unit.wire.test_body import head
 
 
 def test_a_scan_is_its_range_and_its_bound() -> None:
     _, _, _, body = bodies.encode_body(Scan(table="t", start_seq=5, end_seq=9, bytes_max=77))
     assert body == head(b"t", 0, 5) + struct.pack(">QI4x", 9, 77)
+
+
+def test_the_options_of_a_scan_are_announced_by_a_bit_of_their_own() -> None:
+    command = Scan(table="t", start_seq=5, end_seq=9, bytes_max=77, opcodes=b"\x30\x31")
+    fields = struct.pack(">QI4x", 9, 77)
+    options = bytes(Strings.of([b"\x30\x31"]).encode()) + bytes(8)
+    body = head(b"t", 1, 5) + fields + options + struct.pack(">I4x", 0) + bytes(8)
+    assert bodies.encode_body(command) == (Function.SCAN, Flag.COUNT, 0, body)
+    some = Scan(table="t", start_seq=5, end_seq=9, bytes_max=77, arrow=True, columns=("seq", "ts"))
+    names = struct.pack(">I4x", 2) + bytes(Strings.of([b"seq", b"ts"]).encode())
+    body = head(b"t", 1, 5) + fields + bytes(16) + names
+    assert bodies.encode_body(some) == (Function.SCAN, Flag.COUNT | Flag.DATA, 0, body)
+
+
+def test_an_arrow_stream_of_everything_needs_no_options() -> None:
+    command = Scan(table="t", start_seq=5, end_seq=9, bytes_max=77, arrow=True)
+    ops = bodies.encode_body(Scan(table="t", start_seq=5, end_seq=9, bytes_max=77))[3]
+    assert bodies.encode_body(command) == (Function.SCAN, Flag.DATA, 0, ops)
+
+
+@given(
+    st.binary(max_size=9),
+    st.binary(max_size=9),
+    st.lists(st.from_regex(r"[a-z_]{0,9}", fullmatch=True), max_size=15, unique=True),
+    st.booleans(),
+)
+def test_decode_of_encode_is_the_same_scan(
+    opcodes: bytes, key_prefix: bytes, names: list[str], arrow: bool
+) -> None:
+    command = Scan(
+        table="t",
+        start_seq=1,
+        end_seq=0,
+        opcodes=opcodes,
+        key_prefix=key_prefix,
+        arrow=arrow or bool(names),
+        columns=names,
+    )
+    found = bodies.decode_body(*bodies.encode_body(command))
+    assert plain(found) == plain(command)
+
+
+@pytest.mark.parametrize(
+    ("columns", "arrow", "text"),
+    [(["seq"], False, "set bit 10"), (["seq", "ts", "seq"], True, "more than once")],
+)
+def test_columns_are_chosen_of_an_arrow_stream_and_once(
+    columns: list[str], arrow: bool, text: str
+) -> None:
+    command = Scan(table="t", start_seq=1, end_seq=0, arrow=arrow, columns=columns)
+    found = bodies.decode_body(*bodies.encode_body(command))
+    assert isinstance(found, Refusal)
+    assert found.code is Code.BAD_BATCH
+    assert text in found.text
+
+
+@pytest.mark.parametrize("flags", [0, Flag.COUNT])
+def test_options_that_are_not_announced_are_refused(flags: int) -> None:
+    command = Scan(table="t", start_seq=1, end_seq=0, opcodes=b"\x30")
+    if not flags:
+        body = bodies.encode_body(command)[3]
+    else:
+        body = bodies.encode_body(Scan(table="t", start_seq=1, end_seq=0))[3]
+    found = bodies.decode_body(Function.SCAN, flags, 0, body)
+    assert isinstance(found, Refusal)
+    assert found.code is Code.BAD_BATCH
 
 
 def test_a_hello_is_the_clients_name() -> None:

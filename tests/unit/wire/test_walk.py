@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fjord import ops
 from fjord.columns import Strings
 from fjord.wire.layouts import Step
 from fjord.wire.walk import Line, StoppedError, Walk, shown, shown_time, shown_type, shown_value
@@ -56,6 +57,43 @@ def test_wrong_offsets_stop_the_walk() -> None:
     walk, _ = walk_of(b"\xff" * 24)
     with pytest.raises(StoppedError, match="key strings: "):
         walk.step(Step("strings", "key"), 1)
+
+
+def test_an_op_of_the_journal_is_taken_apart() -> None:
+    columns = (b"\2\1", Strings.of([b"k", b""]), Strings.of([b"v", b"w"]))
+    data, _ = ops.encode(ops.Op(ops.Opcode.STREAM_APPEND, 7, 2, columns))
+    column = bytes(Strings.of([data, b"no op", data]).encode())
+    walk, lines = walk_of(column)
+    walk.step(Step("ops", "op"), 3)
+    assert b"".join(line.data for line in lines) == column
+    found = [(line.field, line.meaning) for line in lines if line.field != "padding"]
+    one = [
+        ("reserved", "0"),
+        ("table id", "7"),
+        ("rows of the op", "2"),
+        ("op length", str(len(data))),
+        ("type column", "2 (string), 1 (buffer)"),
+        ("key offsets", "2 rows"),
+        ("key 1", "k"),
+        ("value offsets", "2 rows"),
+        ("value 1", "v"),
+        ("value 2", "w"),
+    ]
+    assert found == [
+        ("op offsets", "3 rows"),
+        ("op 1: opcode", "48, STREAM_APPEND"),
+        *one,
+        ("op 2", "no op"),
+        ("op 3: opcode", "48, STREAM_APPEND"),
+        *one,
+    ]
+
+
+@pytest.mark.parametrize(("data", "text"), [(bytes(7) + b"\5", "5"), (b"\xff" * 8, "none")])
+def test_the_largest_seq_is_none(data: bytes, text: str) -> None:
+    walk, lines = walk_of(data)
+    walk.step(Step("seq", "expected"))
+    assert [(line.field, line.meaning) for line in lines] == [("expected", text)]
 
 
 def test_reserved_bytes_that_are_not_0_are_told() -> None:

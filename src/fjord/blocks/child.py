@@ -1,0 +1,185 @@
+"""Sealing in a child process: what it is told, and what it answers.
+
+    parent  -- request: one JSON object, a line on standard input ------>  python -m fjord.blocks
+            <-- a JSON object a line: {"block": ...}* then {"end": count} or {"error": ...} --
+
+If the line ends as lines do, the child lives no longer than standard input stays open: a parent
+that is killed has no child left.
+
+Writing blocks takes a core for a while.  In the process of a daemon that would halve what it can
+take and hold up everybody; a child at the lowest priority takes what is left over.  This module is
+for the parent, and needs neither pyarrow nor fsspec.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import IO, Any, Final
+
+from fjord.errors import CorruptionError, FjordError
+from fjord.history import Block, SealedRange, SealPlan
+
+# What is kept of what a child complains of: its end.
+_STDERR_BYTES_MAX: Final = 4096
+
+
+def argv() -> list[str]:
+    """Returns the command that starts a child."""
+    return [sys.executable, "-P", "-m", "fjord.blocks"]
+
+
+def request(journal_directory: str, plan: SealPlan, location: str) -> bytes:
+    """Returns what a child is told on its standard input."""
+    ranges = [one._asdict() for one in plan.ranges]
+    found = {"journal": journal_directory, "location": location, "shard": plan.shard.hex()}
+    return json.dumps({**found, "ranges": ranges}).encode()
+
+
+def read_request(data: bytes) -> tuple[str, SealPlan, str]:
+    """Returns the journal's directory, the plan and the location."""
+    found: Any = json.loads(data)
+    ranges = [SealedRange(**one) for one in found["ranges"]]
+    return found["journal"], SealPlan(bytes.fromhex(found["shard"]), ranges), found["location"]
+
+
+def block_line(block: Block) -> str:
+    return json.dumps({"block": block._asdict()})
+
+
+def end_line(count: int) -> str:
+    return json.dumps({"end": count})
+
+
+def error_line(error: Exception) -> str:
+    found: dict[str, object] = {"error": str(error) or type(error).__name__}
+    if isinstance(error, CorruptionError):
+        found |= {"path": error.path, "offset": error.offset, "reason": error.reason}
+    return json.dumps(found)
+
+
+class Answer:
+    """What a child says, line by line."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Block] = []
+        self._count: int | None = None
+        self._error: FjordError | None = None
+
+    def take(self, line: bytes) -> Block | None:
+        """Reads a line; returns the block that it speaks of, if it does."""
+        try:
+            found: Any = json.loads(line)
+            if "block" in found:
+                block = Block(**found["block"])
+                self._blocks.append(block)
+                return block
+            if "error" in found:
+                self._error = _error(found)
+            else:
+                self._count = found["end"]
+        except (ValueError, TypeError, KeyError) as error:
+            text = f"a child that writes blocks said {line[:100]!r}, which means nothing"
+            self._error = FjordError(text)
+            self._error.__cause__ = error
+        return None
+
+    def finish(self, exit_code: int) -> list[Block]:
+        """Returns all blocks, once the child is gone.
+
+        Raises:
+            CorruptionError: if it met damage in the journal.
+            FjordError: if anything else kept it from writing all of them.
+        """
+        if self._error is not None:
+            raise self._error
+        if exit_code or self._count != len(self._blocks):
+            raise FjordError(
+                f"a child that writes blocks ended with exit code {exit_code} and did not say why"
+            )
+        return self._blocks
+
+
+def _error(found: dict[str, Any]) -> FjordError:
+    if "reason" in found:
+        return CorruptionError(found["path"], found["offset"], found["reason"])
+    return FjordError(f"blocks could not be written: {found['error']}")
+
+
+def run_child(
+    journal_directory: str,
+    plan: SealPlan,
+    location: str,
+    *,
+    progress: Callable[[Block], None] | None = None,
+    begun: Callable[[subprocess.Popen[bytes]], None] | None = None,
+) -> list[Block]:
+    """Writes the blocks of a plan by a child process, and waits for it.
+
+    Args:
+        location: of the store; other processes have to see it.
+        progress: is told of each block when it is there.
+        begun: is given the child, for whoever may want to end it.
+
+    Raises:
+        CorruptionError: if the journal is damaged.
+        FjordError: if the blocks could not be written.
+    """
+    answer = Answer()
+    with subprocess.Popen(  # noqa: S603 - it is this very program
+        argv(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        if begun is not None:
+            begun(process)
+        complaints = _Tail(process.stderr)
+        _tell(process, request(journal_directory, plan, location))
+        assert process.stdout is not None
+        for line in process.stdout:
+            block = answer.take(line)
+            if block is not None and progress is not None:
+                progress(block)
+        complaints.join()
+    return _finish(answer, process.returncode, complaints.text)
+
+
+def _tell(process: subprocess.Popen[bytes], request: bytes) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.write(request + b"\n")
+        process.stdin.flush()  # and it stays open: the child ends if this process does
+    except BrokenPipeError:
+        pass  # its exit code says more
+
+
+def _finish(answer: Answer, exit_code: int, complaints: str) -> list[Block]:
+    try:
+        return answer.finish(exit_code)
+    except FjordError as error:
+        if not complaints or isinstance(error, CorruptionError):
+            raise
+        raise FjordError(f"{error}: {complaints.splitlines()[-1]}") from error
+
+
+class _Tail:
+    """Reads what a child complains of, so that it can go on, and keeps the end of it."""
+
+    def __init__(self, file: IO[bytes] | None) -> None:
+        assert file is not None
+        self._file = file
+        self._data = b""
+        self._thread = threading.Thread(target=self._read, name="fjord-seal-stderr", daemon=True)
+        self._thread.start()
+
+    @property
+    def text(self) -> str:
+        return self._data.decode(errors="replace").strip()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _read(self) -> None:
+        while data := self._file.read(_STDERR_BYTES_MAX):
+            self._data = (self._data + data)[-_STDERR_BYTES_MAX:]

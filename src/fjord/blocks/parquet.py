@@ -1,0 +1,197 @@
+"""One block's Parquet file: how it is written, and what its footer says.
+
+A file is a run of parts (row groups), each of a bounded size, so that writing and reading take a
+part's memory, however large the block is.  Rows are in the order of their seqs.  Numbers that grow
+are stored as differences, names as dictionaries, everything is compressed by zstd, and statistics
+and page indexes let Spark skip what it does not look for.
+"""
+
+from __future__ import annotations
+
+import inspect
+import zlib
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyarrow import compute
+from pyarrow import parquet as pq
+
+from fjord import limits
+from fjord.blocks import rows
+from fjord.blocks.store import Draft, Store
+from fjord.errors import CorruptionError
+
+_VALUE_CRC_MASK: Final = 2**63 - 1
+_DICTIONARIES: Final = ["op", "domain", "producer"]
+_DIFFERENCES: Final = ("seq", "ts", "txn", "row")
+# Nobody looks for values by their order.
+_STATISTICS: Final = [name for name in rows.SCHEMA.names if name != "value"]
+# One wrong part in a hundred is read in vain by who looks for a key.
+_KEY_FILTER: Final = {"bloom_filter_options": {"key": {"ndv": limits.BLOCK_PART_ROWS, "fpp": 0.01}}}
+# Older versions of pyarrow write none.
+_HAS_FILTERS: Final = _KEY_FILTER.keys() <= inspect.signature(pq.ParquetWriter).parameters.keys()
+
+
+class Summary(NamedTuple):
+    """What is known of a file when it is written."""
+
+    rows: int
+    min_seq: int
+    max_seq: int
+    min_us: int
+    max_us: int
+    value_crc: int
+
+
+class Writer:
+    """Writes the rows of one block, a part at a time."""
+
+    def __init__(self, draft: Draft, *, has_keys: bool) -> None:
+        self._writer = pq.ParquetWriter(
+            pa.PythonFile(draft, "w"),
+            rows.SCHEMA,
+            compression="zstd",
+            use_dictionary=_DICTIONARIES,
+            column_encoding=dict.fromkeys(_DIFFERENCES, "DELTA_BINARY_PACKED"),
+            write_statistics=_STATISTICS,
+            write_page_index=True,
+            write_page_checksum=True,
+            # A filter for keys that are not there would only cost time.
+            **(_KEY_FILTER if has_keys and _HAS_FILTERS else {}),
+        )
+        self._rows = 0
+        self._min_seq = self._max_seq = 0
+        self._min_us = self._max_us = 0
+        self._value_crc = 0
+
+    def write_part(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Writes one part.
+
+        Assumes that the batches have rows, no more than a part may have, in order.
+        """
+        part = pa.Table.from_batches(batches, rows.SCHEMA)
+        self._writer.write_table(part, row_group_size=limits.BLOCK_PART_ROWS)
+        moments = compute.min_max(part["ts"].cast(pa.int64())).as_py()
+        if not self._rows:
+            self._min_seq = part["seq"][0].as_py()
+            self._min_us = moments["min"]
+        self._max_seq = part["seq"][-1].as_py()
+        self._min_us = min(self._min_us, moments["min"])
+        self._max_us = max(self._max_us, moments["max"])
+        self._rows += part.num_rows
+        self._value_crc += sum(map(_crc_sum, part["value"].chunks))
+
+    def close(self) -> Summary:
+        """Writes the footer, and returns what is known of the file."""
+        self._writer.close()
+        return Summary(
+            self._rows,
+            self._min_seq,
+            self._max_seq,
+            self._min_us,
+            self._max_us,
+            self._value_crc & _VALUE_CRC_MASK,
+        )
+
+
+def _crc_sum(values: Any) -> int:
+    """Returns the sum of the CRC32 of all values; one that is null counts nothing."""
+    found = values.drop_null() if values.null_count else values
+    _, offsets, data = found.buffers()
+    if data is None:
+        return 0
+    edges = memoryview(offsets).cast("i")[found.offset : found.offset + len(found) + 1].tolist()
+    base = edges[0]
+    joined = memoryview(data)[base : edges[-1]].tobytes()
+    ends = [edge - base for edge in edges] if base else edges
+    return sum(map(zlib.crc32, [joined[start:end] for start, end in pairwise(ends)]))
+
+
+def has_keys(batches: Sequence[pa.RecordBatch]) -> bool:
+    """Says whether any row has a key that is not empty."""
+    return any((compute.max(compute.binary_length(batch["key"])).as_py() or 0) for batch in batches)
+
+
+class Part(NamedTuple):
+    """What the footer says of one part."""
+
+    rows: int
+    min_seq: int
+    max_seq: int
+    max_us: int
+    op: str  # what all of its rows are, empty if they differ
+    bytes: int  # that its messages take in memory, about
+
+
+class Footer(NamedTuple):
+    """The end of a file: what its parts are."""
+
+    metadata: Any  # of pyarrow
+    parts: list[Part]
+
+
+def opened(store: Store, name: str) -> Any:
+    """Opens a block's file, by Arrow itself where it can: that is faster, and copies less.
+
+    Raises:
+        FileNotFoundError: if it is not there.
+    """
+    path = store.local_path(name)
+    return store.open(name) if path is None else pa.OSFile(path)
+
+
+def read_footer(file: Any) -> Footer:
+    """Returns what a file is made of.
+
+    Assumes that a checksum vouches for it.
+    """
+    metadata = pq.read_metadata(file)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return Footer(metadata, [_part(group) for group in groups])
+
+
+_POSITIONS: Final = [rows.SCHEMA.names.index(name) for name in ("seq", "ts", "op")]
+# Numbers and offsets that differences do not show: seq, ts, type and two strings.
+_ROW_BYTES: Final = 8 + 8 + 1 + 4 + 4
+
+
+def _part(group: Any) -> Part:
+    seq, moment, op = (group.column(position).statistics for position in _POSITIONS)
+    return Part(
+        rows=group.num_rows,
+        min_seq=seq.min,
+        max_seq=seq.max,
+        max_us=moment.max_raw,
+        op=op.max if op.max == op.min else "",
+        bytes=group.total_byte_size + group.num_rows * _ROW_BYTES,
+    )
+
+
+def read_part(file: Any, footer: Footer, number: int, columns: Sequence[str]) -> pa.Table:
+    """Returns some columns of one part; what ops are called are dictionaries.
+
+    Raises:
+        CorruptionError: if the checksum of a page is wrong; names no file.
+    """
+    try:
+        source = pq.ParquetFile(
+            file,
+            metadata=footer.metadata,
+            read_dictionary=["op"],
+            pre_buffer=False,
+            buffer_size=limits.MIB,  # a column is not read as a whole before it is decoded
+            page_checksum_verification=True,
+        )
+        return source.read_row_group(number, columns=list(columns), use_threads=False)
+    except pa.ArrowInvalid as error:
+        raise _damaged(error) from error
+    except OSError as error:
+        if error.errno is not None:  # the disk, not the bytes
+            raise
+        raise _damaged(error) from error
+
+
+def _damaged(error: Exception) -> CorruptionError:
+    return CorruptionError("", 0, f"a part of it cannot be read ({error})")

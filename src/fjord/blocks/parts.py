@@ -1,0 +1,334 @@
+"""Parts of blocks in memory: loaded once, ahead of need, and gone with their last reader.
+
+A part is one row group of one block, as Arrow columns.  It is loaded by who needs it first; others
+who want it meanwhile wait for that load.  A subscriber with a name holds the part that it reads,
+and the one after it, which is loaded in the background when it comes near the end.  What nobody
+holds leaves memory, so a part stays while somebody is just before it.  Readers without a name hold
+nothing: what they read stays while there is room, and the longest unused goes first.  All of it
+together stays below a bound; beyond it even what is held goes, and is loaded again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from fjord.blocks import messages, parquet
+from fjord.blocks.catalog import Catalog
+from fjord.blocks.messages import MessagePart
+from fjord.errors import CorruptionError, FjordError
+
+# Blocks whose checksum is known to be right, with their footers: some 50 KiB each.
+_OPENED_MAX: Final = 256
+# Loads at one time: each takes about a part's memory beside the part.
+_LOADS_MAX: Final = 2
+
+Who = tuple[str, str]  # a table and one of its subscribers
+_Result = TypeVar("_Result")
+
+
+class Key(NamedTuple):
+    """Which part."""
+
+    block: str
+    number: int
+
+
+class OpenBlock(NamedTuple):
+    """A block whose checksum is right."""
+
+    name: str
+    footer: parquet.Footer
+
+    @property
+    def parts(self) -> list[parquet.Part]:
+        return self.footer.parts
+
+
+class _Place:
+    """Where a subscriber is."""
+
+    __slots__ = ("ahead", "is_near", "key")
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.ahead: Key | None = None  # the part after it, once that is held
+        self.is_near = False  # the end of the part is near
+
+
+class _Loaded:
+    """A part in memory."""
+
+    __slots__ = ("is_loose", "is_near", "part")
+
+    def __init__(self, part: MessagePart) -> None:
+        self.part = part
+        self.is_loose = False  # a reader without a name has used it
+        self.is_near = False  # and has come near its end
+
+
+class _OneLoad(Generic[_Result]):
+    """Makes one run of what several threads want at the same time."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._running: dict[Hashable, Future[_Result]] = {}
+
+    def run(self, key: Hashable, work: Callable[[], _Result]) -> _Result:
+        """Returns what `work` returns; it is called by the first thread that asks."""
+        with self._guard:
+            future = self._running.get(key)
+            is_first = future is None
+            if future is None:
+                future = self._running[key] = Future()
+        if not is_first:
+            return future.result()
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+            raise
+        finally:
+            with self._guard:
+                del self._running[key]
+        return future.result()
+
+
+class Parts:
+    """All parts in memory.  Safe to use from several threads."""
+
+    def __init__(self, catalog: Catalog, bytes_max: int) -> None:
+        self._catalog = catalog
+        self._bytes_max = bytes_max
+        self._guard = threading.Lock()
+        self._opened: OrderedDict[str, OpenBlock] = OrderedDict()
+        self._loaded: OrderedDict[Key, _Loaded] = OrderedDict()  # the longest unused first
+        self._bytes = 0  # of these, and of those that are being loaded
+        self._places: dict[Who, _Place] = {}
+        self._holds: dict[Key, int] = {}  # how many subscribers hold a part
+        self._openings: _OneLoad[OpenBlock] = _OneLoad()
+        self._loadings: _OneLoad[MessagePart] = _OneLoad()
+        self._slots = threading.Semaphore(_LOADS_MAX)
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="fjord-prefetch")
+        self._is_closed = False
+        self._loads = 0
+        self._prefetches = 0
+
+    # -- what a reader asks for -------------------------------------------------------------------
+
+    def open(self, name: str) -> OpenBlock:
+        """Returns a block, after its checksum was compared once.
+
+        Raises:
+            FileNotFoundError: if it is not there.
+            CorruptionError: if it is damaged.
+        """
+        return self._known(name) or self._openings.run(name, lambda: self._open(name))
+
+    def get(self, key: Key, who: Who | None) -> MessagePart:
+        """Returns a part for a reader, who is then there."""
+        if who is not None:
+            self._move(who, key)
+        part = self._in_memory(key, is_loose=who is None)
+        if part is None:
+            part = self._load(key, is_ahead=False)
+            self._settle(key, who)
+        return part
+
+    def come_near_end(self, key: Key, who: Who | None) -> None:
+        """Loads the part after this one in the background, once for each reader."""
+        with self._guard:
+            near = self._places.get(who) if who is not None else self._loaded.get(key)
+            if near is not None and not near.is_near and not self._is_closed:
+                near.is_near = True
+                self._background.submit(self._fetch_ahead, key, who)
+
+    def rest(self, who: Who) -> None:
+        """Lets go of what is held for a subscriber."""
+        with self._guard:
+            place = self._places.pop(who, None)
+            if place is not None:
+                self._release(place)
+                self._drop_unheld(place)
+
+    def read_columns(self, key: Key, columns: list[str]) -> pa.Table:
+        """Returns columns of a part, which does not stay in memory."""
+        block = self.open(key.block)
+        try:
+            with parquet.opened(self._catalog.store, key.block) as file:
+                return parquet.read_part(file, block.footer, key.number, columns)
+        except CorruptionError as error:
+            path = self._catalog.store.path(key.block)
+            raise CorruptionError(path, error.offset, error.reason) from error
+
+    def stats(self) -> dict[str, int]:
+        with self._guard:
+            return {
+                "cold_parts": len(self._loaded),
+                "cold_bytes": self._bytes,
+                "cold_loads": self._loads,
+                "cold_prefetches": self._prefetches,
+            }
+
+    def close(self) -> None:
+        """Waits for what is being loaded, and forgets everything."""
+        with self._guard:
+            self._is_closed = True
+        self._background.shutdown(cancel_futures=True)
+        with self._guard:
+            self._places.clear()
+            self._holds.clear()
+            for key in list(self._loaded):
+                self._drop(key)
+
+    # -- blocks -----------------------------------------------------------------------------------
+
+    def _known(self, name: str) -> OpenBlock | None:
+        with self._guard:
+            block = self._opened.get(name)
+            if block is not None:
+                self._opened.move_to_end(name)
+            return block
+
+    def _open(self, name: str) -> OpenBlock:
+        if (known := self._known(name)) is not None:
+            return known
+        self._catalog.verify(name)
+        with parquet.opened(self._catalog.store, name) as file:
+            block = OpenBlock(name, parquet.read_footer(file))
+        with self._guard:
+            self._opened[name] = block
+            if len(self._opened) > _OPENED_MAX:
+                self._opened.popitem(last=False)
+        return block
+
+    def _after(self, key: Key) -> Key | None:
+        """Returns the part after another one, of the next block if need be."""
+        if key.number + 1 < len(self.open(key.block).parts):
+            return Key(key.block, key.number + 1)
+        following = self._catalog.next(key.block)
+        return Key(following, 0) if following else None
+
+    # -- loading ----------------------------------------------------------------------------------
+
+    def _in_memory(self, key: Key, *, is_loose: bool = False) -> MessagePart | None:
+        with self._guard:
+            loaded = self._loaded.get(key)
+            if loaded is None:
+                return None
+            self._loaded.move_to_end(key)
+            loaded.is_loose = loaded.is_loose or is_loose
+            return loaded.part
+
+    def _load(self, key: Key, *, is_ahead: bool) -> MessagePart:
+        return self._loadings.run(key, lambda: self._load_now(key, is_ahead=is_ahead))
+
+    def _load_now(self, key: Key, *, is_ahead: bool) -> MessagePart:
+        if (part := self._in_memory(key)) is not None:
+            return part
+        expected = self.open(key.block).parts[key.number]
+        with self._slots:
+            with self._guard:
+                self._make_room(expected.bytes)
+                self._bytes += expected.bytes
+            try:
+                columns = messages.columns_of(expected.op)
+                part = MessagePart(self.read_columns(key, columns) if columns else None)
+            except BaseException:
+                with self._guard:
+                    self._bytes -= expected.bytes
+                raise
+            with self._guard:
+                self._bytes += part.bytes - expected.bytes
+                self._make_room(0)
+                self._loaded[key] = _Loaded(part)
+                self._loads += 1
+                self._prefetches += is_ahead
+        return part
+
+    def _fetch_ahead(self, key: Key, who: Who | None) -> None:
+        """Loads the part after another one, if there is room without taking it from anybody."""
+        try:
+            following = self._after(key)
+            if following is None or not self._hold_ahead(key, following, who):
+                return
+            expected = self.open(following.block).parts[following.number]
+            if self._has_room(expected.bytes):
+                self._load(following, is_ahead=True)
+                self._settle(following, who)
+        except (FjordError, OSError):
+            pass  # whoever comes to read it is told
+
+    def _hold_ahead(self, key: Key, following: Key, who: Who | None) -> bool:
+        """Holds the next part for a subscriber; False if that has gone elsewhere meanwhile."""
+        if who is None:
+            return True
+        with self._guard:
+            place = self._places.get(who)
+            if place is None or place.key != key or place.ahead is not None:
+                return False
+            place.ahead = following
+            self._holds[following] = self._holds.get(following, 0) + 1
+            return True
+
+    def _settle(self, key: Key, who: Who | None) -> None:
+        """Lets a part that was just loaded stay, if anybody still wants it."""
+        with self._guard:
+            loaded = self._loaded.get(key)
+            if loaded is not None:
+                loaded.is_loose = loaded.is_loose or who is None
+                if not loaded.is_loose and not self._holds.get(key):
+                    self._drop(key)
+
+    # -- who is where; all of these are called with the guard held --------------------------------
+
+    def _move(self, who: Who, key: Key) -> None:
+        with self._guard:
+            place = self._places.get(who)
+            if place is not None and place.key == key:
+                return
+            self._places[who] = _Place(key)
+            self._holds[key] = self._holds.get(key, 0) + 1
+            if place is not None:
+                self._release(place)
+                self._drop_unheld(place)
+
+    def _release(self, place: _Place) -> None:
+        for key in (place.key, place.ahead):
+            if key is not None:
+                self._holds[key] -= 1
+                if not self._holds[key]:
+                    del self._holds[key]
+
+    def _drop_unheld(self, place: _Place) -> None:
+        for key in [place.key] if place.ahead is None else [place.key, place.ahead]:
+            loaded = self._loaded.get(key)
+            if loaded is not None and not loaded.is_loose and key not in self._holds:
+                self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        self._bytes -= self._loaded.pop(key).part.bytes
+        # What Arrow keeps for itself is given back to the machine.
+        pa.default_memory_pool().release_unused()
+
+    def _has_room(self, size: int) -> bool:
+        """Says whether there is room beside all that subscribers hold."""
+        with self._guard:
+            loose = sum(
+                loaded.part.bytes for key, loaded in self._loaded.items() if key not in self._holds
+            )
+            return self._bytes - loose + size <= self._bytes_max
+
+    def _make_room(self, size: int) -> None:
+        """Drops what was not used for longest: what nobody holds first."""
+        for are_held in (False, True):
+            for key in list(self._loaded):
+                if self._bytes + size <= self._bytes_max:
+                    return
+                if (key in self._holds) == are_held:
+                    self._drop(key)

@@ -1,0 +1,353 @@
+"""Sealing: ranges of the journal become blocks.
+
+    frames of the journal -> ops, by table -> rows, a part at a time -> Parquet -> metadata
+
+One walk over the journal serves all ranges of a plan.  A block is cut where an op begins, at the
+same places whenever a range is written again: so a block that is there whole is kept, and after a
+crash the rest is written.  The last block of a range ends where the range ends, each other one just
+before the next, and a range without rows makes no block.
+
+Memory holds the parts that are not full yet, never a block.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from fjord import disk as disks
+from fjord import limits, ops
+from fjord.blocks import parquet, rows
+from fjord.blocks.catalog import Catalog, Metadata
+from fjord.blocks.store import Draft, Store
+from fjord.columns import Strings
+from fjord.commands import Scanned
+from fjord.errors import CorruptionError
+from fjord.history import DATA_SUFFIX, HISTORIC, Block, SealedRange, SealPlan, block_name
+from fjord.journal.reader import Journal, Located
+from fjord.ops import Opcode
+
+# Ranges that are written by one walk: each may have a file open.
+RANGES_MAX: Final = 256
+# Ops that are not written yet, of all ranges together; then the largest part is written early.
+PENDING_BYTES_MAX: Final = 64 * limits.MIB
+# Small ops are decoded together, up to so many bytes; a larger one alone, without copying it.
+_PIECE_BYTES: Final = 1 * limits.MIB
+
+# What this version does not know is not skipped, but refused where it is decoded.
+_SKIPPED: Final = frozenset(int(opcode) for opcode in Opcode if opcode not in HISTORIC)
+
+
+def write_blocks(
+    journal_directory: str,
+    plan: SealPlan,
+    store: Store,
+    *,
+    progress: Callable[[Block], None] | None = None,
+    disk: disks.Disk | None = None,
+) -> list[Block]:
+    """Writes the blocks of a plan, and returns them by range, each in order.
+
+    Ensures that they are durable.  Those that are there already are kept.
+
+    Args:
+        journal_directory: where the segments are.
+        progress: is told of each block when it is there.
+        disk: where the journal is, if not on that of this machine.
+
+    Raises:
+        CorruptionError: if the journal is damaged, or is not the one of the plan.
+        DirectoryInUseError: if another process writes blocks there.
+    """
+    journal = Journal(disk or disks.LocalDisk(), journal_directory)
+    try:
+        _check_shard(journal, plan)
+        with store.lock():
+            sealer = _Sealer(journal, journal_directory, plan.shard, Catalog(store), progress)
+            groups = [
+                plan.ranges[start : start + RANGES_MAX]
+                for start in range(0, len(plan.ranges), RANGES_MAX)
+            ]
+            return [block for group in groups for block in sealer.write(group)]
+    finally:
+        journal.close()
+
+
+def _check_shard(journal: Journal, plan: SealPlan) -> None:
+    for header in journal.segments[:1]:
+        if header.shard != plan.shard:
+            path = journal.path(header.segment)
+            raise CorruptionError(path, 32, "it belongs to another journal than the plan")
+
+
+class _Sealer:
+    """One walk over the journal for each group of ranges."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        directory: str,
+        shard: bytes,
+        catalog: Catalog,
+        progress: Callable[[Block], None] | None,
+    ) -> None:
+        self._journal = journal
+        self._directory = directory
+        self._shard = shard
+        self._catalog = catalog
+        self._progress = progress
+
+    def write(self, ranges: Sequence[SealedRange]) -> list[Block]:
+        writers = [_RangeWriter(one, self._shard, self._catalog, self._progress) for one in ranges]
+        try:
+            self._walk([one for one in writers if not one.is_done])
+            for writer in writers:
+                writer.finish()
+        finally:
+            for writer in writers:
+                writer.abandon()
+        return [block for writer in writers for block in writer.blocks]
+
+    def _walk(self, writers: Sequence[_RangeWriter]) -> None:
+        if not writers:
+            return
+        by_table: dict[int, list[_RangeWriter]] = {}
+        for writer in writers:
+            by_table.setdefault(writer.range.table, []).append(writer)
+        start = min(writer.first for writer in writers)
+        end = max(writer.range.last for writer in writers)
+        examined_bytes = 0
+        for located in self._journal.frames(start, durable_seq=end):
+            for table, seq, opcode, row_count, data in _ops(located):
+                for writer in by_table.get(table, ()):
+                    writer.add(located, seq, opcode, row_count, data)
+            examined_bytes += len(located.body)
+            if examined_bytes > _PIECE_BYTES:
+                examined_bytes = 0
+                _relieve(writers)
+            if located.frame.last_seq >= end:
+                return
+        # A journal that is not there has no damage either, and must not count as one without rows.
+        raise CorruptionError(self._directory, 0, f"the journal in it ends before seq {end}")
+
+
+def _relieve(writers: Sequence[_RangeWriter]) -> None:
+    """Writes the largest of too many parts that are not full."""
+    if sum(writer.pending_bytes for writer in writers) > PENDING_BYTES_MAX:
+        max(writers, key=lambda writer: writer.pending_bytes).write_all()
+
+
+def _ops(located: Located) -> Iterator[tuple[int, int, int, int, memoryview]]:
+    """Yields table, first seq, opcode, rows and bytes of each op, which is not decoded."""
+    body = memoryview(located.body)
+    position, seq = 0, located.frame.first_seq
+    while position < len(body):
+        opcode, _, _, table, row_count, length = ops.HEADER.unpack_from(body, position)
+        yield table, seq, opcode, row_count, body[position : position + length]
+        position += length
+        seq += row_count
+
+
+class _Pending:
+    """Ops that wait to be decoded together."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._first_seqs = array("Q")
+        self._walls_us = array("Q")
+        self._last_seqs = array("Q")
+        self._ops: list[memoryview] = []
+
+    def add(self, located: Located, seq: int, data: memoryview) -> None:
+        # A small op must not keep the whole frame in memory.
+        data = data if 2 * len(data) > len(located.body) else memoryview(bytes(data))
+        self._first_seqs.append(seq)
+        self._walls_us.append(located.frame.wall_us)
+        self._last_seqs.append(located.frame.last_seq)
+        self._ops.append(data)
+        self.bytes += len(data)
+
+    def piece(self) -> Scanned:
+        """Returns them as a piece of a scan; one that is alone is not copied."""
+        found = self._ops
+        return Scanned(
+            first_seqs=self._first_seqs,
+            walls_us=self._walls_us,
+            last_seqs=self._last_seqs,
+            ops=Strings((0, len(found[0])), found[0]) if len(found) == 1 else Strings.of(found),  # type: ignore[arg-type]
+            next_seq=0,
+            end_seq=0,
+        )
+
+
+class _RangeWriter:
+    """Writes the blocks of one range, as its ops come."""
+
+    def __init__(
+        self,
+        range_: SealedRange,
+        shard: bytes,
+        catalog: Catalog,
+        progress: Callable[[Block], None] | None,
+    ) -> None:
+        self.range = range_
+        self.first = range_.first  # of the block that is being written
+        self.blocks: list[Block] = []
+        self.is_done = False
+        self.pending_bytes = 0
+        self._shard = shard
+        self._catalog = catalog
+        self._store = catalog.store
+        self._progress = progress
+        self._previous = range_.previous
+        self._rows = 0  # of the block, written or not
+        self._pending = _Pending()
+        self._batches: list[pa.RecordBatch] = []
+        self._batch_rows = 0
+        self._draft: Draft | None = None
+        self._writer: parquet.Writer | None = None
+        folder = block_name(range_, range_.first, range_.last).partition("/")[0]
+        self._store.drop_unfinished(folder)
+        self._there = {_edges(name): name for name in self._store.names(folder)}
+        self._keep()
+
+    def add(
+        self, located: Located, seq: int, opcode: int, row_count: int, data: memoryview
+    ) -> None:
+        """Takes an op of the table."""
+        start, end = max(seq, self.first), min(seq + row_count, self.range.last + 1)
+        if start >= end or self.is_done or opcode in _SKIPPED:
+            return
+        if self._rows and self._rows + end - start > self.range.block_rows:
+            self._close(start - 1)
+            self.add(located, seq, opcode, row_count, data)  # unless the next one is there already
+            return
+        self._rows += end - start
+        self.pending_bytes += len(data)
+        if self._pending.bytes + len(data) > _PIECE_BYTES:
+            self._decode()
+        self._pending.add(located, seq, data)
+        if self._pending.bytes > _PIECE_BYTES:
+            self._decode()
+        if self.pending_bytes >= limits.BLOCK_PART_BYTES:
+            self.write_all()
+        elif self._batch_rows >= limits.BLOCK_PART_ROWS:
+            self._write_part()
+
+    def finish(self) -> None:
+        """Closes the last block; it ends where the range does."""
+        if self._rows:
+            self._close(self.range.last)
+
+    def abandon(self) -> None:
+        """Takes away what was begun and did not become a block."""
+        if self._draft is not None:
+            self._draft.drop()
+            self._draft = None
+
+    def write_all(self) -> None:
+        """Writes what there is of a part, and all parts that are full."""
+        self._decode()
+        while self._batches:
+            self._write_part()
+
+    def _write_part(self) -> None:
+        batches, self._batches = _split(self._batches, limits.BLOCK_PART_ROWS)
+        if self._writer is None:
+            self._draft = self._store.draft(block_name(self.range, self.first, self.first))
+            self._writer = parquet.Writer(self._draft, has_keys=parquet.has_keys(batches))
+        self._writer.write_part(batches)
+        rest = sum(batch.num_rows for batch in self._batches)
+        self.pending_bytes = self.pending_bytes * rest // self._batch_rows
+        self._batch_rows = rest
+
+    def _decode(self) -> None:
+        if not self._pending.bytes:
+            return
+        piece, self._pending = self._pending.piece(), _Pending()
+        for batch in rows.record_batches([piece], self.first, self.range.last + 1):
+            if batch.num_rows:
+                self._batches.append(batch)
+                self._batch_rows += batch.num_rows
+
+    def _close(self, last: int) -> None:
+        """Makes a block of the rows so far; the next one begins behind `last`."""
+        self.write_all()
+        self._rows = 0
+        if self._writer is None or self._draft is None:
+            return  # none of the ops had a row to show
+        summary = self._writer.close()
+        name = block_name(self.range, self.first, last)
+        self._draft.keep(name)
+        metadata = self._metadata(name, last, summary, self._draft)
+        self._draft.drop()
+        self._draft = self._writer = None
+        self._catalog.add(name, metadata)
+        self._note(name, metadata)
+        self._keep()
+
+    def _metadata(self, name: str, last: int, found: parquet.Summary, draft: Draft) -> Metadata:
+        return Metadata(
+            table=self.range.name,
+            table_id=self.range.table,
+            kind=self.range.kind,
+            shard=self._shard.hex(),
+            first=self.first,
+            last=last,
+            min_seq=found.min_seq,
+            max_seq=found.max_seq,
+            min_ts=found.min_us,
+            max_ts=found.max_us,
+            rows=found.rows,
+            bytes=draft.size,
+            crc32c=draft.crc,
+            value_crc=found.value_crc,
+            path=name + DATA_SUFFIX,
+            previous=self._previous,
+            next="",
+        )
+
+    def _note(self, name: str, metadata: Metadata) -> None:
+        """Goes on behind a block that is there."""
+        block = metadata.block(name)
+        self.blocks.append(block)
+        self._previous = name
+        self.first = block.last + 1
+        self.is_done = self.first > self.range.last
+        if self._progress is not None:
+            self._progress(block)
+
+    def _keep(self) -> None:
+        """Steps over blocks that were written before a crash, and are whole."""
+        while not self.is_done and (name := self._there.get((self.first, self.range.tag))):
+            try:
+                metadata = self._catalog.verify(name)
+            except CorruptionError:
+                return  # it is written again
+            if metadata.last > self.range.last or metadata.shard != self._shard.hex():
+                return
+            self._catalog.link(self._previous, name)
+            self._note(name, metadata)
+
+
+def _edges(name: str) -> tuple[int, int]:
+    """Returns the first seq and the tag in a block's name."""
+    first, _, tag = name.rpartition("/")[2].split("-")
+    return int(first), int(tag, 16)
+
+
+def _split(
+    batches: Sequence[pa.RecordBatch], row_count: int
+) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+    """Returns the first rows, and the others."""
+    first: list[pa.RecordBatch] = []
+    for number, batch in enumerate(batches):
+        if batch.num_rows > row_count:
+            rest = [batch.slice(row_count), *batches[number + 1 :]]
+            return ([*first, batch.slice(0, row_count)] if row_count else first), rest
+        first.append(batch)
+        row_count -= batch.num_rows
+    return first, []

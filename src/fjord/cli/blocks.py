@@ -1,0 +1,195 @@
+"""`fjord blocks`: the cold history of tables; which blocks there are, and if they are whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fjord.cli import output
+from fjord.cli.failing import EXIT_USAGE, explained, tell
+from fjord.cli.progress import Bar
+from fjord.cli.where import DAEMON, Data, Json, To, database
+from fjord.errors import Code, FjordError, NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from fjord.blocks.catalog import Catalog
+    from fjord.cli.block_files import Looked
+    from fjord.client.database import Database
+
+app = typer.Typer(
+    name="blocks",
+    help="Lists, writes, verifies and fetches cold blocks: the history of tables.",
+    no_args_is_help=True,
+)
+
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table.", show_default=False)]
+AnyTable = Annotated[
+    str, typer.Argument(metavar="TABLE", help="Of this table only.", show_default="all")
+]
+Location = Annotated[
+    str,
+    typer.Option(
+        help="Where the blocks are: a folder or a URL. No daemon is asked then.",
+        show_default="as the node says",
+    ),
+]
+
+
+@app.command("list")
+def list_(table: Table, to: To = DAEMON, data: Data = "", as_json: Json = False) -> None:
+    """Lists the blocks of a table in order: seqs, rows, bytes, dates and name.
+
+    Exit code 1 if there is no such table.
+
+    Example: fjord blocks list events
+
+    Example: fjord blocks list events --json | jq .rows
+    """
+    with explained(), database(to, data, read_only=True) as db:
+        found = db.blocks(table)
+        if as_json:
+            for one in found:
+                output.print_json(
+                    {
+                        "name": one.name,
+                        "first": one.first,
+                        "last": one.last,
+                        "rows": one.rows,
+                        "bytes": one.bytes,
+                        "from": output.date(one.min_at),
+                        "until": output.date(one.max_at),
+                        "crc32c": f"{one.crc:08x}",
+                        "location": one.location,
+                    }
+                )
+            return
+        rows = (
+            (
+                str(one.first),
+                str(one.last),
+                str(one.rows),
+                str(one.bytes),
+                output.date(one.min_at) or "",
+                output.date(one.max_at) or "",
+                one.name,
+            )
+            for one in found
+        )
+        names = ("first", "last", "rows", "bytes", "from", "until", "name")
+        output.print_rows(names, rows, as_json=False)
+
+
+@app.command()
+def seal(table: AnyTable = "", to: To = DAEMON, data: Data = "", as_json: Json = False) -> None:
+    """Writes everything that is durable to blocks now, instead of when they are full or old.
+
+    Example: fjord blocks seal events
+    """
+    with explained(), database(to, data) as db:
+        db.seal(table)
+        if as_json:
+            output.print_json({"table": table or None, "sealed": True})
+
+
+@app.command()
+def verify(
+    table: AnyTable = "",
+    location: Location = "",
+    to: To = DAEMON,
+    data: Data = "",
+    as_json: Json = False,
+) -> None:
+    """Reads blocks and compares their checksums; names those that are damaged or missing.
+
+    Ends with 2 if there is one, and with 1 if there is no block at all.
+
+    Example: fjord blocks verify events
+
+    Example: fjord blocks verify --location s3://bucket/blocks
+    """
+    from fjord.cli import block_files
+
+    with explained(repairable=False), Bar("verifying") as bar:
+        catalog, names = _found(table, location, to, data)
+        _tell(block_files.verify(catalog, names, bar.update), "verified", as_json=as_json)
+
+
+@app.command()
+def fetch(
+    table: AnyTable = "",
+    into: Annotated[str, typer.Option(help="The folder to copy them to; made if missing.")] = "",
+    location: Location = "",
+    to: To = DAEMON,
+    data: Data = "",
+    as_json: Json = False,
+) -> None:
+    """Copies blocks with their metadata to a folder; those that it has already are passed over.
+
+    The folder is a location itself: it can be verified, and read by Spark. A block that is damaged
+    is named and not copied, and the exit code is 2 then.
+
+    Example: fjord blocks fetch events --into /backups/blocks
+
+    Example: fjord blocks fetch --location s3://bucket/blocks --into blocks
+    """
+    from fjord.cli import block_files
+
+    with explained(repairable=False), Bar("fetching") as bar:
+        if not into:
+            raise UsageError("give --into with the folder to copy them to")
+        catalog, names = _found(table, location, to, data)
+        target = block_files.opened(into)
+        _tell(block_files.fetch(catalog, names, target, bar.update), "fetched", as_json=as_json)
+
+
+def _found(table: str, location: str, to: str, data: str) -> tuple[Catalog, list[str]]:
+    """Returns where blocks are, and the names of those that are meant."""
+    from fjord.cli import block_files
+
+    if location:
+        catalog = block_files.opened(location)
+        return catalog, block_files.names_at(catalog, table)
+    with database(to, data, read_only=True) as db:
+        blocks = [one for name in _tables(db, table) for one in db.blocks(name)]
+    if not blocks:
+        what = f"{table} has" if table else "these tables have"
+        raise NotFoundError(
+            Code.NOT_FOUND, f"{what} no blocks yet; `fjord blocks seal` writes some"
+        )
+    if not blocks[0].location:
+        raise FjordError("this node does not say where its blocks are; give --location")
+    return block_files.opened(blocks[0].location), [one.name for one in blocks]
+
+
+def _tables(db: Database, table: str) -> list[str]:
+    return [table] if table else [one.name for one in db.tables() if one.kind != "kv"]
+
+
+def _tell(looked: Iterable[Looked], what: str, *, as_json: bool) -> None:
+    """Says what became of each block, and ends with 2 if one is damaged."""
+    count = damaged = rows = size = 0
+    for one in looked:
+        count += 1
+        damaged += bool(one.problem)
+        rows, size = rows + one.rows, size + one.bytes
+        if as_json:
+            output.print_json(
+                {
+                    "name": one.name,
+                    "path": one.path,
+                    "rows": one.rows,
+                    "bytes": one.bytes,
+                    what: not one.problem,
+                    "problem": one.problem or None,
+                }
+            )
+        elif one.problem:
+            output.print_line(f"{one.path} is damaged: {one.problem}")
+    if not as_json:
+        whole = output.counted(count - damaged, "block")
+        output.print_line(f"{whole} {what}, {rows} rows, {size} bytes; {damaged} damaged")
+    if damaged:
+        tell("fjord: restore the named files from a copy; nothing was changed", style="red")
+        raise typer.Exit(EXIT_USAGE)

@@ -1,0 +1,137 @@
+"""Building appends: messages as columns, with no step of Python for each where that can be.
+
+Most appends have values of one type and no keys; then the work is a join and a sum.  What is more
+than one commit may have is split into several, each of them as large as can be.
+"""
+
+from __future__ import annotations
+
+import bisect
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Final
+
+from fjord import limits, values
+from fjord.client.entries import Key, encode_keys
+from fjord.columns import Strings
+from fjord.commands import Append
+from fjord.errors import Code, LocalProtocolError
+from fjord.values import Type, Value
+
+_SINGLE: Final = (str, bytes, bytearray, memoryview)
+_NO_KEY: Final = Strings((0, 0), b"")
+_ALL_BYTES: Final = frozenset((bytes,))
+_ALL_TEXT: Final = frozenset((str,))
+
+
+def append_one(table: str, value: Value, key: Key) -> Append:
+    """Returns the command that appends one message."""
+    type_, data = values.encode(value)
+    return Append(
+        table=table,
+        types=bytes((type_,)),
+        keys=Strings.of(encode_keys([key])) if key else _NO_KEY,
+        values=Strings.of([data]),
+    )
+
+
+def append_all(table: str, given: Iterable[Value], keys: Iterable[Key] | None) -> Append | None:
+    """Returns the command that appends messages in one commit; None if there are none.
+
+    Raises:
+        ValueError: if there are not as many keys as values.
+        LocalProtocolError: if a key or a value is nothing that can be sent.
+    """
+    types, data, named = _columns(given, keys)
+    return _append(table, types, data, named) if types else None
+
+
+def append_parts(
+    table: str, given: Iterable[Value], keys: Iterable[Key] | None
+) -> Iterator[Append]:
+    """Yields the commands that append messages in order, each as large as one may be.
+
+    What cannot be sent is found before the first one is made.
+    """
+    types, data, named = _columns(given, keys)
+    rows = len(types)
+    if rows <= limits.BATCH_ROWS_MAX:
+        whole = _append(table, types, data, named)
+        if len(whole.values.data) + len(whole.keys.data) <= limits.BATCH_BYTES_MAX:
+            return iter((whole,)) if rows else iter(())
+    return _parts(table, types, data, named)
+
+
+def _parts(
+    table: str, types: bytes, data: list[bytes], keys: list[bytes] | None
+) -> Iterator[Append]:
+    sizes = list(accumulate(map(len, data), initial=0))
+    if keys is not None:
+        named = accumulate(map(len, keys), initial=0)
+        sizes = [size + other for size, other in zip(sizes, named, strict=True)]
+    start = 0
+    while start < len(types):
+        most = min(len(types), start + limits.BATCH_ROWS_MAX)
+        bound = sizes[start] + limits.BATCH_BYTES_MAX
+        # A message that is too large by itself goes alone, and is refused by the server.
+        end = max(start + 1, bisect.bisect_right(sizes, bound, start, most + 1) - 1)
+        part = slice(start, end)
+        yield _append(table, types[part], data[part], None if keys is None else keys[part])
+        start = end
+
+
+def _append(table: str, types: bytes, data: list[bytes], keys: list[bytes] | None) -> Append:
+    return Append(
+        table=table,
+        types=types,
+        keys=_blank(len(types)) if keys is None else Strings.of(keys),
+        values=Strings.of(data),
+    )
+
+
+# -- columns --------------------------------------------------------------------------------------
+
+
+def _columns(
+    given: Iterable[Value], keys: Iterable[Key] | None
+) -> tuple[bytes, list[bytes], list[bytes] | None]:
+    """Returns types, values and keys, as bytes; None for keys that are all empty."""
+    listed = _listed("values", given)
+    named = None if keys is None else _listed("keys", keys)
+    if named is not None and len(named) != len(listed):
+        raise ValueError(f"keys: {len(named)} for {len(listed)} values")
+    types, data = _values(listed)
+    return types, data, None if named is None else _keys(named)
+
+
+def _listed(name: str, given: Iterable[Value] | Iterable[Key]) -> list[Value]:
+    if isinstance(given, _SINGLE) or not isinstance(given, Iterable):
+        raise TypeError(f"{name} are a list; this is a single {type(given).__name__}")
+    return given if isinstance(given, list) else list(given)
+
+
+def _values(given: Sequence[Value]) -> tuple[bytes, list[bytes]]:
+    kinds = set(map(type, given))
+    if kinds == _ALL_BYTES:
+        return bytes((Type.BUFFER,)) * len(given), given  # type: ignore[return-value]
+    if kinds == _ALL_TEXT:
+        try:
+            return bytes((Type.STRING,)) * len(given), list(map(str.encode, given))  # type: ignore[arg-type]
+        except UnicodeEncodeError as error:
+            text = f"the string is not UTF-8: {error}"
+            raise LocalProtocolError(Code.BAD_VALUE, text) from error
+    encoded = list(map(values.encode, given))
+    return bytes([type_ for type_, _ in encoded]), [data for _, data in encoded]
+
+
+def _keys(keys: Sequence[Value]) -> list[bytes]:
+    try:
+        return list(map(str.encode, keys))  # type: ignore[arg-type]
+    except (TypeError, UnicodeEncodeError):
+        return encode_keys(keys)  # type: ignore[arg-type]  # some are bytes, or have escaped ones
+
+
+def _blank(count: int) -> Strings:
+    """Returns a column of empty strings."""
+    return _NO_KEY if count == 1 else Strings(array("I", bytes(4 * (count + 1))), b"")

@@ -1,0 +1,338 @@
+"""Messages as users get them: columns as they came, and objects for whoever looks at single ones.
+
+What a read returns is decoded when it is first looked at, a column at a time; a program that only
+passes columns on, to Arrow or elsewhere, pays for nothing else.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import struct
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import accumulate, chain, repeat
+from typing import Any, Final, NamedTuple, cast, overload
+
+from fjord import columns, ops
+from fjord.client import arrow
+from fjord.client.entries import date, decode_key, decode_value
+from fjord.columns import Strings
+from fjord.commands import Messages
+from fjord.errors import Code, RemoteProtocolError
+from fjord.ops import Opcode
+from fjord.values import Type, Value
+
+
+class Message(NamedTuple):
+    """One message of a stream."""
+
+    seq: int  # its number; those of a stream ascend
+    key: str  # may be empty in mode log
+    value: Value  # None for a tombstone
+    at: datetime  # when it was committed, by the server's clock
+    is_tombstone: bool = False  # its key was deleted, in mode latest
+
+
+class ReadBy(NamedTuple):
+    """Who has read a batch: what it is acknowledged with."""
+
+    name: str  # of the subscriber
+    epoch: int  # of that time
+
+
+class MessageColumns(NamedTuple):
+    """Messages that came together, as columns of equal length."""
+
+    seqs: Sequence[int]
+    at_us: Sequence[int]  # Unix microseconds
+    types: bytes  # `fjord.values.Type`, or `fjord.ops.TOMBSTONE`
+    keys: Strings
+    values: Strings
+
+
+class MessageBatch:
+    """What a read returns: messages in order, perhaps none."""
+
+    __slots__ = ("_columns", "found", "read_by", "stream")
+
+    def __init__(self, stream: str, found: Messages, read_by: ReadBy | None = None) -> None:
+        self.stream = stream  # its name
+        self.found = found  # as they came
+        self.read_by = read_by  # the subscriber that has read it, if it was one
+        self._columns: list[MessageColumns] | None = None
+
+    def __repr__(self) -> str:
+        end = ", end of snapshot" if self.end_of_snapshot else ""
+        return f"<{type(self).__name__} of {len(self)} up to seq {self.last_seq}{end}>"
+
+    def __len__(self) -> int:
+        return self.found.rows
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.messages)
+
+    @property
+    def last_seq(self) -> int:
+        """Everything up to here was given; messages of other streams may be between."""
+        return self.found.after
+
+    @property
+    def end_of_snapshot(self) -> bool:
+        """Whether this is all that there was when the snapshot began.
+
+        Everything that was committed together is in one snapshot, so to acknowledge here is
+        consistent.
+        """
+        return self.found.ended
+
+    # -- columns ----------------------------------------------------------------------------------
+
+    @property
+    def columns(self) -> list[MessageColumns]:
+        """The messages as columns without an object for each, a record for each run of them.
+
+        Raises:
+            RemoteProtocolError: if what the server sent are no messages.
+        """
+        if self._columns is None:
+            self._columns = _decode(self.found)
+        return self._columns
+
+    @property
+    def seqs(self) -> list[int]:
+        return _joined(part.seqs for part in self.columns)
+
+    @property
+    def keys(self) -> list[str]:
+        return _joined(_keys(part.keys) for part in self.columns)
+
+    @property
+    def values(self) -> list[Value]:
+        return _joined(_values(part) for part in self.columns)
+
+    @property
+    def times(self) -> list[datetime]:
+        """When each of them was committed."""
+        return _joined(_dates(part.at_us) for part in self.columns)
+
+    def to_arrow(self) -> Any:
+        """Returns a pyarrow table with the columns seq, ts, key, type and value.
+
+        Raises:
+            FjordError: if pyarrow is not installed.
+        """
+        return arrow.messages_table(self.found)
+
+    # -- objects ----------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> MessageSequence:
+        """The messages as objects, each of which is made when it is asked for."""
+        return MessageSequence(self.columns)
+
+
+class MessageSequence(Sequence[Message]):
+    """Messages that are made on demand; to go through all of them is the fastest way."""
+
+    __slots__ = ("_ends", "_parts")
+
+    def __init__(self, parts: Sequence[MessageColumns]) -> None:
+        self._parts = parts
+        self._ends = list(accumulate(len(part.types) for part in parts))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __iter__(self) -> Iterator[Message]:
+        return chain.from_iterable(map(_messages, self._parts))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self)}>"
+
+    @overload
+    def __getitem__(self, place: int) -> Message: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Message]: ...
+    def __getitem__(self, place: int | slice) -> Message | list[Message]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        place = range(len(self))[place]
+        number = bisect.bisect_right(self._ends, place)
+        part = self._parts[number]
+        row = place - self._ends[number] + len(part.types)
+        return Message(
+            part.seqs[row],
+            decode_key(part.keys[row]),
+            _value(part.types[row], part.values[row]),
+            date(part.at_us[row]),
+            part.types[row] == ops.TOMBSTONE,
+        )
+
+
+# -- from ops to columns --------------------------------------------------------------------------
+
+
+def _decode(found: Messages) -> list[MessageColumns]:
+    data, offsets = memoryview(found.ops.data), found.ops.offsets
+    parts: list[MessageColumns] = []
+    singles = _Singles()
+    try:
+        for start, end, first_seq, wall_us in zip(
+            offsets[:-1], offsets[1:], found.first_seqs, found.walls_us, strict=True
+        ):
+            if end - start <= _SINGLE_BYTES_MAX and singles.add(data, start, end):
+                singles.seqs.append(first_seq)
+                singles.at_us.append(wall_us)
+                continue
+            if singles.seqs:
+                parts.append(singles.columns())
+                singles = _Singles()
+            parts.append(_part(data[start:end], first_seq, wall_us))
+        if singles.seqs:
+            parts.append(singles.columns())
+    except (ValueError, struct.error) as error:
+        raise RemoteProtocolError(Code.BAD_BATCH, f"these are no messages: {error}") from error
+    rows = sum(len(part.types) for part in parts)
+    if rows != found.rows:
+        raise RemoteProtocolError(Code.BAD_BATCH, f"{rows} messages, not {found.rows}")
+    return parts
+
+
+# An op of one message: header, type, and the offsets of its key; the key and the value follow.
+_SINGLE: Final = struct.Struct(f"{ops.HEADER.format}B7xII")
+_OFFSETS: Final = struct.Struct("<II")
+# For longer ones it does not matter how they are decoded.
+_SINGLE_BYTES_MAX: Final = 4096
+
+
+class _Singles:
+    """Messages that came one by one: many ops of one row each become one run."""
+
+    def __init__(self) -> None:
+        self.seqs: list[int] = []
+        self.at_us: list[int] = []
+        self._types = bytearray()
+        self._keys: list[bytes] = []
+        self._values: list[bytes] = []
+
+    def add(self, data: memoryview, start: int, end: int) -> bool:
+        """Takes an op, if it is one of one message; says whether it is."""
+        opcode, flags, reserved, _, rows, length, type_, zero, key_bytes = _SINGLE.unpack_from(
+            data, start
+        )
+        if opcode != Opcode.STREAM_APPEND or rows != 1 or flags or reserved or zero:
+            return False
+        key = start + _SINGLE.size
+        offsets = key + columns.aligned(key_bytes)
+        zero, value_bytes = _OFFSETS.unpack_from(data, offsets)
+        value = offsets + _OFFSETS.size
+        if zero or length != end - start or value + columns.aligned(value_bytes) != end:
+            return False
+        self._types.append(type_)
+        self._keys.append(bytes(data[key : key + key_bytes]))
+        self._values.append(bytes(data[value : value + value_bytes]))
+        return True
+
+    def columns(self) -> MessageColumns:
+        keys, values = Strings.of(self._keys), Strings.of(self._values)
+        return MessageColumns(self.seqs, self.at_us, bytes(self._types), keys, values)
+
+
+def _part(view: memoryview, first_seq: int, wall_us: int) -> MessageColumns:
+    op, _, end = ops.decode(view, 0)
+    if end != len(view):
+        raise ValueError("bytes behind an op")
+    found: tuple[Any, ...] = op.columns
+    if op.opcode is Opcode.STREAM_APPEND:
+        types, keys, values = found
+        seqs: Sequence[int] = range(first_seq, first_seq + op.rows)
+        at_us = columns.repeat(wall_us, op.rows)
+    elif op.opcode is Opcode.STREAM_MOVE:
+        seqs, at_us, _, _, types, keys, values = found
+    else:
+        raise ValueError(f"an op {op.opcode.name}")
+    return MessageColumns(seqs, at_us, bytes(types), keys, values)
+
+
+# -- from columns to objects ----------------------------------------------------------------------
+
+_BUFFER: Final = bytes((Type.BUFFER,))
+_STRING: Final = bytes((Type.STRING,))
+# Strings of one length are cut out of a column so many at a time.
+_EVEN_ROWS: Final = 64
+# Makes a tuple of another type without a step of Python.
+_make: Final = cast(Callable[[type[Message], tuple[Any, ...]], Message], tuple.__new__)
+
+
+def _messages(part: MessageColumns) -> Iterable[Message]:
+    count = len(part.types)
+    marks: Iterable[bool] = repeat(False, count)
+    if ops.TOMBSTONE in part.types:
+        marks = map(ops.TOMBSTONE.__eq__, part.types)
+    rows = zip(part.seqs, _keys(part.keys), _values(part), _dates(part.at_us), marks, strict=True)
+    return map(_make, repeat(Message), rows)
+
+
+def _keys(column: Strings) -> Iterable[str]:
+    if not column.data:
+        return repeat("", len(column))
+    try:
+        return list(map(bytes.decode, _rows(column)))
+    except UnicodeDecodeError:
+        return map(decode_key, column.rows())
+
+
+def _rows(column: Strings) -> Iterable[bytes]:
+    """Returns the strings of a column; many of one length are cut out in large pieces."""
+    count, length = len(column), column.offsets[1]
+    if count < _EVEN_ROWS or not length or len(column.data) != count * length:
+        return column.rows()
+    if column.offsets != array("I", range(0, count * length + 1, length)):
+        return column.rows()
+    many, data = _even(length), memoryview(column.data)
+    whole = len(data) - len(data) % many.size
+    rest = (bytes(data[start : start + length]) for start in range(whole, len(data), length))
+    return chain(chain.from_iterable(many.iter_unpack(data[:whole])), rest)
+
+
+@functools.lru_cache(maxsize=64)
+def _even(length: int) -> struct.Struct:
+    return struct.Struct(f"{length}s" * _EVEN_ROWS)
+
+
+def _values(part: MessageColumns) -> Iterable[Value]:
+    types, rows = part.types, _rows(part.values)
+    if not types.strip(_BUFFER):
+        return rows
+    if not types.strip(_STRING):
+        try:
+            return list(map(bytes.decode, rows))
+        except UnicodeDecodeError as error:
+            raise RemoteProtocolError(Code.BAD_VALUE, f"a string: {error}") from error
+    return map(_value, types, rows)
+
+
+def _value(type_: int, data: bytes) -> Value:
+    return None if type_ == ops.TOMBSTONE else decode_value(type_, data)
+
+
+def _dates(at_us: Sequence[int]) -> Iterable[datetime]:
+    # Messages of one commit have one moment, and those of one run mostly are of one commit.
+    if at_us == columns.repeat(at_us[0], len(at_us)):
+        return repeat(date(at_us[0]), len(at_us))
+    known = {one: date(one) for one in set(at_us)}
+    return map(known.__getitem__, at_us)
+
+
+def _joined(parts: Iterable[Iterable[Any]]) -> list[Any]:
+    found: list[Any] = []
+    for part in parts:
+        found.extend(part)
+    return found

@@ -1,0 +1,237 @@
+"""The calls of a stream: what users ask for turned into commands, replies into values.
+
+Pure, and shared by all shells.  What belongs to one subscriber is in `subscriber_calls`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from fjord import limits
+from fjord.client.calls import Call, Steps, done, expect, expect_rows
+from fjord.client.entries import AnyKey, Key, Seconds, date, encode_keys
+from fjord.client.node_calls import stats_call
+from fjord.client.stream_append import append_all, append_one, append_parts
+from fjord.client.stream_batch import MessageBatch
+from fjord.client.stream_places import Cursor, Starting, check_seq, start_of
+from fjord.client.stream_settings import StreamSettings, encode_settings
+from fjord.columns import Strings
+from fjord.commands import (
+    Acted,
+    BlockList,
+    CreateTable,
+    Done,
+    Erase,
+    ListBlocks,
+    ListSubscribers,
+    Nop,
+    Position,
+    Reply,
+    SealNow,
+    Subscribe,
+    Subscribers,
+    Unsubscribe,
+)
+from fjord.errors import Code, RemoteProtocolError
+from fjord.streams import Start
+from fjord.values import Value
+
+KIND: Final = 3  # of a stream, as it is declared
+
+
+class SubscriberInfo(NamedTuple):
+    """A subscriber as the server knows it."""
+
+    name: str
+    position: int  # its mark: everything up to this seq is processed
+    epoch: int  # how often it was sought
+    moved_at: datetime  # when its mark was last set
+    is_asleep: bool
+
+
+class BlockInfo(NamedTuple):
+    """A cold block of a table: a file with rows of its history."""
+
+    name: str  # path of its files, without their suffixes, below the location
+    location: str  # of all blocks, as the node calls it
+    first: int  # the seqs that it covers, both included
+    last: int
+    rows: int
+    bytes: int  # of its file
+    min_at: datetime  # when its first row was committed
+    max_at: datetime  # and its last
+    crc: int  # CRC32C of its file
+
+
+class StreamCalls:
+    """Builds the calls of one stream."""
+
+    def __init__(self, table: str) -> None:
+        self.table = table
+
+    def create(self, settings: StreamSettings) -> Call[None]:
+        command = CreateTable(name=self.table, kind=KIND, settings=encode_settings(settings))
+        return Call(command, done)
+
+    # -- writes -----------------------------------------------------------------------------------
+
+    def append(self, value: Value, key: Key) -> Call[int]:
+        return Call(append_one(self.table, value, key), _seq)
+
+    def append_many(self, values: Iterable[Value], keys: Iterable[Key] | None) -> Call[int]:
+        """Returns the call that appends messages in one commit."""
+        command = append_all(self.table, values, keys)
+        return Call(Nop(), _none) if command is None else Call(command, _seq)
+
+    def append_parts(
+        self, values: Iterable[Value], keys: Iterable[Key] | None
+    ) -> Iterator[Call[int]]:
+        """Returns the calls that append messages in as few commits as can be."""
+        parts = append_parts(self.table, values, keys)
+        return (Call(command, _seq) for command in parts)
+
+    def delete(self, key: Key) -> Call[bool]:
+        return Call(self._erase([key]), lambda reply: not _missing(reply, 1))
+
+    def delete_many(self, keys: Iterable[AnyKey]) -> Call[list[AnyKey]]:
+        if isinstance(keys, str | bytes):
+            raise TypeError("several keys are a list; this is a single one")
+        wanted = list(keys)
+        if not wanted:
+            return Call(Nop(), _nothing)
+
+        def read(reply: Reply) -> list[AnyKey]:
+            return [wanted[place] for place in sorted(_missing(reply, len(wanted)))]
+
+        return Call(self._erase(wanted), read)
+
+    def _erase(self, keys: Iterable[Key]) -> Erase:
+        return Erase(table=self.table, keys=Strings.of(encode_keys(keys)))
+
+    # -- reads ------------------------------------------------------------------------------------
+
+    def read(
+        self, count: int, after: int | MessageBatch, wait: Seconds | None = None
+    ) -> Call[MessageBatch]:
+        if not isinstance(after, MessageBatch):
+            return Cursor(self.table, check_seq("after", after)).read(count, wait)
+        until = 0 if after.end_of_snapshot else after.found.until
+        return Cursor(self.table, after.last_seq, until).read(count, wait)
+
+    def reader(self, start: Starting) -> Steps[Cursor]:
+        """Finds out where a reader without a name begins."""
+        where, at = start_of(start)
+        if where is Start.END:
+            numbers: dict[str, int] = yield stats_call()
+            after = numbers["applied_seq"]
+        elif where is Start.TIME:
+            after = yield from self._locate(at)
+        else:
+            after = max(0, at - 1)
+        return Cursor(self.table, after)
+
+    def _locate(self, at_us: int) -> Steps[int]:
+        """Only a subscriber begins at a moment, so there is one for as long as it takes."""
+        name = f"reader-{uuid.uuid4().hex}"
+        command = Subscribe(table=self.table, name=name, start=Start.TIME, at=at_us)
+        position: Position = yield Call(command, read_position)
+        yield Call(Unsubscribe(table=self.table, name=name), done)
+        return position.seq
+
+    # -- subscribers and blocks -------------------------------------------------------------------
+
+    def subscribers(self) -> Steps[list[SubscriberInfo]]:
+        found: list[SubscriberInfo] = []
+        start = ""
+        while True:
+            command = ListSubscribers(table=self.table, start=start)
+            page: Subscribers = yield Call(command, _subscribers)
+            found += read_subscribers(page)
+            if not page.next_name:
+                return found
+            if page.next_name <= start:
+                raise _same_page()
+            start = page.next_name
+
+
+def blocks(table: str) -> Steps[list[BlockInfo]]:
+    """Asks for the blocks of a table, a page at a time."""
+    found: list[BlockInfo] = []
+    after = 0
+    while True:
+        command = ListBlocks(table=table, after=after, count=limits.BLOCKS_LISTED_MAX)
+        page: BlockList = yield Call(command, lambda reply: expect(reply, BlockList))
+        found += _blocks(page)
+        if not page.next_after:
+            return found
+        if page.next_after <= after:
+            raise _same_page()
+        after = page.next_after
+
+
+def seal_call(table: str) -> Call[None]:
+    return Call(SealNow(table=table), done)
+
+
+# -- what replies say -----------------------------------------------------------------------------
+
+
+def _seq(reply: Reply) -> int:
+    return expect(reply, Done).seq
+
+
+def _none(reply: Reply) -> int:
+    done(reply)
+    return 0
+
+
+def _nothing(reply: Reply) -> list[AnyKey]:
+    done(reply)
+    return []
+
+
+def _missing(reply: Reply, rows: int) -> set[int]:
+    missing = set(expect(reply, Acted).missing)
+    if missing and max(missing) >= rows:
+        raise RemoteProtocolError(Code.BAD_BATCH, f"row {max(missing)} of {rows} is missing")
+    return missing
+
+
+def read_position(reply: Reply) -> Position:
+    return expect(reply, Position)
+
+
+def _subscribers(reply: Reply) -> Subscribers:
+    return expect(reply, Subscribers)
+
+
+def read_subscribers(page: Subscribers) -> list[SubscriberInfo]:
+    """Returns the subscribers of a page."""
+    expect_rows(len(page.names), len(page.seqs))
+    return [
+        SubscriberInfo(_text(name), seq, epoch, date(moved_us), bool(asleep))
+        for name, seq, epoch, moved_us, asleep in zip(
+            page.names.rows(), page.seqs, page.epochs, page.moved_us, page.asleep, strict=True
+        )
+    ]
+
+
+def _blocks(page: BlockList) -> list[BlockInfo]:
+    numbers = zip(*(getattr(page, name) for name in BlockList.NUMBERS), strict=True)
+    return [
+        BlockInfo(_text(name), page.location, first, last, rows, size, date(low), date(high), crc)
+        for name, (first, last, rows, size, low, high, crc) in zip(
+            page.names.rows(), numbers, strict=True
+        )
+    ]
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+def _same_page() -> RemoteProtocolError:
+    return RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same page again")

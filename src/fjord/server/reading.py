@@ -1,0 +1,240 @@
+"""Requests that read streams: they may wait for messages, and may lead into cold blocks.
+
+A READ goes to the committer under the name of a `Reading`, which stands in for its session.  If it
+comes back with nothing and has time left it is parked, by its table; whatever is appended there
+runs all of them again, once it is durable.  If it comes back with a block, that is read on another
+thread, and the loop goes on; so it is with other requests that blocks say the rest of.
+
+    its time is over            answered with nothing, and where to read on
+    its connection is closed    forgotten
+    its peer sends no more      answered with nothing
+    the daemon stops            answered with nothing
+
+A subscriber is a row of the index: only a request that waits costs something here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from fjord.clock import Clock
+from fjord.commands import Command, Read, Refusal, Reply
+from fjord.engine.cold import Errand, LazyCold
+from fjord.engine.waits import Ranked, Readers, is_read_empty
+from fjord.errors import Code
+from fjord.server import logs
+from fjord.server.alarm import Alarm
+from fjord.server.beside import Beside
+from fjord.server.counters import Counters
+from fjord.server.origin import Origin
+
+
+class Source(Protocol):
+    """Whoever knows of messages: the engine."""
+
+    def take_appends(self) -> Iterable[str]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What it works with."""
+
+    source: Source
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    counters: Counters
+    submit: Callable[[Origin, Any, Command], None]
+    beside: Beside  # threads that read blocks
+    cold: LazyCold | None
+
+
+class Reading:
+    """A request under way, in the place of the session that asked for it."""
+
+    __slots__ = ("_reads", "command", "deadline_us", "errand", "nothing", "origin", "request")
+
+    def __init__(self, reads: Reads, origin: Origin, request: Any, command: Command) -> None:
+        self._reads = reads
+        self.origin = origin
+        self.request = request
+        self.command = command
+        self.errand = Errand(command)
+        self.deadline_us = 0  # monotonic: when its wait is over; 0 = it does not wait
+        self.nothing: Reply | None = None  # what it came back with, while it is parked
+
+    @property
+    def client(self) -> int:
+        return self.origin.client
+
+    @property
+    def is_stalled(self) -> bool:
+        return self.origin.is_stalled
+
+    @property
+    def is_open(self) -> bool:
+        return self.origin.is_open
+
+    def answer(self, request: Any, reply: Reply) -> None:
+        self._reads.settle(self, reply)
+
+    def flush(self) -> None:
+        self.origin.flush()
+
+    def forget(self, request: Any) -> None:
+        self._reads.forget(self)
+
+
+class Reads:
+    """All requests that read streams."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._source = parts.source
+        self._submit = parts.submit
+        self._clock = parts.clock
+        self._counters = parts.counters
+        self._beside = parts.beside
+        self._cold = parts.cold
+        self._parked: Readers[Reading] = Readers()
+        self._by_origin: dict[Origin, dict[Reading, None]] = {}  # all that may wait
+        self._deadlines: Ranked[Reading] = Ranked()  # of those that are parked
+        self._appended: set[str] = set()  # tables, of which nobody who waits knows yet
+        self._alarm = Alarm(parts.loop, parts.clock, self._look)
+        self._is_stopped = False
+
+    # -- called by sessions -----------------------------------------------------------------------
+
+    def begin(self, origin: Origin, request: Any, command: Command) -> None:
+        """Runs a command, and lets a READ wait if it finds nothing."""
+        reading = Reading(self, origin, request, command)
+        if type(command) is Read and command.wait_us and not self._is_stopped:
+            reading.deadline_us = self._clock.monotonic_us() + command.wait_us
+            self._by_origin.setdefault(origin, {})[reading] = None
+        self._submit(reading, request, command)
+
+    def end(self, origin: Origin) -> None:
+        """Lets a peer that sends no more wait no more."""
+        found = list(self._by_origin.get(origin, ()))
+        for reading in found:
+            reading.deadline_us = 0
+            if reading.nothing is not None:
+                self._answer(reading, reading.nothing)
+        if found:
+            origin.flush()
+
+    def drop(self, origin: Origin) -> None:
+        """Forgets what a connection waited for that is closed; what is run comes back first."""
+        for reading in list(self._by_origin.get(origin, ())):
+            if reading.nothing is not None:
+                self.forget(reading)
+
+    # -- called by the committer ------------------------------------------------------------------
+
+    def settle(self, reading: Reading, reply: Reply) -> None:
+        """Takes a reply that is durable: answers, parks the request, or asks a block."""
+        answer = reading.errand.take(reply)
+        if answer is None:
+            self._ask(reading)
+            return
+        if self._cold is not None:
+            self._cold.note(reading.command, answer)
+        if is_read_empty(reading.command, answer) and self._may_wait(reading):
+            self._park(reading, answer)
+        else:
+            self._answer(reading, answer)
+
+    def forget(self, reading: Reading) -> None:
+        """Takes leave of one that is not run, since nobody is there any more."""
+        self._leave(reading)
+        reading.origin.forget(reading.request)
+
+    def note(self) -> None:
+        """Takes note of what ran."""
+        self._appended.update(self._source.take_appends())
+
+    def go_on(self) -> None:
+        """Runs again who waits for what came, after all replies of a group were given."""
+        if self._appended:
+            appended, self._appended = self._appended, set()
+            for reading in self._parked.wake(appended):
+                self._deadlines.discard(reading)
+                reading.nothing = None
+                self._submit(reading, reading.request, reading.errand.command)
+            self._counters.parked_reads = len(self._deadlines)
+
+    def stop(self) -> None:
+        """Answers all who wait; from now on nobody waits."""
+        self._is_stopped = True
+        for origin in list(self._by_origin):
+            self.end(origin)
+        self.close()
+
+    def close(self) -> None:
+        self._alarm.stop()
+
+    # -- one request ------------------------------------------------------------------------------
+
+    def _may_wait(self, reading: Reading) -> bool:
+        return reading.origin.is_open and self._clock.monotonic_us() < reading.deadline_us
+
+    def _park(self, reading: Reading, reply: Reply) -> None:
+        reading.nothing = reply
+        self._parked.park(cast(Read, reading.command).table, reading)
+        self._deadlines.put(reading, reading.deadline_us)
+        self._counters.parked_reads = len(self._deadlines)
+        self._alarm.set(reading.deadline_us)
+
+    def _ask(self, reading: Reading) -> None:
+        """Reads a block on another thread, then answers or runs the command again."""
+
+        def finish(result: object, error: Exception | None) -> None:
+            if error is not None:
+                logs.note(logging.ERROR, "a block cannot be read", error=error, trace=error)
+                result = Refusal(code=Code.FAILED, text="reading a block failed; see the log")
+            if result is None:
+                self._submit(reading, reading.request, reading.errand.command)
+            else:
+                self._answer(reading, cast(Reply, result))
+                reading.flush()
+
+        errand, cold = reading.errand, self._cold
+        self._beside.put(reading, reading.request, lambda: errand.look(cold), finish)
+
+    def _answer(self, reading: Reading, reply: Reply) -> None:
+        if type(reply) is Refusal and reply.code is Code.CORRUPT:
+            logs.note(logging.ERROR, "what was asked for is damaged", error=reply.text)
+        self._leave(reading)
+        if reading.origin.is_open:
+            reading.origin.answer(reading.request, reply)
+        else:
+            reading.origin.forget(reading.request)
+
+    def _leave(self, reading: Reading) -> None:
+        """Ends the wait of one."""
+        if type(reading.command) is not Read:
+            return
+        reading.nothing = None
+        self._parked.leave(reading.command.table, reading)
+        self._deadlines.discard(reading)
+        self._counters.parked_reads = len(self._deadlines)
+        mine = self._by_origin.get(reading.origin)
+        if mine is not None:
+            mine.pop(reading, None)
+            if not mine:
+                del self._by_origin[reading.origin]
+
+    def _look(self) -> None:
+        """Answers those whose time is over."""
+        origins: dict[Origin, None] = {}
+        while (reading := self._deadlines.pop(self._clock.monotonic_us())) is not None:
+            assert reading.nothing is not None
+            origins[reading.origin] = None
+            self._answer(reading, reading.nothing)
+        for origin in origins:
+            origin.flush()
+        deadline_us = self._deadlines.first()
+        if deadline_us is not None:
+            self._alarm.set(deadline_us)

@@ -1,0 +1,373 @@
+"""Cold blocks of a real daemon: they are written by themselves, read in order, lost by nobody."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import fjord
+from tests.acceptance.daemon import Daemon
+
+SECONDS_MAX = 60.0
+# A daemon whose segments are so small that some thousand messages fill several.
+SMALL_SEGMENTS = (
+    sys.executable,
+    "-c",
+    """from fjord import limits; limits.SEGMENT_BYTES = 256 * 1024
+from fjord.cli import main; main()""",
+)
+WITHOUT_ARROW = (
+    sys.executable,
+    "-c",
+    "import sys; sys.modules['pyarrow'] = None\nfrom fjord.cli import main; main()",
+)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with Daemon(tmp_path / "data", program=SMALL_SEGMENTS) as one:
+        yield one
+
+
+@pytest.fixture
+def db(daemon: Daemon) -> Iterator[fjord.Database]:
+    with fjord.connect(daemon.url) as one:
+        yield one
+
+
+def until(db: fjord.Database, condition: Callable[[], object]) -> None:
+    """Returns when something is so.
+
+    Between two looks it waits for a message that never comes: blocks are written by a child of
+    the lowest priority, which would not have its turn beside who looks all the time.
+    """
+    quiet = db.create_stream("quiet").reader()
+    begun = time.monotonic()
+    while not condition():
+        assert len(quiet.read(wait=0.05)) == 0
+        assert time.monotonic() - begun < SECONDS_MAX
+
+
+def seal(db: fjord.Database) -> None:
+    """Returns when everything is in blocks, and is read from there."""
+    db.seal()
+    until(db, lambda: db.stats()["appends"] == 0)
+
+
+def fill(events: fjord.Stream, first: int, end: int, *, bytes_each: int = 100) -> None:
+    """Appends messages that say their numbers."""
+    for start in range(first, end, 1000):
+        numbers = range(start, min(end, start + 1000))
+        events.append_many([b"%d " % number + bytes(bytes_each) for number in numbers])
+
+
+def number_of(message: fjord.Message) -> int:
+    assert isinstance(message.value, bytes)
+    return int(message.value.split()[0])
+
+
+def numbers_of(batch: fjord.MessageBatch) -> list[int]:
+    return list(map(number_of, batch))
+
+
+def read_all(events: fjord.Stream, name: str, count: int = 700) -> list[int]:
+    """Reads and acknowledges everything from the beginning."""
+    subscriber = events.subscriber(name)
+    found: list[int] = []
+    for batch in subscriber.batches(count):
+        found += numbers_of(batch)
+        subscriber.ack(batch)
+    return found
+
+
+def files(path: Path, suffix: str = ".parquet") -> list[str]:
+    return sorted(str(one.relative_to(path)) for one in path.rglob(f"*{suffix}"))
+
+
+# -- by itself ------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("JQ-06", "JQ-10", "JQ-11", "JQ-18")
+def test_full_blocks_go_to_cold_storage_and_are_read_with_the_rest_in_order(
+    daemon: Daemon, db: fjord.Database
+) -> None:
+    events = db.create_stream("events", block_rows=2000)
+    fill(events, 0, 10_000)
+    assert len(events.reader().read(10)) == 10  # it is there all the time
+    until(db, lambda: len(db.blocks("events")) >= 5)
+    until(db, lambda: db.stats()["first_seq"] > 1)  # segments go
+    fill(events, 10_000, 10_500)
+    blocks = db.blocks("events")
+    assert blocks[0].first == 1
+    assert all(one.last + 1 == two.first for one, two in itertools.pairwise(blocks))
+    assert all(block.rows <= 2000 for block in blocks)
+    assert files(daemon.path / "blocks") == [f"{block.name}.parquet" for block in blocks]
+    assert read_all(events, "reader") == list(range(10_500))
+    stats = db.stats()
+    assert (stats["blocks"], stats["seal_failures"]) == (len(blocks), 0)
+    assert stats["cold_parts"] == 0  # nothing stays in memory behind the last reader
+
+
+@pytest.mark.req("KY-13")
+def test_several_subscribers_read_cold_blocks_at_their_own_pace(db: fjord.Database) -> None:
+    events = db.create_stream("events", block_rows=1000)
+    fill(events, 0, 3000)
+    seal(db)
+    fill(events, 3000, 3100)
+    pace = {"fast": 1000, "slow": 150}
+    readers = {name: events.subscriber(name) for name in pace}
+    found: dict[str, list[int]] = {name: [] for name in pace}
+    while any(len(numbers) < 3100 for numbers in found.values()):
+        for name, reader in readers.items():
+            batch = reader.read(pace[name])
+            reader.ack(batch)
+            found[name] += numbers_of(batch)
+    assert found == {name: list(range(3100)) for name in pace}
+
+
+def test_blocks_may_be_elsewhere(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    location = f"file://{elsewhere}"
+    with (
+        Daemon(tmp_path / "data", "--blocks", location) as daemon,
+        fjord.connect(daemon.url) as db,
+    ):
+        events = db.create_stream("events")
+        fill(events, 0, 100)
+        seal(db)
+        assert read_all(events, "reader") == list(range(100))
+    assert len(files(elsewhere)) == 1
+    assert not (tmp_path / "data" / "blocks").exists()
+
+
+# -- by hand --------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("JQ-10")
+def test_sealing_by_hand_leaves_nothing_for_later(daemon: Daemon, db: fjord.Database) -> None:
+    events = db.create_stream("events")
+    fill(events, 0, 500)
+    jobs = db.jobs("pages")
+    jobs.push("a")
+    db.seal("events")
+    assert [block.rows for block in db.blocks("events")] == [500]
+    assert db.blocks("pages") == []
+    db.seal()
+    assert len(db.blocks("pages")) == 1
+    db.seal()
+    assert db.stats()["sealed_blocks"] == 2
+    with pytest.raises(fjord.NotFoundError):
+        db.seal("unknown")
+    metadata = [
+        json.loads((daemon.path / "blocks" / name).read_text())
+        for name in files(daemon.path / "blocks", ".json")
+    ]
+    assert {(one["table"], one["rows"]) for one in metadata} >= {("events", 500)}
+
+
+def test_moments_and_lags_lead_into_blocks(db: fjord.Database) -> None:
+    events = db.create_stream("events", block_rows=300)
+    fill(events, 0, 500)
+    fill(events, 500, 1000)
+    middle = next(one.at for one in events.reader().read(1000) if number_of(one) == 500)
+    seal(db)
+    fill(events, 1000, 1200)
+    subscriber = events.subscriber("since", start=middle)
+    assert subscriber.lag == 700
+    assert numbers_of(subscriber.read(10))[0] == 500
+    subscriber.seek("beginning")
+    assert subscriber.lag == 1200
+
+
+# -- what goes wrong ------------------------------------------------------------------------------
+
+
+@pytest.mark.req("JQ-10", "JQ-11")
+def test_nothing_is_lost_or_doubled_when_the_daemon_is_killed_while_it_seals(
+    daemon: Daemon,
+) -> None:
+    with fjord.connect(daemon.url) as db:
+        db.create_stream("events", block_rows=1000)
+    for round_ in range(4):
+        with fjord.connect(daemon.url) as db:
+            fill(db.stream("events"), round_ * 3000, (round_ + 1) * 3000)
+            if round_ % 2:
+                until(db, lambda: db.stats()["sealed_blocks"])
+        daemon.kill()
+        daemon.start()
+    with fjord.connect(daemon.url) as db:
+        seal(db)
+        events = db.stream("events")
+        assert read_all(events, "reader") == list(range(12_000))
+        blocks = db.blocks("events")
+        assert sum(block.rows for block in blocks) == 12_000
+        assert files(daemon.path / "blocks") == [f"{block.name}.parquet" for block in blocks]
+
+
+def test_a_damaged_block_is_refused_by_its_name_and_the_rest_goes_on(
+    daemon: Daemon, db: fjord.Database
+) -> None:
+    events = db.create_stream("events", block_rows=1000)
+    fill(events, 0, 3000)
+    seal(db)
+    first, second, third = db.blocks("events")
+    path = daemon.path / "blocks" / f"{second.name}.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+    reader = events.reader()
+    assert numbers_of(reader.read(1000)) == list(range(1000))
+    with pytest.raises(fjord.RefusedError, match="CORRUPT") as refused:
+        reader.read(1000)
+    assert second.name in str(refused.value)
+    behind = events.reader(start=third.first)
+    assert numbers_of(behind.read(1000)) == list(range(2000, 3000))
+    events.append(b"3000 ")
+    assert first.rows == 1000
+    assert "what was asked for is damaged" in daemon.log()
+
+
+@pytest.mark.req("JQ-13")
+def test_a_start_says_which_blocks_are_missing_and_serves_the_rest(daemon: Daemon) -> None:
+    with fjord.connect(daemon.url) as db:
+        events = db.create_stream("events", block_rows=1000)
+        fill(events, 0, 2000)
+        seal(db)
+        first, second = db.blocks("events")
+    daemon.stop()
+    for suffix in (".parquet", ".json"):
+        (daemon.path / "blocks" / f"{first.name}{suffix}").unlink()
+    daemon.start()
+    with fjord.connect(daemon.url) as db:
+        until(db, lambda: db.ping() and "blocks are missing" in daemon.log())
+        events = db.stream("events")
+        with pytest.raises(fjord.RefusedError, match="is missing") as refused:
+            events.reader().read(10)
+        assert first.name in str(refused.value)
+        assert len(events.reader(start=second.first).read(2000)) == 1000
+    (line,) = [line for line in daemon.log().splitlines() if "blocks are missing" in line]
+    assert "count=1" in line
+    assert first.name in line
+
+
+@pytest.mark.req("JQ-13")
+def test_a_start_loads_what_subscribers_read_next(daemon: Daemon) -> None:
+    with fjord.connect(daemon.url) as db:
+        events = db.create_stream("events", block_rows=1000)
+        fill(events, 0, 2000)
+        seal(db)
+        reader = events.subscriber("awake")
+        reader.ack(reader.read(100))
+        events.subscriber("asleep").sleep()
+    daemon.kill()
+    daemon.start()
+    with fjord.connect(daemon.url) as db:
+        until(db, lambda: db.stats()["cold_parts"])
+        stats = db.stats()
+        assert stats["cold_loads"] <= 2  # the part that is read next, and the one behind it
+        batch = db.stream("events").subscriber("awake").read(100)
+        assert numbers_of(batch) == list(range(100, 200))
+        assert db.stats()["cold_loads"] == stats["cold_loads"]
+
+
+def test_a_location_that_cannot_be_written_is_logged_and_nothing_is_lost(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with Daemon(tmp_path / "data", "--blocks", str(tmp_path / "file" / "blocks")) as daemon:
+        with fjord.connect(daemon.url) as db:
+            events = db.create_stream("events")
+            fill(events, 0, 100)
+            with pytest.raises(fjord.RefusedError, match="sealing failed"):
+                db.seal()
+            assert db.stats()["seal_failures"] == 1
+            assert read_all(events, "reader") == list(range(100))
+        assert "sealing failed" in daemon.log()
+
+
+def test_without_the_libraries_a_daemon_works_and_seals_nothing(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data", program=WITHOUT_ARROW) as daemon:
+        with fjord.connect(daemon.url) as db:
+            events = db.create_stream("events")
+            fill(events, 0, 100)
+            with pytest.raises(fjord.RefusedError, match="does not seal"):
+                db.seal()
+            assert read_all(events, "reader") == list(range(100))
+        (line,) = [line for line in daemon.log().splitlines() if "no cold blocks" in line]
+        assert "pyarrow" in line
+
+
+# -- retention ------------------------------------------------------------------------------------
+
+
+def test_blocks_beyond_the_bound_go_with_their_files(daemon: Daemon, db: fjord.Database) -> None:
+    events = db.create_stream("events", block_rows=1000, retention_bytes=1)
+    fill(events, 0, 3000)
+    subscriber = events.subscriber("reader")
+    db.seal()
+    until(db, lambda: not db.blocks("events"))
+    assert files(daemon.path / "blocks") == []
+    fill(events, 3000, 3100)
+    assert numbers_of(subscriber.read(1000)) == list(range(3000, 3100))
+    assert subscriber.lag == 100
+
+
+# -- embedded -------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("JQ-11")
+def test_an_embedded_database_seals_by_itself_and_reads_its_blocks(tmp_path: Path) -> None:
+    with fjord.open(tmp_path / "data") as db:
+        events = db.create_stream("events", block_rows=1000)
+        fill(events, 0, 2000)
+        until(db, lambda: db.stats()["sealed_blocks"])
+        fill(events, 2000, 2100)
+        assert read_all(events, "reader") == list(range(2100))
+        seal(db)
+    with fjord.open(tmp_path / "data", read_only=True) as db:
+        assert numbers_of(db.stream("events").reader().read(100)) == list(range(100))
+    with fjord.open(tmp_path / "data") as db:
+        assert read_all(db.stream("events"), "another") == list(range(2100))
+
+
+def test_blocks_are_read_beside_the_daemon(daemon: Daemon, db: fjord.Database) -> None:
+    events = db.create_stream("events", block_rows=1000)
+    fill(events, 0, 1500)
+    seal(db)
+    with fjord.open(daemon.path, read_only=True) as beside:
+        reader = beside.stream("events").reader()
+        assert [number for batch in reader.batches(500) for number in numbers_of(batch)] == list(
+            range(1500)
+        )
+
+
+def test_blocks_of_an_embedded_database_may_be_elsewhere(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    with fjord.open(tmp_path / "data", blocks=str(elsewhere)) as db:
+        fill(db.create_stream("events"), 0, 100)
+        seal(db)
+    assert len(files(elsewhere)) == 1
+    with fjord.open(tmp_path / "data", read_only=True, blocks=str(elsewhere)) as db:
+        assert numbers_of(db.stream("events").reader().read(200)) == list(range(100))
+
+
+def test_large_libraries_are_loaded_only_where_blocks_are_read(tmp_path: Path) -> None:
+    program = f"""if True:
+        import sys, fjord
+        with fjord.open({str(tmp_path)!r}) as db:
+            events = db.create_stream("events")
+            events.append(b"a")
+            assert len(events.reader().read()) == 1
+            assert not {{"pyarrow", "fsspec"}} & set(sys.modules)
+            db.seal()
+            assert "pyarrow" not in sys.modules  # it is the child who writes
+            assert len(events.reader().read()) == 1
+            print("fsspec" in sys.modules)
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.stdout, done.stderr) == (b"True\n", b"")

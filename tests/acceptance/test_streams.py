@@ -1,0 +1,219 @@
+"""Streams through the client and a real daemon: waiting, restarts, many subscribers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+import fjord
+from fjord.client.socket import Connection
+from fjord.commands import Batch, Command, Replies, Subscribe
+from fjord.streams import Start
+from fjord.values import Value
+from tests.acceptance.daemon import Daemon
+
+SECONDS_MAX = 60.0
+Result = TypeVar("Result")
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with Daemon(tmp_path / "data") as one:
+        yield one
+
+
+@pytest.fixture
+def db(daemon: Daemon) -> Iterator[fjord.Database]:
+    with fjord.connect(daemon.url) as one:
+        yield one
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(16) as one:
+        yield one
+
+
+def parked(db: fjord.Database, count: int) -> None:
+    """Returns when so many requests wait in the daemon; each look is a round trip."""
+    begun = time.monotonic()
+    while db.stats()["parked_waits"] != count:
+        assert time.monotonic() - begun < SECONDS_MAX
+
+
+def values_of(messages: fjord.MessageBatch) -> list[Value]:
+    return [message.value for message in messages]
+
+
+def read_end(url: str, name: str, wait: float) -> list[Value]:
+    """Reads what comes to the end of `events`, over a connection of its own."""
+    with fjord.connect(url) as db:
+        subscriber = db.stream("events").subscriber(name, start="end")
+        return values_of(subscriber.read(100, wait=wait))
+
+
+def wait_all(futures: list[Future[Result]]) -> list[Result]:
+    return [future.result(SECONDS_MAX) for future in futures]
+
+
+# -- waiting --------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("JQ-09", "JQ-12", "KY-13")
+def test_all_who_wait_at_the_end_get_what_is_appended(
+    daemon: Daemon, db: fjord.Database, pool: ThreadPoolExecutor
+) -> None:
+    events = db.create_stream("events")
+    db.create_stream("other")
+    waiting = [
+        pool.submit(read_end, daemon.url, f"reader-{number}", SECONDS_MAX) for number in range(8)
+    ]
+    parked(db, 8)
+    db.stream("other").append("nobody waits for this")
+    assert db.stats()["parked_waits"] == 8
+    events.append_many([b"a", b"b", b"c"])
+    assert wait_all(waiting) == [[b"a", b"b", b"c"]] * 8
+    stats = db.stats()
+    assert (stats["parked_waits"], stats["subscribers"]) == (0, 8)
+    assert stats["cold_loads"] == 0  # what was just written is read from memory
+
+
+def test_a_wait_ends_in_time_and_the_connection_is_used_on(db: fjord.Database) -> None:
+    subscriber = db.create_stream("events").subscriber("reader")
+    assert len(subscriber.read(wait=0.05)) == 0
+    db.stream("events").append(b"late")
+    assert values_of(subscriber.read(wait=SECONDS_MAX)) == [b"late"]
+
+
+def test_requests_are_answered_while_others_of_the_connection_wait(
+    daemon: Daemon, db: fjord.Database, pool: ThreadPoolExecutor
+) -> None:
+    events = db.create_stream("events")
+    subscriber = events.subscriber("reader")
+    waiting = pool.submit(lambda: values_of(subscriber.read(wait=SECONDS_MAX)))
+    with fjord.connect(daemon.url) as other:
+        parked(other, 1)
+    events.append(b"found")
+    assert waiting.result(SECONDS_MAX) == [b"found"]
+
+
+def test_the_stop_answers_all_who_wait(
+    daemon: Daemon, db: fjord.Database, pool: ThreadPoolExecutor
+) -> None:
+    db.create_stream("events")
+    waiting = [
+        pool.submit(read_end, daemon.url, f"reader-{number}", SECONDS_MAX) for number in range(3)
+    ]
+    parked(db, 3)
+    begun = time.monotonic()
+    assert daemon.stop() == 0
+    assert time.monotonic() - begun < SECONDS_MAX / 2
+    assert wait_all(waiting) == [[], [], []]
+
+
+def test_a_reader_that_goes_away_leaves_nothing_behind(
+    daemon: Daemon, db: fjord.Database, pool: ThreadPoolExecutor
+) -> None:
+    events = db.create_stream("events")
+    with fjord.connect(daemon.url) as other:
+        reader = other.stream("events").reader(start="end")
+        waiting = pool.submit(lambda: reader.read(wait=SECONDS_MAX))
+        parked(db, 1)
+    with pytest.raises(fjord.ClosedError):
+        waiting.result(SECONDS_MAX)
+    parked(db, 0)
+    events.append(b"a")
+    assert db.stats()["connections"] == 1
+
+
+# -- restarts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("KY-16", "JQ-04", "JQ-13")
+@pytest.mark.parametrize("end", [Daemon.kill, Daemon.stop])
+def test_consumption_goes_on_where_it_stopped(
+    daemon: Daemon, end: Callable[[Daemon], object]
+) -> None:
+    with fjord.connect(daemon.url) as db:
+        events = db.create_stream("events")
+        events.append_many([f"message {number}" for number in range(100)])
+        subscriber = events.subscriber("reader")
+        first = subscriber.read(30)
+        subscriber.ack(first)
+        unacknowledged = subscriber.read(30)
+        assert values_of(unacknowledged)[0] == "message 30"
+    end(daemon)
+    daemon.start()
+    with fjord.connect(daemon.url) as db:
+        subscriber = db.stream("events").subscriber("reader")
+        assert subscriber.lag == 70
+        rest = subscriber.read(1000)
+        assert values_of(rest) == [f"message {number}" for number in range(30, 100)]
+        assert rest.end_of_snapshot
+        subscriber.ack(rest)
+        assert subscriber.lag == 0
+
+
+def test_a_reader_that_waits_while_the_daemon_is_killed_finds_what_comes_later(
+    daemon: Daemon, db: fjord.Database, pool: ThreadPoolExecutor
+) -> None:
+    db.create_stream("events")
+    waiting = pool.submit(read_end, daemon.url, "reader", SECONDS_MAX)
+    parked(db, 1)
+    port = daemon.port
+    daemon.kill()
+    daemon.start(port)
+    parked(db, 1)
+    db.stream("events").append(b"after the restart")
+    assert waiting.result(SECONDS_MAX) == [b"after the restart"]
+
+
+# -- many of them ---------------------------------------------------------------------------------
+
+
+@pytest.mark.req("KY-13")
+def test_ten_thousand_idle_subscribers_cost_their_rows_and_nothing_else(
+    daemon: Daemon, db: fjord.Database
+) -> None:
+    count = 10_000
+    events = db.create_stream("events")
+    events.append(b"first")
+    before = memory_bytes(daemon)
+    connection = Connection(daemon.url, timeout=SECONDS_MAX)
+    for start in range(0, count, 1000):
+        commands: list[Command] = [
+            Subscribe(table="events", name=f"reader-{number:05}", start=Start.BEGINNING)
+            for number in range(start, start + 1000)
+        ]
+        replies = connection.execute(Batch(commands=commands))
+        assert isinstance(replies, Replies), replies
+    connection.close()
+    assert db.stats()["subscribers"] == count
+    events.append_many([b"second"] * 1000)
+    assert memory_bytes(daemon) - before < 32 * 1024 * 1024
+    assert db.stats()["parked_waits"] == 0
+    last = events.subscriber(f"reader-{count - 1:05}")
+    assert len(last.read(10_000)) == 1001
+
+
+def memory_bytes(daemon: Daemon) -> int:
+    """Returns the memory of a daemon that is its own, without what is mapped from files."""
+    status = Path(f"/proc/{daemon.process.pid}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("RssAnon:")]
+    return int(line.split()[1]) * 1024
+
+
+# -- history as Arrow -----------------------------------------------------------------------------
+
+
+def test_history_is_scanned_as_arrow(db: fjord.Database) -> None:
+    events = db.create_stream("events")
+    events.append_many([b"1", b"2", b"3"], keys=["a/1", "b/1", "a/2"])
+    pieces = list(db.scan_arrow("events", columns=["key", "value"], key_prefix="a/"))
+    rows = [row for piece in pieces for row in piece.to_pylist()]
+    assert rows == [{"key": b"a/1", "value": b"1"}, {"key": b"a/2", "value": b"3"}]

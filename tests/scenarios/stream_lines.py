@@ -1,0 +1,226 @@
+"""The words of scenarios that are about streams, subscribers, snapshots and blocks.
+
+    stream TABLE [mode=latest] [history=off] [rows=N] [retention=S]
+    append TABLE KEY VALUE [KEY VALUE...] [as=MARK]   erase TABLE KEY...
+    read TABLE [reader=NAME] [count=N] [after=MARK]   the next piece for that reader
+    subscribe|seek TABLE NAME [from=beginning|end|MARK|S]
+    ack TABLE NAME [seq=MARK] [epoch=N] [expected=MARK]      what it has read, if no seq is said
+    rest|wake|unsubscribe TABLE NAME                  lag TABLE NAME         subscribers TABLE
+    snapshot NAME [for=S]     close NAME              as-of NAME get|range|read ...
+    seal [TABLE]              retire                  blocks TABLE
+
+A reader keeps its place; with the name of a subscriber it begins at its mark.  MARK is a name that
+an append was given by `as`, and stands for the seq of its last message, or a number; a moment has
+an `s` behind it: seconds after the beginning, as everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fjord import streams, values
+from fjord.columns import Strings
+from fjord.commands import (
+    Acknowledge,
+    Append,
+    AsOf,
+    CloseSnapshot,
+    Command,
+    CreateTable,
+    Done,
+    Erase,
+    Lag,
+    ListSubscribers,
+    Messages,
+    Numbers,
+    Opened,
+    OpenSnapshot,
+    Position,
+    Read,
+    Reply,
+    Rest,
+    Seek,
+    Subscribe,
+    Subscribers,
+    Unsubscribe,
+)
+from fjord.streams import Mode, Start
+from fjord.tables.state import Kind
+from tests.unit.engine.shore import told
+
+if TYPE_CHECKING:
+    from tests.scenarios.world import Line, World
+
+SECOND_US = 1_000_000
+
+
+class Readers:
+    """Readers with their places, and names for seqs."""
+
+    def __init__(self) -> None:
+        self.seqs: dict[str, int] = {}  # names of appends -> last seq; names of snapshots
+        self._places: dict[tuple[str, str], tuple[int, int]] = {}  # reader -> after, until
+        self._marks: dict[tuple[str, str], Position] = {}
+
+    def seq(self, word: str) -> int:
+        return self.seqs[word] if word in self.seqs else int(word)
+
+    def place(self, table: str, name: str) -> tuple[int, int]:
+        mark = self._marks.get((table, name))
+        return self._places.get((table, name), (mark.seq if mark else 0, 0))
+
+    def epoch(self, table: str, name: str) -> int:
+        return self._marks[table, name].epoch
+
+    def note(self, line: Line, reply: Reply) -> None:
+        """Takes note of what an answer says of a reader, or of a seq."""
+        options, words = line.options, line.words
+        if isinstance(reply, Messages):
+            reader = (words[0], options.get("reader", ""))
+            self._places[reader] = (reply.after, 0 if reply.ended else reply.until)
+        elif isinstance(reply, Position):
+            if line.verb == "seek":
+                self._places.pop((words[0], words[1]), None)
+            self._marks[words[0], words[1]] = reply
+        elif isinstance(reply, Opened):
+            self.seqs[words[0]] = reply.snapshot
+        elif isinstance(reply, Done) and "as" in options:
+            self.seqs[options["as"]] = reply.seq
+
+
+# -- commands -------------------------------------------------------------------------------------
+
+
+def _stream(world: World, line: Line) -> Command:
+    usual = streams.Settings()
+    settings = streams.Settings(
+        mode=Mode(line.options.get("mode", "log")),
+        history=line.on("history", default=True),
+        block_rows=int(line.options.get("rows", usual.block_rows)),
+        retention_us=round(float(line.options.get("retention", "0")) * SECOND_US),
+    )
+    return CreateTable(name=line.words[0], kind=Kind.STREAM, settings=settings.encode())
+
+
+def _append(world: World, line: Line) -> Command:
+    world.tick_us()
+    table, *rest = line.words
+    found = [values.encode(json.loads(word)) for word in rest[1::2]]
+    keys = [b"" if word == '""' else word.encode() for word in rest[::2]]
+    return Append(
+        table=table,
+        types=bytes([type_ for type_, _ in found]),
+        keys=Strings.of(keys),
+        values=Strings.of([data for _, data in found]),
+    )
+
+
+def _erase(world: World, line: Line) -> Command:
+    world.tick_us()
+    return Erase(table=line.words[0], keys=line.keys())
+
+
+def _read(world: World, line: Line) -> Command:
+    after, until = world.readers.place(line.words[0], line.options.get("reader", ""))
+    if "after" in line.options:
+        after, until = world.readers.seq(line.options["after"]), 0
+    count = int(line.options.get("count", "0"))
+    return Read(table=line.words[0], after=after, until=until, count=count)
+
+
+def _start(world: World, line: Line) -> dict[str, int]:
+    word = line.options.get("from", "beginning")
+    if word in ("beginning", "end"):
+        return {"start": Start[word.upper()]}
+    if word.endswith("s") and word[:-1].replace(".", "").isdigit():
+        line.options["from"] = word[:-1]
+        return {"start": Start.TIME, "at": world.moment_us(line, "from")}
+    return {"start": Start.SEQ, "at": world.readers.seq(word)}
+
+
+def _subscriber(kind: Callable[..., Command]) -> Callable[[World, Line], Command]:
+    def build(world: World, line: Line) -> Command:
+        table, name = line.words
+        return kind(table=table, name=name, **_start(world, line))
+
+    return build
+
+
+def _ack(world: World, line: Line) -> Command:
+    table, name = line.words
+    options = line.options
+    seq = (
+        world.readers.seq(options["seq"])
+        if "seq" in options
+        else world.readers.place(table, name)[0]
+    )
+    return Acknowledge(
+        table=table,
+        name=name,
+        seq=seq,
+        epoch=int(options.get("epoch", world.readers.epoch(table, name))),
+        expected=world.readers.seq(options.get("expected", "-1")),
+    )
+
+
+def _as_of(world: World, line: Line) -> Command:
+    name, *words = line.words
+    options = [f"{name}={value}" for name, value in line.options.items()]
+    command = world.build(type(line)(" ".join([*words, *options])))
+    if isinstance(command, Read):
+        command = Read(table=command.table, after=0, count=command.count)
+    return AsOf(snapshot=world.readers.seq(name), commands=[command])
+
+
+COMMANDS: dict[str, Callable[[World, Line], Command]] = {
+    "stream": _stream,
+    "append": _append,
+    "erase": _erase,
+    "read": _read,
+    "subscribe": _subscriber(Subscribe),
+    "seek": _subscriber(Seek),
+    "ack": _ack,
+    "rest": lambda world, line: Rest(table=line.words[0], name=line.words[1], asleep=True),
+    "wake": lambda world, line: Rest(table=line.words[0], name=line.words[1], asleep=False),
+    "unsubscribe": lambda world, line: Unsubscribe(table=line.words[0], name=line.words[1]),
+    "lag": lambda world, line: Lag(table=line.words[0], name=line.words[1]),
+    "subscribers": lambda world, line: ListSubscribers(table=line.words[0]),
+    "snapshot": lambda world, line: OpenSnapshot(
+        lifetime_us=round(float(line.options.get("for", "0")) * SECOND_US)
+    ),
+    "close": lambda world, line: CloseSnapshot(snapshot=world.readers.seq(line.words[0])),
+    "as-of": _as_of,
+}
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+
+def shown(reply: Reply) -> str | None:
+    """Returns what a scenario tells of an answer, if it is one about streams."""
+    if isinstance(reply, Messages):
+        return "\n".join([*_messages(reply), "end" if reply.ended else "more"])
+    if isinstance(reply, Position):
+        made = " (new)" if reply.created else ""
+        return f"epoch {reply.epoch}{' asleep' if reply.asleep else ''}{made}"
+    if isinstance(reply, Subscribers):
+        rows = zip(reply.names.rows(), reply.epochs, reply.asleep, strict=True)
+        told = [
+            f"{name.decode()} epoch {epoch}{' asleep' * asleep}" for name, epoch, asleep in rows
+        ]
+        return "\n".join(told) or "nothing"
+    if isinstance(reply, Opened):
+        return "open"
+    if isinstance(reply, Numbers) and reply.names.rows() == [b"messages", b"seqs"]:
+        return f"{reply.values[0]} messages behind"
+    return None
+
+
+def _messages(reply: Messages) -> list[str]:
+    found = []
+    for one in told(reply):
+        text = "gone" if one.is_tombstone else json.dumps(values.decode(one.type, one.value))
+        found.append(f"{one.key.decode() or '-'} {text}")
+    return found

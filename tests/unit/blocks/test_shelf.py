@@ -1,0 +1,151 @@
+"""A node's own blocks: written by a child that ends when it is told to, or with its parent."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from fjord.blocks import child, shelf
+from fjord.blocks.shelf import Shelf
+from fjord.blocks.store import Store
+from fjord.commands import InBlock, Read
+from fjord.disk import LocalDisk
+from fjord.errors import ClosedError, CorruptionError, FjordError
+from fjord.history import Block, SealPlan
+from tests.unit.blocks import sealed
+
+SECONDS_MAX = 20.0
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> sealed.Journal:
+    found = sealed.Journal(LocalDisk(), str(tmp_path / "journal"))
+    for first in range(0, 30, 10):
+        found.commit(sealed.append(sealed.messages(10, first)))
+    return found
+
+
+@pytest.fixture
+def plan(journal: sealed.Journal) -> SealPlan:
+    return SealPlan(sealed.SHARD, [journal.range(block_rows=10)])
+
+
+def become(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """Lets children run another program."""
+    monkeypatch.setattr(child, "argv", lambda: [sys.executable, "-c", program])
+
+
+def test_blocks_are_written_read_and_removed(
+    journal: sealed.Journal, plan: SealPlan, tmp_path: Path
+) -> None:
+    one = Shelf(str(tmp_path / "cold"))
+    blocks = one.write(journal.directory, plan)
+    assert blocks == journal.seal(sealed.memory_store(), *plan.ranges)
+    assert one.write(journal.directory, plan) == blocks  # and again
+    assert one.missing(blocks) == []
+    first = blocks[0]
+    where = InBlock(
+        table=first.table,
+        first=first.first,
+        last=first.last,
+        name=first.name,
+        after=0,
+        until=first.last,
+    )
+    cold = one.make_cold()
+    assert cold.read(where, Read(table="t", after=0)).rows == 10
+    cold.close()
+    one.remove(blocks[:2])
+    one.remove(blocks[:2])  # after a crash
+    assert one.missing(blocks) == [block.name for block in blocks[:2]]
+
+
+def test_what_only_this_process_sees_is_written_here(
+    journal: sealed.Journal, plan: SealPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    become(monkeypatch, "raise SystemExit(1)")
+    location = "memory://shelf"
+    blocks = Shelf(location).write(journal.directory, plan)
+    assert len(blocks) == 3
+    assert all(Store(location).exists(block.name) for block in blocks)
+
+
+def test_damage_is_told_as_what_it_is(
+    journal: sealed.Journal, plan: SealPlan, tmp_path: Path
+) -> None:
+    segment = Path(journal.directory) / f"{1:010d}.seg"
+    data = bytearray(segment.read_bytes())
+    data[300] ^= 1
+    segment.write_bytes(data)
+    with pytest.raises(CorruptionError) as found:
+        Shelf(str(tmp_path / "cold")).write(journal.directory, plan)
+    assert found.value.path == str(segment)
+
+
+def test_the_last_complaint_of_a_child_is_told(
+    plan: SealPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    become(
+        monkeypatch,
+        "import sys; sys.stderr.write('noise\\n' * 100_000 + 'no memory left\\n'); sys.exit(3)",
+    )
+    with pytest.raises(FjordError, match=r"exit code 3 .*: no memory left"):
+        Shelf(str(tmp_path)).write("journal", plan)
+
+
+def test_a_stop_ends_the_child(
+    plan: SealPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    become(
+        monkeypatch,
+        "import sys; sys.stdin.readline(); print('{}', flush=True); sys.stdin.readline()",
+    )
+    begun = threading.Event()
+    monkeypatch.setattr(child.Answer, "take", lambda answer, line: begun.set())
+    one = Shelf(str(tmp_path))
+    found: list[list[Block] | FjordError] = []
+
+    def write() -> None:
+        try:
+            found.append(one.write("journal", plan))
+        except FjordError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    assert begun.wait(SECONDS_MAX)
+    one.stop()
+    thread.join(SECONDS_MAX)
+    assert isinstance(found[0], ClosedError)
+    with pytest.raises(ClosedError):
+        one.write("journal", plan)
+
+
+def test_a_child_ends_with_its_parent() -> None:
+    program = (
+        "import threading; from fjord.blocks.__main__ import _end_with_parent as watch\n"
+        "threading.Thread(target=watch).start(); print('begun', flush=True)\n"
+        "threading.Event().wait()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        process.stdin.close()
+        assert process.wait(SECONDS_MAX) == 1
+
+
+def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shelf.missing_libraries() == []
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "fsspec" else find(name)
+    )
+    assert shelf.missing_libraries() == ["fsspec"]

@@ -1,0 +1,156 @@
+"""Verifying and fetching the files of blocks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fjord.blocks.catalog import Catalog, Metadata
+from fjord.blocks.store import Store
+from fjord.cli import block_files
+from fjord.cli.block_files import Looked
+from fjord.errors import FjordError, NotFoundError, UsageError
+from fjord.history import SealedRange, block_name
+
+
+def write(catalog: Catalog, table: str, first: int, data: bytes, previous: str = "") -> str:
+    """Puts a block of ten seqs there, and returns its name; its rows are nobody's business here."""
+    where = SealedRange(7, table, 3, first, first + 9, 1, 10, previous)
+    name = block_name(where, first, first + 9)
+    draft = catalog.store.draft(name)
+    draft.write(data)
+    draft.keep(name)
+    metadata = Metadata(
+        table=table,
+        table_id=7,
+        kind=3,
+        shard="00" * 16,
+        first=first,
+        last=first + 9,
+        min_seq=first,
+        max_seq=first + 9,
+        min_ts=1,
+        max_ts=2,
+        rows=10,
+        bytes=draft.size,
+        crc32c=draft.crc,
+        value_crc=0,
+        path=f"{name}.parquet",
+        previous=previous,
+        next="",
+    )
+    draft.drop()
+    catalog.add(name, metadata)
+    return name
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    return Catalog(Store(str(tmp_path / "blocks")))
+
+
+@pytest.fixture
+def names(catalog: Catalog) -> list[str]:
+    first = write(catalog, "events", 1, b"a" * 100)
+    return [first, write(catalog, "events", 11, b"b" * 200, first)]
+
+
+def damage(path: str) -> None:
+    with open(path, "r+b") as file:
+        file.seek(50)
+        file.write(b"?")
+
+
+def verified(catalog: Catalog, names: list[str]) -> list[Looked]:
+    told: list[tuple[int, int | None]] = []
+    found = list(block_files.verify(catalog, names, lambda done, all_: told.append((done, all_))))
+    assert told == [(done, len(names)) for done in range(len(names))]
+    return found
+
+
+def fetched(catalog: Catalog, names: list[str], into: Catalog) -> list[Looked]:
+    return list(block_files.fetch(catalog, names, into, lambda done, all_: None))
+
+
+def test_blocks_are_found_by_table(catalog: Catalog, names: list[str]) -> None:
+    other = write(catalog, "other", 1, b"c")
+    assert block_files.names_at(catalog, "events") == names
+    assert block_files.names_at(catalog, "") == [*names, other]
+    with pytest.raises(NotFoundError, match="no block of missing at"):
+        block_files.names_at(catalog, "missing")
+
+
+def test_whole_blocks_are_said_to_be(catalog: Catalog, names: list[str]) -> None:
+    found = verified(catalog, names)
+    assert [(one.name, one.bytes, one.rows, one.problem) for one in found] == [
+        (names[0], 100, 10, ""),
+        (names[1], 200, 10, ""),
+    ]
+
+
+def test_damaged_and_missing_blocks_are_named(catalog: Catalog, names: list[str]) -> None:
+    damage(catalog.store.path(names[0]))
+    catalog.store.remove(names[1])
+    first, second = verified(catalog, names)
+    assert first.path == catalog.store.path(names[0])
+    assert "its checksum is" in first.problem
+    assert (second.name, second.problem) == (names[1], "it is not there")
+
+
+def test_metadata_that_is_damaged_is_a_problem_of_its_block(
+    catalog: Catalog, names: list[str]
+) -> None:
+    catalog.store.write_metadata(names[0], b"{")
+    first, second = verified(catalog, names)
+    assert first.path.endswith(".json")
+    assert "not the metadata" in first.problem
+    assert second.problem == ""
+    (copied, _) = fetched(catalog, names, Catalog(Store("memory://fetched-metadata")))
+    assert copied.problem == first.problem
+
+
+def test_what_is_fetched_is_a_location_itself(
+    catalog: Catalog, names: list[str], tmp_path: Path
+) -> None:
+    into = Catalog(Store(str(tmp_path / "copy")))
+    assert [(one.is_new, one.problem) for one in fetched(catalog, names, into)] == [(True, "")] * 2
+    assert block_files.names_at(into, "events") == names
+    assert [one.problem for one in verified(into, names)] == ["", ""]
+    assert into.list("events") == catalog.list("events")
+
+
+def test_what_is_there_is_not_fetched_again(
+    catalog: Catalog, names: list[str], tmp_path: Path
+) -> None:
+    into = Catalog(Store(str(tmp_path / "copy")))
+    fetched(catalog, names[:1], into)
+    assert [one.is_new for one in fetched(catalog, names, into)] == [False, True]
+    damage(into.store.path(names[0]))
+    assert [one.is_new for one in fetched(catalog, names, into)] == [True, False]
+    assert [one.problem for one in verified(into, names)] == ["", ""]
+
+
+def test_a_damaged_block_is_not_kept(catalog: Catalog, names: list[str], tmp_path: Path) -> None:
+    damage(catalog.store.path(names[0]))
+    catalog.store.remove(names[1])
+    into = Catalog(Store(str(tmp_path / "copy")))
+    first, second = fetched(catalog, names, into)
+    assert "checksum" in first.problem
+    assert first.path == catalog.store.path(names[0])
+    assert second.problem == "it is not there"
+    assert into.store.names() == []
+    assert not any(files for _, _, files in os.walk(tmp_path / "copy"))
+
+
+def test_a_place_that_nothing_can_reach_is_wrong_use() -> None:
+    with pytest.raises(UsageError, match="nosuch://x cannot be reached"):
+        block_files.opened("nosuch://x")
+
+
+def test_a_place_that_refuses_is_told(catalog: Catalog, names: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    into = Catalog(Store(str(tmp_path / "file" / "copy")))
+    with pytest.raises(FjordError, match="cannot be used"):
+        fetched(catalog, names, into)

@@ -1,0 +1,135 @@
+"""Where readers begin, and how they get on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from fjord import limits
+from fjord.client.stream_places import Cursor, check_count, check_seq, read_on, start_of
+from fjord.commands import Messages
+from fjord.errors import Code, RemoteProtocolError
+from fjord.streams import Start
+from tests.unit.client.scripted import NOW_US
+from tests.unit.client.stream_samples import NOW, messages, read_of
+
+
+@pytest.mark.parametrize(
+    ("start", "found"),
+    [
+        ("beginning", (Start.BEGINNING, 0)),
+        ("end", (Start.END, 0)),
+        (7, (Start.SEQ, 7)),
+        (0, (Start.SEQ, 0)),
+        (NOW, (Start.TIME, NOW_US)),
+    ],
+)
+def test_a_start_is_a_word_a_seq_or_a_moment(start: Any, found: tuple[Start, int]) -> None:
+    assert start_of(start) == found
+
+
+@pytest.mark.parametrize(
+    ("start", "error", "text"),
+    [
+        ("middle", ValueError, "not 'middle'"),
+        (-1, ValueError, "0 or more"),
+        (2**63, ValueError, "0 or more"),
+        (datetime(2026, 1, 1), ValueError, "needs a time zone"),  # noqa: DTZ001
+        (1.5, TypeError, "not float"),
+        (True, TypeError, "not bool"),
+        (None, TypeError, "not NoneType"),
+    ],
+)
+def test_what_names_no_place_is_refused(start: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        start_of(start)
+
+
+def test_counts_have_a_bound() -> None:
+    assert check_count(5) == 5
+    assert check_count(10**9) == limits.READ_COUNT_MAX
+    assert check_seq("after", 0) == 0
+    with pytest.raises(ValueError, match="n is 1 or more"):
+        check_count(0)
+    with pytest.raises(TypeError, match="n is a whole number"):
+        check_count(1.5)  # type: ignore[arg-type]
+
+
+def read(cursor: Cursor, answer: Messages, **options: Any) -> Any:
+    """Reads; returns what was sent."""
+    call = cursor.read(10, **options)
+    call.result(answer)
+    return call.command
+
+
+def test_a_snapshot_is_read_to_its_end_then_the_next_one_begins() -> None:
+    cursor = Cursor("t", 5, subscriber="s")
+    answers = [
+        messages(b"a", b"b", until=20, ended=False),
+        messages(b"c", first=9, after=20),
+        messages(after=31),
+    ]
+    assert [read(cursor, answer) for answer in answers] == [
+        read_of(5, count=10),
+        read_of(7, count=10, until=20),
+        read_of(20, count=10),
+    ]
+    assert (cursor.after, cursor.until) == (31, 0)
+
+
+def test_a_later_end_is_taken_over() -> None:
+    cursor = Cursor("t", 5, 20)
+    read(cursor, messages(b"a", until=30, ended=False))
+    assert (cursor.after, cursor.until) == (6, 30)
+
+
+def test_a_peek_stays_in_its_snapshot() -> None:
+    cursor = Cursor("t", 5, subscriber="s")
+    assert read(cursor, messages(b"a", until=20, ended=False), moves=False) == read_of(5, count=10)
+    assert (cursor.after, cursor.until) == (5, 20)
+    read(cursor, messages(b"a", b"b", after=20), moves=False)
+    assert (cursor.after, cursor.until) == (5, 20)
+
+
+def test_another_place_may_be_in_the_same_snapshot() -> None:
+    cursor = Cursor("t", 5, 20)
+    cursor.go(8)
+    assert (cursor.after, cursor.until) == (8, 20)
+    cursor.go(20)
+    assert (cursor.after, cursor.until) == (20, 0)
+
+
+def test_a_read_goes_on_until_there_is_something() -> None:
+    cursor = Cursor("t", 5)
+    steps = read_on(cursor, 10, 2)
+    sent = [next(steps)]
+    pause = messages(after=9, until=20, ended=False)
+    sent.append(steps.send(sent[-1].result(pause)))
+    sent.append(steps.send(sent[-1].result(replace(pause, until=30))))
+    with pytest.raises(StopIteration) as end:
+        steps.send(sent[-1].result(messages(after=30)))
+    assert len(end.value.value) == 0
+    asked = read_of(5, count=10, wait_us=2_000_000, subscriber="")
+    assert [call.command for call in sent] == [
+        asked,
+        replace(asked, after=9, until=20),
+        replace(asked, after=9, until=30),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (messages(*[b"a"] * 11), Code.BAD_BATCH),
+        (messages(after=4), Code.BAD_CURSOR),
+        (messages(after=5, until=20, ended=False), Code.BAD_CURSOR),
+    ],
+)
+def test_an_answer_that_leads_nowhere_is_the_peers_mistake(answer: Messages, code: Code) -> None:
+    call = Cursor("t", 5, 20).read(10)
+    with pytest.raises(RemoteProtocolError) as error:
+        call.result(answer)
+    assert error.value.code is code

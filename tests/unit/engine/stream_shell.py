@@ -1,0 +1,171 @@
+"""An engine with streams on a real directory, and a cold store in memory beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fjord import commands, streams
+from fjord.columns import Strings
+from fjord.commands import (
+    Command,
+    CreateTable,
+    Done,
+    Messages,
+    Numbers,
+    Opened,
+    Page,
+    Position,
+    Refusal,
+    Replies,
+    Reply,
+)
+from fjord.engine import Engine
+from fjord.errors import Code
+from fjord.history import Block
+from fjord.streams import Start
+from fjord.tables.state import Kind
+from fjord.testing import SimClock
+from tests.unit.engine.shore import Shore, append_command, told
+from tests.unit.engine.world import open_at
+
+Row = tuple[str, str | None]  # key and value; None: a tombstone
+
+
+class Shell:
+    """An engine, its clock and its blocks, in short words."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.clock = SimClock()
+        self.shore = Shore()
+        self.engine: Engine = open_at(path, self.clock)
+        self.shore.attach(self.engine)
+
+    def close(self) -> None:
+        self.engine.close()
+        self.shore.cold.close()
+
+    def restart(self) -> None:
+        self.engine.close()
+        self.engine = open_at(self._path, self.clock)
+        self.shore.attach(self.engine)
+
+    def run(self, command: Command) -> Reply:
+        """Runs a command; blocks say what the engine cannot."""
+        return self.shore.ask(self.engine, command)
+
+    def refused(self, command: Command) -> Code:
+        reply = self.run(command)
+        assert isinstance(reply, Refusal), reply
+        return reply.code
+
+    def create(self, name: str, **settings: Any) -> None:
+        encoded = streams.Settings(**settings).encode()
+        assert isinstance(
+            self.run(CreateTable(name=name, kind=Kind.STREAM, settings=encoded)), Done
+        )
+
+    def append(self, table: str, *rows: Row) -> int:
+        """Adds messages; returns the seq of the last one."""
+        self.clock.advance(0.001)
+        reply = self.run(append(table, *rows))
+        assert isinstance(reply, Done), reply
+        return reply.seq
+
+    def read(self, table: str, after: int = 0, until: int = 0, count: int = 0) -> Messages:
+        reply = self.run(commands.Read(table=table, after=after, until=until, count=count))
+        assert isinstance(reply, Messages), reply
+        return reply
+
+    def read_all(self, table: str, after: int = 0) -> list[Row]:
+        """Reads to the end of one snapshot."""
+        found: list[Row] = []
+        until = 0
+        while True:
+            reply = self.read(table, after, until)
+            found += rows_of(reply)
+            if reply.ended:
+                return found
+            after, until = reply.after, reply.until
+
+    def subscribe(
+        self, table: str, name: str, start: Start = Start.BEGINNING, at: int = 0
+    ) -> Position:
+        reply = self.run(commands.Subscribe(table=table, name=name, start=start, at=at))
+        assert isinstance(reply, Position), reply
+        return reply
+
+    def lag(self, table: str, name: str) -> int:
+        reply = self.run(commands.Lag(table=table, name=name))
+        assert isinstance(reply, Numbers), reply
+        assert reply.names.rows() == [b"messages", b"seqs"]
+        return reply.values[0]
+
+    def snapshot(self) -> int:
+        reply = self.run(commands.OpenSnapshot())
+        assert isinstance(reply, Opened), reply
+        return reply.snapshot
+
+    def as_of(self, snapshot: int, *found: Command) -> list[Reply]:
+        reply = self.run(commands.AsOf(snapshot=snapshot, commands=list(found)))
+        assert isinstance(reply, Replies), reply
+        return list(reply.replies)
+
+    def seal(self, table: str = "") -> list[Block]:
+        """Writes all that is durable to blocks."""
+        return self.shore.seal(self.engine, table)
+
+    def tend(self) -> None:
+        while self.engine.upkeep():
+            pass
+        self.engine.sync()
+
+    def pack(self) -> None:
+        """Packs until the oldest segment is gone."""
+        self.engine._rotate(0, False)
+        first_seq = self.engine.stats()["first_seq"]
+        while self.engine.stats()["first_seq"] == first_seq:
+            assert self.engine._packer.step()
+        self.engine.sync()
+
+    def count(self, tree: int) -> int:
+        """Returns how many items a tree of the index has."""
+        return len(self.engine.scan_index(tree, b"", None, 100_000))
+
+
+def append(table: str, *rows: Row) -> commands.Append:
+    return append_command(table, [(key.encode(), (value or "").encode()) for key, value in rows])
+
+
+def set_value(key: str, value: str, timestamp_us: int, **fields: Any) -> commands.Set:
+    return commands.Set(
+        table="kv",
+        keys=Strings.of([key.encode()]),
+        types=b"\1",
+        values=Strings.of([value.encode()]),
+        timestamps_us=[timestamp_us],
+        **fields,
+    )
+
+
+def rows_of(reply: Messages) -> list[Row]:
+    """Returns keys and values of an answer."""
+    return [
+        (one.key.decode(), None if one.is_tombstone else one.value.decode()) for one in told(reply)
+    ]
+
+
+def seqs_of(reply: Messages) -> list[int]:
+    return [one.seq for one in told(reply)]
+
+
+def entries_of(reply: Reply) -> dict[str, str]:
+    assert isinstance(reply, Page), reply
+    pairs = zip(reply.keys.rows(), reply.entries.values.rows(), strict=True)
+    return {key.decode(): value.decode() for key, value in pairs}
+
+
+def batch(found: Sequence[Command]) -> commands.Batch:
+    return commands.Batch(commands=list(found))

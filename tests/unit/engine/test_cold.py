@@ -1,0 +1,254 @@
+"""Commands that lead into cold blocks: what is asked, what is run again, what is answered."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from fjord.columns import Strings
+from fjord.commands import (
+    AsOf,
+    Command,
+    Done,
+    Get,
+    InBlock,
+    Lag,
+    Messages,
+    Numbers,
+    Position,
+    Read,
+    Refusal,
+    Replies,
+    Reply,
+    Rest,
+    Seek,
+    Subscribe,
+    Unsubscribe,
+)
+from fjord.engine.cold import Errand, LazyCold
+from fjord.errors import Code, CorruptionError, FjordError
+from fjord.streams import Start
+
+WHERE = InBlock(table=7, first=1, last=100, name="t-7/one", after=40, until=500)
+DONE = Done(master=bytes(16), seq=1)
+READ = Read(table="t", after=40, subscriber="s")
+
+
+def messages(after: int, rows: int, until: int = 500) -> Messages:
+    return Messages(
+        first_seqs=[],
+        walls_us=[],
+        ops=Strings.of([]),
+        after=after,
+        until=until,
+        ended=after == until,
+        rows=rows,
+    )
+
+
+class Blocks:
+    """A cold reader that answers as the test says, and remembers what it was asked."""
+
+    def __init__(self, *answers: object) -> None:
+        self._answers = list(answers)
+        self.asked: list[tuple[object, ...]] = []
+        self.rested: list[tuple[str, str]] = []
+        self.is_closed = False
+
+    def _answer(self, *asked: object) -> object:
+        self.asked.append(asked)
+        found = self._answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def read(self, where: InBlock, command: Read) -> Messages:
+        found = self._answer(where, command)
+        assert isinstance(found, Messages)
+        return found
+
+    def locate(self, where: InBlock, wall_us: int) -> int:
+        found = self._answer(where, wall_us)
+        assert isinstance(found, int)
+        return found
+
+    def count_after(self, where: InBlock, after: int) -> int:
+        found = self._answer(where, after)
+        assert isinstance(found, int)
+        return found
+
+    def rest(self, table: str, subscriber: str) -> None:
+        self.rested.append((table, subscriber))
+
+    def stats(self) -> dict[str, int]:
+        return {"cold_bytes": 5}
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def follow(command: Command, cold: Blocks | None, *replies: Reply) -> tuple[Reply, list[Command]]:
+    """Returns what is answered, and what was run, if the engine answers like this."""
+    errand, ran = Errand(command), []
+    rest = list(replies)
+    while True:
+        ran.append(errand.command)
+        answer = errand.take(rest.pop(0))
+        if answer is None:
+            answer = errand.look(cold)
+        if answer is not None:
+            assert not rest
+            return answer, ran
+
+
+def test_what_the_engine_answers_is_the_answer() -> None:
+    found = messages(500, 3)
+    assert follow(READ, Blocks(), found) == (found, [READ])
+
+
+def test_a_read_is_answered_from_its_block() -> None:
+    found = messages(60, 20)
+    cold = Blocks(found)
+    assert follow(READ, cold, WHERE) == (found, [READ])
+    assert cold.asked == [(WHERE, READ)]
+
+
+def test_a_block_with_nothing_to_read_is_passed_over() -> None:
+    found = messages(500, 3)
+    answer, ran = follow(READ, Blocks(messages(100, 0)), WHERE, found)
+    assert answer == found
+    assert ran == [READ, dataclasses.replace(READ, after=100)]
+
+
+def test_a_snapshot_that_ends_in_a_block_with_nothing_has_ended() -> None:
+    command = dataclasses.replace(READ, until=90)
+    found = messages(90, 0, until=90)
+    assert follow(command, Blocks(found), WHERE) == (found, [command])
+
+
+def test_a_block_that_leads_nowhere_does_not_go_round_in_circles() -> None:
+    found = messages(40, 0)
+    assert follow(READ, Blocks(found), WHERE) == (found, [READ])
+
+
+@pytest.mark.parametrize("kind", [Subscribe, Seek])
+def test_a_moment_becomes_a_seq(kind: Callable[..., Command]) -> None:
+    command = kind(table="t", name="s", start=Start.TIME, at=1_700_000)
+    position = Position(seq=41, epoch=0, asleep=False, created=True)
+    cold = Blocks(41)
+    answer, ran = follow(command, cold, WHERE, position)
+    assert answer == position
+    assert ran == [command, kind(table="t", name="s", start=Start.SEQ, at=42)]
+    assert cold.asked == [(WHERE, 1_700_000)]
+
+
+def test_a_lag_counts_in_blocks_and_behind_them() -> None:
+    command = Lag(table="t", name="s")
+    numbers = Numbers(names=Strings.of([b"messages", b"seqs"]), values=[1000, 4000])
+    answer, ran = follow(command, Blocks(17), WHERE, numbers)
+    assert ran == [command, Lag(table="t", name="s", after=100)]
+    assert isinstance(answer, Numbers)
+    assert answer.names == numbers.names
+    assert list(answer.values) == [1017, 4060]
+
+
+def test_reads_of_a_snapshot_are_answered_from_blocks_too() -> None:
+    get = Get(table="k", keys=Strings.of([b"key"]))
+    command = AsOf(snapshot=500, commands=[get, READ])
+    found = messages(60, 20)
+    answer, ran = follow(command, Blocks(found), Replies(replies=[DONE, WHERE]))
+    assert answer == Replies(replies=[DONE, found])
+    assert ran == [command]
+
+
+def test_a_damaged_block_is_refused_by_its_name() -> None:
+    damage = CorruptionError("blocks/t-7/one.parquet", 0, "its checksum is wrong")
+    answer, _ = follow(READ, Blocks(damage), WHERE)
+    assert isinstance(answer, Refusal)
+    assert answer.code is Code.CORRUPT
+    assert "t-7/one.parquet" in answer.text
+
+
+def test_a_block_that_has_just_gone_is_not_named_again() -> None:
+    found = messages(500, 3)
+    answer, ran = follow(READ, Blocks(FileNotFoundError()), WHERE, found)
+    assert (answer, ran) == (found, [READ, READ])
+
+
+def test_a_block_that_is_lost_is_refused_by_its_name() -> None:
+    lost = FileNotFoundError()
+    answer, ran = follow(READ, Blocks(lost, lost), WHERE, WHERE)
+    assert isinstance(answer, Refusal)
+    assert (answer.code, len(ran)) == (Code.FAILED, 2)
+    assert "t-7/one" in answer.text
+
+
+@pytest.mark.parametrize("error", [OSError("no network"), FjordError("cold blocks need pyarrow")])
+def test_a_location_that_cannot_be_reached_is_a_refusal(error: Exception) -> None:
+    answer, _ = follow(READ, Blocks(error), WHERE)
+    assert isinstance(answer, Refusal)
+    assert answer.code is Code.FAILED
+    assert str(error) in answer.text
+
+
+def test_without_a_reader_blocks_are_refused() -> None:
+    answer, _ = follow(READ, None, WHERE)
+    assert isinstance(answer, Refusal)
+    assert answer.code is Code.FAILED
+
+
+# -- a reader that is made late -------------------------------------------------------------------
+
+
+def test_a_reader_is_made_once_and_only_when_it_is_needed() -> None:
+    made: list[Blocks] = []
+
+    def make() -> Blocks:
+        made.append(Blocks(messages(60, 20), 41, 17))
+        return made[-1]
+
+    cold = LazyCold(make)
+    cold.rest("t", "s")
+    cold.close()
+    assert cold.stats() == {}
+    assert made == []
+    assert cold.read(WHERE, READ).rows == 20
+    assert cold.locate(WHERE, 5) == 41
+    assert cold.count_after(WHERE, 40) == 17
+    assert cold.stats() == {"cold_bytes": 5}
+    assert len(made) == 1
+    cold.close()
+    assert made[0].is_closed
+
+
+def test_a_library_that_is_missing_is_named() -> None:
+    def make() -> Blocks:
+        raise ModuleNotFoundError("no module", name="pyarrow")
+
+    with pytest.raises(FjordError, match="cold blocks need pyarrow: pip install"):
+        LazyCold(make).locate(WHERE, 5)
+
+
+def test_nothing_is_kept_for_a_subscriber_that_has_left_the_blocks() -> None:
+    blocks = Blocks(messages(60, 20))
+    cold = LazyCold(lambda: blocks)
+    cold.note(READ, messages(500, 3))
+    assert blocks.rested == []
+    cold.read(WHERE, READ)
+    cold.note(dataclasses.replace(READ, after=100), messages(500, 3))
+    cold.note(dataclasses.replace(READ, after=500), messages(500, 0))
+    assert blocks.rested == [("t", "s")]
+
+
+def test_nothing_is_kept_for_a_subscriber_that_sleeps_or_is_gone() -> None:
+    blocks = Blocks(41)
+    cold = LazyCold(lambda: blocks)
+    cold.locate(WHERE, 5)
+    cold.note(Rest(table="t", name="awake", asleep=False), DONE)
+    cold.note(Unsubscribe(table="t", name="unknown"), Refusal(code=Code.NOT_FOUND, text=""))
+    assert blocks.rested == []
+    cold.note(Rest(table="t", name="a", asleep=True), DONE)
+    cold.note(Unsubscribe(table="t", name="b"), DONE)
+    assert blocks.rested == [("t", "a"), ("t", "b")]

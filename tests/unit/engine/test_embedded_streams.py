@@ -1,0 +1,380 @@
+"""Streams of an embedded engine: threads that wait for messages, cold blocks, sealing."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fjord.columns import Strings
+from fjord.commands import (
+    Append,
+    BlockList,
+    Command,
+    CreateTable,
+    Done,
+    InBlock,
+    Lag,
+    ListBlocks,
+    Messages,
+    Numbers,
+    Position,
+    Read,
+    Refusal,
+    Reply,
+    Rest,
+    SealNow,
+    Stats,
+    Subscribe,
+)
+from fjord.engine import Embedded, EmbeddedReader, Engine, ReadOnlyEngine, Settings
+from fjord.engine.cold import LazyCold
+from fjord.errors import ClosedError, Code, FjordError
+from fjord.history import Block, SealPlan, block_name
+from fjord.streams import Settings as StreamSettings
+from fjord.streams import Start
+from fjord.testing import SimClock
+from tests.unit.engine.world import open_at
+
+SECOND_US = 1_000_000
+SECONDS_MAX = 10.0
+STREAM = 3
+
+
+def append(*values: bytes) -> Append:
+    return Append(
+        table="t",
+        types=b"\1" * len(values),
+        keys=Strings.of([b""] * len(values)),
+        values=Strings.of(values),
+    )
+
+
+class Shelf:
+    """Blocks that are only noted: what is in them, nobody asks."""
+
+    def __init__(self) -> None:
+        self.plans: list[SealPlan] = []
+        self.failure: Exception | None = None
+        self.written = threading.Semaphore(0)
+        self.is_stopped = False
+        self.on_write: Callable[[], None] = lambda: None
+
+    def write(self, journal: str, plan: SealPlan) -> list[Block]:
+        self.plans.append(plan)
+        self.written.release()
+        self.on_write()
+        if self.failure is not None:
+            raise self.failure
+        return [
+            Block(one.table, one.first, one.last, 5, 100, 1, 2**60, 3, block_name(one, 1, one.last))
+            for one in plan.ranges
+        ]
+
+    def remove(self, blocks: Sequence[Block]) -> None:
+        raise AssertionError
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+class Cold:
+    """A reader of blocks who says that all of them hold one message."""
+
+    def __init__(self) -> None:
+        self.read_by: list[str] = []
+        self.rested: list[str] = []
+
+    def read(self, where: InBlock, command: Read) -> Messages:
+        self.read_by.append(command.subscriber)
+        return Messages(
+            first_seqs=[where.last],
+            walls_us=[1],
+            ops=Strings.of([b""]),
+            after=where.last,
+            until=where.until,
+            ended=where.last >= where.until,
+            rows=1,
+        )
+
+    def locate(self, where: InBlock, wall_us: int) -> int:
+        return where.first
+
+    def count_after(self, where: InBlock, after: int) -> int:
+        return 2
+
+    def rest(self, table: str, subscriber: str) -> None:
+        self.rested.append(subscriber)
+
+    def stats(self) -> dict[str, int]:
+        return {"cold_bytes": 7}
+
+    def close(self) -> None: ...
+
+
+class World:
+    """An embedded engine in virtual time, with a stream that seals every 5 messages."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, *, seals: bool = True) -> None:
+        self.clock = SimClock()
+        self.engine: Engine = open_at(path, self.clock)
+        self.shelf, self.cold = Shelf(), Cold()
+        self.engine.attach_blocks("blocks")
+        self.embedded = Embedded(
+            self.engine,
+            self.clock,
+            cold=LazyCold(lambda: self.cold),
+            shelf=self.shelf if seals else None,
+        )
+        self._parked = threading.Semaphore(0)
+        wait = self.embedded._wait
+
+        def noted_wait(waiter: Any) -> None:
+            self._parked.release()
+            wait(waiter)
+
+        monkeypatch.setattr(self.embedded, "_wait", noted_wait)
+        settings = StreamSettings(block_rows=5).encode()
+        assert isinstance(
+            self.embedded.execute(CreateTable(name="t", kind=STREAM, settings=settings)), Done
+        )
+
+    def append(self, *values: bytes) -> int:
+        reply = self.embedded.execute(append(*values))
+        assert isinstance(reply, Done), reply
+        return reply.seq
+
+    def read(self, after: int = 0, **options: Any) -> Messages:
+        reply = self.embedded.execute(Read(table="t", after=after, **options))
+        assert isinstance(reply, Messages), reply
+        return reply
+
+    def reader(self, after: int = 0, *, wait: float = 60) -> Reader:
+        """Returns a thread that has found nothing, and waits."""
+        wait_us = round(wait * SECOND_US)
+        reader = Reader(self.embedded, Read(table="t", after=after, wait_us=wait_us))
+        self.wait_parked()
+        return reader
+
+    def wait_parked(self) -> None:
+        assert self._parked.acquire(timeout=SECONDS_MAX)
+
+    def seal(self) -> None:
+        assert isinstance(self.embedded.execute(SealNow()), Done)
+        while self.embedded.upkeep() <= self.clock.wall_us():
+            pass  # what is in blocks is forgotten bit by bit
+
+
+class Reader:
+    """A thread that reads once."""
+
+    def __init__(self, embedded: Embedded, command: Read) -> None:
+        self._found: list[Reply | BaseException] = []
+
+        def run() -> None:
+            try:
+                self._found.append(embedded.execute(command))
+            except BaseException as error:  # noqa: BLE001 - `result` raises it
+                self._found.append(error)
+
+        self.thread = threading.Thread(target=run, daemon=True)
+        self.thread.start()
+
+    def result(self) -> Messages:
+        self.thread.join(SECONDS_MAX)
+        (found,) = self._found
+        if isinstance(found, BaseException):
+            raise found
+        assert isinstance(found, Messages)
+        return found
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    one = World(tmp_path, monkeypatch)
+    yield one
+    one.embedded.close()
+
+
+# -- waiting --------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("JQ-09")
+def test_threads_that_wait_get_the_message_that_comes(world: World) -> None:
+    readers = [world.reader(), world.reader()]
+    seq = world.append(b"a", b"b")
+    for reader in readers:
+        found = reader.result()
+        assert (found.rows, found.after, found.ended) == (2, seq, True)
+    assert len(world.embedded._readers) == 0
+
+
+def test_a_message_of_another_stream_wakes_nobody(world: World) -> None:
+    reader = world.reader()
+    world.embedded.execute(dataclasses.replace(append(b"a"), table="other"))
+    assert reader.thread.is_alive()
+    world.append(b"a")
+    assert reader.result().rows == 1
+
+
+def test_a_wait_for_messages_ends_in_time(world: World) -> None:
+    reader = world.reader(wait=0.001)
+    found = reader.result()
+    assert (found.rows, found.ended) == (0, True)
+    assert len(world.embedded._readers) == 0
+
+
+def test_the_end_of_a_snapshot_is_not_waited_for(world: World) -> None:
+    seq = world.append(b"a")
+    found = world.read(after=seq, until=seq, wait_us=60 * SECOND_US)
+    assert (found.rows, found.ended) == (0, True)
+
+
+def test_closing_ends_waits_for_messages(world: World) -> None:
+    reader = world.reader()
+    world.embedded.close()
+    with pytest.raises(ClosedError):
+        reader.result()
+
+
+def test_a_table_that_is_dropped_ends_no_wait_too_early(world: World) -> None:
+    reply = world.embedded.execute(Read(table="unknown", after=0, wait_us=SECOND_US))
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.NOT_FOUND
+
+
+# -- cold blocks ----------------------------------------------------------------------------------
+
+
+def test_what_is_in_blocks_is_read_there_and_the_rest_in_the_journal(world: World) -> None:
+    world.append(b"a", b"b")
+    world.seal()
+    world.append(b"c")
+    first = world.read(subscriber="s")
+    assert (first.rows, first.ended) == (1, False)
+    assert world.cold.read_by == ["s"]
+    second = world.read(after=first.after, until=first.until, subscriber="s")
+    assert (second.rows, second.ended) == (1, True)
+    assert world.cold.rested == ["s"]  # nothing stays in memory for it
+    stats = world.embedded.execute(Stats())
+    assert isinstance(stats, Numbers)
+    found = dict(zip(stats.names.rows(), stats.values, strict=True))
+    assert (found[b"cold_bytes"], found[b"sealed_blocks"], found[b"blocks"]) == (7, 1, 1)
+
+
+def test_moments_and_lags_are_found_in_blocks(world: World) -> None:
+    moment = world.clock.wall_us()
+    world.append(b"a", b"b")
+    world.seal()
+    world.append(b"c")
+    reply = world.embedded.execute(Subscribe(table="t", name="s", start=Start.TIME, at=moment))
+    assert isinstance(reply, Position), reply
+    assert reply.seq == 1  # as the block says
+    lag = world.embedded.execute(Lag(table="t", name="s"))
+    assert isinstance(lag, Numbers)
+    assert dict(zip(lag.names.rows(), lag.values, strict=True))[b"messages"] == 3
+
+
+def test_a_subscriber_that_sleeps_keeps_nothing_in_memory(world: World) -> None:
+    world.append(b"a")
+    world.seal()
+    world.embedded.execute(Subscribe(table="t", name="s", start=Start.BEGINNING))
+    world.read(subscriber="s")
+    world.embedded.execute(Rest(table="t", name="s", asleep=True))
+    assert world.cold.rested == ["s"]
+
+
+def test_blocks_are_read_from_a_directory_that_is_open_for_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    world.append(b"a")
+    world.seal()
+    world.embedded.close()
+    settings = Settings(clock=world.clock)
+    reader = EmbeddedReader(
+        ReadOnlyEngine(str(tmp_path), settings), cold=LazyCold(lambda: world.cold)
+    )
+    reply = reader.execute(Read(table="t", after=0))
+    assert isinstance(reply, Messages), reply
+    assert reply.rows == 1
+    reader.close()
+
+
+# -- sealing --------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("JQ-10", "JQ-11")
+def test_what_is_due_is_sealed_by_itself_and_nobody_waits_for_it(world: World) -> None:
+    go_on = threading.Event()
+    world.shelf.on_write = lambda: _wait(go_on)
+    world.append(b"a", b"b", b"c", b"d")
+    world.embedded.upkeep()
+    assert world.shelf.plans == []
+    world.append(b"e")
+    world.embedded.upkeep()
+    assert world.shelf.written.acquire(timeout=SECONDS_MAX)
+    assert world.read().rows == 5  # still from the journal
+    world.append(b"f")
+    go_on.set()
+    under_way = world.embedded._round
+    if under_way is not None:
+        under_way.join(SECONDS_MAX)
+    blocks = world.embedded.execute(ListBlocks(table="t"))
+    assert isinstance(blocks, BlockList)
+    assert len(blocks.firsts) == 1
+    assert blocks.location == "blocks"
+
+
+def test_a_failure_is_tried_again_after_a_rest(world: World) -> None:
+    world.shelf.failure = FjordError("no room there")
+    reply = world.embedded.execute(SealNow())
+    assert isinstance(reply, Done)  # there is nothing to seal yet
+    world.append(b"a")
+    reply = world.embedded.execute(SealNow())
+    assert isinstance(reply, Refusal)
+    assert "no room there" in reply.text
+    world.shelf.failure = None
+    world.seal()
+    first, second = world.shelf.plans
+    assert first == second
+
+
+def test_closing_ends_a_round_and_the_next_start_seals_the_same_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    ended = threading.Event()
+    world.shelf.on_write = lambda: _wait(ended)
+    world.shelf.failure = ClosedError()
+    monkeypatch.setattr(world.shelf, "stop", ended.set)
+    world.append(b"a", b"b", b"c", b"d", b"e")
+    world.embedded.upkeep()
+    assert world.shelf.written.acquire(timeout=SECONDS_MAX)
+    world.embedded.close()
+    engine, shelf = open_at(tmp_path, world.clock), Shelf()
+    engine.attach_blocks("blocks")
+    embedded = Embedded(engine, world.clock, shelf=shelf)
+    assert isinstance(embedded.execute(SealNow(table="t")), Done)
+    embedded.close()
+    assert shelf.plans[0] == world.shelf.plans[0]
+
+
+def test_without_a_shelf_nothing_is_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, monkeypatch, seals=False)
+    world.append(b"a", b"b", b"c", b"d", b"e")
+    world.embedded.upkeep()
+    assert world.embedded._round is None
+    commands: list[Command] = [SealNow(), SealNow(table="t")]
+    for command in commands:
+        reply = world.embedded.execute(command)
+        assert isinstance(reply, Refusal)
+    world.embedded.close()
+
+
+def _wait(event: threading.Event) -> None:
+    assert event.wait(SECONDS_MAX)

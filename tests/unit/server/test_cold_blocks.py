@@ -1,0 +1,97 @@
+"""What a daemon has for its cold blocks, and what it does without the libraries for them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fjord.clock import SystemClock
+from fjord.commands import BlockList, CreateTable, Done, ListBlocks, SealNow
+from fjord.server import cold_blocks
+from fjord.server.committer import Committer, Parts
+from fjord.server.counters import Counters
+from fjord.server.listeners import Listeners
+from tests.unit.engine.test_embedded_streams import append
+from tests.unit.engine.world import open_at
+from tests.unit.server.test_reading import Client
+
+
+class Asker(Client):
+    """A client that says when it is answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_answered = asyncio.Event()
+
+    def flush(self) -> None:
+        self.is_answered.set()
+
+
+def test_blocks_are_in_the_data_directory_unless_somebody_says_otherwise(tmp_path: Path) -> None:
+    location = cold_blocks.default_location(str(tmp_path))
+    assert location == str(tmp_path / "blocks")
+    engine = open_at(tmp_path)
+    assert isinstance(engine.run([append(b"a")])[0], Done)
+    attached = cold_blocks.attach(engine, location)
+    assert attached is not None
+    assert attached.shelf.location == location
+    assert attached.cold.stats() == {}  # nothing is loaded yet
+    (listed,) = engine.run([ListBlocks(table="t")])
+    assert isinstance(listed, BlockList)
+    assert listed.location == location
+    engine.abandon()
+
+
+def test_without_the_libraries_there_are_none_and_the_log_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = open_at(tmp_path)
+    monkeypatch.setattr(cold_blocks, "missing_libraries", lambda: ["pyarrow"])
+    assert cold_blocks.attach(engine, "blocks") is None
+    assert [record.message for record in caplog.records] == ["there are no cold blocks"]
+    assert engine.sealing.due_us() is None
+    engine.abandon()
+
+
+def test_a_round_of_a_real_engine_ends_with_blocks_that_it_knows(tmp_path: Path) -> None:
+    """The loop is a real one; blocks are kept in memory, so that no child is needed."""
+    engine = open_at(tmp_path)
+    attached = cold_blocks.attach(engine, "memory://cold-blocks")
+    assert attached is not None
+    failures: list[Exception] = []
+
+    async def seal() -> None:
+        loop = asyncio.get_running_loop()
+        committer = Committer(
+            Parts(
+                engine=engine,
+                loop=loop,
+                clock=SystemClock(),
+                counters=Counters(),
+                listeners=Listeners(engine),
+                on_failure=failures.append,
+                awake_us=0,
+                cold=attached.cold,
+            )
+        )
+        sealer, rounds = cold_blocks.make_sealer(engine, attached, committer, loop, SystemClock())
+        sealer.start()
+        client = Asker()
+        sealer.seal(client, None, SealNow())
+        await client.is_answered.wait()
+        assert isinstance(client.replies[0], Done), client.replies
+        assert rounds.stats()["seal_failures"] == 0
+        sealer.stop()
+        await committer.drain()
+        committer.close()
+
+    settings = b'{"block_rows":1}'
+    engine.run([CreateTable(name="t", kind=3, settings=settings), append(b"a", b"b")])
+    engine.sync()
+    asyncio.run(asyncio.wait_for(seal(), 30))
+    assert failures == []
+    assert [block.rows for block in engine.sealing.blocks("t")] == [2]
+    attached.cold.close()
+    engine.abandon()

@@ -1,0 +1,330 @@
+"""Requests that read streams: who waits, who is woken, who asks a block, and what they get."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fjord.columns import Strings
+from fjord.commands import (
+    Command,
+    Done,
+    InBlock,
+    Messages,
+    Position,
+    Read,
+    Refusal,
+    Reply,
+    Rest,
+    Subscribe,
+)
+from fjord.engine.cold import LazyCold
+from fjord.errors import Code
+from fjord.server import reading
+from fjord.server.beside import Beside
+from fjord.server.counters import Counters
+from fjord.server.origin import Origin
+from fjord.server.reading import Reads
+from fjord.streams import Start
+from fjord.testing import SimClock
+from tests.unit.engine.test_cold import Blocks, messages
+from tests.unit.server.sim_loop import SimLoop
+
+SECOND_US = 1_000_000
+NOTHING = messages(500, 0)
+SOME = messages(510, 10, until=510)
+WHERE = InBlock(table=7, first=1, last=100, name="t-7/one", after=0, until=500)
+DONE = Done(master=bytes(16), seq=1)
+
+
+class Client:
+    """A session that asks and gets replies."""
+
+    def __init__(self) -> None:
+        self.client = 1
+        self.is_stalled = False
+        self.is_open = True
+        self.replies: list[Reply] = []
+        self.sent = 0
+        self.forgotten = 0
+
+    def answer(self, request: Any, reply: Reply) -> None:
+        assert self.is_open
+        self.replies.append(reply)
+
+    def flush(self) -> None:
+        self.sent = len(self.replies)
+
+    def forget(self, request: Any) -> None:
+        self.forgotten += 1
+
+
+class World:
+    """Reads, and a committer that runs what the test says."""
+
+    def __init__(self) -> None:
+        self.clock = SimClock()
+        self.loop = SimLoop(self.clock)
+        self.counters = Counters()
+        self.submitted: list[tuple[Origin, Any, Command]] = []
+        self.appended: set[str] = set()
+        self.blocks = Blocks()
+        self.beside = Beside(self.loop.as_loop, "test", on_idle=lambda: None)
+        self.reads = Reads(
+            reading.Parts(
+                source=self,
+                loop=self.loop.as_loop,
+                clock=self.clock,
+                counters=self.counters,
+                submit=lambda *pending: self.submitted.append(pending),
+                beside=self.beside,
+                cold=LazyCold(lambda: self.blocks),
+            )
+        )
+
+    def take_appends(self) -> set[str]:
+        appended, self.appended = self.appended, set()
+        return appended
+
+    def read(self, client: Client, *, table: str = "t", wait: float = 60, until: int = 0) -> None:
+        wait_us = round(wait * SECOND_US)
+        command = Read(table=table, after=0, until=until, wait_us=wait_us, subscriber="s")
+        self.reads.begin(client, object(), command)
+
+    def run(self, reply: Reply) -> list[Command]:
+        """Answers all that was submitted, as a group; returns what it was."""
+        group, self.submitted[:] = list(self.submitted), []
+        self.reads.note()
+        for origin, request, _ in group:
+            origin.answer(request, reply)
+        for origin, _, _ in group:
+            origin.flush()
+        self.reads.go_on()
+        return [command for _, _, command in group]
+
+    def readers(self, count: int, **options: Any) -> list[Client]:
+        """Returns clients that wait."""
+        clients = [Client() for _ in range(count)]
+        for client in clients:
+            self.read(client, **options)
+        self.run(NOTHING)
+        assert not any(client.replies for client in clients)
+        return clients
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    one = World()
+    yield one
+    one.beside.close()
+
+
+# -- waiting --------------------------------------------------------------------------------------
+
+
+def test_a_read_that_finds_something_is_answered(world: World) -> None:
+    client = Client()
+    world.read(client)
+    world.run(SOME)
+    assert (client.replies, client.sent) == ([SOME], 1)
+    assert world.counters.parked_reads == 0
+
+
+def test_a_read_that_does_not_wait_is_answered_with_nothing(world: World) -> None:
+    client = Client()
+    world.read(client, wait=0)
+    world.run(NOTHING)
+    assert client.replies == [NOTHING]
+
+
+def test_the_end_of_a_snapshot_is_not_waited_for(world: World) -> None:
+    client = Client()
+    world.read(client, until=500)
+    world.run(NOTHING)
+    assert client.replies == [NOTHING]
+
+
+def test_a_refused_read_does_not_wait(world: World) -> None:
+    client, refusal = Client(), Refusal(code=Code.NOT_FOUND, text="")
+    world.read(client)
+    world.run(refusal)
+    assert client.replies == [refusal]
+
+
+@pytest.mark.req("JQ-09", "KY-13")
+def test_all_who_wait_are_woken_by_what_comes_to_their_table(world: World) -> None:
+    clients, others = world.readers(3), world.readers(2, table="other")
+    assert world.counters.parked_reads == 5
+    world.appended = {"t"}
+    world.run(DONE)
+    commands = world.run(SOME)
+    assert [command.table for command in commands if isinstance(command, Read)] == ["t"] * 3
+    assert [client.replies for client in clients] == [[SOME]] * 3
+    assert [client.replies for client in others] == [[]] * 2
+    assert world.counters.parked_reads == 2
+
+
+def test_what_comes_behind_a_read_in_its_group_wakes_it(world: World) -> None:
+    client = Client()
+    world.read(client)
+    world.appended = {"t"}
+    world.run(NOTHING)
+    world.run(SOME)
+    assert client.replies == [SOME]
+
+
+def test_who_is_woken_in_vain_waits_on(world: World) -> None:
+    (client,) = world.readers(1)
+    world.appended = {"t"}
+    world.run(DONE)
+    world.run(NOTHING)
+    assert client.replies == []
+    assert world.loop.waits() == [60]
+
+
+def test_a_wait_ends_in_time_and_says_where_to_read_on(world: World) -> None:
+    (first,), (second,) = world.readers(1, wait=5), world.readers(1, wait=7)
+    world.loop.pass_time(4.9)
+    assert first.replies == []
+    world.loop.pass_time(0.1)
+    assert (first.replies, first.sent, second.replies) == ([NOTHING], 1, [])
+    world.loop.pass_time(2)
+    assert second.replies == [NOTHING]
+    assert world.loop.waits() == []
+    assert world.loop.rings == 2
+    assert world.counters.parked_reads == 0
+
+
+def test_a_connection_that_is_closed_is_forgotten(world: World) -> None:
+    (client,) = world.readers(1)
+    client.is_open, client.is_stalled = False, True
+    world.reads.drop(client)
+    assert client.forgotten == 1
+    world.appended = {"t"}
+    world.run(DONE)
+    assert world.submitted == []
+    assert world.counters.parked_reads == 0
+
+
+def test_a_connection_that_is_closed_while_its_read_runs_is_forgotten_then(world: World) -> None:
+    client = Client()
+    world.read(client)
+    client.is_open = False
+    world.reads.drop(client)
+    assert client.forgotten == 0
+    world.run(NOTHING)
+    assert client.forgotten == 1
+
+
+def test_the_committer_forgets_who_is_gone(world: World) -> None:
+    client = Client()
+    world.read(client)
+    ((origin, request, _),) = world.submitted
+    assert (origin.client, origin.is_open, origin.is_stalled) == (1, True, False)
+    origin.forget(request)
+    assert client.forgotten == 1
+    world.reads.end(client)
+    assert client.replies == []
+
+
+def test_a_peer_that_sends_no_more_waits_no_more(world: World) -> None:
+    (client,) = world.readers(1)
+    world.read(client)
+    world.reads.end(client)
+    assert (client.replies, client.sent) == ([NOTHING], 1)
+    world.run(NOTHING)
+    assert client.replies == [NOTHING, NOTHING]
+
+
+def test_at_the_stop_all_are_answered_with_what_they_have(world: World) -> None:
+    clients = world.readers(3)
+    world.reads.stop()
+    assert [(client.replies, client.sent) for client in clients] == [([NOTHING], 1)] * 3
+    late = Client()
+    world.read(late)
+    world.run(NOTHING)
+    assert late.replies == [NOTHING]
+    assert world.loop.waits() == []
+
+
+# -- blocks ---------------------------------------------------------------------------------------
+
+
+def test_a_block_is_read_beside_the_loop(world: World) -> None:
+    client, found = Client(), messages(60, 20)
+    world.blocks = Blocks(found)
+    world.read(client)
+    world.run(WHERE)
+    assert client.replies == []
+    world.loop.until(lambda: client.sent == 1)
+    assert client.replies == [found]
+
+
+def test_who_finds_nothing_in_a_block_goes_on_behind_it(world: World) -> None:
+    client = Client()
+    world.blocks = Blocks(messages(100, 0))
+    world.read(client)
+    world.run(WHERE)
+    world.loop.until(lambda: bool(world.submitted))
+    (command,) = world.run(NOTHING)
+    assert isinstance(command, Read)
+    assert command.after == 100
+    assert client.replies == []  # it waits there
+    world.appended = {"t"}
+    world.run(DONE)
+    world.run(SOME)
+    assert client.replies == [SOME]
+
+
+def test_a_moment_in_a_block_becomes_a_seq(world: World) -> None:
+    client = Client()
+    world.blocks = Blocks(41)
+    command = Subscribe(table="t", name="s", start=Start.TIME, at=5)
+    world.reads.begin(client, object(), command)
+    world.run(WHERE)
+    world.loop.until(lambda: bool(world.submitted))
+    position = Position(seq=41, epoch=0, asleep=False, created=True)
+    assert world.run(position) == [dataclasses.replace(command, start=Start.SEQ, at=42)]
+    assert client.replies == [position]
+
+
+def test_a_bug_of_the_reader_is_a_refusal_and_others_go_on(world: World) -> None:
+    client = Client()
+    world.blocks = Blocks(ZeroDivisionError(), SOME)
+    for _ in range(2):
+        world.read(client)
+    world.run(WHERE)
+    world.loop.until(lambda: client.sent == 2)
+    refusal, found = client.replies
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.FAILED
+    assert found == SOME
+
+
+def test_a_block_that_was_read_for_somebody_who_is_gone_is_forgotten(world: World) -> None:
+    client = Client()
+    world.blocks = Blocks(SOME)
+    world.read(client)
+    world.run(WHERE)
+    client.is_open = False
+    world.loop.until(lambda: client.forgotten == 1)
+    assert client.replies == []
+
+
+def test_a_subscriber_that_sleeps_or_left_the_blocks_keeps_nothing_in_memory(world: World) -> None:
+    client = Client()
+    world.blocks = Blocks(SOME)
+    world.read(client)
+    world.run(WHERE)
+    world.loop.until(lambda: client.sent == 1)
+    world.read(client)
+    world.run(SOME)
+    assert world.blocks.rested == [("t", "s")]
+    world.reads.begin(client, object(), Rest(table="t", name="s", asleep=True))
+    world.run(DONE)
+    assert world.blocks.rested == [("t", "s"), ("t", "s")]
+    assert isinstance(client.replies[1], Messages)
+    assert client.replies[1].ops == Strings.of([])

@@ -1,0 +1,232 @@
+"""When a daemon seals, and who is told."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from fjord.commands import Command, Done, Refusal, Reply, SealNow
+from fjord.engine.rounds import Rounds
+from fjord.errors import ClosedError, Code
+from fjord.history import Block, SealedRange, SealPlan
+from fjord.server import sealer, warming
+from fjord.server.beside import Beside
+from fjord.server.origin import After, Origin
+from fjord.server.sealer import Sealer
+from fjord.server.turns import Turns
+from fjord.testing import SimClock
+from tests.unit.engine.test_cold import Blocks
+from tests.unit.server.sim_loop import SimLoop
+from tests.unit.server.test_reading import Client
+
+DONE = Done(master=bytes(16), seq=1)
+SECOND_US = 1_000_000
+PLAN = SealPlan(bytes(16), [SealedRange(7, "t", 3, 1, 50, 1, 1000)])
+
+
+class World:
+    """A sealer on a source that is as the test says, and a committer that runs at once."""
+
+    def __init__(self) -> None:
+        self.clock = SimClock()
+        self.loop = SimLoop(self.clock)
+        self.tables: dict[str, Any] = {}
+        self.master = bytes(16)
+        self.durable_seq = 1
+        self.journal_directory = "journal"
+        self.due: int | None = None
+        self.written = 0
+        self.failure: Exception | None = None
+        self.is_stuck = threading.Event()  # set while a child is under way, if it hangs
+        self.hangs = False
+        self._ended = threading.Event()
+        turns = Turns(self.loop.as_loop, self.submit)
+        self.sealing = self
+        self.rounds = Rounds(self, self, turns, self.clock)
+        self.beside = Beside(self.loop.as_loop, "test")
+        self.sealer = Sealer(
+            sealer.Parts(
+                rounds=self.rounds,
+                turns=turns,
+                beside=self.beside,
+                loop=self.loop.as_loop,
+                clock=self.clock,
+                warming=warming.Parts(
+                    source=self,
+                    turn=turns,
+                    cold=Blocks(),
+                    missing=lambda blocks: [],
+                    clock=self.clock,
+                ),
+            )
+        )
+
+    def submit(self, origin: Origin, request: Any, command: Command, after: After | None) -> None:
+        assert after is not None
+        origin.answer(request, after(DONE))
+
+    def due_us(self) -> int | None:
+        return self.due
+
+    def plan_seal(self, table: str = "", *, now: bool = False) -> SealPlan | None:
+        return None if self.due is None else PLAN
+
+    def finish_seal(self, plan: SealPlan, blocks: Sequence[Block]) -> None:
+        self.due = None
+
+    def plan_retirement(self) -> list[Block]:
+        return []
+
+    def finish_retirement(self, blocks: Sequence[Block]) -> None:
+        raise AssertionError
+
+    def write(self, journal: str, plan: SealPlan) -> list[Block]:
+        if self.hangs:
+            self.is_stuck.set()
+            self.loop.call_soon_threadsafe(lambda: None)  # the loop looks around
+            assert self._ended.wait(10)
+            raise ClosedError
+        self.written += 1
+        if self.failure is not None:
+            raise self.failure
+        return [Block(7, 1, 50, 50, 100, 1, 2, 3, "t-7/1")]
+
+    def remove(self, blocks: Sequence[Block]) -> None:
+        raise AssertionError
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    def blocks(self, table: str) -> list[Block]:
+        return []
+
+    def run(self, wanted: Sequence[Command]) -> list[Reply]:
+        raise AssertionError
+
+    def finish(self) -> None:
+        """Runs all that is under way."""
+        self.loop.until(lambda: self.beside.is_idle)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    one = World()
+    yield one
+    one.sealer.stop()
+    one.beside.close()
+
+
+def test_nothing_is_looked_at_while_nothing_is_written(world: World) -> None:
+    world.sealer.start()
+    world.finish()
+    assert world.loop.waits() == []
+
+
+@pytest.mark.req("JQ-10")
+def test_what_is_due_is_sealed_a_moment_after_it_was_written(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    world.due = 0
+    world.sealer.note_writes()
+    world.sealer.note_writes()
+    assert world.loop.waits() == [1]
+    world.loop.pass_time(1)
+    world.finish()
+    assert world.rounds.stats() == {"sealed_blocks": 1, "seal_failures": 0}
+    assert [record.message for record in caplog.records] == ["blocks were written"]
+    world.loop.pass_time(10)
+    assert world.written == 1
+    assert world.loop.waits() == []
+
+
+def test_what_is_due_at_the_start_is_sealed_then(world: World) -> None:
+    world.due = 0
+    world.sealer.start()
+    world.loop.until(lambda: world.rounds.blocks == 1)
+    assert world.written == 1
+
+
+def test_a_date_is_waited_for(world: World) -> None:
+    world.due = world.clock.wall_us() + 100 * SECOND_US
+    world.sealer.note_writes()
+    world.loop.pass_time(99.9)
+    assert world.written == 0
+    assert world.loop.rings == 4  # a second, and each 30 seconds: the clock may be set
+    world.loop.pass_time(1)
+    world.finish()
+    assert world.written == 1
+
+
+def test_a_failure_is_logged_and_tried_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.due, world.failure = 0, OSError("no network")
+    world.sealer.note_writes()
+    world.loop.pass_time(1)
+    world.finish()
+    assert [record.message for record in caplog.records] == ["sealing failed"]
+    assert world.rounds.failures == 1
+    world.failure = None
+    world.loop.pass_time(2)
+    world.finish()
+    assert (world.written, world.rounds.blocks) == (2, 1)
+
+
+def test_who_asks_is_answered_when_it_is_done(world: World) -> None:
+    first, second = Client(), Client()
+    world.due = 0
+    for client in (first, second):
+        world.sealer.seal(client, object(), SealNow())
+    assert first.replies == []
+    world.finish()
+    assert first.replies == [DONE]
+    assert second.replies == [DONE]
+    assert world.written == 1
+
+
+def test_who_asks_is_told_why_it_failed(world: World) -> None:
+    client = Client()
+    world.due, world.failure = 0, OSError("no network")
+    world.sealer.seal(client, object(), SealNow())
+    world.finish()
+    (reply,) = client.replies
+    assert isinstance(reply, Refusal)
+    assert "no network" in reply.text
+
+
+def test_a_bug_is_no_reason_to_answer_nothing(world: World) -> None:
+    client = Client()
+    world.due, world.failure = 0, ZeroDivisionError()
+    world.sealer.seal(client, object(), SealNow())
+    world.finish()
+    (reply,) = client.replies
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.FAILED
+
+
+def test_who_is_gone_is_not_answered(world: World) -> None:
+    client = Client()
+    world.sealer.seal(client, object(), SealNow())
+    client.is_open = False
+    world.finish()
+    assert (client.replies, client.forgotten) == ([], 1)
+
+
+def test_the_stop_ends_what_is_under_way(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    client = Client()
+    world.due, world.hangs = 0, True
+    for _ in range(2):
+        world.sealer.seal(client, object(), SealNow())
+    world.loop.until(world.is_stuck.is_set)
+    world.sealer.stop()
+    world.finish()
+    codes = [reply.code for reply in client.replies if isinstance(reply, Refusal)]
+    assert codes == [Code.BUSY, Code.BUSY]
+    assert caplog.records == []
+    world.sealer.note_writes()
+    assert world.loop.waits() == []

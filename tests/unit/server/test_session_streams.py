@@ -1,0 +1,98 @@
+"""Sessions whose clients read streams, from bytes to bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from fjord.commands import Command, Messages, Read, Refusal, Reply, SealNow, Subscribe
+from fjord.errors import Code
+from fjord.streams import Start
+from fjord.wire import RawReply, ReplyDecoder, encode_request, read_reply
+from tests.unit.engine.test_cold import messages
+from tests.unit.server.peer import Peer
+
+WAITS = Read(table="events", after=0, wait_us=60_000_000)
+NOTHING = messages(500, 0)
+
+
+@pytest.fixture
+def peer() -> Peer:
+    return Peer()
+
+
+def send(peer: Peer, command: Command, identifier: int = 1) -> None:
+    peer.send(encode_request(command, identifier)[1])
+
+
+def answered(peer: Peer) -> list[int]:
+    """Returns whose READ was answered with nothing."""
+    for _, reply in received(peer):
+        assert isinstance(reply, Messages)
+        assert (reply.rows, reply.after, reply.ended) == (0, 500, True)
+    return [identifier for identifier, _ in received(peer)]
+
+
+def received(peer: Peer, command: Command = WAITS) -> list[tuple[int, Reply]]:
+    """Returns identifiers and replies to a kind of command."""
+    function, _ = encode_request(command, 1)
+    decoder = ReplyDecoder()
+    decoder.feed(peer.wire.sent)
+    found: list[tuple[int, Reply]] = []
+    while (raw := decoder.next()) is not None:
+        assert isinstance(raw, RawReply)
+        found.append((raw.identifier, read_reply(function, raw)))
+    return found
+
+
+def park(peer: Peer, *identifiers: int) -> None:
+    for identifier in identifiers:
+        send(peer, WAITS, identifier)
+    peer.world.answer_all(NOTHING)
+    assert peer.world.shared.counters.parked_reads == len(identifiers)
+
+
+def test_who_waits_is_not_idle_and_is_answered_in_time(peer: Peer) -> None:
+    park(peer, 1, 2)
+    peer.world.pass_time(59)
+    assert answered(peer) == []
+    peer.world.loop.pass_time(60)
+    assert answered(peer) == [1, 2]
+    assert peer.wire.is_open
+
+
+def test_a_peer_that_sends_no_more_is_answered_and_closed(peer: Peer) -> None:
+    park(peer, 1)
+    send(peer, WAITS, 2)
+    peer.session.eof_received()
+    assert answered(peer) == [1]
+    assert peer.wire.is_open
+    peer.world.answer_all(NOTHING)
+    assert answered(peer) == [1, 2]
+    assert not peer.wire.is_open
+
+
+def test_a_connection_that_is_lost_waits_no_more(peer: Peer) -> None:
+    park(peer, 1, 2)
+    peer.session.connection_lost(None)
+    assert peer.world.shared.counters.parked_reads == 0
+    assert set(peer.world.left) == {peer.session.client}
+    assert peer.world.shared.memory.used_bytes == 0
+
+
+def test_other_requests_are_answered_while_one_waits(peer: Peer) -> None:
+    park(peer, 1)
+    command = Subscribe(table="events", name="reader", start=Start.END)
+    send(peer, command, 2)
+    refusal = Refusal(code=Code.NOT_FOUND, text="there is no table events")
+    peer.world.answer_all(refusal)
+    ((identifier, reply),) = received(peer, command)
+    assert identifier == 2
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.NOT_FOUND
+
+
+def test_a_server_that_does_not_seal_says_so(peer: Peer) -> None:
+    send(peer, SealNow())
+    ((_, reply),) = received(peer, SealNow())
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.FAILED

@@ -1,0 +1,170 @@
+"""What a start does beside serving: it looks for blocks, and loads ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+
+from fjord.columns import Strings
+from fjord.commands import (
+    Command,
+    InBlock,
+    ListSubscribers,
+    Messages,
+    Read,
+    Refusal,
+    Reply,
+    Subscribers,
+)
+from fjord.errors import Code
+from fjord.history import Block
+from fjord.jobs import Settings as JobSettings
+from fjord.server import warming
+from fjord.streams import Mode, Settings
+from fjord.testing import SimClock
+from tests.unit.engine.test_cold import Blocks, messages
+
+T = TypeVar("T")
+NOW_US = SimClock().wall_us()
+LAST = 1000
+
+
+class Table(NamedTuple):
+    """As much of a table as is looked at."""
+
+    settings: bytes
+
+
+class World:
+    """A source with tables, blocks and subscribers, and a reader that has all parts."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, Any] = {"t": Table(b"")}
+        self.subscribers: list[tuple[str, int, int, int]] = []  # name, seq, moved, asleep
+        self.lost: list[str] = []
+        self.cold = Blocks(*[messages(5, 1)] * 1000)
+        self.sealing = self
+        self.turns = 0
+
+    def blocks(self, table: str) -> list[Block]:
+        return [
+            Block(7, 1, 500, 500, 10, 1, 2, 3, f"{table}-7/1"),
+            Block(7, 501, LAST, 500, 10, 1, 2, 3, f"{table}-7/2"),
+        ]
+
+    def missing(self, blocks: Sequence[Block]) -> list[str]:
+        return [block.name for block in blocks if block.name in self.lost]
+
+    def turn(self, call: Callable[[], T]) -> T:
+        self.turns += 1
+        return call()
+
+    def run(self, wanted: Sequence[Command]) -> list[Reply]:
+        (command,) = wanted
+        if isinstance(command, Read):
+            return [
+                InBlock(table=7, first=1, last=500, name="t-7/1", after=command.after, until=2000)
+            ]
+        assert isinstance(command, ListSubscribers)
+        if command.table != "t":
+            return [Refusal(code=Code.WRONG_KIND, text="")]
+        return [self._page(command.start)]
+
+    def _page(self, start: str) -> Subscribers:
+        found = sorted(one for one in self.subscribers if one[0] >= start)
+        page, rest = found[:1000], found[1000:]
+        return Subscribers(
+            names=Strings.of([one[0].encode() for one in page]),
+            seqs=[one[1] for one in page],
+            epochs=[0] * len(page),
+            moved_us=[one[2] for one in page],
+            asleep=bytes(one[3] for one in page),
+            next_name=rest[0][0] if rest else "",
+        )
+
+    def warm_up(self) -> list[str]:
+        """Returns for whom something was loaded."""
+        warming.warm_up(
+            warming.Parts(
+                source=self,
+                turn=self.turn,
+                cold=self.cold,
+                missing=self.missing,
+                clock=SimClock(),
+            )
+        )
+        return [one[1].subscriber for one in self.cold.asked if isinstance(one[1], Read)]
+
+
+@pytest.mark.req("JQ-13")
+def test_what_active_subscribers_read_next_is_loaded() -> None:
+    world = World()
+    world.subscribers = [
+        ("awake", 10, NOW_US - 5, 0),
+        ("asleep", 10, NOW_US - 5, 1),
+        ("long gone", 10, NOW_US - 2 * 3600 * 1_000_000, 0),
+        ("at the end", LAST, NOW_US - 5, 0),
+        ("newer", 600, NOW_US - 1, 0),
+    ]
+    assert world.warm_up() == ["newer", "awake"]
+
+
+def test_a_bounded_number_of_subscribers_is_looked_at_and_loaded_for() -> None:
+    world = World()
+    world.subscribers = [(f"s{number:06}", 10, NOW_US - number, 0) for number in range(50_000)]
+    assert world.warm_up() == [f"s{number:06}" for number in range(32)]
+    assert world.turns < 100
+
+
+@pytest.mark.req("JQ-13")
+def test_blocks_that_are_missing_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.tables["u"] = Table(b"")
+    world.lost = ["t-7/2", "u-7/1", "u-7/2"]
+    world.warm_up()
+    (record,) = caplog.records
+    assert record.message == "blocks are missing"
+    assert record.fields == {"count": 3, "first": "t-7/2, u-7/1, u-7/2"}  # type: ignore[attr-defined] # set by `logs`
+
+
+def test_what_is_no_log_is_left_alone() -> None:
+    world = World()
+    world.tables = {
+        "jobs": Table(JobSettings(merge=False).encode()),
+        "latest": Table(Settings(mode=Mode.LATEST).encode()),
+        "plain jobs": Table(b""),
+    }
+    world.subscribers = [("awake", 10, NOW_US - 5, 0)]
+    assert world.warm_up() == []
+
+
+def test_a_table_that_is_dropped_meanwhile_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    names, world.tables = list(world.tables), {}
+    turn = world.turn
+
+    def first_turn(call: Callable[[], Any]) -> Any:
+        return names if not world.turns and turn(call) == [] else turn(call)
+
+    monkeypatch.setattr(world, "turn", first_turn)
+    assert world.warm_up() == []
+
+
+def test_a_subscriber_that_reads_from_the_journal_needs_no_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.subscribers = [("awake", 10, NOW_US - 5, 0)]
+    run = world.run
+
+    def hot(wanted: Sequence[Command]) -> list[Reply]:
+        found: list[Reply] = [messages(20, 1)]
+        return found if isinstance(wanted[0], Read) else run(wanted)
+
+    monkeypatch.setattr(world, "run", hot)
+    assert world.warm_up() == []
+    assert isinstance(hot([Read(table="t", after=0)])[0], Messages)

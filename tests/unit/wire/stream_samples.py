@@ -1,0 +1,217 @@
+"""Commands and replies of streams, snapshots and blocks: one of every sort, and some more."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from fjord.columns import Strings
+from fjord.commands import (
+    Acknowledge,
+    Acted,
+    Append,
+    AsOf,
+    BlockList,
+    CloseSnapshot,
+    Command,
+    CreateTable,
+    Done,
+    Erase,
+    Get,
+    Lag,
+    ListBlocks,
+    ListSubscribers,
+    Messages,
+    Numbers,
+    Opened,
+    OpenSnapshot,
+    Position,
+    Range,
+    Read,
+    Replies,
+    Reply,
+    Rest,
+    Scan,
+    ScannedArrow,
+    SealNow,
+    Seek,
+    Subscribe,
+    Subscribers,
+    Unsubscribe,
+)
+from fjord.streams import Start
+from fjord.wire import Function
+from tests.unit.wire.streams import MASTER, NOW_US, entries, page
+
+LARGEST = 2**64 - 1
+KEYS = Strings.of([b"user:7", b"", b"k" * 300])
+
+
+def append(table: str, values: Sequence[bytes], **options: Any) -> Append:
+    """Messages that differ in everything."""
+    count = len(values)
+    given: dict[str, Any] = {
+        "types": bytes(row % 6 for row in range(count)),
+        "keys": Strings.of([b"k" * (row % 5) for row in range(count)]),
+    }
+    return Append(table=table, values=Strings.of(values), **given | options)
+
+
+# Those that a batch may hold.
+INNER_STREAMS: list[Command] = [
+    append("t", [b"v"]),
+    append("12345678", [b""]),
+    append("a-name", [b"v", b"", b"x" * 300]),
+    append("t", [b"%d" % row for row in range(70)]),
+    append("t", []),
+    Erase(table="t", keys=Strings.of([b"k"])),
+    Erase(table="longer_name", keys=KEYS),
+    Subscribe(table="t", name="billing", start=Start.BEGINNING),
+    Subscribe(table="t", name="n" * 128, start=Start.TIME, at=NOW_US),
+    Acknowledge(table="t", name="billing", seq=7, epoch=0),
+    Acknowledge(table="t", name="b", seq=LARGEST, epoch=LARGEST, expected=0),
+    Acknowledge(table="t", name="b", seq=7, epoch=1, expected=LARGEST - 1),
+    Seek(table="t", name="billing", start=Start.END),
+    Seek(table="longer_name", name="b", start=Start.SEQ, at=LARGEST),
+    Rest(table="t", name="billing", asleep=True),
+    Rest(table="t", name="billing", asleep=False),
+    Unsubscribe(table="t", name="billing"),
+    ListSubscribers(table="t"),
+    ListSubscribers(table="t", start="billing", count=LARGEST),
+    CreateTable(name="t", kind=3, settings=b'{"mode":"latest"}'),
+]
+
+READS: list[Command] = [
+    Read(table="t", after=0),
+    Read(
+        table="longer_name",
+        after=LARGEST,
+        until=LARGEST - 1,
+        count=LARGEST - 2,
+        bytes_max=LARGEST - 3,
+        subscriber="billing",
+    ),
+]
+AS_OF: list[AsOf] = [
+    AsOf(snapshot=5, commands=[Get(table="t", keys=Strings.of([b"k"]))]),
+    AsOf(snapshot=LARGEST, commands=[Get(table="t", keys=KEYS), Range(table="t"), *READS]),
+]
+
+# Those that it may not.
+OUTER_STREAMS: list[Command] = [
+    *READS,
+    Read(table="t", after=7, wait_us=30_000_000),
+    Lag(table="t", name="billing"),
+    Lag(table="t", name="billing", after=0),
+    Lag(table="t", name="billing", after=LARGEST - 1),
+    OpenSnapshot(),
+    OpenSnapshot(lifetime_us=LARGEST),
+    CloseSnapshot(snapshot=LARGEST),
+    *AS_OF,
+    ListBlocks(table="t"),
+    ListBlocks(table="longer_name", after=LARGEST, count=LARGEST),
+    SealNow(),
+    SealNow(table="t"),
+    Scan(table="t", start_seq=1, end_seq=0, arrow=True),
+    Scan(table="t", start_seq=1, end_seq=0, opcodes=b"\x30\x31"),
+    Scan(table="t", start_seq=1, end_seq=0, key_prefix=b"user:"),
+    Scan(
+        table="longer_name",
+        start_seq=7,
+        end_seq=9,
+        opcodes=b"\x30",
+        key_prefix=b"\0\xff",
+        arrow=True,
+        columns=["seq", "value", ""],
+    ),
+]
+
+
+def messages(ops: Sequence[bytes], **options: Any) -> Messages:
+    count = len(ops)
+    given: dict[str, Any] = {"after": 7, "until": 9, "ended": False, "rows": count}
+    return Messages(
+        first_seqs=array("Q", range(1, 1 + count)),
+        walls_us=array("Q", range(NOW_US, NOW_US + count)),
+        ops=Strings.of(ops),
+        **given | options,
+    )
+
+
+def subscribers(names: Sequence[bytes], next_name: str = "") -> Subscribers:
+    count = len(names)
+    return Subscribers(
+        names=Strings.of(names),
+        seqs=array("Q", range(1_000, 1_000 + count)),
+        epochs=array("Q", range(2_000, 2_000 + count)),
+        moved_us=array("Q", range(3_000, 3_000 + count)),
+        asleep=bytes(row % 2 for row in range(count)),
+        next_name=next_name,
+    )
+
+
+def blocks(names: Sequence[bytes], location: str = "", next_after: int = 0) -> BlockList:
+    count = len(names)
+    starts = range(1_000, 1_000 * (1 + len(BlockList.NUMBERS)), 1_000)
+    numbers: dict[str, Any] = {
+        name: array("Q", range(start, start + count))
+        for name, start in zip(BlockList.NUMBERS, starts, strict=True)
+    }
+    return BlockList(location=location, names=Strings.of(names), next_after=next_after, **numbers)
+
+
+MESSAGES = [
+    messages([]),
+    messages([], after=LARGEST, until=LARGEST, ended=True),
+    messages([b"an op of 16 bytes"]),
+    messages([b"o" * 24, b"", b"p" * 300], ended=True, rows=100_000),
+]
+POSITIONS = [
+    Position(seq=0, epoch=0, asleep=False, created=True),
+    Position(seq=LARGEST, epoch=LARGEST, asleep=True, created=False),
+]
+SUBSCRIBERS = [
+    subscribers([]),
+    subscribers([b"billing"], "next"),
+    subscribers([b"a", b"b" * 128, b""], "n" * 33),
+]
+BLOCKS = [
+    blocks([]),
+    blocks([b"a-block"], "file:///cold/é"),
+    blocks([b"a", b"b" * 300], "s3://bucket/" + "x" * 300, LARGEST),
+]
+OPENED = Opened(snapshot=5, wall_us=NOW_US, until_us=LARGEST)
+LAG = Numbers(names=Strings.of([b"messages", b"seqs"]), values=array("Q", [4, 9]))
+TOKEN = Done(master=MASTER, seq=5)
+ACTED = Acted(master=MASTER, seq=5, missing=array("Q", [0, 2]))
+ARROW = [
+    ScannedArrow(stream=b"", next_seq=1, end_seq=1),
+    ScannedArrow(stream=b"an Arrow stream", next_seq=7, end_seq=LARGEST),
+]
+
+# What a batch, or AS_OF, may be answered with.
+INNER_STREAM_REPLIES: list[Reply] = [*POSITIONS, *SUBSCRIBERS]
+AS_OF_REPLIES = Replies(
+    replies=[entries((2, b"v", 5, 0)), page([b"k"], entries((2, b"v", 5, 0))), *MESSAGES]
+)
+
+# A reply to each function of streams.
+STREAM_REPLIES: list[tuple[Function, Reply]] = [
+    (Function.APPEND, TOKEN),
+    (Function.ERASE, ACTED),
+    *((Function.READ, one) for one in MESSAGES),
+    *((Function.SUBSCRIBE, one) for one in POSITIONS),
+    (Function.ACKNOWLEDGE, POSITIONS[1]),
+    (Function.SEEK, POSITIONS[1]),
+    (Function.REST, POSITIONS[1]),
+    (Function.UNSUBSCRIBE, TOKEN),
+    *((Function.SUBSCRIBERS, one) for one in SUBSCRIBERS),
+    (Function.LAG, LAG),
+    (Function.OPEN_SNAPSHOT, OPENED),
+    (Function.CLOSE_SNAPSHOT, TOKEN),
+    (Function.AS_OF, AS_OF_REPLIES),
+    *((Function.BLOCKS, one) for one in BLOCKS),
+    (Function.SEAL, TOKEN),
+    *((Function.SCAN, one) for one in ARROW),
+]
