@@ -113,8 +113,8 @@ def open(  # noqa: A001
     """Opens or makes a data directory in this process, without a server.
 
     Args:
-        blocks: where cold blocks are, a path or a URL as `s3://bucket/name`; `blocks` in the
-            directory itself if nothing is said.
+        blocks: where cold blocks are, a path or a URL as `s3://bucket/name`.  It is remembered;
+            `blocks` in the directory itself if nothing was ever said.
 
     Raises:
         DirectoryError: if it cannot be opened; where another process writes to it,
@@ -130,14 +130,12 @@ def open(  # noqa: A001
             f"opening a directory needs {error.name}: pip install 'fjord-journal[server]'"
         ) from error
     name = os.fspath(path)
-    shelf = Shelf(blocks or os.path.join(os.path.abspath(name), "blocks"))
-    cold = LazyCold(shelf.make_cold)
     if read_only:
         reader = ReadOnlyEngine(name)
-        reader.location = shelf.location
+        cold = LazyCold(Shelf(reader.attach_blocks(blocks or "")).make_cold)
         return Database(EmbeddedReader(reader, cold=cold), name=name)
     engine = open_engine(name)
     if missing_libraries():
-        return Database(Embedded(engine, cold=cold), name=name)
-    engine.attach_blocks(shelf.location)
-    return Database(Embedded(engine, cold=cold, shelf=shelf), name=name)
+        return Database(Embedded(engine), name=name)
+    shelf = Shelf(engine.attach_blocks(blocks or ""))
+    return Database(Embedded(engine, cold=LazyCold(shelf.make_cold), shelf=shelf), name=name)

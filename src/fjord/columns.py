@@ -110,6 +110,13 @@ class Strings:
             return list(map(len, self._rows))
         return [end - start for start, end in pairwise(self.offsets)]
 
+    def views(self) -> list[memoryview]:
+        """Returns the entries without copying them."""
+        if self._rows is not None:
+            return [memoryview(row) for row in self._rows]
+        view = memoryview(self.data)
+        return [view[start:end] for start, end in pairwise(self.offsets)]
+
     def encode(self) -> Buffer:
         """Returns offsets and bytes, each padded to a multiple of 8."""
         return self._encoded if self._encoded is not None else b"".join(self.parts())
@@ -123,6 +130,37 @@ class Strings:
             return _ONE_ROW(0, len(data)), data, _PADDING[len(data) & 7]
         head = offsets.tobytes() if isinstance(offsets, array | memoryview) else _u32(offsets)
         return head, _PADDING[len(head) & 7], data, _PADDING[len(data) & 7]
+
+
+class Loose(Strings):
+    """A column whose rows are put together only if somebody asks for all of its bytes.
+
+    Large rows that are only passed on in `parts` are never copied.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, rows: list[bytes]) -> None:
+        self.offsets = array("I", accumulate(map(len, rows), initial=0))
+        self._encoded = None
+        self._rows = rows
+
+    @property
+    def data(self) -> Buffer:  # type: ignore[override]
+        assert self._rows is not None
+        return b"".join(self._rows)
+
+    def __getitem__(self, row: int) -> bytes:
+        assert self._rows is not None
+        return self._rows[row]
+
+    def encode(self) -> Buffer:
+        return b"".join(self.parts())
+
+    def parts(self) -> tuple[Buffer, ...]:
+        assert self._rows is not None
+        head = _u32(self.offsets)
+        return head, _PADDING[len(head) & 7], *self._rows, _PADDING[self.offsets[-1] & 7]
 
 
 def _u32(numbers: Sequence[int]) -> bytes:

@@ -14,6 +14,7 @@ import os
 import stat
 import struct
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +24,8 @@ from fjord.errors import DirectoryInUseError
 _FLOCK = struct.Struct("hhqqi4x")
 _WHOLE_FILE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
+# How many pieces the kernel takes in one call.
+_PARTS_MAX = 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -39,6 +42,10 @@ class File(Protocol):
         ...
 
     def write(self, offset: int, data: bytes) -> None: ...
+
+    def write_parts(self, offset: int, parts: Sequence[bytes]) -> None:
+        """Writes pieces one behind the other, as one."""
+        ...
 
     def sync(self) -> None:
         """Ensures that all that was written survives a power cut (fdatasync)."""
@@ -170,6 +177,11 @@ class LocalFile:
         done = os.pwrite(self._fd, data, offset)
         while done < len(data):
             done += os.pwrite(self._fd, memoryview(data)[done:], offset + done)
+
+    def write_parts(self, offset: int, parts: Sequence[bytes]) -> None:
+        done = os.pwritev(self._fd, parts[:_PARTS_MAX], offset)
+        if done < sum(map(len, parts)):
+            self.write(offset + done, b"".join(parts)[done:])
 
     def sync(self) -> None:
         os.fdatasync(self._fd)

@@ -144,6 +144,8 @@ GROUP_COMMANDS_MAX = 4096
 # Up to this much is synced on the loop's own thread, if only one client waits for it.
 INLINE_SYNC_BYTES_MAX = 64 * KIB
 CONNECTIONS_MAX = 10_000
+# Replies up to this size together are sent as one piece.
+JOINED_BYTES_MAX = 64 * KIB
 # How long the daemon looks for another request before it sleeps: about what a client needs to
 # read a reply and to write the next request.
 AWAKE_US = 150

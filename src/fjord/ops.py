@@ -400,6 +400,7 @@ class Place(NamedTuple):
     segment: int
     payload: int  # offset in the segment of the last column's bytes
     wall_us: int = 0  # of the commit
+    data: columns.Buffer = b""  # the whole op as it stands there
 
 
 def part(op: Op, start: int, end: int) -> Op:

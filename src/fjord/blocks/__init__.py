@@ -8,6 +8,7 @@
     parquet    one block's file
     sealing    from the journal to blocks, by a child process (`python -m fjord.blocks`)
     cold       reading messages out of blocks, a part at a time in memory
+    shelf      the blocks of one node: written, read, looked for and removed
 
 Importing this package imports none of them: `schema` is needed where pyarrow is not.
 """

@@ -117,7 +117,8 @@ class _Sealer:
         by_table: dict[int, list[_RangeWriter]] = {}
         for writer in writers:
             by_table.setdefault(writer.range.table, []).append(writer)
-        start = min(writer.first for writer in writers)
+        # What was packed away before a range was fixed had nothing of it.
+        start = max(min(writer.first for writer in writers), self._journal.first_seq)
         end = max(writer.range.last for writer in writers)
         examined_bytes = 0
         for located in self._journal.frames(start, durable_seq=end):

@@ -12,6 +12,7 @@ from fjord.client import retry
 from fjord.client.link import Link
 from fjord.client.retry import Deadline
 from fjord.clock import Clock
+from fjord.columns import Buffer
 from fjord.commands import Changed, Command, Reply
 
 _RECEIVE_BYTES = 256 * limits.KIB
@@ -55,8 +56,8 @@ class Duplex:
         Raises:
             OSError: if the connection broke; BlockingIOError if the time is over.
         """
-        identifier, message = self._link.send(command)
-        self._send(message, deadline)
+        identifier, parts = self._link.send_parts(command)
+        self._send(parts, deadline)
         found: Reply | None = None
         while found is None:
             for number, event in self._receive_reply(deadline):
@@ -95,12 +96,15 @@ class Duplex:
     def close(self) -> None:
         self._socket.close()
 
-    def _send(self, message: bytes, deadline: Deadline) -> None:
+    def _send(self, parts: list[Buffer], deadline: Deadline) -> None:
         self._arm(deadline)
-        sent = self._socket.send(message)
+        sent = self._socket.send(parts[0]) if len(parts) == 1 else self._socket.sendmsg(parts)
+        if sent == sum(map(len, parts)):
+            return
+        message = memoryview(b"".join(parts))
         while sent < len(message):
             self._arm(deadline)
-            sent += self._socket.send(memoryview(message)[sent:])
+            sent += self._socket.send(message[sent:])
 
     def _receive(self, deadline: Deadline | None) -> Iterator[tuple[int, Reply | Changed]]:
         self._arm(deadline)

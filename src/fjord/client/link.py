@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fjord import limits, wire
+from fjord.columns import Buffer
 from fjord.commands import Changed, Command, Listen, ListenJobs, Reply
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 from fjord.wire import Function, RawChange, RawReply, error_texts
@@ -23,7 +24,12 @@ class Link:
         self._last_identifier = 0
 
     def send(self, command: Command) -> tuple[int, bytes]:
-        """Returns the identifier and the message of a new request.
+        """Returns the identifier and the message of a new request, see `send_parts`."""
+        identifier, parts = self.send_parts(command)
+        return identifier, bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+
+    def send_parts(self, command: Command) -> tuple[int, list[Buffer]]:
+        """Returns the identifier and the message of a new request; a large one in pieces.
 
         Raises:
             LocalProtocolError: if it is larger than a message may be, or too many are in flight.
@@ -33,8 +39,8 @@ class Link:
                 Code.BUSY, f"a connection has at most {limits.IN_FLIGHT_MAX} requests in flight"
             )
         identifier = self._free_identifier()
-        function, message = wire.encode_request(command, identifier)
-        if len(message) > limits.MESSAGE_BYTES_MAX:
+        function, parts = wire.encode_parts(command, identifier)
+        if sum(map(len, parts)) > limits.MESSAGE_BYTES_MAX:
             raise LocalProtocolError(
                 Code.TOO_LARGE,
                 f"a message has at most {limits.MESSAGE_BYTES_MAX} bytes; use smaller batches",
@@ -42,7 +48,7 @@ class Link:
         self._in_flight[identifier] = function
         if isinstance(command, Listen | ListenJobs):
             self._listening[identifier] = command.table
-        return identifier, message
+        return identifier, parts
 
     @property
     def missing(self) -> int:

@@ -180,21 +180,20 @@ class MessageSequence(Sequence[Message]):
 
 
 def _decode(found: Messages) -> list[MessageColumns]:
-    data, offsets = memoryview(found.ops.data), found.ops.offsets
     parts: list[MessageColumns] = []
     singles = _Singles()
     try:
-        for start, end, first_seq, wall_us in zip(
-            offsets[:-1], offsets[1:], found.first_seqs, found.walls_us, strict=True
+        for view, first_seq, wall_us in zip(
+            found.ops.views(), found.first_seqs, found.walls_us, strict=True
         ):
-            if end - start <= _SINGLE_BYTES_MAX and singles.add(data, start, end):
+            if len(view) <= _SINGLE_BYTES_MAX and singles.add(view):
                 singles.seqs.append(first_seq)
                 singles.at_us.append(wall_us)
                 continue
             if singles.seqs:
                 parts.append(singles.columns())
                 singles = _Singles()
-            parts.append(_part(data[start:end], first_seq, wall_us))
+            parts.append(_part(view, first_seq, wall_us))
         if singles.seqs:
             parts.append(singles.columns())
     except (ValueError, struct.error) as error:
@@ -222,18 +221,16 @@ class _Singles:
         self._keys: list[bytes] = []
         self._values: list[bytes] = []
 
-    def add(self, data: memoryview, start: int, end: int) -> bool:
+    def add(self, data: memoryview) -> bool:
         """Takes an op, if it is one of one message; says whether it is."""
-        opcode, flags, reserved, _, rows, length, type_, zero, key_bytes = _SINGLE.unpack_from(
-            data, start
-        )
+        opcode, flags, reserved, _, rows, length, type_, zero, key_bytes = _SINGLE.unpack_from(data)
         if opcode != Opcode.STREAM_APPEND or rows != 1 or flags or reserved or zero:
             return False
-        key = start + _SINGLE.size
+        key = _SINGLE.size
         offsets = key + columns.aligned(key_bytes)
         zero, value_bytes = _OFFSETS.unpack_from(data, offsets)
         value = offsets + _OFFSETS.size
-        if zero or length != end - start or value + columns.aligned(value_bytes) != end:
+        if zero or not length == len(data) == value + columns.aligned(value_bytes):
             return False
         self._types.append(type_)
         self._keys.append(bytes(data[key : key + key_bytes]))

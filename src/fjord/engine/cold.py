@@ -155,7 +155,8 @@ class Errand:
         if name and name != self._missed:
             self._missed = name
             return None
-        return Refusal(code=Code.FAILED, text=f"a cold block is missing: {name or error}")
+        text = f"cold block {name or error} is not where it should be; see fjord blocks verify"
+        return Refusal(code=Code.FAILED, text=text)
 
 
 _LOOKS: Final[dict[type, Callable[[Errand, InBlock, ColdReader], Reply | None]]] = {

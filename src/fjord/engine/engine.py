@@ -217,10 +217,12 @@ class Engine:
         """Returns which streams got messages since the last call, not yet durable."""
         return self._memory.take_appends(self.tables)
 
-    def attach_blocks(self, location: str) -> None:
-        """From now on somebody writes cold blocks there, as `sealing` plans them."""
+    def attach_blocks(self, given: str = "") -> str:
+        """From now on somebody writes cold blocks, as `sealing` plans them; returns where."""
+        location = layouts.blocks_location(self._parts.disk, self._parts.layout, given)
         self._memory.location = location
         self.sealing.attach(location)
+        return location
 
     def first_date_us(self, table: str, after_us: int) -> int | None:
         """Returns the first process date of a waiting job that is later than another date."""
@@ -235,7 +237,7 @@ class Engine:
         return self._memory.counts_of(self.tables)
 
     def job_deaths(self) -> dict[str, int]:
-        """Returns how many jobs of each table went to the dead letters since the start."""
+        """Returns how many jobs of each table died since the start."""
         return self._memory.deaths_of(self.tables)
 
     def upkeep(self) -> bool:
@@ -267,8 +269,8 @@ class Engine:
     def measure(self, command: object) -> int:
         """Returns how many bytes a step of packing would append."""
         with self._view() as transaction:
-            snapshot = Snapshot(transaction, self._known())
-            decided = filling.decide(command, snapshot, self._clock.wall_us())
+            state = Snapshot(transaction, self._known())
+            decided = filling.decide(command, state, self._clock.wall_us())
             return frames.FRAME_HEADER_BYTES + encoded_bytes(encode_all(decided.ops))
 
     def scan_index(

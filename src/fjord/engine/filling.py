@@ -124,7 +124,7 @@ def reply_bytes(reply: Reply) -> int:
     if isinstance(reply, Taken | JobPage):
         return len(reply.keys.data) + len(reply.values.data)
     if type(reply) is Messages:
-        return len(reply.ops.data)
+        return reply.ops.offsets[-1]
     if type(reply) is Replies:
         return sum(map(reply_bytes, reply.replies))
     return 0

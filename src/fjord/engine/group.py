@@ -197,7 +197,8 @@ class Group(Snapshot):
         """Applies ops that fit."""
         for op, (data, payload) in zip(decided, encoded, strict=True):
             payload += self._base + self.body_bytes
-            place = Place(self.next_seq, self._writer.header.segment, payload, self.wall_us)
+            segment = self._writer.header.segment
+            place = Place(self.next_seq, segment, payload, self.wall_us, data)
             tables.APPLY[op.opcode](self, op, place)
             self._starts.append(self.body_bytes)
             self.ops.append(data)

@@ -8,6 +8,7 @@ DIR/journal/*.seg   the truth
 DIR/index/owner     whose the index is; without a match it is thrown away
 DIR/index/*.mdb     the index
 DIR/blocks/*/*      cold blocks, unless they have a place elsewhere
+DIR/place           where that is, as it was last said
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Layout:
         self.index = os.path.join(self.root, "index")
         self.owner = os.path.join(self.index, "owner")
         self.blocks = os.path.join(self.root, "blocks")
+        self.place = os.path.join(self.root, "place")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,14 @@ class Owner:
     index: str
 
 
-Mark = TypeVar("Mark", Clean, Owner)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlocksPlace:
+    """Says where the cold blocks of a directory are, if not in itself."""
+
+    location: str
+
+
+Mark = TypeVar("Mark", Clean, Owner, BlocksPlace)
 
 
 def read_mark(disk: Disk, path: str, kind: type[Mark]) -> Mark | None:
@@ -74,9 +83,22 @@ def read_mark(disk: Disk, path: str, kind: type[Mark]) -> Mark | None:
     return kind(**json.loads(body))
 
 
-def write_mark(disk: Disk, path: str, mark: Clean | Owner) -> None:
+def write_mark(disk: Disk, path: str, mark: Clean | Owner | BlocksPlace) -> None:
     body = json.dumps(asdict(mark), sort_keys=True).encode()
     disks.replace_whole(disk, path, body + b"\n%08x\n" % google_crc32c.value(body))
+
+
+def blocks_location(disk: Disk, layout: Layout, given: str = "", *, read_only: bool = False) -> str:
+    """Returns where the cold blocks of a directory are: as it is said now, or was last said.
+
+    Whoever opens the directory next need not say it again.
+    """
+    known = read_mark(disk, layout.place, BlocksPlace)
+    found = given or (known.location if known else layout.blocks)
+    if given and not read_only and found != (known.location if known else layout.blocks):
+        write_mark(disk, layout.place, BlocksPlace(location=given))
+        disk.sync_directory(layout.root)
+    return found
 
 
 def take_clean(disk: Disk, layout: Layout) -> Clean | None:

@@ -59,8 +59,14 @@ class ReadOnlyEngine:
         if not self._settings.disk.names(self._layout.journal):
             raise DirectoryError(f"{self._layout.root} is not a Fjord data directory")
         self._journal = Journal(self._settings.disk, self._layout.journal)
-        self.location = ""  # where cold blocks are
+        self.location = ""  # where cold blocks are, once that was said
         self._index = self._attach()
+
+    def attach_blocks(self, given: str = "") -> str:
+        """From now on cold blocks can be read; returns where they are."""
+        disk, layout = self._settings.disk, self._layout
+        self.location = layouts.blocks_location(disk, layout, given, read_only=True)
+        return self.location
 
     def run(self, wanted: Sequence[Command]) -> list[Reply]:
         """Answers reads from one durable moment; refuses everything else."""

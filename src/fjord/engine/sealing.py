@@ -54,6 +54,7 @@ class Sealing:
         self._began_seq = host.applied_seq  # what is older may be of any table
         self._last_seqs: dict[int, int] = {}  # of tables that were written to since
         self._rows: dict[int, int] = {}  # how many are new, by table
+        self._planned: dict[int, int] = {}  # how many of them the last plan has
         self._since_us: dict[int, int] = {}  # wall time of the first of them, or of the start
         self._histories: dict[int, History] = {}
         self._by_id: dict[int, Table] = {}  # tables with history
@@ -146,6 +147,7 @@ class Sealing:
             self._run(stream_history.BeginSeal(lasts=lasts, tag=tag))
             self.look()
         ranges = [self._range(one) for one in wanted if self._history(one).sealing]
+        self._planned = {one.table: self._rows.get(one.table, 0) for one in ranges}
         if not ranges:
             self.look()
             return None
@@ -155,7 +157,10 @@ class Sealing:
         """Takes note of the blocks of a plan; the caller syncs."""
         self._run(stream_history.EndSeal(plan=plan, blocks=blocks))
         for where in plan.ranges:
-            self._rows.pop(where.table, None)
+            # What came while the blocks were written still counts.
+            self._rows[where.table] = self._rows.get(where.table, 0) - self._planned.pop(
+                where.table, 0
+            )
             self._since_us.pop(where.table, None)
         self.look()
 

@@ -38,6 +38,7 @@ assert _SEGMENT.size == SEGMENT_HEADER_BYTES
 assert _FRAME.size == FRAME_HEADER_BYTES
 
 checksum = google_crc32c.value
+add_to_checksum = google_crc32c.extend
 PlacedOp = tuple[ops.Op, ops.Place]
 
 
@@ -157,8 +158,10 @@ def decode_ops(frame: Frame, body: bytes, segment: int, offset: int) -> Iterator
     base = offset + FRAME_HEADER_BYTES
     position, seq = 0, frame.first_seq
     for _ in range(frame.op_count):
-        op, payload, position = ops.decode(view, position)
-        yield op, ops.Place(seq, segment, base + payload, frame.wall_us)
+        start = position
+        op, payload, position = ops.decode(view, start)
+        data = view[start:position]
+        yield op, ops.Place(seq, segment, base + payload, frame.wall_us, data)
         seq += op.rows
     if position != len(view) or seq != frame.last_seq + 1:
         raise ValueError("a frame holds other ops than its header says")

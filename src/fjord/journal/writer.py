@@ -28,6 +28,8 @@ from fjord.journal.spare import Spare
 
 # A segment on a nearly full disk has at least room for the takeover of the next start.
 _ROOM_BYTES_MIN = 4 * limits.KIB
+# Frames from this size on are written as the pieces that they are made of, without a copy.
+_PARTS_BYTES_MIN = 64 * limits.KIB
 # What follows the frames that a segment is made with: no frame.
 _NO_FRAME = bytes(frames.FRAME_HEADER_BYTES)
 
@@ -158,7 +160,10 @@ class Writer:
         Raises:
             OSError: if it could not be written; then `cut` must follow, and otherwise `confirm`.
         """
-        body = b"".join(commit.ops)
+        body_bytes, body_crc = 0, 0
+        for op in commit.ops:
+            body_bytes += len(op)
+            body_crc = frames.add_to_checksum(body_crc, op)
         frame = Frame(
             first_seq=self.next_seq,
             rows=commit.rows,
@@ -166,11 +171,15 @@ class Writer:
             wall_us=commit.wall_us,
             lease_us=commit.lease_us,
             durable_seq=self.durable_seq,
-            length=frames.FRAME_HEADER_BYTES + len(body),
-            body_crc=frames.checksum(body),
+            length=frames.FRAME_HEADER_BYTES + body_bytes,
+            body_crc=body_crc,
         )
         assert frames.is_frame_length(frame.length)
-        self._open_file().write(self.position, frame.encode(self.header.salt) + body)
+        parts = (frame.encode(self.header.salt), *commit.ops)
+        if body_bytes < _PARTS_BYTES_MIN:
+            self._open_file().write(self.position, b"".join(parts))
+        else:
+            self._open_file().write_parts(self.position, parts)
         self.position += frame.length
         self.next_seq += commit.rows
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from typing import NamedTuple
 
 from fjord.blocks.shelf import Shelf, missing_libraries
@@ -29,19 +28,17 @@ class ColdBlocks(NamedTuple):
     cold: LazyCold
 
 
-def attach(engine: Engine, location: str) -> ColdBlocks | None:
-    """Lets an engine have cold blocks; None where that is not possible, which is logged."""
+def attach(engine: Engine, location: str = "") -> ColdBlocks | None:
+    """Lets an engine have cold blocks; None where that is not possible, which is logged.
+
+    Without a location they are where they were before, or in the data directory.
+    """
     missing = missing_libraries()
     if missing:
         logs.note(logging.WARNING, "there are no cold blocks", missing=", ".join(missing))
         return None
-    engine.attach_blocks(location)
-    shelf = Shelf(location)
+    shelf = Shelf(engine.attach_blocks(location))
     return ColdBlocks(shelf, LazyCold(shelf.make_cold))
-
-
-def default_location(data: str) -> str:
-    return os.path.join(os.path.abspath(data), "blocks")
 
 
 def make_sealer(

@@ -24,7 +24,7 @@ from fjord.disk import LocalDisk
 from fjord.engine import Engine, Settings
 from fjord.engine.rounds import Rounds
 from fjord.errors import FjordError
-from fjord.server import cold_blocks, logs
+from fjord.server import allocator, cold_blocks, logs
 from fjord.server import committer as committers
 from fjord.server.bounds import Bounds, Memory
 from fjord.server.committer import Committer
@@ -55,7 +55,7 @@ class Options:
     port: int  # 0 = any free one
     http: tuple[str, int] | None = None  # where to serve metrics, None = nowhere
     settings: Settings
-    blocks: str = ""  # where cold blocks go, empty = in the data directory
+    blocks: str = ""  # where cold blocks go, empty = as before, or in the data directory
     bounds: Bounds = field(default_factory=Bounds)
     awake_us: int  # how long to stay awake after a reply, 0 = sleep at once
     # Told the address once it is served, and that of HTTP.
@@ -107,6 +107,7 @@ def serve(options: Options) -> None:
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)
     try:
+        allocator.keep_freed_buffers()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_Daemon(engine, options).run(listeners))
         engine.close()
@@ -157,9 +158,7 @@ class _Daemon:
             sessions=self._sessions,
             uptime_us=lambda: self._clock.monotonic_us() - self._begun_us,
         )
-        self._blocks = cold_blocks.attach(
-            engine, options.blocks or cold_blocks.default_location(options.data)
-        )
+        self._blocks = cold_blocks.attach(engine, options.blocks)
         self._sealer: Sealer | None = None
         self._rounds: Rounds | None = None
         self._stop = asyncio.Event()

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from fjord import limits, wire
-from fjord.commands import Page, Refusal, Reply
+from fjord.columns import Buffer
+from fjord.commands import Messages, Page, Refusal, Reply
 from fjord.errors import Code, RemoteProtocolError
 from fjord.server import logs
 from fjord.server.own_requests import OWN, OwnRequests
@@ -35,7 +36,7 @@ class Session(asyncio.Protocol):
         self._own = OwnRequests(self, shared)
         self._in_flight: set[int] = set()
         self._in_flight_bytes = 0
-        self._output: list[bytes] = []
+        self._output: list[Buffer] = []
         self._pushes: list[bytes] = []  # changes that wait until the peer takes its output
         self._pushes_bytes = 0
         self._transport: asyncio.Transport | None = None
@@ -111,6 +112,9 @@ class Session(asyncio.Protocol):
         if type(reply) is Page:
             cursors = self._shared.cursors
             message = wire.encode_answer(request, reply, now_us=now_us, cursors=cursors)
+        elif type(reply) is Messages:
+            self._output += wire.encode_messages(request.identifier, reply, now_us=now_us)
+            return
         else:
             message = wire.encode_reply(
                 request.function, request.identifier, request.flags, reply, now_us=now_us
@@ -234,11 +238,13 @@ class Session(asyncio.Protocol):
         if not output:
             return
         transport = self._transport
-        data = b"".join(output)
+        size = sum(map(len, output))
+        # To put large pieces together takes longer than to send each of them.
+        data = output[:] if size > limits.JOINED_BYTES_MAX else [b"".join(output)]
         output.clear()
         if transport is not None and self._closed_us is None:
-            transport.write(data)
-            self._counters.sent_bytes += len(data)
+            transport.writelines(data)
+            self._counters.sent_bytes += size
             if self._is_noted or transport.get_write_buffer_size() > limits.KEPT_NOTED_BYTES:
                 self._note_kept()
 

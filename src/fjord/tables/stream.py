@@ -13,6 +13,7 @@ from typing import Any
 import google_crc32c
 
 from fjord import ops
+from fjord.columns import Strings, aligned
 from fjord.history import Block
 from fjord.ops import Op, Place
 from fjord.tables import kv_entry, stream_entry
@@ -27,12 +28,13 @@ _ROW_BYTES = ops.ROW_BYTES
 
 
 def apply_append(writes: Writes, op: Op, place: Place) -> None:
-    data, payload = ops.encode(op)
+    data, values = bytes(place.data), op.columns[-1]
+    assert isinstance(values, Strings)
     last = place.seq + op.rows - 1
     entry = stream_entry.APPEND.pack(
         op.rows,
         place.segment,
-        place.payload - payload,
+        place.payload - len(data) + aligned(len(values.data)),
         len(data),
         google_crc32c.value(data),
         place.wall_us,

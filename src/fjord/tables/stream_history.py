@@ -93,13 +93,14 @@ def decide_begin_seal(command: BeginSeal, state: State, now_us: int) -> Decision
 def decide_end_seal(command: EndSeal, state: State, now_us: int) -> Decision:
     made: list[Op] = []
     for where in command.plan.ranges:
-        found = history_of(state, where.table)
-        if (found.sealing, found.tag) != (where.last, where.tag):
-            continue  # it was taken note of before
-        is_there = catalog.is_there(state, where.table)
         blocks = [block for block in command.blocks if block.table == where.table]
-        made += _block_ops(blocks, is_retired=not is_there)
-        made.append(_history_op(where.table, found._replace(sealed=where.last, sealing=0, tag=0)))
+        if not catalog.is_there(state, where.table):
+            made += _block_ops(blocks, is_retired=True)  # it was dropped meanwhile
+            continue
+        found = history_of(state, where.table)
+        if (found.sealing, found.tag) == (where.last, where.tag):  # else it was done before
+            done = found._replace(sealed=where.last, sealing=0, tag=0)
+            made += (*_block_ops(blocks, is_retired=False), _history_op(where.table, done))
     return catalog.decision(state, made)
 
 

@@ -12,7 +12,7 @@ from array import array
 from typing import Final, NamedTuple
 
 from fjord import commands, limits, ops
-from fjord.columns import Strings, repeat
+from fjord.columns import Loose, Strings, repeat
 from fjord.commands import InBlock, Messages, Refusal
 from fjord.errors import Code
 from fjord.ops import Op, Opcode
@@ -47,7 +47,7 @@ def decide_read(command: commands.Read, state: State, now_us: int) -> Decision:
         return Decision(Refusal(code=Code.BAD_RANGE, text=text))
     wanted = _Wanted(
         command.after,
-        min(command.until or last, last),
+        max(command.after, min(command.until or last, last)),
         stream_rules.count_of(command.count, limits.READ_COUNT_MAX),
         stream_rules.count_of(command.bytes_max, limits.READ_BYTES_MAX),
     )
@@ -127,7 +127,7 @@ class _Answer:
         return Messages(
             first_seqs=self._first_seqs,
             walls_us=self._walls_us,
-            ops=Strings.of(self._ops),
+            ops=Loose(self._ops),
             after=self.after if is_more else until,
             until=until,
             ended=not is_more,

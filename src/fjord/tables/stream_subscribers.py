@@ -127,7 +127,7 @@ def _seq_at(state: State, table: Table, wall_us: int) -> int | InBlock:
     """Returns the seq before the first message from a moment on."""
     forgotten = stream_history.history_of(state, table.id).forgotten
     for block in stream_history.live_blocks(state, table.prefix):
-        if block.last <= forgotten and block.max_us >= wall_us:
+        if block.first <= forgotten and block.max_us >= wall_us:
             return _in_block(table, block, block.first - 1, state.next_seq - 1)
     is_latest = stream_rules.is_latest(table)
     look = _latest_moment if is_latest else _log_moment
@@ -200,7 +200,7 @@ def decide_lag(command: commands.Lag, state: State, now_us: int) -> Decision:
         return Decision(_in_block(table, block, after, state.next_seq - 1))
     messages = _ahead(state, table, after)
     names = Strings.of([b"messages", b"seqs"])
-    return Decision(Numbers(names=names, values=[messages, state.next_seq - 1 - known.seq]))
+    return Decision(Numbers(names=names, values=[messages, state.next_seq - 1 - after]))
 
 
 def _ahead(state: State, table: Table, after: int) -> int:

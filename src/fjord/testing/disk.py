@@ -23,6 +23,7 @@ import errno
 import os
 import random
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fjord.errors import DirectoryInUseError
@@ -85,6 +86,9 @@ class SimFile:
                 self._inode.unsynced.append(change)
             if len(change.data) < len(data):
                 raise _full()
+
+    def write_parts(self, offset: int, parts: Sequence[bytes]) -> None:
+        self.write(offset, b"".join(parts))
 
     def sync(self) -> None:
         inode = self._inode

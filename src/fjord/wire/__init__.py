@@ -8,8 +8,21 @@ speak of jobs; `bodies` and `reply_bodies` those above, and `batch` those that h
 
 from fjord.wire.cursor import Cursors
 from fjord.wire.functions import Flag, Function
-from fjord.wire.replies import RawReply, ReplyDecoder, encode_answer, encode_reply, read_reply
-from fjord.wire.requests import Request, RequestDecoder, encode_request, encode_use
+from fjord.wire.replies import (
+    RawReply,
+    ReplyDecoder,
+    encode_answer,
+    encode_messages,
+    encode_reply,
+    read_reply,
+)
+from fjord.wire.requests import (
+    Request,
+    RequestDecoder,
+    encode_parts,
+    encode_request,
+    encode_use,
+)
 from fjord.wire.seed_replies import RawChange, encode_change
 
 __all__ = [
@@ -23,6 +36,8 @@ __all__ = [
     "RequestDecoder",
     "encode_answer",
     "encode_change",
+    "encode_messages",
+    "encode_parts",
     "encode_reply",
     "encode_request",
     "encode_use",

@@ -36,7 +36,7 @@ from fjord.commands import (
     TableList,
 )
 from fjord.errors import Code
-from fjord.wire import bodies, error_texts, reply_bodies
+from fjord.wire import bodies, error_texts, reply_bodies, stream_bodies
 from fjord.wire.body import Body, Encoded, encode_head
 from fjord.wire.functions import FUNCTIONS, Function, unknown_flag
 
@@ -109,8 +109,8 @@ TYPES: Final[dict[int, type[Reply]]] = {kind: type_ for type_, kind in KINDS.ite
 # -- requests -------------------------------------------------------------------------------------
 
 
-def encode(command: commands.Batch | commands.AsOf) -> Encoded:
-    """Returns function, flags, timestamp and body.
+def encode(command: commands.Batch | commands.AsOf) -> tuple[Function, list[Buffer]]:
+    """Returns the function, and the body in pieces: it may be large, and is put together once.
 
     Raises:
         struct.error, ValueError, OverflowError: if a command does not belong here, or fits not.
@@ -120,12 +120,17 @@ def encode(command: commands.Batch | commands.AsOf) -> Encoded:
     else:
         function, argument = Function.BATCH, command.number
     held: Sequence[Any] = command.commands
-    parts = [encode_head("", len(held), argument)]
+    parts: list[Buffer] = [encode_head("", len(held), argument)]
     for one in held:
-        inner, flags, timestamp_us, body = _encode_inner(function, one)
-        head = INNER.pack(inner, flags, len(body), timestamp_us)
-        parts += (head, body, padding(len(body)))
-    return function, 0, 0, b"".join(parts)
+        if type(one) is commands.Append and function is Function.BATCH:
+            pieces = stream_bodies.append_parts(one)
+            size = sum(map(len, pieces))
+            parts += (INNER.pack(Function.APPEND, 0, size, 0), *pieces, padding(size))
+        else:
+            inner, flags, timestamp_us, body = _encode_inner(function, one)
+            head = INNER.pack(inner, flags, len(body), timestamp_us)
+            parts += (head, body, padding(len(body)))
+    return function, parts
 
 
 def _encode_inner(function: Function, command: Command) -> Encoded:

@@ -67,13 +67,19 @@ def encode_reply(
         return head + BODY_LENGTH.pack(0)
     head = REPLY.pack(MAGIC_REPLY, VERSION, identifier, Flag.BODY, now_us)
     if isinstance(reply, Messages):
-        parts = stream_replies.message_parts(reply)
-        return b"".join((head, b"\0", BODY_LENGTH.pack(sum(map(len, parts))), *parts))
+        return b"".join(encode_messages(identifier, reply, now_us=now_us))
     if isinstance(reply, Replies):
         body = batch.encode_replies(reply)
     else:
         body = reply_bodies.encode_body(reply)
     return b"".join((head, b"\0", BODY_LENGTH.pack(len(body)), body))
+
+
+def encode_messages(identifier: int, reply: Messages, *, now_us: int) -> list[Buffer]:
+    """Returns the JR message that answers a READ, in pieces: its ops are large, and not copied."""
+    parts = stream_replies.message_parts(reply)
+    head = REPLY.pack(MAGIC_REPLY, VERSION, identifier, Flag.BODY, now_us)
+    return [head + b"\0" + BODY_LENGTH.pack(sum(map(len, parts))), *parts]
 
 
 def encode_fatal(error: RemoteProtocolError, *, now_us: int) -> bytes:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from fjord import commands, limits
+from fjord.columns import Buffer
 from fjord.commands import Command, Refusal
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 from fjord.wire import batch, bodies, seed, session_bodies, stream_bodies
@@ -139,13 +141,19 @@ def encode_request(command: Command, identifier: int) -> tuple[Function, bytes]:
     Raises:
         LocalProtocolError: if a number or a name in it is beyond what the protocol has room for.
     """
+    function, parts = encode_parts(command, identifier)
+    return function, bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+
+
+def encode_parts(command: Command, identifier: int) -> tuple[Function, list[Buffer]]:
+    """Does the same for who can send a large message in pieces, without putting it together."""
     if isinstance(command, commands.Nop):
-        return Function.NOP, seed.encode_request(command, identifier)
+        return Function.NOP, [seed.encode_request(command, identifier)]
     try:
         if isinstance(command, commands.Append):
-            return _append(command, identifier)
+            return _large(Function.APPEND, stream_bodies.append_parts(command), identifier)
         if isinstance(command, commands.Batch | commands.AsOf):
-            return _message(batch.encode(command), identifier)
+            return _large(*batch.encode(command), identifier)
         return _message(bodies.encode_body(command), identifier)
     except (struct.error, ValueError, OverflowError) as error:
         raise LocalProtocolError(Code.BAD_BATCH, f"this cannot be sent: {error}") from error
@@ -153,20 +161,23 @@ def encode_request(command: Command, identifier: int) -> tuple[Function, bytes]:
 
 def encode_use(table: str, identifier: int) -> bytes:
     """Returns the message that chooses the table of the seed functions."""
-    return _message(session_bodies.encode_use(table), identifier)[1]
+    return bytes(_message(session_bodies.encode_use(table), identifier)[1][0])
 
 
-def _message(encoded: Encoded, identifier: int) -> tuple[Function, bytes]:
+def _message(encoded: Encoded, identifier: int) -> tuple[Function, list[Buffer]]:
     function, flags, timestamp_us, body = encoded
     head = REQUEST.pack(MAGIC_REQUEST, VERSION, function, identifier, flags, timestamp_us)
-    return function, b"".join((head, BODY_LENGTH.pack(len(body)), body))
+    return function, [b"".join((head, BODY_LENGTH.pack(len(body)), body))]
 
 
-def _append(command: commands.Append, identifier: int) -> tuple[Function, bytes]:
-    """Does the same for messages, which are many and are copied but once."""
-    parts = stream_bodies.append_parts(command)
-    head = REQUEST.pack(MAGIC_REQUEST, VERSION, Function.APPEND, identifier, 0, 0)
-    return Function.APPEND, b"".join((head, BODY_LENGTH.pack(sum(map(len, parts))), *parts))
+def _large(
+    function: Function, body: Sequence[Buffer], identifier: int
+) -> tuple[Function, list[Buffer]]:
+    """Does the same for a body in pieces; small ones are put together."""
+    size = sum(map(len, body))
+    head = REQUEST.pack(MAGIC_REQUEST, VERSION, function, identifier, 0, 0)
+    parts = [head + BODY_LENGTH.pack(size), *body]
+    return function, parts if size > limits.JOINED_BYTES_MAX else [b"".join(parts)]
 
 
 def _check_magic(magic: bytes) -> None:

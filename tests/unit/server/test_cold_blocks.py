@@ -30,11 +30,10 @@ class Asker(Client):
 
 
 def test_blocks_are_in_the_data_directory_unless_somebody_says_otherwise(tmp_path: Path) -> None:
-    location = cold_blocks.default_location(str(tmp_path))
-    assert location == str(tmp_path / "blocks")
+    location = str(tmp_path / "blocks")
     engine = open_at(tmp_path)
     assert isinstance(engine.run([append(b"a")])[0], Done)
-    attached = cold_blocks.attach(engine, location)
+    attached = cold_blocks.attach(engine)
     assert attached is not None
     assert attached.shelf.location == location
     assert attached.cold.stats() == {}  # nothing is loaded yet
@@ -42,6 +41,16 @@ def test_blocks_are_in_the_data_directory_unless_somebody_says_otherwise(tmp_pat
     assert isinstance(listed, BlockList)
     assert listed.location == location
     engine.abandon()
+
+
+def test_where_blocks_are_is_said_once(tmp_path: Path) -> None:
+    elsewhere = "memory://elsewhere"
+    for given in (elsewhere, "", ""):
+        engine = open_at(tmp_path)
+        attached = cold_blocks.attach(engine, given)
+        assert attached is not None
+        assert attached.shelf.location == elsewhere
+        engine.close()
 
 
 def test_without_the_libraries_there_are_none_and_the_log_says_so(

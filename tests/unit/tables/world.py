@@ -152,7 +152,7 @@ class World:
 
     def apply(self, op: Op) -> None:
         data, payload = ops.encode(op)
-        place = Place(self.next_seq, SEGMENT, len(self.journal) + payload, self.now_us)
+        place = Place(self.next_seq, SEGMENT, len(self.journal) + payload, self.now_us, data)
         tables.APPLY[op.opcode](self, op, place)
         if arrival_of(op):
             for lane, date in lanes_of(op):

@@ -258,7 +258,7 @@ KEPT: dict[str, tuple[bytes, Code]] = {
         batch_bytes(
             19,
             head(b"", 2)
-            + batch.encode(Batch(commands=[get_many("t", [b"k"])]))[3][16:]
+            + b"".join(batch.encode(Batch(commands=[get_many("t", [b"k"])]))[1])[16:]
             + inner(33, b"not a body"),
         ),
         Code.BAD_BATCH,

@@ -31,6 +31,10 @@ def inner(
     return struct.pack(">HHIQ", function, flags, size, timestamp_us) + body + bytes(-len(body) % 8)
 
 
+def body_of(command: Batch | AsOf) -> bytes:
+    return b"".join(batch.encode(command)[1])
+
+
 def decode(body: bytes) -> Command | Refusal:
     return batch.decode(Function.BATCH, body)
 
@@ -44,18 +48,19 @@ def refusal_of(body: bytes, function: Function = Function.BATCH) -> Refusal:
 def test_inner_messages_stand_behind_the_head() -> None:
     _, flags, timestamp_us, body = bodies.encode_body(GOOD)
     expected = head(b"", 2, 9) + inner(32, body, flags=flags, timestamp_us=timestamp_us) + inner(0)
-    found = batch.encode(Batch(commands=[GOOD, commands.Nop()], number=9))
-    assert found == (Function.BATCH, 0, 0, expected)
+    command = Batch(commands=[GOOD, commands.Nop()], number=9)
+    assert batch.encode(command)[0] is Function.BATCH
+    assert body_of(command) == expected
 
 
 @pytest.mark.parametrize("command", BATCHES, ids=["one", "all"])
 def test_each_batch_decodes_to_itself(command: Batch) -> None:
-    assert plain(decode(batch.encode(command)[3])) == plain(command)
+    assert plain(decode(body_of(command))) == plain(command)
 
 
 @pytest.mark.parametrize("command", BATCHES, ids=["one", "all"])
 def test_every_truncation_is_refused(command: Batch) -> None:
-    body = batch.encode(command)[3]
+    body = body_of(command)
     step = 1 if len(command.commands) == 1 else 7  # each command was cut at every byte elsewhere
     for size in range(0, len(body), step):
         assert refusal_of(body[:size]).code is Code.BAD_BATCH
@@ -80,7 +85,7 @@ def test_the_refusal_of_one_command_is_that_of_all_and_names_its_position() -> N
         (inner(61, head(b"t", 0)), "function 61 has no place"),
         (inner(67, bodies.encode_body(READ)[3]), "function 67 has no place"),
         (inner(75, head(b"", 0)), "function 75 has no place"),
-        (inner(77, batch.encode(AS_OF[0])[3]), "function 77 has no place"),
+        (inner(77, body_of(AS_OF[0])), "function 77 has no place"),
         (inner(33, flags=Flag.BODY), "bit 15 (BODY)"),
         (inner(0, bytes(8)), "NOP has no body"),
         (inner(33, bytes(8)), ""),
@@ -126,8 +131,8 @@ def test_the_most_commands_are_taken() -> None:
     ids=["keys", "xids", "rows", "messages"],
 )
 def test_rows_are_bounded_over_all_commands(half: Command) -> None:
-    assert isinstance(decode(batch.encode(Batch(commands=[half, half]))[3]), Batch)
-    found = refusal_of(batch.encode(Batch(commands=[half, half, commands.Nop()]))[3])
+    assert isinstance(decode(body_of(Batch(commands=[half, half]))), Batch)
+    found = refusal_of(body_of(Batch(commands=[half, half, commands.Nop()])))
     assert "in all its commands" in found.text
 
 
@@ -139,12 +144,13 @@ def test_reads_as_of_a_snapshot_stand_behind_its_seq() -> None:
     command = AsOf(snapshot=9, commands=[get, READ])
     (_, flags, _, first), (_, _, _, second) = bodies.encode_body(get), bodies.encode_body(READ)
     body = head(b"", 2, 9) + inner(33, first, flags=flags) + inner(67, second)
-    assert batch.encode(command) == (Function.AS_OF, 0, 0, body)
+    assert batch.encode(command)[0] is Function.AS_OF
+    assert body_of(command) == body
 
 
 @pytest.mark.parametrize("command", AS_OF, ids=["one", "all"])
 def test_each_reading_as_of_a_snapshot_decodes_to_itself(command: AsOf) -> None:
-    body = batch.encode(command)[3]
+    body = body_of(command)
     assert plain(batch.decode(Function.AS_OF, body)) == plain(command)
     for size in range(len(body)):
         assert refusal_of(body[:size], Function.AS_OF).code is Code.BAD_BATCH
@@ -176,7 +182,7 @@ def test_no_other_function_is_taken_as_of_a_snapshot(function: Function) -> None
 
 def test_nobody_waits_as_of_a_snapshot() -> None:
     waiting = commands.Read(table="t", after=0, wait_us=1)
-    body = batch.encode(AsOf(snapshot=9, commands=[READ, waiting]))[3]
+    body = body_of(AsOf(snapshot=9, commands=[READ, waiting]))
     found = refusal_of(body, Function.AS_OF)
     assert found.code is Code.BAD_TIMEOUT
     assert found.text == "command 2 of the batch: nothing new comes as of a snapshot: wait is 0"
@@ -187,9 +193,7 @@ def test_reads_as_of_a_snapshot_are_bounded() -> None:
         found = refusal_of(head(b"", rows, 9) + inner(33) * rows, Function.AS_OF)
         assert str(limits.BATCH_COMMANDS_MAX) in found.text
     half = get_many("t", [b""] * HALF)
-    found = refusal_of(
-        batch.encode(AsOf(snapshot=9, commands=[half, half, READ]))[3], Function.AS_OF
-    )
+    found = refusal_of(body_of(AsOf(snapshot=9, commands=[half, half, READ])), Function.AS_OF)
     assert "in all its commands" in found.text
     assert refusal_of(head(b"t", 1, 9), Function.AS_OF).code is Code.BAD_BATCH
 
@@ -239,7 +243,7 @@ def test_an_answer_of_an_unknown_kind_or_without_end_is_refused() -> None:
 
 
 def test_keys_of_an_inner_message_are_those_of_the_command() -> None:
-    found = decode(batch.encode(Batch(commands=[get_many("t", [b"a", b"b"])]))[3])
+    found = decode(body_of(Batch(commands=[get_many("t", [b"a", b"b"])])))
     assert isinstance(found, Batch)
     (command,) = found.commands
     assert isinstance(command, commands.Get)

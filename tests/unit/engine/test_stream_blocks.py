@@ -1,0 +1,159 @@
+"""Streams whose history is in cold blocks, on an engine: nobody who reads sees a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fjord import commands
+from fjord.columns import Strings
+from fjord.commands import Acted, Done, DropTable, Numbers, Position, Taken
+from fjord.streams import Start
+from fjord.tables.state import Tree
+from tests.unit.engine.stream_shell import Shell
+
+SECOND = 1_000_000
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    opened = Shell(tmp_path)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.req("JQ-01", "JQ-02")
+def test_history_is_endless(shell: Shell) -> None:
+    shell.create("log", block_rows=50)
+    rows = [("k", str(number)) for number in range(400)]
+    moments = []
+    for start in range(0, 400, 20):
+        shell.append("log", *rows[start : start + 20])
+        moments.append(shell.clock.wall_us())
+    shell.seal()
+    shell.tend()
+    assert shell.count(Tree.STREAM_OPS) == 0
+    shell.append("log", ("k", "hot"))
+    assert shell.read_all("log") == [*rows, ("k", "hot")]
+    for part in (0, 7, 19):
+        mark = shell.subscribe("log", f"from{part}", Start.TIME, moments[part])
+        assert shell.read_all("log", mark.seq) == [*rows[20 * part :], ("k", "hot")]
+        assert shell.lag("log", f"from{part}") == 401 - 20 * part
+
+
+def test_what_is_forgotten_in_part_counts_in_full(shell: Shell) -> None:
+    """Index entries of what is in blocks go bit by bit; meanwhile nobody sees a difference."""
+    shell.create("log", block_rows=100_000)
+    moments = []
+    for number in range(3000):
+        shell.append("log", ("", str(number)))
+        moments.append(shell.clock.wall_us())
+    shell.subscribe("log", "s")
+    shell.seal()
+    seen: set[int] = set()
+    while shell.engine.upkeep():
+        shell.engine.sync()
+        left = shell.count(Tree.STREAM_OPS)
+        if left in seen:
+            continue
+        seen.add(left)
+        assert shell.lag("log", "s") == 3000
+        for number in (0, 500, 2999 - left, min(2999, 3000 - left), 2999):
+            command = commands.Seek(
+                table="log", name="s", start=Start.TIME, at=moments[max(0, number)]
+            )
+            mark = shell.run(command)
+            assert isinstance(mark, Position)
+            assert len(shell.read_all("log", mark.seq)) == 3000 - max(0, number)
+        shell.run(commands.Seek(table="log", name="s", start=Start.BEGINNING))
+    assert 0 in seen
+    assert len(seen) > 1
+
+
+def test_a_stream_without_a_message_is_sealed_after_its_segment_went(shell: Shell) -> None:
+    shell.create("log")
+    shell.pack()
+    shell.restart()
+    assert shell.seal() == []
+    shell.append("log", ("a", "1"))
+    shell.seal()
+    shell.tend()
+    assert shell.read_all("log") == [("a", "1")]
+
+
+def test_a_stream_that_is_dropped_while_blocks_are_written_leaves_none(shell: Shell) -> None:
+    shell.append("log", ("a", "1"))
+    shell.append("other", ("a", "1"))
+    plan = shell.engine.sealing.plan_seal(now=True)
+    assert plan is not None
+    shell.engine.sync()
+    shell.run(DropTable(name="log"))
+    shell.tend()
+    shell.engine.sealing.finish_seal(plan, shell.shore.write(shell.engine, plan))
+    shell.tend()
+    shell.shore.retire(shell.engine)
+    kept = [block.name for block in shell.engine.sealing.blocks("other")]
+    assert shell.shore.store.names() == kept
+    assert shell.read_all("other") == [("a", "1")]
+
+
+def test_sealing_is_due_by_rows_and_by_age(shell: Shell) -> None:
+    shell.create("log", block_rows=10, block_age_us=60 * SECOND)
+    shell.seal()
+    assert shell.engine.sealing.due_us() is None
+    shell.append("log", ("", "1"))
+    due_us = shell.engine.sealing.due_us()
+    assert due_us is not None
+    assert 0 < due_us - shell.clock.wall_us() <= 60 * SECOND
+    assert shell.engine.sealing.plan_seal() is None
+    shell.append("log", *[("", "1")] * 10)
+    due_us = shell.engine.sealing.due_us()
+    assert due_us is not None
+    assert due_us <= shell.clock.wall_us()
+    assert shell.engine.sealing.plan_seal() is not None
+
+
+def test_a_lag_counts_seqs_once(shell: Shell) -> None:
+    shell.create("log", block_rows=4)
+    shell.append("log", *[("", "1")] * 10)
+    first = shell.append("log", ("", "1"))
+    shell.seal()
+    shell.tend()
+    shell.subscribe("log", "s", Start.SEQ, first - 2)
+    reply = shell.run(commands.Lag(table="log", name="s"))
+    assert isinstance(reply, Numbers)
+    assert list(reply.values) == [3, shell.engine.applied_seq - (first - 3)]
+
+
+def test_jobs_go_to_blocks_too_where_somebody_writes_them(shell: Shell) -> None:
+    """Their segments wait for that, and go then; jobs that are left are said again."""
+    push = commands.Push(
+        table="jobs",
+        keys=Strings.of([b"a", b"b"]),
+        domains=Strings.of([b"", b""]),
+        types=b"\1\1",
+        values=Strings.of([b"1", b"2"]),
+        priorities=b"dd",
+        process_at_us=[0, 0],
+        expires_at_us=[0, 0],
+        timestamps_us=[shell.clock.wall_us()] * 2,
+    )
+    assert isinstance(shell.run(push), Done)
+    taken = shell.run(commands.Next(table="jobs", count=1))
+    assert isinstance(taken, Taken)
+    finish = commands.Finish(table="jobs", xids=[taken.first_xid])
+    assert isinstance(shell.run(finish), Acted)
+    shell.engine._rotate(0, False)
+    oldest = shell.engine._journal.segments[0].segment
+    assert shell.engine.is_held(oldest)
+    blocks = shell.seal()
+    assert [block.rows for block in blocks] == [4]  # two pushes, a take, a done
+    assert not shell.engine.is_held(oldest)
+    shell.tend()
+    shell.pack()
+    shell.restart()
+    left = shell.run(commands.Next(table="jobs", count=9))
+    assert isinstance(left, Taken)
+    assert left.keys.rows() == [b"b"]
