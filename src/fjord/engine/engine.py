@@ -368,9 +368,7 @@ class Engine:
         if group.drops:
             memory.lanes.retain({table.id for table in self.tables.values()})
         self._upkeep.note(group.schedules, sweeps=group.sweeps)
-        self.sealing.note(group.last_seqs, group.table_rows)
-        if group.seals or group.drops:
-            self.sealing.look()
+        self.sealing.note(group.last_seqs, group.table_rows, looks=group.seals or group.drops)
         for op, place in group.applied:
             self._packer.note(op, place)
 

@@ -89,17 +89,20 @@ class Sealing:
         for date_us in (*dates, self._retirement_us()):
             self._bring_forward(date_us)
 
-    def note(self, last_seqs: Mapping[int, int], rows: Mapping[int, int]) -> None:
-        """Takes note of what a frame has written, by table."""
+    def note(
+        self, last_seqs: Mapping[int, int], rows: Mapping[int, int], *, looks: bool = False
+    ) -> None:
+        """Takes note of what a frame has written, by table; `looks`: and has said of blocks."""
         self._held = (0, False)
         self._last_seqs.update(last_seqs)
-        if not self.location:
-            return
-        tables, now_us = self._tables(), self._clock.wall_us()
-        for table_id in last_seqs.keys() & tables.keys():
-            self._rows[table_id] = self._rows.get(table_id, 0) + rows[table_id]
-            self._since_us.setdefault(table_id, now_us)
-            self._bring_forward(self._table_due_us(tables[table_id]))
+        if self.location:
+            tables, now_us = self._tables(), self._clock.wall_us()
+            for table_id in last_seqs.keys() & tables.keys():
+                self._rows[table_id] = self._rows.get(table_id, 0) + rows[table_id]
+                self._since_us.setdefault(table_id, now_us)
+                self._bring_forward(self._table_due_us(tables[table_id]))
+        if looks:
+            self.look()
 
     def note_rotation(self) -> None:
         """Takes note that a segment is full."""
