@@ -61,6 +61,10 @@ SLACK_US = 5_000
 
 
 # -- those who work -------------------------------------------------------------------------------
+# Ops that say nothing of what becomes of a job.
+_SAID_OF_OTHERS = frozenset(
+    {"CREATE_TABLE", "JOB_TOUCH", "JOB_LEASE", "JOB_UNLEASE", "HISTORY", "BLOCK"}
+)
 
 
 class Crew:
@@ -232,7 +236,7 @@ class Journal:
             elif fields["how"] == How.GIVEN_BACK:
                 back = Failed(began=began, ended=ended, xid=fields["at"], counts=False)
                 self.returns.append(back)
-        elif row.op not in ("CREATE_TABLE", "JOB_TOUCH", "JOB_LEASE", "JOB_UNLEASE"):
+        elif row.op not in _SAID_OF_OTHERS:
             self.others[row.op] += 1
 
 

@@ -76,6 +76,7 @@ def test_usual_settings_are_those_of_the_decisions() -> None:
         "lease_us": hour_us,
         "timeouts_max": 5,
         "debounce_us": hour_us,
+        "history": True,
     }
 
 

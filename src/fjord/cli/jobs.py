@@ -55,6 +55,9 @@ def create(
             parser=arguments.seconds(), help="Seconds by which pushing again may postpone a job."
         ),
     ] = 3600.0,
+    history: Annotated[
+        bool, typer.Option(help="What happened to jobs goes to cold blocks.")
+    ] = True,
     to: To = DAEMON,
     data: Data = "",
     as_json: Json = False,
@@ -76,6 +79,7 @@ def create(
                 lease=lease,
                 timeouts_max=timeouts_max,
                 debounce=debounce,
+                history=history,
             )
         except ValueError as error:
             raise UsageError(str(error)) from error

@@ -78,6 +78,7 @@ class Database:
                 timeouts_max: a job that fails or times out more often is dead; 5.
                 debounce: pushing a job again moves it at most so many seconds beyond the moment
                     at which it was first pushed; 3600.
+                history: False: what happened to jobs does not go to cold blocks.
 
         Raises:
             ValueError: if a setting cannot be meant.

@@ -18,6 +18,7 @@ class JobSettings(TypedDict, total=False):
     lease: Seconds  # how long a worker may take, unless it says otherwise; an hour
     timeouts_max: int  # a job that fails or times out more often is dead; 5
     debounce: Seconds  # pushing again moves no date beyond insertion date + this; an hour
+    history: bool  # what happened to jobs goes to cold blocks; True unless given
 
 
 _BOUNDS_US: Final = {

@@ -122,9 +122,10 @@ class Sealing:
         return self._held[1]
 
     def _holds(self, first: int, end: int) -> bool:
+        """Says whether the index may still point to rows of these seqs, or they are in no block."""
         return any(
-            self._last_seq(table) >= max(first, self._history(table).sealed + 1)
-            and self._history(table).sealed + 1 < end
+            self._last_seq(table) >= max(first, self._history(table).forgotten + 1)
+            and self._history(table).forgotten + 1 < end
             for table in self._tables().values()
         )
 

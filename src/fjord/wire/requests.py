@@ -35,6 +35,8 @@ _ACCEPTED: Final = {
     for function in Function
     if function is not Function.CHANGE
 }
+# Kernels take so many pieces and more in one call.
+_PARTS_MAX: Final = 256
 _BATCH: Final = Function.BATCH
 _AS_OF: Final = Function.AS_OF
 _USE: Final = Function.USE
@@ -177,7 +179,8 @@ def _large(
     size = sum(map(len, body))
     head = REQUEST.pack(MAGIC_REQUEST, VERSION, function, identifier, 0, 0)
     parts = [head + BODY_LENGTH.pack(size), *body]
-    return function, parts if size > limits.JOINED_BYTES_MAX else [b"".join(parts)]
+    is_large = size > limits.JOINED_BYTES_MAX and len(parts) <= _PARTS_MAX
+    return function, parts if is_large else [b"".join(parts)]
 
 
 def _check_magic(magic: bytes) -> None:
