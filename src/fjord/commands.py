@@ -445,6 +445,23 @@ Reply = (
 )
 
 
+def reply_bytes(reply: Reply) -> int:
+    """Returns about how many bytes a reply has; one that is still in a block, at most."""
+    if type(reply) is Entries:
+        return len(reply.values.data)
+    if type(reply) is Page:
+        return len(reply.keys.data) + len(reply.entries.values.data)
+    if isinstance(reply, Taken | JobPage):
+        return len(reply.keys.data) + len(reply.values.data)
+    if type(reply) is Messages:
+        return reply.ops.offsets[-1]
+    if type(reply) is InBlock:
+        return limits.READ_BYTES_MAX
+    if type(reply) is Replies:
+        return sum(map(reply_bytes, reply.replies))
+    return 0
+
+
 class Changed(NamedTuple):
     """What a listener is told: a key of a table has this value now.
 

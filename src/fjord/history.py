@@ -12,8 +12,10 @@ from typing import Final, NamedTuple
 
 from fjord.ops import Opcode
 
-DATA_SUFFIX: Final = ".parquet"
-METADATA_SUFFIX: Final = ".json"
+_DATA_SUFFIX: Final = ".parquet"
+# Spark, and others that read a folder as a table, pass over names that begin like this.
+_METADATA_PREFIX: Final = "_"
+_METADATA_SUFFIX: Final = ".json"
 # Ops whose rows are history: what is only said again, or said of readers and blocks, is not.
 HISTORIC: Final = frozenset(
     {
@@ -62,9 +64,28 @@ class Block(NamedTuple):
     min_us: int  # wall times of its rows
     max_us: int
     crc: int  # CRC32C of its file
-    name: str  # path of its files, without their suffixes, below the location of all blocks
+    name: str  # path of its file, without its suffix, below the location of all blocks
 
 
 def block_name(where: SealedRange, first: int, last: int) -> str:
     """Returns the name of a block of a range; the same again if it is written again."""
     return f"{where.name}-{where.table}/{first:020d}-{last:020d}-{where.tag:016x}"
+
+
+def data_path(name: str) -> str:
+    """Returns where the rows of a block are, below the location of all blocks."""
+    return name + _DATA_SUFFIX
+
+
+def metadata_path(name: str) -> str:
+    """Returns where the metadata of a block is, below the location of all blocks."""
+    folder, _, base = name.rpartition("/")
+    return f"{folder}/{_METADATA_PREFIX}{base}{_METADATA_SUFFIX}"
+
+
+def described_block(path: str) -> str:
+    """Returns the name of the block whose metadata a file is; empty if it is another file."""
+    folder, _, file = path.rpartition("/")
+    base = file.removeprefix(_METADATA_PREFIX).removesuffix(_METADATA_SUFFIX)
+    name = f"{folder}/{base}"
+    return name if metadata_path(name) == path else ""

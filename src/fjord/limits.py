@@ -83,7 +83,9 @@ BLOCK_PART_BYTES = 16 * MIB
 BLOCK_AGE_US_MAX = 366 * 24 * 3600 * 1_000_000
 RETENTION_US_MAX = 100 * 366 * 24 * 3600 * 1_000_000
 # Parts of blocks that subscribers are in, or come to next, in memory.
-COLD_BYTES_MAX = 96 * MIB
+COLD_BYTES_MAX = 64 * MIB
+# Tables with little in a segment wait for this many full ones, so that blocks are not too small.
+SEAL_SEGMENTS = 4
 # How much of the journal is written to blocks by one child process.
 SEAL_BYTES_MAX = 256 * MIB
 BLOCKS_LISTED_MAX = 1_000

@@ -317,6 +317,8 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("snapshot", U64),  # 0 = the seq of this row
         ("deadline_us", U64),  # lease time
         ("wall_us", U64),
+        ("largest", U64),  # table id so far: tables with larger ones are younger
+        ("is_pass", U8),  # 1: it was opened for a reader, and ends with what it reads
     ),
     Opcode.SNAPSHOT_END: (("deadline_us", U64), ("snapshot", U64)),
     Opcode.VERSION: (

@@ -211,6 +211,7 @@ class InBlock:
     name: str
     after: int  # where to begin in it
     until: int  # the end of the snapshot
+    crc: int  # CRC32C of its file
 
 
 @dataclass(slots=True, kw_only=True)
@@ -218,7 +219,7 @@ class Position:
     """Where a subscriber is."""
 
     seq: int  # everything up to here is processed
-    epoch: int  # how often it was sought
+    epoch: int  # grows with each seek; a subscriber that is made again has another one
     asleep: bool
     created: bool  # it was made just now
 

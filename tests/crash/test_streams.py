@@ -14,7 +14,7 @@ import pytest
 
 from fjord import commands
 from fjord.columns import Strings
-from fjord.commands import Command, Opened, Page, Replies
+from fjord.commands import Command, Opened, Page, Replies, Subscribers
 from fjord.streams import Start
 from fjord.testing import SimCrash, SimDisk
 from tests.crash.stream_world import (
@@ -84,11 +84,14 @@ class Life(World):
         self.ask(commands.Subscribe(table=LOG, name=name, start=start))
 
     def move(self) -> None:
-        """Acknowledges all that there is."""
-        subscribe = commands.Subscribe(table=AGED, name="two", start=Start.BEGINNING)
-        seq = self.engine.applied_seq
-        acknowledge = commands.Acknowledge(table=AGED, name="two", seq=seq, epoch=0)
-        self.ask(commands.Batch(commands=[subscribe, acknowledge]))
+        """Acknowledges all that there is, for a subscriber that is made the first time."""
+        found = self.ask(commands.ListSubscribers(table=AGED, start="two"))
+        assert isinstance(found, Subscribers)
+        if len(found.names):
+            seq, epoch = self.engine.applied_seq, found.epochs[0]
+            self.ask(commands.Acknowledge(table=AGED, name="two", seq=seq, epoch=epoch))
+        else:
+            self.ask(commands.Subscribe(table=AGED, name="two", start=Start.BEGINNING))
 
     def open_snapshot(self) -> None:
         reply = self.ask(commands.OpenSnapshot())

@@ -154,16 +154,7 @@ SAMPLES = [
         ),
     ),
     Op(Opcode.UNSUBSCRIBE, 9, 2, (KEYS,)),
-    Op(
-        Opcode.SNAPSHOT,
-        9,
-        2,
-        (
-            TWO,
-            TWO,
-            TWO,
-        ),
-    ),
+    Op(Opcode.SNAPSHOT, 9, 2, (TWO, TWO, TWO, TWO, b"\1\2")),
     Op(
         Opcode.SNAPSHOT_END,
         9,
@@ -347,7 +338,7 @@ LAYOUTS = {
     Opcode.STREAM_FORGET: "u:last u:freed",
     Opcode.SUBSCRIBER: "u:position u:epoch u:moved_us b:is_asleep s:name",
     Opcode.UNSUBSCRIBE: "s:name",
-    Opcode.SNAPSHOT: "u:snapshot u:deadline_us u:wall_us",
+    Opcode.SNAPSHOT: "u:snapshot u:deadline_us u:wall_us u:largest b:is_pass",
     Opcode.SNAPSHOT_END: "u:deadline_us u:snapshot",
     Opcode.VERSION: "u:snapshot b:tree s:key s:image",
     Opcode.VERSION_DROP: "u:snapshot b:tree s:key",

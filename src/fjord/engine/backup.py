@@ -4,9 +4,9 @@ A backup is a directory with the segments, with the cold blocks that are in the 
 with a manifest, which has the size and the checksum of each.  Restoring checks all of them, and
 copies them into a new data directory; the index is rebuilt by the first start.
 
-Blocks are copied after the segments that speak of them.  A block never changes, so all that can
-happen meanwhile is that one goes for good.  Those that are elsewhere, in an object store, are not
-copied: they stay where they are, and a restored directory finds them there.
+Blocks are copied after the segments that speak of them.  A file of a block is replaced as a whole or
+goes for good, so one that is open is what it should be.  Blocks that are elsewhere, in an object
+store, are not copied: a restored directory finds them there, and never removes one that it shares.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fjord import limits
 from fjord.disk import Disk
 from fjord.engine import layout as layouts
 from fjord.engine import opening
-from fjord.engine.layout import Layout
+from fjord.engine.layout import BlocksPlace, Layout, Shared
 from fjord.engine.opening import Settings
 from fjord.engine.replay import Progress
 from fjord.errors import CorruptionError, DirectoryError, FjordError, UnavailableError
@@ -74,6 +74,7 @@ class Manifest:
     created_us: int
     segments: list[Copied]
     blocks: list[CopiedBlock]
+    location: str = ""  # where all other blocks are
 
     @property
     def bytes(self) -> int:
@@ -131,6 +132,9 @@ def restore(backup: str, path: str, settings: Settings | None = None) -> Manifes
         source = os.path.join(backup, _BLOCKS, one.folder, one.name)
         target = os.path.join(layout.blocks, one.folder, one.name)
         _restore(disk, source, target, one, progress)
+    layouts.write_mark(disk, layout.shared, Shared(seq=manifest.seq))
+    if manifest.location:
+        layouts.write_mark(disk, layout.place, BlocksPlace(location=manifest.location))
     made = [os.path.join(layout.blocks, folder) for folder in folders]
     made += [layout.blocks] if folders else []
     for directory in (*made, layout.journal, layout.root, os.path.dirname(layout.root)):
@@ -141,7 +145,7 @@ def restore(backup: str, path: str, settings: Settings | None = None) -> Manifes
 def _restore(
     disk: Disk, source: str, target: str, copied: Copied | CopiedBlock, progress: _Bytes
 ) -> None:
-    if _copy(disk, source, target, copied.size, progress.add) != copied.crc:
+    if _copy(disk, source, target, copied.size, progress.add)[1] != copied.crc:
         raise CorruptionError(source, 0, "it is not the file that was backed up")
 
 
@@ -178,6 +182,7 @@ def read_manifest(disk: Disk, backup: str) -> Manifest:
             created_us=int(found["created_us"]),
             segments=segments,
             blocks=blocks,
+            location=str(found.get("location", "")),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(path, 0, f"it cannot be read ({error})") from error
@@ -206,7 +211,7 @@ def _copy_all(settings: Settings, layout: Layout, target: str) -> Manifest:
                 size, source = sizes[header.segment], journal.path(header.segment)
                 copy = names.segment_path(target, header.segment)
                 try:
-                    crc = _copy(disk, source, copy, size, progress.add)
+                    _, crc = _copy(disk, source, copy, size, progress.add)
                 except FileNotFoundError as error:
                     raise _SegmentGoneError from error
                 _check_same(disk, source, header)
@@ -217,6 +222,7 @@ def _copy_all(settings: Settings, layout: Layout, target: str) -> Manifest:
         created_us=settings.clock.wall_us(),
         segments=copies,
         blocks=_copy_blocks(settings, layout, target),
+        location=_elsewhere(disk, layout),
     )
     data = json.dumps(asdict(manifest), indent=1).encode() + b"\n"
     disks.replace_whole(disk, os.path.join(target, MANIFEST), data)
@@ -224,40 +230,36 @@ def _copy_all(settings: Settings, layout: Layout, target: str) -> Manifest:
     return manifest
 
 
+def _elsewhere(disk: Disk, layout: Layout) -> str:
+    """Returns where blocks are that are not in the directory, empty if there are none."""
+    location = layouts.blocks_location(disk, layout, read_only=True)
+    return "" if location == layout.blocks else location
+
+
 def _copy_blocks(settings: Settings, layout: Layout, target: str) -> list[CopiedBlock]:
     """Copies the files of all blocks in the data directory, but for those that go meanwhile."""
     disk = settings.disk
     found = [
-        (folder, name, size)
+        (folder, name)
         for folder in disk.names(layout.blocks)
         if _NAME.fullmatch(folder)
         for name in disk.names(os.path.join(layout.blocks, folder))
         if _NAME.fullmatch(name)
-        and (size := _size(disk, os.path.join(layout.blocks, folder, name))) is not None
     ]
-    progress = _Bytes(settings.progress, sum(size for _, _, size in found))
     copies = []
-    for folder, name, size in found:
+    for number, (folder, name) in enumerate(found, start=1):
         source = os.path.join(layout.blocks, folder, name)
         copy = os.path.join(target, _BLOCKS, folder, name)
         disk.make_directory(os.path.dirname(copy))
         with contextlib.suppress(FileNotFoundError):
-            crc = _copy(disk, source, copy, size, progress.add)
+            size, crc = _copy(disk, source, copy, None)
             copies.append(CopiedBlock(folder=folder, name=name, size=size, crc=crc))
+        settings.progress(number, len(found))
     for folder in sorted({copied.folder for copied in copies}):
         disk.sync_directory(os.path.join(target, _BLOCKS, folder))
     if copies:
         disk.sync_directory(os.path.join(target, _BLOCKS))
     return copies
-
-
-def _size(disk: Disk, path: str) -> int | None:
-    """Returns the size of a file, None if there is none."""
-    try:
-        with contextlib.closing(disk.open(path)) as file:
-            return file.size()
-    except FileNotFoundError:
-        return None
 
 
 def _check(
@@ -311,22 +313,29 @@ def _check_same(disk: Disk, path: str, header: SegmentHeader) -> None:
         raise _SegmentGoneError
 
 
-def _copy(disk: Disk, source: str, target: str, size: int, progress: Callable[[int], None]) -> int:
-    """Copies the first `size` bytes durably; returns their checksum."""
+def _copy(
+    disk: Disk,
+    source: str,
+    target: str,
+    size: int | None,
+    progress: Callable[[int], None] = lambda size: None,
+) -> tuple[int, int]:
+    """Copies the first `size` bytes durably, or all; returns how many, and their checksum."""
     crc = 0
     with (
         contextlib.closing(disk.open(source)) as old,
         contextlib.closing(disk.open(target, writable=True, create=True)) as new,
     ):
-        for offset in range(0, size, _CHUNK_BYTES):
-            data = old.read(offset, min(_CHUNK_BYTES, size - offset))
-            if len(data) < min(_CHUNK_BYTES, size - offset):
+        wanted = old.size() if size is None else size
+        for offset in range(0, wanted, _CHUNK_BYTES):
+            data = old.read(offset, min(_CHUNK_BYTES, wanted - offset))
+            if len(data) < min(_CHUNK_BYTES, wanted - offset):
                 raise CorruptionError(source, offset + len(data), "it is cut short")
             crc = google_crc32c.extend(crc, data)
             new.write(offset, data)
             progress(len(data))
         new.sync()
-    return crc
+    return wanted, crc
 
 
 def _make_empty(disk: Disk, path: str) -> None:

@@ -82,6 +82,7 @@ class Engine:
         self._read_state()
         self.sealing = Sealing(self, parts.clock, parts.journal, parts.writer)
         self.sealing.look()
+        self.is_held = self.sealing.is_held
         packer = Packer(self, parts.journal, parts.writer, segment_bytes=parts.segment_bytes)
         self._packer = packer
         self._upkeep = Upkeep(self, parts.clock, packer, parts.writer)
@@ -143,7 +144,8 @@ class Engine:
     def scan(self, command: Scan) -> Reply:
         """Answers from the journal alone, up to what is durable."""
         self.check_usable()
-        return scan_journal(self._journal, self.tables, command, self.durable_seq)
+        cold_seqs, journal = self.sealing.cold_seqs, self._journal
+        return scan_journal(journal, self.tables, command, self.durable_seq, cold_seqs=cold_seqs)
 
     def takeovers(self) -> list[tuple[bytes, int]]:
         """Returns the takeover table: (UUID, high seq when it took over), oldest first."""
@@ -214,13 +216,14 @@ class Engine:
         return self._memory.take_arrivals(self.tables)
 
     def take_appends(self) -> set[str]:
-        """Returns which streams got messages since the last call, not yet durable."""
+        """Returns which streams got messages since the last call."""
         return self._memory.take_appends(self.tables)
 
     def attach_blocks(self, given: str = "") -> str:
         """From now on somebody writes cold blocks, as `sealing` plans them; returns where."""
-        location = layouts.blocks_location(self._parts.disk, self._parts.layout, given)
-        self._memory.location = location
+        disk, layout = self._parts.disk, self._parts.layout
+        location = self._memory.location = layouts.blocks_location(disk, layout, given)
+        self.sealing.shared_seq = layouts.shared_seq(disk, layout, location)
         self.sealing.attach(location)
         return location
 
@@ -261,10 +264,6 @@ class Engine:
     def lease_us(self) -> int:
         """Lease time now."""
         return self._leases.lease_us()
-
-    def is_held(self, segment: int) -> bool:
-        """Says that not all that a segment holds of tables with history is in blocks."""
-        return self.sealing.is_held(segment)
 
     def measure(self, command: object) -> int:
         """Returns how many bytes a step of packing would append."""

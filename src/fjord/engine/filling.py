@@ -11,19 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final
 
 from fjord import limits, tables
-from fjord.commands import (
-    Batch,
-    Command,
-    Entries,
-    InBlock,
-    JobPage,
-    Messages,
-    Page,
-    Refusal,
-    Replies,
-    Reply,
-    Taken,
-)
+from fjord.commands import Batch, Command, InBlock, Refusal, Replies, Reply, reply_bytes
 from fjord.engine.group import Group, Snapshot, encode_all, encoded_bytes
 from fjord.errors import Code, CorruptionError
 from fjord.journal import frame as frames
@@ -114,20 +102,6 @@ def bounded(replies: Iterator[Reply]) -> list[Reply]:
         if answer_bytes >= limits.ANSWER_BYTES_MAX:
             break
     return taken
-
-
-def reply_bytes(reply: Reply) -> int:
-    if type(reply) is Entries:
-        return len(reply.values.data)
-    if type(reply) is Page:
-        return len(reply.keys.data) + len(reply.entries.values.data)
-    if isinstance(reply, Taken | JobPage):
-        return len(reply.keys.data) + len(reply.values.data)
-    if type(reply) is Messages:
-        return reply.ops.offsets[-1]
-    if type(reply) is Replies:
-        return sum(map(reply_bytes, reply.replies))
-    return 0
 
 
 def _run_one(

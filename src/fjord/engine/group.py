@@ -127,6 +127,10 @@ class _Moment(NamedTuple):
     arrivals: Mapping[int, Arrival]
     deaths: Mapping[int, int]
     snapshots: Mapping[int, Moment]
+    tasks: tuple[bool, bool, bool]
+    appended: set[int]
+    last_seqs: dict[int, int]
+    table_rows: dict[int, int]
     volatile: int
     locks: int
     lanes: tuple[int, int]
@@ -268,6 +272,10 @@ class Group(Snapshot):
             dict(self.arrivals),
             dict(self.deaths),
             self.snapshots,
+            (self.drops, self.sweeps, self.seals),
+            set(self.appended),
+            dict(self.last_seqs),
+            dict(self.table_rows),
             self._volatile.mark,
             self._locks.mark,
             self.lanes.mark,
@@ -291,6 +299,9 @@ class Group(Snapshot):
         self.tables, self.live_bytes = moment.tables, moment.live_bytes
         self.counts.changed, self.arrivals = dict(moment.counts), dict(moment.arrivals)
         self.deaths, self.snapshots = dict(moment.deaths), moment.snapshots
+        self.drops, self.sweeps, self.seals = moment.tasks
+        self.appended, self.last_seqs = moment.appended, moment.last_seqs
+        self.table_rows = moment.table_rows
         self._volatile.undo(moment.volatile)
         self._locks.undo(moment.locks)
         self.lanes.undo(moment.lanes)

@@ -9,6 +9,7 @@ DIR/index/owner     whose the index is; without a match it is thrown away
 DIR/index/*.mdb     the index
 DIR/blocks/*/*      cold blocks, unless they have a place elsewhere
 DIR/place           where that is, as it was last said
+DIR/shared          there after a restore: up to where those are also the original's
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Layout:
         self.owner = os.path.join(self.index, "owner")
         self.blocks = os.path.join(self.root, "blocks")
         self.place = os.path.join(self.root, "place")
+        self.shared = os.path.join(self.root, "shared")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,14 @@ class BlocksPlace:
     location: str
 
 
-Mark = TypeVar("Mark", Clean, Owner, BlocksPlace)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """Says that cold blocks up to `seq` may also be those of the directory that was backed up."""
+
+    seq: int
+
+
+Mark = TypeVar("Mark", Clean, Owner, BlocksPlace, Shared)
 
 
 def read_mark(disk: Disk, path: str, kind: type[Mark]) -> Mark | None:
@@ -83,7 +92,7 @@ def read_mark(disk: Disk, path: str, kind: type[Mark]) -> Mark | None:
     return kind(**json.loads(body))
 
 
-def write_mark(disk: Disk, path: str, mark: Clean | Owner | BlocksPlace) -> None:
+def write_mark(disk: Disk, path: str, mark: Clean | Owner | BlocksPlace | Shared) -> None:
     body = json.dumps(asdict(mark), sort_keys=True).encode()
     disks.replace_whole(disk, path, body + b"\n%08x\n" % google_crc32c.value(body))
 
@@ -99,6 +108,12 @@ def blocks_location(disk: Disk, layout: Layout, given: str = "", *, read_only: b
         write_mark(disk, layout.place, BlocksPlace(location=given))
         disk.sync_directory(layout.root)
     return found
+
+
+def shared_seq(disk: Disk, layout: Layout, location: str) -> int:
+    """Returns up to which seq cold blocks at a location may have another owner; 0 = none has."""
+    shared = read_mark(disk, layout.shared, Shared)
+    return shared.seq if shared is not None and location != layout.blocks else 0
 
 
 def take_clean(disk: Disk, layout: Layout) -> Clean | None:

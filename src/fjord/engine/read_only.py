@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from fjord import limits, tables
@@ -35,13 +36,10 @@ from fjord.errors import Code, CorruptionError, DirectoryError, DurabilityError,
 from fjord.index import Index, IndexDamagedError, Transaction
 from fjord.index.memory import MemoryIndex
 from fjord.journal.reader import Journal
+from fjord.tables import stream_history
 
 _READ_ONLY: Final = Refusal(code=Code.READ_ONLY, text="the database was opened with read_only=True")
-_READ_ONLY_PASS: Final = Refusal(
-    code=Code.READ_ONLY,
-    text="reading a stream that keeps the latest in pieces needs a snapshot; read more at once",
-)
-# A READ may have to open a snapshot; where it need not, it is a read.
+# A READ may open a snapshot; where it does not, it is a read.
 _READS: Final = tables.READS | {Read}
 _ATTEMPTS: Final = 10
 _PAUSE_SECONDS: Final = 0.001
@@ -103,8 +101,10 @@ class ReadOnlyEngine:
         """Answers from the journal, up to what was durable when the scan began."""
         with self._durable_view() as (transaction, applied_seq):
             known = read_tables(transaction)
+            firsts = stream_history.first_blocks(transaction.scan)
+        cold_seqs = {block.table: block.first for block, _ in firsts}
         self._journal.refresh()
-        return scan_journal(self._journal, known, command, applied_seq)
+        return scan_journal(self._journal, known, command, applied_seq, cold_seqs=cold_seqs)
 
     def stats(self) -> dict[str, int]:
         """Returns those numbers of a directory that can be seen from outside its writer."""
@@ -142,8 +142,9 @@ class ReadOnlyEngine:
         if type(command) not in _READS:
             return _READ_ONLY
         try:
-            decision = tables.DECIDE[type(command)](command, snapshot, now_us)
-            return _READ_ONLY_PASS if decision.ops else decision.reply
+            if isinstance(command, Read):
+                command = replace(command, once=True)  # a snapshot would be a write
+            return tables.DECIDE[type(command)](command, snapshot, now_us).reply
         except CorruptionError as error:
             return Refusal(code=Code.CORRUPT, text=str(error))
 

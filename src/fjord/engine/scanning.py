@@ -14,9 +14,18 @@ from fjord.tables.state import Table
 
 
 def scan_journal(
-    journal: Journal, tables: Mapping[str, Table], command: Scan, durable_seq: int
+    journal: Journal,
+    tables: Mapping[str, Table],
+    command: Scan,
+    durable_seq: int,
+    *,
+    cold_seqs: Mapping[int, int],
 ) -> Reply:
-    """Returns ops from `start_seq` on, a bounded piece: little returned, and little looked at."""
+    """Returns ops from `start_seq` on, a bounded piece: little returned, and little looked at.
+
+    Args:
+        cold_seqs: the first seq that is in a cold block, of tables that have blocks.
+    """
     problem = commands.name_problem(command.table)
     if problem is not None:
         return problem
@@ -25,6 +34,12 @@ def scan_journal(
         return Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}")
     end_seq = min(command.end_seq or durable_seq + 1, durable_seq + 1)
     first_seq = journal.first_seq
+    if command.start_seq < first_seq and cold_seqs.get(table.id, first_seq) < first_seq:
+        text = (
+            f"what table {table.name} has before seq {first_seq} is in cold blocks, see `fjord "
+            f"blocks list`; read it there, and scan from seq {first_seq} on"
+        )
+        return Refusal(code=Code.BAD_RANGE, text=text)
     # From the beginning means from the first seq that is left.
     start_seq = min(first_seq, end_seq) if command.start_seq == 1 else command.start_seq
     if not first_seq <= start_seq <= end_seq and start_seq != end_seq:

@@ -2,8 +2,8 @@
 
     due_us -> plan_seal -> (sync, blocks are written elsewhere) -> finish_seal -> due_us -> ...
 
-A round is due when a segment is full, when a table has as many new rows as a block holds, or when
-its oldest new row has waited long enough.  It takes the tables that have new rows.  Nothing above
+A table is due when it has as many new rows as a block holds, when the oldest of them has waited
+long enough, or when some full segments wait for it; on a full disk one will do.  Nothing above
 what is durable goes to blocks, and a segment stays until all that it holds is there.
 """
 
@@ -36,6 +36,9 @@ class Host(Protocol):
     @property
     def applied_seq(self) -> int: ...
 
+    @property
+    def is_full(self) -> bool: ...
+
     def run_internal(self, command: object, /) -> Reply: ...
 
     def scan_index(
@@ -59,9 +62,12 @@ class Sealing:
         self._histories: dict[int, History] = {}
         self._by_id: dict[int, Table] = {}  # tables with history
         self._known: tuple[Mapping[str, Table] | None, bool] = (None, False)
+        self._last_names: dict[int, str] = {}  # of the last block, by table, once it was looked up
         self._due_us: int | None = None
         self._held: tuple[int, bool] = (0, False)  # a segment, and whether it has to stay
         self.location = ""  # where blocks are; empty: nobody writes any
+        self.cold_seqs: Mapping[int, int] = {}  # the first seq that is in a block, by table
+        self.shared_seq = 0  # blocks up to here may be those of another directory, too
 
     @property
     def shard(self) -> bytes:
@@ -85,8 +91,10 @@ class Sealing:
         }
         self._held = (0, False)
         dates = [self._table_due_us(table) for table in self._tables().values()]
+        firsts = stream_history.first_blocks(self._host.scan_index)
+        self.cold_seqs = {block.table: block.first for block, _ in firsts}
         self._due_us = None
-        for date_us in (*dates, self._retirement_us()):
+        for date_us in (*dates, self._retirement_us(firsts)):
             self._bring_forward(date_us)
 
     def note(
@@ -106,9 +114,7 @@ class Sealing:
 
     def note_rotation(self) -> None:
         """Takes note that a segment is full."""
-        self._held = (0, False)
-        if self._tables():
-            self._bring_forward(0)
+        self.look()
 
     def due_us(self) -> int | None:
         """Returns the wall time when a round is due; None: there is nothing to seal."""
@@ -160,6 +166,7 @@ class Sealing:
     def finish_seal(self, plan: SealPlan, blocks: Sequence[Block]) -> None:
         """Takes note of the blocks of a plan; the caller syncs."""
         self._run(stream_history.EndSeal(plan=plan, blocks=blocks))
+        self._last_names.update({block.table: block.name for block in blocks})
         for where in plan.ranges:
             # What came while the blocks were written still counts.
             self._rows[where.table] = self._rows.get(where.table, 0) - self._planned.pop(
@@ -172,12 +179,16 @@ class Sealing:
         """Takes blocks out of use that are too old; returns all whose files are to go."""
         now_us = self._clock.wall_us()
         for table in self._host.tables.values():
-            if table.kind is Kind.STREAM:
+            if table.kind is Kind.STREAM and _has_retention(table):
                 gone = stream_history.outdated(table, self.blocks(table.name), now_us)
                 if gone:
                     self._run(stream_history.Retire(blocks=gone))
         items = stream_history.all_items(self._host.scan_index)
-        return [block for block, is_retired in items if is_retired]
+        retired = [block for block, is_retired in items if is_retired]
+        shared = [block for block in retired if block.last <= self.shared_seq]
+        if shared:
+            self._run(stream_history.Gone(blocks=shared))
+        return [block for block in retired if block.last > self.shared_seq]
 
     def finish_retirement(self, blocks: Sequence[Block]) -> None:
         """Takes note that the files of blocks are gone."""
@@ -250,19 +261,26 @@ class Sealing:
             return 0
         if not self._is_new(table):
             return None
-        is_closed = self._first(table) < self._journal.segments[-1].first_seq
         settings = _settings(table)
-        if is_closed or self._rows.get(table.id, 0) >= settings.block_rows:
+        closed = self._closed_after(self._first(table))
+        if closed >= (1 if self._host.is_full else limits.SEAL_SEGMENTS):
             return 0
-        since_us = self._since_us.setdefault(table.id, self._clock.wall_us())
+        if self._rows.get(table.id, 0) >= settings.block_rows:
+            return 0
+        now_us = self._clock.wall_us()
+        # A clock that was set back does not make anything younger than it is.
+        since_us = self._since_us[table.id] = min(self._since_us.get(table.id, now_us), now_us)
         return since_us + settings.block_age_us
 
-    def _retirement_us(self) -> int | None:
+    def _closed_after(self, seq: int) -> int:
+        """Returns how many full segments end behind a seq."""
+        ends = [header.first_seq for header in self._journal.segments[1:]]
+        return len(ends) - bisect.bisect_right(ends, seq)
+
+    def _retirement_us(self, firsts: Sequence[tuple[Block, bool]]) -> int | None:
         """Returns when the first block is too old, 0 = the files of one are to go."""
         dates: list[int] = []
-        items = self._host.scan_index(Tree.BLOCKS, b"", None, 1)
-        while items:
-            block, is_retired = stream_entry.decode_block(*items[0])
+        for block, is_retired in firsts:
             table = self._by_id.get(block.table)
             if is_retired:
                 return 0
@@ -270,8 +288,6 @@ class Sealing:
                 settings = stream_rules.settings_of(table)
                 if settings.retention_us:
                     dates.append(block.max_us + settings.retention_us + 1)
-            start = (block.table + 1).to_bytes(4, "big")
-            items = self._host.scan_index(Tree.BLOCKS, start, None, 1)
         return min(dates, default=None)
 
     def _bring_forward(self, date_us: int | None) -> None:
@@ -280,7 +296,9 @@ class Sealing:
 
     def _range(self, table: Table) -> SealedRange:
         found = self._history(table)
-        blocks = self.blocks(table.name)
+        if table.id not in self._last_names:
+            blocks = self.blocks(table.name)
+            self._last_names[table.id] = blocks[-1].name if blocks else ""
         return SealedRange(
             table=table.id,
             name=table.name,
@@ -289,8 +307,13 @@ class Sealing:
             last=found.sealing,
             tag=found.tag,
             block_rows=_settings(table).block_rows,
-            previous=blocks[-1].name if blocks else "",
+            previous=self._last_names[table.id],
         )
+
+
+def _has_retention(table: Table) -> bool:
+    settings = stream_rules.settings_of(table)
+    return bool(settings.retention_us or settings.retention_bytes)
 
 
 _NO_HISTORY: Final = History()

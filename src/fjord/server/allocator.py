@@ -16,7 +16,7 @@ from fjord import limits
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 # What may be kept at the end of the heap, and what is taken from the heap at all: a whole frame.
-_KEPT_BYTES: Final = 64 * limits.MIB
+_KEPT_BYTES: Final = 32 * limits.MIB
 _HEAP_BYTES: Final = 32 * limits.MIB
 
 

@@ -179,19 +179,22 @@ def decide_list_tables(command: commands.ListTables, state: State, now_us: int) 
 def _create(
     state: State, name: str, kind: Kind, settings: bytes
 ) -> tuple[Table, list[Op]] | Refusal:
-    gone = dropped(state)
-    if len(state.tables) + len(gone) >= limits.TABLES_MAX:
+    if len(state.tables) + len(dropped(state)) >= limits.TABLES_MAX:
         text = f"there are {limits.TABLES_MAX} tables already, those included that are being purged"
         return Refusal(code=Code.QUOTA, text=text)
-    (largest,) = state.get_many(Tree.META, [LARGEST_TABLE])
-    known = _TABLE_ID.unpack(largest)[0] if largest else NO_TABLE
-    ids = [known, *gone, *(table.id for table in state.tables.values())]
-    table_id = 1 + max(ids)
+    table_id = 1 + largest_id(state)
     if table_id > _TABLE_ID_MAX:
         return Refusal(code=Code.QUOTA, text="all ids of tables have been given out")
     row = (bytes([kind]), Strings.of([name.encode()]), Strings.of([settings]))
     op = Op(Opcode.CREATE_TABLE, table_id, 1, row)
     return Table(id=table_id, name=name, kind=kind, settings=settings), [op]
+
+
+def largest_id(state: State) -> int:
+    """Returns the largest id that a table has, or has had as far as it matters; 0 = none."""
+    (largest,) = state.get_many(Tree.META, [LARGEST_TABLE])
+    known = _TABLE_ID.unpack(largest)[0] if largest else NO_TABLE
+    return max([known, *dropped(state), *(table.id for table in state.tables.values())])
 
 
 def _no_table(name: str) -> Refusal:

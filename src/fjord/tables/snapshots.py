@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from fjord import commands, limits
 from fjord.columns import Strings
-from fjord.commands import Get, Opened, Range, Read, Refusal, Replies
+from fjord.commands import Get, Opened, Range, Read, Refusal, Replies, Reply, reply_bytes
 from fjord.errors import Code
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, kv_entry, stream_entry
@@ -36,7 +36,9 @@ _PIECE: Final = 256
 # What can be asked as of a snapshot.
 READS: Final = frozenset({Get, Range, Read})
 # The trees whose entries are kept for snapshots.
-_KEPT: Final = frozenset({Tree.KV, Tree.STREAM_SEQS})
+_KEPT: Final = (Tree.KV, Tree.KV_MARKS, Tree.STREAM_SEQS)
+# Those of them whose keys are the keys of values, and whose items begin with their row.
+_BY_KEY: Final = (Tree.KV, Tree.KV_MARKS)
 # Ops that replace entries under the keys in their column `key`.
 _REPLACING: Final = frozenset(
     {
@@ -73,19 +75,33 @@ def decide_open(command: commands.OpenSnapshot, state: State, now_us: int) -> De
     if not 0 < lifetime_us <= limits.SNAPSHOT_US_MAX:
         text = f"a snapshot is open for at most {limits.SNAPSHOT_US_MAX // 1_000_000} seconds"
         return Decision(Refusal(code=Code.BAD_TIMEOUT, text=text))
-    made = open_op(state, now_us, lifetime_us)
-    if isinstance(made, Refusal):
-        return Decision(made)
+    if len(state.snapshots) >= limits.SNAPSHOTS_MAX:
+        text = f"{limits.SNAPSHOTS_MAX} snapshots are open; close some, or try again later"
+        return Decision(Refusal(code=Code.QUOTA, text=text))
+    made = _open_op(state, now_us, lifetime_us, is_pass=False)
     opened = Opened(snapshot=state.next_seq, wall_us=now_us, until_us=now_us + lifetime_us)
     return Decision(opened, [made])
 
 
-def open_op(state: State, now_us: int, lifetime_us: int) -> Op | Refusal:
+def pass_ops(state: State, now_us: int) -> list[Op]:
+    """Returns the op that opens a snapshot for a reader; none where there are many already.
+
+    Half of all may be such.  A reader without one goes on with a later snapshot.
+    """
+    if sum(moment.is_pass for moment in state.snapshots.values()) >= limits.SNAPSHOTS_MAX // 2:
+        return []
+    return [_open_op(state, now_us, limits.SNAPSHOT_US_MAX, is_pass=True)]
+
+
+def _open_op(state: State, now_us: int, lifetime_us: int, *, is_pass: bool) -> Op:
     """Returns the op that opens a snapshot of now; its seq is the snapshot."""
-    if len(state.snapshots) >= limits.SNAPSHOTS_MAX:
-        text = f"{limits.SNAPSHOTS_MAX} snapshots are open; close some, or try again later"
-        return Refusal(code=Code.QUOTA, text=text)
-    columns = ((0,), (state.lease_us + lifetime_us,), (now_us,))
+    columns = (
+        (0,),
+        (state.lease_us + lifetime_us,),
+        (now_us,),
+        (catalog.largest_id(state),),
+        bytes([is_pass]),
+    )
     return Op(Opcode.SNAPSHOT, catalog.NO_TABLE, 1, columns)
 
 
@@ -113,8 +129,7 @@ def close_ops(state: State, snapshots: Sequence[int]) -> list[Op]:
 
 def read_all(items: Sequence[tuple[bytes, bytes]]) -> dict[int, Moment]:
     """Returns the snapshots that the items of SNAPSHOTS are, the oldest first."""
-    found = [stream_entry.decode_snapshot(key, data) for key, data in items]
-    return {snapshot: Moment(deadline, wall) for snapshot, deadline, wall in sorted(found)}
+    return dict(sorted(stream_entry.decode_snapshot(key, data) for key, data in items))
 
 
 # -- keeping what is replaced ---------------------------------------------------------------------
@@ -137,7 +152,7 @@ def kept(ops: Sequence[Op], state: State) -> list[Op]:
 def _replaced(op: Op, state: State, newest: int) -> dict[tuple[Tree, bytes], bytes]:
     prefix, keys = kv_entry.prefix_of(op.table), op.column("key")
     assert isinstance(keys, Strings)
-    found = [(Tree.KV, prefix + key) for key in keys.rows()]
+    found = [(tree, prefix + key) for tree in _BY_KEY for key in keys.rows()]
     if op.opcode in _LOSING:
         lost = op.column(_LOSING[op.opcode])
         assert not isinstance(lost, Strings)
@@ -152,8 +167,8 @@ def _replaced(op: Op, state: State, newest: int) -> dict[tuple[Tree, bytes], byt
 
 
 def _row_of(tree: int, key: bytes, image: bytes) -> int:
-    """Returns the seq with which an entry came into being."""
-    if tree == Tree.KV:
+    """Returns the seq with which an entry came into being, or that which a mark is of."""
+    if tree in _BY_KEY:
         return int.from_bytes(image[:8], "little")
     return stream_entry.seq_of(key)
 
@@ -181,11 +196,17 @@ def keep_snapshot(op: Op, place: Place, state: State, now_us: int) -> Sequence[O
     """Says a snapshot again that is open."""
     made = []
     rows: Any = zip(*op.columns, strict=True)
-    for seq, (snapshot, deadline_us, wall_us) in enumerate(rows, start=place.seq):
+    for seq, (snapshot, deadline_us, wall_us, largest, is_pass) in enumerate(rows, place.seq):
         key = SNAPSHOT_KEY.pack(deadline_us, snapshot or seq)
         (data,) = state.get_many(Tree.SNAPSHOTS, [key])
         if data is not None and stream_entry.SNAPSHOT.unpack(data)[1] == seq:
-            columns = ((snapshot or seq,), (deadline_us,), (wall_us,))
+            columns = (
+                (snapshot or seq,),
+                (deadline_us,),
+                (wall_us,),
+                (largest,),
+                bytes([is_pass]),
+            )
             made.append(Op(op.opcode, op.table, 1, columns))
     return made
 
@@ -292,5 +313,27 @@ def decide_as_of(
         text = "as of a snapshot there are GET, RANGE and READ"
         return Decision(Refusal(code=Code.BAD_BATCH, text=text))
     past = AsOf(state, command.snapshot)
-    replies = [decide[type(one)](one, past, moment.wall_us).reply for one in command.commands]
+    replies: list[Reply] = []
+    size = 0
+    asked: Sequence[Any] = command.commands
+    for one in asked:
+        problem = _table_problem(one.table, state, moment)
+        reply = problem or decide[type(one)](one, past, moment.wall_us).reply
+        size += reply_bytes(reply)
+        if size > limits.ANSWER_BYTES_MAX:
+            text = f"the answers have more than {limits.ANSWER_BYTES_MAX} bytes; ask for less"
+            return Decision(Refusal(code=Code.TOO_LARGE, text=text))
+        replies.append(reply)
     return Decision(Replies(replies=replies))
+
+
+def _table_problem(name: str, state: State, moment: Moment) -> Refusal | None:
+    """Says so of a table that a snapshot does not show, though it, or another, was there then."""
+    table = state.tables.get(name)
+    if table is None:
+        text = f"there is no table {name}, or not any more"
+        return commands.name_problem(name) or Refusal(code=Code.NOT_FOUND, text=text)
+    if table.id > moment.largest:
+        text = f"table {name} was made after the snapshot"
+        return Refusal(code=Code.NOT_FOUND, text=text)
+    return None

@@ -178,6 +178,8 @@ class Moment(NamedTuple):
 
     deadline_us: int  # lease time
     wall_us: int
+    largest: int = 0  # id of a table at that time
+    is_pass: bool = False  # opened for a reader, and closed when that has come to its end
 
 
 class State(Protocol):

@@ -146,15 +146,15 @@ def apply_unsubscribe(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_snapshot(writes: Writes, op: Op, place: Place) -> None:
-    snapshots, deadlines, walls = _columns(op)
+    key, data = stream_entry.SNAPSHOT_KEY.pack, stream_entry.SNAPSHOT.pack
+    rows = zip(*_columns(op), strict=True)
     writes.put_many(
         Tree.SNAPSHOTS,
         [
-            (
-                stream_entry.SNAPSHOT_KEY.pack(deadlines[at], snapshots[at] or place.seq + at),
-                stream_entry.SNAPSHOT.pack(walls[at], place.seq + at),
+            (key(deadline_us, snapshot or seq), data(wall_us, seq, largest, bool(is_pass)))
+            for seq, (snapshot, deadline_us, wall_us, largest, is_pass) in enumerate(
+                rows, start=place.seq
             )
-            for at in range(op.rows)
         ],
     )
 

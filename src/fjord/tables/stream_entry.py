@@ -3,12 +3,13 @@
     STREAM_OPS    table id u32 BE | last seq u64 BE          -> append
     STREAM_SEQS   table id u32 BE | seq u64 BE               -> key
     SUBSCRIBERS   table id u32 BE | name                     -> subscriber
-    SNAPSHOTS     deadline u64 BE | snapshot u64 BE          -> wall time u64 BE, held u64 BE
+    SNAPSHOTS     deadline u64 BE | snapshot u64 BE          -> snapshot
     VERSIONS      snapshot u64 BE | tree u8 | key of a tree  -> what was there
     HISTORY       table id u32 BE                            -> history
     BLOCKS        table id u32 BE | last seq u64 BE          -> block
 
     append      = rows, segment, offset, size, crc u32 each, wall time u64
+    snapshot    = wall time, held, largest table id u64 each, is a reader's u8
     subscriber  = mark, epoch, moved, held u64 each, asleep u8
     history     = sealed, forgotten, sealing, tag, held u64 each
     block       = first, rows, bytes, min time, max time, crc u64 each, retired u8, name
@@ -26,13 +27,13 @@ from typing import Final, NamedTuple
 
 from fjord.history import Block
 from fjord.tables.kv_entry import prefix_of
-from fjord.tables.state import Pointer
+from fjord.tables.state import Moment, Pointer
 
 SEQ: Final = struct.Struct(">Q")
 APPEND: Final = struct.Struct("<IIIIIQ")
 SUBSCRIBER: Final = struct.Struct("<QQQQB")
 SNAPSHOT_KEY: Final = struct.Struct(">QQ")
-SNAPSHOT: Final = struct.Struct(">QQ")
+SNAPSHOT: Final = struct.Struct("<QQQ?")
 VERSION_KEY: Final = struct.Struct(">QB")
 HISTORY: Final = struct.Struct("<QQQQQ")
 BLOCK: Final = struct.Struct("<QQQQQQB")
@@ -101,10 +102,11 @@ def decode_history(data: bytes | None) -> History:
     return History._make(HISTORY.unpack(data)) if data else History()
 
 
-def decode_snapshot(key: bytes, data: bytes) -> tuple[int, int, int]:
-    """Returns a snapshot, its deadline in lease time, and its moment in wall time."""
+def decode_snapshot(key: bytes, data: bytes) -> tuple[int, Moment]:
+    """Returns a snapshot, and what is known of it."""
     deadline_us, snapshot = SNAPSHOT_KEY.unpack(key)
-    return snapshot, deadline_us, SNAPSHOT.unpack(data)[0]
+    wall_us, _, largest, is_pass = SNAPSHOT.unpack(data)
+    return snapshot, Moment(deadline_us, wall_us, largest, is_pass)
 
 
 def encode_block(block: Block, *, is_retired: bool) -> bytes:

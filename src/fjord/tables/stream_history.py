@@ -21,7 +21,7 @@ from fjord.errors import Code
 from fjord.history import Block, SealPlan
 from fjord.ops import Column, Op, Opcode, Place
 from fjord.tables import catalog, stream_entry, stream_rules
-from fjord.tables.kv_entry import end_of, prefix_of
+from fjord.tables.kv_entry import PREFIX_BYTES, end_of, prefix_of
 from fjord.tables.state import Decision, Kind, State, Table, Tree
 from fjord.tables.stream_entry import History, seq_key
 
@@ -150,7 +150,7 @@ def outdated(table: Table, blocks: Sequence[Block], now_us: int) -> list[Block]:
     gone = []
     for block in blocks:
         is_old = settings.retention_us and block.max_us + settings.retention_us < now_us
-        is_too_much = settings.retention_bytes and size > settings.retention_bytes
+        is_too_much = 0 < settings.retention_bytes < size and block is not blocks[-1]
         if not is_old and not is_too_much:
             break
         gone.append(block)
@@ -191,11 +191,27 @@ def all_items(
         start = items[-1][0] + b"\0"
 
 
+def first_blocks(
+    scan: Callable[[int, bytes, bytes | None, int], list[tuple[bytes, bytes]]],
+) -> list[tuple[Block, bool]]:
+    """Returns the first block of each table that has any, each with whether it is to go."""
+    found = []
+    items = scan(Tree.BLOCKS, b"", None, 1)
+    while items:
+        found.append(stream_entry.decode_block(*items[0]))
+        start = end_of(items[0][0][:PREFIX_BYTES])
+        items = scan(Tree.BLOCKS, start, None, 1) if start is not None else []
+    return found
+
+
 def decide_list_blocks(command: commands.ListBlocks, state: State, now_us: int) -> Decision:
     problem = commands.name_problem(command.table)
     table = state.tables.get(command.table)
     if problem is None and table is None:
         problem = Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}")
+    if problem is None and table is not None and table.kind is Kind.KV:
+        text = f"table {command.table} is a kv table; such have no history in blocks"
+        problem = Refusal(code=Code.WRONG_KIND, text=text)
     if problem is not None or table is None:
         assert problem is not None
         return Decision(problem)

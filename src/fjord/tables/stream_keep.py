@@ -36,9 +36,9 @@ def keep_messages(op: Op, place: Place, state: State, now_us: int) -> Sequence[O
     is_there = catalog.is_there(state, op.table)
     old = [row for row in rows if not is_there or _is_old(row.entry, state)]
     least = _least_mark(state, op.table) if old and is_there else _NO_MARK
-    gone = [row for row in old if row.entry.row <= least]
-    kept = [row for row in rows if row not in gone]
-    return [*purge(op.table, {row.key: row.entry for row in gone}), *_move(op.table, kept)]
+    gone = {row.key: row.entry for row in old if row.entry.row <= least}
+    kept = [row for row in rows if row.key not in gone]
+    return [*purge(op.table, gone), *_move(op.table, kept)]
 
 
 def purge(table_id: int, entries: dict[bytes, Entry]) -> list[Op]:

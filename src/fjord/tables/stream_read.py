@@ -16,7 +16,14 @@ from fjord.columns import Loose, Strings, repeat
 from fjord.commands import InBlock, Messages, Refusal
 from fjord.errors import Code
 from fjord.ops import Op, Opcode
-from fjord.tables import kv_entry, snapshots, stream_entry, stream_history, stream_rules
+from fjord.tables import (
+    kv_entry,
+    snapshots,
+    stream_entry,
+    stream_history,
+    stream_rules,
+    stream_subscribers,
+)
 from fjord.tables.kv_entry import PREFIX_BYTES, Entry, end_of
 from fjord.tables.snapshots import AsOf
 from fjord.tables.state import Decision, State, Table, Tree
@@ -41,6 +48,9 @@ def decide_read(command: commands.Read, state: State, now_us: int) -> Decision:
     table = stream_rules.find(state, command.table)
     if isinstance(table, Refusal):
         return Decision(table)
+    if command.subscriber and not stream_subscribers.is_there(state, table, command.subscriber):
+        text = f"stream {table.name} has no subscriber {command.subscriber}"
+        return Decision(Refusal(code=Code.NOT_FOUND, text=text))
     last = state.next_seq - 1
     if command.after > last:
         text = f"the last seq is {last}; there is nothing behind seq {command.after} to read yet"
@@ -69,6 +79,7 @@ def _read_log(table: Table, wanted: _Wanted, state: State) -> Messages | InBlock
             name=block.name,
             after=max(wanted.after, block.first - 1),
             until=wanted.until,
+            crc=block.crc,
         )
     answer = _Answer(wanted, state)
     while answer.has_room and (appends := _appends(table, answer.after, state, _APPENDS)):
@@ -105,12 +116,11 @@ class _Answer:
         taken: list[tuple[Append, int, int]] = []
         for append in appends:
             first = max(append.first, self.after + 1)
-            room = self._wanted.rows_max - self._rows
-            last = min(append.last, self._wanted.until, first + room - 1)
-            self.has_room = first <= self._wanted.until and self._bytes < self._wanted.bytes_max
-            if not self.has_room or not room:
-                self.has_room = False
+            room = self._room(append)
+            self.has_room = room > 0 and first <= self._wanted.until
+            if not self.has_room:
                 break
+            last = min(append.last, self._wanted.until, first + room - 1)
             taken.append((append, first, last))
             self._rows += last - first + 1
             self._bytes += append.size * (last - first + 1) // append.rows
@@ -121,6 +131,17 @@ class _Answer:
             self._walls_us.append(append.wall_us)
             is_whole = last - first + 1 == append.rows
             self._ops.append(one if is_whole else _cut(one, first - append.first, last - first + 1))
+
+    def _room(self, append: Append) -> int:
+        """Returns how many messages of an append there is room for.
+
+        The first append is cut to what fits, or else to one message; a later one that does not
+        fit is left for the next answer.
+        """
+        room, left = self._wanted.rows_max - self._rows, self._wanted.bytes_max - self._bytes
+        if append.size <= left:
+            return room
+        return min(room, max(1, left * append.rows // append.size)) if not self._rows else 0
 
     def messages(self, *, is_more: bool) -> Messages:
         until = self._wanted.until
@@ -148,7 +169,8 @@ def _read_latest(
     command: commands.Read, table: Table, wanted: _Wanted, state: State, now_us: int
 ) -> Decision:
     """Reads as of the reader's snapshot, or of now if it has none, or its time is over."""
-    is_pinned = not state.as_of and command.until in state.snapshots
+    moment = state.snapshots.get(command.until)
+    is_pinned = moment is not None and moment.is_pass and not state.as_of
     view = snapshots.AsOf(state, command.until) if is_pinned else state
     if not is_pinned:
         wanted = wanted._replace(until=state.next_seq - 1)
@@ -157,9 +179,8 @@ def _read_latest(
     if is_pinned and not is_more:
         made = snapshots.close_ops(state, [command.until])
     elif is_more and not is_pinned and not state.as_of and not command.once:
-        opened = snapshots.open_op(state, now_us, limits.SNAPSHOT_US_MAX)
-        if isinstance(opened, Op):  # else there are too many, and the next read begins another
-            made, wanted = [opened], wanted._replace(until=state.next_seq)
+        made = snapshots.pass_ops(state, now_us)
+        wanted = wanted._replace(until=state.next_seq) if made else wanted
     return Decision(_latest_messages(table, wanted, found, view, is_more=is_more), made)
 
 

@@ -36,8 +36,9 @@ def find(state: State, name: str) -> Table | Refusal:
 def find_map(state: State, name: str) -> Table | Refusal | None:
     """Returns the table of that name if it has one value a key; None if there is none."""
     table = state.tables.get(name)
-    if table is not None and table.kind is Kind.STREAM and is_latest(table):
-        return table
+    if table is not None and table.kind is Kind.STREAM:
+        text = f"stream {name} keeps every message; only mode latest has one for each key"
+        return table if is_latest(table) else Refusal(code=Code.WRONG_KIND, text=text)
     return catalog.find(state, name, Kind.KV)
 
 

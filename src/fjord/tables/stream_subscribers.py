@@ -46,7 +46,10 @@ def decide_subscribe(command: commands.Subscribe, state: State, now_us: int) -> 
     seq = _start_seq(state, table, command.start, command.at)
     if not isinstance(seq, int):
         return Decision(seq)
-    made = Subscriber(seq + len(creation) * (command.start == Start.END), 0, now_us, 0, 0)
+    at_end = len(creation) * (command.start == Start.END)
+    # An epoch that no subscriber of this name has ever had.
+    epoch = state.next_seq + len(creation)
+    made = Subscriber(seq + at_end, epoch, now_us, 0, 0)
     position = _position(made, created=True)
     return Decision(position, [*creation, _op(table, command.name, made)])
 
@@ -256,6 +259,11 @@ def _find(state: State, table: Table, name: str) -> Subscriber | None:
     return stream_entry.decode_subscriber(data) if data else None
 
 
+def is_there(state: State, table: Table, name: str) -> bool:
+    """Says whether a stream has a subscriber of this name."""
+    return commands.name_problem(name) is None and _find(state, table, name) is not None
+
+
 def _problem(name: str) -> Refusal | None:
     return stream_rules.subscriber_problem(name)
 
@@ -290,4 +298,5 @@ def _in_block(table: Table, block: Block, after: int, until: int) -> InBlock:
         name=block.name,
         after=after,
         until=until,
+        crc=block.crc,
     )

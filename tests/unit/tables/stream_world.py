@@ -9,7 +9,7 @@ from fjord.columns import Strings
 from fjord.commands import Acted, Done, Entries, Messages, Opened, Position, Replies
 from fjord.history import Block, SealedRange, SealPlan
 from fjord.streams import Start
-from fjord.tables import catalog, stream_history
+from fjord.tables import catalog, stream_entry, stream_history
 from fjord.tables.state import Kind, Tree
 from fjord.tables.stream_entry import History
 from tests.unit.tables.world import World
@@ -61,6 +61,16 @@ class StreamWorld(World):
         reply = self.run(commands.Subscribe(table=table, name=name, start=start, at=at))
         assert isinstance(reply, Position), reply
         return reply
+
+    def acknowledge(
+        self, table: str, seq: int, *, later: int = 0, expected: int = -1
+    ) -> commands.Reply:
+        """Acknowledges for the subscriber `s`, in its epoch or in one that is later or earlier."""
+        data = self.tree(Tree.SUBSCRIBERS)[self.tables[table].prefix + b"s"]
+        epoch = stream_entry.decode_subscriber(data).epoch + later
+        return self.run(
+            commands.Acknowledge(table=table, name="s", seq=seq, epoch=epoch, expected=expected)
+        )
 
     def open_snapshot(self) -> int:
         reply = self.run(commands.OpenSnapshot())

@@ -85,6 +85,7 @@ def test_every_snapshot_is_the_fold_of_all_before_it(seed: int) -> None:
     """Random writers, snapshots opened and closed in any order, sweeping and packing between."""
     choose = random.Random(seed)
     world = StreamWorld.with_tables()
+    world.run(commands.CreateTable(name="kv", kind=1))
     expected: dict[int, tuple[dict[bytes, bytes], dict[bytes, bytes], list[Said]]] = {}
     kv: dict[bytes, bytes] = {}
     latest: dict[bytes, bytes] = {}
@@ -121,6 +122,58 @@ def test_every_snapshot_is_the_fold_of_all_before_it(seed: int) -> None:
         world.run(commands.CloseSnapshot(snapshot=snapshot))
     world.sweep()
     assert world.size_of(Tree.VERSIONS) == world.size_of(Tree.SNAPSHOTS) == 0
+
+
+def test_how_long_a_value_lives_is_seen_as_it_was(world: StreamWorld) -> None:
+    """What a touch has noted of a row goes with the row, and not with the next one."""
+    world.set({b"k": b"old"}, table="kv", expires=10)
+    touch = commands.Touch(
+        table="kv", keys=Strings.of([b"k"]), expires_at_us=world.now_us + 1000, extend=True
+    )
+    world.run(touch)
+    world.now_us += 100
+    snapshot = world.open_snapshot()
+    world.set({b"k": b"new"}, table="kv", expires=10, at=101)
+    world.run(touch)
+    assert world.map_as_of(snapshot, "kv") == {b"k": b"old"}
+
+
+def test_tables_that_came_or_went_are_refused_by_name(world: StreamWorld) -> None:
+    world.put("latest", (b"a", b"1"))
+    snapshot = world.open_snapshot()
+    world.run(commands.DropTable(name="latest"))
+    read = commands.Read(table="latest", after=0)
+    for _ in range(2):
+        (reply,) = world.as_of_replies(snapshot, read)
+        assert code_of(reply) is Code.NOT_FOUND
+        world.create("latest", b'{"mode":"latest"}')
+
+
+def test_what_is_asked_at_once_is_bounded(world: StreamWorld) -> None:
+    for number in range(5):
+        world.append("log", bytes(limits.VALUE_BYTES_MAX - number))
+    read = commands.Read(table="log", after=0)
+    as_of = commands.AsOf(snapshot=world.open_snapshot(), commands=[read] * 100)
+    assert code_of(world.run(as_of)) is Code.TOO_LARGE
+
+
+def test_readers_leave_room_for_snapshots_that_are_asked_for(world: StreamWorld) -> None:
+    world.put("latest", (b"a", b"1"), (b"b", b"1"))
+    mine = world.open_snapshot()
+    for _ in range(limits.SNAPSHOTS_MAX):
+        assert not world.read("latest", count=1).ended
+    assert len(world.snapshots) == limits.SNAPSHOTS_MAX // 2 + 1
+    assert world.map_as_of(world.open_snapshot(), "latest") == world.map_as_of(mine, "latest")
+
+
+def test_a_reader_does_not_close_a_snapshot_that_is_not_its_own(world: StreamWorld) -> None:
+    world.put("latest", (b"a", b"1"), (b"b", b"1"))
+    mine = world.open_snapshot()
+    assert world.read("latest", until=mine).ended
+    assert mine in world.snapshots
+    assert not world.read("latest", count=1).ended
+    world.run(commands.Read(table="latest", after=0, count=1, once=True))
+    assert len(world.snapshots) == 2
 
 
 def test_packing_says_snapshots_and_versions_again(world: StreamWorld) -> None:

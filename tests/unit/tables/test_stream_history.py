@@ -135,7 +135,7 @@ def test_old_tombstones_go_when_all_subscribers_have_passed_them(world: StreamWo
     world.lease_us += limits.TOMBSTONE_US
     world.pack(len(world.ops()))
     assert world.size_of(Tree.STREAM_SEQS) == 2
-    world.run(commands.Acknowledge(table="latest", name="s", seq=last, epoch=0))
+    world.acknowledge("latest", last)
     world.pack(len(world.ops()))
     assert world.size_of(Tree.STREAM_SEQS) == 1
     world.check()

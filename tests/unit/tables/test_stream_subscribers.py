@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fjord import commands, streams
@@ -18,20 +20,14 @@ def world() -> StreamWorld:
     return StreamWorld.with_tables()
 
 
-def ack(world: StreamWorld, seq: int, epoch: int = 0, expected: int = -1) -> commands.Reply:
-    return world.run(
-        commands.Acknowledge(table="log", name="s", seq=seq, epoch=epoch, expected=expected)
-    )
-
-
 @pytest.mark.req("JQ-02", "KY-14")
 def test_a_subscriber_is_one_row_and_stays_where_it_is(world: StreamWorld) -> None:
     last = world.append("log", b"1", b"2")
     made = world.subscribe("log", "s", Start.BEGINNING)
-    assert made == Position(seq=0, epoch=0, asleep=False, created=True)
-    assert isinstance(ack(world, last), Position)
+    assert made == Position(seq=0, epoch=last + 1, asleep=False, created=True)
+    assert isinstance(world.acknowledge("log", last), Position)
     again = world.subscribe("log", "s", Start.BEGINNING)
-    assert again == Position(seq=last, epoch=0, asleep=False, created=False)
+    assert again == Position(seq=last, epoch=made.epoch, asleep=False, created=False)
     assert world.size_of(Tree.SUBSCRIBERS) == 1
 
 
@@ -70,36 +66,47 @@ def test_a_moment_of_the_latest_is_found_by_the_messages_that_are_left(world: St
 def test_marks_only_go_forward(world: StreamWorld) -> None:
     last = world.append("log", b"1", b"2", b"3")
     world.subscribe("log", "s", Start.BEGINNING)
-    ack(world, last)
+    world.acknowledge("log", last)
     before = world.next_seq
-    reply = ack(world, last - 1)
+    reply = world.acknowledge("log", last - 1)
     assert isinstance(reply, Position)
     assert (reply.seq, world.next_seq) == (last, before)
-    assert code_of(ack(world, world.next_seq)) is Code.BAD_RANGE
+    assert code_of(world.acknowledge("log", world.next_seq)) is Code.BAD_RANGE
 
 
 def test_a_seek_begins_an_epoch_and_late_acks_are_refused(world: StreamWorld) -> None:
     last = world.append("log", b"1", b"2")
-    world.subscribe("log", "s", Start.BEGINNING)
-    ack(world, last)
+    made = world.subscribe("log", "s", Start.BEGINNING)
+    world.acknowledge("log", last)
     reply = world.run(commands.Seek(table="log", name="s", start=Start.BEGINNING))
-    assert reply == Position(seq=0, epoch=1, asleep=False, created=False)
-    assert code_of(ack(world, last, epoch=0)) is Code.STALE_EPOCH
-    assert isinstance(ack(world, last, epoch=1), Position)
+    assert reply == Position(seq=0, epoch=made.epoch + 1, asleep=False, created=False)
+    assert code_of(world.acknowledge("log", last, later=-1)) is Code.STALE_EPOCH
+    assert isinstance(world.acknowledge("log", last), Position)
+
+
+def test_a_subscriber_that_is_made_again_is_not_moved_by_who_knew_the_old_one(
+    world: StreamWorld,
+) -> None:
+    last = world.append("log", b"1", b"2")
+    old = world.subscribe("log", "s", Start.BEGINNING)
+    world.run(commands.Unsubscribe(table="log", name="s"))
+    assert world.subscribe("log", "s", Start.BEGINNING).epoch > old.epoch
+    late = commands.Acknowledge(table="log", name="s", seq=last, epoch=old.epoch)
+    assert code_of(world.run(late)) is Code.STALE_EPOCH
 
 
 def test_an_ack_that_expects_another_mark_is_refused(world: StreamWorld) -> None:
     last = world.append("log", b"1", b"2")
     world.subscribe("log", "s", Start.BEGINNING)
-    assert isinstance(ack(world, last - 1, expected=0), Position)
-    assert code_of(ack(world, last, expected=0)) is Code.STALE_EPOCH
-    assert isinstance(ack(world, last, expected=last - 1), Position)
+    assert isinstance(world.acknowledge("log", last - 1, expected=0), Position)
+    assert code_of(world.acknowledge("log", last, expected=0)) is Code.STALE_EPOCH
+    assert isinstance(world.acknowledge("log", last, expected=last - 1), Position)
 
 
 def test_sleep_is_remembered_and_costs_nothing_twice(world: StreamWorld) -> None:
-    world.subscribe("log", "s", Start.BEGINNING)
+    made = world.subscribe("log", "s", Start.BEGINNING)
     rest = commands.Rest(table="log", name="s", asleep=True)
-    assert world.run(rest) == Position(seq=0, epoch=0, asleep=True, created=False)
+    assert world.run(rest) == replace(made, asleep=True, created=False)
     before = world.next_seq
     world.run(rest)
     assert world.next_seq == before
@@ -138,7 +145,7 @@ def test_lag_counts_messages(world: StreamWorld, table: str) -> None:
     world.put(table, *((b"%d" % number, b"x") for number in range(10)))
     last = world.put(table, (b"more", b"x"))
     assert messages_of(lag(world, table)) == 11
-    world.run(commands.Acknowledge(table=table, name="s", seq=last - 5, epoch=0))
+    world.acknowledge(table, last - 5)
     assert messages_of(lag(world, table)) == 5
 
 
