@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,44 @@ def test_what_is_not_there_is_said(daemon: Daemon, tmp_path: Path) -> None:
     assert (wrong.exit_code, "cannot be reached" in wrong.stderr) == (2, True)
     where = run("blocks", "fetch", "empty", *to)
     assert (where.exit_code, "--into" in where.stderr) == (2, True)
+
+
+def test_what_was_passed_over_is_counted(tmp_path: Path) -> None:
+    data, copy = ("--data", str(tmp_path / "data")), str(tmp_path / "copy")
+    with fjord.open(tmp_path / "data") as db:
+        fill(db)
+        db.seal("events")
+        count = len(db.blocks("events"))
+    first, again = (run("blocks", "fetch", "events", "--into", copy, *data) for _ in range(2))
+    assert f" fetched, {COUNT} rows, " in first.stdout
+    assert "; 0 passed over, 0 damaged" in first.stdout
+    told = f"0 blocks fetched, 0 rows, 0 bytes; {count} passed over, 0 damaged\n"
+    assert again.stdout == told
+    gone = next((tmp_path / "copy").rglob("*.parquet"))
+    gone.unlink()
+    objects = found(run("blocks", "fetch", "events", "--into", copy, "--json", *data))
+    assert [(one["fetched"], one["problem"]) for one in objects].count((True, None)) == 1
+    assert [(one["fetched"], one["problem"]) for one in objects].count((False, None)) == count - 1
+
+
+def test_a_table_without_history_has_no_blocks(daemon: Daemon) -> None:
+    with fjord.connect(daemon.url) as db:
+        db.kv("settings").set("k", 1)
+    for verb in ("list", "seal", "verify"):
+        done = run("blocks", verb, "settings", "--to", daemon.url)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert "WRONG_KIND" in done.stderr
+
+
+def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    for name in ("fjord.cli.block_files", "fjord.blocks.catalog", "fjord.blocks.store"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delattr("fjord.cli.block_files", raising=False)
+    for words in (("verify",), ("fetch", "--into", str(tmp_path / "copy"))):
+        done = run("blocks", *words, "--location", str(tmp_path))
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert "reading blocks needs fsspec: pip install 'fjord-journal[server]'" in done.stderr
 
 
 @pytest.mark.parametrize("verb", ["list", "seal", "verify", "fetch"])

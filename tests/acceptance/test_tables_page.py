@@ -86,6 +86,7 @@ def test_settings_are_those_of_the_page() -> None:
         "lease": str(settings.lease_us // SECOND_US),
         "timeouts_max": str(settings.timeouts_max),
         "debounce": str(settings.debounce_us // SECOND_US),
+        "history": str(settings.history),
     }
     ranges = {name: bounds.split(" (")[0].strip() for name, _, bounds in rows}
     assert ranges["lease"] == f"{limits.LEASE_US_MIN / SECOND_US:g} to {seconds('LEASE_US_MAX')}"

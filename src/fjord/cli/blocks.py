@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -41,7 +42,7 @@ Location = Annotated[
 def list_(table: Table, to: To = DAEMON, data: Data = "", as_json: Json = False) -> None:
     """Lists the blocks of a table in order: seqs, rows, bytes, dates and name.
 
-    Exit code 1 if there is no such table.
+    Exit code 1 if there is no such table, or if it has no history, as a key/value table has none.
 
     Example: fjord blocks list events
 
@@ -109,9 +110,9 @@ def verify(
 
     Example: fjord blocks verify --location s3://bucket/blocks
     """
-    from fjord.cli import block_files
+    with explained(repairable=False), _libraries(), Bar("verifying") as bar:
+        from fjord.cli import block_files
 
-    with explained(repairable=False), Bar("verifying") as bar:
         catalog, names = _found(table, location, to, data)
         _tell(block_files.verify(catalog, names, bar.update), "verified", as_json=as_json)
 
@@ -128,20 +129,31 @@ def fetch(
     """Copies blocks with their metadata to a folder; those that it has already are passed over.
 
     The folder is a location itself: it can be verified, and read by Spark. A block that is damaged
-    is named and not copied, and the exit code is 2 then.
+    is named and not copied, and the exit code is 2 then. In JSON one that was passed over is not
+    fetched and has no problem.
 
     Example: fjord blocks fetch events --into /backups/blocks
 
     Example: fjord blocks fetch --location s3://bucket/blocks --into blocks
     """
-    from fjord.cli import block_files
+    with explained(repairable=False), _libraries(), Bar("fetching") as bar:
+        from fjord.cli import block_files
 
-    with explained(repairable=False), Bar("fetching") as bar:
         if not into:
             raise UsageError("give --into with the folder to copy them to")
         catalog, names = _found(table, location, to, data)
         target = block_files.opened(into)
         _tell(block_files.fetch(catalog, names, target, bar.update), "fetched", as_json=as_json)
+
+
+@contextlib.contextmanager
+def _libraries() -> Iterator[None]:
+    """Says what to install where that is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        text = f"reading blocks needs {error.name}: pip install 'fjord-journal[server]'"
+        raise FjordError(text) from error
 
 
 def _found(table: str, location: str, to: str, data: str) -> tuple[Catalog, list[str]]:
@@ -169,11 +181,13 @@ def _tables(db: Database, table: str) -> list[str]:
 
 def _tell(looked: Iterable[Looked], what: str, *, as_json: bool) -> None:
     """Says what became of each block, and ends with 2 if one is damaged."""
-    count = damaged = rows = size = 0
+    count = damaged = passed_over = rows = size = 0
     for one in looked:
-        count += 1
+        is_done = one.is_new and not one.problem
+        count += is_done
         damaged += bool(one.problem)
-        rows, size = rows + one.rows, size + one.bytes
+        passed_over += not one.is_new
+        rows, size = rows + one.rows * is_done, size + one.bytes * is_done
         if as_json:
             output.print_json(
                 {
@@ -181,15 +195,16 @@ def _tell(looked: Iterable[Looked], what: str, *, as_json: bool) -> None:
                     "path": one.path,
                     "rows": one.rows,
                     "bytes": one.bytes,
-                    what: not one.problem,
+                    what: is_done,
                     "problem": one.problem or None,
                 }
             )
         elif one.problem:
             output.print_line(f"{one.path} is damaged: {one.problem}")
     if not as_json:
-        whole = output.counted(count - damaged, "block")
-        output.print_line(f"{whole} {what}, {rows} rows, {size} bytes; {damaged} damaged")
+        passed = f"{passed_over} passed over, " if what == "fetched" else ""
+        done = f"{output.counted(count, 'block')} {what}, {rows} rows, {size} bytes"
+        output.print_line(f"{done}; {passed}{damaged} damaged")
     if damaged:
         tell("fjord: restore the named files from a copy; nothing was changed", style="red")
         raise typer.Exit(EXIT_USAGE)

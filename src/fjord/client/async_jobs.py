@@ -14,7 +14,7 @@ from fjord import commands
 from fjord.client import job_dead, job_work
 from fjord.client.address import shown_at
 from fjord.client.async_listening import AsyncChanges
-from fjord.client.calls import AsyncRun, Call, Result
+from fjord.client.calls import AsyncRun, Call, Result, follow_async
 from fjord.client.entries import AnyKey, Key, Seconds
 from fjord.client.job_calls import FailOptions, Given, JobCalls
 from fjord.client.job_dead import DeadFilters, DeadWalk, DiscardOptions, Plan, RedriveOptions
@@ -79,7 +79,7 @@ class AsyncJobs:
         self._listen = listen
         self._name = name  # of the database
         # What is still to be said before jobs are pushed or taken.
-        self._declaration = calls.create(settings) if settings else None
+        self._declaration = calls.declare(settings) if settings else None
         self._make = functools.partial(AsyncJob, run, calls)
 
     def __repr__(self) -> str:
@@ -265,6 +265,6 @@ class AsyncJobs:
 
     async def _ask(self, call: Call[Result]) -> Result:
         if self._declaration is not None:
-            await self._run(self._declaration)
+            await follow_async(self._run, self._declaration.steps())
             self._declaration = None
         return await self._run(call)

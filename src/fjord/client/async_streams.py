@@ -39,7 +39,7 @@ class AsyncStream:
         self._entries = entries
         self._name = name  # of the database
         # What is still to be said before messages are appended or read.
-        self._declaration = calls.create(settings) if settings else None
+        self._declaration = calls.declare(settings) if settings else None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._calls.table!r}{shown_at(self._name)}>"
@@ -111,6 +111,12 @@ class AsyncStream:
     def keys(self, prefix: Key = "") -> AsyncIterator[Key]:
         return self._walk(self._entries.keys(Span(prefix=prefix)))
 
+    def values(self, prefix: Key = "") -> AsyncIterator[Value]:
+        return (value async for _, value in self.items(prefix))
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self.keys()
+
     # -- looking ----------------------------------------------------------------------------------
 
     async def subscribers(self) -> list[SubscriberInfo]:
@@ -123,7 +129,7 @@ class AsyncStream:
 
     async def _ask(self, call: Call[Result]) -> Result:
         if self._declaration is not None:
-            await self._run(self._declaration)
+            await follow_async(self._run, self._declaration.steps())
             self._declaration = None
         return await self._run(call)
 

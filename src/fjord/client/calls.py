@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Generic, Protocol, TypeVar
 
-from fjord.commands import Command, Done, Refusal, Reply
+from fjord.commands import Command, Done, Refusal, Reply, name_problem
 from fjord.errors import Code, FjordError, RemoteProtocolError
 
 Result = TypeVar("Result")
@@ -104,6 +104,18 @@ def expect_rows(found: int, wanted: int) -> None:
     """
     if found != wanted:
         raise RemoteProtocolError(Code.BAD_BATCH, f"a reply with {found} rows, not {wanted}")
+
+
+def check_name(name: str) -> str:
+    """Returns the name of a table, or of a subscriber.
+
+    Raises:
+        RefusedError: if it is none, as a server would say it.
+    """
+    problem = name_problem(name)
+    if problem is not None:
+        raise problem.error()
+    return name
 
 
 def check_names(what: str, given: Iterable[str], known: Set[str]) -> None:

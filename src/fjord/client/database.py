@@ -67,7 +67,9 @@ class Database:
     def jobs(self, table: str, **settings: Unpack[JobSettings]) -> Jobs:
         """Returns a jobs table; it comes into being with its first job.
 
-        Settings that are given here are declared before jobs are first pushed or taken.
+        Settings that are given here are declared before jobs are first pushed or taken.  If the
+        table is there, they must be those that it has; which others it has does not matter.
+        Otherwise the first push or take raises an ExistsError that says what differs.
 
         Args:
             table: its name.
@@ -104,7 +106,9 @@ class Database:
     def stream(self, table: str, **settings: Unpack[StreamSettings]) -> Stream:
         """Returns a stream; it comes into being with its first message.
 
-        Settings that are given here are declared before messages are first appended or read.
+        Settings that are given here are declared before messages are first appended or read.  If
+        the stream is there, they must be those that it has; which others it has does not matter.
+        Otherwise the first append or read raises an ExistsError that says what differs.
 
         Args:
             table: its name.
@@ -119,6 +123,7 @@ class Database:
 
         Raises:
             ValueError: if a setting cannot be meant.
+            RefusedError: if this is no name of a table.
         """
         return Stream(
             self._run,
@@ -219,6 +224,8 @@ class Database:
         """Yields the durable ops of a table, in order, in bounded pieces.
 
         The end is fixed when the scan begins: `end_seq`, or everything that is durable then.
+        It reads the journal.  Where that no longer goes back to `start_seq`, since the rest is in
+        cold blocks, it is refused.
 
         Args:
             table: its name.
@@ -229,6 +236,8 @@ class Database:
 
         Raises:
             NotFoundError: if there is no such table.
+            RefusedError: if what it begins with is in cold blocks only; the text says where to
+                begin.
         """
         scan = scan_of(table, start_seq, end_seq, ops=ops, key_prefix=key_prefix)
         return self._pieces(scan_calls.stored(scan))
@@ -245,7 +254,8 @@ class Database:
     ) -> Iterator[Any]:
         """Yields the durable history of a table as pyarrow tables, in bounded pieces.
 
-        They have the columns of docs/spark.md; pieces without a row are left out.
+        They have the columns of docs/spark.md; pieces without a row are left out.  Like `scan` it
+        reads the journal, and is refused where that no longer goes back to `start_seq`.
 
         Args:
             table: its name.
@@ -257,6 +267,7 @@ class Database:
 
         Raises:
             NotFoundError: if there is no such table.
+            RefusedError: if what it begins with is in cold blocks only.
             FjordError: if pyarrow is not installed.
         """
         scan = scan_of(table, start_seq, end_seq, ops=ops, key_prefix=key_prefix)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
 
 from fjord import limits
 from fjord.client.calls import Call, check_names, check_whole, done, expect, not_a
+from fjord.client.declaring import Declaration
 from fjord.client.entries import (
     AnyKey,
     Key,
@@ -67,7 +68,7 @@ from fjord.commands import (
     Taken,
 )
 from fjord.errors import Code, RefusedError, RemoteProtocolError
-from fjord.jobs import How, State
+from fjord.jobs import How, State, decode_settings
 from fjord.values import Value
 
 KIND: Final = 2  # of a jobs table, as it is declared
@@ -114,8 +115,13 @@ class JobCalls:
         self._stamps = stamps
 
     def create(self, settings: JobSettings) -> Call[None]:
-        command = CreateTable(name=self.table, kind=KIND, settings=encode_settings(settings))
-        return Call(command, done)
+        return Call(self._creation(settings), done)
+
+    def declare(self, settings: JobSettings) -> Declaration:
+        return Declaration(self._creation(settings), settings.keys(), decode_settings)
+
+    def _creation(self, settings: JobSettings) -> CreateTable:
+        return CreateTable(name=self.table, kind=KIND, settings=encode_settings(settings))
 
     # -- pushing ----------------------------------------------------------------------------------
 

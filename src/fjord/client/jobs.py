@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from fjord.client import job_dead, job_work
 from fjord.client.address import shown_at
-from fjord.client.calls import Call, Result, Run
+from fjord.client.calls import Call, Result, Run, follow
 from fjord.client.entries import AnyKey, Key, Seconds
 from fjord.client.job_calls import FailOptions, Given, JobCalls
 from fjord.client.job_dead import DeadFilters, DeadWalk, DiscardOptions, Plan, RedriveOptions
@@ -99,7 +99,7 @@ class Jobs:
         self._clock = clock
         self._name = name  # of the database
         # What is still to be said before jobs are pushed or taken.
-        self._declaration = calls.create(settings) if settings else None
+        self._declaration = calls.declare(settings) if settings else None
         self._make = functools.partial(Job, run, calls)
 
     def __repr__(self) -> str:
@@ -422,6 +422,6 @@ class Jobs:
     def _ask(self, call: Call[Result]) -> Result:
         """Runs a call for which the table must be as it was declared."""
         if self._declaration is not None:
-            self._run(self._declaration)
+            follow(self._run, self._declaration.steps())
             self._declaration = None
         return self._run(call)

@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from fjord import limits
-from fjord.client.calls import Call, Steps, done, expect, expect_rows
+from fjord.client.calls import Call, Steps, check_name, done, expect, expect_rows
+from fjord.client.declaring import Declaration
 from fjord.client.entries import AnyKey, Key, Seconds, date, encode_keys
 from fjord.client.node_calls import stats_call
 from fjord.client.stream_append import append_all, append_one, append_parts
@@ -36,7 +37,7 @@ from fjord.commands import (
     Unsubscribe,
 )
 from fjord.errors import Code, RemoteProtocolError
-from fjord.streams import Start
+from fjord.streams import Start, decode_settings
 from fjord.values import Value
 
 KIND: Final = 3  # of a stream, as it is declared
@@ -47,7 +48,7 @@ class SubscriberInfo(NamedTuple):
 
     name: str
     position: int  # its mark: everything up to this seq is processed
-    epoch: int  # how often it was sought
+    epoch: int  # grows with each seek; one that is made again has another
     moved_at: datetime  # when its mark was last set
     is_asleep: bool
 
@@ -70,11 +71,16 @@ class StreamCalls:
     """Builds the calls of one stream."""
 
     def __init__(self, table: str) -> None:
-        self.table = table
+        self.table = check_name(table)
 
     def create(self, settings: StreamSettings) -> Call[None]:
-        command = CreateTable(name=self.table, kind=KIND, settings=encode_settings(settings))
-        return Call(command, done)
+        return Call(self._creation(settings), done)
+
+    def declare(self, settings: StreamSettings) -> Declaration:
+        return Declaration(self._creation(settings), settings.keys(), decode_settings)
+
+    def _creation(self, settings: StreamSettings) -> CreateTable:
+        return CreateTable(name=self.table, kind=KIND, settings=encode_settings(settings))
 
     # -- writes -----------------------------------------------------------------------------------
 

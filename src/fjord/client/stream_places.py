@@ -82,12 +82,11 @@ class Cursor:
         wait: Seconds | None = None,
         *,
         read_by: ReadBy | None = None,
-        moves: bool = True,
         once: bool = False,
     ) -> Call[MessageBatch]:
-        """Returns the call that reads on.
+        """Returns the call that reads, and then goes on behind what was read.
 
-        `moves`: and then goes on behind what was read.  `once`: without keeping the snapshot.
+        `once`: it begins no snapshot, since what is read next may be long in coming.
         """
         command = Read(
             table=self.table,
@@ -102,11 +101,9 @@ class Cursor:
         def read(reply: Reply) -> MessageBatch:
             found = expect(reply, Messages)
             _check(command, found)
-            if not found.ended:
-                self.until = found.until
-            if moves:
-                self.after = found.after
-                self.until = 0 if found.ended else found.until
+            self.after = found.after
+            is_begun = not once or found.until == command.until
+            self.until = found.until if is_begun and not found.ended else 0
             return MessageBatch(self.table, found, read_by)
 
         return Call(command, read)
@@ -124,16 +121,13 @@ def read_on(
     wait: Seconds | None,
     *,
     read_by: ReadBy | None = None,
-    moves: bool = True,
     once: bool = False,
 ) -> Steps[MessageBatch]:
     """Reads until there is a message, or the end of the snapshot."""
     while True:
-        call = cursor.read(count, wait, read_by=read_by, moves=moves, once=once)
-        batch: MessageBatch = yield call
+        batch: MessageBatch = yield cursor.read(count, wait, read_by=read_by, once=once)
         if len(batch) or batch.end_of_snapshot:
             return batch
-        cursor.go(batch.last_seq)
 
 
 def _check(command: Read, found: Messages) -> None:

@@ -43,7 +43,7 @@ class Stream:
         self._entries = entries
         self._name = name  # of the database
         # What is still to be said before messages are appended or read.
-        self._declaration = calls.create(settings) if settings else None
+        self._declaration = calls.declare(settings) if settings else None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._calls.table!r}{shown_at(self._name)}>"
@@ -164,11 +164,22 @@ class Stream:
         """Yields keys that begin with `prefix`, in order, without their values."""
         return self._walk(self._entries.keys(Span(prefix=prefix)))
 
+    def values(self, prefix: Key = "") -> Iterator[Value]:
+        """Yields the values of keys that begin with `prefix`, in the order of the keys."""
+        return (value for _, value in self.items(prefix))
+
+    def __iter__(self) -> Iterator[str]:
+        return self.keys()
+
     def __contains__(self, key: Key) -> bool:
         return self.exists(key)
 
     def __getitem__(self, key: Key) -> Value:
         return self.get_many([key])[key]
+
+    def __delitem__(self, key: Key) -> None:
+        if not self.delete(key):
+            raise KeyError(key)
 
     # -- looking ----------------------------------------------------------------------------------
 
@@ -185,7 +196,7 @@ class Stream:
     def _ask(self, call: Call[Result]) -> Result:
         """Runs a call for which the table must be as it was declared."""
         if self._declaration is not None:
-            self._run(self._declaration)
+            follow(self._run, self._declaration.steps())
             self._declaration = None
         return self._run(call)
 

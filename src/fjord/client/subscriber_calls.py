@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fjord.client.calls import Call, Steps, done, expect
+from fjord.client.calls import Call, Steps, check_name, done, expect
 from fjord.client.entries import Seconds
 from fjord.client.stream_batch import Message, MessageBatch, ReadBy
 from fjord.client.stream_calls import SubscriberInfo, read_position, read_subscribers
@@ -43,7 +43,7 @@ _MESSAGES: Final = b"messages"
 def subscribe(table: str, name: str, start: Starting) -> Call[SubscriberCalls]:
     """Returns the call that makes a subscriber, or finds the one that is there."""
     where, at = start_of(start)
-    command = Subscribe(table=table, name=name, start=where, at=at)
+    command = Subscribe(table=table, name=check_name(name), start=where, at=at)
     return Call(command, lambda reply: SubscriberCalls(table, name, read_position(reply)))
 
 
@@ -61,19 +61,17 @@ class SubscriberCalls:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def read(
-        self, count: int, wait: Seconds | None, *, moves: bool = True, once: bool = False
-    ) -> Steps[MessageBatch]:
+    def read(self, count: int, wait: Seconds | None, *, once: bool = False) -> Steps[MessageBatch]:
         if self._is_asleep:
             yield self.rest(asleep=False)
         if self._is_lost:
             yield from self.rewind()
         me = ReadBy(self.name, self._epoch)
-        step = read_on(self._cursor, count, wait, read_by=me, moves=moves, once=once)
-        return (yield from step)
+        return (yield from read_on(self._cursor, count, wait, read_by=me, once=once))
 
     def peek(self) -> Steps[Message | None]:
-        batch = yield from self.read(1, None, moves=False, once=True)
+        batch = yield from self.read(1, None, once=True)
+        self.go_back(batch)
         return first_of(batch)
 
     def pop(self, wait: Seconds | None) -> Steps[Message | None]:

@@ -282,6 +282,14 @@ STREAM_SAMPLES: Final = [
         [page(b"k")],
         [(b"k", 5)],
     ),
+    Sample("values", lambda t: t.values(), [range_of()], [page(b"k", b"l")], [5, 5]),
+    Sample(
+        "values with a prefix",
+        lambda t: t.values("k"),
+        [range_of(start=b"k", stop=b"l")],
+        [page(b"k")],
+        [5],
+    ),
     Sample("keys", lambda t: t.keys(), [range_of(with_data=False)], [page(b"k", b"l")], ["k", "l"]),
     Sample(
         "subscribers",

@@ -17,9 +17,10 @@ from fjord.client.stream_settings import StreamSettings
 from fjord.client.streams import Stream
 from fjord.client.subscribers import Reader, Subscriber
 from fjord.commands import Append, Stats, Subscribe
+from fjord.errors import RefusedError
 from fjord.streams import Start
 from tests.unit.client.scripted import TOKEN
-from tests.unit.client.shell_calls import Recorder, Sample
+from tests.unit.client.shell_calls import Recorder, Sample, page, range_of
 from tests.unit.client.stream_samples import (
     CREATED,
     LAST,
@@ -94,6 +95,18 @@ def test_settings_are_declared_once() -> None:
     recorder = Recorder([TOKEN, TOKEN, TOKEN])
     run(main())
     assert recorder.sent == [CREATED, append_of(b"v", keys=[b"k"]), append_of(b"v")]
+
+
+def test_a_stream_is_iterated_like_a_dict_and_wrong_names_are_refused() -> None:
+    async def main() -> None:
+        stream = over(recorder)
+        assert [key async for key in stream] == ["k", "l"]
+        with pytest.raises(RefusedError, match="BAD_NAME"):
+            await stream.subscriber("a/b")
+
+    recorder = Recorder([page(b"k", b"l")])
+    run(main())
+    assert recorder.sent == [range_of(with_data=False)]
 
 
 def test_what_is_too_much_for_one_commit_goes_in_several() -> None:

@@ -16,7 +16,7 @@ from fjord.client.listening import Listening
 from fjord.commands import CountJobs, Fail, Finish, Next, Push, Refusal, Reply, Welcome
 from fjord.errors import (
     Code,
-    ExistsError,
+    DiskFullError,
     RefusedError,
     RemoteProtocolError,
     StaleError,
@@ -113,10 +113,10 @@ def test_a_declared_table_is_not_declared_again() -> None:
 
 
 def test_a_declaration_that_is_refused_is_made_again_by_the_next_call() -> None:
-    refusal = Refusal(code=Code.EXISTS, text="it has other settings")
+    refusal = Refusal(code=Code.DISK_FULL, text="full")
     recorder = Recorder([refusal, TOKEN, TOKEN])
     jobs = over(recorder, {"lease": 60})
-    with pytest.raises(ExistsError):
+    with pytest.raises(DiskFullError):
         jobs.push("k")
     jobs.push("k")
     assert [type(one) for one in recorder.sent] == [type(CREATED), type(CREATED), Push]

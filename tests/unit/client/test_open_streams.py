@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -152,9 +152,31 @@ def test_a_subscriber_that_is_gone_is_gone(db: fjord.Database) -> None:
     assert values_of(subscriber.read()) == [b"a"]
     assert [one.is_asleep for one in events.subscribers()] == [False]
     subscriber.delete()
-    with pytest.raises(fjord.NotFoundError):
-        subscriber.ack(1)
+    uses: list[Callable[[], object]] = [
+        subscriber.read,
+        subscriber.peek,
+        subscriber.pop,
+        lambda: subscriber.ack(1),
+        lambda: subscriber.lag,
+        subscriber.rewind,
+    ]
+    for use in uses:
+        with pytest.raises(fjord.NotFoundError, match="no subscriber s"):
+            use()
     assert events.subscribers() == []
+
+
+def test_a_subscriber_that_is_made_again_is_another_one(db: fjord.Database) -> None:
+    events = db.stream("events")
+    events.append(b"a")
+    subscriber = events.subscriber("s")
+    batch = subscriber.read()
+    events.subscriber("s").delete()
+    again = events.subscriber("s")
+    with pytest.raises(fjord.StaleError):
+        subscriber.ack(batch)
+    assert again.lag == 1
+    assert values_of(again.read()) == values_of(subscriber.read()) == [b"a"]
 
 
 # -- the latest of each key -----------------------------------------------------------------------
@@ -175,6 +197,53 @@ def test_the_latest_of_each_key_is_a_map(db: fjord.Database) -> None:
         ("7", None, True),
     ]
     assert list(profiles.keys()) == []
+
+
+def test_the_latest_are_iterated_and_deleted_like_a_dict(db: fjord.Database) -> None:
+    profiles = db.stream("profiles", mode="latest")
+    profiles.append_many(["Bergen", "Oslo"], keys=["7", "8"])
+    assert (list(profiles), list(profiles.values())) == (["7", "8"], ["Bergen", "Oslo"])
+    del profiles["7"]
+    with pytest.raises(KeyError):
+        del profiles["7"]
+    assert dict(profiles) == {"8": "Oslo"}
+
+
+def test_a_log_has_no_keys_to_go_through(db: fjord.Database) -> None:
+    events = db.stream("events")
+    events.append(b"a", key="k")
+
+    def delete() -> None:
+        del events["k"]
+
+    uses: list[Callable[[], object]] = [
+        lambda: list(events),
+        lambda: list(events.values()),
+        lambda: list(events.items()),
+        lambda: events["k"],
+        lambda: "k" in events,
+        delete,
+    ]
+    for use in uses:
+        with pytest.raises(fjord.RefusedError, match="mode latest") as error:
+            use()
+        assert error.value.code is Code.WRONG_KIND
+
+
+def test_a_peek_in_the_midst_of_a_pass_stays_in_it(db: fjord.Database) -> None:
+    profiles = db.create_stream("profiles", mode="latest")
+    keys = [f"{number:02}" for number in range(20)]
+    profiles.append_many(list(range(20)), keys=keys)
+    subscriber = profiles.subscriber("s")
+    seen = [subscriber.read(7)]
+    profiles.append_many([0] * 20, keys=keys)
+    peeked = subscriber.peek()
+    assert peeked is not None
+    assert peeked.value == 7
+    while not seen[-1].end_of_snapshot:
+        seen.append(subscriber.read(7))
+    assert [one.value for batch in seen for one in batch] == list(range(20))
+    assert db.stats()["snapshots"] == 0
 
 
 def test_a_pass_in_small_pieces_has_each_key_once(db: fjord.Database) -> None:

@@ -86,12 +86,20 @@ def test_a_later_end_is_taken_over() -> None:
     assert (cursor.after, cursor.until) == (6, 30)
 
 
-def test_a_peek_stays_in_its_snapshot() -> None:
+def test_a_single_read_begins_no_snapshot() -> None:
     cursor = Cursor("t", 5, subscriber="s")
-    assert read(cursor, messages(b"a", until=20, ended=False), moves=False) == read_of(5, count=10)
-    assert (cursor.after, cursor.until) == (5, 20)
-    read(cursor, messages(b"a", b"b", after=20), moves=False)
-    assert (cursor.after, cursor.until) == (5, 20)
+    begun = messages(b"a", until=20, ended=False)
+    assert read(cursor, begun, once=True) == read_of(5, count=10, once=True)
+    assert (cursor.after, cursor.until) == (6, 0)
+
+
+def test_a_single_read_stays_in_the_snapshot_that_there_is() -> None:
+    cursor = Cursor("t", 5, 20, subscriber="s")
+    inside = messages(b"a", until=20, ended=False)
+    assert read(cursor, inside, once=True) == read_of(5, until=20, count=10, once=True)
+    assert (cursor.after, cursor.until) == (6, 20)
+    read(cursor, messages(b"b", first=7, until=30, ended=False), once=True)
+    assert (cursor.after, cursor.until) == (7, 0)
 
 
 def test_another_place_may_be_in_the_same_snapshot() -> None:

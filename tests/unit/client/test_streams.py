@@ -9,21 +9,24 @@ import pytest
 
 from fjord import limits
 from fjord.client.calls import Call, Result
+from fjord.client.stream_calls import StreamCalls
 from fjord.client.stream_settings import StreamSettings
 from fjord.client.streams import Stream
 from fjord.commands import Append, Refusal, Reply, Stats, Subscribe, Welcome
-from fjord.errors import Code, ExistsError, RemoteProtocolError
+from fjord.errors import Code, DiskFullError, RefusedError, RemoteProtocolError
 from fjord.streams import Start
 from tests.unit.client.scripted import TOKEN, entries
-from tests.unit.client.shell_calls import FIVE, MISSING, Recorder, Sample
+from tests.unit.client.shell_calls import FIVE, MISSING, Recorder, Sample, page, range_of
 from tests.unit.client.stream_samples import (
     CREATED,
     LAST,
     POSITION,
     STREAM_SAMPLES,
     TWO,
+    acted,
     append_of,
     entry_calls,
+    erase_of,
     message,
     messages,
     read_of,
@@ -93,11 +96,11 @@ def test_settings_are_declared_before_the_first_use(
     assert recorder.sent[1] == recorder.sent[2] != CREATED
 
 
-def test_what_is_declared_in_another_way_is_refused_and_declared_again() -> None:
-    refusal = Refusal(code=Code.EXISTS, text="with other settings")
+def test_a_declaration_that_is_refused_is_made_again_by_the_next_call() -> None:
+    refusal = Refusal(code=Code.DISK_FULL, text="full")
     recorder = Recorder([refusal, TOKEN, TOKEN])
     stream = over(recorder, {"mode": "latest"})
-    with pytest.raises(ExistsError):
+    with pytest.raises(DiskFullError):
         stream.append(b"v")
     stream.append(b"v")
     assert recorder.sent == [CREATED, CREATED, append_of(b"v")]
@@ -170,3 +173,23 @@ def test_a_stream_is_like_a_dict() -> None:
         stream["k"]
     assert "k" in stream
     assert "k" not in stream
+
+
+def test_a_stream_is_iterated_and_emptied_like_a_dict() -> None:
+    recorder = Recorder([page(b"k", b"l"), acted(), acted(0)])
+    stream = over(recorder)
+    assert list(stream) == ["k", "l"]
+    del stream["k"]
+    with pytest.raises(KeyError, match="k"):
+        del stream["k"]
+    assert recorder.sent == [range_of(with_data=False), erase_of(b"k"), erase_of(b"k")]
+
+
+def test_wrong_names_are_refused_before_anything_is_sent() -> None:
+    recorder = Recorder([])
+    for name in ("", "a/b", "-a", "a" * 129):
+        with pytest.raises(RefusedError, match="BAD_NAME: a name is"):
+            StreamCalls(name)
+        with pytest.raises(RefusedError, match="BAD_NAME: a name is"):
+            over(recorder, {"mode": "latest"}).subscriber(name)
+    assert recorder.sent == []

@@ -124,6 +124,15 @@ def test_one_that_sleeps_is_woken_by_a_read() -> None:
     assert told.sent == [wake, read_of(5), sleep, wake, read_of(5)]
 
 
+def test_a_peek_is_followed_by_a_read_from_there() -> None:
+    peeked = messages(b"a", first=8, until=9, ended=False)
+    told = Told(peeked, messages(b"a", b"b", first=8), messages(after=9))
+    assert follow(told.run, told.calls.peek()) == message(8, b"a")
+    told.read()
+    assert follow(told.run, told.calls.peek()) is None
+    assert told.sent == [read_of(count=1, once=True), read_of(7), read_of(9, count=1, once=True)]
+
+
 # -- pop ------------------------------------------------------------------------------------------
 
 
@@ -138,7 +147,7 @@ def test_each_pop_expects_the_mark_of_the_one_before() -> None:
     assert told.sent == [
         read_of(count=1, once=True),
         ack_of(6, expected=5),
-        read_of(6, count=1, until=9, once=True),
+        read_of(6, count=1, once=True),
         ack_of(9, expected=6),
     ]
 
@@ -152,7 +161,7 @@ def test_a_message_that_somebody_else_has_popped_is_not_given_out() -> None:
         position(9),
     )
     assert told.pop() == message(7, b"b")
-    assert told.sent[2:] == [WHERE, read_of(6, count=1, until=9, once=True), ack_of(9, expected=6)]
+    assert told.sent[2:] == [WHERE, read_of(6, count=1, once=True), ack_of(9, expected=6)]
 
 
 def test_a_pop_that_is_refused_gives_nothing_out() -> None:
