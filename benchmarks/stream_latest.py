@@ -30,15 +30,15 @@ def run(scale: Scale) -> None:
     ):
         stream = db.create_stream(TABLE, mode="latest")
 
-        def measure(name: str, batches: Batches) -> None:
-            _show(name, _rate(stream.append_many, batches))
+        def measure(name: str, batches: Batches, *, has_aim: bool = True) -> None:
+            _show(name, _rate(stream.append_many, batches), has_aim=has_aim)
 
         measure(f"latest, inserts of {rows:,} keys in random order", _batches(keys))
         measure("  updates at random", _batches(chance.choices(keys, k=updates)))
         drawn = _batches(chance.choices(keys, k=updates))
         with db.snapshot() as snapshot:
             seen = snapshot.stream(TABLE).get(keys[0])
-            measure("  updates at random, while a snapshot is open", drawn)
+            measure("  updates at random, while a snapshot is open", drawn, has_aim=False)
             if snapshot.stream(TABLE).get(keys[0]) != seen:
                 raise RuntimeError("a snapshot has changed")
         report.figure(
@@ -61,10 +61,9 @@ def _rate(append_many: Callable[..., int], batches: Batches) -> float:
     return sum(len(keys) for _, keys in batches) / (time.perf_counter() - start)
 
 
-def _show(name: str, rate: float) -> None:
-    report.figure(
-        f"{name}, 1,000 a batch",
-        f"{rate:,.0f} messages/s",
-        aim=f"asked for {RATE_AIM:,}",
-        is_met=rate >= RATE_AIM,
-    )
+def _show(name: str, rate: float, *, has_aim: bool) -> None:
+    name, figure = f"{name}, 1,000 a batch", f"{rate:,.0f} messages/s"
+    if has_aim:
+        report.figure(name, figure, aim=f"asked for {RATE_AIM:,}", is_met=rate >= RATE_AIM)
+    else:
+        report.figure(name, figure)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import fjord
+from fjord import history
 from tests.acceptance.daemon import Daemon
 
 SECONDS_MAX = 60.0
@@ -21,6 +22,13 @@ SMALL_SEGMENTS = (
     sys.executable,
     "-c",
     """from fjord import limits; limits.SEGMENT_BYTES = 256 * 1024
+from fjord.cli import main; main()""",
+)
+# A daemon that has room for four parts of a million bytes.
+LITTLE_MEMORY = (
+    sys.executable,
+    "-c",
+    """from fjord import limits; limits.COLD_BYTES_MAX = 5_000_000
 from fjord.cli import main; main()""",
 )
 WITHOUT_ARROW = (
@@ -46,7 +54,7 @@ def until(db: fjord.Database, condition: Callable[[], object]) -> None:
     """Returns when something is so.
 
     Between two looks it waits for a message that never comes: blocks are written by a child of
-    the lowest priority, which would not have its turn beside who looks all the time.
+    low priority, which would have few turns beside who looks all the time.
     """
     quiet = db.create_stream("quiet").reader()
     begun = time.monotonic()
@@ -132,6 +140,44 @@ def test_several_subscribers_read_cold_blocks_at_their_own_pace(db: fjord.Databa
     assert found == {name: list(range(3100)) for name in pace}
 
 
+@pytest.mark.req("JQ-05", "JQ-06", "JQ-42")
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_subscribers_that_are_gone_hold_no_memory_that_others_need(
+    tmp_path: Path, is_deleted: bool
+) -> None:
+    with (
+        Daemon(tmp_path / "data", program=LITTLE_MEMORY) as daemon,
+        fjord.connect(daemon.url) as db,
+    ):
+        events = db.create_stream("events", block_rows=1000)
+        fill(events, 0, 12_000, bytes_each=1000)
+        seal(db)
+        with fjord.connect(daemon.url) as other:
+            for number, block in enumerate(db.blocks("events")):
+                gone = other.stream("events").subscriber(f"gone-{number}", start=block.first)
+                assert numbers_of(gone.read(10))[0] == number * 1000
+                if is_deleted:
+                    gone.delete()
+                    assert db.stats()["cold_bytes"] == 0
+            if not is_deleted:
+                assert db.stats()["cold_bytes"] > 2_000_000
+        until(db, lambda: db.stats()["cold_bytes"] == 0)
+        before = db.stats()
+        assert (before["cold_loads"], before["cold_prefetches"]) == (12, 0)
+        assert read_all(events, "reader", 100) == list(range(12_000))
+        assert db.stats()["cold_prefetches"] >= 6  # most of them, but for the first
+
+
+def test_nothing_of_a_stream_that_is_dropped_stays_in_memory(db: fjord.Database) -> None:
+    events = db.create_stream("events")
+    fill(events, 0, 100)
+    seal(db)
+    assert len(events.reader().read(10)) == len(events.subscriber("s").read(10)) == 10
+    assert db.stats()["cold_parts"] == 1
+    db.drop("events")
+    assert db.stats()["cold_parts"] == 0
+
+
 def test_blocks_may_be_elsewhere(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     location = f"file://{elsewhere}"
@@ -165,6 +211,9 @@ def test_sealing_by_hand_leaves_nothing_for_later(daemon: Daemon, db: fjord.Data
     assert db.stats()["sealed_blocks"] == 2
     with pytest.raises(fjord.NotFoundError):
         db.seal("unknown")
+    db.kv("settings").set("a", 1)
+    with pytest.raises(fjord.RefusedError, match="without history"):
+        db.seal("settings")
     metadata = [
         json.loads((daemon.path / "blocks" / name).read_text())
         for name in files(daemon.path / "blocks", ".json")
@@ -242,8 +291,8 @@ def test_a_start_says_which_blocks_are_missing_and_serves_the_rest(daemon: Daemo
         seal(db)
         first, second = db.blocks("events")
     daemon.stop()
-    for suffix in (".parquet", ".json"):
-        (daemon.path / "blocks" / f"{first.name}{suffix}").unlink()
+    for path in (history.data_path(first.name), history.metadata_path(first.name)):
+        (daemon.path / "blocks" / path).unlink()
     daemon.start()
     with fjord.connect(daemon.url) as db:
         until(db, lambda: db.ping() and "blocks are missing" in daemon.log())
@@ -310,11 +359,12 @@ def test_blocks_beyond_the_bound_go_with_their_files(daemon: Daemon, db: fjord.D
     fill(events, 0, 3000)
     subscriber = events.subscriber("reader")
     db.seal()
-    until(db, lambda: not db.blocks("events"))
-    assert files(daemon.path / "blocks") == []
+    until(db, lambda: len(db.blocks("events")) == 1)  # the last one always stays
+    assert files(daemon.path / "blocks") == [f"{db.blocks('events')[0].name}.parquet"]
     fill(events, 3000, 3100)
-    assert numbers_of(subscriber.read(1000)) == list(range(3000, 3100))
-    assert subscriber.lag == 100
+    assert subscriber.lag == 1100
+    found = [number for batch in subscriber.batches(700) for number in numbers_of(batch)]
+    assert found == list(range(2000, 3100))
 
 
 # -- embedded -------------------------------------------------------------------------------------

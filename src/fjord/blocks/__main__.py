@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from typing import Final
 
 from fjord.blocks import child
 from fjord.errors import FjordError
 from fjord.history import Block
 
+# Serving comes first, but sealing has to get on: at the lowest priority a busy machine leaves it
+# some hundredth of a core, and the journal would grow faster than it is sealed.
+_NICE: Final = 10
+
 
 def main() -> int:
     """Writes the blocks of the plan on standard input; returns the exit code."""
-    os.nice(19)
+    os.nice(_NICE)
     parent = os.getppid()
 
     def tell(block: Block) -> None:
@@ -26,7 +31,7 @@ def main() -> int:
         if request.endswith(b"\n"):  # whoever asks keeps the other end open while it waits
             threading.Thread(target=_end_with_parent, daemon=True).start()
         journal_directory, plan, location = child.read_request(request)
-        # These libraries take a while to load, which is best done at the lowest priority.
+        # These libraries take a while to load, which is best done at a low priority.
         from fjord.blocks import sealing, store  # noqa: PLC0415
 
         found = sealing.write_blocks(journal_directory, plan, store.Store(location), progress=tell)

@@ -7,8 +7,8 @@ If the line ends as lines do, the child lives no longer than standard input stay
 that is killed has no child left.
 
 Writing blocks takes a core for a while.  In the process of a daemon that would halve what it can
-take and hold up everybody; a child at the lowest priority takes what is left over.  This module is
-for the parent, and needs neither pyarrow nor fsspec.
+take and hold up everybody; a child at a low priority takes little of what others need.  This module
+is for the parent, and needs neither pyarrow nor fsspec.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from fjord.blocks.messages import MESSAGES, MessagePart
 from fjord.blocks.parquet import Part
 from fjord.blocks.parts import Key, OpenBlock, Parts
 from fjord.blocks.store import Store
+from fjord.clock import Clock, SystemClock
 from fjord.columns import Strings
 from fjord.commands import InBlock, Messages, Read
 
@@ -27,18 +28,21 @@ class Cold:
     """A reader of blocks.
 
     All of its calls raise FileNotFoundError if the block is gone, as by retention: the engine then
-    knows of another one.  They raise CorruptionError, with the block's name, if it is damaged.
+    knows of another one.  They raise CorruptionError, with the block's name, if it is damaged, or
+    is not the one that the engine knows.
     """
 
-    def __init__(self, store: Store, bytes_max: int = limits.COLD_BYTES_MAX) -> None:
-        self._parts = Parts(Catalog(store), bytes_max)
+    def __init__(
+        self, store: Store, bytes_max: int = limits.COLD_BYTES_MAX, clock: Clock | None = None
+    ) -> None:
+        self._parts = Parts(Catalog(store), bytes_max, clock or SystemClock())
 
     def read(self, where: InBlock, command: Read) -> Messages:
         """Returns messages of a block, as many as are wanted and are in one part of it.
 
         None only if there are no more in the block; then `after` is its end.
         """
-        block = self._parts.open(where.name)
+        block = self._parts.open(where.name, where)
         who = (command.table, command.subscriber) if command.subscriber else None
         until = max(min(where.until, where.last), where.after)
         count = min(command.count or limits.READ_COUNT_MAX, limits.READ_COUNT_MAX)
@@ -60,7 +64,7 @@ class Cold:
 
         That is the block's last one if all are older.
         """
-        block = self._parts.open(where.name)
+        block = self._parts.open(where.name, where)
         for number, part in enumerate(block.parts):
             if part.max_us < wall_us or _has_none(part):
                 continue
@@ -73,7 +77,7 @@ class Cold:
 
     def count_after(self, where: InBlock, after: int) -> int:
         """Returns how many messages of a block are behind a seq."""
-        block = self._parts.open(where.name)
+        block = self._parts.open(where.name, where)
         found = 0
         for number, part in enumerate(block.parts):
             if part.max_seq <= after or _has_none(part):
@@ -88,6 +92,10 @@ class Cold:
     def rest(self, table: str, subscriber: str) -> None:
         """Drops what is held for a subscriber."""
         self._parts.rest((table, subscriber))
+
+    def forget(self, table: str) -> None:
+        """Drops all that is held of a table."""
+        self._parts.forget(table)
 
     def stats(self) -> dict[str, int]:
         """Returns how many parts are in memory, their bytes, and what was loaded so far."""

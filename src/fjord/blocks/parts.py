@@ -5,28 +5,35 @@ who want it meanwhile wait for that load.  A subscriber with a name holds the pa
 and the one after it, which is loaded in the background when it comes near the end.  What nobody
 holds leaves memory, so a part stays while somebody is just before it.  Readers without a name hold
 nothing: what they read stays while there is room, and the longest unused goes first.  All of it
-together stays below a bound; beyond it even what is held goes, and is loaded again.
+together stays below a bound.  Where that is reached, whoever has not read for a while holds nothing
+any more; beyond it even what is held goes, and is loaded again.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from fjord.blocks import messages, parquet
-from fjord.blocks.catalog import Catalog
+from fjord.blocks.catalog import Catalog, Metadata
 from fjord.blocks.messages import MessagePart
+from fjord.clock import Clock
+from fjord.commands import InBlock
 from fjord.errors import CorruptionError, FjordError
 
 # Blocks whose checksum is known to be right, with their footers: some 50 KiB each.
 _OPENED_MAX: Final = 256
 # Loads at one time: each takes about a part's memory beside the part.
 _LOADS_MAX: Final = 2
+# Subscribers whose places are known; the longest unread ones are forgotten beyond that.
+_PLACES_MAX: Final = 4096
+# Whoever has not read for so long may not be there any more, and makes room for others.
+_IDLE_US: Final = 60 * 1_000_000
 
 Who = tuple[str, str]  # a table and one of its subscribers
 _Result = TypeVar("_Result")
@@ -42,6 +49,7 @@ class Key(NamedTuple):
 class OpenBlock(NamedTuple):
     """A block whose checksum is right."""
 
+    metadata: Metadata
     name: str
     footer: parquet.Footer
 
@@ -49,14 +57,24 @@ class OpenBlock(NamedTuple):
     def parts(self) -> list[parquet.Part]:
         return self.footer.parts
 
+    def problem(self, where: InBlock) -> str:
+        """Says why this is not the block that the engine means; empty if it is."""
+        crc, first, last = self.metadata.crc32c, self.metadata.first, self.metadata.last
+        if crc != where.crc:
+            return f"its checksum is {crc:08x}, the journal says {where.crc:08x}"
+        if (first, last) != (where.first, where.last):
+            return f"it has seqs {first} to {last}, the journal says {where.first} to {where.last}"
+        return ""
+
 
 class _Place:
     """Where a subscriber is."""
 
-    __slots__ = ("ahead", "is_near", "key")
+    __slots__ = ("ahead", "is_near", "key", "read_us")
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: Key, read_us: int) -> None:
         self.key = key
+        self.read_us = read_us  # monotonic: when it last read
         self.ahead: Key | None = None  # the part after it, once that is held
         self.is_near = False  # the end of the part is near
 
@@ -102,14 +120,15 @@ class _OneLoad(Generic[_Result]):
 class Parts:
     """All parts in memory.  Safe to use from several threads."""
 
-    def __init__(self, catalog: Catalog, bytes_max: int) -> None:
+    def __init__(self, catalog: Catalog, bytes_max: int, clock: Clock) -> None:
         self._catalog = catalog
         self._bytes_max = bytes_max
+        self._clock = clock
         self._guard = threading.Lock()
         self._opened: OrderedDict[str, OpenBlock] = OrderedDict()
         self._loaded: OrderedDict[Key, _Loaded] = OrderedDict()  # the longest unused first
         self._bytes = 0  # of these, and of those that are being loaded
-        self._places: dict[Who, _Place] = {}
+        self._places: OrderedDict[Who, _Place] = OrderedDict()  # the longest unread first
         self._holds: dict[Key, int] = {}  # how many subscribers hold a part
         self._openings: _OneLoad[OpenBlock] = _OneLoad()
         self._loadings: _OneLoad[MessagePart] = _OneLoad()
@@ -121,14 +140,22 @@ class Parts:
 
     # -- what a reader asks for -------------------------------------------------------------------
 
-    def open(self, name: str) -> OpenBlock:
+    def open(self, name: str, where: InBlock | None = None) -> OpenBlock:
         """Returns a block, after its checksum was compared once.
+
+        Args:
+            where: what the engine knows of it, if it is the engine that named it.
 
         Raises:
             FileNotFoundError: if it is not there.
-            CorruptionError: if it is damaged.
+            CorruptionError: if it is damaged, or another one.
         """
-        return self._known(name) or self._openings.run(name, lambda: self._open(name))
+        block = self._known(name) or self._openings.run(name, lambda: self._open(name))
+        problem = block.problem(where) if where is not None else ""
+        if problem:
+            self._forget_blocks([name])  # its files may be put right
+            raise CorruptionError(self._catalog.store.path(name), 0, problem)
+        return block
 
     def get(self, key: Key, who: Who | None) -> MessagePart:
         """Returns a part for a reader, who is then there."""
@@ -150,11 +177,20 @@ class Parts:
 
     def rest(self, who: Who) -> None:
         """Lets go of what is held for a subscriber."""
+        if who not in self._places:
+            return  # which is so for most, and takes no turn of anybody
         with self._guard:
             place = self._places.pop(who, None)
             if place is not None:
-                self._release(place)
-                self._drop_unheld(place)
+                self._leave(place)
+
+    def forget(self, table: str) -> None:
+        """Lets go of all that is held of a table."""
+        with self._guard:
+            for who in [who for who in self._places if who[0] == table]:
+                self._leave(self._places.pop(who))
+            names = {*self._opened, *(key.block for key in self._loaded)}
+        self._forget_blocks([name for name in names if _table_of(name) == table])
 
     def read_columns(self, key: Key, columns: list[str]) -> pa.Table:
         """Returns columns of a part, which does not stay in memory."""
@@ -198,14 +234,26 @@ class Parts:
     def _open(self, name: str) -> OpenBlock:
         if (known := self._known(name)) is not None:
             return known
-        self._catalog.verify(name)
+        metadata = self._catalog.verify(name)
         with parquet.opened(self._catalog.store, name) as file:
-            block = OpenBlock(name, parquet.read_footer(file))
+            block = OpenBlock(metadata, name, parquet.read_footer(file))
+        rows = sum(part.rows for part in block.parts)
+        if rows != metadata.rows:
+            reason = f"it has {rows} rows, its metadata says {metadata.rows}"
+            raise CorruptionError(self._catalog.store.path(name), 0, reason)
         with self._guard:
             self._opened[name] = block
             if len(self._opened) > _OPENED_MAX:
                 self._opened.popitem(last=False)
         return block
+
+    def _forget_blocks(self, names: Collection[str]) -> None:
+        """Keeps nothing of some blocks."""
+        with self._guard:
+            for name in names:
+                self._opened.pop(name, None)
+            for key in [key for key in self._loaded if key.block in names]:
+                self._drop(key)
 
     def _after(self, key: Key) -> Key | None:
         """Returns the part after another one, of the next block if need be."""
@@ -276,6 +324,13 @@ class Parts:
             self._holds[following] = self._holds.get(following, 0) + 1
             return True
 
+    def _has_room(self, size: int) -> bool:
+        """Says whether there is room beside all that is held for those who read."""
+        with self._guard:
+            if self._held_bytes() + size > self._bytes_max:
+                self._let_idle_go()
+            return self._held_bytes() + size <= self._bytes_max
+
     def _settle(self, key: Key, who: Who | None) -> None:
         """Lets a part that was just loaded stay, if anybody still wants it."""
         with self._guard:
@@ -285,28 +340,37 @@ class Parts:
                 if not loaded.is_loose and not self._holds.get(key):
                     self._drop(key)
 
-    # -- who is where; all of these are called with the guard held --------------------------------
+    # -- who is where; but for the first, these are called with the guard held --------------------
 
     def _move(self, who: Who, key: Key) -> None:
         with self._guard:
-            place = self._places.get(who)
+            now_us = self._clock.monotonic_us()
+            place = self._places.pop(who, None)
             if place is not None and place.key == key:
+                place.read_us = now_us
+                self._places[who] = place  # as the one that has read last
                 return
-            self._places[who] = _Place(key)
+            self._places[who] = _Place(key, now_us)
             self._holds[key] = self._holds.get(key, 0) + 1
             if place is not None:
-                self._release(place)
-                self._drop_unheld(place)
+                self._leave(place)
+            if len(self._places) > _PLACES_MAX:
+                self._leave(self._places.popitem(last=False)[1])
 
-    def _release(self, place: _Place) -> None:
-        for key in (place.key, place.ahead):
-            if key is not None:
-                self._holds[key] -= 1
-                if not self._holds[key]:
-                    del self._holds[key]
+    def _let_idle_go(self) -> None:
+        """Lets go of what is held for subscribers that have not read for a while."""
+        since_us = self._clock.monotonic_us() - _IDLE_US
+        while self._places and next(iter(self._places.values())).read_us <= since_us:
+            self._leave(self._places.popitem(last=False)[1])
 
-    def _drop_unheld(self, place: _Place) -> None:
-        for key in [place.key] if place.ahead is None else [place.key, place.ahead]:
+    def _leave(self, place: _Place) -> None:
+        """Lets go of what was held by one that is there no more."""
+        held = [place.key] if place.ahead is None else [place.key, place.ahead]
+        for key in held:
+            self._holds[key] -= 1
+            if not self._holds[key]:
+                del self._holds[key]
+        for key in held:
             loaded = self._loaded.get(key)
             if loaded is not None and not loaded.is_loose and key not in self._holds:
                 self._drop(key)
@@ -316,19 +380,24 @@ class Parts:
         # What Arrow keeps for itself is given back to the machine.
         pa.default_memory_pool().release_unused()
 
-    def _has_room(self, size: int) -> bool:
-        """Says whether there is room beside all that subscribers hold."""
-        with self._guard:
-            loose = sum(
-                loaded.part.bytes for key, loaded in self._loaded.items() if key not in self._holds
-            )
-            return self._bytes - loose + size <= self._bytes_max
+    def _held_bytes(self) -> int:
+        loose = sum(
+            loaded.part.bytes for key, loaded in self._loaded.items() if key not in self._holds
+        )
+        return self._bytes - loose
 
     def _make_room(self, size: int) -> None:
         """Drops what was not used for longest: what nobody holds first."""
+        if self._bytes + size > self._bytes_max:
+            self._let_idle_go()
         for are_held in (False, True):
             for key in list(self._loaded):
                 if self._bytes + size <= self._bytes_max:
                     return
                 if (key in self._holds) == are_held:
                     self._drop(key)
+
+
+def _table_of(name: str) -> str:
+    """Returns the table of a block."""
+    return name.partition("/")[0].rpartition("-")[0]

@@ -26,7 +26,7 @@ from fjord.blocks.store import Draft, Store
 from fjord.columns import Strings
 from fjord.commands import Scanned
 from fjord.errors import CorruptionError
-from fjord.history import DATA_SUFFIX, HISTORIC, Block, SealedRange, SealPlan, block_name
+from fjord.history import HISTORIC, Block, SealedRange, SealPlan, block_name, data_path
 from fjord.journal.reader import Journal, Located
 from fjord.ops import Opcode
 
@@ -306,7 +306,7 @@ class _RangeWriter:
             bytes=draft.size,
             crc32c=draft.crc,
             value_crc=found.value_crc,
-            path=name + DATA_SUFFIX,
+            path=data_path(name),
             previous=self._previous,
             next="",
         )

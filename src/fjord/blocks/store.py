@@ -1,7 +1,9 @@
 """Where blocks are kept: a local folder, or whatever fsspec can reach.
 
     <location>/<table>-<id>/<first>-<last>-<tag>.parquet      the rows of a block
-    <location>/<table>-<id>/<first>-<last>-<tag>.json         its metadata, written after them
+    <location>/<table>-<id>/_<first>-<last>-<tag>.json        its metadata, written after them
+
+Readers of Parquet pass over names that begin with an underscore, so a folder is a table for them.
 
 A file is there whole or not at all.  In a folder it is written under another name, synced, renamed
 and its directory synced, all through a `Disk`.  Object stores show an upload once it is whole; what
@@ -27,11 +29,12 @@ from fsspec.core import url_to_fs
 
 from fjord import disk as disks
 from fjord import limits
-from fjord.history import DATA_SUFFIX, METADATA_SUFFIX
+from fjord.history import data_path, described_block, metadata_path
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*-[0-9]+/[0-9]{20}-[0-9]{20}-[0-9a-f]{16}\Z")
 _FOLDER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*-[0-9]+\Z")
 _UNFINISHED: Final = ".unfinished"
+_UNFINISHED_METADATA: Final = ".json.new"  # see disk.replace_whole
 _LOCK: Final = "sealing.lock"
 _CHUNK_BYTES: Final = 1 * limits.MIB
 
@@ -145,7 +148,7 @@ class Store:
         Raises:
             FileNotFoundError: if it is not there.
         """
-        return self._files.open(_checked(name) + DATA_SUFFIX)
+        return self._files.open(data_path(_checked(name)))
 
     def local_path(self, name: str) -> str | None:
         """Returns where the data of a block is on this machine; None if it is elsewhere."""
@@ -153,7 +156,7 @@ class Store:
 
     def size(self, name: str) -> int:
         """Returns how many bytes of data a block has."""
-        return self._files.size(_checked(name) + DATA_SUFFIX)
+        return self._files.size(data_path(_checked(name)))
 
     def checksum(self, name: str) -> int:
         """Returns the CRC32C of the data of a block."""
@@ -164,37 +167,37 @@ class Store:
         return int(crc)
 
     def read_metadata(self, name: str) -> bytes:
-        return self._files.read(_checked(name) + METADATA_SUFFIX)
+        return self._files.read(metadata_path(_checked(name)))
 
     def write_metadata(self, name: str, data: bytes) -> None:
         """Ensures that `data` is the metadata of a block, durably, in place of any other."""
-        self._files.write(_checked(name) + METADATA_SUFFIX, data)
+        self._files.write(metadata_path(_checked(name)), data)
 
     def exists(self, name: str) -> bool:
         """Says whether a block is there whole: its metadata is written last."""
-        return self._files.exists(_checked(name) + METADATA_SUFFIX)
+        return self._files.exists(metadata_path(_checked(name)))
 
     def has_data(self, name: str) -> bool:
-        return self._files.exists(_checked(name) + DATA_SUFFIX)
+        return self._files.exists(data_path(_checked(name)))
 
     def remove(self, name: str) -> None:
         """Ensures that a block is not there; its metadata goes first.
 
         It goes once more behind the data: who changed it meanwhile looks at the data afterwards.
         """
-        for suffix in (METADATA_SUFFIX, DATA_SUFFIX, METADATA_SUFFIX):
+        data, metadata = data_path(_checked(name)), metadata_path(name)
+        for path in (metadata, data, metadata):
             try:
-                self._files.remove(_checked(name) + suffix)
+                self._files.remove(path)
             except FileNotFoundError:
                 pass  # it went before a crash, or was never there
 
     def names(self, folder: str = "") -> list[str]:
         """Returns the names of all blocks, or of those of one table's folder, in order."""
         found = [
-            f"{one}/{file.removesuffix(METADATA_SUFFIX)}"
+            described_block(f"{one}/{file}")
             for one in ([folder] if folder else self.folders())
             for file in self._files.names(one)
-            if file.endswith(METADATA_SUFFIX)
         ]
         return sorted(name for name in found if _NAME.match(name))
 
@@ -208,7 +211,7 @@ class Store:
         Assumes that the caller has the lock.
         """
         for file in self._files.names(folder):
-            if file.endswith((_UNFINISHED, METADATA_SUFFIX + ".new")):
+            if file.endswith((_UNFINISHED, _UNFINISHED_METADATA)):
                 self._files.remove(f"{folder}/{file}")
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
@@ -221,10 +224,10 @@ class Store:
 
     def path(self, name: str) -> str:
         """Returns where the data of a block is, as Spark and people call it."""
-        return self._files.shown(_checked(name) + DATA_SUFFIX)
+        return self._files.shown(data_path(_checked(name)))
 
     def metadata_path(self, name: str) -> str:
-        return self._files.shown(_checked(name) + METADATA_SUFFIX)
+        return self._files.shown(metadata_path(_checked(name)))
 
 
 def _checked(name: str) -> str:
@@ -313,7 +316,7 @@ class _LocalDraft(Draft):
         super().__init__()
         self._disk = disk
         self._root = root
-        self._path = os.path.join(root, folder, disk.new_uuid().hex() + _UNFINISHED)
+        self._path = os.path.join(root, folder, f"_{disk.new_uuid().hex()}{_UNFINISHED}")
         self._file = disk.open(self._path, writable=True, create=True)
         self._end = 0
         self._is_kept = False
@@ -323,7 +326,7 @@ class _LocalDraft(Draft):
         self._end += len(data)
 
     def _keep(self, name: str) -> None:
-        path = os.path.join(self._root, name + DATA_SUFFIX)
+        path = os.path.join(self._root, data_path(name))
         self._file.sync()
         self._disk.rename(self._path, path)
         self._is_kept = True
@@ -450,7 +453,7 @@ class _RemoteDraft(Draft):
 
     def _keep(self, name: str) -> None:
         self._file.flush()
-        self._files.upload(self._file.name, name + DATA_SUFFIX)
+        self._files.upload(self._file.name, data_path(name))
 
     def drop(self) -> None:
         self._file.close()

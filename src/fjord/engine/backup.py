@@ -4,9 +4,9 @@ A backup is a directory with the segments, with the cold blocks that are in the 
 with a manifest, which has the size and the checksum of each.  Restoring checks all of them, and
 copies them into a new data directory; the index is rebuilt by the first start.
 
-Blocks are copied after the segments that speak of them.  A file of a block is replaced as a whole or
-goes for good, so one that is open is what it should be.  Blocks that are elsewhere, in an object
-store, are not copied: a restored directory finds them there, and never removes one that it shares.
+Blocks are copied after the segments that speak of them.  A file of a block is replaced as a whole
+or goes for good, so one that is open is what it should be.  Blocks that are elsewhere, in an object
+store, are not copied: a restored directory finds them there, and removes none that it shares.
 """
 
 from __future__ import annotations

@@ -19,10 +19,13 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import (
     AsOf,
+    Batch,
     Command,
+    DropTable,
     InBlock,
     Lag,
     Messages,
@@ -35,9 +38,12 @@ from fjord.commands import (
     Seek,
     Subscribe,
     Unsubscribe,
+    reply_bytes,
 )
 from fjord.errors import Code, CorruptionError, FjordError
 from fjord.streams import Start
+from fjord.tables import stream_history
+from fjord.tables.state import Table
 
 
 class ColdReader(Protocol):
@@ -59,6 +65,10 @@ class ColdReader(Protocol):
         """Keeps nothing in memory any more for a subscriber."""
         ...
 
+    def forget(self, table: str) -> None:
+        """Keeps nothing in memory any more of a table."""
+        ...
+
     def stats(self) -> dict[str, int]: ...
 
     def close(self) -> None:
@@ -68,8 +78,20 @@ class ColdReader(Protocol):
 
 # Commands of which blocks may say the rest.
 ERRANDS: Final[frozenset[type]] = frozenset({AsOf, Lag, Read, Seek, Subscribe})
-# Commands after which a subscriber needs no block in memory.
-PARTINGS: Final[frozenset[type]] = frozenset({Rest, Unsubscribe})
+# Commands after which what is in memory for a subscriber, or of a table, is not needed.
+PARTINGS: Final[frozenset[type]] = frozenset({DropTable, Rest, Seek, Unsubscribe})
+
+
+def has_parting(command: Command) -> bool:
+    """Says that a command is one of the partings, or a batch that has some."""
+    if type(command) is Batch:
+        return not PARTINGS.isdisjoint(map(type, command.commands))
+    return type(command) in PARTINGS
+
+
+def is_log(table: Table) -> bool:
+    """Says that messages of a table may be in blocks; what keeps the latest is in the journal."""
+    return stream_history.is_log(table)
 
 
 class Errand:
@@ -138,15 +160,17 @@ class Errand:
         ]
         return Numbers(names=Strings.of(names), values=values)
 
-    def _fill(self, found: Replies, cold: ColdReader) -> Replies:
-        """Answers those reads of a snapshot that came to blocks."""
-        pairs = zip(self.command.commands, found.replies, strict=True)
-        return Replies(
-            replies=[
-                cold.read(reply, command) if isinstance(reply, InBlock) else reply
-                for command, reply in pairs
-            ]
-        )
+    def _fill(self, found: Replies, cold: ColdReader) -> Reply:
+        """Answers those reads of a snapshot that came to blocks, as far as they are one answer."""
+        replies = list(found.replies)
+        answer_bytes = sum(reply_bytes(one) for one in replies if type(one) is not InBlock)
+        for number, (command, reply) in enumerate(zip(self.command.commands, replies, strict=True)):
+            if isinstance(reply, InBlock):
+                replies[number] = messages = cold.read(reply, command)
+                answer_bytes += reply_bytes(messages)
+            if answer_bytes > limits.ANSWER_BYTES_MAX:
+                return _TOO_LARGE
+        return Replies(replies=replies)
 
     def _miss(self, error: FileNotFoundError) -> Refusal | None:
         """A block may have gone by retention; then the engine does not name it again."""
@@ -165,27 +189,27 @@ _LOOKS: Final[dict[type, Callable[[Errand, InBlock, ColdReader], Reply | None]]]
     Seek: Errand._locate,
     Lag: Errand._count,
 }
+_TOO_LARGE: Final = Refusal(
+    code=Code.TOO_LARGE,
+    text=f"answers out of a snapshot have at most {limits.ANSWER_BYTES_MAX} bytes; ask for less",
+)
 _NO_COLD: Final = Refusal(code=Code.FAILED, text="this is in a cold block, and none can be read")
 
 
 class LazyCold:
     """A cold reader that is made when a block is first read: it needs large libraries.
 
-    It also knows which subscribers are inside blocks, so that one that has left them, and reads
-    what is in the journal, costs no memory.
+    It also hears what others answer, so that a subscriber that has left the blocks, and reads what
+    is in the journal, costs no memory, nor one that is somewhere else, asleep or gone.
     """
 
     def __init__(self, make: Callable[[], ColdReader]) -> None:
         self._make = make
         self._made: ColdReader | None = None
         self._making = threading.Lock()
-        self._inside: set[tuple[str, str]] = set()  # tables and subscribers
 
     def read(self, where: InBlock, command: Read) -> Messages:
-        messages = self._reader().read(where, command)
-        if command.subscriber:
-            self._inside.add((command.table, command.subscriber))
-        return messages
+        return self._reader().read(where, command)
 
     def locate(self, where: InBlock, wall_us: int) -> int:
         return self._reader().locate(where, wall_us)
@@ -195,8 +219,11 @@ class LazyCold:
 
     def rest(self, table: str, subscriber: str) -> None:
         if self._made is not None:
-            self._inside.discard((table, subscriber))
             self._made.rest(table, subscriber)
+
+    def forget(self, table: str) -> None:
+        if self._made is not None:
+            self._made.forget(table)
 
     def stats(self) -> dict[str, int]:
         return {} if self._made is None else self._made.stats()
@@ -207,12 +234,22 @@ class LazyCold:
 
     def note(self, command: Command, reply: Reply) -> None:
         """Takes note of a reply that did not come out of a block."""
-        if type(command) in PARTINGS and type(reply) is not Refusal:
-            assert isinstance(command, Rest | Unsubscribe)
-            if not isinstance(command, Rest) or command.asleep:
-                self.rest(command.table, command.name)
-        elif type(command) is Read and (command.table, command.subscriber) in self._inside:
-            self.rest(command.table, command.subscriber)
+        if self._made is None:
+            return
+        if isinstance(command, Read):
+            if command.subscriber:
+                self.rest(command.table, command.subscriber)
+        elif type(reply) is not Refusal and has_parting(command):
+            for one in command.commands if isinstance(command, Batch) else [command]:
+                self._note_parting(one)
+
+    def _note_parting(self, command: object) -> None:
+        if isinstance(command, DropTable):
+            self.forget(command.name)
+        elif isinstance(command, Seek | Unsubscribe) or (
+            isinstance(command, Rest) and command.asleep
+        ):
+            self.rest(command.table, command.name)
 
     def _reader(self) -> ColdReader:
         with self._making:

@@ -10,6 +10,7 @@ child process.
 from __future__ import annotations
 
 import collections
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
@@ -32,7 +33,7 @@ from fjord.commands import (
     Stats,
     Taken,
 )
-from fjord.engine.cold import ERRANDS, PARTINGS, Errand, LazyCold
+from fjord.engine.cold import ERRANDS, Errand, LazyCold, has_parting
 from fjord.engine.engine import Engine
 from fjord.engine.read_only import ReadOnlyEngine
 from fjord.engine.rounds import Rounds, Shelf
@@ -50,6 +51,7 @@ from fjord.engine.waits import (
 from fjord.errors import ClosedError, Code, FjordError
 from fjord.job_commands import ARRIVED
 
+_log: Final = logging.getLogger(__name__)
 # All threads of a process are one client: a lock that one of them holds is held by all.
 _CLIENT: Final = 1
 _NO_SHELF: Final = Refusal(code=Code.FAILED, text="this database was opened without cold blocks")
@@ -83,6 +85,7 @@ class Embedded:
         # Without a shelf nothing is sealed.
         self._rounds = Rounds(engine, shelf, self._turn, self._clock) if shelf else None
         self._round: threading.Thread | None = None  # that seals what is due
+        self._has_seal_failed = False  # the last time, which was logged
 
     def execute(self, command: Command) -> Reply:
         if isinstance(command, Scan):
@@ -164,7 +167,7 @@ class Embedded:
         """Runs a command, and follows it into cold blocks."""
         if type(command) not in ERRANDS:
             reply = self._run(command, waiter)
-            if type(command) in PARTINGS and self._cold is not None:
+            if self._cold is not None and has_parting(command):
                 self._cold.note(command, reply)
             return reply
         errand = Errand(command)
@@ -305,8 +308,14 @@ class Embedded:
         assert self._rounds is not None
         try:
             self._rounds.round()
-        except (FjordError, OSError):
-            pass  # it is counted, and tried again after a rest
+            self._has_seal_failed = False
+        except ClosedError:
+            pass  # the next start seals the same range
+        except (FjordError, OSError) as error:
+            # It is counted, and tried again after a rest; what goes on failing is said once.
+            if not self._has_seal_failed:
+                _log.warning("sealing failed, and is tried again: %s", error)
+            self._has_seal_failed = True
         finally:
             with self._running:
                 self._round = None

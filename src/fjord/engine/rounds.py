@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from fjord.clock import Clock
 from fjord.commands import Done, Refusal, Reply, SealNow
 from fjord.errors import ClosedError, Code, FjordError
 from fjord.history import Block, SealPlan
+from fjord.tables import stream_history
+from fjord.tables.state import Table
 
 T = TypeVar("T")
 
@@ -48,7 +50,7 @@ class Source(Protocol):
     """Whoever has history: the engine."""
 
     @property
-    def tables(self) -> Mapping[str, Any]: ...
+    def tables(self) -> Mapping[str, Table]: ...
 
     @property
     def master(self) -> bytes: ...
@@ -117,8 +119,9 @@ class Rounds:
 
     def seal(self, command: SealNow) -> Reply:
         """Seals all that is durable now; the answer is for whoever asked."""
-        if command.table and command.table not in self._source.tables:
-            return Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}")
+        problem = self._problem(command.table) if command.table else None
+        if problem is not None:
+            return problem
         try:
             with self._one:
                 self._note_failure(lambda: self._seal_all(command.table))
@@ -142,6 +145,16 @@ class Rounds:
         return {"sealed_blocks": self.blocks, "seal_failures": self.failures}
 
     # -- one round --------------------------------------------------------------------------------
+
+    def _problem(self, name: str) -> Refusal | None:
+        """Says why there is nothing to seal of a table, ever."""
+        table = self._source.tables.get(name)
+        if table is None:
+            return Refusal(code=Code.NOT_FOUND, text=f"there is no table {name}")
+        if stream_history.has_history(table, jobs_too=True):
+            return None
+        text = f"table {name} is a {table.kind.name.lower()} table without history to seal"
+        return Refusal(code=Code.WRONG_KIND, text=text)
 
     def _note_failure(self, call: Callable[[], None]) -> None:
         self._rests_until_us = 0

@@ -33,7 +33,7 @@ from fjord.commands import (
     Unlisten,
     Welcome,
 )
-from fjord.engine.cold import ERRANDS, PARTINGS
+from fjord.engine.cold import ERRANDS, PARTINGS, has_parting
 from fjord.engine.waits import JOBS_KEY
 from fjord.errors import Code
 from fjord.server.listeners import Listener, listen_problem
@@ -87,7 +87,10 @@ class OwnRequests:
             return
         if command.number:
             command = dataclasses.replace(command, client=self._client_id)
-        self._runner.submit(self._session, request, command)
+        if has_parting(command):  # which those have to hear of who read blocks
+            self._shared.reads.begin(self._session, request, command)
+        else:
+            self._runner.submit(self._session, request, command)
 
     def _next(self, request: Request, command: Next) -> None:
         self._shared.jobs.waiting.begin(self._session, request, command)

@@ -10,7 +10,8 @@ thread, and the loop goes on; so it is with other requests that blocks say the r
     its peer sends no more      answered with nothing
     the daemon stops            answered with nothing
 
-A subscriber is a row of the index: only a request that waits costs something here.
+A subscriber is a row of the index: only a request that waits costs something here.  Parts of blocks
+that are in memory for subscribers go when the connection is closed that read with them.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from fjord.clock import Clock
-from fjord.commands import Command, Read, Refusal, Reply
+from fjord.commands import Command, Messages, Read, Refusal, Reply
 from fjord.engine.cold import Errand, LazyCold
 from fjord.engine.waits import Ranked, Readers, is_read_empty
 from fjord.errors import Code
@@ -31,6 +32,9 @@ from fjord.server.alarm import Alarm
 from fjord.server.beside import Beside
 from fjord.server.counters import Counters
 from fjord.server.origin import Origin
+
+# Subscribers inside blocks that are known of one connection; those beyond go when they are idle.
+_INSIDE_MAX: Final = 256
 
 
 class Source(Protocol):
@@ -101,6 +105,8 @@ class Reads:
         self._parked: Readers[Reading] = Readers()
         self._by_origin: dict[Origin, dict[Reading, None]] = {}  # all that may wait
         self._deadlines: Ranked[Reading] = Ranked()  # of those that are parked
+        # Tables and subscribers that were last read with inside blocks, the latest ones last.
+        self._inside: dict[Origin, dict[tuple[str, str], None]] = {}
         self._appended: set[str] = set()  # tables, of which nobody who waits knows yet
         self._alarm = Alarm(parts.loop, parts.clock, self._look)
         self._is_stopped = False
@@ -130,6 +136,8 @@ class Reads:
         for reading in list(self._by_origin.get(origin, ())):
             if reading.nothing is not None:
                 self.forget(reading)
+        for table, subscriber in self._inside.pop(origin, ()):
+            self._rest(table, subscriber)
 
     # -- called by the committer ------------------------------------------------------------------
 
@@ -197,11 +205,30 @@ class Reads:
             if result is None:
                 self._submit(reading, reading.request, reading.errand.command)
             else:
+                if isinstance(result, Messages) and isinstance(reading.command, Read):
+                    self._note_inside(reading.origin, reading.command)
                 self._answer(reading, cast(Reply, result))
                 reading.flush()
 
         errand, cold = reading.errand, self._cold
         self._beside.put(reading, reading.request, lambda: errand.look(cold), finish)
+
+    def _note_inside(self, origin: Origin, command: Read) -> None:
+        """Takes note of who holds parts of blocks, for the moment when its connection is closed."""
+        if not command.subscriber:
+            return
+        if not origin.is_open:
+            self._rest(command.table, command.subscriber)
+            return
+        mine = self._inside.setdefault(origin, {})
+        mine.pop((command.table, command.subscriber), None)
+        mine[command.table, command.subscriber] = None
+        if len(mine) > _INSIDE_MAX:
+            del mine[next(iter(mine))]
+
+    def _rest(self, table: str, subscriber: str) -> None:
+        if self._cold is not None:
+            self._cold.rest(table, subscriber)
 
     def _answer(self, reading: Reading, reply: Reply) -> None:
         if type(reply) is Refusal and reply.code is Code.CORRUPT:

@@ -15,11 +15,10 @@ from typing import Any, Final, Protocol
 
 from fjord.clock import Clock
 from fjord.commands import Command, ListSubscribers, Read, Reply, Subscribers
-from fjord.engine.cold import ColdReader, Errand
+from fjord.engine.cold import ColdReader, Errand, is_log
 from fjord.engine.rounds import Turn
 from fjord.history import Block
 from fjord.server import logs
-from fjord.streams import Mode, decode_settings
 
 # Subscribers that are looked at, and those of them that a part of a block is loaded for.
 _LOOKED_AT_MAX: Final = 10_000
@@ -111,12 +110,8 @@ def _pages(parts: Parts, table: str) -> Iterator[Subscribers]:
 
 
 def _is_log(source: Source, name: str) -> bool:
-    """Says that a table may be a log; what keeps the latest is read from the journal."""
     table = source.tables.get(name)
-    try:
-        return table is not None and decode_settings(table.settings).mode is Mode.LOG
-    except ValueError:
-        return False  # its settings are those of jobs
+    return table is not None and is_log(table)
 
 
 def _load(parts: Parts, active: Active) -> None:

@@ -152,8 +152,10 @@ def kept(ops: Sequence[Op], state: State) -> list[Op]:
 def _replaced(op: Op, state: State, newest: int) -> dict[tuple[Tree, bytes], bytes]:
     prefix, keys = kv_entry.prefix_of(op.table), op.column("key")
     assert isinstance(keys, Strings)
-    found = [(tree, prefix + key) for tree in _BY_KEY for key in keys.rows()]
-    if op.opcode in _LOSING:
+    found = [(Tree.KV, prefix + key) for key in keys.rows()]
+    if op.opcode not in _LOSING:
+        found += [(Tree.KV_MARKS, key) for _, key in found]  # messages have no marks
+    else:
         lost = op.column(_LOSING[op.opcode])
         assert not isinstance(lost, Strings)
         found += [(Tree.STREAM_SEQS, stream_entry.seq_key(prefix, seq)) for seq in lost if seq]

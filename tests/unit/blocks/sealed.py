@@ -111,6 +111,7 @@ def where(block: Block, *, after: int | None = None, until: int = 0) -> InBlock:
         name=block.name,
         after=block.first - 1 if after is None else after,
         until=until or block.last,
+        crc=block.crc,
     )
 
 

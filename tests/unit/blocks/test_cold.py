@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,20 +12,19 @@ import pytest
 from pyarrow import parquet as pq
 
 from fjord import limits, ops
+from fjord.blocks.catalog import Catalog
 from fjord.blocks.cold import Cold
 from fjord.blocks.store import Store
-from fjord.commands import Messages
 from fjord.errors import CorruptionError
 from fjord.history import Block
 from fjord.ops import Opcode
-from tests.unit.blocks import scans, sealed
-
-PART_ROWS = 10
+from tests.unit.blocks import cold_reads, scans, sealed
+from tests.unit.blocks.cold_reads import read_from, settle, sizes, stats
 
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "BLOCK_PART_ROWS", PART_ROWS)
+    monkeypatch.setattr(limits, "BLOCK_PART_ROWS", cold_reads.PART_ROWS)
 
 
 @pytest.fixture
@@ -34,9 +34,7 @@ def store() -> Store:
 
 @pytest.fixture
 def blocks(store: Store) -> list[Block]:
-    """Three blocks of three parts of ten messages each."""
-    journal = sealed.journal_of([30, 30, 30])
-    return journal.seal(store, journal.range(block_rows=30))
+    return cold_reads.three_blocks(store)
 
 
 @pytest.fixture
@@ -44,25 +42,6 @@ def cold(store: Store) -> Iterator[Cold]:
     found = Cold(store)
     yield found
     found.close()
-
-
-def settle(cold: Cold) -> None:
-    """Waits until all that was to be loaded ahead is there."""
-    cold._parts._background.submit(int).result()
-
-
-def stats(cold: Cold) -> tuple[int, int, int]:
-    """Returns parts in memory, loads, and how many of them were ahead of need."""
-    found = cold.stats()
-    return found["cold_parts"], found["cold_loads"], found["cold_prefetches"]
-
-
-def read_from(
-    cold: Cold, blocks: list[Block], after: int, *, count: int = 5, subscriber: str = "s"
-) -> Messages:
-    block = next(block for block in blocks if block.last > after)
-    place = sealed.where(block, after=after, until=blocks[-1].last)
-    return cold.read(place, sealed.read(count=count, subscriber=subscriber))
 
 
 # -- what is read ---------------------------------------------------------------------------------
@@ -162,139 +141,6 @@ def test_moments_and_counts_load_no_part(cold: Cold, blocks: list[Block]) -> Non
     cold.count_after(sealed.where(blocks[0]), 5)
     cold.locate(sealed.where(blocks[0]), sealed.WALL_US)
     assert stats(cold) == (0, 0, 0)
-
-
-# -- what is in memory ----------------------------------------------------------------------------
-
-
-def test_looking_again_gives_the_same_and_loads_nothing(cold: Cold, blocks: list[Block]) -> None:
-    first = sealed.decoded(read_from(cold, blocks, 0, count=1))
-    assert sealed.decoded(read_from(cold, blocks, 0, count=1)) == first
-    settle(cold)
-    assert stats(cold) == (1, 1, 0)
-
-
-@pytest.mark.req("JQ-07", "JQ-42")
-def test_the_next_part_is_loaded_near_the_end_of_this_one(cold: Cold, blocks: list[Block]) -> None:
-    read_from(cold, blocks, 0, count=7)
-    settle(cold)
-    assert stats(cold) == (1, 1, 0)
-    read_from(cold, blocks, 7, count=1)
-    settle(cold)
-    assert stats(cold) == (2, 2, 1)
-    read_from(cold, blocks, 8, count=2)
-    read_from(cold, blocks, 10, count=1)
-    settle(cold)
-    assert stats(cold) == (1, 2, 1)
-
-
-@pytest.mark.req("JQ-07", "JQ-42")
-def test_the_first_part_of_the_next_block_is_loaded_ahead(cold: Cold, blocks: list[Block]) -> None:
-    read_from(cold, blocks, 28, count=2)
-    settle(cold)
-    assert stats(cold) == (2, 2, 1)
-    assert sealed.values(read_from(cold, blocks, 30, count=1)) == sealed.messages(1, 30)
-    assert stats(cold) == (1, 2, 1)
-
-
-def test_nothing_is_loaded_behind_the_last_block(cold: Cold, blocks: list[Block]) -> None:
-    assert read_from(cold, blocks, 88).ended
-    settle(cold)
-    assert stats(cold) == (1, 1, 0)
-
-
-@pytest.mark.req("JQ-05", "JQ-06")
-def test_a_part_leaves_memory_with_its_last_subscriber(cold: Cold, blocks: list[Block]) -> None:
-    read_from(cold, blocks, 0, count=1, subscriber="a")
-    read_from(cold, blocks, 0, count=1, subscriber="b")
-    assert stats(cold) == (1, 1, 0)
-    read_from(cold, blocks, 40, count=1, subscriber="a")
-    assert stats(cold) == (2, 2, 0)  # b is still in the first one
-    read_from(cold, blocks, 40, count=1, subscriber="b")
-    assert stats(cold) == (1, 2, 0)
-    read_from(cold, blocks, 0, count=1, subscriber="b")
-    assert stats(cold) == (2, 3, 0)
-
-
-@pytest.mark.req("JQ-41")
-def test_a_part_stays_while_somebody_is_about_to_enter_it(cold: Cold, blocks: list[Block]) -> None:
-    read_from(cold, blocks, 8, count=1, subscriber="behind")
-    settle(cold)
-    read_from(cold, blocks, 10, count=1, subscriber="ahead")
-    assert stats(cold) == (2, 2, 1)
-    read_from(cold, blocks, 70, count=1, subscriber="ahead")
-    assert stats(cold) == (3, 3, 1)  # the second one was left by its last subscriber
-    read_from(cold, blocks, 10, count=1, subscriber="behind")
-    assert stats(cold) == (2, 3, 1)  # and was not loaded again
-    read_from(cold, blocks, 70, count=1, subscriber="behind")
-    assert stats(cold) == (1, 3, 1)
-
-
-@pytest.mark.req("JQ-05", "JQ-06")
-def test_a_subscriber_that_rests_holds_nothing(cold: Cold, blocks: list[Block]) -> None:
-    read_from(cold, blocks, 8, subscriber="a")
-    settle(cold)
-    assert stats(cold) == (2, 2, 1)
-    cold.rest("events", "b")
-    cold.rest("other", "a")
-    assert stats(cold)[0] == 2
-    cold.rest("events", "a")
-    assert cold.stats()["cold_parts"] == cold.stats()["cold_bytes"] == 0
-    cold.rest("events", "a")
-
-
-def test_parts_without_a_subscriber_stay_while_there_is_room(
-    store: Store, blocks: list[Block]
-) -> None:
-    expected, size = sizes(store, blocks)
-    cold = Cold(store, bytes_max=expected + 2 * size + size // 2)
-    for after in (0, 10, 0, 20, 30, 40, 50):
-        read_from(cold, blocks, after, count=1, subscriber="")
-    assert stats(cold) == (3, 6, 0)
-    for after in (50, 40, 30):
-        read_from(cold, blocks, after, count=1, subscriber="")
-    assert stats(cold) == (3, 6, 0)
-    read_from(cold, blocks, 0, count=1, subscriber="")
-    assert stats(cold) == (3, 7, 0)
-    cold.close()
-
-
-def sizes(store: Store, blocks: list[Block]) -> tuple[int, int]:
-    """Returns what a part is expected to take in memory, and what it takes."""
-    cold = Cold(store)
-    read_from(cold, blocks, 0, count=1)
-    expected = cold._parts.open(blocks[0].name).parts[0].bytes
-    taken = cold.stats()["cold_bytes"]
-    cold.close()
-    return expected, taken
-
-
-def test_memory_is_bounded_even_if_subscribers_want_more(store: Store, blocks: list[Block]) -> None:
-    size, _ = sizes(store, blocks)
-    cold = Cold(store, bytes_max=2 * size)
-    for number in range(9):
-        messages = read_from(cold, blocks, 10 * number, count=9, subscriber=f"s{number}")
-        assert sealed.values(messages) == sealed.messages(9, 10 * number)
-        settle(cold)
-        assert cold.stats()["cold_bytes"] <= 2 * size
-    cold.close()
-    assert cold.stats()["cold_bytes"] == 0
-
-
-def test_a_part_larger_than_the_bound_is_read_all_the_same(
-    store: Store, blocks: list[Block]
-) -> None:
-    cold = Cold(store, bytes_max=1)
-    assert sealed.values(read_from(cold, blocks, 0)) == sealed.messages(5)
-    assert sealed.values(read_from(cold, blocks, 12)) == sealed.messages(5, 12)
-    cold.close()
-
-
-def test_what_was_loaded_for_nobody_does_not_stay(cold: Cold, blocks: list[Block]) -> None:
-    read_from(cold, blocks, 8, subscriber="a")
-    cold.rest("events", "a")
-    settle(cold)
-    assert cold.stats()["cold_parts"] == 0
 
 
 # -- several readers ------------------------------------------------------------------------------
@@ -400,6 +246,47 @@ def test_a_damaged_block_is_refused_with_its_name(
         with pytest.raises(CorruptionError, match=blocks[1].name):
             cold.count_after(sealed.where(blocks[1]), 30)
     assert sealed.values(read_from(cold, blocks, 60)) == sealed.messages(5, 60)
+
+
+def copy(source: Store, name: str, target: Store, as_name: str = "") -> None:
+    """Copies the files of a block, in the place of another one if need be."""
+    with source.open(name) as file:
+        draft = target.draft(name)
+        draft.write(file.read())
+    draft.keep(as_name or name)
+    draft.drop()
+    target.write_metadata(as_name or name, source.read_metadata(name))
+
+
+def test_another_block_in_the_place_of_one_is_refused(
+    store: Store, cold: Cold, blocks: list[Block]
+) -> None:
+    kept = sealed.memory_store()
+    copy(store, blocks[1].name, kept)
+    copy(store, blocks[0].name, store, blocks[1].name)
+    read_from(cold, blocks, 28, count=2)
+    settle(cold)  # which loads the wrong one ahead
+    place = sealed.where(blocks[1])
+    for call in (
+        lambda: cold.read(place, sealed.read(subscriber="s")),
+        lambda: cold.count_after(place, 30),
+        lambda: cold.locate(place, 0),
+    ):
+        with pytest.raises(CorruptionError, match=f"{blocks[1].name}.*the journal says"):
+            call()
+    copy(kept, blocks[1].name, store)
+    assert sealed.values(read_from(cold, blocks, 30)) == sealed.messages(5, 30)
+
+
+@pytest.mark.parametrize("change", [{"first": 2}, {"last": 31}, {"rows": 29}])
+def test_metadata_that_does_not_fit_is_refused(
+    store: Store, cold: Cold, blocks: list[Block], change: dict[str, int]
+) -> None:
+    catalog = Catalog(store)
+    metadata = dataclasses.replace(catalog.read(blocks[0].name), **change)  # type: ignore[arg-type]
+    store.write_metadata(blocks[0].name, metadata.encode())
+    with pytest.raises(CorruptionError, match=blocks[0].name):
+        read_from(cold, blocks, 0)
 
 
 def test_damage_that_comes_later_is_met_too(store: Store, cold: Cold, blocks: list[Block]) -> None:

@@ -56,6 +56,7 @@ def test_blocks_are_written_read_and_removed(
         name=first.name,
         after=0,
         until=first.last,
+        crc=first.crc,
     )
     cold = one.make_cold()
     assert cold.read(where, Read(table="t", after=0)).rows == 10

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from fjord import history
 from fjord.blocks.store import Store
 from fjord.errors import DirectoryInUseError
 from fjord.testing import SimDisk
@@ -119,10 +121,19 @@ def test_what_a_dead_writer_left_is_removed(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     put(store, NAME, b"kept")
     store.draft(OTHER).write(b"half")
-    (tmp_path / f"{OTHER}.json.new").write_text("{")
-    assert len(list(tmp_path.glob("*/*.unfinished"))) == 1
+    (tmp_path / f"{history.metadata_path(OTHER)}.new").write_text("{")
+    assert len(list(tmp_path.glob("*/_*.unfinished"))) == 1
     store.drop_unfinished(FOLDER)
     assert sorted(path.suffix for path in tmp_path.glob("*/*")) == [".json", ".parquet"]
+
+
+def test_readers_of_a_folder_pass_over_all_that_is_no_data(tmp_path: Path) -> None:
+    """Names that begin with an underscore are hidden from Spark and its like."""
+    store = Store(str(tmp_path))
+    put(store, NAME, b"rows")
+    store.draft(OTHER).write(b"half")
+    shown = [path.name for path in tmp_path.glob("*/*") if not path.name.startswith("_")]
+    assert shown == [os.path.basename(store.path(NAME))]
 
 
 def test_a_folder_has_one_writer(tmp_path: Path) -> None:
@@ -136,6 +147,7 @@ def test_a_folder_has_one_writer(tmp_path: Path) -> None:
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "events-7").mkdir()
     (tmp_path / "events-7" / "note.json").write_text("mine")
+    (tmp_path / f"{NAME}.json").write_text("not hidden, so it is not ours")
     (tmp_path / "lost+found").mkdir()
     store = Store(str(tmp_path))
     assert store.names() == []

@@ -140,7 +140,7 @@ def test_what_is_no_backup_is_told_so(tmp_path: Path) -> None:
 
 BLOCKS = {
     "events-1/a-1.parquet": b"rows",
-    "events-1/a-1.json": b"{}",
+    "events-1/_a-1.json": b"{}",
     "pages-2/b-2.parquet": b"more rows",
 }
 

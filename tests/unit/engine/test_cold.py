@@ -7,11 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
+from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import (
     AsOf,
+    Batch,
     Command,
     Done,
+    DropTable,
     Get,
     InBlock,
     Lag,
@@ -27,11 +30,11 @@ from fjord.commands import (
     Subscribe,
     Unsubscribe,
 )
-from fjord.engine.cold import Errand, LazyCold
+from fjord.engine.cold import Errand, LazyCold, has_parting
 from fjord.errors import Code, CorruptionError, FjordError
 from fjord.streams import Start
 
-WHERE = InBlock(table=7, first=1, last=100, name="t-7/one", after=40, until=500)
+WHERE = InBlock(table=7, first=1, last=100, name="t-7/one", after=40, until=500, crc=5)
 DONE = Done(master=bytes(16), seq=1)
 READ = Read(table="t", after=40, subscriber="s")
 
@@ -55,6 +58,7 @@ class Blocks:
         self._answers = list(answers)
         self.asked: list[tuple[object, ...]] = []
         self.rested: list[tuple[str, str]] = []
+        self.forgotten: list[str] = []
         self.is_closed = False
 
     def _answer(self, *asked: object) -> object:
@@ -81,6 +85,9 @@ class Blocks:
 
     def rest(self, table: str, subscriber: str) -> None:
         self.rested.append((table, subscriber))
+
+    def forget(self, table: str) -> None:
+        self.forgotten.append(table)
 
     def stats(self) -> dict[str, int]:
         return {"cold_bytes": 5}
@@ -163,6 +170,23 @@ def test_reads_of_a_snapshot_are_answered_from_blocks_too() -> None:
     assert ran == [command]
 
 
+def large(size: int) -> Messages:
+    return dataclasses.replace(messages(60, 20), ops=Strings.of([bytes(size)]))
+
+
+def test_reads_of_a_snapshot_end_where_an_answer_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ANSWER_BYTES_MAX", 1000)
+    command = AsOf(snapshot=500, commands=[READ] * 4)
+    blocks = Blocks(*[large(300)] * 4)
+    answer, _ = follow(command, blocks, Replies(replies=[WHERE, WHERE, large(401), WHERE]))
+    assert isinstance(answer, Refusal)
+    assert answer.code is Code.TOO_LARGE
+    assert len(blocks.asked) == 2  # the last one is not even read
+    fits = Replies(replies=[WHERE, WHERE, large(100), WHERE])
+    answer, _ = follow(command, Blocks(*[large(300)] * 3), fits)
+    assert answer == Replies(replies=[large(300), large(300), large(100), large(300)])
+
+
 def test_a_damaged_block_is_refused_by_its_name() -> None:
     damage = CorruptionError("blocks/t-7/one.parquet", 0, "its checksum is wrong")
     answer, _ = follow(READ, Blocks(damage), WHERE)
@@ -235,20 +259,73 @@ def test_nothing_is_kept_for_a_subscriber_that_has_left_the_blocks() -> None:
     blocks = Blocks(messages(60, 20))
     cold = LazyCold(lambda: blocks)
     cold.note(READ, messages(500, 3))
-    assert blocks.rested == []
+    assert blocks.rested == []  # there is no reader yet
     cold.read(WHERE, READ)
+    cold.note(dataclasses.replace(READ, subscriber=""), messages(500, 3))
+    assert blocks.rested == []
     cold.note(dataclasses.replace(READ, after=100), messages(500, 3))
-    cold.note(dataclasses.replace(READ, after=500), messages(500, 0))
     assert blocks.rested == [("t", "s")]
+    cold.note(READ, Refusal(code=Code.NOT_FOUND, text=""))  # it is gone
+    assert blocks.rested == [("t", "s"), ("t", "s")]
 
 
-def test_nothing_is_kept_for_a_subscriber_that_sleeps_or_is_gone() -> None:
-    blocks = Blocks(41)
+def made(blocks: Blocks) -> LazyCold:
+    """Returns a reader that has read."""
     cold = LazyCold(lambda: blocks)
     cold.locate(WHERE, 5)
-    cold.note(Rest(table="t", name="awake", asleep=False), DONE)
+    return cold
+
+
+SEEK = Seek(table="t", name="c", start=Start.BEGINNING, at=0)
+AWAKE = Rest(table="t", name="awake", asleep=False)
+ASLEEP = Rest(table="t", name="a", asleep=True)
+GONE = Unsubscribe(table="t", name="b")
+GET = Get(table="t", keys=Strings.of([b"key"]))
+
+
+def test_nothing_is_kept_for_a_subscriber_that_sleeps_is_gone_or_elsewhere() -> None:
+    blocks = Blocks(41)
+    cold = made(blocks)
+    cold.note(AWAKE, DONE)
     cold.note(Unsubscribe(table="t", name="unknown"), Refusal(code=Code.NOT_FOUND, text=""))
     assert blocks.rested == []
-    cold.note(Rest(table="t", name="a", asleep=True), DONE)
-    cold.note(Unsubscribe(table="t", name="b"), DONE)
-    assert blocks.rested == [("t", "a"), ("t", "b")]
+    cold.note(ASLEEP, DONE)
+    cold.note(GONE, DONE)
+    cold.note(SEEK, Position(seq=0, epoch=1, asleep=False, created=False))
+    assert blocks.rested == [("t", "a"), ("t", "b"), ("t", "c")]
+
+
+def test_nothing_is_kept_of_a_table_that_is_gone() -> None:
+    blocks = Blocks(41)
+    cold = made(blocks)
+    cold.note(DropTable(name="t"), Refusal(code=Code.NOT_FOUND, text=""))
+    assert blocks.forgotten == []
+    cold.note(DropTable(name="t"), DONE)
+    assert blocks.forgotten == ["t"]
+
+
+def test_what_is_inside_of_a_batch_counts_too() -> None:
+    blocks = Blocks(41)
+    cold = made(blocks)
+    batch = Batch(commands=[GET, AWAKE, GONE, SEEK, DropTable(name="u"), ASLEEP])
+    cold.note(batch, Refusal(code=Code.NOT_FOUND, text=""))
+    assert (blocks.rested, blocks.forgotten) == ([], [])
+    cold.note(batch, Replies(replies=[DONE] * 6))
+    assert blocks.rested == [("t", "b"), ("t", "c"), ("t", "a")]
+    assert blocks.forgotten == ["u"]
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (GONE, True),
+        (SEEK, True),
+        (DropTable(name="t"), True),
+        (READ, False),
+        (GET, False),
+        (Batch(commands=[GET, GET]), False),
+        (Batch(commands=[GET, GONE]), True),
+    ],
+)
+def test_partings_are_found_in_batches(command: Command, expected: bool) -> None:
+    assert has_parting(command) == expected

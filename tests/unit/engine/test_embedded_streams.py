@@ -13,10 +13,12 @@ import pytest
 from fjord.columns import Strings
 from fjord.commands import (
     Append,
+    Batch,
     BlockList,
     Command,
     CreateTable,
     Done,
+    DropTable,
     InBlock,
     Lag,
     ListBlocks,
@@ -30,6 +32,7 @@ from fjord.commands import (
     SealNow,
     Stats,
     Subscribe,
+    Unsubscribe,
 )
 from fjord.engine import Embedded, EmbeddedReader, Engine, ReadOnlyEngine, Settings
 from fjord.engine.cold import LazyCold
@@ -59,6 +62,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self.plans: list[SealPlan] = []
+        self.removed: list[str] = []
         self.failure: Exception | None = None
         self.written = threading.Semaphore(0)
         self.is_stopped = False
@@ -76,7 +80,7 @@ class Shelf:
         ]
 
     def remove(self, blocks: Sequence[Block]) -> None:
-        raise AssertionError
+        self.removed += [block.name for block in blocks]
 
     def stop(self) -> None:
         self.is_stopped = True
@@ -88,6 +92,7 @@ class Cold:
     def __init__(self) -> None:
         self.read_by: list[str] = []
         self.rested: list[str] = []
+        self.forgotten: list[str] = []
 
     def read(self, where: InBlock, command: Read) -> Messages:
         self.read_by.append(command.subscriber)
@@ -109,6 +114,9 @@ class Cold:
 
     def rest(self, table: str, subscriber: str) -> None:
         self.rested.append(subscriber)
+
+    def forget(self, table: str) -> None:
+        self.forgotten.append(table)
 
     def stats(self) -> dict[str, int]:
         return {"cold_bytes": 7}
@@ -254,6 +262,7 @@ def test_what_is_in_blocks_is_read_there_and_the_rest_in_the_journal(world: Worl
     world.append(b"a", b"b")
     world.seal()
     world.append(b"c")
+    world.embedded.execute(Subscribe(table="t", name="s", start=Start.BEGINNING))
     first = world.read(subscriber="s")
     assert (first.rows, first.ended) == (1, False)
     assert world.cold.read_by == ["s"]
@@ -286,6 +295,17 @@ def test_a_subscriber_that_sleeps_keeps_nothing_in_memory(world: World) -> None:
     world.read(subscriber="s")
     world.embedded.execute(Rest(table="t", name="s", asleep=True))
     assert world.cold.rested == ["s"]
+
+
+def test_nothing_stays_in_memory_for_who_goes_in_a_batch_or_with_its_table(world: World) -> None:
+    world.append(b"a")
+    world.seal()
+    world.embedded.execute(Subscribe(table="t", name="s", start=Start.BEGINNING))
+    world.read(subscriber="s")
+    world.embedded.execute(Batch(commands=[Unsubscribe(table="t", name="s")]))
+    assert world.cold.rested == ["s"]
+    world.embedded.execute(DropTable(name="t"))
+    assert world.cold.forgotten == ["t"]
 
 
 def test_blocks_are_read_from_a_directory_that_is_open_for_reading(
@@ -342,6 +362,38 @@ def test_a_failure_is_tried_again_after_a_rest(world: World) -> None:
     world.seal()
     first, second = world.shelf.plans
     assert first == second
+
+
+def test_a_failure_in_the_background_is_logged_once_in_a_row(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def make_round() -> None:
+        world.embedded.upkeep()
+        under_way = world.embedded._round
+        if under_way is not None:
+            under_way.join(SECONDS_MAX)
+        world.clock.advance(600)
+
+    world.shelf.failure = FjordError("no room there")
+    world.append(b"a", b"b", b"c", b"d", b"e")
+    for _ in range(3):
+        make_round()
+    assert len(world.shelf.plans) >= 3
+    (record,) = caplog.records
+    assert "no room there" in record.getMessage()
+    world.shelf.failure = None
+    make_round()
+    world.shelf.failure = FjordError("no room again")
+    world.append(b"a", b"b", b"c", b"d", b"e")
+    make_round()
+    assert ["no room again" in record.getMessage() for record in caplog.records] == [False, True]
+
+
+def test_what_has_no_history_is_not_sealed(world: World) -> None:
+    assert isinstance(world.embedded.execute(CreateTable(name="kv", kind=1)), Done)
+    reply = world.embedded.execute(SealNow(table="kv"))
+    assert isinstance(reply, Refusal)
+    assert (reply.code, world.shelf.plans) == (Code.WRONG_KIND, [])
 
 
 def test_closing_ends_a_round_and_the_next_start_seals_the_same_range(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -12,6 +12,7 @@ from fjord.commands import Done, Refusal, SealNow
 from fjord.engine.rounds import Rounds
 from fjord.errors import ClosedError, Code, FjordError
 from fjord.history import Block, SealedRange, SealPlan
+from fjord.tables.state import Kind, Table
 from fjord.testing import SimClock
 
 T = TypeVar("T")
@@ -37,7 +38,10 @@ class World:
         self.plans: list[SealPlan] = []
         self.retired: list[Block] = []
         self.failure: Exception | None = None
-        self.tables: dict[str, Any] = {"t": None}
+        self.tables = {
+            "t": Table(id=7, name="t", kind=Kind.STREAM),
+            "kv": Table(id=8, name="kv", kind=Kind.KV),
+        }
         self.master = b"m" * 16
         self.durable_seq = 100
         self.journal_directory = "journal"
@@ -136,6 +140,14 @@ def test_a_table_that_is_not_there_is_not_sealed(world: World) -> None:
     reply = world.rounds.seal(SealNow(table="unknown"))
     assert isinstance(reply, Refusal)
     assert reply.code is Code.NOT_FOUND
+    assert world.steps == []
+
+
+def test_a_table_without_history_is_not_sealed(world: World) -> None:
+    reply = world.rounds.seal(SealNow(table="kv"))
+    assert isinstance(reply, Refusal)
+    text = "table kv is a kv table without history to seal"
+    assert (reply.code, reply.text) == (Code.WRONG_KIND, text)
     assert world.steps == []
 
 

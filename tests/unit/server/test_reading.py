@@ -10,6 +10,7 @@ import pytest
 
 from fjord.columns import Strings
 from fjord.commands import (
+    Batch,
     Command,
     Done,
     InBlock,
@@ -17,9 +18,11 @@ from fjord.commands import (
     Position,
     Read,
     Refusal,
+    Replies,
     Reply,
     Rest,
     Subscribe,
+    Unsubscribe,
 )
 from fjord.engine.cold import LazyCold
 from fjord.errors import Code
@@ -36,7 +39,7 @@ from tests.unit.server.sim_loop import SimLoop
 SECOND_US = 1_000_000
 NOTHING = messages(500, 0)
 SOME = messages(510, 10, until=510)
-WHERE = InBlock(table=7, first=1, last=100, name="t-7/one", after=0, until=500)
+WHERE = InBlock(table=7, first=1, last=100, name="t-7/one", after=0, until=500, crc=5)
 DONE = Done(master=bytes(16), seq=1)
 
 
@@ -312,6 +315,50 @@ def test_a_block_that_was_read_for_somebody_who_is_gone_is_forgotten(world: Worl
     client.is_open = False
     world.loop.until(lambda: client.forgotten == 1)
     assert client.replies == []
+    assert world.blocks.rested == [("t", "s")]
+
+
+def test_what_is_in_memory_for_a_connection_goes_with_it(world: World) -> None:
+    clients = [Client(), Client()]
+    world.blocks = Blocks(*[SOME] * 4)
+    for client, subscriber in zip([*clients, clients[0]], ["a", "b", "c"], strict=True):
+        world.reads.begin(client, object(), Read(table="t", after=0, subscriber=subscriber))
+    world.reads.begin(clients[0], object(), Read(table="t", after=0))
+    world.run(WHERE)
+    world.loop.until(lambda: [client.sent for client in clients] == [3, 1])
+    assert world.blocks.rested == []
+    world.reads.drop(clients[0])
+    assert world.blocks.rested == [("t", "a"), ("t", "c")]
+    world.reads.drop(clients[0])
+    assert len(world.blocks.rested) == 2
+
+
+def test_a_bounded_number_of_subscribers_is_known_of_a_connection(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_INSIDE_MAX", 2)
+    client = Client()
+    world.blocks = Blocks(*[SOME] * 5)
+    for number, subscriber in enumerate("abaca", start=1):
+        world.reads.begin(client, object(), Read(table="t", after=0, subscriber=subscriber))
+        world.run(WHERE)
+        world.loop.until(lambda number=number: client.sent == number)  # type: ignore[misc] # bound now
+    world.reads.drop(client)
+    assert world.blocks.rested == [("t", "c"), ("t", "a")]
+
+
+def test_a_subscriber_that_goes_in_a_batch_keeps_nothing_in_memory(world: World) -> None:
+    client = Client()
+    world.blocks = Blocks(SOME)
+    world.read(client)
+    world.run(WHERE)
+    world.loop.until(lambda: client.sent == 1)
+    batch = Batch(commands=[Unsubscribe(table="t", name="s")], number=1)
+    world.reads.begin(client, object(), batch)
+    answer = Replies(replies=[DONE])
+    assert world.run(answer) == [batch]
+    assert client.replies == [SOME, answer]
+    assert world.blocks.rested == [("t", "s")]
 
 
 def test_a_subscriber_that_sleeps_or_left_the_blocks_keeps_nothing_in_memory(world: World) -> None:

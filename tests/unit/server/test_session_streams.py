@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.commands import Command, Messages, Read, Refusal, Reply, SealNow, Subscribe
+from fjord.columns import Strings
+from fjord.commands import (
+    Batch,
+    Command,
+    Get,
+    Messages,
+    Read,
+    Refusal,
+    Reply,
+    SealNow,
+    Subscribe,
+    Unsubscribe,
+)
 from fjord.errors import Code
+from fjord.server.reading import Reading
 from fjord.streams import Start
 from fjord.wire import RawReply, ReplyDecoder, encode_request, read_reply
 from tests.unit.engine.test_cold import messages
@@ -89,6 +102,14 @@ def test_other_requests_are_answered_while_one_waits(peer: Peer) -> None:
     assert identifier == 2
     assert isinstance(reply, Refusal)
     assert reply.code is Code.NOT_FOUND
+
+
+def test_batches_are_heard_of_by_who_reads_blocks_only_if_somebody_parts(peer: Peer) -> None:
+    get = Get(table="t", keys=Strings.of([b"key"]))
+    send(peer, Batch(commands=[get, get]), 1)
+    send(peer, Batch(commands=[get, Unsubscribe(table="t", name="s")]), 2)
+    origins = [origin for origin, *_ in peer.world.submitted]
+    assert [type(origin) for origin in origins] == [type(peer.session), Reading]
 
 
 def test_a_server_that_does_not_seal_says_so(peer: Peer) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -23,6 +23,7 @@ from fjord.history import Block
 from fjord.jobs import Settings as JobSettings
 from fjord.server import warming
 from fjord.streams import Mode, Settings
+from fjord.tables.state import Kind, Table
 from fjord.testing import SimClock
 from tests.unit.engine.test_cold import Blocks, messages
 
@@ -31,19 +32,18 @@ NOW_US = SimClock().wall_us()
 LAST = 1000
 
 
-class Table(NamedTuple):
-    """As much of a table as is looked at."""
-
-    settings: bytes
+def table(name: str, kind: Kind = Kind.STREAM, settings: bytes = b"") -> Table:
+    return Table(id=7, name=name, kind=kind, settings=settings)
 
 
 class World:
     """A source with tables, blocks and subscribers, and a reader that has all parts."""
 
     def __init__(self) -> None:
-        self.tables: dict[str, Any] = {"t": Table(b"")}
+        self.tables: dict[str, Any] = {"t": table("t")}
         self.subscribers: list[tuple[str, int, int, int]] = []  # name, seq, moved, asleep
         self.lost: list[str] = []
+        self.listed: list[str] = []  # tables whose subscribers were asked for
         self.cold = Blocks(*[messages(5, 1)] * 1000)
         self.sealing = self
         self.turns = 0
@@ -65,9 +65,18 @@ class World:
         (command,) = wanted
         if isinstance(command, Read):
             return [
-                InBlock(table=7, first=1, last=500, name="t-7/1", after=command.after, until=2000)
+                InBlock(
+                    table=7,
+                    first=1,
+                    last=500,
+                    name="t-7/1",
+                    after=command.after,
+                    until=2000,
+                    crc=3,
+                )
             ]
         assert isinstance(command, ListSubscribers)
+        self.listed.append(command.table)
         if command.table != "t":
             return [Refusal(code=Code.WRONG_KIND, text="")]
         return [self._page(command.start)]
@@ -121,7 +130,7 @@ def test_a_bounded_number_of_subscribers_is_looked_at_and_loaded_for() -> None:
 @pytest.mark.req("JQ-13")
 def test_blocks_that_are_missing_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
-    world.tables["u"] = Table(b"")
+    world.tables["u"] = table("u")
     world.lost = ["t-7/2", "u-7/1", "u-7/2"]
     world.warm_up()
     (record,) = caplog.records
@@ -132,12 +141,13 @@ def test_blocks_that_are_missing_are_named_once(caplog: pytest.LogCaptureFixture
 def test_what_is_no_log_is_left_alone() -> None:
     world = World()
     world.tables = {
-        "jobs": Table(JobSettings(merge=False).encode()),
-        "latest": Table(Settings(mode=Mode.LATEST).encode()),
-        "plain jobs": Table(b""),
+        "jobs": table("jobs", Kind.JOBS, JobSettings(merge=False).encode()),
+        "latest": table("latest", settings=Settings(mode=Mode.LATEST).encode()),
+        "plain": table("plain", Kind.JOBS),
     }
     world.subscribers = [("awake", 10, NOW_US - 5, 0)]
     assert world.warm_up() == []
+    assert world.listed == []
 
 
 def test_a_table_that_is_dropped_meanwhile_is_passed_over(

@@ -238,7 +238,7 @@ def test_a_stream_outside_the_body_is_refused() -> None:
 
 
 def test_where_a_block_is_stays_inside_of_a_node() -> None:
-    reply = InBlock(table=1, first=1, last=9, name="n", after=0, until=9)
+    reply = InBlock(table=1, first=1, last=9, name="n", after=0, until=9, crc=1)
     assert InBlock not in REPLY_BODIES
     assert InBlock not in batch.KINDS
     assert InBlock not in reply_bodies.DECODERS
