@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import enum
 import functools
-import json
 import re
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
-from fjord import limits
+from fjord import limits, settings
 
 SECOND_US: Final = 1_000_000
 # From here up a job is slow: it is never handed out together with others, and only while none of
@@ -78,10 +77,8 @@ class Settings:
     history: bool = True  # what leaves the journal goes to cold blocks, where there are some
 
     def encode(self) -> bytes:
-        """Returns the bytes that a table is declared with: what is not as usual, by name."""
-        usual = asdict(Settings())
-        found = {name: value for name, value in asdict(self).items() if value != usual[name]}
-        return json.dumps(found, sort_keys=True, separators=(",", ":")).encode() if found else b""
+        """Returns the bytes that a table is declared with."""
+        return settings.encode(self)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -91,36 +88,17 @@ def decode_settings(data: bytes) -> Settings:
     Raises:
         ValueError: if they are none; the text says why.
     """
-    try:
-        found: Any = json.loads(data) if data else {}
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"settings are a JSON object: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError("settings are a JSON object")
-    names = [field.name for field in fields(Settings)]
-    for name in found:
-        if name not in names:
-            raise ValueError(f"there is no setting {name[:40]!r}; there are {', '.join(names)}")
-    settings = Settings(**found)
-    _check(settings)
-    return settings if not found else Settings(**found | {"fairness": Fairness(settings.fairness)})
-
-
-def _check(settings: Settings) -> None:
-    if not isinstance(settings.merge, bool):
-        raise ValueError("merge is true or false")
-    if not isinstance(settings.history, bool):
-        raise ValueError("history is true or false")
-    if settings.fairness not in list(Fairness):
+    given = settings.read(data, Settings)
+    if given.get("fairness", Fairness.NONE) not in list(Fairness):
         raise ValueError("fairness is none or domain")
-    _check_number("lease_us", settings.lease_us, limits.LEASE_US_MIN, limits.LEASE_US_MAX)
-    _check_number("timeouts_max", settings.timeouts_max, 0, limits.TIMEOUTS_MAX)
-    _check_number("debounce_us", settings.debounce_us, 0, limits.PROCESS_AHEAD_US_MAX)
-
-
-def _check_number(name: str, value: object, low: int, high: int) -> None:
-    if type(value) is not int or not low <= value <= high:
-        raise ValueError(f"{name} is a whole number from {low} to {high}")
+    found = Settings(**{**given, "fairness": Fairness(given.get("fairness", Fairness.NONE))})
+    settings.check_switch("merge", found.merge)
+    settings.check_switch("history", found.history)
+    check = settings.check_number
+    check("lease_us", found.lease_us, limits.LEASE_US_MIN, limits.LEASE_US_MAX)
+    check("timeouts_max", found.timeouts_max, 0, limits.TIMEOUTS_MAX)
+    check("debounce_us", found.debounce_us, 0, limits.PROCESS_AHEAD_US_MAX)
+    return found
 
 
 def domain_of(key: bytes) -> bytes:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import enum
 import functools
-import json
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
-from fjord import limits
+from fjord import limits, settings
 
 SECOND_US: Final = 1_000_000
 
@@ -41,10 +40,8 @@ class Settings:
     retention_bytes: int = 0  # the oldest blocks go when all have more bytes; 0 = they stay
 
     def encode(self) -> bytes:
-        """Returns the bytes that a table is declared with: what is not as usual, by name."""
-        usual = asdict(Settings())
-        found = {name: value for name, value in asdict(self).items() if value != usual[name]}
-        return json.dumps(found, sort_keys=True, separators=(",", ":")).encode() if found else b""
+        """Returns the bytes that a table is declared with."""
+        return settings.encode(self)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -54,34 +51,16 @@ def decode_settings(data: bytes) -> Settings:
     Raises:
         ValueError: if they are none; the text says why.
     """
-    try:
-        found: Any = json.loads(data) if data else {}
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"settings are a JSON object: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError("settings are a JSON object")
-    names = [field.name for field in fields(Settings)]
-    for name in found:
-        if name not in names:
-            raise ValueError(f"there is no setting {name[:40]!r}; there are {', '.join(names)}")
-    if found.get("mode", Mode.LOG) not in list(Mode):
+    given = settings.read(data, Settings)
+    if given.get("mode", Mode.LOG) not in list(Mode):
         raise ValueError("mode is log or latest")
-    settings = Settings(**found | {"mode": Mode(found.get("mode", Mode.LOG))})
-    _check(settings)
-    return settings
-
-
-def _check(settings: Settings) -> None:
-    if not isinstance(settings.history, bool):
-        raise ValueError("history is true or false")
-    if settings.mode is Mode.LOG and not settings.history:
+    found = Settings(**{**given, "mode": Mode(given.get("mode", Mode.LOG))})
+    settings.check_switch("history", found.history)
+    if found.mode is Mode.LOG and not found.history:
         raise ValueError("a stream of mode log has history; use retention to keep less of it")
-    _check_number("block_rows", settings.block_rows, 1, limits.BLOCK_ROWS_MAX)
-    _check_number("block_age_us", settings.block_age_us, 1, limits.BLOCK_AGE_US_MAX)
-    _check_number("retention_us", settings.retention_us, 0, limits.RETENTION_US_MAX)
-    _check_number("retention_bytes", settings.retention_bytes, 0, 2**63 - 1)
-
-
-def _check_number(name: str, value: object, low: int, high: int) -> None:
-    if type(value) is not int or not low <= value <= high:
-        raise ValueError(f"{name} is a whole number from {low} to {high}")
+    check = settings.check_number
+    check("block_rows", found.block_rows, 1, limits.BLOCK_ROWS_MAX)
+    check("block_age_us", found.block_age_us, 1, limits.BLOCK_AGE_US_MAX)
+    check("retention_us", found.retention_us, 0, limits.RETENTION_US_MAX)
+    check("retention_bytes", found.retention_bytes, 0, 2**63 - 1)
+    return found
