@@ -7,6 +7,8 @@ sync, data, metadata, the block before, finish, forget, removal of segments and 
 from __future__ import annotations
 
 import errno
+import itertools
+import time
 from collections.abc import Callable
 
 import pytest
@@ -127,26 +129,52 @@ def test_a_life_without_a_crash_seals_packs_and_retires() -> None:
 
 @pytest.mark.req("JQ-01", "KY-30")
 @pytest.mark.parametrize(("seed", "kind"), [(1, "power_cut"), (2, "process_crash")])
-def test_every_call_may_be_the_last(seed: int, kind: str) -> None:
-    whole = begun(seed, SimDisk(seed))
-    began = len(whole.disk.calls)
-    whole.live()
-    for point in range(began + seed, len(whole.disk.calls), 3):
-        world = begun(seed, SimDisk(seed))
-        world.disk.crash_after(point - began)
-        with pytest.raises(SimCrash):
-            world.live()
-        world.crash(kind)
-        world.find_out()
-        world.check()
-        world.settle()
-        world.check()
-        assert world.store.names() == world.block_names()
-        world.write()
-        world.engine.close()
-        world.indexes.drop()
-        world.open()
-        world.check()
+def test_a_third_of_all_calls_may_be_the_last(seed: int, kind: str) -> None:
+    for point in range(seed, calls_of(seed), 3):
+        cut(seed, kind, point)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["power_cut", "process_crash"])
+def test_every_call_may_be_the_last(kind: str, soak_seconds: float) -> None:
+    """Whole lives, one seed after the other, each cut at every one of its calls."""
+    deadline = time.monotonic() + soak_seconds
+    points = 0
+    for seed in itertools.count(1):
+        for point in range(calls_of(seed)):
+            cut(seed, kind, point)
+            points += 1
+        print(f"seed {seed}: {points} crash points so far")
+        if time.monotonic() > deadline:
+            break
+    assert points > 0
+
+
+def calls_of(seed: int) -> int:
+    """Returns how many calls of a life change the disk."""
+    world = begun(seed, SimDisk(seed))
+    began = len(world.disk.calls)
+    world.live()
+    return len(world.disk.calls) - began
+
+
+def cut(seed: int, kind: str, point: int) -> None:
+    """Ends a life at one of its calls, and asserts that all goes on as if it had not."""
+    world = begun(seed, SimDisk(seed))
+    world.disk.crash_after(point)
+    with pytest.raises(SimCrash):
+        world.live()
+    world.crash(kind)
+    world.find_out()
+    world.check()
+    world.settle()
+    world.check()
+    assert world.store.names() == world.block_names()
+    world.write()
+    world.engine.close()
+    world.indexes.drop()
+    world.open()
+    world.check()
 
 
 @pytest.mark.req("JQ-01")
