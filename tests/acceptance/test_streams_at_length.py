@@ -195,5 +195,6 @@ def test_twenty_million_messages_are_read_in_bounded_memory(tmp_path: Path) -> N
         events = write(db, LONG)
         written_bytes = anonymous_bytes(daemon)
         most = read_all(daemon, db, events.subscriber("reader"), LONG)
+        print(f"anonymous bytes: {written_bytes:,} written, {most.anonymous_bytes:,} at most")
         assert max(written_bytes, most.anonymous_bytes) < ANONYMOUS_BYTES_MAX
         assert db.stats()["cold_parts"] == 0

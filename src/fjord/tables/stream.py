@@ -8,6 +8,7 @@ of the old one in both.
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any
 
 import google_crc32c
@@ -45,17 +46,20 @@ def apply_append(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_put(writes: Writes, op: Op, place: Place) -> None:
     was, previous, freed, types, keys, values = _columns(op)
-    pack, crc, segment, payload = BASE.pack, google_crc32c.value, place.segment, place.payload
-    prefix, wall_us, contents = prefix_of(op.table), place.wall_us, values.rows()
+    prefix, contents = prefix_of(op.table), values.rows()
     seqs = range(place.seq, place.seq + op.rows)
-    rows = zip(seqs, types, keys.rows(), values.offsets, contents, strict=False)  # one more offset
-    writes.put_many(
-        Tree.KV,
-        [
-            (prefix + key, pack(seq, wall_us, segment, payload + at, len(value), crc(value), type_))
-            for seq, type_, key, at, value in rows
-        ],
+    entries = map(
+        BASE.pack,
+        seqs,
+        repeat(place.wall_us),
+        repeat(place.segment),
+        map(place.payload.__add__, values.offsets),
+        map(len, contents),
+        map(google_crc32c.value, contents),
+        types,
     )
+    index_keys = map(prefix.__add__, keys.rows())
+    writes.put_many(Tree.KV, list(zip(index_keys, entries, strict=True)))
     _follow(writes, prefix, seqs, keys.rows(), was)
     added = _ROW_BYTES * op.rows + len(keys.data) + len(values.data)
     writes.account(place.seq, added, previous, freed)
@@ -114,10 +118,10 @@ def apply_forget(writes: Writes, op: Op, place: Place) -> None:
 def _follow(writes: Writes, prefix: bytes, seqs: Any, keys: list[bytes], was: Any) -> None:
     """Puts keys at their seqs, and takes them from those that they had before."""
     pack = stream_entry.SEQ.pack
-    items = [(prefix + pack(seq), key) for seq, key in zip(seqs, keys, strict=True)]
-    writes.put_many(Tree.STREAM_SEQS, items)
+    found = map(prefix.__add__, map(pack, seqs))
+    writes.put_many(Tree.STREAM_SEQS, list(zip(found, keys, strict=True)))
     if any(was):
-        gone = [prefix + pack(seq) for seq in was if seq]
+        gone = map(prefix.__add__, map(pack, filter(None, was)))
         writes.delete_many(Tree.STREAM_SEQS, gone)
 
 

@@ -31,45 +31,58 @@ def decide_append(command: commands.Append, state: State, now_us: int) -> Decisi
     columns: tuple[ops.Column, ...] = (command.types, command.keys, command.values)
     opcode = Opcode.STREAM_APPEND
     if stream_rules.is_latest(table):
+        # All that follows is faster once the rows are there.
+        keys, sizes = command.keys.rows(), list(map(len, command.values.rows()))
         problem = stream_rules.keys_problem(command.keys)
         if problem is not None:
             return Decision(problem)
         seq = state.next_seq + len(creation)
-        sizes = command.values.lengths()
-        columns = (*_replaced(state, table, command.keys.rows(), seq, sizes), *columns)
+        columns = (*_replaced(state, table, keys, seq, sizes), *columns)
         opcode = Opcode.STREAM_PUT
     return catalog.decision(state, [*creation, Op(opcode, table.id, len(command.types), columns)])
 
 
+# Of messages that are replaced: their seqs, the seqs that hold them, and their bytes.
+_Replaced = tuple[Sequence[int], Sequence[int], Sequence[int]]
+
+
 def _replaced(
     state: State, table: Table, keys: Sequence[bytes], seq: int, sizes: Sequence[int]
-) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-    """Returns what messages replace: their seqs, the seqs that hold them, and their bytes."""
-    prefix, row_bytes = table.prefix, ops.ROW_BYTES
-    stored = state.get_many(Tree.KV, [prefix + key for key in keys])
+) -> _Replaced:
+    """Returns what messages with these keys replace, the first of which gets this seq."""
+    prefix = table.prefix
+    found = _taken_apart(keys, state.get_many(Tree.KV, [prefix + key for key in keys]))
     if len(set(keys)) == len(keys):
-        if not any(stored):
-            none = repeat(0, len(keys))
-            return none, none, none
-        if all(stored) and {len(data) for data in stored if data} == {BASE.size}:
-            # All of them are as they were first written, as most are.
-            joined = b"".join([data for data in stored if data])
-            rows, _, old, _ = zip(*BASE_REPLACED.iter_unpack(joined), strict=True)
-            return rows, rows, [row_bytes + size for size in map(add, map(len, keys), old)]
-    known: dict[bytes, tuple[int, int, int]] = {}
-    for key, data in zip(keys, stored, strict=True):
-        if data is not None and key not in known:
-            entry = kv_entry.decode(data)
-            known[key] = (entry.row, entry.held, row_bytes + len(key) + entry.size)
-    found = []
-    for own, (key, size) in enumerate(zip(keys, sizes, strict=True), start=seq):
-        found.append(known.get(key, _NOTHING))
-        known[key] = (own, own, row_bytes + len(key) + size)
-    was, held, freed = zip(*found, strict=True)
+        return found
+    was, held, freed = map(list, found)
+    last: dict[bytes, int] = {}  # where a key was before, in the same command
+    for at, key in enumerate(keys):
+        before = last.get(key)
+        if before is not None:
+            was[at] = held[at] = seq + before
+            freed[at] = ops.ROW_BYTES + len(key) + sizes[before]
+        last[key] = at
     return was, held, freed
 
 
-_NOTHING = (0, 0, 0)
+def _taken_apart(keys: Sequence[bytes], stored: Sequence[bytes | None]) -> _Replaced:
+    """Returns what is known of entries, 0 where there are none."""
+    row_bytes = ops.ROW_BYTES
+    if not any(stored):
+        none = repeat(0, len(keys))
+        return none, none, none
+    if all(stored) and {len(data) for data in stored if data} == {BASE.size}:
+        # All of them are as they were first written, as most are.
+        joined = b"".join([data for data in stored if data])
+        rows, _, old, _ = zip(*BASE_REPLACED.iter_unpack(joined), strict=True)
+        return rows, rows, [row_bytes + size for size in map(add, map(len, keys), old)]
+    entries = [kv_entry.decode(data) if data else None for data in stored]
+    found = [
+        (entry.row, entry.held, row_bytes + len(key) + entry.size) if entry else (0, 0, 0)
+        for key, entry in zip(keys, entries, strict=True)
+    ]
+    was, held, freed = zip(*found, strict=True)
+    return was, held, freed
 
 
 def decide_erase(command: commands.Erase, state: State, now_us: int) -> Decision:
