@@ -188,18 +188,17 @@ def messages_to_arrow(messages: Messages) -> pa.Table:
     )
     pieces = [found]
     if len(messages.ops) > 1 and messages.rows >= _WRAPPED_ROWS_MIN * len(messages.ops):
-        pieces = [_piece_of_one(found, number) for number in range(len(messages.ops))]
+        pieces = [_piece_of_one(found, at, op) for at, op in enumerate(messages.ops.views())]
     batches = [batch for piece in pieces for batch in _message_batches(piece)]
     return pa.Table.from_batches(batches, MESSAGE_SCHEMA)
 
 
-def _piece_of_one(piece: Scanned, number: int) -> Scanned:
-    start, end = piece.ops.offsets[number], piece.ops.offsets[number + 1]
+def _piece_of_one(piece: Scanned, number: int, op: memoryview) -> Scanned:
     return Scanned(
         first_seqs=array("Q", [piece.first_seqs[number]]),
         walls_us=array("Q", [piece.walls_us[number]]),
         last_seqs=array("Q", [piece.last_seqs[number]]),
-        ops=Strings((0, end - start), memoryview(piece.ops.data)[start:end]),
+        ops=Strings((0, len(op)), op),
         next_seq=0,
         end_seq=0,
     )

@@ -20,6 +20,7 @@ import io
 import os
 import re
 import tempfile
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import IO, Any, Final, Protocol
 
@@ -75,15 +76,15 @@ class Draft(io.RawIOBase):
         self._write_waiting()
         self._keep(_checked(name))
 
+    @abstractmethod
     def drop(self) -> None:
         """Takes away what was written, if it was not kept."""
-        raise NotImplementedError
 
-    def _append(self, data: bytes) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _append(self, data: bytes) -> None: ...
 
-    def _keep(self, name: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _keep(self, name: str) -> None: ...
 
 
 class Files(Protocol):
