@@ -180,11 +180,11 @@ def test_no_messages_are_an_empty_table() -> None:
 
 def test_large_ops_are_wrapped_and_not_copied() -> None:
     messages = messages_of(*[sealed.append([b"x" * 10] * 600)] * 3)
-    memory = pa.py_buffer(messages.ops.data)
-    inside = range(memory.address, memory.address + memory.size)
     found = rows.messages_to_arrow(messages)
     assert found["value"].num_chunks == 3
-    for chunk in found["value"].chunks:
+    for chunk, op in zip(found["value"].chunks, messages.ops.views(), strict=True):
+        memory = pa.py_buffer(op)
+        inside = range(memory.address, memory.address + memory.size)
         assert chunk.buffers()[2].address in inside
     assert found["seq"].to_pylist() == list(range(1, 1801))
 
