@@ -67,7 +67,7 @@ def test_metrics_follow_what_happens(daemon: Daemon) -> None:
     assert grown("fjord_requests_total", "SET") == 2
     assert grown("fjord_requests_total", "GET") == 1
     assert grown("fjord_refusals_total", "BAD_TYPE") == 1
-    assert grown("fjord_group_seconds_count") == 3
+    assert grown("fjord_group_seconds_count") >= 3  # the daemon's own turns count, too
     assert grown("fjord_sync_seconds_count") >= 1
     assert grown("fjord_durable_seq") >= 1
     assert grown("fjord_received_bytes_total") > 0
