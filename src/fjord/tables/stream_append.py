@@ -15,7 +15,7 @@ from fjord.columns import Strings, repeat
 from fjord.commands import Acted, Refusal
 from fjord.errors import Code
 from fjord.ops import Op, Opcode
-from fjord.tables import catalog, kv_entry, stream_rules
+from fjord.tables import catalog, kv_entry, kv_rules, stream_rules
 from fjord.tables.kv_entry import BASE, BASE_REPLACED, PREFIX_BYTES
 from fjord.tables.state import Decision, Kind, State, Table, Tree
 
@@ -33,7 +33,7 @@ def decide_append(command: commands.Append, state: State, now_us: int) -> Decisi
     if stream_rules.is_latest(table):
         # All that follows is faster once the rows are there.
         keys, sizes = command.keys.rows(), list(map(len, command.values.rows()))
-        problem = stream_rules.keys_problem(command.keys)
+        problem = kv_rules.keys_problem(command.keys)
         if problem is not None:
             return Decision(problem)
         seq = state.next_seq + len(creation)
@@ -86,7 +86,7 @@ def _taken_apart(keys: Sequence[bytes], stored: Sequence[bytes | None]) -> _Repl
 
 
 def decide_erase(command: commands.Erase, state: State, now_us: int) -> Decision:
-    problem = stream_rules.keys_problem(command.keys)
+    problem = kv_rules.keys_problem(command.keys)
     if problem is not None:
         return Decision(problem)
     table = stream_rules.find(state, command.table)

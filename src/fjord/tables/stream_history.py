@@ -25,6 +25,8 @@ from fjord.tables.kv_entry import PREFIX_BYTES, end_of, prefix_of
 from fjord.tables.state import Decision, Kind, State, Table, Tree
 from fjord.tables.stream_entry import History, seq_key
 
+# How an index is looked through: tree, first key, key behind the last one, how many items.
+Scan = Callable[[int, bytes, bytes | None, int], list[tuple[bytes, bytes]]]
 _PIECE: Final = 256
 # The columns of numbers of a BLOCK.
 _NUMBERS: Final = ("first", "last", "rows", "bytes", "min_us", "max_us", "crc")
@@ -175,25 +177,18 @@ def live_blocks(state: State, prefix: bytes, seq: int = 0) -> Iterator[Block]:
 
 def all_blocks(state: State, prefix: bytes, seq: int = 0) -> Iterator[tuple[Block, bool]]:
     """Yields blocks, each with whether its files are to go."""
-    start = seq_key(prefix, seq)
-    while items := state.scan(Tree.BLOCKS, start, end_of(prefix), _PIECE):
-        yield from (stream_entry.decode_block(key, data) for key, data in items)
-        start = items[-1][0] + b"\0"
+    return all_items(state.scan, prefix, seq)
 
 
-def all_items(
-    scan: Callable[[int, bytes, bytes | None, int], list[tuple[bytes, bytes]]], prefix: bytes = b""
-) -> Iterator[tuple[Block, bool]]:
-    """Yields blocks out of an index, those of one table or all, each with whether it is to go."""
-    start, stop = prefix, end_of(prefix) if prefix else None
+def all_items(scan: Scan, prefix: bytes = b"", seq: int = 0) -> Iterator[tuple[Block, bool]]:
+    """Yields blocks out of an index, those of one table from a seq on, or all."""
+    start, stop = (seq_key(prefix, seq), end_of(prefix)) if prefix else (b"", None)
     while items := scan(Tree.BLOCKS, start, stop, _PIECE):
         yield from (stream_entry.decode_block(key, data) for key, data in items)
         start = items[-1][0] + b"\0"
 
 
-def first_blocks(
-    scan: Callable[[int, bytes, bytes | None, int], list[tuple[bytes, bytes]]],
-) -> list[tuple[Block, bool]]:
+def first_blocks(scan: Scan) -> list[tuple[Block, bool]]:
     """Returns the first block of each table that has any, each with whether it is to go."""
     found = []
     items = scan(Tree.BLOCKS, b"", None, 1)

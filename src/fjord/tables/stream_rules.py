@@ -9,7 +9,7 @@ from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.errors import Code
 from fjord.streams import Mode, Start
-from fjord.tables import catalog, kv_rules
+from fjord.tables import catalog
 from fjord.tables.state import Kind, State, Table
 from fjord.values import Type
 
@@ -80,10 +80,6 @@ def _is_text(column: Strings) -> bool:
     return (data if isinstance(data, bytes) else bytes(data)).isascii()
 
 
-def keys_problem(keys: Strings) -> Refusal | None:
-    return kv_rules.keys_problem(keys)
-
-
 def start_problem(start: int, at: int) -> Refusal | None:
     if start not in set(Start):
         text = "a start is the beginning, the end, a seq or a moment"
@@ -91,10 +87,6 @@ def start_problem(start: int, at: int) -> Refusal | None:
     if start == Start.TIME and at < limits.TIMESTAMP_US_MIN:
         return Refusal(code=Code.BAD_TIMESTAMP, text="a moment is in Unix microseconds")
     return None
-
-
-def subscriber_problem(name: str) -> Refusal | None:
-    return commands.name_problem(name)
 
 
 def count_of(count: int, most: int) -> int:

@@ -30,7 +30,9 @@ _COUNTED_MAX: Final = 200_000
 
 
 def decide_subscribe(command: commands.Subscribe, state: State, now_us: int) -> Decision:
-    problem = _problem(command.name) or stream_rules.start_problem(command.start, command.at)
+    problem = commands.name_problem(command.name) or stream_rules.start_problem(
+        command.start, command.at
+    )
     if problem is not None:
         return Decision(problem)
     found = catalog.find_or_create(state, command.table, Kind.STREAM)
@@ -241,7 +243,7 @@ def _count(
 
 
 def _known(state: State, stream: str, name: str) -> tuple[Table, Subscriber] | Refusal:
-    problem = _problem(name)
+    problem = commands.name_problem(name)
     if problem is not None:
         return problem
     table = stream_rules.find(state, stream)
@@ -262,10 +264,6 @@ def _find(state: State, table: Table, name: str) -> Subscriber | None:
 def is_there(state: State, table: Table, name: str) -> bool:
     """Says whether a stream has a subscriber of this name."""
     return commands.name_problem(name) is None and _find(state, table, name) is not None
-
-
-def _problem(name: str) -> Refusal | None:
-    return stream_rules.subscriber_problem(name)
 
 
 def _quota_problem(state: State) -> Refusal | None:
