@@ -4,7 +4,8 @@ These records are the one language between all shells and the engine: a client b
 `wire` carries it, `tables` decides it.  Every command is a batch; one entry is a batch of one.
 Nobody changes a record once it is made; they are not frozen only because freezing makes them
 twice as slow to make, and one is made for every request.  Those of jobs tables are in
-`job_commands`, those of streams, snapshots and blocks in `stream_commands`.
+`job_commands`, those of streams, snapshots and blocks in `stream_commands`, those of history and
+of staged rows in `history_commands` and `staging_commands`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple
 from fjord import limits
 from fjord.columns import Strings
 from fjord.errors import Code, RefusedError
+from fjord.history_commands import ReplaceBlocks, Span, Spanned
 from fjord.job_commands import (
     Acted,
     Bury,
@@ -37,6 +39,7 @@ from fjord.job_commands import (
     Revive,
     Taken,
 )
+from fjord.staging_commands import AskWriter, CommitStages, Committed, Stage
 from fjord.stream_commands import (
     Acknowledge,
     Append,
@@ -301,6 +304,11 @@ Command = (
     | AsOf
     | ListBlocks
     | SealNow
+    | Span
+    | ReplaceBlocks
+    | Stage
+    | CommitStages
+    | AskWriter
     | CreateTable
     | DropTable
     | ListTables
@@ -441,6 +449,8 @@ Reply = (
     | Replies
     | Scanned
     | ScannedArrow
+    | Spanned
+    | Committed
     | Refusal
 )
 

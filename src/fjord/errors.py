@@ -47,6 +47,8 @@ class Code(enum.StrEnum):
     STALE_XID = enum.auto()  # the lease was over, or the job is done; somebody else may have it
     STALE_EPOCH = enum.auto()  # somebody has moved the subscriber meanwhile; read from its mark
     SNAPSHOT_GONE = enum.auto()  # it was closed, or its time is over; open another one
+    STAGE_GONE = enum.auto()  # it was never there, or its time is over; run the batch again
+    FORKED = enum.auto()  # the history that was read up to here is not that of this journal
     STALE_NUMBER = enum.auto()  # a numbered batch so old that its answer is no longer known
     QUOTA = enum.auto()  # a bound on how much may be kept is reached
     DISK_FULL = enum.auto()  # nothing was written; it works again when there is space

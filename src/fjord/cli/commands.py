@@ -13,7 +13,20 @@ import typer
 
 import fjord
 from fjord import limits
-from fjord.cli import blocks, directory, jobs, journal, kv, push, stream, table, taking, wire, work
+from fjord.cli import (
+    blocks,
+    directory,
+    jobs,
+    journal,
+    kv,
+    pipelines,
+    push,
+    stream,
+    table,
+    taking,
+    wire,
+    work,
+)
 from fjord.cli.arguments import Numeric
 from fjord.cli.failing import explained, usage
 from fjord.cli.progress import Bar
@@ -29,7 +42,16 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
 )
-for part in (kv.app, jobs.app, stream.app, blocks.app, table.app, journal.app, wire.app):
+for part in (
+    kv.app,
+    jobs.app,
+    stream.app,
+    blocks.app,
+    pipelines.app,
+    table.app,
+    journal.app,
+    wire.app,
+):
     app.add_typer(part)
 
 

@@ -22,6 +22,13 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def describe(self, label: str) -> None:
+        """Shows what is done right now."""
+        self._label = label
+        if self._running is not None:
+            progress, task = self._running
+            progress.update(task, description=label)
+
     def update(self, done: int, total: int | None) -> None:
         """Shows that so much is done; a total of None is one that nobody knows."""
         if not sys.stderr.isatty():
@@ -43,7 +50,7 @@ def _start(label: str) -> tuple[Progress, TaskID]:
     from rich.console import Console
 
     progress = bars.Progress(
-        bars.TextColumn(label),
+        bars.TextColumn("{task.description}"),
         bars.BarColumn(),
         bars.MofNCompleteColumn(),
         bars.TimeRemainingColumn(),

@@ -29,6 +29,16 @@ class Location:
     path: str = ""  # a data directory, absolute
     server: str = ""  # a daemon's address
 
+    @classmethod
+    def of_path(cls, path: str) -> Location:
+        """Returns a data directory as a location."""
+        return cls(path=os.path.abspath(path))
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options by which `spark.read.format("fjord")` finds it."""
+        return {"server": self.server} if self.server else {"path": self.path}
+
     def open(self) -> fjord.Database:
         """Opens it for reading.
 

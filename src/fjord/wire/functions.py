@@ -89,6 +89,11 @@ class Function(enum.IntEnum):
     AS_OF = 77
     BLOCKS = 78
     SEAL = 79
+    SPAN = 80
+    STAGE = 81
+    COMMIT = 82
+    WRITER = 83
+    REPLACE_BLOCKS = 84
 
 
 class Flag:
@@ -202,6 +207,11 @@ FLAGS: Final[dict[int, int]] = {
     Function.AS_OF: 0,
     Function.BLOCKS: 0,
     Function.SEAL: 0,
+    Function.SPAN: 0,
+    Function.STAGE: 0,
+    Function.COMMIT: 0,
+    Function.WRITER: 0,
+    Function.REPLACE_BLOCKS: 0,
 }
 # The flags that a reply may have.
 REPLY_FLAGS: Final = (

@@ -1,0 +1,130 @@
+"""What the verbs of `fjord pipeline` share: where data is, a session of Spark, and the report."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fjord.cli import output
+from fjord.cli.failing import explained, usage
+from fjord.cli.progress import Bar
+from fjord.client.address import parse_url
+from fjord.errors import FjordError, UsageError
+
+if TYPE_CHECKING:
+    from fjord.spark.options import Location
+    from fjord.spark.pipelines.report import Progress, Report
+    from fjord.spark.session import SparkSession
+
+Master = Annotated[
+    str,
+    typer.Option(
+        help="Where Spark runs: local[*], spark://host:7077, k8s://..., yarn.",
+        show_default="local[*]",
+    ),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", help="A setting of Spark, as NAME=VALUE; may be given often."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+
+
+def location(to: str, data: str) -> Location:
+    """Returns where the data is that a job reads.
+
+    Raises:
+        UsageError: if `to` is no address.
+    """
+    from fjord.spark.options import Location
+
+    if data:
+        return Location.of_path(data)
+    with usage():
+        parse_url(to)
+    return Location(server=to)
+
+
+@contextlib.contextmanager
+def spark_of(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
+    """Runs a session of Spark.
+
+    Raises:
+        FjordError: if PySpark is not installed.
+        UsageError: if a setting is none.
+    """
+    try:
+        from fjord.spark import session
+    except ModuleNotFoundError as error:
+        raise FjordError(
+            f"{error.name} is missing: pip install 'fjord-journal[spark]' (Spark needs Java 17)"
+        ) from error
+    settings = dict(_setting(text) for text in conf or ())
+    if master:
+        settings["spark.master"] = master
+    spark = session(**settings)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, is_there, value = text.partition("=")
+    if not is_there or not name:
+        raise UsageError(f"--conf {text} is no setting; one looks like spark.executor.memory=4g")
+    return name, value
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Progress]:
+    """Shows how far a job is, on standard error."""
+    with Bar("working") as bar:
+
+        def tell(what: str, done: int, total: int | None) -> None:
+            bar.describe(what)
+            bar.update(done, total)
+
+        yield tell
+
+
+def show(report: Report, *, as_json: bool) -> None:
+    """Prints what a job has done; ends with exit code 1 if it is not as it should be."""
+    if as_json:
+        output.print_json(
+            {
+                "job": report.job,
+                "ok": report.ok,
+                **report.figures,
+                **({"rows": [dict(row) for row in report.rows]} if report.rows else {}),
+            }
+        )
+    else:
+        figures: list[tuple[Any, ...]] = [
+            (name.replace("_", " "), _shown(found)) for name, found in report.figures.items()
+        ]
+        output.print_rows((report.job, ""), figures, as_json=False)
+        if report.rows:
+            names = tuple(report.rows[0])
+            rows = (tuple(_shown(row[name]) for name in names) for row in report.rows)
+            output.print_rows(names, rows, as_json=False)
+    if not report.ok:
+        sys.stdout.flush()
+        raise typer.Exit(1)
+
+
+def _shown(found: object) -> str:
+    if isinstance(found, bool):
+        return "yes" if found else "no"
+    if isinstance(found, float):
+        return f"{found:,.3f}"
+    if isinstance(found, int):
+        return f"{found:,}"
+    return "" if found is None else str(found)
+
+
+__all__ = ["Conf", "DryRun", "Master", "explained", "location", "progress", "show", "spark_of"]
