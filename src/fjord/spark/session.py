@@ -8,6 +8,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+__all__ = ["SparkSession", "session"]
+
 _SETTINGS: Final[dict[str, str]] = {
     "spark.app.name": "fjord",
     "spark.master": "local[*]",
