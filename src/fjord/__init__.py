@@ -35,6 +35,7 @@ from fjord.client.node_calls import TableInfo
 from fjord.client.pages import Span
 from fjord.client.snapshots import Snapshot
 from fjord.client.socket import connect
+from fjord.client.span_calls import SpanInfo
 from fjord.client.stream_batch import Message, MessageBatch, MessageColumns
 from fjord.client.stream_calls import BlockInfo, SubscriberInfo
 from fjord.client.streams import Stream
@@ -95,6 +96,7 @@ __all__ = [
     "RefusedError",
     "Snapshot",
     "Span",
+    "SpanInfo",
     "StaleError",
     "Stream",
     "Subscriber",

@@ -29,6 +29,7 @@ HISTORIC: Final = frozenset(
         Opcode.STREAM_APPEND,
         Opcode.STREAM_PUT,
         Opcode.STREAM_ERASE,
+        Opcode.STREAM_COMMIT,
     }
 )
 
@@ -42,7 +43,7 @@ class SealedRange(NamedTuple):
     first: int  # seqs, both included
     last: int
     tag: int  # makes the names of these blocks unique
-    block_rows: int  # a block has at most so many rows, or one op
+    block_rows: int  # a block has at most so many rows, or one commit
     previous: str = ""  # name of the block before the range
 
 

@@ -89,6 +89,21 @@ SEAL_SEGMENTS = 4
 # How much of the journal is written to blocks by one child process.
 SEAL_BYTES_MAX = 256 * MIB
 BLOCKS_LISTED_MAX = 1_000
+# Of blocks that were replaced by one; and how long their files stay for who has begun to read them.
+BLOCKS_REPLACED_MAX = 1_000
+REPLACED_KEPT_US = 3600 * 1_000_000
+
+# -- staged rows ----------------------------------------------------------------------------------
+# What is staged and not committed is dropped after this time, or up to an hour later.
+STAGE_US_MAX = 6 * 3600 * 1_000_000
+# Of one commit.  Those of a log are named in one frame.
+STAGES_MAX = 16 * 1024
+# Jobs and values are written a stage at a time; more rows of one would let all others wait.
+SLICE_ROWS_MAX = 10_000
+# Who writes batches with numbers; one that has written nothing for long is forgotten.
+WRITERS_MAX = 100_000
+WRITER_BYTES_MAX = 128
+WRITER_KEPT_US = 366 * 24 * 3600 * 1_000_000
 
 # -- clients that retry --------------------------------------------------------------------------
 # Commands of one batch; each may itself have many rows.

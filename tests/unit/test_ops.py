@@ -213,6 +213,13 @@ SAMPLES = [
         ),
     ),
     Op(Opcode.BLOCK_GONE, 9, 2, (TWO,)),
+    Op(Opcode.STAGE, 9, 1, (ONE, Strings.of([b"op"]))),
+    Op(Opcode.STAGE_DECIDED, 9, 2, (TWO,) * 7),
+    Op(Opcode.STAGE_GONE, 9, 2, (TWO, TWO)),
+    Op(Opcode.STREAM_COMMIT, 9, 1, (ONE,) * 6),
+    Op(Opcode.STREAM_COMMIT, 9, 100_000, (ONE,) * 6),
+    Op(Opcode.WRITER, 9, 2, (TWO, TWO, KEYS, KEYS)),
+    Op(Opcode.WRITER_GONE, 9, 2, (KEYS,)),
 ]
 
 
@@ -223,6 +230,7 @@ def any_op(draw: st.DrawFn) -> Op:
     strategies: dict[str, st.SearchStrategy[Column]] = {
         ops.U8: st.binary(min_size=rows, max_size=rows),
         ops.U64: st.lists(st.integers(0, 2**64 - 1), min_size=rows, max_size=rows),
+        ops.ONCE: st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=1),
         ops.STRINGS: st.lists(st.binary(max_size=12), min_size=rows, max_size=rows).map(Strings.of),
     }
     found = tuple(draw(strategies[kind]) for _, kind in ops.COLUMNS[opcode])
@@ -238,7 +246,7 @@ def test_every_opcode_has_columns_and_none_is_0() -> None:
     assert set(ops.COLUMNS) == set(Opcode)
     assert 0 not in set(Opcode)
     for layout in ops.COLUMNS.values():
-        assert {kind for _, kind in layout} <= {ops.U8, ops.U64, ops.STRINGS}
+        assert {kind for _, kind in layout} <= {ops.U8, ops.U64, ops.STRINGS, ops.ONCE}
 
 
 def test_there_is_a_sample_of_every_opcode() -> None:
@@ -290,10 +298,16 @@ def test_opcodes_keep_their_numbers() -> None:
         "HISTORY": 60,
         "BLOCK": 61,
         "BLOCK_GONE": 62,
+        "STAGE": 64,
+        "STAGE_DECIDED": 65,
+        "STAGE_GONE": 66,
+        "STREAM_COMMIT": 67,
+        "WRITER": 68,
+        "WRITER_GONE": 69,
     }
 
 
-# u = u64, b = u8, s = strings.
+# u = u64, b = u8, s = strings, o = a u64 once.
 LAYOUTS = {
     Opcode.TAKEOVER: "u:seq s:uuid",
     Opcode.CREATE_TABLE: "b:kind s:name s:settings",
@@ -345,8 +359,14 @@ LAYOUTS = {
     Opcode.HISTORY: "u:sealed u:forgotten u:sealing u:tag",
     Opcode.BLOCK: "u:first u:last u:rows u:bytes u:min_us u:max_us u:crc b:is_retired s:name",
     Opcode.BLOCK_GONE: "u:last",
+    Opcode.STAGE: "u:at_us s:op",
+    Opcode.STAGE_DECIDED: "u:stage u:at_us u:rows u:segment u:offset u:size u:crc",
+    Opcode.STAGE_GONE: "u:stage u:freed",
+    Opcode.STREAM_COMMIT: "o:stage o:segment o:offset o:size o:crc o:freed",
+    Opcode.WRITER: "u:batch u:at_us s:name s:stages",
+    Opcode.WRITER_GONE: "s:name",
 }
-LETTERS = {ops.U64: "u", ops.U8: "b", ops.STRINGS: "s"}
+LETTERS = {ops.U64: "u", ops.U8: "b", ops.STRINGS: "s", ops.ONCE: "o"}
 
 
 @pytest.mark.parametrize("opcode", list(Opcode), ids=lambda opcode: opcode.name)

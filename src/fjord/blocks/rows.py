@@ -86,8 +86,15 @@ SKIPPED: Final = frozenset(
         Opcode.HISTORY,
         Opcode.BLOCK,
         Opcode.BLOCK_GONE,
+        Opcode.STAGE,
+        Opcode.STAGE_DECIDED,
+        Opcode.STAGE_GONE,
+        Opcode.WRITER,
+        Opcode.WRITER_GONE,
     }
 )
+# Whoever walks over the journal puts what such an op stands for in its place.
+RESOLVED: Final = frozenset({Opcode.STREAM_COMMIT})
 
 # They also say marks again, such as tombstones.
 _MOVES: Final = frozenset({Opcode.KV_MOVE, Opcode.STREAM_MOVE})

@@ -2,10 +2,11 @@
 
     frames of the journal -> ops, by table -> rows, a part at a time -> Parquet -> metadata
 
-One walk over the journal serves all ranges of a plan.  A block is cut where an op begins, at the
-same places whenever a range is written again: so a block that is there whole is kept, and after a
-crash the rest is written.  The last block of a range ends where the range ends, each other one just
-before the next, and a range without rows makes no block.
+One walk over the journal serves all ranges of a plan.  A block is cut where a commit ends, so that
+what was committed together is in one block, and at the same places whenever a range is written
+again: so a block that is there whole is kept, and after a crash the rest is written.  The last
+block of a range ends where the range ends, each other one just before the commit that the next one
+begins with, and a range without rows makes no block.
 
 Memory holds the parts that are not full yet, never a block.
 """
@@ -13,8 +14,8 @@ Memory holds the parts that are not full yet, never a block.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Sequence, Set
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -27,6 +28,7 @@ from fjord.columns import Strings
 from fjord.commands import Scanned
 from fjord.errors import CorruptionError
 from fjord.history import HISTORIC, Block, SealedRange, SealPlan, block_name, data_path
+from fjord.journal import staged
 from fjord.journal.reader import Journal, Located
 from fjord.ops import Opcode
 
@@ -122,9 +124,9 @@ class _Sealer:
         end = max(writer.range.last for writer in writers)
         examined_bytes = 0
         for located in self._journal.frames(start, durable_seq=end):
-            for table, seq, opcode, row_count, data in _ops(located):
-                for writer in by_table.get(table, ()):
-                    writer.add(located, seq, opcode, row_count, data)
+            for table, found in _ops(located, by_table.keys()).items():
+                for writer in by_table[table]:
+                    writer.add(located, found, self._data)
             examined_bytes += len(located.body)
             if examined_bytes > _PIECE_BYTES:
                 examined_bytes = 0
@@ -134,6 +136,12 @@ class _Sealer:
         # A journal that is not there has no damage either, and must not count as one without rows.
         raise CorruptionError(self._directory, 0, f"the journal in it ends before seq {end}")
 
+    def _data(self, op: _Found) -> memoryview:
+        """Returns an op as it is decoded: what was staged is fetched, one op at a time."""
+        if op.opcode != staged.COMMIT:
+            return op.data
+        return memoryview(staged.messages_of(self._journal, op.data))
+
 
 def _relieve(writers: Sequence[_RangeWriter]) -> None:
     """Writes the largest of too many parts that are not full."""
@@ -141,15 +149,28 @@ def _relieve(writers: Sequence[_RangeWriter]) -> None:
         max(writers, key=lambda writer: writer.pending_bytes).write_all()
 
 
-def _ops(located: Located) -> Iterator[tuple[int, int, int, int, memoryview]]:
-    """Yields table, first seq, opcode, rows and bytes of each op, which is not decoded."""
+class _Found(NamedTuple):
+    """An op of a commit, which is not decoded."""
+
+    opcode: int
+    seq: int  # of its first row
+    row_count: int
+    data: memoryview
+
+
+def _ops(located: Located, tables: Set[int]) -> dict[int, list[_Found]]:
+    """Returns the ops of a commit that have history of some tables, by table."""
     body = memoryview(located.body)
+    found: dict[int, list[_Found]] = {}
     position, seq = 0, located.frame.first_seq
     while position < len(body):
         opcode, _, _, table, row_count, length = ops.HEADER.unpack_from(body, position)
-        yield table, seq, opcode, row_count, body[position : position + length]
+        if table in tables and opcode not in _SKIPPED:
+            data = body[position : position + length]
+            found.setdefault(table, []).append(_Found(opcode, seq, row_count, data))
         position += length
         seq += row_count
+    return found
 
 
 class _Pending:
@@ -216,17 +237,25 @@ class _RangeWriter:
         self._keep()
 
     def add(
-        self, located: Located, seq: int, opcode: int, row_count: int, data: memoryview
+        self, located: Located, found: Sequence[_Found], read: Callable[[_Found], memoryview]
     ) -> None:
-        """Takes an op of the table."""
-        start, end = max(seq, self.first), min(seq + row_count, self.range.last + 1)
-        if start >= end or self.is_done or opcode in _SKIPPED:
+        """Takes the ops of the table that one commit has: all of them are for one block."""
+        wanted = [] if self.is_done else [op for op in found if self._rows_of(op)]
+        count = sum(map(self._rows_of, wanted))
+        if count and self._rows and self._rows + count > self.range.block_rows:
+            self._close(located.frame.first_seq - 1)
+            self.add(located, found, read)  # unless the next one is there already
             return
-        if self._rows and self._rows + end - start > self.range.block_rows:
-            self._close(start - 1)
-            self.add(located, seq, opcode, row_count, data)  # unless the next one is there already
-            return
-        self._rows += end - start
+        self._rows += count
+        for op in wanted:
+            self._take(located, op.seq, read(op))
+
+    def _rows_of(self, op: _Found) -> int:
+        """Returns how many rows of an op are for the block."""
+        end = min(op.seq + op.row_count, self.range.last + 1)
+        return max(0, end - max(op.seq, self.first))
+
+    def _take(self, located: Located, seq: int, data: memoryview) -> None:
         self.pending_bytes += len(data)
         if self._pending.bytes + len(data) > _PIECE_BYTES:
             self._decode()

@@ -34,9 +34,12 @@ from fjord.history import data_path, described_block, metadata_path
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*-[0-9]+/[0-9]{20}-[0-9]{20}-[0-9a-f]{16}\Z")
 _FOLDER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*-[0-9]+\Z")
+_DATA: Final = ".parquet"  # see history.data_path
 _UNFINISHED: Final = ".unfinished"
 _UNFINISHED_METADATA: Final = ".json.new"  # see disk.replace_whole
+_REWRITTEN: Final = ".rewritten"
 _LOCK: Final = "sealing.lock"
+_REWRITING_LOCK: Final = "rewriting.lock"
 _CHUNK_BYTES: Final = 1 * limits.MIB
 
 
@@ -108,9 +111,9 @@ class Files(Protocol):
 
     def names(self, folder: str) -> list[str]: ...
 
-    def draft(self, folder: str) -> Draft: ...
+    def draft(self, folder: str, suffix: str) -> Draft: ...
 
-    def lock(self) -> contextlib.AbstractContextManager[None]: ...
+    def lock(self, name: str) -> contextlib.AbstractContextManager[None]: ...
 
     def shown(self, path: str) -> str: ...
 
@@ -139,9 +142,13 @@ class Store:
         """Says whether other processes see it too."""
         return self._files.is_shared
 
-    def draft(self, name: str) -> Draft:
-        """Returns a file to write the data of a block to; any name of its table will do."""
-        return self._files.draft(_checked(name).partition("/")[0])
+    def draft(self, name: str, *, is_rewrite: bool = False) -> Draft:
+        """Returns a file to write the data of a block to; any name of its table will do.
+
+        `is_rewrite`: its rows are in other blocks, and whoever has the lock of rewriting writes it.
+        """
+        suffix = _REWRITTEN if is_rewrite else _UNFINISHED
+        return self._files.draft(_checked(name).partition("/")[0], suffix)
 
     def open(self, name: str) -> IO[bytes]:
         """Opens the data of a block for reading.
@@ -202,6 +209,11 @@ class Store:
         ]
         return sorted(name for name in found if _NAME.match(name))
 
+    def data_names(self, folder: str) -> list[str]:
+        """Returns the names of all data in a table's folder, with metadata or without, in order."""
+        found = [f"{folder}/{file.removesuffix(_DATA)}" for file in self._files.names(folder)]
+        return sorted({name for name in found if _NAME.match(name)})
+
     def folders(self) -> list[str]:
         """Returns the folders of all tables that have blocks."""
         return sorted(folder for folder in self._files.folders() if _FOLDER.match(folder))
@@ -211,8 +223,18 @@ class Store:
 
         Assumes that the caller has the lock.
         """
+        self._drop(folder, (_UNFINISHED, _UNFINISHED_METADATA))
+
+    def drop_rewrites(self, folder: str) -> None:
+        """Removes what somebody who rewrote blocks, and died, has left behind.
+
+        Assumes that the caller has the lock of rewriting.
+        """
+        self._drop(folder, (_REWRITTEN,))
+
+    def _drop(self, folder: str, suffixes: tuple[str, ...]) -> None:
         for file in self._files.names(folder):
-            if file.endswith((_UNFINISHED, _UNFINISHED_METADATA)):
+            if file.endswith(suffixes):
                 self._files.remove(f"{folder}/{file}")
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
@@ -221,7 +243,15 @@ class Store:
         Raises:
             DirectoryInUseError: if there is one.
         """
-        return self._files.lock()
+        return self._files.lock(_LOCK)
+
+    def rewriting_lock(self) -> contextlib.AbstractContextManager[None]:
+        """Keeps others out of a folder who rewrite blocks; sealing goes on.
+
+        Raises:
+            DirectoryInUseError: if there is one.
+        """
+        return self._files.lock(_REWRITING_LOCK)
 
     def path(self, name: str) -> str:
         """Returns where the data of a block is, as Spark and people call it."""
@@ -284,14 +314,14 @@ class _Folder:
     def names(self, folder: str) -> list[str]:
         return self._disk.names(self.shown(folder))
 
-    def draft(self, folder: str) -> Draft:
+    def draft(self, folder: str, suffix: str) -> Draft:
         self._make(self.shown(folder))
-        return _LocalDraft(self._disk, self._root, folder)
+        return _LocalDraft(self._disk, self._root, folder, suffix)
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self, name: str) -> Iterator[None]:
         self._make(self._root)
-        held = self._disk.lock(self.shown(_LOCK))
+        held = self._disk.lock(self.shown(name))
         try:
             yield
         finally:
@@ -313,11 +343,11 @@ class _Folder:
 class _LocalDraft(Draft):
     """A draft in the folder that it will stay in."""
 
-    def __init__(self, disk: disks.Disk, root: str, folder: str) -> None:
+    def __init__(self, disk: disks.Disk, root: str, folder: str, suffix: str) -> None:
         super().__init__()
         self._disk = disk
         self._root = root
-        self._path = os.path.join(root, folder, f"_{disk.new_uuid().hex()}{_UNFINISHED}")
+        self._path = os.path.join(root, folder, f"_{disk.new_uuid().hex()}{suffix}")
         self._file = disk.open(self._path, writable=True, create=True)
         self._end = 0
         self._is_kept = False
@@ -415,10 +445,10 @@ class _Remote:
     def names(self, folder: str) -> list[str]:
         return self._names(self._path(folder))
 
-    def draft(self, folder: str) -> Draft:
+    def draft(self, folder: str, suffix: str) -> Draft:
         return _RemoteDraft(self)
 
-    def lock(self) -> contextlib.AbstractContextManager[None]:
+    def lock(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Uploads are whole, so two writers of one block only do the work twice."""
         return contextlib.nullcontext()
 

@@ -8,13 +8,14 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from fjord import commands, limits
-from fjord.client import node_calls, scan_calls, snapshot_calls, stream_calls
+from fjord.client import node_calls, scan_calls, snapshot_calls, span_calls, stream_calls
 from fjord.client.address import shown_at
 from fjord.client.async_connection import AsyncConnection
 from fjord.client.async_jobs import AsyncJobs
 from fjord.client.async_kv import AsyncKv
 from fjord.client.async_listening import AsyncChanges
 from fjord.client.async_snapshots import AsyncSnapshot
+from fjord.client.async_staging import AsyncStaging
 from fjord.client.async_streams import AsyncStream
 from fjord.client.calls import Call, Result, follow_async
 from fjord.client.entries import Key, Seconds
@@ -24,6 +25,8 @@ from fjord.client.kv_calls import KvCalls
 from fjord.client.listening import Told
 from fjord.client.node_calls import TableInfo
 from fjord.client.scan_calls import Kinds, Piece, ScanWalk, scan_of
+from fjord.client.span_calls import SpanBounds, SpanInfo
+from fjord.client.staging import StagingCalls
 from fjord.client.stream_calls import BlockInfo, StreamCalls
 from fjord.client.stream_settings import StreamSettings
 from fjord.client.transaction import Transaction
@@ -166,11 +169,24 @@ class AsyncDatabase:
         while (call := walk.next_call()) is not None:
             yield await self._run(call)
 
+    async def span(self, table: str, after: int = 0, **bounds: Unpack[SpanBounds]) -> SpanInfo:
+        """Returns where a batch of a table's history ends that begins behind a seq."""
+        command = span_calls.span_of(table, after, **bounds)
+        return await follow_async(self._run, span_calls.spanned(command))
+
+    def staging(self, table: str) -> AsyncStaging:
+        """Returns what stages rows of a table, and commits them exactly once."""
+        return AsyncStaging(self._run, StagingCalls(table))
+
     async def blocks(self, table: str) -> list[BlockInfo]:
         return await follow_async(self._run, stream_calls.blocks(table))
 
     async def seal(self, table: str = "") -> None:
         await self._run(stream_calls.seal_call(table))
+
+    async def replace_blocks(self, table: str, names: Sequence[str], new: BlockInfo) -> None:
+        """Puts one cold block in the place of some that follow each other."""
+        await self._run(stream_calls.replace_call(table, names, new))
 
     async def close(self) -> None:
         self._connection.close()

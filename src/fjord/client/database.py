@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, Unpack
 
 from fjord import commands
-from fjord.client import node_calls, scan_calls, snapshot_calls, stream_calls
+from fjord.client import node_calls, scan_calls, snapshot_calls, span_calls, stream_calls
 from fjord.client.address import shown_at
 from fjord.client.calls import Call, Result, follow
 from fjord.client.entries import Key, Seconds
@@ -21,6 +21,8 @@ from fjord.client.listening import Listening
 from fjord.client.node_calls import TableInfo
 from fjord.client.scan_calls import Kinds, Piece, ScanWalk, scan_of
 from fjord.client.snapshots import Snapshot
+from fjord.client.span_calls import SpanBounds, SpanInfo
+from fjord.client.staging import Staging, StagingCalls
 from fjord.client.stream_calls import BlockInfo, StreamCalls
 from fjord.client.stream_settings import StreamSettings
 from fjord.client.streams import Stream
@@ -278,6 +280,34 @@ class Database:
         while (call := walk.next_call()) is not None:
             yield self._run(call)
 
+    def span(self, table: str, after: int = 0, **bounds: Unpack[SpanBounds]) -> SpanInfo:
+        """Returns where a batch of a table's history ends that begins behind a seq.
+
+        A batch ends where a commit ends, so that none is cut in two; `scan` and `scan_arrow` then
+        read it.  Like them it looks at the journal.
+
+        Args:
+            table: its name.
+            after: the seq behind which the batch begins; 0: the beginning.
+            bounds:
+                until: the last seq that counts; 0: everything that is durable.
+                rows_max: commits are taken while they fit, the first one in any case; 0: all.
+                bytes_max: the same for bytes of ops as they are stored.
+                before: only commits that were written before this moment.
+                epoch: what the span said that ended at `after`.
+
+        Raises:
+            NotFoundError: if there is no such table.
+            RefusedError: with BAD_RANGE, if what it begins with is no longer in the journal; with
+                FORKED, if the journal is not the one any more that was read up to `after`.
+        """
+        command = span_calls.span_of(table, after, **bounds)
+        return follow(self._run, span_calls.spanned(command))
+
+    def staging(self, table: str) -> Staging:
+        """Returns what stages rows of a table, and commits them exactly once."""
+        return Staging(self._run, StagingCalls(table))
+
     def blocks(self, table: str) -> list[BlockInfo]:
         """Returns the cold blocks that the history of a table is in, in order.
 
@@ -289,6 +319,24 @@ class Database:
     def seal(self, table: str = "") -> None:
         """Writes what is durable to cold blocks now: of one table, or of all that have history."""
         self._run(stream_calls.seal_call(table))
+
+    def replace_blocks(self, table: str, names: Sequence[str], new: BlockInfo) -> None:
+        """Puts one cold block in the place of some that follow each other.
+
+        Whoever has written the new one, with all rows of the old ones, calls this.  Their files
+        go an hour later.  Asking again for what is done is no error.
+
+        Args:
+            table: its name.
+            names: of the old ones, in order.
+            new: the new one; it covers the seqs from the first to the last of the old ones.
+
+        Raises:
+            NotFoundError: if there is no such table.
+            RefusedError: with BAD_RANGE, if these are not the blocks that there are, or the new
+                one does not fit.
+        """
+        self._run(stream_calls.replace_call(table, names, new))
 
     def close(self) -> None:
         self._executor.close()

@@ -109,6 +109,13 @@ _RULES: Final[dict[type[Command], Retry | Callable[[Any], Retry]]] = {
     commands.AsOf: Retry.AS_IS,
     commands.ListBlocks: Retry.AS_IS,
     commands.SealNow: Retry.AS_IS,
+    commands.Span: Retry.AS_IS,
+    # Blocks that are replaced already stay so.
+    commands.ReplaceBlocks: Retry.AS_IS,
+    # Rows that are staged twice are committed once: the other stage is dropped when it is old.
+    commands.Stage: Retry.AS_IS,
+    commands.CommitStages: Retry.AS_IS,
+    commands.AskWriter: Retry.AS_IS,
     commands.CreateTable: Retry.NUMBERED,
     commands.DropTable: Retry.NUMBERED,
     commands.ListTables: Retry.AS_IS,

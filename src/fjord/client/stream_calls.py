@@ -6,14 +6,14 @@ Pure, and shared by all shells.  What belongs to one subscriber is in `subscribe
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from fjord import limits
-from fjord.client.calls import Call, Steps, check_name, done, expect, expect_rows
+from fjord.client.calls import Call, Steps, check_name, done, expect, expect_rows, not_a
 from fjord.client.declaring import Declaration
-from fjord.client.entries import AnyKey, Key, Seconds, date, encode_keys
+from fjord.client.entries import AnyKey, Key, Seconds, date, encode_keys, microseconds
 from fjord.client.node_calls import stats_call
 from fjord.client.stream_append import append_all, append_one, append_parts
 from fjord.client.stream_batch import MessageBatch
@@ -30,6 +30,7 @@ from fjord.commands import (
     ListSubscribers,
     Nop,
     Position,
+    ReplaceBlocks,
     Reply,
     SealNow,
     Subscribe,
@@ -176,6 +177,23 @@ def blocks(table: str) -> Steps[list[BlockInfo]]:
         if page.next_after <= after:
             raise _same_page()
         after = page.next_after
+
+
+def replace_call(table: str, names: Sequence[str], new: BlockInfo) -> Call[None]:
+    """Returns the call that puts a block in the place of others."""
+    if isinstance(names, str | bytes):
+        raise not_a("names", "a list of names of blocks", names)
+    command = ReplaceBlocks(
+        table=table,
+        names=list(names),
+        name=new.name,
+        rows=new.rows,
+        size=new.bytes,
+        min_us=microseconds(new.min_at),
+        max_us=microseconds(new.max_at),
+        crc=new.crc,
+    )
+    return Call(command, done)
 
 
 def seal_call(table: str) -> Call[None]:

@@ -30,6 +30,7 @@ from fjord.commands import (
     Reply,
     Scan,
     SealNow,
+    Span,
     Stats,
     Taken,
 )
@@ -88,7 +89,7 @@ class Embedded:
         self._has_seal_failed = False  # the last time, which was logged
 
     def execute(self, command: Command) -> Reply:
-        if isinstance(command, Scan):
+        if isinstance(command, Scan | Span):
             return self._scan(command)
         if isinstance(command, Stats):
             return numbers(self._stats())
@@ -329,7 +330,7 @@ class Embedded:
             found |= self._rounds.stats()
         return found if self._cold is None else found | self._cold.stats()
 
-    def _scan(self, command: Scan) -> Reply:
+    def _scan(self, command: Scan | Span) -> Reply:
         try:
             return self._engine.scan(command)
         except OSError:
@@ -419,7 +420,7 @@ class EmbeddedReader:
         self._running = threading.Lock()
 
     def execute(self, command: Command) -> Reply:
-        if isinstance(command, Scan):
+        if isinstance(command, Scan | Span):
             with self._running:
                 return self._engine.scan(command)
         if isinstance(command, Stats):

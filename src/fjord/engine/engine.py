@@ -20,7 +20,7 @@ from typing import Final
 from fjord import disk as disks
 from fjord import limits, tables
 from fjord.clock import LeaseClock
-from fjord.commands import Changed, Command, Refusal, Reply, Scan
+from fjord.commands import Changed, Command, Refusal, Reply, Scan, Span
 from fjord.engine import counting, filling
 from fjord.engine import layout as layouts
 from fjord.engine.dates import Arrival
@@ -39,8 +39,8 @@ from fjord.engine.layout import Published
 from fjord.engine.memory import Memory
 from fjord.engine.packing import Packer
 from fjord.engine.parts import Parts, Status
-from fjord.engine.scanning import scan_journal
 from fjord.engine.sealing import Sealing
+from fjord.engine.spanning import Past, look
 from fjord.engine.upkeep import Upkeep
 from fjord.engine.watching import Watched
 from fjord.errors import ClosedError, Code, DurabilityError
@@ -87,6 +87,7 @@ class Engine:
         self._packer = packer
         self._upkeep = Upkeep(self, parts.clock, packer, parts.writer)
         self._take_over()
+        self._takeovers = self.takeovers()  # nobody else takes over meanwhile
 
     # -- the two steps of every command -----------------------------------------------------------
 
@@ -141,11 +142,11 @@ class Engine:
     def unsynced_bytes(self) -> int:
         return self._writer.unsynced_bytes
 
-    def scan(self, command: Scan) -> Reply:
+    def scan(self, command: Scan | Span) -> Reply:
         """Answers from the journal alone, up to what is durable."""
         self.check_usable()
-        cold_seqs, journal = self.sealing.cold_seqs, self._journal
-        return scan_journal(journal, self.tables, command, self.durable_seq, cold_seqs=cold_seqs)
+        known = (self.tables, self.durable_seq, self.sealing.cold_seqs, self._takeovers)
+        return look(Past(self._journal, *known), command)
 
     def takeovers(self) -> list[tuple[bytes, int]]:
         """Returns the takeover table: (UUID, high seq when it took over), oldest first."""
@@ -367,7 +368,8 @@ class Engine:
         if group.drops:
             memory.lanes.retain({table.id for table in self.tables.values()})
         self._upkeep.note(group.schedules, sweeps=group.sweeps)
-        self.sealing.note(group.last_seqs, group.table_rows, looks=group.seals or group.drops)
+        looks = group.seals or group.drops
+        self.sealing.note(group.last_seqs, group.table_rows, looks=looks, stages=group.stages)
         for op, place in group.applied:
             self._packer.note(op, place)
 

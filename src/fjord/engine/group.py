@@ -28,9 +28,12 @@ _LIVE = b"live"
 _CATALOG_OPS = frozenset({Opcode.CREATE_TABLE, Opcode.DROP_TABLE})
 _SNAPSHOT_OPS = frozenset({Opcode.SNAPSHOT, Opcode.SNAPSHOT_END})
 # Ops that bring messages, and those after which there may be something to sweep.
-_MESSAGE_OPS = frozenset({Opcode.STREAM_APPEND, Opcode.STREAM_PUT, Opcode.STREAM_ERASE})
-_SWEPT_OPS = frozenset({Opcode.DROP_TABLE, Opcode.SNAPSHOT_END, Opcode.HISTORY, Opcode.BLOCK_GONE})
+_MESSAGE_OPS = frozenset(
+    {Opcode.STREAM_APPEND, Opcode.STREAM_COMMIT, Opcode.STREAM_PUT, Opcode.STREAM_ERASE}
+)
 _HISTORY_OPS = frozenset({Opcode.HISTORY, Opcode.BLOCK, Opcode.BLOCK_GONE})
+_SWEPT_OPS = _HISTORY_OPS | {Opcode.DROP_TABLE, Opcode.SNAPSHOT_END}
+_STAGE_OPS = frozenset({Opcode.STAGE, Opcode.STAGE_GONE})
 
 
 def read_applied(transaction: Transaction) -> int:
@@ -127,7 +130,7 @@ class _Moment(NamedTuple):
     arrivals: Mapping[int, Arrival]
     deaths: Mapping[int, int]
     snapshots: Mapping[int, Moment]
-    tasks: tuple[bool, bool, bool]
+    tasks: tuple[bool, bool, bool, bool]
     appended: set[int]
     last_seqs: dict[int, int]
     table_rows: dict[int, int]
@@ -170,6 +173,7 @@ class Group(Snapshot):
         self.drops = False  # a table was dropped
         self.sweeps = False  # there may be something to sweep
         self.seals = False  # something was said of blocks
+        self.stages = False  # something was staged, or is no more
         self.appended: set[int] = set()  # streams that got messages
         self.last_seqs: dict[int, int] = {}  # by table
         self.table_rows: dict[int, int] = {}
@@ -247,6 +251,7 @@ class Group(Snapshot):
             self.snapshots = snapshots.read_all(items)
         self.sweeps |= op.opcode in _SWEPT_OPS
         self.seals |= op.opcode in _HISTORY_OPS
+        self.stages |= op.opcode in _STAGE_OPS
 
     def change_volatile(self, changes: Mapping[bytes, VolatileValue | None]) -> None:
         self._volatile.change(changes)
@@ -272,7 +277,7 @@ class Group(Snapshot):
             dict(self.arrivals),
             dict(self.deaths),
             self.snapshots,
-            (self.drops, self.sweeps, self.seals),
+            (self.drops, self.sweeps, self.seals, self.stages),
             set(self.appended),
             dict(self.last_seqs),
             dict(self.table_rows),
@@ -299,7 +304,7 @@ class Group(Snapshot):
         self.tables, self.live_bytes = moment.tables, moment.live_bytes
         self.counts.changed, self.arrivals = dict(moment.counts), dict(moment.arrivals)
         self.deaths, self.snapshots = dict(moment.deaths), moment.snapshots
-        self.drops, self.sweeps, self.seals = moment.tasks
+        self.drops, self.sweeps, self.seals, self.stages = moment.tasks
         self.appended, self.last_seqs = moment.appended, moment.last_seqs
         self.table_rows = moment.table_rows
         self._volatile.undo(moment.volatile)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from fjord import limits, tables
-from fjord.commands import Command, CountJobs, Peek, Read, Refusal, Reply, Scan
+from fjord.commands import Command, CountJobs, Peek, Read, Refusal, Reply, Scan, Span
 from fjord.engine import counting, opening
 from fjord.engine import layout as layouts
 from fjord.engine.group import (
@@ -31,12 +31,13 @@ from fjord.engine.memory import Memory
 from fjord.engine.opening import Settings
 from fjord.engine.overlay import TREE_COUNT
 from fjord.engine.replay import Replay
-from fjord.engine.scanning import scan_journal
+from fjord.engine.spanning import Past, look
 from fjord.errors import Code, CorruptionError, DirectoryError, DurabilityError, UnavailableError
 from fjord.index import Index, IndexDamagedError, Transaction
 from fjord.index.memory import MemoryIndex
 from fjord.journal.reader import Journal
-from fjord.tables import stream_history
+from fjord.tables import catalog, stream_history
+from fjord.tables.state import Tree
 
 _READ_ONLY: Final = Refusal(code=Code.READ_ONLY, text="the database was opened with read_only=True")
 # A READ may open a snapshot; where it does not, it is a read.
@@ -97,14 +98,16 @@ class ReadOnlyEngine:
             now_us = self._settings.clock.wall_us()
             return [self._answer(command, snapshot, now_us) for command in wanted]
 
-    def scan(self, command: Scan) -> Reply:
+    def scan(self, command: Scan | Span) -> Reply:
         """Answers from the journal, up to what was durable when the scan began."""
         with self._durable_view() as (transaction, applied_seq):
             known = read_tables(transaction)
             firsts = stream_history.first_blocks(transaction.scan)
+            items = transaction.scan(Tree.META, *catalog.takeover_range(), limits.TAKEOVERS_MAX)
         cold_seqs = {block.table: block.first for block, _ in firsts}
+        takeovers = catalog.takeovers(items)
         self._journal.refresh()
-        return scan_journal(self._journal, known, command, applied_seq, cold_seqs=cold_seqs)
+        return look(Past(self._journal, known, applied_seq, cold_seqs, takeovers), command)
 
     def stats(self) -> dict[str, int]:
         """Returns those numbers of a directory that can be seen from outside its writer."""

@@ -182,7 +182,7 @@ class Rounds:
         end_seq = self._source.durable_seq
         while (plan := self._plan_now(table)) is not None:
             self._write(plan)
-            if all(one.first > end_seq for one in plan.ranges):
+            if all(one.last >= end_seq for one in plan.ranges):
                 break
         self._retire()
 

@@ -9,6 +9,7 @@ from fjord import commands, limits, ops
 from fjord.columns import Strings
 from fjord.commands import Refusal, Reply, Scan, Scanned
 from fjord.errors import Code, CorruptionError
+from fjord.journal import staged
 from fjord.journal.reader import Journal, Located
 from fjord.tables.state import Table
 
@@ -45,7 +46,7 @@ def scan_journal(
     if not first_seq <= start_seq <= end_seq and start_seq != end_seq:
         text = f"a scan starts between seq {first_seq}, the first that is left, and seq {end_seq}"
         return Refusal(code=Code.BAD_RANGE, text=text)
-    piece = _Piece(table.id, command, start_seq, end_seq)
+    piece = _Piece(journal, table.id, command, start_seq, end_seq)
     bytes_max = min(command.bytes_max or limits.SCAN_BYTES_MAX, limits.SCAN_BYTES_MAX)
     try:
         if start_seq < end_seq:
@@ -62,7 +63,10 @@ def scan_journal(
 class _Piece:
     """Ops gathered so far."""
 
-    def __init__(self, table: int, command: Scan, start_seq: int, end_seq: int) -> None:
+    def __init__(
+        self, journal: Journal, table: int, command: Scan, start_seq: int, end_seq: int
+    ) -> None:
+        self._journal = journal
         self._table = table
         self._opcodes = command.opcodes
         self._key_prefix = command.key_prefix
@@ -82,27 +86,31 @@ class _Piece:
         position, seq = 0, frame.first_seq
         while position < len(body) and seq < self._end_seq:
             opcode, _, _, table, rows, length = ops.HEADER.unpack_from(body, position)
-            is_new = table == self._table and seq + rows > self._next_seq
-            if is_new and self._is_asked_for(opcode, body, position):
-                if self._ops and self._bytes + length > bytes_max:
-                    return False
-                self._first_seqs.append(seq)
-                self._walls_us.append(frame.wall_us)
-                self._last_seqs.append(frame.last_seq)
-                self._ops.append(body[position : position + length])
-                self._bytes += length
+            if table == self._table and seq + rows > self._next_seq:
+                data = body[position : position + length]
+                if opcode == staged.COMMIT:
+                    data = staged.messages_of(self._journal, data)
+                    self.examined_bytes += len(data)
+                if self._is_asked_for(data):
+                    if self._ops and self._bytes + len(data) > bytes_max:
+                        return False
+                    self._first_seqs.append(seq)
+                    self._walls_us.append(frame.wall_us)
+                    self._last_seqs.append(frame.last_seq)
+                    self._ops.append(data)
+                    self._bytes += len(data)
             position += length
             seq += rows
             self._next_seq = max(self._next_seq, min(seq, self._end_seq))
         return True
 
-    def _is_asked_for(self, opcode: int, body: bytes, position: int) -> bool:
+    def _is_asked_for(self, data: bytes) -> bool:
         """Says whether an op is of a kind that is wanted, and about a key that is."""
-        if self._opcodes and opcode not in self._opcodes:
+        if self._opcodes and data[0] not in self._opcodes:
             return False
         if not self._key_prefix:
             return True
-        op, _, _ = ops.decode(memoryview(body), position)
+        op, _, _ = ops.decode(memoryview(data), 0)
         names = [name for name, _ in ops.COLUMNS[op.opcode]]
         keys = op.columns[names.index("key")] if "key" in names else ()
         return any(key.startswith(self._key_prefix) for key in keys if isinstance(key, bytes))

@@ -10,7 +10,7 @@ what is durable goes to blocks, and a segment stays until all that it holds is t
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from fjord import limits, streams
@@ -19,7 +19,7 @@ from fjord.commands import Refusal, Reply
 from fjord.history import Block, SealedRange, SealPlan
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
-from fjord.tables import stream_entry, stream_history, stream_rules
+from fjord.tables import staging, stream_entry, stream_history, stream_rules
 from fjord.tables.state import Kind, Table, Tree
 from fjord.tables.stream_entry import History
 
@@ -62,10 +62,11 @@ class Sealing:
         self._histories: dict[int, History] = {}
         self._by_id: dict[int, Table] = {}  # tables with history
         self._known: tuple[Mapping[str, Table] | None, bool] = (None, False)
-        self._last_names: dict[int, str] = {}  # of the last block, by table, once it was looked up
+        self._lasts: dict[int, Block] = {}  # the last block, by table, once it was looked up
         self._due_us: int | None = None
         self._held: tuple[int, bool] = (0, False)  # a segment, and whether it has to stay
         self.location = ""  # where blocks are; empty: nobody writes any
+        self._first_stage: int | None = None  # seq of the oldest rows that are staged
         self.cold_seqs: Mapping[int, int] = {}  # the first seq that is in a block, by table
         self.shared_seq = 0  # blocks up to here may be those of another directory, too
 
@@ -89,18 +90,28 @@ class Sealing:
         self._histories = {
             int.from_bytes(key, "big"): stream_entry.decode_history(data) for key, data in items
         }
-        self._held = (0, False)
+        self.look_at_stages()
         dates = [self._table_due_us(table) for table in self._tables().values()]
         firsts = stream_history.first_blocks(self._host.scan_index)
         self.cold_seqs = {block.table: block.first for block, _ in firsts}
         self._due_us = None
-        for date_us in (*dates, self._retirement_us(firsts)):
+        for date_us in (*dates, self._retirement_us(firsts), self._removal_us()):
             self._bring_forward(date_us)
 
+    def look_at_stages(self) -> None:
+        """Reads which rows are staged: the segments with them have to stay."""
+        self._first_stage = min(staging.first_seqs(self._host.scan_index), default=None)
+        self._held = (0, False)
+
     def note(
-        self, last_seqs: Mapping[int, int], rows: Mapping[int, int], *, looks: bool = False
+        self,
+        last_seqs: Mapping[int, int],
+        rows: Mapping[int, int],
+        *,
+        looks: bool = False,
+        stages: bool = False,
     ) -> None:
-        """Takes note of what a frame has written, by table; `looks`: and has said of blocks."""
+        """Takes note of what a frame has written, by table, and has said of blocks and stages."""
         self._held = (0, False)
         self._last_seqs.update(last_seqs)
         if self.location:
@@ -111,6 +122,8 @@ class Sealing:
                 self._bring_forward(self._table_due_us(tables[table_id]))
         if looks:
             self.look()
+        elif stages:
+            self.look_at_stages()
 
     def note_rotation(self) -> None:
         """Takes note that a segment is full."""
@@ -129,6 +142,8 @@ class Sealing:
 
     def _holds(self, first: int, end: int) -> bool:
         """Says whether the index may still point to rows of these seqs, or they are in no block."""
+        if self._first_stage is not None and self._first_stage < end:
+            return True
         return any(
             self._last_seq(table) >= max(first, self._history(table).forgotten + 1)
             and self._history(table).forgotten + 1 < end
@@ -166,7 +181,7 @@ class Sealing:
     def finish_seal(self, plan: SealPlan, blocks: Sequence[Block]) -> None:
         """Takes note of the blocks of a plan; the caller syncs."""
         self._run(stream_history.EndSeal(plan=plan, blocks=blocks))
-        self._last_names.update({block.table: block.name for block in blocks})
+        self._lasts.update({block.table: block for block in blocks})
         for where in plan.ranges:
             # What came while the blocks were written still counts.
             self._rows[where.table] = self._rows.get(where.table, 0) - self._planned.pop(
@@ -185,6 +200,7 @@ class Sealing:
                     self._run(stream_history.Retire(blocks=gone))
         items = stream_history.all_items(self._host.scan_index)
         retired = [block for block, is_retired in items if is_retired]
+        retired += [block for block in self._replaced() if _removal_us(block) <= now_us]
         shared = [block for block in retired if block.last <= self.shared_seq]
         if shared:
             self._run(stream_history.Gone(blocks=shared))
@@ -290,25 +306,52 @@ class Sealing:
                     dates.append(block.max_us + settings.retention_us + 1)
         return min(dates, default=None)
 
+    def _removal_us(self) -> int | None:
+        """Returns when the files of the first block go that was replaced."""
+        return min(map(_removal_us, self._replaced()), default=None)
+
+    def _replaced(self) -> Iterator[Block]:
+        return stream_history.replaced_blocks(self._host.scan_index)
+
     def _bring_forward(self, date_us: int | None) -> None:
         if date_us is not None:
             self._due_us = date_us if self._due_us is None else min(date_us, self._due_us)
 
     def _range(self, table: Table) -> SealedRange:
-        found = self._history(table)
-        if table.id not in self._last_names:
-            blocks = self.blocks(table.name)
-            self._last_names[table.id] = blocks[-1].name if blocks else ""
+        found, last = self._history(table), self._last_block(table)
         return SealedRange(
             table=table.id,
             name=table.name,
             kind=int(table.kind),
-            first=found.sealed + 1,
+            # What was sealed behind the last block had no rows, so the blocks adjoin.
+            first=(last.last if last else found.sealed) + 1,
             last=found.sealing,
             tag=found.tag,
             block_rows=_settings(table).block_rows,
-            previous=self._last_names[table.id],
+            previous=last.name if last else "",
         )
+
+    def _last_block(self, table: Table) -> Block | None:
+        """Returns the last block of a table, None if it has none."""
+        last = self._lasts.get(table.id)
+        if last is not None:  # it may be gone, or another one may have taken its place
+            key = stream_entry.block_key(last)
+            items = self._host.scan_index(Tree.BLOCKS, key, key + b"\0", 1)
+            last = next((block for block, is_retired in _decoded(items) if not is_retired), None)
+        if last is None:
+            last = next(reversed(self.blocks(table.name)), None)
+        if last is not None:
+            self._lasts[table.id] = last
+        return last
+
+
+def _decoded(items: Sequence[tuple[bytes, bytes]]) -> list[tuple[Block, bool]]:
+    return [stream_entry.decode_block(*item) for item in items]
+
+
+def _removal_us(replaced: Block) -> int:
+    """Returns when the files of a block go that was replaced, which its latest time says."""
+    return replaced.max_us + limits.REPLACED_KEPT_US
 
 
 def _has_retention(table: Table) -> bool:

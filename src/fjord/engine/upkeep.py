@@ -5,7 +5,8 @@
     expiry      values whose time is over become tombstones, jobs are removed
     snapshots   those whose time is over are closed
     sweeping    rows of dropped tables are purged, and what is in blocks or kept in vain
-    clients     answers for clients that were not heard of for a day are forgotten
+    clients     answers for clients that were not heard of for a day are forgotten, and what was
+                staged in vain
     packing     see `packing`
 
 Nothing polls: `due_us` says when the next step is due, and `step` does one.  After each step there
@@ -22,7 +23,15 @@ from fjord.clock import Clock
 from fjord.commands import Refusal, Reply
 from fjord.engine.packing import Packer
 from fjord.journal.writer import Writer
-from fjord.tables import catalog, clients, job_leases, job_upkeep, kv_expiry, snapshots
+from fjord.tables import (
+    catalog,
+    clients,
+    job_leases,
+    job_upkeep,
+    kv_expiry,
+    snapshots,
+    staging,
+)
 from fjord.tables.state import Tree
 
 _RETRY_US: Final = 1_000_000
@@ -133,7 +142,8 @@ class Upkeep:
         elif self._is_sweeping:
             self._is_sweeping = self._run(catalog.Sweep(limit=self._rows))
         elif self._clients_us <= monotonic_us:
-            if not self._run(clients.ForgetClients(limit=self._rows)):
+            is_more = self._run(clients.ForgetClients(limit=self._rows))
+            if not is_more and not self._run(staging.ForgetStages(limit=self._rows)):
                 self._clients_us = monotonic_us + _CLIENTS_US
         elif self._packer.is_wanted(self._host.live_bytes) and not self._packer.step():
             self._no_packing_before_us = monotonic_us + _RETRY_US

@@ -143,16 +143,20 @@ class Journal:
         """
         key = (segment, offset, size, crc)
         data = self._values.get(key)
-        if data is not None:
-            return data
+        if data is None:
+            data = self.stored(*key, seq)
+            self._values.offer(key, data)
+        return data
+
+    def stored(self, segment: int, offset: int, size: int, crc: int, seq: int) -> bytes:
+        """Does the same past the memory of what was read lately; any thread may call it."""
         try:
-            data = self._read_payload(*key)
+            return self._read_payload(segment, offset, size, crc)
         except (CorruptionError, FileNotFoundError):
             data = self._find_payload(seq, size, crc) if seq else None
             if data is None:
                 raise
-        self._values.offer(key, data)
-        return data
+            return data
 
     def _read_payload(self, segment: int, offset: int, size: int, crc: int) -> bytes:
         data = self._file(segment).read(offset, size)

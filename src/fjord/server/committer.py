@@ -24,7 +24,7 @@ from typing import Any, Final, cast
 
 from fjord import limits
 from fjord.clock import Clock
-from fjord.commands import Changed, Command, Refusal, Reply, Scan
+from fjord.commands import Changed, Command, Refusal, Reply, Scan, Span
 from fjord.engine import Engine
 from fjord.engine.cold import LazyCold
 from fjord.errors import Code
@@ -104,7 +104,7 @@ class Committer:
             self._scheduled = True
             self._loop.call_soon(self._run_group)
 
-    def scan(self, origin: Origin, request: Any, command: Scan) -> None:
+    def scan(self, origin: Origin, request: Any, command: Scan | Span) -> None:
         """Reads history beside the groups; the reply comes when it is there."""
 
         def finish(result: object, error: Exception | None) -> None:

@@ -28,6 +28,7 @@ from fjord.commands import (
     Scan,
     SealNow,
     Set,
+    Span,
     Stats,
     Touch,
     Unlisten,
@@ -64,7 +65,7 @@ class OwnRequests:
     def _refuse(self, request: Request, refusal: Refusal) -> None:
         self._session.answer(request, refusal)
 
-    def _scan(self, request: Request, command: Scan) -> None:
+    def _scan(self, request: Request, command: Scan | Span) -> None:
         self._runner.scan(self._session, request, command)
 
     def _stats(self, request: Request, command: Stats) -> None:
@@ -187,6 +188,7 @@ OWN: Final[dict[type, Callable[[OwnRequests, Request, Any], None]]] = {
     Next: OwnRequests._next,
     Unlisten: OwnRequests._unlisten,
     Scan: OwnRequests._scan,
+    Span: OwnRequests._scan,
     SealNow: OwnRequests._seal,
     **dict.fromkeys(ERRANDS | PARTINGS, OwnRequests._read),
 }

@@ -1,23 +1,26 @@
-"""SCAN: ops as they are stored, or rows of history as Arrow; made on the thread for scans."""
+"""SCAN and SPAN: what is answered from the journal alone, on the thread for scans.
+
+A SCAN returns ops as they are stored, or rows of history as Arrow.
+"""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from fjord.commands import Refusal, Reply, Scan, Scanned, ScannedArrow
+from fjord.commands import Refusal, Reply, Scan, Scanned, ScannedArrow, Span
 from fjord.errors import Code, RefusedError
 
 
 class Source(Protocol):
     """Whoever has history: the engine."""
 
-    def scan(self, command: Scan) -> Reply: ...
+    def scan(self, command: Scan | Span) -> Reply: ...
 
 
-def scan(source: Source, command: Scan) -> Reply:
-    """Answers a SCAN; what is asked for as Arrow is turned into it here, not on the loop."""
+def scan(source: Source, command: Scan | Span) -> Reply:
+    """Answers both; what is asked for as Arrow is turned into it here, not on the loop."""
     reply = source.scan(command)
-    if not command.arrow or not isinstance(reply, Scanned):
+    if isinstance(command, Span) or not command.arrow or not isinstance(reply, Scanned):
         return reply
     try:
         from fjord.blocks import rows  # noqa: PLC0415 - a large library, which few servers need

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fjord.clock import Clock
-from fjord.commands import Command, Numbers, Scan
+from fjord.commands import Command, Numbers, Scan, Span
 from fjord.errors import Code
 from fjord.server.bounds import Bounds, Memory
 from fjord.server.counters import Counters
@@ -28,7 +28,7 @@ class Runner(Protocol):
         self, origin: Origin, request: Any, command: Command, after: After | None = None, /
     ) -> None: ...
 
-    def scan(self, origin: Origin, request: Any, command: Scan, /) -> None: ...
+    def scan(self, origin: Origin, request: Any, command: Scan | Span, /) -> None: ...
 
     def note_refusal(self, code: Code, /) -> None: ...
 

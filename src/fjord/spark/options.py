@@ -1,25 +1,77 @@
-"""The options of the source: text from a user in, a checked record out."""
+"""The options of the source: text from a user in, a checked record out.
+
+Everything is checked before anything is read, and nothing is passed over: an option that does not
+exist, or that a batch or a stream has no use for, is refused by its name.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 import fjord
 from fjord import commands
+from fjord.blocks import schema
 from fjord.errors import FjordError
 
 # Spark hands options over with their names in lower case; these are the names to show.
-NAMES: Final = ("path", "server", "table", "startingSeq", "endingSeq", "partitions")
+NAMES: Final = (
+    "path",
+    "server",
+    "table",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingSubscriber",
+    "startingSeq",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingSeq",
+    "maxRowsPerTrigger",
+    "maxBytesPerTrigger",
+    "minRowsPerTrigger",
+    "maxTriggerDelay",
+    "partitions",
+    "maxRowsPerPartition",
+    "failOnDataLoss",
+    "subscriber",
+    "columns",
+    "view",
+    "ops",
+    "keyPrefix",
+    "blocks",
+)
+_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingSeq")
+_STREAM_ONLY: Final = (
+    "maxRowsPerTrigger",
+    "maxBytesPerTrigger",
+    "minRowsPerTrigger",
+    "maxTriggerDelay",
+    "subscriber",
+)
+_LOG_ONLY: Final = (
+    *("startingOffsets", "startingTimestamp", "startingSubscriber", "startingSeq"),
+    *_BATCH_ONLY,
+    *("partitions", "maxRowsPerPartition", "ops"),
+)
 
 # A partition is one task of Spark.  A task costs about 0.1 s, so much fewer rows do not pay.
-SEQS_PER_PARTITION: Final = 500_000
-# More tasks than most machines have cores only cost.
-DEFAULT_PARTITIONS_MAX: Final = 32
-# A user may ask for more, up to where planning itself becomes slow.
+ROWS_PER_PARTITION: Final = 500_000
+# Beyond this planning itself becomes slow.
 PARTITIONS_MAX: Final = 1024
+_DELAY_SECONDS: Final = 15 * 60.0
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+# What the column `op` may say; see docs/spark.md.
+OPS: Final = frozenset(
+    {
+        *("ADD", "REPLACE", "TAKE", "DONE", "TIMEOUT", "FAIL", "GIVEN_BACK", "RESCHEDULE"),
+        *("REVIVE", "DEAD", "EXPIRE", "CANCEL", "SUPERSEDED", "DISCARD", "PURGE"),
+        *("APPEND", "SET", "DELETE", "MOVE", "MOVE_DEAD"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +85,14 @@ class Location:
     def of_path(cls, path: str) -> Location:
         """Returns a data directory as a location."""
         return cls(path=os.path.abspath(path))
+
+    @classmethod
+    def of(cls, where: str | os.PathLike[str] | Location) -> Location:
+        """Returns where something is that was named by an address, or as a directory."""
+        if isinstance(where, Location):
+            return where
+        text = os.fspath(where)
+        return cls(server=text) if text.startswith("fjord://") else cls.of_path(text)
 
     @property
     def options(self) -> dict[str, str]:
@@ -59,21 +119,54 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a read begins or ends; at most one of the members says so."""
+
+    word: str = ""  # earliest or latest
+    seq: int = 0  # the first seq to read, or the first one that is not read
+    at: datetime | None = None  # the same as a moment
+    subscriber: str = ""  # behind its mark
+
+
+EARLIEST: Final = Place(word="earliest")
+LATEST: Final = Place(word="latest")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much a micro-batch may have, and how much it should."""
+
+    rows_max: int = 0  # 0 = no bound
+    bytes_max: int = 0  # 0 = no bound
+    rows_min: int = 0  # fewer rows wait
+    delay_seconds: float = _DELAY_SECONDS  # but no longer than this
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What a user wants to read."""
 
     location: Location
     table: str = commands.DEFAULT_TABLE
-    starting_seq: int = 1
-    ending_seq: int = 0  # exclusive; 0 = everything that is durable when the read is planned
-    partitions: int = 0  # 0 = as many as `partition_count` finds right
+    start: Place = EARLIEST
+    end: Place = LATEST
+    limits: Limits = field(default_factory=Limits)
+    partitions: int = 0  # 0 = as many as there are rows for
+    partition_rows: int = ROWS_PER_PARTITION
+    fails_on_loss: bool = True
+    subscriber: str = ""
+    columns: tuple[str, ...] = ()  # empty: all
+    view: str = "log"
+    ops: frozenset[str] = frozenset()  # empty: all
+    key_prefix: bytes = b""
+    blocks: str = ""  # where blocks are, if not where the node says
 
 
-def parse(options: Mapping[str, str]) -> Options:
-    """Returns the checked options.
+def parse(options: Mapping[str, str], *, is_stream: bool = False) -> Options:
+    """Returns the checked options of a batch, or of a stream.
 
     Raises:
-        FjordError: if one is unknown, missing or wrong.
+        FjordError: if one is unknown, missing, wrong, or of no use here.
     """
     given = {name.lower(): text for name, text in options.items()}
     unknown = given.keys() - {name.lower() for name in NAMES}
@@ -81,27 +174,61 @@ def parse(options: Mapping[str, str]) -> Options:
         raise FjordError(
             f"unknown option {', '.join(sorted(unknown))}; the options are {', '.join(NAMES)}"
         )
-    starting_seq = _number(given, "startingSeq", default=1)
-    ending_seq = _number(given, "endingSeq", default=0)
-    if 0 < ending_seq < starting_seq:
-        raise FjordError(
-            f"endingSeq {ending_seq} is smaller than startingSeq {starting_seq}; "
-            "rows from startingSeq up to before endingSeq are read"
-        )
-    return Options(
+    _refuse_useless(given, is_stream=is_stream)
+    found = Options(
         location=_location(given),
         table=given.get("table", commands.DEFAULT_TABLE),
-        starting_seq=starting_seq,
-        ending_seq=ending_seq,
+        start=_place(given, "starting", EARLIEST),
+        end=_place(given, "ending", LATEST),
+        limits=_limits(given),
         partitions=_number(given, "partitions", default=0, largest=PARTITIONS_MAX),
+        partition_rows=_number(given, "maxRowsPerPartition", default=ROWS_PER_PARTITION),
+        fails_on_loss=_switch(given, "failOnDataLoss"),
+        subscriber=given.get("subscriber", ""),
+        columns=parse_columns(given.get("columns", "")),
+        view=_word(given, "view", ("log", "latest")),
+        ops=_ops(given.get("ops", "")),
+        key_prefix=given.get("keyprefix", "").encode("utf-8", "surrogateescape"),
+        blocks=given.get("blocks", ""),
     )
+    _check_order(found)
+    if found.subscriber and not found.location.server:
+        raise FjordError(
+            "the option subscriber needs the option server: a directory is only read, and a mark "
+            "is written"
+        )
+    return found
 
 
-def partition_count(wanted: int, seqs: int) -> int:
-    """Returns into how many partitions to cut a range of `seqs` seqs; at least one."""
-    if wanted:
-        return max(1, min(wanted, seqs))
-    return max(1, min(-(-seqs // SEQS_PER_PARTITION), DEFAULT_PARTITIONS_MAX))
+def parse_columns(text: str) -> tuple[str, ...]:
+    """Returns the columns that an option names; none if it is empty.
+
+    Raises:
+        FjordError: if there is no such column, or one is there twice.
+    """
+    names = tuple(name.strip() for name in text.split(",")) if text.strip() else ()
+    for name in names:
+        if name not in schema.COLUMNS or names.count(name) > 1:
+            problem = "is there twice" if names.count(name) > 1 else "does not exist"
+            raise FjordError(
+                f"the column {name!r} {problem}; columns are some of {', '.join(schema.COLUMNS)}"
+            )
+    return names
+
+
+def _refuse_useless(given: Mapping[str, str], *, is_stream: bool) -> None:
+    where, useless = ("stream", _BATCH_ONLY) if is_stream else ("batch", _STREAM_ONLY)
+    rule = f"of no use for a {where}"
+    if given.get("view", "").lower() == "latest":
+        if is_stream:
+            raise FjordError(
+                "view=latest is for a batch: a stream gives every change, and what is the latest "
+                "value follows from those; leave out the option view"
+            )
+        useless, rule = (*useless, *_LOG_ONLY), "of no use with view=latest"
+    found = [name for name in useless if name.lower() in given]
+    if found:
+        raise FjordError(f"the option {', '.join(found)} is {rule}; leave it out")
 
 
 def _location(given: Mapping[str, str]) -> Location:
@@ -112,6 +239,92 @@ def _location(given: Mapping[str, str]) -> Location:
             "or the option server (a daemon, fjord://host:port)"
         )
     return Location(path=os.path.abspath(path) if path else "", server=server)
+
+
+def _place(given: Mapping[str, str], side: str, default: Place) -> Place:
+    """Returns where a read begins or ends; only one option may say so."""
+    readers: dict[str, Callable[[str, str], Place]] = {
+        f"{side}Offsets": _offsets,
+        f"{side}Timestamp": lambda name, text: Place(at=_moment(name, text)),
+        f"{side}Subscriber": lambda name, text: Place(subscriber=text),
+        f"{side}Seq": lambda name, text: Place(seq=_number({name.lower(): text}, name, default=0)),
+    }
+    names = [name for name in readers if name.lower() in given]
+    if len(names) > 1:
+        raise FjordError(f"the options {' and '.join(names)} say the same in two ways; give one")
+    return readers[names[0]](names[0], given[names[0].lower()]) if names else default
+
+
+def _offsets(name: str, text: str) -> Place:
+    word = text.strip().lower()
+    if word == "latest" or (word == "earliest" and name.startswith("starting")):
+        return Place(word=word)
+    if not word.isascii() or not word.isdigit() or not 1 <= int(word) < 2**63:
+        words = "earliest, latest" if name.startswith("starting") else "latest"
+        raise FjordError(f"the option {name} is {words} or a seq from 1 on, not {text!r}")
+    return Place(seq=int(word))
+
+
+def _moment(name: str, text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise FjordError(
+            f"the option {name} is a date such as 2026-01-31T12:00:00Z, not {text!r}"
+        ) from error
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _check_order(found: Options) -> None:
+    start, end = found.start, found.end
+    if 0 < end.seq < start.seq:
+        raise FjordError(
+            f"endingSeq {end.seq} is smaller than startingSeq {start.seq}; "
+            "rows from startingSeq up to before endingSeq are read"
+        )
+    if start.at is not None and end.at is not None and end.at < start.at:
+        raise FjordError("endingTimestamp is before startingTimestamp; nothing is in between")
+
+
+def _limits(given: Mapping[str, str]) -> Limits:
+    found = Limits(
+        rows_max=_number(given, "maxRowsPerTrigger", default=0),
+        bytes_max=_number(given, "maxBytesPerTrigger", default=0),
+        rows_min=_number(given, "minRowsPerTrigger", default=0),
+        delay_seconds=_delay(given.get("maxtriggerdelay")),
+    )
+    if found.rows_max and found.rows_min > found.rows_max:
+        raise FjordError("minRowsPerTrigger is more than maxRowsPerTrigger; no batch could be both")
+    return found
+
+
+def _delay(text: str | None) -> float:
+    if text is None:
+        return _DELAY_SECONDS
+    found = re.fullmatch(r"([0-9]+)\s*(ms|s|m|h|d)", text.strip())
+    if found is None:
+        raise FjordError(f"the option maxTriggerDelay is a time such as 30s or 15m, not {text!r}")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _ops(text: str) -> frozenset[str]:
+    names = frozenset(name.strip().upper() for name in text.split(",") if name.strip())
+    if unknown := names - OPS:
+        raise FjordError(
+            f"there are no ops {', '.join(sorted(unknown))}; there are {', '.join(sorted(OPS))}"
+        )
+    return names
+
+
+def _word(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
+    found = given.get(name.lower(), words[0]).lower()
+    if found not in words:
+        raise FjordError(f"the option {name} is {' or '.join(words)}, not {found!r}")
+    return found
+
+
+def _switch(given: Mapping[str, str], name: str) -> bool:
+    return _word(given, name, ("true", "false")) == "true"
 
 
 def _number(given: Mapping[str, str], name: str, *, default: int, largest: int = 2**63 - 1) -> int:

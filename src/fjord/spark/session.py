@@ -1,4 +1,4 @@
-"""A local Spark session with the settings that Fjord's data wants."""
+"""A Spark session with the settings that Fjord's data wants."""
 
 from __future__ import annotations
 
@@ -8,29 +8,42 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from fjord.spark.listener import publish_progress
+
 __all__ = ["SparkSession", "session"]
 
 _SETTINGS: Final[dict[str, str]] = {
     "spark.app.name": "fjord",
-    "spark.master": "local[*]",
-    # Nothing of a local session is for other machines, and no host name has to resolve.
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    # The default of 200 is for clusters.
-    "spark.sql.shuffle.partitions": "8",
     # Fjord's times are UTC, in microseconds; without these a copy in Parquet has neither.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.compression.codec": "zstd",
+    # Fewer rows a batch cost the source and the sink some of their speed.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # Filters on seq, ts, op and key leave out blocks, and parts of them.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # State of streaming queries on disk; in memory a large one ends the driver.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
 }
+_LOCAL: Final[dict[str, str]] = {
+    # Nothing of a local session is for other machines, and no host name has to resolve.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # The default of 200 is for clusters.
+    "spark.sql.shuffle.partitions": "8",
+}
+_MASTER: Final = "local[*]"
 
 
 def session(**conf: str) -> SparkSession:
-    """Returns the running Spark session, or makes a local one.
+    """Returns the running Spark session, or makes one; local unless a master is given.
+
+    Marks of subscribers follow its streaming queries, see `publish_progress`.
 
     Args:
         conf: settings beside or instead of Fjord's, as in
@@ -38,8 +51,29 @@ def session(**conf: str) -> SparkSession:
     """
     # Spark would start its workers with whatever `python3` is, not with this Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder: SparkSession.Builder = SparkSession.builder
-    for name, setting in {**_SETTINGS, **conf}.items():
+    for name, setting in settings(conf).items():
         builder = builder.config(name, setting)
-    return builder.getOrCreate()
+    if is_local(conf):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    made = builder.getOrCreate()
+    publish_progress(made)
+    return made
+
+
+def settings(conf: dict[str, str]) -> dict[str, str]:
+    """Returns the settings of a session: Fjord's, those of its master, and the caller's."""
+    local = {"spark.master": conf.get("spark.master", _MASTER), **_LOCAL} if is_local(conf) else {}
+    return {**_SETTINGS, **local, **conf}
+
+
+def is_local(conf: dict[str, str]) -> bool:
+    """Says whether a session is for this machine alone.
+
+    Whoever starts this program by `spark-submit --master ...` has named another one already.
+    """
+    submitted = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    named = conf.get("spark.master") or os.environ.get("MASTER", "")
+    if not named and "--master" in submitted:
+        named = submitted.partition("--master")[2].split()[0]
+    return not named or named.startswith("local")

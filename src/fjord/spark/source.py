@@ -1,12 +1,11 @@
-"""The data source `fjord` of Spark: `spark.read.format("fjord")`.
+"""The data source `fjord` of Spark: `spark.read.format("fjord")`, `readStream`, `write`.
 
     driver  ->  planner worker: `partitions` fixes the range and cuts it up
-            ->  task workers:   `read`, one partition each, directory or daemon -> Arrow batches
+            ->  task workers:   `read`, one partition each, blocks or daemon -> Arrow batches
 
 A task sees nothing of the planner but its partition, so a partition carries all that `read` needs.
 The end of the range is what was durable when the read was planned: all tasks see one moment,
-however late they run.  A directory is opened, read and closed by each task, since LMDB lets a
-process have it open only once, and Spark uses a worker process again.
+however late they run.
 
 Importing this module opens nothing, and does not import pyarrow: Spark imports all modules named
 `pyspark_*` as soon as anyone asks for a format that it does not know.
@@ -14,31 +13,33 @@ Importing this module opens nothing, and does not import pyarrow: Spark imports 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, cast
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from fjord.blocks import schema
-from fjord.errors import Code, FjordError, NotFoundError, RefusedError
-from fjord.spark import options
+from fjord.errors import Code, FjordError, RefusedError
+from fjord.spark import options, planning
+from fjord.spark.options import Options
+from fjord.spark.planning import ColdPartition, LatestPartition, Sizes, TailPartition, Wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from fjord.spark.extent import Extent
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeqRange(InputPartition):
-    """One partition: a range of seqs of one table."""
-
-    location: options.Location
-    table: str
-    start_seq: int
-    end_seq: int  # exclusive
-    columns: tuple[str, ...]  # the names of the wanted ones, in order
+# Where Spark asks whether a source takes filters.  It does so only if it is told to, by
+# spark.sql.python.filterPushdown.enabled; a reader that takes filters is an error everywhere else.
+_PUSHDOWN: Final = "data_source_pushdown_filters.py"
 
 
 class FjordSource(DataSource):
@@ -49,43 +50,75 @@ class FjordSource(DataSource):
         return "fjord"
 
     def schema(self) -> str:
-        return schema.DDL
+        given = {name.lower(): text for name, text in self.options.items()}
+        names = options.parse_columns(given.get("columns", "")) or schema.COLUMNS
+        return ", ".join(f"`{name}` {schema.COLUMNS[name]}" for name in names)
 
     def reader(self, schema: StructType) -> FjordReader:
-        return FjordReader(options.parse(self.options), wanted_columns(schema))
+        parsed, columns = options.parse(self.options), wanted_columns(schema)
+        # See _PUSHDOWN.
+        caller = sys._getframe(1).f_code.co_filename
+        kind = FilteringReader if caller.endswith(_PUSHDOWN) else FjordReader
+        return kind(parsed, columns)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from fjord.spark.streaming import FjordStreamReader  # noqa: PLC0415 - see above
+
+        parsed = options.parse(self.options, is_stream=True)
+        return FjordStreamReader(parsed, wanted_columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001 - as Spark calls
+        from fjord.spark import sink  # noqa: PLC0415 - see above
+
+        return sink.writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802, FBT001
+        from fjord.spark import sink  # noqa: PLC0415 - see above
+
+        return sink.stream_writer(self.options, schema, overwrite=overwrite)
 
 
 class FjordReader(DataSourceReader):
-    """Plans and reads."""
+    """Plans and reads a batch."""
 
-    def __init__(self, wanted: options.Options, columns: tuple[str, ...]) -> None:
-        self._wanted = wanted
+    def __init__(self, parsed: Options, columns: tuple[str, ...]) -> None:
+        self._options = parsed
         self._columns = columns
+        self._filters: list[Filter] = []  # what cannot be wanted need not be read
 
     def partitions(self) -> Sequence[InputPartition]:
-        wanted = self._wanted
-        start_seq, end_seq = wanted.starting_seq, durable_end(wanted)
-        count = options.partition_count(wanted.partitions, end_seq - start_seq)
-        return [
-            SeqRange(
-                location=wanted.location,
-                table=wanted.table,
-                start_seq=start,
-                end_seq=end,
-                columns=self._columns,
-            )
-            for start, end in pairwise(edges(start_seq, end_seq, count))
-        ]
+        from fjord.spark.extent import Extent  # noqa: PLC0415 - pyarrow
+
+        parsed = self._options
+        with parsed.location.open() as database:
+            extent = Extent(database, parsed)
+            if parsed.view == "latest":
+                return _latest_partitions(extent, parsed, self._columns)
+            return plan_batch(extent, parsed, self._columns, self._filters)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from fjord.blocks import rows  # noqa: PLC0415 - see the module's docstring
+        return read_partition(partition)
 
-        wanted = cast(SeqRange, partition)
-        columns = list(wanted.columns)
-        with wanted.location.open() as database:
-            pieces = database.scan(wanted.table, wanted.start_seq, wanted.end_seq)
-            for batch in rows.record_batches(pieces, wanted.start_seq, wanted.end_seq):
-                yield batch.select(columns)
+
+class FilteringReader(FjordReader):
+    """The same, for a Spark that offers filters."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        self._filters = list(filters)
+        return filters  # Spark applies them too: they only say what need not be read
+
+
+def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a partition; that of an empty plan, which Spark makes itself, has none."""
+    from fjord.spark import current, reading  # noqa: PLC0415 - pyarrow
+
+    if isinstance(partition, ColdPartition):
+        return reading.read_cold(partition)
+    if isinstance(partition, TailPartition):
+        return reading.read_tail(partition)
+    if isinstance(partition, LatestPartition):
+        return current.read_latest(partition)
+    return iter(())
 
 
 def wanted_columns(wanted: StructType) -> tuple[str, ...]:
@@ -104,31 +137,65 @@ def wanted_columns(wanted: StructType) -> tuple[str, ...]:
     return tuple(wanted.fieldNames())
 
 
-def durable_end(wanted: options.Options) -> int:
-    """Returns the end of the range to read: the wanted one, if all before it is durable now.
+def wanted_rows(extent: Extent, parsed: Options, columns: tuple[str, ...]) -> Wanted:
+    """Returns what tasks have to know beside their range."""
+    return Wanted(
+        location=parsed.location,
+        table=parsed.table,
+        columns=columns,
+        blocks=parsed.blocks,
+        has_history=extent.nature.has_history,
+        ops=parsed.ops,
+        key_prefix=parsed.key_prefix,
+        fails_on_loss=parsed.fails_on_loss,
+    )
+
+
+def plan_batch(
+    extent: Extent, parsed: Options, columns: tuple[str, ...], filters: Sequence[Filter] = ()
+) -> list[InputPartition]:
+    """Returns the tasks of a batch.
 
     Raises:
-        FjordError: if there is no such table, directory or daemon, or no such range.
+        FjordError: if there is no such range, or a part of it is gone.
     """
+    from fjord.spark import filters as filtering  # noqa: PLC0415 - only where it is needed
+
+    after = extent.locate(parsed.start)
+    end_seq, tail_rows = _end(extent, parsed, after)
+    start_seq = max(extent.past_loss(after), extent.earliest()) + 1
+    wanted = wanted_rows(extent, parsed, columns)
+    wanted, start_seq, end_seq = filtering.narrow(wanted, min(start_seq, end_seq), end_seq, filters)
+    sizes = Sizes(tail_rows, parsed.partitions, parsed.partition_rows)
+    return planning.plan(wanted, start_seq, end_seq, extent.blocks, sizes)
+
+
+def _end(extent: Extent, parsed: Options, after: int) -> tuple[int, int]:
+    """Returns the end of a batch, which is not read, and how many rows the tail has about."""
+    place = parsed.end
     try:
-        with wanted.location.open() as database:
-            pieces = database.scan(wanted.table, wanted.starting_seq, wanted.ending_seq)
-            return next(pieces).end_seq
-    except NotFoundError as error:
-        raise FjordError(
-            f"there is no table {wanted.table!r} in {wanted.location}; check the option table. "
-            "A table comes into being with its first write"
-        ) from error
+        tail = extent.tail(after, before=place.at)
     except RefusedError as error:
-        if error.code != Code.BAD_RANGE:
+        if error.code is not Code.BAD_RANGE:
             raise
         raise FjordError(
-            f"startingSeq {wanted.starting_seq} lies behind the end of {wanted.location}: "
-            f"{error.text}"
+            f"startingSeq {after + 1} lies behind the end of {parsed.location}: {error.text}"
         ) from error
+    if place.at is not None:
+        end = extent.locate(place) + 1
+        return max(end, after + 1), tail.rows
+    end = tail.durable_seq + 1
+    # An end inside of a commit leaves rows that a span, which has commits, does not count.
+    return (min(place.seq, end), max(tail.rows, 1)) if place.seq else (end, tail.rows)
 
 
-def edges(start_seq: int, end_seq: int, count: int) -> list[int]:
-    """Returns the bounds of `count` ranges, as even as can be, that together are the range."""
-    length = end_seq - start_seq
-    return [start_seq + length * number // count for number in range(count + 1)]
+def _latest_partitions(
+    extent: Extent, parsed: Options, columns: tuple[str, ...]
+) -> list[InputPartition]:
+    if not extent.nature.is_latest:
+        raise FjordError(
+            f"view=latest is for key/value tables and for streams that keep the latest; "
+            f"{parsed.table} is a {extent.nature.kind} table. What was last follows from its "
+            "history, see docs/spark.md"
+        )
+    return [LatestPartition(wanted=wanted_rows(extent, parsed, columns))]

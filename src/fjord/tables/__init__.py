@@ -15,6 +15,7 @@ from typing import Any, Final
 from fjord import commands
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import (
+    block_replacing,
     catalog,
     clients,
     job,
@@ -34,6 +35,8 @@ from fjord.tables import (
     kv_write,
     packing,
     snapshots,
+    stage,
+    staging,
     stream,
     stream_append,
     stream_history,
@@ -87,6 +90,12 @@ APPLY: Final[dict[Opcode, Callable[[Writes, Op, Place], None]]] = {
     Opcode.HISTORY: stream.apply_history,
     Opcode.BLOCK: stream.apply_block,
     Opcode.BLOCK_GONE: stream.apply_block_gone,
+    Opcode.STAGE: stage.apply_stage,
+    Opcode.STAGE_DECIDED: stage.apply_decided,
+    Opcode.STAGE_GONE: stage.apply_gone,
+    Opcode.STREAM_COMMIT: stage.apply_commit,
+    Opcode.WRITER: stage.apply_writer,
+    Opcode.WRITER_GONE: stage.apply_writer_gone,
 }
 
 
@@ -132,6 +141,10 @@ DECIDE: Final[dict[type, Callable[[Any, State, int], Decision]]] = {
     commands.CloseSnapshot: snapshots.decide_close,
     commands.AsOf: _decide_as_of,
     commands.ListBlocks: stream_history.decide_list_blocks,
+    commands.ReplaceBlocks: block_replacing.decide_replace_blocks,
+    commands.Stage: staging.decide_stage,
+    commands.CommitStages: staging.decide_commit,
+    commands.AskWriter: staging.decide_ask,
     commands.CreateTable: catalog.decide_create_table,
     commands.DropTable: catalog.decide_drop_table,
     commands.ListTables: catalog.decide_list_tables,
@@ -143,6 +156,7 @@ DECIDE: Final[dict[type, Callable[[Any, State, int], Decision]]] = {
     job_upkeep.MoveJobs: job_upkeep.decide_move_jobs,
     job_leases.EndLeases: job_leases.decide_end_leases,
     clients.ForgetClients: clients.decide_forget_clients,
+    staging.ForgetStages: staging.decide_forget_stages,
     snapshots.EndSnapshots: snapshots.decide_end,
     stream_history.BeginSeal: stream_history.decide_begin_seal,
     stream_history.EndSeal: stream_history.decide_end_seal,
@@ -168,6 +182,7 @@ READS: Final[frozenset[type]] = frozenset(
         commands.Lag,
         commands.AsOf,
         commands.ListBlocks,
+        commands.AskWriter,
     }
 )
 
@@ -197,6 +212,7 @@ FREES: Final[frozenset[type]] = frozenset(
         job_upkeep.ExpireJobs,
         job_leases.EndLeases,
         clients.ForgetClients,
+        staging.ForgetStages,
         packing.Begin,
     }
 )

@@ -54,6 +54,12 @@ _ALONE: Final = frozenset(
         commands.OpenSnapshot,
         commands.AsOf,
         commands.SealNow,
+        commands.Span,
+        commands.ReplaceBlocks,
+        # They are asked for as often as it takes, without a number.
+        commands.Stage,
+        commands.CommitStages,
+        commands.AskWriter,
     }
 )
 # What a numbered batch may hold: what writes.  A lock is gone with its connection, and so would

@@ -19,6 +19,7 @@ from fjord.tables import (
     job_upkeep,
     kv_keep,
     snapshots,
+    stage,
     stream_history,
     stream_keep,
 )
@@ -71,6 +72,13 @@ KEEP: Final[dict[Opcode, Callable[[Op, Place, State, int], Sequence[Op]]]] = {
     Opcode.HISTORY: stream_history.keep_history,
     Opcode.BLOCK: stream_history.keep_block,
     Opcode.BLOCK_GONE: catalog.keep_never,
+    # A segment with a stage stays as long as the stage.
+    Opcode.STAGE: catalog.keep_never,
+    Opcode.STAGE_DECIDED: catalog.keep_never,
+    Opcode.STAGE_GONE: catalog.keep_never,
+    Opcode.STREAM_COMMIT: catalog.keep_never,
+    Opcode.WRITER: stage.keep_writer,
+    Opcode.WRITER_GONE: catalog.keep_never,
 }
 
 # Each key is in one row of these at most, or in several that say the same: one seq holds it.  So

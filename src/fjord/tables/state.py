@@ -35,6 +35,9 @@ class Tree(enum.IntEnum):
     VERSIONS = 16  # snapshot | tree | key of that tree -> what was there
     HISTORY = 17  # table id -> how far it is in blocks
     BLOCKS = 18  # table id | last seq -> block
+    STAGES = 19  # table id | seq -> an op that waits to be committed, see stage_entry
+    WRITERS = 20  # table id | name -> last batch
+    REPLACED = 21  # table id | last seq | name -> block whose place another one has taken
 
 
 class Kind(enum.IntEnum):

@@ -20,7 +20,7 @@ from fjord.ops import Op, Place
 from fjord.tables import kv_entry, stream_entry
 from fjord.tables.kv_entry import BASE, FULL, prefix_of
 from fjord.tables.state import Tree, Writes
-from fjord.tables.stream_entry import seq_key
+from fjord.tables.stream_entry import Use, seq_key
 
 _ROW_BYTES = ops.ROW_BYTES
 
@@ -192,14 +192,23 @@ def apply_history(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_block(writes: Writes, op: Op, place: Place) -> None:
-    *numbers, retired, names = _columns(op)
-    items = []
+    *numbers, uses, names = _columns(op)
+    found: list[tuple[bytes, bytes]] = []
+    replaced: list[tuple[bytes, bytes]] = []
+    removed: list[bytes] = []
     for at, name in enumerate(names.rows()):
         values = [op.table, *(column[at] for column in numbers), name.decode()]
         block = Block._make(values)
-        data = stream_entry.encode_block(block, is_retired=bool(retired[at]))
-        items.append((stream_entry.block_key(block), data))
-    writes.put_many(Tree.BLOCKS, items)
+        data = stream_entry.encode_block(block, is_retired=bool(uses[at]))
+        if uses[at] == Use.REMOVED:
+            removed.append(stream_entry.replaced_key(block))
+        elif uses[at] == Use.REPLACED:
+            replaced.append((stream_entry.replaced_key(block), data))
+        else:
+            found.append((stream_entry.block_key(block), data))
+    writes.put_many(Tree.BLOCKS, found)
+    writes.put_many(Tree.REPLACED, replaced)
+    writes.delete_many(Tree.REPLACED, removed)
 
 
 def apply_block_gone(writes: Writes, op: Op, place: Place) -> None:

@@ -7,8 +7,9 @@
     VERSIONS      snapshot u64 BE | tree u8 | key of a tree  -> what was there
     HISTORY       table id u32 BE                            -> history
     BLOCKS        table id u32 BE | last seq u64 BE          -> block
+    REPLACED      table id u32 BE | last seq u64 BE | name   -> block
 
-    append      = rows, segment, offset, size, crc u32 each, wall time u64
+    append      = rows, segment, offset, size, crc u32 each, wall time u64; stage u64, if it was one
     snapshot    = wall time, held, largest table id u64 each, is a reader's u8
     subscriber  = mark, epoch, moved, held u64 each, asleep u8
     history     = sealed, forgotten, sealing, tag, held u64 each
@@ -17,11 +18,13 @@
 An append is found by the last of its seqs, so that the first one found from any seq on is the one
 that has it, or follows it.  The entries of a stream that keeps the latest are those of a key/value
 table, see `kv_entry`; STREAM_SEQS has them in the order in which they came.  `held` is the seq of
-the row that says so now, see `kv_entry`.
+the row that says so now, see `kv_entry`.  The max time of a block that was replaced is when that
+was: nobody asks for that of its rows any more.
 """
 
 from __future__ import annotations
 
+import enum
 import struct
 from typing import Final, NamedTuple
 
@@ -29,8 +32,19 @@ from fjord.history import Block
 from fjord.tables.kv_entry import prefix_of
 from fjord.tables.state import Moment, Pointer
 
+
+class Use(enum.IntEnum):
+    """What becomes of a block, as the op BLOCK says it."""
+
+    LIVE = 0
+    RETIRED = 1  # its files are to go
+    REPLACED = 2  # another one has taken its place; its files are to go later
+    REMOVED = 3  # the files of one that was replaced are gone
+
+
 SEQ: Final = struct.Struct(">Q")
 APPEND: Final = struct.Struct("<IIIIIQ")
+STAGED: Final = struct.Struct("<Q")
 SUBSCRIBER: Final = struct.Struct("<QQQQB")
 SNAPSHOT_KEY: Final = struct.Struct(">QQ")
 SNAPSHOT: Final = struct.Struct("<QQQ?")
@@ -38,6 +52,7 @@ VERSION_KEY: Final = struct.Struct(">QB")
 HISTORY: Final = struct.Struct("<QQQQQ")
 BLOCK: Final = struct.Struct("<QQQQQQB")
 _TABLE_BYTES: Final = 4
+_BLOCK_KEY_BYTES: Final = 12
 
 
 class Append(NamedTuple):
@@ -50,6 +65,7 @@ class Append(NamedTuple):
     size: int
     crc: int
     wall_us: int
+    stage: int = 0  # the seq that it was staged with
 
     @property
     def rows(self) -> int:
@@ -57,7 +73,7 @@ class Append(NamedTuple):
 
     @property
     def pointer(self) -> Pointer:
-        return Pointer(self.segment, self.offset, self.size, self.crc)
+        return Pointer(self.segment, self.offset, self.size, self.crc, self.stage)
 
 
 class Subscriber(NamedTuple):
@@ -89,9 +105,10 @@ def seq_of(key: bytes) -> int:
 
 
 def decode_append(key: bytes, data: bytes) -> Append:
-    rows, *rest = APPEND.unpack(data)
+    rows, *rest = APPEND.unpack_from(data)
     last = seq_of(key)
-    return Append(last - rows + 1, last, *rest)
+    stage = STAGED.unpack_from(data, APPEND.size) if len(data) > APPEND.size else ()
+    return Append(last - rows + 1, last, *rest, *stage)
 
 
 def decode_subscriber(data: bytes) -> Subscriber:
@@ -120,7 +137,7 @@ def decode_block(key: bytes, data: bytes) -> tuple[Block, bool]:
     block = Block(
         table=int.from_bytes(key[:_TABLE_BYTES], "big"),
         first=first,
-        last=seq_of(key),
+        last=seq_of(key[:_BLOCK_KEY_BYTES]),
         rows=rows,
         bytes=size,
         min_us=min_us,
@@ -133,3 +150,8 @@ def decode_block(key: bytes, data: bytes) -> tuple[Block, bool]:
 
 def block_key(block: Block) -> bytes:
     return seq_key(prefix_of(block.table), block.last)
+
+
+def replaced_key(block: Block) -> bytes:
+    """Returns where a block is that was replaced: others may end at the same seq."""
+    return block_key(block) + block.name.encode()

@@ -3,6 +3,8 @@
     HISTORY (sealing = last)  -> blocks are written elsewhere -> BLOCK*, HISTORY (sealed = last)
       -> STREAM_FORGET*, HISTORY (forgotten)                     bit by bit, see `sweep`
     BLOCK (retired)           -> its files are removed        -> BLOCK_GONE
+    BLOCK_GONE*, BLOCK (replaced)*, BLOCK (live)              one block takes the place of some
+      -> after a while their files are removed                -> BLOCK (removed)*
 
 The range comes first, so that after a crash the same blocks are written again, under the same
 names.  Messages up to `forgotten` are read from blocks, later ones from the journal.
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from fjord import commands, jobs, limits
 from fjord.columns import Strings
@@ -23,7 +25,7 @@ from fjord.ops import Column, Op, Opcode, Place
 from fjord.tables import catalog, stream_entry, stream_rules
 from fjord.tables.kv_entry import PREFIX_BYTES, end_of, prefix_of
 from fjord.tables.state import Decision, Kind, State, Table, Tree
-from fjord.tables.stream_entry import History, seq_key
+from fjord.tables.stream_entry import History, Use, seq_key
 
 # How an index is looked through: tree, first key, key behind the last one, how many items.
 Scan = Callable[[int, bytes, bytes | None, int], list[tuple[bytes, bytes]]]
@@ -97,12 +99,12 @@ def decide_end_seal(command: EndSeal, state: State, now_us: int) -> Decision:
     for where in command.plan.ranges:
         blocks = [block for block in command.blocks if block.table == where.table]
         if not catalog.is_there(state, where.table):
-            made += _block_ops(blocks, is_retired=True)  # it was dropped meanwhile
+            made += block_ops(blocks, Use.RETIRED)  # it was dropped meanwhile
             continue
         found = history_of(state, where.table)
         if (found.sealing, found.tag) == (where.last, where.tag):  # else it was done before
             done = found._replace(sealed=where.last, sealing=0, tag=0)
-            made += (*_block_ops(blocks, is_retired=False), _history_op(where.table, done))
+            made += (*block_ops(blocks, Use.LIVE), _history_op(where.table, done))
     return catalog.decision(state, made)
 
 
@@ -111,7 +113,7 @@ def _history_op(table_id: int, found: History) -> Op:
     return Op(Opcode.HISTORY, table_id, 1, columns)
 
 
-def _block_ops(blocks: Sequence[Block], *, is_retired: bool) -> list[Op]:
+def block_ops(blocks: Sequence[Block], use: Use) -> list[Op]:
     """Returns the ops that say blocks, one for each table."""
     by_table: dict[int, list[Block]] = {}
     for block in blocks:
@@ -120,7 +122,7 @@ def _block_ops(blocks: Sequence[Block], *, is_retired: bool) -> list[Op]:
     for table_id, found in by_table.items():
         columns: tuple[Column, ...] = (
             *([getattr(block, name) for block in found] for name in _NUMBERS),
-            bytes([is_retired]) * len(found),
+            bytes([use]) * len(found),
             Strings.of([block.name.encode() for block in found]),
         )
         made.append(Op(Opcode.BLOCK, table_id, len(found), columns))
@@ -131,18 +133,25 @@ def _block_ops(blocks: Sequence[Block], *, is_retired: bool) -> list[Op]:
 
 
 def decide_retire(command: Retire, state: State, now_us: int) -> Decision:
-    return catalog.decision(state, _block_ops(command.blocks, is_retired=True))
+    return catalog.decision(state, block_ops(command.blocks, Use.RETIRED))
 
 
 def decide_gone(command: Gone, state: State, now_us: int) -> Decision:
+    keys = [stream_entry.replaced_key(block) for block in command.blocks]
+    known = zip(command.blocks, state.get_many(Tree.REPLACED, keys), strict=True)
+    replaced = {block: None for block, data in known if data is not None}
+    others = [block for block in command.blocks if block not in replaced]
+    return catalog.decision(state, [*gone_ops(others), *block_ops(list(replaced), Use.REMOVED)])
+
+
+def gone_ops(blocks: Sequence[Block]) -> list[Op]:
     by_table: dict[int, list[int]] = {}
-    for block in command.blocks:
+    for block in blocks:
         by_table.setdefault(block.table, []).append(block.last)
-    made = [
+    return [
         Op(Opcode.BLOCK_GONE, table_id, len(lasts), (lasts,))
         for table_id, lasts in by_table.items()
     ]
-    return catalog.decision(state, made)
 
 
 def outdated(table: Table, blocks: Sequence[Block], now_us: int) -> list[Block]:
@@ -183,7 +192,18 @@ def all_blocks(state: State, prefix: bytes, seq: int = 0) -> Iterator[tuple[Bloc
 def all_items(scan: Scan, prefix: bytes = b"", seq: int = 0) -> Iterator[tuple[Block, bool]]:
     """Yields blocks out of an index, those of one table from a seq on, or all."""
     start, stop = (seq_key(prefix, seq), end_of(prefix)) if prefix else (b"", None)
-    while items := scan(Tree.BLOCKS, start, stop, _PIECE):
+    return _items(scan, Tree.BLOCKS, start, stop)
+
+
+def replaced_blocks(scan: Scan) -> Iterator[Block]:
+    """Yields all blocks that were replaced; the latest time of each is when that was."""
+    return (block for block, _ in _items(scan, Tree.REPLACED, b"", None))
+
+
+def _items(
+    scan: Scan, tree: Tree, start: bytes, stop: bytes | None
+) -> Iterator[tuple[Block, bool]]:
+    while items := scan(tree, start, stop, _PIECE):
         yield from (stream_entry.decode_block(key, data) for key, data in items)
         start = items[-1][0] + b"\0"
 
@@ -262,7 +282,7 @@ def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
         return _forget(table_id, items)
     retired = [block for block, gone in all_blocks(state, prefix) if not gone][:limit]
     if retired:
-        return _block_ops(retired, is_retired=True)
+        return block_ops(retired, Use.RETIRED)
     names = [
         key[len(prefix) :] for key, _ in state.scan(Tree.SUBSCRIBERS, prefix, end_of(prefix), limit)
     ]
@@ -272,7 +292,8 @@ def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
 def has_blocks(state: State, table_id: int) -> bool:
     """Says whether a table has blocks, those included whose files are to go."""
     prefix = prefix_of(table_id)
-    return bool(state.scan(Tree.BLOCKS, prefix, end_of(prefix), 1))
+    trees = (Tree.BLOCKS, Tree.REPLACED)
+    return any(state.scan(tree, prefix, end_of(prefix), 1) for tree in trees)
 
 
 def _forget(table_id: int, items: Iterable[tuple[bytes, bytes]]) -> list[Op]:
@@ -280,7 +301,12 @@ def _forget(table_id: int, items: Iterable[tuple[bytes, bytes]]) -> list[Op]:
     if not appends:
         return []
     columns = ([one.last for one in appends], [one.size for one in appends])
-    return [Op(Opcode.STREAM_FORGET, table_id, len(appends), columns)]
+    made = [Op(Opcode.STREAM_FORGET, table_id, len(appends), columns)]
+    stages = [one.stage for one in appends if one.stage]
+    if stages:  # nothing rests in them any more; what they held was counted with the appends
+        none = [0] * len(stages)
+        made.append(Op(Opcode.STAGE_GONE, table_id, len(stages), (stages, none)))
+    return made
 
 
 # -- what still holds, for packing ----------------------------------------------------------------
@@ -293,12 +319,15 @@ def keep_history(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op
 def keep_block(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     """Says blocks again, as they are now."""
     prefix = prefix_of(op.table)
-    lasts = op.column("last")
-    assert not isinstance(lasts, Strings)
-    keys = [seq_key(prefix, last) for last in lasts]
+    columns: Any = [op.column(name) for name in ("last", "is_retired", "name")]
     made: list[Op] = []
-    for key, data in zip(keys, state.get_many(Tree.BLOCKS, keys), strict=True):
+    for last, use, name in zip(*columns, strict=True):
+        tree, key = Tree.BLOCKS, seq_key(prefix, last)
+        if use in (Use.REPLACED, Use.REMOVED):
+            tree, key = Tree.REPLACED, key + name
+        (data,) = state.get_many(tree, [key])
         if data is not None:
             block, is_retired = stream_entry.decode_block(key, data)
-            made += _block_ops([block], is_retired=is_retired)
+            now = Use.REPLACED if tree is Tree.REPLACED else Use(is_retired)
+            made += block_ops([block], now)
     return made

@@ -9,6 +9,7 @@ from fjord.tables import (
     job_upkeep,
     kv_expiry,
     snapshots,
+    staging,
     stream_history,
     stream_keep,
 )
@@ -22,6 +23,7 @@ def decide_sweep(command: catalog.Sweep, state: State, now_us: int) -> Decision:
         return catalog.decision(state, made)
     for table_id, name in catalog.dropped(state).items():
         ops = stream_keep.sweep_dropped(state, table_id, command.limit)
+        ops = ops or staging.sweep_dropped(state, table_id, command.limit)
         ops = ops or stream_history.sweep_dropped(state, table_id, command.limit)
         ops = ops or kv_expiry.sweep(state, table_id, command.limit)
         ops = ops or job_upkeep.sweep(state, table_id, command.limit)

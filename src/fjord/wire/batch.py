@@ -1,7 +1,7 @@
-"""BATCH and AS_OF: several commands in one message, and their replies in one.
+"""BATCH, AS_OF and STAGE: commands in one message; the replies to the first two are in one, too.
 
     request body = head (rows: how many commands, argument), inner*
-    argument     = BATCH: the client's number or 0, AS_OF: the snapshot
+    argument     = BATCH: the client's number or 0, AS_OF: the snapshot, STAGE: 0
     inner        = function u16, flags u16, length u32, timestamp u64, body, padding
 
     reply body   = rows u32, 4 zero bytes, inner*
@@ -87,8 +87,12 @@ INSIDE: Final = frozenset(
 HELD: Final[dict[Function, frozenset[Function]]] = {
     Function.BATCH: INSIDE,
     Function.AS_OF: frozenset((Function.GET_MANY, Function.RANGE, Function.READ)),
+    Function.STAGE: frozenset((Function.APPEND, Function.PUSH_MANY, Function.SET_MANY)),
 }
-NAMES: Final = {Function.BATCH: "a batch", Function.AS_OF: "AS_OF"}
+NAMES: Final = {Function.BATCH: "a batch", Function.AS_OF: "AS_OF", Function.STAGE: "STAGE"}
+# Whose reply is one for each command.
+ANSWERED_EACH: Final = frozenset((Function.BATCH, Function.AS_OF))
+Holder = commands.Batch | commands.AsOf | commands.Stage
 
 REFUSED: Final = 0
 KINDS: Final[dict[type[Reply], int]] = {
@@ -109,20 +113,22 @@ TYPES: Final[dict[int, type[Reply]]] = {kind: type_ for type_, kind in KINDS.ite
 # -- requests -------------------------------------------------------------------------------------
 
 
-def encode(command: commands.Batch | commands.AsOf) -> tuple[Function, list[Buffer]]:
+def encode(command: Holder) -> tuple[Function, list[Buffer]]:
     """Returns the function, and the body in pieces: it may be large, and is put together once.
 
     Raises:
         struct.error, ValueError, OverflowError: if a command does not belong here, or fits not.
     """
+    held: Sequence[Any]
     if isinstance(command, commands.AsOf):
-        function, argument = Function.AS_OF, command.snapshot
+        function, argument, held = Function.AS_OF, command.snapshot, command.commands
+    elif isinstance(command, commands.Stage):
+        function, argument, held = Function.STAGE, 0, (command.rows,)
     else:
-        function, argument = Function.BATCH, command.number
-    held: Sequence[Any] = command.commands
+        function, argument, held = Function.BATCH, command.number, command.commands
     parts: list[Buffer] = [encode_head("", len(held), argument)]
     for one in held:
-        if type(one) is commands.Append and function is Function.BATCH:
+        if type(one) is commands.Append and function is not Function.AS_OF:
             pieces = stream_bodies.append_parts(one)
             size = sum(map(len, pieces))
             parts += (INNER.pack(Function.APPEND, 0, size, 0), *pieces, padding(size))
@@ -133,10 +139,10 @@ def encode(command: commands.Batch | commands.AsOf) -> tuple[Function, list[Buff
     return function, parts
 
 
-def _encode_inner(function: Function, command: Command) -> Encoded:
+def _encode_inner(function: Function, command: Any) -> Encoded:
     if isinstance(command, commands.Nop) and function is Function.BATCH:
         return Function.NOP, 0, 0, b""
-    if isinstance(command, commands.Nop | commands.Batch | commands.AsOf):
+    if isinstance(command, commands.Nop | Holder):
         raise ValueError(f"{NAMES[function]} holds no {type(command).__name__}")
     found = bodies.encode_body(command)
     if found[0] not in HELD[function]:
@@ -144,7 +150,7 @@ def _encode_inner(function: Function, command: Command) -> Encoded:
     return found
 
 
-def decode(function: Function, body: Buffer) -> commands.Batch | commands.AsOf | Refusal:
+def decode(function: Function, body: Buffer) -> Holder | Refusal:
     """Returns the batch of a body; if anything in it is wrong, all of it is."""
     try:
         return _decode(function, Body(body, 0, 0))
@@ -152,8 +158,10 @@ def decode(function: Function, body: Buffer) -> commands.Batch | commands.AsOf |
         return Refusal(code=Code.BAD_BATCH, text=str(error))
 
 
-def _decode(function: Function, body: Body) -> commands.Batch | commands.AsOf | Refusal:
+def _decode(function: Function, body: Body) -> Holder | Refusal:
     body.has_no_table()
+    if function is Function.STAGE:
+        body.has_rows(1)
     if not 1 <= body.rows <= limits.BATCH_COMMANDS_MAX:
         raise ValueError(f"a batch has 1 to {limits.BATCH_COMMANDS_MAX} commands")
     found: list[Command] = []
@@ -171,6 +179,11 @@ def _decode(function: Function, body: Body) -> commands.Batch | commands.AsOf | 
         raise ValueError(f"a batch has at most {limits.BATCH_ROWS_MAX} rows in all its commands")
     if function is Function.AS_OF:
         return commands.AsOf(snapshot=body.argument, commands=found)
+    if function is Function.STAGE:
+        body.end_plain()
+        (rows,) = found
+        assert isinstance(rows, commands.Append | commands.Push | commands.Set)
+        return commands.Stage(rows=rows)
     return commands.Batch(commands=found, number=body.argument)
 
 

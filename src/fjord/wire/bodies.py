@@ -1,7 +1,7 @@
 """Requests above 16: which command goes with which body.
 
-`kv_bodies`, `job_bodies`, `stream_bodies` and `session_bodies` hold the layouts, `body` what all of
-them share; `batch` puts several into one.
+`kv_bodies`, `job_bodies`, `stream_bodies`, `history_bodies`, `staging_bodies` and `session_bodies`
+hold the layouts, `body` what all of them share; `batch` puts several into one.
 """
 
 from __future__ import annotations
@@ -11,15 +11,32 @@ from typing import Final
 
 from fjord.commands import Command, Refusal
 from fjord.errors import Code
-from fjord.wire import job_bodies, kv_bodies, session_bodies, stream_bodies
+from fjord.wire import (
+    history_bodies,
+    job_bodies,
+    kv_bodies,
+    session_bodies,
+    staging_bodies,
+    stream_bodies,
+)
 from fjord.wire.body import Body, Decoders, Encoded, Encoders
 from fjord.wire.functions import Function
 
 _ENCODERS: Final[Encoders] = (
-    kv_bodies.ENCODERS | job_bodies.ENCODERS | stream_bodies.ENCODERS | session_bodies.ENCODERS
+    kv_bodies.ENCODERS
+    | job_bodies.ENCODERS
+    | stream_bodies.ENCODERS
+    | history_bodies.ENCODERS
+    | staging_bodies.ENCODERS
+    | session_bodies.ENCODERS
 )
 _DECODERS: Final[Decoders] = (
-    kv_bodies.DECODERS | job_bodies.DECODERS | stream_bodies.DECODERS | session_bodies.DECODERS
+    kv_bodies.DECODERS
+    | job_bodies.DECODERS
+    | stream_bodies.DECODERS
+    | history_bodies.DECODERS
+    | staging_bodies.DECODERS
+    | session_bodies.DECODERS
 )
 
 

@@ -278,7 +278,7 @@ def _reply_body(walk: Walk, function: Function | None) -> None:
         return  # a refusal
     if function is None or function <= LAST_SEED_FUNCTION:
         walk.take(walk.end - walk.position, "body", "depends on the request, which is not known")
-    elif function in batch.HELD:
+    elif function in batch.ANSWERED_EACH:
         _inner_replies(walk)
     elif function is Function.SCAN and reply_bodies.is_arrow(walk.data, walk.position):
         _reply_steps(walk, ScannedArrow)

@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple
 from fjord.commands import (
     Acted,
     BlockList,
+    Committed,
     Done,
     Entries,
     JobPage,
@@ -22,6 +23,7 @@ from fjord.commands import (
     Reply,
     Scanned,
     ScannedArrow,
+    Spanned,
     Subscribers,
     TableList,
     Taken,
@@ -160,6 +162,28 @@ REQUEST_BODIES: Final[dict[Function, tuple[Step, ...]]] = {
     Function.CLOSE_SNAPSHOT: (),
     Function.BLOCKS: (Step("u64", "count"),),
     Function.SEAL: (),
+    Function.SPAN: (
+        Step("u64", "until"),
+        Step("u64", "most rows"),
+        Step("u64", "largest size"),
+        Step("time", "before"),
+        Step("uuid", "epoch"),
+    ),
+    Function.COMMIT: (
+        Step("size", "size of the writer's name"),
+        Step("zeros", "reserved"),
+        Step("sized", "writer"),
+        Step("u64 column", "stage"),
+    ),
+    Function.WRITER: (Step("strings", "writer"),),
+    Function.REPLACE_BLOCKS: (
+        Step("u64", "rows of the block"),
+        Step("u64", "size"),
+        Step("time", "earliest"),
+        Step("time", "latest"),
+        Step("u64", "crc"),
+        *_NAME,
+    ),
 }
 
 # What the argument in a request's head is; 0 where it is not named.
@@ -189,6 +213,8 @@ ARGUMENTS: Final[dict[Function, str]] = {
     Function.CLOSE_SNAPSHOT: "snapshot",
     Function.AS_OF: "snapshot",
     Function.BLOCKS: "after",
+    Function.SPAN: "after",
+    Function.COMMIT: "batch",
 }
 
 _ENTRY_COLUMNS: Final = (
@@ -306,6 +332,25 @@ REPLY_BODIES: Final[dict[type[Reply], tuple[Step, ...]]] = {
         Step("time column", "moved"),
         Step("u8 column", "asleep"),
         Step("strings", "name"),
+    ),
+    Spanned: (
+        Step("u64", "seq"),
+        Step("u64", "rows of the batch"),
+        Step("u64", "size"),
+        Step("time", "wall time"),
+        Step("u64", "examined"),
+        Step("u64", "durable seq"),
+        Step("u64", "first seq of the journal"),
+        Step("uuid", "epoch"),
+        Step("u32", "more"),
+        Step("zeros", "reserved"),
+    ),
+    Committed: (
+        Step("seq", "batch"),
+        Step("u32", "new"),
+        Step("u32", "stages left"),
+        Step("u64", "rows written"),
+        Step("u64", "seq"),
     ),
     Opened: (Step("u64", "snapshot"), Step("time", "moment"), Step("time", "until")),
     BlockList: (

@@ -238,7 +238,7 @@ def _read_body(function: Function, raw: RawReply) -> Reply:
     if not raw.flags & Flag.BODY:
         raise RemoteProtocolError(Code.BAD_BATCH, f"a reply to {function.name} without a body")
     try:
-        if function is Function.BATCH or function is Function.AS_OF:
+        if function in batch.ANSWERED_EACH:
             return batch.decode_replies(raw.body)
         return reply_bodies.decode_body(function, raw.body)
     except (ValueError, struct.error) as error:

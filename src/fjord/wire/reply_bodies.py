@@ -13,6 +13,7 @@ from fjord.columns import Strings
 from fjord.commands import (
     Acted,
     BlockList,
+    Committed,
     Done,
     Entries,
     JobPage,
@@ -24,12 +25,13 @@ from fjord.commands import (
     Reply,
     Scanned,
     ScannedArrow,
+    Spanned,
     Subscribers,
     TableList,
     Taken,
     Welcome,
 )
-from fjord.wire import job_replies, stream_replies
+from fjord.wire import history_replies, job_replies, staging_bodies, stream_replies
 from fjord.wire.functions import Function
 from fjord.wire.reply_body import PAGE, ROWS, ReplyDecoders, ReplyEncoders, check_end, check_rows
 
@@ -262,6 +264,8 @@ def _decode_arrow(view: memoryview, next_seq: int, end_seq: int, size: int) -> S
 _ENCODERS: Final[ReplyEncoders] = (
     job_replies.ENCODERS
     | stream_replies.ENCODERS
+    | history_replies.ENCODERS
+    | staging_bodies.REPLY_ENCODERS
     | {
         Done: _encode_done,
         Entries: _encode_entries,
@@ -277,6 +281,8 @@ _ENCODERS: Final[ReplyEncoders] = (
 DECODERS: Final[ReplyDecoders] = (
     job_replies.DECODERS
     | stream_replies.DECODERS
+    | history_replies.DECODERS
+    | staging_bodies.REPLY_DECODERS
     | {
         Done: _decode_done,
         Entries: _decode_entries,
@@ -336,4 +342,9 @@ REPLY_TYPES: Final[dict[Function, type[Reply]]] = {
     Function.CLOSE_SNAPSHOT: Done,
     Function.BLOCKS: BlockList,
     Function.SEAL: Done,
+    Function.SPAN: Spanned,
+    Function.STAGE: Done,
+    Function.COMMIT: Committed,
+    Function.WRITER: Committed,
+    Function.REPLACE_BLOCKS: Done,
 }

@@ -37,8 +37,7 @@ _ACCEPTED: Final = {
 }
 # Kernels take so many pieces and more in one call.
 _PARTS_MAX: Final = 256
-_BATCH: Final = Function.BATCH
-_AS_OF: Final = Function.AS_OF
+_HOLDERS: Final = frozenset(batch.HELD)
 _USE: Final = Function.USE
 
 
@@ -120,7 +119,7 @@ class RequestDecoder:
             return None
         body = buffer.body(_BODY_START, size)
         command: Command | Refusal
-        if function is _BATCH or function is _AS_OF:
+        if function in _HOLDERS:
             command = batch.decode(function, body)
         elif function is _USE:
             command = self._use(body)
@@ -154,7 +153,7 @@ def encode_parts(command: Command, identifier: int) -> tuple[Function, list[Buff
     try:
         if isinstance(command, commands.Append):
             return _large(Function.APPEND, stream_bodies.append_parts(command), identifier)
-        if isinstance(command, commands.Batch | commands.AsOf):
+        if isinstance(command, batch.Holder):
             return _large(*batch.encode(command), identifier)
         return _message(bodies.encode_body(command), identifier)
     except (struct.error, ValueError, OverflowError) as error:

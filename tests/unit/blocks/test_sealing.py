@@ -1,4 +1,4 @@
-"""From the journal to blocks: every row once, cut at ops, the same again after any crash."""
+"""From the journal to blocks: every row once, cut at commits, the same again after any crash."""
 
 from __future__ import annotations
 
@@ -62,16 +62,52 @@ def test_values_are_summed_up_as_spark_would() -> None:
 
 
 @pytest.mark.req("JQ-18")
-def test_blocks_are_cut_at_ops_and_adjoin() -> None:
+def test_blocks_are_cut_at_commits_and_adjoin() -> None:
     journal = sealed.journal_of([4, 4, 4, 20, 1])
     store = sealed.memory_store()
     blocks = journal.seal(store, journal.range(block_rows=10))
     assert [(block.first, block.last, block.rows) for block in blocks] == [
         (1, 8, 8),
         (9, 12, 4),
-        (13, 32, 20),  # one op is never cut
+        (13, 32, 20),  # one commit is never cut
         (33, 33, 1),
     ]
+
+
+@pytest.mark.req("JQ-18")
+def test_what_was_committed_together_is_in_one_block() -> None:
+    journal = sealed.Journal()
+    other = sealed.append([b"x"], table=8)
+    journal.commit(sealed.append([b"a"] * 3), other, sealed.append([b"a"] * 3))
+    journal.commit(other)
+    journal.commit(sealed.append([b"b"] * 3), other, sealed.append([b"b"] * 9), other)
+    journal.commit(other, sealed.append([b"c"]))
+    store = sealed.memory_store()
+    blocks = journal.seal(store, journal.range(block_rows=8))
+    assert [(block.first, block.last, block.rows) for block in blocks] == [
+        (1, 8, 6),
+        (9, 22, 12),
+        (23, 24, 1),
+    ]
+    for block in blocks:
+        ends = {row["txn"] for row in sealed.block_rows(store, block.name)}
+        assert max(ends) <= block.last
+
+
+def test_blocks_that_were_cut_inside_of_a_commit_are_gone_on_behind() -> None:
+    """As those are that an earlier version left after a crash."""
+    journal = sealed.Journal()
+    journal.commit(sealed.append([b"a"] * 3), sealed.append([b"b"] * 3))
+    journal.commit(sealed.append([b"c"] * 3))
+    store = sealed.memory_store()
+    (early,) = journal.seal(store, journal.range(last=3))
+    blocks = journal.seal(store, journal.range(block_rows=4))
+    assert [(block.first, block.last, block.rows) for block in blocks] == [
+        (1, 3, 3),
+        (4, 6, 3),
+        (7, 9, 3),
+    ]
+    assert blocks[0] == early
 
 
 @settings(max_examples=30)

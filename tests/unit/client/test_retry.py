@@ -34,6 +34,9 @@ from tests.unit.client.stream_samples import append_of
 KEYS = Strings.of([b"k"])
 ADD = Modify(table="t", key=b"k", change=commands.Change.ADD, timestamp_us=NOW_US)
 IDENTITY = b"0123456789abcdef"
+REPLACE = commands.ReplaceBlocks(
+    table="t", names=["a", "b"], name="c", rows=1, size=1, min_us=1, max_us=1, crc=1
+)
 NEXT = Next(table="t", count=5, wait_us=30_000_000)
 READ = Read(table="t", after=5, wait_us=30_000_000)
 
@@ -107,6 +110,11 @@ SAMPLES: list[tuple[Command, Retry]] = [
     (commands.AsOf(snapshot=5, commands=[READ]), Retry.AS_IS),
     (commands.ListBlocks(table="t"), Retry.AS_IS),
     (commands.SealNow(), Retry.AS_IS),
+    (commands.Span(table="t", after=0), Retry.AS_IS),
+    (commands.Stage(rows=append_of(b"v")), Retry.AS_IS),
+    (commands.CommitStages(table="t", writer="w", batch=0, stages=[5]), Retry.AS_IS),
+    (commands.AskWriter(table="t", writer="w"), Retry.AS_IS),
+    (REPLACE, Retry.AS_IS),
     (commands.CreateTable(name="t", kind=1), Retry.NUMBERED),
     (commands.DropTable(name="t"), Retry.NUMBERED),
     (commands.ListTables(), Retry.AS_IS),

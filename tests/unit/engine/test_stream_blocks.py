@@ -84,6 +84,22 @@ def test_a_stream_without_a_message_is_sealed_after_its_segment_went(shell: Shel
     assert shell.read_all("log") == [("a", "1")]
 
 
+def test_blocks_adjoin_where_nothing_was_sealed_in_between(shell: Shell) -> None:
+    """Whoever reads blocks in order can tell that none is missing."""
+    shell.append("log", ("a", "1"))
+    (first,) = shell.seal()
+    shell.append("other", ("a", "1"))
+    shell.restart()
+    shell.seal()  # that of the log has no rows, so it makes no block
+    assert [block.name for block in shell.engine.sealing.blocks("log")] == [first.name]
+    shell.append("log", ("a", "2"))
+    (second,) = shell.seal("log")
+    assert second.first == first.last + 1
+    assert second.rows == 1
+    shell.tend()
+    assert shell.read_all("log") == [("a", "1"), ("a", "2")]
+
+
 def test_a_stream_that_is_dropped_while_blocks_are_written_leaves_none(shell: Shell) -> None:
     shell.append("log", ("a", "1"))
     shell.append("other", ("a", "1"))

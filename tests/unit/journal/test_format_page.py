@@ -45,7 +45,7 @@ def test_the_example_is_what_the_code_writes() -> None:
     assert header.encode() + frame.encode(header.salt) + ops.encode(op)[0] == data
 
 
-KINDS = {ops.U8: "u8", ops.U64: "u64", ops.STRINGS: "strings"}
+KINDS = {ops.U8: "u8", ops.U64: "u64", ops.STRINGS: "strings", ops.ONCE: "once"}
 
 
 def test_the_page_has_the_columns_of_every_opcode() -> None:

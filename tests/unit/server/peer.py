@@ -8,7 +8,7 @@ from typing import Any
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Changed, Command, Done, Numbers, Reply, Scan
+from fjord.commands import Changed, Command, Done, Numbers, Reply, Scan, Span
 from fjord.engine.dates import Arrival
 from fjord.errors import Code
 from fjord.server import job_events, reading
@@ -122,7 +122,7 @@ class World:
         self.jobs = Jobs()
         self.failures: list[Exception] = []
         self.submitted: list[tuple[Origin, Any, Command, After | None]] = []
-        self.scans: list[Scan] = []
+        self.scans: list[Scan | Span] = []
         self.refused: list[Code] = []
         self.released = 0
         self.left: list[int] = []
@@ -178,7 +178,7 @@ class World:
     ) -> None:
         self.submitted.append((origin, request, command, after))
 
-    def scan(self, origin: Origin, request: Any, command: Scan) -> None:
+    def scan(self, origin: Origin, request: Any, command: Scan | Span) -> None:
         self.scans.append(command)
 
     def note_refusal(self, code: Code) -> None:

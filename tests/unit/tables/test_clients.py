@@ -48,6 +48,9 @@ OTHER = b"another clients."
 HOUR_US = 3_600_000_000
 ONE = Strings.of([b"k"])
 SET = set_command([(b"k", 1)])
+REPLACE = commands.ReplaceBlocks(
+    table="s", names=["a", "b"], name="c", rows=1, size=1, min_us=1, max_us=1, crc=1
+)
 
 
 @pytest.fixture
@@ -219,6 +222,11 @@ ALONE: list[Command] = [
     commands.OpenSnapshot(),
     commands.AsOf(snapshot=1, commands=[]),
     commands.SealNow(),
+    commands.Span(table="s", after=0),
+    commands.Stage(rows=SET),
+    commands.CommitStages(table="s", writer="w", batch=0, stages=[]),
+    commands.AskWriter(table="s", writer="w"),
+    REPLACE,
 ]
 
 

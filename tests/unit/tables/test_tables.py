@@ -16,6 +16,7 @@ from fjord.tables import (
     kv_expiry,
     packing,
     snapshots,
+    staging,
     stream_history,
 )
 from fjord.tables.state import Kind, Table, Tree
@@ -29,6 +30,7 @@ INTERNAL = {
     job_upkeep.ExpireJobs,
     job_upkeep.MoveJobs,
     clients.ForgetClients,
+    staging.ForgetStages,
     snapshots.EndSnapshots,
     stream_history.BeginSeal,
     stream_history.EndSeal,
@@ -45,6 +47,7 @@ ELSEWHERE = {
     commands.ListenJobs,
     commands.Scan,
     commands.SealNow,
+    commands.Span,
     commands.Stats,
     commands.Unlisten,
 }
@@ -88,6 +91,7 @@ def test_what_reads_never_writes() -> None:
         commands.Lag(table="s", name="n"),
         commands.AsOf(snapshot=opened.snapshot, commands=[commands.Read(table="s", after=0)]),
         commands.ListBlocks(table="s"),
+        commands.AskWriter(table="s", writer="w"),
     ]
     assert {type(command) for command in found} == tables.READS
     for command in found:

@@ -37,7 +37,9 @@ from fjord.commands import (
 )
 from fjord.errors import Code
 from fjord.wire import Function
+from tests.unit.wire.history_samples import HISTORY, HISTORY_REPLIES
 from tests.unit.wire.job_samples import INNER_JOB_REPLIES, INNER_JOBS, JOB_REPLIES, OUTER_JOBS
+from tests.unit.wire.staging_samples import STAGES, STAGING, STAGING_REPLIES
 from tests.unit.wire.stream_samples import (
     INNER_STREAM_REPLIES,
     INNER_STREAMS,
@@ -126,6 +128,9 @@ COMMANDS: list[Command] = [
     Hello(client=MASTER),
     Scan(table="t", start_seq=1, end_seq=0),
     Scan(table="longer_name", start_seq=2**64 - 1, end_seq=2**64 - 1, bytes_max=2**32 - 1),
+    *HISTORY,
+    *STAGES,
+    *STAGING,
 ]
 
 
@@ -190,6 +195,8 @@ REPLIES: list[tuple[Function, Reply]] = [
     (Function.LISTEN_JOBS, TOKEN),
     *JOB_REPLIES,
     *STREAM_REPLIES,
+    *HISTORY_REPLIES,
+    *STAGING_REPLIES,
     (Function.SCAN, scanned([], next_seq=1, end_seq=1)),
     (Function.SCAN, scanned([b"op" * 8, b"o" * 24], next_seq=3, end_seq=2**64 - 1)),
 ]

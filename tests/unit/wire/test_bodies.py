@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from fjord import limits
-from fjord.commands import AsOf, Batch, Command, Refusal
+from fjord.commands import Command, Refusal
 from fjord.errors import Code
-from fjord.wire import Function, bodies
+from fjord.wire import Function, batch, bodies
 from fjord.wire.body import encode_head
 from tests.unit.wire.samples import COMMANDS, names_of
 from tests.unit.wire.streams import plain
 
-SINGLE = [one for one in COMMANDS if not isinstance(one, Batch | AsOf)]
+SINGLE = [one for one in COMMANDS if not isinstance(one, batch.Holder)]
 each_command = pytest.mark.parametrize("command", SINGLE, ids=names_of(SINGLE))
 
 
@@ -26,7 +26,7 @@ def text_of(found: Command | Refusal) -> str:
 def test_every_function_above_16_has_a_sample() -> None:
     found = {bodies.encode_body(command)[0] for command in SINGLE}
     above = {function for function in Function if function > 16}
-    assert found == above - {Function.USE, Function.BATCH, Function.AS_OF}
+    assert found == above - {Function.USE, *batch.HELD}
 
 
 @each_command
@@ -75,6 +75,7 @@ def test_more_rows_than_the_columns_have_are_refused(command: Command) -> None:
             *(Function.STATS, Function.PUSH_MANY, Function.FINISH, Function.CANCEL, Function.BURY),
             *(Function.DISCARD, Function.FIND, Function.COUNT_JOBS, Function.LISTEN_JOBS),
             *(Function.APPEND, Function.ERASE, Function.REST, Function.UNSUBSCRIBE, Function.SEAL),
+            Function.REPLACE_BLOCKS,
         }
     ),
 )

@@ -99,6 +99,11 @@ def test_functions_with_a_body_come_after_the_seeds() -> None:
         "AS_OF": 77,
         "BLOCKS": 78,
         "SEAL": 79,
+        "SPAN": 80,
+        "STAGE": 81,
+        "COMMIT": 82,
+        "WRITER": 83,
+        "REPLACE_BLOCKS": 84,
     }
 
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import typer
 
+from fjord.cli.pipelines import init, reconcile, replay
+
 app = typer.Typer(
     name="pipeline",
     help="Runs the data pipeline on Spark: ingest, latest, compact, replay and reports.",
     no_args_is_help=True,
 )
+
+app.command("init")(init.init)
+app.command("reconcile")(reconcile.reconcile)
+app.command("replay")(replay.replay)

@@ -1,0 +1,152 @@
+"""The main job, end to end: a day of a website through Fjord and Spark.
+
+    make run
+    make run KEEP=1          # leaves everything in ./day, to look at
+
+A daemon serves a new directory with the settings that it has by itself.  A website tells it what
+happens: edits of pages become jobs, everything else goes to a stream.  Workers do the jobs; some
+fail, and one dies.  The daemon itself is killed with SIGKILL in the middle of the day.  What is old
+goes to cold blocks, and in the evening Spark copies the day to a warehouse, makes the table of the
+newest of each page, a report on the jobs, and compares all copies with each other.
+
+A day takes about ten seconds: an hour is 0.4 s, and dates in the tables are those of the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+import fjord
+from examples.day import evening, website
+from examples.day.node import Aside, Daemon, Workers
+
+HOUR_SECONDS: Final = 0.4
+WORKERS: Final = 3
+LEASE_SECONDS: Final = 2
+WORKER_DIES_AT, DAEMON_DIES_AT, SEALED_AT = 9, 13, 19
+# How long the last jobs may take; their leases and delays are a few seconds.
+REST_SECONDS: Final = 60
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+@dataclass(slots=True)
+class Fed:
+    """What was acknowledged."""
+
+    edits: int = 0
+    events: int = 0
+    dropped: int = 0  # jobs that a worker had when it died
+    away_seconds: float = 0.0  # how long the daemon was gone
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m examples.day")
+    parser.add_argument("--keep", metavar="DIR", help="write everything there, and leave it")
+    keep = parser.parse_args().keep
+    directory = Path(keep or tempfile.mkdtemp(prefix="fjord-day-")).absolute()
+    if keep and directory.exists() and any(directory.iterdir()):
+        sys.exit(f"{directory} is not empty; remove it, or name another one")
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        tell_story(directory)
+    finally:
+        if not keep:
+            shutil.rmtree(directory)
+    console.print(f"\nIt is all in {directory}." if keep else "\nIt is all cleaned up again.")
+
+
+def tell_story(directory: Path) -> None:
+    begun = time.perf_counter()
+    with Daemon(directory / "data", directory / "daemon.log") as daemon:
+        tell(f"A daemon serves {directory / 'data'} at {daemon.url}.")
+        with fjord.connect(daemon.url) as db:
+            fed = live(db, daemon)
+            check(db, fed)
+        evening.tell(daemon.url, directory, events=fed.events, console=console)
+    tell(f"[green]Everything agrees.[/green] {time.perf_counter() - begun:.0f} s for all of it.")
+
+
+def live(db: fjord.Database, daemon: Daemon) -> Fed:
+    """Lets the day happen; returns what was acknowledged."""
+    pages = db.create_jobs("pages", lease=LEASE_SECONDS, timeouts_max=2)
+    db.kv("counters").set("edits", 0)
+    day, fed = website.Day(), Fed()
+    tell(
+        f"[bold]The day[/bold] (an hour takes {HOUR_SECONDS} s): {website.EDITS:,} edits of "
+        f"{website.PAGES:,} pages, {website.EVENTS:,} events, {WORKERS} workers."
+    )
+    with Workers(daemon.url, WORKERS) as workers:
+        for hour in range(website.HOURS):
+            ends = time.perf_counter() + HOUR_SECONDS
+            aside = Aside(daemon) if hour == DAEMON_DIES_AT else None
+            feed(db, day, hour, fed)
+            if aside:
+                fed.away_seconds = aside.join()
+            if hour == WORKER_DIES_AT:
+                fed.dropped = workers.send_one_that_dies()
+            if hour == SEALED_AT:
+                db.seal()
+            time.sleep(max(0.0, ends - time.perf_counter()))
+        wait_for_rest(pages, workers)
+    return fed
+
+
+def feed(db: fjord.Database, day: website.Day, hour: int, fed: Fed) -> None:
+    """Sends what happens in an hour; each call returns when it is on disk."""
+    pages, stream, counters = db.jobs("pages"), db.stream("events"), db.kv("counters")
+    for edits in day.edits(hour):
+        pages.push_many(
+            keys=edits.keys, values=edits.values, priority=edits.priorities, delay=edits.delays
+        )
+        counters.add("edits", len(edits.keys))
+        fed.edits += len(edits.keys)
+    for events in day.events(hour):
+        stream.append_many(events.values, keys=events.keys)
+        fed.events += len(events.keys)
+
+
+def wait_for_rest(pages: fjord.Jobs, workers: Workers) -> None:
+    """Waits until no job is left but the dead ones."""
+    until = time.perf_counter() + REST_SECONDS
+    while (left := pages.count()).waiting or left.taken:
+        workers.check()
+        if time.perf_counter() > until:
+            sys.exit(f"jobs are left over: {left}")
+        time.sleep(0.05)
+
+
+def check(db: fjord.Database, fed: Fed) -> None:
+    """Compares what the daemon has with what it acknowledged; says so, or ends."""
+    counted = int(str(db.kv("counters").get("edits")))
+    dead = list(db.jobs("pages").dead())
+    blocks = {table: len(db.blocks(table)) for table in ("events", "pages")}
+    tell(
+        f"  {WORKER_DIES_AT:02}:00  SIGKILL for a worker with {fed.dropped} jobs in its hands: "
+        f"{LEASE_SECONDS} s later others have them.\n"
+        f"  {DAEMON_DIES_AT:02}:00  SIGKILL for the daemon: away for {fed.away_seconds:.1f} s; "
+        "website and workers went on by themselves.\n"
+        f"  {SEALED_AT:02}:00  What was old went to cold blocks, Parquet files: "
+        f"{blocks['events']} of events, {blocks['pages']} of jobs.\n"
+        f"  24:00  {counted:,} edits counted, {fed.edits:,} acknowledged. No job is left; "
+        f"{len(dead)} are dead: {', '.join(sorted({job.reason for job in dead}))}."
+    )
+    if not counted == fed.edits == website.EDITS or fed.events != website.EVENTS:
+        sys.exit("something that was acknowledged is missing, or was counted twice")
+
+
+def tell(text: str) -> None:
+    console.print(f"\n{text}" if not text.startswith(" ") else text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The processes of the day: a daemon that is killed and started again, and workers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+FJORD: Final = [sys.executable, "-c", "from fjord.cli import main; main()"]
+WORKER: Final = [sys.executable, "-m", "examples.day.worker"]
+# A machine with more to do than it can is slow, not broken.
+END_SECONDS: Final = 60
+
+
+class Daemon:
+    """`fjord serve` on a directory, with the settings that it has by itself."""
+
+    def __init__(self, directory: Path, log: Path) -> None:
+        self._directory = directory
+        self._log = log
+        self.url = "fjord://127.0.0.1:0"  # any port; from then on the same one
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.terminate()
+        self._end()
+
+    def start(self) -> None:
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                [*FJORD, "serve", "--data", str(self._directory), "--listen", self.url],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._process.stdout is not None
+        words = self._process.stdout.readline().split()
+        if not words:
+            sys.exit(f"the daemon did not start:\n{self._log.read_text()}")
+        self.url = words[1]
+
+    def kill(self) -> float:
+        """Kills it with SIGKILL and starts it again; returns how long it was away, in seconds."""
+        begun = time.perf_counter()
+        self._process.kill()
+        self._end()
+        self.start()
+        return time.perf_counter() - begun
+
+    def _end(self) -> None:
+        self._process.communicate(timeout=END_SECONDS)
+
+
+class Workers:
+    """Processes that work the jobs."""
+
+    def __init__(self, url: str, count: int) -> None:
+        self._url = url
+        self._processes = [self._start(seed) for seed in range(count)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.wait(END_SECONDS)
+
+    def send_one_that_dies(self) -> int:
+        """Starts a worker that takes jobs and dies; returns how many it had in its hands."""
+        command = [*WORKER, self._url, "0", "dies"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, timeout=END_SECONDS, check=False)
+        return int(done.stdout)
+
+    def check(self) -> None:
+        """Ends the story if a worker ended."""
+        for process in self._processes:
+            if process.poll() is not None:
+                sys.exit(f"a worker ended with {process.returncode}")
+
+    def _start(self, seed: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([*WORKER, self._url, str(seed)])
+
+
+class Aside:
+    """Something that happens while the story goes on."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.seconds = 0.0
+        self._thread = threading.Thread(target=self._kill, args=(daemon,))
+        self._thread.start()
+
+    def _kill(self, daemon: Daemon) -> None:
+        self.seconds = daemon.kill()
+
+    def join(self) -> float:
+        """Waits for it; returns how long the daemon was away."""
+        self._thread.join(END_SECONDS)
+        return self.seconds

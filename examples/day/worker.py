@@ -1,0 +1,72 @@
+"""A worker of the day: fetches pages that were edited, until it is told to stop.
+
+    python -m examples.day.worker fjord://127.0.0.1:17994 SEED [dies]
+
+Nothing is fetched.  Some pages fail for good, and some fail now and then, as pages do.  A worker
+that dies does so with SIGKILL, with its first jobs in its hands: they are handed out again when
+its lease is over.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from types import FrameType
+
+import fjord
+from examples.day import website
+
+BATCH = 25
+FLAKY = 0.02  # of all tries
+SECONDS_PER_PAGE = 0.000_3
+DONE, NOT_FOUND, OVERLOADED = "", "404 Not Found", "503 Service Unavailable"
+
+
+def main(url: str, seed: int) -> None:
+    chance = random.Random(seed)
+    is_over = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal is_over
+        is_over = True
+
+    signal.signal(signal.SIGTERM, stop)
+    with fjord.connect(url) as db:
+        pages = db.jobs("pages")
+        while not is_over:
+            work(pages, chance)
+
+
+def work(pages: fjord.Jobs, chance: random.Random) -> None:
+    """Takes a few jobs, and says what became of them."""
+    taken = pages.next(count=BATCH, wait=0.5)
+    if not taken:
+        return
+    time.sleep(SECONDS_PER_PAGE * len(taken) * chance.uniform(0.5, 2))
+    outcomes: dict[str, list[fjord.Job]] = {DONE: [], NOT_FOUND: [], OVERLOADED: []}
+    for job in taken:
+        outcomes[outcome_of(job, chance)].append(job)
+    pages.done_many(outcomes.pop(DONE))
+    for reason, failed in outcomes.items():
+        pages.fail_many(failed, delay=0.2, reason=reason)
+
+
+def outcome_of(job: fjord.Job, chance: random.Random) -> str:
+    if website.is_broken(job.key):
+        return NOT_FOUND
+    return OVERLOADED if chance.random() < FLAKY else DONE
+
+
+def die(url: str) -> None:
+    with fjord.connect(url) as db:
+        print(len(db.jobs("pages").next(count=BATCH, wait=30)), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    if sys.argv[3:] == ["dies"]:
+        die(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

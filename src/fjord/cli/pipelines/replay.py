@@ -1,0 +1,115 @@
+"""`fjord pipeline replay`: rows of history are written again, exactly once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fjord.cli.pipelines import running
+from fjord.cli.pipelines.running import Conf, DryRun, Master, explained
+from fjord.cli.where import DAEMON, Data, Json, To
+from fjord.errors import UsageError
+
+if TYPE_CHECKING:
+    from fjord.spark.pipelines.replay import Options
+
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="Whose history.", show_default=False)]
+Target = Annotated[
+    str, typer.Argument(metavar="TARGET", help="The table to write to.", show_default=False)
+]
+Into = Annotated[
+    str,
+    typer.Option(help="The daemon that has the target.", show_default="the one of the table"),
+]
+Start = Annotated[int, typer.Option(min=1, help="The first seq.")]
+End = Annotated[
+    int, typer.Option(min=0, help="The first seq not to take.", show_default="the durable end")
+]
+Since = Annotated[str, typer.Option(help="Only rows from this moment on, in ISO form, UTC.")]
+Until = Annotated[str, typer.Option(help="Only rows from before this moment.")]
+Ops = Annotated[
+    list[str] | None, typer.Option("--op", help="Only rows of this op; may be given often.")
+]
+KeyPrefix = Annotated[str, typer.Option(help="Only rows whose keys begin so.")]
+Redrive = Annotated[str, typer.Option(help="Only the jobs of a list by `dead-letters`.")]
+Pace = Annotated[str, typer.Option(help="`fast`, `original`, or rows a second.")]
+Keys = Annotated[str, typer.Option(help="`same`, or `fresh`: with the replay's id at their end.")]
+Dates = Annotated[str, typer.Option(help="`moved` with the replay, or the `same` as they were.")]
+Id = Annotated[str, typer.Option("--id", help="Go on with this replay.", show_default="a new one")]
+BatchRows = Annotated[int, typer.Option(min=1, help="So many rows are written at once.")]
+
+
+def replay(
+    table: Table,
+    target: Target,
+    into: Into = "",
+    start: Start = 1,
+    end: End = 0,
+    since: Since = "",
+    until: Until = "",
+    op: Ops = None,
+    key_prefix: KeyPrefix = "",
+    redrive: Redrive = "",
+    pace: Pace = "fast",
+    keys: Keys = "same",
+    dates: Dates = "moved",
+    replay_id: Id = "",
+    batch_rows: BatchRows = 200_000,
+    dry_run: DryRun = False,
+    to: To = DAEMON,
+    data: Data = "",
+    master: Master = "",
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Writes messages or jobs of a table's history again, to another table or the same.
+
+    Every row is written once, however often the replay is interrupted: give its id again, and it
+    goes on. A replay that is complete does nothing. With --dry-run it only says how many rows
+    there are, by hour and op.
+
+    Example: fjord pipeline replay events events-again --since 2026-11-01T00:00:00 --dry-run
+
+    Example: fjord pipeline replay pages pages --redrive dead.parquet --id redrive-7
+
+    Example: fjord pipeline replay events load-test --pace original --keys fresh
+    """
+    options: Options = {
+        "to": into,
+        "start": start,
+        "end": end,
+        "ops": op or (),
+        "key_prefix": key_prefix,
+        "redrive": redrive,
+        "pace": pace,
+        "keys": keys,
+        "dates": dates,
+        "replay_id": replay_id,
+        "batch_rows": batch_rows,
+        "dry_run": dry_run,
+    }
+    with explained():
+        if since:
+            options["since"] = _moment("--since", since)
+        if until:
+            options["until"] = _moment("--until", until)
+    with (
+        explained(),
+        running.spark_of(master, conf) as spark,
+        running.progress() as progress,
+    ):
+        from fjord.spark.pipelines.replay import replay as run
+
+        source = running.location(to, data)
+        report = run(spark, source, table, target, progress=progress, **options)
+    running.show(report, as_json=as_json)
+
+
+def _moment(name: str, text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"{name} {text} is no date; one looks like 2026-11-01T12:00:00") from error
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,0 +1,121 @@
+"""Staging: rows that many processes write, and one makes visible, exactly once.
+
+    stage = staging.append(...)        in any process, as often as it takes
+    staging.commit(writer, batch, stages)
+
+What is staged nobody sees.  A batch of a writer is committed once, however often it is asked for,
+so whoever does not know if it was may ask again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fjord.client.calls import Call, Steps, check_name, expect, follow
+from fjord.columns import Strings
+from fjord.commands import (
+    Append,
+    AskWriter,
+    CommitStages,
+    Committed,
+    Done,
+    Push,
+    Reply,
+    Set,
+    Stage,
+)
+from fjord.errors import Code, RemoteProtocolError
+
+
+class StagingCalls:
+    """Builds the calls; shared by all shells."""
+
+    def __init__(self, table: str) -> None:
+        self.table = check_name(table)
+
+    def append(self, types: bytes, keys: Strings, values: Strings) -> Call[int]:
+        return _stage(Append(table=self.table, types=types, keys=keys, values=values))
+
+    def push(self, **columns: Any) -> Call[int]:
+        return _stage(Push(table=self.table, **columns))
+
+    def set(self, **columns: Any) -> Call[int]:
+        return _stage(Set(table=self.table, **columns))
+
+    def commit(self, writer: str, batch: int, stages: Sequence[int]) -> Steps[Committed]:
+        """Asks until nothing is left to be written."""
+        command = CommitStages(table=self.table, writer=writer, batch=batch, stages=list(stages))
+        found: Committed = yield Call(command, _committed)
+        rows, is_new, left = found.rows, found.is_new, found.left
+        while left:
+            found = yield Call(command, _committed)
+            if found.left >= left:
+                raise RemoteProtocolError(Code.BAD_CURSOR, "the server does not come to an end")
+            rows, left = rows + found.rows, found.left
+            is_new = is_new or found.is_new
+        return replace(found, rows=rows, is_new=is_new)
+
+    def last_batch(self, writer: str) -> Call[int | None]:
+        return Call(AskWriter(table=self.table, writer=writer), _batch)
+
+
+class Staging:
+    """Rows of one table that are staged and committed.  Columns are as commands have them."""
+
+    def __init__(self, run: Callable[[Call[Any]], Any], calls: StagingCalls) -> None:
+        self._run = run
+        self._calls = calls
+
+    def append(self, types: bytes, keys: Strings, values: Strings) -> int:
+        """Stages messages of a stream; returns the number of the stage."""
+        stage: int = self._run(self._calls.append(types, keys, values))
+        return stage
+
+    def push(self, **columns: Any) -> int:
+        """Stages jobs, given as the columns of `commands.Push`; returns the number of the stage."""
+        stage: int = self._run(self._calls.push(**columns))
+        return stage
+
+    def set(self, **columns: Any) -> int:
+        """Stages values, as the columns of `commands.Set`; returns the number of the stage."""
+        stage: int = self._run(self._calls.set(**columns))
+        return stage
+
+    def commit(self, writer: str, batch: int, stages: Sequence[int]) -> Committed:
+        """Makes stages visible as a batch of a writer.
+
+        Messages of a log become visible together.  All else is written a stage at a time; once
+        this was begun, whoever commits the same batch again goes on with the same rows.
+
+        Args:
+            writer: a name that is the same for all batches.
+            batch: its number; one that is not larger than the last one is committed already.
+            stages: in the order in which their rows are written.
+
+        Returns:
+            What was done; `is_new` is False if the batch was committed before.
+
+        Raises:
+            RefusedError: with STAGE_GONE, if a stage is not there any more.
+        """
+        return follow(self._run, self._calls.commit(writer, batch, stages))
+
+    def last_batch(self, writer: str) -> int | None:
+        """Returns the number of a writer's last batch, None if it has committed none."""
+        found: int | None = self._run(self._calls.last_batch(writer))
+        return found
+
+
+def _stage(rows: Append | Push | Set) -> Call[int]:
+    return Call(Stage(rows=rows), lambda reply: expect(reply, Done).seq)
+
+
+def _committed(reply: Reply) -> Committed:
+    return expect(reply, Committed)
+
+
+def _batch(reply: Reply) -> int | None:
+    found = _committed(reply)
+    return None if found.batch < 0 else found.batch

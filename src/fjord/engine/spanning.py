@@ -1,0 +1,207 @@
+"""Answering SPAN: where a batch of a table's history ends, by the headers of ops alone.
+
+A frame is one commit.  It is taken whole or not at all, so that a batch never cuts a commit in two;
+what a reader has of a commit already does not count again.
+
+Epochs.  Every writer begins with a takeover: its UUID, and the high seq at that moment.  The next
+seq is the first one that the writer gives out, so a seq was written in the time of the last
+takeover whose high seq is below it:
+
+    takeover   A at 0    B at 40     C at 75
+    seqs       1 .. 40   41 .. 75    76 ..
+
+A journal that was put back to an earlier state, or lost its end, goes on with a new takeover, at a
+high seq below what readers have seen.  Their seqs then belong to another epoch than they believe,
+whether or not these were given out again.  Nothing was written at seq 0, so it has no epoch.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from fjord import commands, limits, ops
+from fjord.commands import Refusal, Reply, Scan, Span, Spanned
+from fjord.engine.scanning import scan_journal
+from fjord.errors import Code, CorruptionError
+from fjord.history import HISTORIC
+from fjord.journal.reader import Journal, Located
+from fjord.ops import Opcode
+from fjord.tables import stream_history
+from fjord.tables.state import Kind, Table
+
+# Ops of key/value tables whose rows are shown; those of other tables are HISTORIC.
+KV_SHOWN: Final = frozenset(
+    {
+        Opcode.KV_INSERT,
+        Opcode.KV_SET,
+        Opcode.KV_DELETE,
+        Opcode.KV_EXPIRE,
+        Opcode.KV_MOVE,
+        Opcode.KV_PURGE,
+    }
+)
+NO_EPOCH: Final = bytes(16)
+# A segment that is packed away meanwhile is not there at the next try.
+_TRIES: Final = 3
+
+
+class Past(NamedTuple):
+    """What there is to look at."""
+
+    journal: Journal
+    tables: Mapping[str, Table]
+    durable_seq: int
+    cold_seqs: Mapping[int, int]  # the first seq that is in a cold block, of tables that have any
+    takeovers: Sequence[tuple[bytes, int]]  # UUID and high seq, oldest first
+
+
+def look(past: Past, command: Scan | Span) -> Reply:
+    """Answers what is asked of the journal alone."""
+    if isinstance(command, Span):
+        return span_journal(past, command)
+    return scan_journal(
+        past.journal, past.tables, command, past.durable_seq, cold_seqs=past.cold_seqs
+    )
+
+
+def span_journal(past: Past, command: Span) -> Reply:
+    """Says how far a batch goes that begins behind `after`; looks at a bounded part."""
+    table = past.tables.get(command.table)
+    problem = commands.name_problem(command.table)
+    if problem is not None:
+        return problem
+    if table is None:
+        return Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}")
+    for _ in range(_TRIES):
+        problem = _epoch_problem(past, command) or _range_problem(past, table, command)
+        if problem is not None:
+            return problem
+        try:
+            return _walk(past, table, command)
+        except CorruptionError as error:
+            return Refusal(code=Code.CORRUPT, text=str(error))
+        except FileNotFoundError as error:
+            gone = error
+    raise gone
+
+
+def epoch_of(takeovers: Sequence[tuple[bytes, int]], seq: int) -> bytes:
+    """Returns the takeover in whose time a seq was written, or would be; NO_EPOCH if none was."""
+    at = bisect.bisect_left(takeovers, seq, key=lambda one: one[1]) - 1
+    return takeovers[at][0] if at >= 0 else NO_EPOCH
+
+
+def _epoch_problem(past: Past, command: Span) -> Refusal | None:
+    if not command.epoch or command.epoch == NO_EPOCH or not command.after:
+        return None
+    found = epoch_of(past.takeovers, command.after)
+    if found == command.epoch:
+        return None
+    text = (
+        f"seq {command.after} was written in epoch {command.epoch.hex()} when it was read, but in "
+        f"{found.hex()} here: this journal was put back to an earlier state, or is another one; "
+        "what was read from that seq's epoch on does not count any more, so begin anew"
+    )
+    return Refusal(code=Code.FORKED, text=text)
+
+
+def _range_problem(past: Past, table: Table, command: Span) -> Refusal | None:
+    first_seq, after = past.journal.first_seq, command.after
+    if after > past.durable_seq:
+        text = f"seq {after} is not written yet, the last one is {past.durable_seq}"
+        return Refusal(code=Code.BAD_RANGE, text=text)
+    if after + 1 >= first_seq:
+        return None
+    missing = f"what table {table.name} has from seq {after + 1} to {first_seq - 1}"
+    if past.cold_seqs.get(table.id, first_seq) < first_seq:
+        text = (
+            f"{missing} is in cold blocks, see `fjord blocks list`, or gone with those that were "
+            f"too old; read it there, and go on behind seq {first_seq - 1}"
+        )
+        return Refusal(code=Code.BAD_RANGE, text=text)
+    if after and not stream_history.has_history(table, jobs_too=True):
+        text = f"{missing} is gone: the journal was packed, and begins at seq {first_seq}"
+        return Refusal(code=Code.BAD_RANGE, text=text)
+    return None
+
+
+def _walk(past: Past, table: Table, command: Span) -> Spanned:
+    end_seq = min(command.until or past.durable_seq, past.durable_seq)
+    batch = _Batch(table, command)
+    start_seq = max(command.after + 1, past.journal.first_seq)
+    if start_seq <= end_seq:
+        for located in past.journal.frames(start_seq, durable_seq=past.durable_seq):
+            if located.frame.last_seq > end_seq or not batch.add(located):
+                break
+            if batch.examined_bytes >= limits.SCAN_EXAMINED_BYTES_MAX:
+                batch.is_more = batch.examined < end_seq
+                break
+    return batch.answer(past)
+
+
+class _Batch:
+    """Commits taken so far."""
+
+    def __init__(self, table: Table, command: Span) -> None:
+        self._table = table.id
+        self._opcodes = KV_SHOWN if table.kind is Kind.KV else HISTORIC
+        self._command = command
+        self._seq = self.examined = command.after
+        self._rows = self._size = self._wall_us = 0
+        self.examined_bytes = 0
+        self.is_more = False
+
+    def add(self, located: Located) -> bool:
+        """Takes a commit; False when the batch ends before it."""
+        command, frame = self._command, located.frame
+        if (command.before_us and frame.wall_us >= command.before_us) or self._is_full():
+            return False
+        rows, size = self._count(located.body, frame.first_seq)
+        if rows and self._rows and not self._fits(rows, size):
+            return False
+        self.examined_bytes += frame.length
+        self.examined = frame.last_seq
+        if rows:
+            self._rows += rows
+            self._size += size
+            self._seq, self._wall_us = frame.last_seq, frame.wall_us
+        return True
+
+    def _is_full(self) -> bool:
+        rows_max, bytes_max = self._command.rows_max, self._command.bytes_max
+        return bool(
+            (rows_max and self._rows >= rows_max) or (bytes_max and self._size >= bytes_max)
+        )
+
+    def _fits(self, rows: int, size: int) -> bool:
+        rows_max, bytes_max = self._command.rows_max, self._command.bytes_max
+        has_room = not rows_max or self._rows + rows <= rows_max
+        return has_room and (not bytes_max or self._size + size <= bytes_max)
+
+    def _count(self, body: bytes, seq: int) -> tuple[int, int]:
+        """Returns how many rows of the table a commit has behind `after`, and their ops' bytes."""
+        count = size = position = 0
+        after = self._command.after
+        while position < len(body):
+            opcode, _, _, table, rows, length = ops.HEADER.unpack_from(body, position)
+            if table == self._table and opcode in self._opcodes and seq + rows > after + 1:
+                count += seq + rows - max(seq, after + 1)
+                size += length
+            position += length
+            seq += rows
+        return count, size
+
+    def answer(self, past: Past) -> Spanned:
+        return Spanned(
+            seq=self._seq,
+            rows=self._rows,
+            size=self._size,
+            wall_us=self._wall_us,
+            examined=self.examined,
+            is_more=self.is_more,
+            durable_seq=past.durable_seq,
+            first_seq=past.journal.first_seq,
+            epoch=epoch_of(past.takeovers, self._seq),
+        )

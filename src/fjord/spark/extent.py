@@ -1,0 +1,329 @@
+"""What there is of a table's history, as the driver sees it: blocks, and behind them the journal.
+
+    blocks   |-- 1 --|---- 2 ----|          each ends where a commit ends
+    journal                  |---------->   begins anywhere at or before the end of the last block
+
+All seqs here are ends: `after` is a seq up to which everything was read, and a batch goes from
+behind it up to a seq where a commit ends.  So no batch has a part of a commit.
+
+Blocks are listed when something is planned, and when the journal no longer goes back far enough.
+The journal is asked first where it begins, and then for the list: what has left the journal is in
+blocks that the list has.
+
+What is lost.  Blocks go by retention, and the journal of a table without history when it is packed.
+A query that has not read them by then has lost rows, and must not pass over that in silence.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, NamedTuple, TypeVar
+
+import fjord
+from fjord import jobs, streams
+from fjord.client.span_calls import SpanInfo
+from fjord.client.stream_calls import BlockInfo
+from fjord.errors import Code, FjordError, NotFoundError, RefusedError
+from fjord.spark import commits
+from fjord.spark.commits import CommitEnds
+from fjord.spark.options import Options, Place
+from fjord.spark.planning import cold_end
+
+_LOG: Final = logging.getLogger("fjord.spark")
+# The journal may be packed again and again while it is asked; not that often.
+_TRIES: Final = 3
+
+Found = TypeVar("Found")
+
+
+class Bounds(NamedTuple):
+    """How much a batch may have; 0 = no bound."""
+
+    rows_max: int = 0
+    bytes_max: int = 0
+    until: int = 0  # the last seq that counts
+
+
+UNBOUND: Final = Bounds()
+
+
+class Batch(NamedTuple):
+    """How far a batch goes, and what is behind it."""
+
+    seq: int  # the end of a commit; where the batch began, if it has no rows
+    rows: int
+    bytes: int  # as they are stored
+    epoch: str  # of `seq`; empty: nobody knows
+    is_cut: bool  # there may be more than the bounds allow
+    end: int  # behind here there is nothing, as far as was looked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nature:
+    """What kind of history a table has."""
+
+    kind: str  # kv, jobs or stream
+    has_history: bool  # what leaves the journal goes to blocks
+    forgets: bool  # what is in blocks goes, too
+    is_latest: bool  # the current value of a key can be asked for
+
+    @classmethod
+    def of(cls, info: fjord.TableInfo) -> Nature:
+        if info.kind == "stream":
+            found = streams.decode_settings(info.settings)
+            return cls(
+                kind=info.kind,
+                has_history=found.history,
+                forgets=bool(found.retention_us or found.retention_bytes),
+                is_latest=found.mode is streams.Mode.LATEST,
+            )
+        has_history = info.kind == "jobs" and jobs.decode_settings(info.settings).history
+        is_kv = info.kind == "kv"
+        return cls(kind=info.kind, has_history=has_history, forgets=False, is_latest=is_kv)
+
+
+class Extent:
+    """The history of one table."""
+
+    def __init__(self, database: fjord.Database, options: Options) -> None:
+        self.database = database
+        self._options = options
+        self._table = options.table
+        try:
+            self.nature = Nature.of(database.table(options.table))
+        except NotFoundError as error:
+            raise FjordError(
+                f"there is no table {options.table!r} in {options.location}; check the option "
+                "table. A table comes into being with its first write"
+            ) from error
+        self.blocks: list[BlockInfo] = []
+        self._ends = CommitEnds(options.blocks)
+        self.first_seq = 1  # where the journal begins
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Looks again where the journal begins, and which blocks there are."""
+        self.first_seq = self.database.stats()["first_seq"]
+        if self.nature.kind != "kv":
+            self.blocks = self.database.blocks(self._table)
+
+    # -- places -----------------------------------------------------------------------------------
+
+    def earliest(self) -> int:
+        """Returns the seq behind which the history begins, as far as it is still there."""
+        return (self.blocks[0].first if self.blocks else self.first_seq) - 1
+
+    def locate(self, place: Place) -> int:
+        """Returns the seq behind which a place is.
+
+        Raises:
+            FjordError: if there is no such place.
+        """
+        if place.seq:
+            return place.seq - 1
+        if place.subscriber:
+            return self._mark(place.subscriber)
+        if place.at is not None:
+            return self._before(place.at)
+        if place.word == "earliest":
+            return self.earliest()
+        return self.tail(0).seq
+
+    def _before(self, at: datetime) -> int:
+        for block in self.blocks:
+            if block.max_at >= at:
+                return commits.seq_before(block, at, self._options.blocks)
+        return self.tail(0, before=at).seq
+
+    def _mark(self, name: str) -> int:
+        self.require_stream("startingSubscriber")
+        for found in self.database.stream(self._table).subscribers():
+            if found.name == name:
+                return found.position
+        raise FjordError(
+            f"stream {self._table} has no subscriber {name!r}; check the option "
+            "startingSubscriber, `fjord subscribers` lists those that there are"
+        )
+
+    def require_stream(self, option: str) -> None:
+        """Makes sure that an option is used with a stream.
+
+        Raises:
+            FjordError: if the table is none.
+        """
+        if self.nature.kind != "stream":
+            raise FjordError(
+                f"the option {option} is for streams, which have subscribers; {self._table} is a "
+                f"{self.nature.kind} table"
+            )
+
+    # -- loss -------------------------------------------------------------------------------------
+
+    def lost(self, after: int) -> tuple[int, int] | None:
+        """Returns the seqs behind `after` that are gone, both included; None if none are.
+
+        Whether the table had rows in there nobody knows any more.
+        """
+        start = self.earliest()
+        if after >= start or not after or (self.nature.has_history and not self.nature.forgets):
+            return None
+        return after + 1, start
+
+    def past_loss(self, after: int, *, seen: int = 0) -> int:
+        """Returns where to go on if what is behind `after` is gone.
+
+        Args:
+            seen: there were no rows up to here, so they cannot be lost.
+
+        Raises:
+            FjordError: if that is not to be passed over.
+        """
+        missing = self.lost(max(after, min(seen, self.earliest())))
+        if missing is None:
+            return after
+        text = lost_text(self._table, missing)
+        if self._options.fails_on_loss:
+            raise FjordError(f"{text}; {LOSS_ADVICE}")
+        _LOG.warning("%s; the query goes on behind it, since failOnDataLoss is false", text)
+        return missing[1]
+
+    def epoch_of(self, after: int, *, known: str = "") -> str:
+        """Returns the epoch of a seq, nothing if nobody knows it."""
+        if not after:
+            return ""
+        try:
+            return self.database.span(self._table, after, until=after, epoch=known).epoch
+        except RefusedError as error:
+            if error.code is not Code.BAD_RANGE:
+                raise
+            return ""  # it is in blocks only
+
+    # -- batches ----------------------------------------------------------------------------------
+
+    def tail(self, after: int, *, until: int = 0, before: datetime | None = None) -> SpanInfo:
+        """Returns what there is behind a seq and behind all blocks."""
+        return self._while_packed(
+            lambda: self._span(self._tail_begin(after), until=until, before=before)
+        )
+
+    def advance(
+        self, after: int, bounds: Bounds = UNBOUND, *, epoch: str = "", seen: int = 0
+    ) -> Batch:
+        """Returns the next batch behind a seq.
+
+        Args:
+            after: everything up to here was read.
+            bounds: how much the batch may have.
+            epoch: of `after`, if it is known.
+            seen: there were no rows up to here.
+
+        Raises:
+            RefusedError: with FORKED, if what was read up to there is not this history; with
+                BAD_RANGE, if nothing was ever written there.
+            FjordError: if what comes next is gone.
+        """
+        return self._while_packed(
+            lambda: self._advance(self.past_loss(after, seen=seen), bounds, epoch)
+        )
+
+    def _while_packed(self, ask: Callable[[], Found]) -> Found:
+        """Asks again if the journal turns out to begin later than was believed."""
+        for _ in range(_TRIES):
+            try:
+                return ask()
+            except RefusedError as error:
+                if error.code is not Code.BAD_RANGE:
+                    raise
+                self.refresh()
+        return ask()
+
+    def _span(self, after: int, **more: Any) -> SpanInfo:
+        found = self.database.span(self._table, after, **more)
+        if found.first_seq - 1 > after:  # what is before it may be in blocks, or gone
+            raise RefusedError(Code.BAD_RANGE, f"the journal begins at seq {found.first_seq}")
+        return found
+
+    def _tail_begin(self, after: int) -> int:
+        return max(after, cold_end(self.blocks), self.first_seq - 1)
+
+    def _advance(self, after: int, bounds: Bounds, epoch: str) -> Batch:
+        cold, begin = self._advance_cold(after, bounds), self._tail_begin(after)
+        if cold.is_cut or (bounds.until and bounds.until <= begin):
+            return cold._replace(epoch=self.epoch_of(cold.seq))
+        left = Bounds(
+            rows_max=max(bounds.rows_max - cold.rows, 1) if bounds.rows_max else 0,
+            bytes_max=max(bounds.bytes_max - cold.bytes, 1) if bounds.bytes_max else 0,
+            until=bounds.until,
+        )
+        tail = self._span(begin, epoch=epoch if begin == after else "", **left._asdict())
+        end = bounds.until or tail.durable_seq
+        if not tail.rows:
+            return cold._replace(epoch=self.epoch_of(cold.seq) if cold.rows else epoch, end=end)
+        if cold.rows and not _fits(tail, left):
+            return cold._replace(epoch=self.epoch_of(cold.seq), is_cut=True, end=end)
+        is_cut = bool(bounds.rows_max or bounds.bytes_max) and tail.seq < end
+        rows, size = cold.rows + tail.rows, cold.bytes + tail.bytes
+        return Batch(tail.seq, rows, size, tail.epoch, is_cut, end)
+
+    def _advance_cold(self, after: int, bounds: Bounds) -> Batch:
+        """Returns the part of a batch that is in blocks."""
+        batch = Batch(after, 0, 0, "", is_cut=False, end=max(after, cold_end(self.blocks)))
+        for block in self.blocks:
+            if block.last <= after or (bounds.until and block.first > bounds.until):
+                continue
+            room = _room(block, batch, bounds)
+            if room <= 0:
+                return batch._replace(is_cut=True)
+            is_whole = block.first > after and not 0 < bounds.until < block.last
+            if is_whole and block.rows <= room:
+                batch = batch._replace(
+                    seq=block.last, rows=batch.rows + block.rows, bytes=batch.bytes + block.bytes
+                )
+                continue
+            ends = self._ends.of(block)
+            until = min(bounds.until or block.last, block.last)
+            start = max(after, block.first - 1)
+            cut = ends.cut(start, until, room if room < block.rows else 0)
+            if batch.rows and cut.rows > room:
+                return batch._replace(is_cut=True)
+            if cut.rows:
+                size = cut.rows * block.bytes // block.rows
+                batch = batch._replace(
+                    seq=cut.seq, rows=batch.rows + cut.rows, bytes=batch.bytes + size
+                )
+                if ends.cut(cut.seq, until, 0).rows:
+                    return batch._replace(is_cut=True)
+        return batch
+
+
+def _fits(tail: SpanInfo, left: Bounds) -> bool:
+    """Says whether a tail fits behind what a batch has already."""
+    has_room = not left.rows_max or tail.rows <= left.rows_max
+    return has_room and (not left.bytes_max or tail.bytes <= left.bytes_max)
+
+
+def _room(block: BlockInfo, batch: Batch, bounds: Bounds) -> int:
+    """Returns how many rows of a block a batch may still have."""
+    room = block.rows
+    if bounds.rows_max:
+        room = min(room, bounds.rows_max - batch.rows)
+    if bounds.bytes_max:
+        left = bounds.bytes_max - batch.bytes
+        # A batch that has nothing yet takes a commit, however large its rows are.
+        least = 0 if batch.rows else 1
+        room = min(room, max(left * block.rows // max(block.bytes, 1), least))
+    return room
+
+
+LOSS_ADVICE: Final = (
+    "the query was slower than the retention of the table, or was down for too long. Begin anew "
+    "with a new checkpoint, or set failOnDataLoss to false to go on with what is there"
+)
+
+
+def lost_text(table: str, missing: tuple[int, int]) -> str:
+    """Returns what is said of seqs that are gone."""
+    return f"what {table} had from seq {missing[0]} to {missing[1]} is gone and was not read"

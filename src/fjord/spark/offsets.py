@@ -1,0 +1,127 @@
+"""How far a query has read, as Spark keeps it in its checkpoints: a small JSON object.
+
+    {"e": {"0": "5f0c..."}, "s": {"0": 1234}, "v": 1}
+
+`s` is a seq: everything up to it was read, and nothing behind it.  `e` is the epoch of that seq,
+the takeover in whose time it was written: a journal that was put back to an earlier state may give
+the same seq to another row, and the epoch tells.  It is empty where nobody knows it: at the
+beginning, and where the seq is in cold blocks only.  Both go by the number of a shard, of which
+there is one, `0`.  `v` is the version of this form.
+
+A query that publishes its progress also has `p`: the subscriber whose mark follows it, for whoever
+sees only offsets and no options, as a listener does.
+
+Spark compares offsets as text.  So members are in order, there are no floats, and who has nothing
+new to say gives back the very object that it was given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fjord.errors import FjordError
+
+VERSION: Final = 1
+_SHARD: Final = "0"
+_EPOCH_CHARACTERS: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """The subscriber that shows how far a query is."""
+
+    server: str
+    table: str
+    name: str
+    epoch: int  # of the subscriber, since the query has claimed it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offset:
+    """A place between two commits."""
+
+    seq: int  # everything up to here was read
+    epoch: str = ""  # hexadecimal; empty = unknown
+    publication: Publication | None = None
+
+
+def encode(offset: Offset) -> dict[str, Any]:
+    """Returns what goes to Spark, with its members in order."""
+    found: dict[str, Any] = {"e": {_SHARD: offset.epoch}}
+    if offset.publication is not None:
+        published = offset.publication
+        found["p"] = {
+            "epoch": published.epoch,
+            "name": published.name,
+            "server": published.server,
+            "table": published.table,
+        }
+    found["s"] = {_SHARD: offset.seq}
+    found["v"] = VERSION
+    return found
+
+
+def decode(given: Mapping[str, Any] | str) -> Offset:
+    """Reads what Spark gives back, or its text.
+
+    Raises:
+        FjordError: if it is not what `encode` makes.
+    """
+    found: Any = given
+    if isinstance(given, str):
+        try:
+            found = json.loads(given)
+        except (ValueError, RecursionError) as error:
+            raise _wrong(given, f"it is no JSON ({error})") from error
+    if not isinstance(found, Mapping):
+        raise _wrong(given, "it is no object")
+    if found.get("v") != VERSION:
+        text = f"its version is {found.get('v')!r}, and this version of Fjord knows {VERSION}"
+        raise _wrong(given, text)
+    if unknown := found.keys() - {"e", "p", "s", "v"}:
+        raise _wrong(given, f"it has members that nobody knows: {', '.join(sorted(unknown))}")
+    return Offset(
+        seq=_seq(given, _of_shard(given, found, "s")),
+        epoch=_epoch(given, _of_shard(given, found, "e")),
+        publication=_publication(given, found["p"]) if "p" in found else None,
+    )
+
+
+def _of_shard(given: object, found: Mapping[str, Any], name: str) -> object:
+    shards = found.get(name)
+    if not isinstance(shards, Mapping) or list(shards) != [_SHARD]:
+        raise _wrong(given, f"its member {name} has not just the shard {_SHARD}")
+    return shards[_SHARD]
+
+
+def _seq(given: object, seq: object) -> int:
+    if type(seq) is not int or not 0 <= seq < 2**63:
+        raise _wrong(given, f"{seq!r} is no seq")
+    return seq
+
+
+def _epoch(given: object, epoch: object) -> str:
+    is_text = isinstance(epoch, str) and len(epoch) in (0, _EPOCH_CHARACTERS)
+    if not is_text or not set(str(epoch)) <= set("0123456789abcdef"):
+        raise _wrong(given, f"{epoch!r} is no epoch")
+    return str(epoch)
+
+
+def _publication(given: object, found: object) -> Publication:
+    kinds = {"epoch": int, "name": str, "server": str, "table": str}
+    if not isinstance(found, Mapping) or found.keys() != kinds.keys():
+        raise _wrong(given, "its member p names no subscriber")
+    for name, kind in kinds.items():
+        if type(found[name]) is not kind:
+            raise _wrong(given, f"its member p.{name} is of the wrong type")
+    return Publication(**{str(name): value for name, value in found.items()})
+
+
+def _wrong(given: object, reason: str) -> FjordError:
+    return FjordError(
+        f"{str(given)[:200]} is no offset of the source fjord: {reason}. A checkpoint belongs to "
+        "one query and one source; give a query that reads something else a checkpoint of its own"
+    )

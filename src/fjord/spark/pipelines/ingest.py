@@ -1,0 +1,291 @@
+"""`fjord pipeline ingest`: the history of a table into a warehouse, exactly once.
+
+    fjord (stream)  ->  micro-batch  ->  files, in a new folder  ->  one commit in the target
+                                                                      (query id, batch id, end)
+
+Spark runs a batch again if it does not know that it went well.  The target knows: the id of the
+query and the number of the batch are in the commit that brings the files.  Such a batch is passed
+over without being read.
+
+Where the target ends is in that commit too.  A query without a checkpoint, a new one or one that
+has lost it, begins behind that.  One with an old checkpoint is refused, and so is a second one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from fjord.blocks.target import target_at
+from fjord.clock import Clock, SystemClock
+from fjord.errors import Code, FjordError, RefusedError
+from fjord.spark import batch_files, offsets, warehouse
+from fjord.spark.extent import Extent
+from fjord.spark.manifest import Batch, DataFile
+from fjord.spark.options import Location, Options
+from fjord.spark.pipelines.report import Progress, Report, silent
+from fjord.spark.warehouse import Warehouse
+
+MAX_ROWS: Final = 1_000_000
+CHECKPOINT: Final = "_checkpoint"
+_TOLD: Final = re.compile(r"^(?:[\w.]*\.)?\w*Error: (.+)$", re.MULTILINE)
+
+
+def ingest(  # noqa: PLR0913 - options of a user
+    spark: SparkSession,
+    location: Location,
+    table: str,
+    target: str,
+    *,
+    format: str = "parquet",  # noqa: A002 - as Spark calls it
+    checkpoint: str | None = None,
+    max_rows: int = MAX_ROWS,
+    subscriber: str | None = None,
+    available_now: bool = True,
+    every: str = "1 minute",
+    columns: Sequence[str] = (),
+    ops: Sequence[str] = (),
+    progress: Progress = silent,
+) -> Report:
+    """Adds what a table's history has, and the target has not, to the target.
+
+    Args:
+        format: "parquet" or "delta".
+        checkpoint: where Spark remembers how far it is; `_checkpoint` in the target.
+        max_rows: of a micro-batch; a commit is never cut.
+        subscriber: whose mark shows how far the target is; of streams only.
+        available_now: ends when all that is there now is in the target; else runs until it is
+            interrupted, and looks for more `every` so often.
+        columns: only these; `seq` is always there.
+        ops: only rows with one of these in the column `op`.
+
+    Raises:
+        FjordError: if it cannot be done; what was committed before stays.
+    """
+    if format not in ("parquet", "delta"):
+        raise FjordError(f"the format is parquet or delta, not {format!r}")
+    if max_rows < 1:
+        raise FjordError(f"max_rows is 1 or more, not {max_rows}")
+    stored = warehouse.warehouse_at(target, format)
+    remembered = Checkpoint(checkpoint or stored.target.shown(CHECKPOINT))
+    origin = _origin(location, table, stored, remembered)
+    options = {
+        **location.options,
+        "table": table,
+        "startingOffsets": str(origin) if origin > 1 else "earliest",
+        "maxRowsPerTrigger": str(max_rows),
+        **({"subscriber": subscriber} if subscriber else {}),
+        **({"columns": ",".join(dict.fromkeys(["seq", *columns]))} if columns else {}),
+        **({"ops": ",".join(ops)} if ops else {}),
+    }
+    stream = spark.readStream.format("fjord").options(**options).load()
+    sink = Sink(
+        stored=stored,
+        remembered=remembered,
+        table=table,
+        origin=origin,
+        files_max=batch_files.file_count(max_rows),
+        progress=progress,
+    )
+    trigger: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": every}
+    return run(stream, sink, trigger)
+
+
+def run(stream: DataFrame, sink: Sink, trigger: dict[str, Any]) -> Report:
+    """Runs a query into a sink until it ends; returns what it has done.
+
+    Raises:
+        FjordError: if it fails.
+    """
+    clock = SystemClock()
+    begun_us = clock.monotonic_us()
+    writer = stream.writeStream.option("checkpointLocation", sink.remembered.location)
+    query = writer.trigger(**trigger).foreachBatch(sink).start()
+    try:
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        pass  # that is how one that goes on for ever ends; a batch under way comes again
+    except StreamingQueryException as error:
+        raise sink.failure or FjordError(_told(error)) from error
+    finally:
+        query.stop()
+    return _report(sink, query, (clock.monotonic_us() - begun_us) / 1e6)
+
+
+class Checkpoint:
+    """What Spark remembers of a query: its id, and where its batches end."""
+
+    def __init__(self, location: str) -> None:
+        self._target = target_at(location)
+        self.location = self._target.location
+
+    def query(self) -> str:
+        """Returns the id of the query, nothing if it has none yet."""
+        try:
+            return str(json.loads(self._target.read("metadata"))["id"])
+        except FileNotFoundError:
+            return ""
+
+    def end(self, batch: int) -> offsets.Offset | None:
+        """Returns where a batch ends; None where Spark has not written that as we know it."""
+        try:
+            lines = self._target.read(f"offsets/{batch}").decode().splitlines()
+        except FileNotFoundError:
+            return None
+        return offsets.decode(lines[2]) if lines[0] == "v1" and len(lines) == 3 else None
+
+
+@dataclass(slots=True, kw_only=True)
+class Sink:
+    """Writes the micro-batches of a query to a warehouse, and keeps count."""
+
+    stored: Warehouse
+    remembered: Checkpoint
+    table: str
+    origin: int  # the first seq that the query reads
+    files_max: int
+    progress: Progress = silent
+    clock: Clock = field(default_factory=SystemClock)
+    failure: FjordError | None = None
+    batches: int = 0
+    passed_over: int = 0  # batches that the target had already
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    first_seq: int | None = None
+    last_seq: int | None = None
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        try:
+            self._write(frame, number)
+        except FjordError as error:
+            self.failure = error  # Spark makes a long text of it
+            raise
+
+    def _write(self, frame: DataFrame, number: int) -> None:
+        query = self.remembered.query()
+        if self.stored.has(query, number):
+            self.passed_over += 1
+            return
+        files = batch_files.write(frame, self.stored.target, number, files_max=self.files_max)
+        if not self.stored.add(self._batch(query, number, files), files):
+            self.passed_over += 1
+            return
+        self._count(files)
+        self.progress(f"ingesting {self.table}", self.rows, None)
+
+    def _batch(self, query: str, number: int, files: Sequence[DataFile]) -> Batch:
+        """Returns what a batch covers: as Spark has planned it, or else what its rows say."""
+        min_seq = min((one.min_seq for one in files), default=None)
+        max_seq = max((one.max_seq for one in files), default=None)
+        before, end = self.remembered.end(number - 1), self.remembered.end(number)
+        start = before.seq + 1 if before else self.origin if number == 0 else min_seq
+        start = self.stored.state().end + 1 if start is None else start
+        last = end.seq if end else start - 1 if max_seq is None else max_seq
+        if (min_seq or start) < start or (max_seq or last) > last:
+            raise FjordError(
+                f"batch {number} has rows from {min_seq} to {max_seq}, and should have those from "
+                f"{start} to {last}; nothing was committed"
+            )
+        epoch = end.epoch if end else ""
+        return Batch(
+            query=query, number=number, table=self.table, start=start, end=last, epoch=epoch
+        )
+
+    def _count(self, files: Sequence[DataFile]) -> None:
+        self.batches += 1
+        self.files += len(files)
+        self.rows += sum(one.rows for one in files)
+        self.bytes += sum(one.bytes for one in files)
+        if files:
+            low, high = min(one.min_seq for one in files), max(one.max_seq for one in files)
+            self.first_seq = low if self.first_seq is None else self.first_seq
+            self.last_seq = high
+
+
+def _origin(location: Location, table: str, stored: Warehouse, remembered: Checkpoint) -> int:
+    """Returns the first seq to read for a query that has not read anything yet.
+
+    It is the same for all runs of a query, since Spark asks for it again until the first batch is
+    in its log.
+
+    Raises:
+        FjordError: if the target is of another table, or of another history.
+    """
+    query = remembered.query()
+    known = stored.query(query) if query else None
+    if known is not None:
+        return known.start
+    state = stored.state()
+    if state.table and state.table != table:
+        raise FjordError(
+            f"{stored.target.location} holds the table {state.table!r}, not {table!r}; "
+            "give each its own folder"
+        )
+    if state.end:
+        _check_same_history(location, table, state.end, state.epoch)
+    return state.end + 1
+
+
+def _check_same_history(location: Location, table: str, end: int, epoch: str) -> None:
+    with location.open() as database:
+        try:
+            durable = database.stats()["applied_seq"]
+            Extent(database, Options(location=location, table=table)).epoch_of(end, known=epoch)
+            reason = f"it ends at seq {durable}" if durable < end else ""
+        except RefusedError as error:
+            if error.code != Code.FORKED:
+                raise
+            reason = error.text
+    if reason:
+        raise FjordError(
+            f"the target is filled up to seq {end} of another history than that of {location}: "
+            f"{reason}. Give another folder for this one"
+        )
+
+
+def _report(sink: Sink, query: StreamingQuery, seconds: float) -> Report:
+    return Report(
+        job="ingest",
+        figures={
+            "table": sink.table,
+            "target": sink.stored.target.location,
+            "rows": sink.rows,
+            "batches": sink.batches,
+            "batches_passed_over": sink.passed_over,
+            "files": sink.files,
+            "bytes": sink.bytes,
+            "first_seq": sink.first_seq,
+            "last_seq": sink.last_seq,
+            "lag_seqs": _lag(query),
+            "seconds": round(seconds, 3),
+            "rows_per_second": round(sink.rows / seconds) if seconds else 0,
+        },
+    )
+
+
+def _lag(query: StreamingQuery) -> int | None:
+    """Returns how many seqs the source had behind the last batch; None if it does not say."""
+    progress = query.lastProgress
+    if progress is None or len(progress.sources) != 1:
+        return None
+    source = progress.sources[0]
+    try:
+        end, latest = offsets.decode(source.endOffset), offsets.decode(source.latestOffset)
+    except FjordError:
+        return None
+    return max(0, latest.seq - end.seq)
+
+
+def _told(error: StreamingQueryException) -> str:
+    """Returns the sentence in what Spark says that was written for people."""
+    text = str(error)
+    found = _TOLD.findall(text)
+    return str(found[-1]) if found else text.splitlines()[0]

@@ -1,0 +1,111 @@
+"""A project for Spark's declarative pipelines: ingest, latest and a report, from a template.
+
+The template is the folder `fjord/spark/template`: a project as it stands, whose texts have
+`${names}` where a project has its own.  Its Python files have none, they read what differs from
+the settings of the pipeline, so that they are checked and formatted like all others.
+"""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Iterator
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Final
+
+from fjord.errors import FjordError
+from fjord.spark.options import Location
+from fjord.spark.pipelines.report import Report
+
+_TEMPLATE: Final = resources.files("fjord.spark") / "template"
+# Git would take this file for a rule about Fjord's own sources if it had its real name there.
+_NAMES: Final = {"gitignore": ".gitignore"}
+# Files without names to fill in.
+_AS_THEY_ARE: Final = (".py", "run")
+# What Spark writes into a project.
+_STORAGE, _TABLES = "storage", "tables"
+
+
+def init(directory: str, location: Location, *, table: str, force: bool = False) -> Report:
+    """Writes a project that `spark-pipelines` runs; it is not run, and nothing is read yet.
+
+    Args:
+        directory: is made, or is empty.
+        location: where the data is.
+        table: which table the pipeline reads.
+        force: the directory may have files; those of the template are written again.
+
+    Raises:
+        FjordError: if the directory has files, and force was not given.
+    """
+    project = Path(directory).absolute()
+    _check(project, force=force)
+    names = _names(project, location, table)
+    written = []
+    for name, source in _files(_TEMPLATE):
+        text = source.read_text(encoding="utf-8")
+        if not name.endswith(_AS_THEY_ARE):
+            text = string.Template(text).substitute(names)
+        _write(project / name, text)
+        written.append(name)
+    (project / _STORAGE).mkdir(exist_ok=True)
+    return Report(
+        job="init",
+        figures={
+            "project": str(project),
+            "reads": f"{table} of {location}",
+            "files": len(written),
+            "run_it_with": str(project / "run"),
+        },
+        rows=[{"file": name} for name in written],
+    )
+
+
+def _check(project: Path, *, force: bool) -> None:
+    if project.exists() and not project.is_dir():
+        raise FjordError(f"{project} is a file; name a directory for the project")
+    if not force and project.is_dir() and any(project.iterdir()):
+        raise FjordError(
+            f"{project} is not empty; name another directory, or give --force to write the files "
+            "of the project again"
+        )
+
+
+def _names(project: Path, location: Location, table: str) -> dict[str, str]:
+    """Returns what the names in the template stand for; in YAML a string is as in JSON."""
+    ((place, where),) = location.options.items()
+    storage = project / _STORAGE
+    return {
+        "name": json.dumps(project.name),
+        "title": project.name,
+        "storage": json.dumps(storage.as_uri()),
+        "place": place,
+        "where": json.dumps(where),
+        "location": str(location),
+        "table": json.dumps(table),
+        "table_name": table,
+        "metastore": f"jdbc:derby:;databaseName={storage / 'metastore'};create=true",
+        "tables": (project / _TABLES).as_uri(),
+        "derby_log": str(storage / "derby.log"),
+    }
+
+
+def _files(folder: Traversable, above: str = "") -> Iterator[tuple[str, Traversable]]:
+    """Yields the files of the template, with their paths in a project."""
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.name == "__pycache__":
+            continue
+        name = above + _NAMES.get(entry.name, entry.name)
+        if entry.is_dir():
+            yield from _files(entry, f"{name}/")
+        else:
+            yield name, entry
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    if text.startswith("#!"):
+        path.chmod(path.stat().st_mode | 0o111)  # a wheel may lose this

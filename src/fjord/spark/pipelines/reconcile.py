@@ -1,0 +1,303 @@
+"""`reconcile`: do all places that have the rows of a table have the same rows?
+
+    server  --by block-->  metadata  --by block-->  cold      what has left the journal
+    cold + tail            --by hour, or by block-->          warehouse
+
+In the first line the node says how many rows each block has and what the checksum of its file is,
+the metadata beside the block says the same and the checksum of the values, and the file itself is
+read.  The second line is for whoever has a warehouse: all rows are read on both sides, and count,
+seqs, duplicates and two checksums must agree in every bucket.  Where they do not, rows are compared
+one by one, and files with what the manifest says of them, to say what is missing where.
+
+A warehouse may be behind.  What it has not been given yet is its lag, and no difference: rows count
+from the seq at which it says that it begins, up to the seq up to which it says that it is whole.
+
+Invariants: everything is fixed at the beginning, so that what is written meanwhile does not look
+like a difference.  The warehouse is looked at first: a row that it has, and the server has not, is
+one that the server has lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypedDict, Unpack
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from fjord.errors import FjordError
+from fjord.spark.options import Location
+from fjord.spark.pipelines import sides, summaries
+from fjord.spark.pipelines.report import Figure, Progress, Report, silent
+from fjord.spark.pipelines.sides import Scope, Stock
+
+BUCKETS: Final = ("hour", "block")
+# Lines that are shown; who has more differences than this looks for one cause.
+LINES_MAX: Final = 200
+
+
+class Options(TypedDict, total=False):
+    """What is compared, and how closely."""
+
+    start: int  # the first seq that counts; 1
+    end: int  # the first one that no longer counts; everything that is durable
+    bucket: str  # "hour" or "block": how rows are compared with the warehouse; "hour"
+    deep: bool  # also compare the checksums of whole block files; False
+    ops: Sequence[str]  # the warehouse has only rows of these; all
+    blocks: str  # where the blocks are, if not where the node says
+
+
+def reconcile(
+    spark: SparkSession,
+    location: Location,
+    table: str,
+    warehouse: str | None = None,
+    *,
+    progress: Progress = silent,
+    **options: Unpack[Options],
+) -> Report:
+    """Compares what the server, its cold blocks and a warehouse have of a table.
+
+    Args:
+        spark: the session.
+        location: where the table is.
+        table: its name.
+        warehouse: the folder or URL that `ingest` writes to; without one only server and blocks
+            are compared.
+        progress: is told how far it is.
+        options: see `Options`.
+
+    Returns:
+        A report that is not ok if anything differs, with a line for each side of each bucket that
+        does.
+
+    Raises:
+        FjordError: if there is no such table, range or warehouse.
+    """
+    bucket = options.get("bucket", "hour")
+    if bucket not in BUCKETS:
+        raise FjordError(f"a bucket is an {' or a '.join(BUCKETS)}, not {bucket!r}")
+    steps = _Steps(progress, 4 if warehouse else 2)
+    stock = sides.stock(warehouse, table) if warehouse else None
+    scope = sides.scope(
+        location,
+        table,
+        options.get("start", 1),
+        options.get("end", 0),
+        blocks=options.get("blocks", ""),
+    )
+    steps.tell("reading cold blocks")
+    cold = _cold(spark, scope, deep=options.get("deep", False))
+    if stock is None:
+        steps.tell("reading the tail")
+        rest = _tail(spark, scope)
+    else:
+        rest = _Compared(spark, scope, stock, options).run(steps)
+    steps.tell("done")
+    return _report(table, scope, [cold, rest])
+
+
+class Found(NamedTuple):
+    """What one comparison says."""
+
+    figures: Mapping[str, Figure]
+    lines: Sequence[Mapping[str, Figure]]  # of buckets that differ
+    buckets: int  # how many of them there are
+
+
+class _Steps:
+    """Tells how many of the steps are done."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._done = -1
+
+    def tell(self, what: str) -> None:
+        self._done += 1
+        self._progress(what, self._done, self._total)
+
+
+def _report(table: str, scope: Scope, found: Sequence[Found]) -> Report:
+    figures: dict[str, Figure] = {
+        "table": table,
+        "from_seq": scope.start,
+        "to_seq": scope.end - 1,
+        "blocks": len(scope.blocks),
+    }
+    for one in found:
+        figures.update(one.figures)
+    figures["differing_buckets"] = sum(one.buckets for one in found)
+    lines = [line for one in found for line in one.lines]
+    return Report(
+        job="reconcile",
+        figures=figures,
+        rows=lines[:LINES_MAX],
+        ok=not figures["differing_buckets"],
+    )
+
+
+# -- blocks: server, metadata and files -----------------------------------------------------------
+
+
+def _cold(spark: SparkSession, scope: Scope, *, deep: bool) -> Found:
+    """Compares what node, metadata and files say of each block, as a whole."""
+    described = sides.described(scope)
+    rows = summaries.summarise(sides.cold(spark, scope), F.col("block"))
+    compared = {
+        "server": sides.lines_frame(spark, sides.server_lines(scope)),
+        "metadata": sides.lines_frame(spark, sides.metadata_lines(described.metadata)),
+        "cold": rows,
+    }
+    with _kept(rows):
+        count = _count(rows)
+        lines = summaries.compare(compared).orderBy("bucket", "side").limit(LINES_MAX).collect()
+    suspects = {line["bucket"] for line in lines} | described.problems.keys()
+    names = [one.name for one in scope.blocks if deep or one.name in suspects]
+    problems = {**sides.damages(spark, scope, names), **described.problems}
+    shown = [_line(line, _cold_problem(line, problems)) for line in lines]
+    told = {line["bucket"] for line in lines}
+    # A file may be damaged where no figure is taken from: only its checksum tells.
+    shown += [
+        _line({"bucket": name, "side": "cold"}, problem)
+        for name, problem in sorted(problems.items())
+        if name not in told
+    ]
+    figures: dict[str, Figure] = {"cold_rows": count}
+    return Found(figures, shown, len(told | problems.keys()))
+
+
+def _cold_problem(line: Row, problems: Mapping[str, str]) -> str:
+    return problems.get(line["bucket"], "") if line["side"] == "cold" else ""
+
+
+def _tail(spark: SparkSession, scope: Scope) -> Found:
+    """Looks for duplicates in what the node serves itself; there is nothing to compare it with."""
+    rows = summaries.summarise(sides.tail(spark, scope), F.lit(summaries.TAIL))
+    with _kept(rows):
+        count = _count(rows)
+        lines = summaries.compare({"server": rows}).collect()
+    shown = [_line(line, "") for line in lines]
+    return Found({"tail_rows": count}, shown, len(shown))
+
+
+# -- history and warehouse ------------------------------------------------------------------------
+
+
+class _Compared:
+    """All rows of a table on the one side, those of its warehouse on the other."""
+
+    def __init__(self, spark: SparkSession, scope: Scope, stock: Stock, options: Options) -> None:
+        self._spark = spark
+        self._scope = scope
+        self._stock = stock
+        self._is_by_block = options.get("bucket") == "block"
+        ops = options.get("ops", ())
+        is_meant = F.col("op").isin(*ops) if ops else F.lit(True)
+        is_inside = F.col("seq").between(scope.start, scope.end - 1)
+        cold = sides.cold(spark, scope).drop("block").where(is_inside)
+        self._history = cold.unionByName(sides.tail(spark, scope)).where(is_meant)
+        kept = summaries.historic(sides.stocked(spark, stock)).where(is_meant)
+        # Without an end, what is behind all that is durable counts: the server does not have it.
+        is_late = F.lit(not options.get("end", 0)) & (F.col("seq") >= scope.end)
+        self._warehouse = kept.where(is_inside | is_late)
+
+    def run(self, steps: _Steps) -> Found:
+        covered = self._history.where(
+            F.col("seq").between(self._stock.start, self._stock.watermark)
+        )
+        frames = [self._placed(covered), self._placed(self._warehouse)]
+        history, warehouse = (summaries.summarise(frame, self._bucket()) for frame in frames)
+        with _kept(history), _kept(warehouse):
+            steps.tell("reading all history")
+            rows = _count(history)
+            steps.tell("reading the warehouse")
+            stocked = _count(warehouse)
+            compared = summaries.compare({"history": history, "warehouse": warehouse})
+            lines = compared.orderBy("bucket", "side").limit(LINES_MAX).collect()
+            buckets = compared.select("bucket").distinct().count() if lines else 0
+        lag = self._history.where(F.col("seq") > self._stock.watermark).count()
+        figures: dict[str, Figure] = {
+            "history_rows": rows,
+            "warehouse_rows": stocked,
+            "warehouse_files": len(self._stock.files),
+            "warehouse_from_seq": self._stock.start,
+            "watermark": self._stock.watermark,
+            "lag_rows": lag,
+        }
+        files = self._files() if lines or self._stock.missing else []
+        return Found(figures, [*self._explained(frames, lines), *files], buckets or bool(files))
+
+    def _placed(self, frame: DataFrame) -> DataFrame:
+        needed = frame.select(*summaries.COLUMNS)
+        return summaries.by_block(needed, self._scope.blocks) if self._is_by_block else needed
+
+    def _bucket(self) -> Column:
+        return F.col("block") if self._is_by_block else summaries.hour()
+
+    def _explained(self, frames: Sequence[DataFrame], lines: Sequence[Row]) -> list[dict[str, Any]]:
+        """Compares the rows of the buckets that differ one by one."""
+        names = sorted({line["bucket"] for line in lines})
+        if not names:
+            return []
+        is_meant = self._bucket().cast("string").isin(*names)
+        left, right = (frame.where(is_meant) for frame in frames)
+        found = {
+            row["bucket"]: row
+            for row in summaries.differences(left, right, self._bucket()).collect()
+        }
+        return [_line(line, _row_problem(line, found.get(line["bucket"]))) for line in lines]
+
+    def _files(self) -> list[dict[str, Any]]:
+        """Compares the files of the warehouse with what its manifest says of them."""
+        frame = sides.stocked(self._spark, self._stock)
+        compared = {
+            "manifest": sides.lines_frame(self._spark, sides.manifest_lines(self._stock)),
+            "warehouse": summaries.summarise(frame, sides.by_file()),
+        }
+        lines = summaries.compare(compared).orderBy("bucket", "side").limit(LINES_MAX).collect()
+        missing = {sides.short(path) for path in self._stock.missing}
+        return [_line(line, _file_problem(line, missing)) for line in lines]
+
+
+def _file_problem(line: Row, missing: Iterable[str]) -> str:
+    if line["side"] == "manifest":
+        return ""
+    return "the file is not there" if line["bucket"] in missing else "it cannot be read as written"
+
+
+def _row_problem(line: Row, found: Row | None) -> str:
+    side = "left" if line["side"] == "history" else "right"
+    words = [f"{line['duplicates']} rows are there again"] if line["duplicates"] else []
+    if found is not None and found[f"{side}_missing"]:
+        count, first = found[f"{side}_missing"], found[f"{side}_missing_from"]
+        words.append(f"{count} rows are missing, the first is seq {first}")
+    if found is not None and found["changed"]:
+        words.append(f"{found['changed']} rows are not the same")
+    return "; ".join(words)
+
+
+# -- lines ----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _kept(lines: DataFrame) -> Iterator[None]:
+    """Keeps the lines of a summary, so that what is behind them is read once."""
+    lines.persist()
+    try:
+        yield
+    finally:
+        lines.unpersist()
+
+
+def _count(lines: DataFrame) -> int:
+    return int(lines.agg(F.coalesce(F.sum("rows"), F.lit(0))).collect()[0][0])
+
+
+def _line(line: Row | Mapping[str, Any], problem: str) -> dict[str, Figure]:
+    known = line.asDict() if isinstance(line, Row) else dict(line)
+    figures = {name: known.get(name) for name in summaries.FIGURES}
+    for name in ("value_crc", "row_crc"):
+        figures[name] = None if figures[name] is None else f"{figures[name]:x}"
+    return {"bucket": known["bucket"], "side": known["side"], **figures, "problem": problem}

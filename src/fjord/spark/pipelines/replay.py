@@ -1,0 +1,438 @@
+"""`replay`: rows of history are written again, to another table or the same, exactly once.
+
+    history --selected, cut into batches--> sink `fjord`, with the batch's number --> target
+
+A replay has an id, which is the name of a writer of the target.  Each batch is committed together
+with its number, and a batch that was committed changes nothing, so a replay that was interrupted
+goes on when it is started again, and one that is complete does nothing.
+
+What a replay is, is kept in the key/value table `replays` beside its target, under its id: which
+rows of what, up to which seq, and how they are written.  So it means the same when it is started
+again, although there is more history by then, and an id is not used for two things.
+
+Pace: with "original" a batch is a few seconds of history and is written as long after the first
+one as it was then.  Waiting ends when `stop` is set, and what is written by then stays.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TypedDict, Unpack
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+import fjord
+from fjord.clock import Clock, SystemClock
+from fjord.errors import ExistsError, FjordError, NotFoundError
+from fjord.spark.history import history
+from fjord.spark.options import Location
+from fjord.spark.pipelines import replay_rows
+from fjord.spark.pipelines.replay_rows import Batch, Selection
+from fjord.spark.pipelines.report import Figure, Progress, Report, silent
+
+#: The key/value table beside the target that says what each replay is.
+REPLAYS: Final = "replays"
+#: With the original pace a batch spans at most so much of history.
+BATCH_SECONDS: Final = 5
+BATCH_ROWS: Final = 200_000
+# A batch is staged, sorted and committed as one.
+BATCH_ROWS_MAX: Final = 10_000_000
+_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
+
+
+class Options(TypedDict, total=False):
+    """Which rows are written again, where, and how fast."""
+
+    to: str  # the daemon that has the target; the one that has the table, unless given
+    start: int  # the first seq that counts; 1
+    end: int  # the first one that no longer counts; everything that is durable
+    since: datetime  # only what was committed from here on
+    until: datetime  # and up to before here
+    ops: Sequence[str]  # only rows of these; ADD, APPEND, REPLACE and SET
+    key_prefix: str | bytes  # only rows whose keys begin so
+    redrive: str  # a list of jobs, as `dead-letters` writes it: only these, each once
+    pace: str | float  # "fast", "original", or rows a second; "fast"
+    keys: str  # "same", or "fresh": with the id of the replay at their end; "same"
+    dates: str  # "moved" with the replay, or the "same" as they were; "moved"
+    replay_id: str  # goes on with a replay; a new id unless given
+    batch_rows: int  # 200,000
+    dry_run: bool
+    stop: threading.Event  # ends it after the batch that is being written
+
+
+def replay(
+    spark: SparkSession,
+    location: Location,
+    table: str,
+    target: str,
+    *,
+    progress: Progress = silent,
+    **options: Unpack[Options],
+) -> Report:
+    """Writes rows of a table's history again, to a table of the same or another daemon.
+
+    Args:
+        spark: the session.
+        location: where the history is.
+        table: whose history it is.
+        target: the table that is written to; it is made, of the same kind, if it is not there.
+        progress: is told how far it is.
+        options: see `Options`.
+
+    Raises:
+        FjordError: if there is no such table or range, or if the id is that of another replay.
+    """
+    plan = _plan(location, table, target, options)
+    if options.get("dry_run", False):
+        return _dry_run(spark, plan)
+    return _Run(spark, plan, _begun(spark, plan), progress).report()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Options that were checked."""
+
+    location: Location
+    table: str
+    kind: str  # of the table
+    target: str
+    server: str  # that has the target; empty for a dry run without one
+    start: int
+    end: int  # exclusive; 0 = everything that is durable
+    selection: Selection
+    redrive: str
+    pace: str | float
+    keys: str
+    dates: str
+    replay_id: str
+    batch_rows: int
+    stop: threading.Event
+
+    def meant(self, end: int) -> dict[str, Any]:
+        """Returns what makes this replay another one than others; `end` is exclusive."""
+        chosen = self.selection
+        return {
+            "source": str(self.location),
+            "table": self.table,
+            "target": self.target,
+            "start": self.start,
+            "wanted_end": self.end,
+            "end": end,
+            "since": chosen.since.isoformat() if chosen.since else "",
+            "until": chosen.until.isoformat() if chosen.until else "",
+            "ops": list(chosen.ops),
+            "key_prefix": chosen.key_prefix.hex(),
+            "keys": self.keys,
+            "dates": self.dates,
+        }
+
+
+def _plan(location: Location, table: str, target: str, options: Options) -> Plan:
+    server = options.get("to", "") or location.server
+    is_dry = options.get("dry_run", False)
+    if not server and not is_dry:
+        raise FjordError("rows are written through a daemon: say with to which one has the target")
+    prefix = options.get("key_prefix", b"")
+    return Plan(
+        location=location,
+        table=table,
+        kind=_kind(location, table),
+        target=target,
+        server=server,
+        start=options.get("start", 1),
+        end=options.get("end", 0),
+        selection=Selection(
+            ops=tuple(sorted(options.get("ops") or replay_rows.OPS)),
+            since=_moment("since", options.get("since")),
+            until=_moment("until", options.get("until")),
+            key_prefix=prefix.encode() if isinstance(prefix, str) else prefix,
+        ),
+        redrive=options.get("redrive", ""),
+        pace=_pace(options.get("pace", "fast")),
+        keys=_word("keys", options.get("keys", "same"), ("same", "fresh")),
+        dates=_word("dates", options.get("dates", "moved"), ("moved", "same")),
+        replay_id=_id(options.get("replay_id") or f"replay-{uuid.uuid4().hex[:12]}"),
+        batch_rows=_batch_rows(options.get("batch_rows", BATCH_ROWS)),
+        stop=options.get("stop") or threading.Event(),
+    )
+
+
+def _kind(location: Location, table: str) -> str:
+    with location.open() as database:
+        try:
+            return database.table(table).kind
+        except NotFoundError as error:
+            raise FjordError(f"there is no table {table!r} in {location}") from error
+
+
+def _moment(name: str, given: datetime | None) -> datetime | None:
+    if given is not None and given.tzinfo is None:
+        raise FjordError(f"{name} has no time zone; give one, as in datetime(..., tzinfo=UTC)")
+    return given
+
+
+def _word(name: str, given: str, words: Sequence[str]) -> str:
+    if given not in words:
+        raise FjordError(f"{name} is {' or '.join(words)}, not {given!r}")
+    return given
+
+
+def _pace(given: str | float) -> str | float:
+    if given in ("fast", "original"):
+        return given
+    try:
+        rows = float(given)
+    except ValueError:
+        rows = 0.0
+    if not 0 < rows < float("inf"):
+        raise FjordError(f"a pace is fast, original, or a number of rows a second, not {given!r}")
+    return rows
+
+
+def _id(given: str) -> str:
+    if not _ID.match(given):
+        raise FjordError(f"the id of a replay is 1 to 100 of A-Z a-z 0-9 _ - and ., not {given!r}")
+    return given
+
+
+def _batch_rows(given: int) -> int:
+    if not 1 <= given <= BATCH_ROWS_MAX:
+        raise FjordError(f"a batch has 1 to {BATCH_ROWS_MAX} rows, not {given}")
+    return given
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def _rows(spark: SparkSession, plan: Plan, start: int, end: int) -> DataFrame:
+    """Returns the rows that are meant, of a range of seqs."""
+    found = history(spark, plan.location, plan.table, start=start, end=end)
+    return replay_rows.selected(found, plan.selection)
+
+
+def _listed(spark: SparkSession, plan: Plan, end: int) -> DataFrame | None:
+    """Returns the seqs of the rows that a list names; None: there is no list."""
+    if not plan.redrive:
+        return None
+    whole = history(spark, plan.location, plan.table, end=end)
+    return replay_rows.described_last(whole, read_list(spark, plan.redrive)).select("seq")
+
+
+def read_list(spark: SparkSession, path: str) -> DataFrame:
+    """Returns a list of jobs: Parquet, or a JSON object a line, with the column `row`.
+
+    Raises:
+        FjordError: if it is none.
+    """
+    is_json = path.rstrip("/").endswith((".json", ".jsonl"))
+    found = spark.read.json(path) if is_json else spark.read.parquet(path)
+    if "row" not in found.columns:
+        raise FjordError(f"{path} is no list of jobs: it has no column row")
+    return found.select(F.col("row").cast("bigint"))
+
+
+def _list_name(spark: SparkSession, path: str) -> str:
+    """Returns a text that another list does not have."""
+    if not path:
+        return ""
+    crc = F.sum(F.crc32(F.col("row").cast("string")))
+    count, total = read_list(spark, path).distinct().agg(F.count("*"), crc).collect()[0]
+    return f"{count} jobs, checksum {total or 0:x}"
+
+
+def _dry_run(spark: SparkSession, plan: Plan) -> Report:
+    rows, listed = _rows(spark, plan, plan.start, plan.end), _listed(spark, plan, plan.end)
+    if listed is not None:
+        rows = rows.join(listed, "seq", "left_semi")
+    counts = replay_rows.counted(rows).orderBy("hour", "op").collect()
+    figures: dict[str, Figure] = {
+        "dry_run": True,
+        "table": plan.table,
+        "target": plan.target,
+        "rows": sum(row["rows"] for row in counts),
+    }
+    lines = [{"hour": row["hour"], "op": row["op"], "rows": row["rows"]} for row in counts]
+    return Report(job="replay", figures=figures, rows=lines)
+
+
+# -- what a replay is -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A replay that is known by its target."""
+
+    end: int  # exclusive
+    last: int  # everything up to here is written, 0 = nothing
+
+
+def _begun(spark: SparkSession, plan: Plan) -> Begun:
+    """Makes a replay known, or finds the one that has its id.
+
+    Raises:
+        FjordError: if that is another one.
+    """
+    with plan.location.open() as source:
+        durable_end = source.stats()["durable_seq"] + 1
+    end = min(plan.end, durable_end) if plan.end else durable_end
+    meant = {**plan.meant(end), "redrive": _list_name(spark, plan.redrive)}
+    with fjord.connect(plan.server) as database:
+        known = database.kv(REPLAYS)
+        try:
+            known.set(plan.replay_id, json.dumps(meant, sort_keys=True), overwrite=False)
+        except ExistsError:
+            found = json.loads(str(known.get(plan.replay_id)))
+            end = _same(plan.replay_id, found, meant)
+            return Begun(end, _finished(database, plan))
+    return Begun(end, 0)
+
+
+def _same(replay_id: str, found: dict[str, Any], meant: dict[str, Any]) -> int:
+    """Returns the end of a replay that is the one that is meant."""
+    differing = [
+        f"{name} {found.get(name)!r}, not {wanted!r}"
+        for name, wanted in meant.items()
+        if name != "end" and found.get(name) != wanted
+    ]
+    if differing:
+        raise FjordError(
+            f"replay {replay_id} was begun with {'; '.join(differing)}. Say the same again to go "
+            "on with it, or give another id"
+        )
+    return int(found["end"])
+
+
+def _finished(database: fjord.Database, plan: Plan) -> int:
+    """Returns up to which seq rows are written, after what was begun is brought to its end."""
+    try:
+        database.table(plan.target)
+    except NotFoundError:
+        return 0
+    staging = database.staging(plan.target)
+    last = staging.last_batch(_writer(plan.replay_id))
+    if last is not None:
+        staging.commit(_writer(plan.replay_id), last, [])
+    return last or 0
+
+
+def _writer(replay_id: str) -> str:
+    return f"replay-{replay_id}"
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+class _Run:
+    """Writes what is left of a replay."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        begun: Begun,
+        progress: Progress,
+        clock: Clock | None = None,
+    ) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._kind = _target_kind(plan)
+        self._begun = begun
+        self._progress = progress
+        self._clock = clock or SystemClock()
+
+    def report(self) -> Report:
+        self._progress("looking at history", 0, None)
+        listed = _listed(self._spark, self._plan, self._begun.end)
+        if listed is not None:
+            listed = listed.persist()
+        found = self._batches(listed)
+        written = rows = 0
+        for batch in self._paced(found):
+            self._progress("replaying", rows, sum(one.rows for one in found))
+            self._write(batch, listed)
+            written, rows = written + 1, rows + batch.rows
+        if listed is not None:
+            listed.unpersist()
+        return Report(
+            job="replay",
+            figures={
+                "replay_id": self._plan.replay_id,
+                "table": self._plan.table,
+                "target": self._plan.target,
+                "from_seq": self._plan.start,
+                "to_seq": self._begun.end - 1,
+                "resumed_behind_seq": self._begun.last,
+                "batches": written,
+                "rows": rows,
+                "complete": written == len(found),
+            },
+        )
+
+    def _batches(self, listed: DataFrame | None) -> list[Batch]:
+        plan, after = self._plan, max(self._plan.start - 1, self._begun.last)
+        if after + 1 >= self._begun.end:
+            return []
+        rows = self._chosen(_rows(self._spark, plan, after + 1, self._begun.end), listed)
+        is_paced = plan.pace != "fast"
+        seconds = BATCH_SECONDS if plan.pace == "original" else 0
+        rows_max = plan.batch_rows
+        if not isinstance(plan.pace, str):
+            # About a batch a second, so that the pace is even.
+            rows_max = max(1, min(rows_max, round(plan.pace)))
+        pieces = replay_rows.pieces(rows, rows_max, seconds).collect()
+        found = [(row["last"], row["rows"], row["at_us"]) for row in pieces]
+        return replay_rows.batches(found, after, rows_max, is_paced=is_paced)
+
+    def _chosen(self, rows: DataFrame, listed: DataFrame | None) -> DataFrame:
+        return rows if listed is None else rows.join(listed, "seq", "left_semi")
+
+    def _paced(self, batches: Sequence[Batch]) -> Iterator[Batch]:
+        """Yields each batch when it is due; none any more once `stop` is set."""
+        begun_us = self._clock.monotonic_us()
+        due = replay_rows.due_seconds(batches, self._plan.pace)
+        for batch, seconds in zip(batches, due, strict=True):
+            left = seconds - (self._clock.monotonic_us() - begun_us) / 1_000_000
+            if self._plan.stop.wait(max(0.0, left)):
+                return
+            yield batch
+
+    def _write(self, batch: Batch, listed: DataFrame | None) -> None:
+        plan = self._plan
+        # Whole rows are wanted, and not many: the source finds them, wherever they are by now.
+        source = self._spark.read.format("fjord").options(
+            **plan.location.options,
+            table=plan.table,
+            startingSeq=batch.after + 1,
+            endingSeq=batch.last + 1,
+        )
+        rows = replay_rows.selected(source.load(), plan.selection)
+        now = datetime.fromtimestamp(self._clock.wall_us() / 1_000_000, tz=UTC)
+        written = replay_rows.rewritten(
+            self._chosen(rows, listed),
+            replay_rows.columns_for(plan.kind, self._kind),
+            suffix=f"#{plan.replay_id}".encode() if plan.keys == "fresh" else b"",
+            moved_to=now if plan.dates == "moved" else None,
+        )
+        written.write.format("fjord").mode("append").options(
+            server=plan.server,
+            table=plan.target,
+            kind=self._kind,
+            txnId=_writer(plan.replay_id),
+            txnVersion=batch.last,
+        ).save()
+
+
+def _target_kind(plan: Plan) -> str:
+    """Returns what the target is, or will be: it is made like the table, if it is not there."""
+    with fjord.connect(plan.server) as database:
+        try:
+            return database.table(plan.target).kind
+        except NotFoundError:
+            return plan.kind

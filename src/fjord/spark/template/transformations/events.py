@@ -1,0 +1,32 @@
+"""The streaming table `events`: each row of the history, exactly once.
+
+Each run appends what is new since the last one.  How far it has come is in Spark's checkpoint,
+below `storage`; a run that dies is repeated with the same rows by the next one.
+"""
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+
+spark = SparkSession.active()
+
+if spark.conf.get("spark.sql.catalogImplementation") != "hive":
+    raise SystemExit(
+        "datasets would be forgotten after this run; start it with ./run, see README.md"
+    )
+
+
+def setting(name: str) -> str:
+    """Returns a setting of spark-pipeline.yml, empty if it is not there."""
+    return spark.conf.get(f"spark.fjord.{name}", "") or ""
+
+
+@dp.table(comment="Each row of the history, once, in Fjord's own columns")
+def events() -> DataFrame:
+    place = "server" if setting("server") else "path"
+    return (
+        spark.readStream.format("fjord")
+        .option(place, setting(place))
+        .option("table", setting("table"))
+        .option("maxRowsPerTrigger", setting("rows"))
+        .load()
+    )

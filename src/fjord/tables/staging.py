@@ -1,0 +1,429 @@
+"""STAGE and COMMIT: rows are kept first, by many, and seen later, by all, exactly once.
+
+A writer numbers its batches, and only the last one is remembered.  A batch that is asked for again,
+or an older one, is committed already: whatever was staged for it is dropped.
+
+To commit messages of a log is one decision that gives all of them their seqs.  Jobs and values have
+to be merged with what is there, which takes a while for many of them.  So the first decision says
+which stages the batch is made of, for good, and further ones run them one after the other: each is
+run in the same commit in which it goes.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from fjord import commands, limits, ops
+from fjord.columns import Strings, repeat
+from fjord.commands import Append, Committed, Push, Refusal, Set
+from fjord.errors import Code
+from fjord.ops import Op, Opcode
+from fjord.tables import catalog, job_push, kv_write, stage_entry, stream_append, stream_history
+from fjord.tables.kv_entry import end_of, prefix_of
+from fjord.tables.stage_entry import Stage, Writer
+from fjord.tables.stage_entry import State as Stages
+from fjord.tables.state import Decision, Kind, State, Table, Tree
+from fjord.tables.stream_entry import seq_key
+
+_PIECE: Final = 256
+# What a STAGE has beside the op in it: a header, a date, two offsets.
+_AROUND_BYTES: Final = ops.HEADER.size + 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetStages:
+    """Drops stages that nobody has committed, and writers, that are too old."""
+
+    limit: int
+
+
+# -- staging --------------------------------------------------------------------------------------
+
+
+def decide_stage(command: commands.Stage, state: State, now_us: int) -> Decision:
+    """Keeps rows that could be written now; what could not is refused at once."""
+    rows = command.rows
+    kind, decide, encode = _ROWS[type(rows)]
+    decided = decide(rows, state, now_us)
+    if isinstance(decided.reply, Refusal):
+        return Decision(decided.reply)
+    found = catalog.find_or_create(state, rows.table, kind)
+    if isinstance(found, Refusal):
+        return Decision(found)
+    table, creation = found
+    problem = _stage_problem(rows, table)
+    if problem is not None:
+        return Decision(problem)
+    inner, _ = ops.encode(encode(rows, table, now_us))
+    op = Op(Opcode.STAGE, table.id, 1, ((now_us,), Strings.of([inner])))
+    return catalog.decision(state, [*creation, op])
+
+
+def _stage_problem(rows: Append | Push | Set, table: Table) -> Refusal | None:
+    if not stream_history.is_log(table) and len(rows.types) > limits.SLICE_ROWS_MAX:
+        text = f"a stage of table {table.name} has at most {limits.SLICE_ROWS_MAX} rows"
+        return Refusal(code=Code.BAD_BATCH, text=text)
+    if isinstance(rows, Set) and (rows.also is not None or not (rows.persist and rows.overwrite)):
+        text = "staged values replace what is there, are durable, and have one key each"
+        return Refusal(code=Code.BAD_BATCH, text=text)
+    return None
+
+
+def _append_op(rows: Append, table: Table, now_us: int) -> Op:
+    columns = (rows.types, rows.keys, rows.values)
+    return Op(Opcode.STREAM_APPEND, table.id, len(rows.types), columns)
+
+
+def _push_op(rows: Push, table: Table, now_us: int) -> Op:
+    dates = rows.process_at_us
+    if rows.relative:  # a delay counts from now on, not from the commit
+        dates = [now_us + delay_us if delay_us else 0 for delay_us in dates]
+    count = len(rows.types)
+    none = repeat(0, count)
+    columns: tuple[ops.Column, ...] = (
+        rows.timestamps_us,
+        none,
+        dates,
+        rows.expires_at_us,
+        none,
+        rows.priorities,
+        bytes(count),
+        rows.types,
+        rows.keys,
+        rows.domains,
+        rows.values,
+    )
+    return Op(Opcode.JOB_ADD, table.id, count, columns)
+
+
+def _set_op(rows: Set, table: Table, now_us: int) -> Op:
+    count = len(rows.types)
+    none = repeat(0, count)
+    dates = (repeat(rows.expires_at_us, count), repeat(rows.ttl_us, count))
+    columns: Any = (rows.timestamps_us, *dates, *[none] * 4, rows.types, rows.keys, rows.values)
+    return Op(Opcode.KV_SET, table.id, count, columns)
+
+
+# -- committing -----------------------------------------------------------------------------------
+
+
+def decide_commit(command: commands.CommitStages, state: State, now_us: int) -> Decision:
+    problem = _commit_problem(command)
+    if problem is not None:
+        return Decision(problem)
+    table = state.tables.get(command.table)
+    if table is None:
+        if command.stages:
+            return Decision(Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}"))
+        return Decision(_committed(state, command.batch, is_new=True))
+    known = _writer(state, table, command.writer)
+    waiting = _waiting(state, table, known) if known else ()
+    if known and waiting:
+        # An earlier batch, or this one, is decided and not yet written.
+        decision = _run(table, known, waiting, state, now_us)
+        if known.batch == command.batch or not isinstance(decision.reply, Committed):
+            return decision
+        left = len(waiting) + len(command.stages)
+        return decision._replace(reply=replace(decision.reply, left=left))
+    if known and command.batch <= known.batch:
+        made = _drop(table.id, _pending(state, table, command.stages))
+        return Decision(_committed(state, known.batch, is_new=False), made)
+    return _commit(command, table, known, state, now_us)
+
+
+def decide_ask(command: commands.AskWriter, state: State, now_us: int) -> Decision:
+    problem = commands.name_problem(command.table) or _writer_problem(command.writer)
+    if problem is not None:
+        return Decision(problem)
+    table = state.tables.get(command.table)
+    known = _writer(state, table, command.writer) if table else None
+    if table is None or known is None:
+        return Decision(_committed(state, -1, is_new=False))
+    left = len(_waiting(state, table, known))
+    return Decision(_committed(state, known.batch, is_new=False, left=left))
+
+
+def _commit_problem(command: commands.CommitStages) -> Refusal | None:
+    problem = commands.name_problem(command.table) or _writer_problem(command.writer)
+    if problem is not None:
+        return problem
+    if not 0 <= command.batch < 2**63:
+        return Refusal(code=Code.BAD_RANGE, text="the number of a batch is from 0 to 2^63 - 1")
+    if len(command.stages) > limits.STAGES_MAX:
+        text = f"a commit has at most {limits.STAGES_MAX} stages; stage more rows at a time"
+        return Refusal(code=Code.BAD_COUNT, text=text)
+    if len(set(command.stages)) < len(command.stages):
+        return Refusal(code=Code.BAD_BATCH, text="a stage is committed once")
+    return None
+
+
+def _writer_problem(name: str) -> Refusal | None:
+    if 0 < len(name.encode()) <= limits.WRITER_BYTES_MAX:
+        return None
+    text = f"the name of a writer has 1 to {limits.WRITER_BYTES_MAX} bytes"
+    return Refusal(code=Code.BAD_NAME, text=text)
+
+
+def _commit(
+    command: commands.CommitStages, table: Table, known: Writer | None, state: State, now_us: int
+) -> Decision:
+    if known is None and state.size_of(Tree.WRITERS) >= limits.WRITERS_MAX:
+        text = f"there are {limits.WRITERS_MAX} writers; use the same name again for each run"
+        return Decision(Refusal(code=Code.QUOTA, text=text))
+    found = _pending(state, table, command.stages)
+    if len(found) < len(command.stages):
+        gone = min(set(command.stages) - {stage.seq for stage in found})
+        text = f"stage {gone} of table {table.name} is not there; write the batch again"
+        return Decision(Refusal(code=Code.STAGE_GONE, text=text))
+    name = command.writer
+    if stream_history.is_log(table):
+        rows = sum(stage.rows for stage in found)
+        made = [*(_commit_op(table, stage) for stage in found),
+                _writer_op(table, name, command.batch, now_us, ())]  # fmt: skip
+        seq = state.next_seq - 1 + rows
+        return Decision(_committed(state, command.batch, is_new=True, rows=rows, seq=seq), made)
+    made = [_writer_op(table, name, command.batch, now_us, command.stages)]
+    if found:
+        made.append(_decided_op(table, found))
+    reply = _committed(state, command.batch, is_new=True, left=len(found))
+    return Decision(reply, made)
+
+
+def _commit_op(table: Table, stage: Stage) -> Op:
+    numbers = (stage.seq, *stage.pointer[:4], _bytes(stage))
+    return Op(Opcode.STREAM_COMMIT, table.id, stage.rows, tuple((one,) for one in numbers))
+
+
+def _decided_op(table: Table, stages: Sequence[Stage]) -> Op:
+    rows = [(one.seq, one.at_us, one.rows, *one.pointer[:4]) for one in stages]
+    return Op(Opcode.STAGE_DECIDED, table.id, len(rows), tuple(zip(*rows, strict=True)))
+
+
+def _writer_op(table: Table, name: str, batch: int, now_us: int, stages: Sequence[int]) -> Op:
+    kept = Strings.of([stage_entry.encode_seqs(tuple(stages))])
+    return Op(Opcode.WRITER, table.id, 1, ((batch,), (now_us,), Strings.of([name.encode()]), kept))
+
+
+def _committed(
+    state: State, batch: int, *, is_new: bool, left: int = 0, rows: int = 0, seq: int = 0
+) -> Committed:
+    seq = seq or state.next_seq - 1
+    return Committed(batch=batch, is_new=is_new, left=left, rows=rows, seq=seq)
+
+
+# -- running what is decided ----------------------------------------------------------------------
+
+
+def _run(
+    table: Table, known: Writer, waiting: Sequence[int], state: State, now_us: int
+) -> Decision:
+    """Runs the first stage of a batch that waits; it goes in the same commit."""
+    (stage,) = _stages(state, table, waiting[:1])
+    (inner,) = state.payloads([stage.pointer])
+    op, _, _ = ops.decode(memoryview(inner), 0)
+    command = _COMMANDS[op.opcode](table.name, op, now_us)
+    decision = Decision(None)  # type: ignore[arg-type] # nothing of it is left to be written
+    if command is not None:
+        decide = _ROWS[type(command)][1]
+        decision = decide(command, state, now_us)
+        if isinstance(decision.reply, Refusal):
+            return decision
+    made = [*decision.ops, *_drop(table.id, [stage])]
+    seq = state.next_seq - 1 + sum(one.rows for one in made)
+    reply = _committed(
+        state, known.batch, is_new=True, left=len(waiting) - 1, rows=stage.rows, seq=seq
+    )
+    return decision._replace(reply=reply, ops=made)
+
+
+def _append_of(table: str, op: Op, now_us: int) -> Append:
+    types, keys, values = _columns(op)
+    return Append(table=table, types=bytes(types), keys=keys, values=values)
+
+
+def _push_of(table: str, op: Op, now_us: int) -> Push | None:
+    """Returns the push of a stage without jobs that have expired since; None if none is left."""
+    stamps, _, dates, expiries, *_ = _columns(op)
+    if any(expiries):
+        live = [
+            at
+            for at, (date_us, expires_us) in enumerate(zip(dates, expiries, strict=True))
+            if not expires_us or expires_us > max(date_us, now_us)
+        ]
+        if not live:
+            return None
+        if len(live) < op.rows:
+            op = _only(op, live)
+            stamps, _, dates, expiries, *_ = _columns(op)
+    priorities, _, types, keys, domains, values = op.columns[5:]
+    return Push(
+        table=table,
+        keys=_strings(keys),
+        domains=_strings(domains),
+        types=bytes(types),  # type: ignore[arg-type]
+        values=_strings(values),
+        priorities=bytes(priorities),  # type: ignore[arg-type]
+        process_at_us=dates,
+        expires_at_us=expiries,
+        timestamps_us=stamps,
+    )
+
+
+def _set_of(table: str, op: Op, now_us: int) -> Set | None:
+    stamps, expiries, ttls, *_, types, keys, values = _columns(op)
+    if 0 < expiries[0] <= now_us:
+        return None
+    return Set(
+        table=table,
+        keys=keys,
+        types=bytes(types),
+        values=values,
+        timestamps_us=stamps,
+        expires_at_us=expiries[0],
+        ttl_us=ttls[0],
+    )
+
+
+def _only(op: Op, wanted: Sequence[int]) -> Op:
+    columns = tuple(
+        Strings.of([column[at] for at in wanted])
+        if isinstance(column, Strings)
+        else [column[at] for at in wanted]
+        for column in op.columns
+    )
+    return op._replace(rows=len(wanted), columns=columns)
+
+
+def _strings(column: ops.Column) -> Strings:
+    assert isinstance(column, Strings)
+    return column
+
+
+def _columns(op: Op) -> Any:
+    return op.columns
+
+
+# -- looking stages up ----------------------------------------------------------------------------
+
+
+def _writer(state: State, table: Table, name: str) -> Writer | None:
+    (data,) = state.get_many(Tree.WRITERS, [table.prefix + name.encode()])
+    return stage_entry.decode_writer(data) if data else None
+
+
+def _waiting(state: State, table: Table, known: Writer) -> Sequence[int]:
+    """Returns the stages of a batch that are not written yet.
+
+    They are written in order, and go with it, so those that are left are the last ones.
+    """
+    stages = known.stages
+    if not stages or not _stages(state, table, stages[-1:]):
+        return ()
+    first = bisect.bisect_left(
+        range(len(stages)), 1, key=lambda at: len(_stages(state, table, stages[at : at + 1]))
+    )
+    return stages[first:]
+
+
+def _pending(state: State, table: Table, seqs: Sequence[int]) -> list[Stage]:
+    """Returns those of some stages that nobody has committed."""
+    found = _stages(state, table, seqs)
+    return [stage for stage in found if stage.state == Stages.PENDING]
+
+
+def _stages(state: State, table: Table, seqs: Sequence[int]) -> list[Stage]:
+    keys = [seq_key(table.prefix, seq) for seq in seqs]
+    stored = state.get_many(Tree.STAGES, keys)
+    return [
+        stage_entry.decode_stage(key, data) for key, data in zip(keys, stored, strict=True) if data
+    ]
+
+
+def first_seqs(scan: stream_history.Scan) -> list[int]:
+    """Returns the seq of the first stage of each table that has any."""
+    found = []
+    start: bytes | None = b""
+    while start is not None and (items := scan(Tree.STAGES, start, None, 1)):
+        stage = stage_entry.decode_stage(*items[0])
+        found.append(stage.seq)
+        start = end_of(items[0][0][:4])
+    return found
+
+
+# -- forgetting -----------------------------------------------------------------------------------
+
+
+def decide_forget_stages(command: ForgetStages, state: State, now_us: int) -> Decision:
+    old_us = now_us - limits.STAGE_US_MAX
+    made: list[Op] = []
+    for prefix, stages in _by_table(state):
+        old = [one for one in stages if one.state == Stages.PENDING and one.at_us < old_us]
+        made += _drop(int.from_bytes(prefix, "big"), old[: command.limit])
+        if made:
+            return catalog.decision(state, made)
+    return catalog.decision(state, _old_writers(state, now_us, command.limit))
+
+
+def _by_table(state: State) -> Any:
+    """Yields the prefix of each table with stages, and a bounded number of them, pieces of it."""
+    start: bytes | None = b""
+    while start is not None and (items := state.scan(Tree.STAGES, start, None, _PIECE)):
+        prefix = items[0][0][:4]
+        mine = [item for item in items if item[0][:4] == prefix]
+        yield prefix, [stage_entry.decode_stage(*item) for item in mine]
+        start = mine[-1][0] + b"\0"
+
+
+def _old_writers(state: State, now_us: int, limit: int) -> list[Op]:
+    made: list[Op] = []
+    start = b""
+    while len(made) < limit and (items := state.scan(Tree.WRITERS, start, None, _PIECE)):
+        for key, data in items:
+            known = stage_entry.decode_writer(data)
+            table = int.from_bytes(key[:4], "big")
+            if known.at_us + limits.WRITER_KEPT_US < now_us:
+                made.append(Op(Opcode.WRITER_GONE, table, 1, (Strings.of([key[4:]]),)))
+        start = items[-1][0] + b"\0"
+    return made[:limit]
+
+
+def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
+    """Returns the op that takes stages, then writers, of a dropped table away."""
+    prefix = prefix_of(table_id)
+    items = state.scan(Tree.STAGES, prefix, end_of(prefix), limit)
+    if items:
+        return _drop(table_id, [stage_entry.decode_stage(*item) for item in items])
+    names = [key[4:] for key, _ in state.scan(Tree.WRITERS, prefix, end_of(prefix), limit)]
+    return [Op(Opcode.WRITER_GONE, table_id, len(names), (Strings.of(names),))] if names else []
+
+
+def _drop(table_id: int, stages: Sequence[Stage]) -> list[Op]:
+    """Returns the op that takes stages away; those that are committed count as messages already."""
+    if not stages:
+        return []
+    freed = [0 if one.state == Stages.COMMITTED else _bytes(one) for one in stages]
+    columns = ([one.seq for one in stages], freed)
+    return [Op(Opcode.STAGE_GONE, table_id, len(stages), columns)]
+
+
+def _bytes(stage: Stage) -> int:
+    """Returns how many bytes the op has that brought a stage."""
+    return _AROUND_BYTES + stage.size
+
+
+# What may be staged: the kind of its table, what writes it, and the op that it is kept as.
+_ROWS: Final[
+    dict[type, tuple[Kind, Callable[[Any, State, int], Decision], Callable[[Any, Table, int], Op]]]
+] = {
+    Append: (Kind.STREAM, stream_append.decide_append, _append_op),
+    Push: (Kind.JOBS, job_push.decide_push, _push_op),
+    Set: (Kind.KV, kv_write.decide_set, _set_op),
+}
+_COMMANDS: Final[dict[Opcode, Callable[[str, Op, int], Append | Push | Set | None]]] = {
+    Opcode.STREAM_APPEND: _append_of,
+    Opcode.JOB_ADD: _push_of,
+    Opcode.KV_SET: _set_of,
+}

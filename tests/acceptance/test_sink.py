@@ -1,0 +1,123 @@
+"""The sink against a real daemon, in the hands of a Spark that fails where it can: tasks that run
+twice, commits whose answers are lost, a daemon that is killed in between."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+import fjord
+from fjord.errors import RefusedError
+from fjord.spark import sink
+from fjord.spark.sink import FjordStreamWriter
+from tests.acceptance.daemon import Daemon
+
+SCHEMA = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with Daemon(tmp_path / "data") as daemon:
+        yield daemon
+
+
+def stream_writer(daemon: Daemon, table: str, kind: str) -> FjordStreamWriter:
+    """Returns a writer as the tasks and the end of a batch have it."""
+    options = {"server": daemon.url, "table": table, "kind": kind, "txnId": "query"}
+    made = sink.stream_writer(options, SCHEMA, overwrite=False)
+    copy: FjordStreamWriter = pickle.loads(pickle.dumps(made))
+    return copy
+
+
+def rows_of(*keys: str, value: bytes = b"x") -> Iterator[pa.RecordBatch]:
+    """Yields rows, a batch each."""
+    for key in keys:
+        yield pa.record_batch({"key": [key], "value": pa.array([value], pa.binary())})
+
+
+def keys_of(database: fjord.Database, table: str, kind: str) -> list[str]:
+    """Returns what everyone sees, in the order in which it was written."""
+    if kind == "stream":
+        return [message.key for message in database.stream(table).read()]
+    if kind == "jobs":
+        return [job.key for job in database.jobs(table).peek(count=1_000)]
+    return sorted(database.kv(table).keys())
+
+
+KINDS = ("stream", "jobs", "kv")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_is_seen_once_whatever_happens(daemon: Daemon, kind: str) -> None:
+    writer = stream_writer(daemon, "t", kind)
+    with fjord.connect(daemon.url) as database:
+        lost = writer.write(rows_of("lost"))  # of a task that ran again, and another one won
+        messages = [writer.write(rows_of("c")), writer.write(rows_of("a", "b"))]
+        assert lost.stages
+        assert database.table("t").kind == kind
+        assert keys_of(database, "t", kind) == []
+        writer.commit(messages, 0)
+        seen = keys_of(database, "t", kind)
+        assert seen == (["a", "b", "c"] if kind == "kv" else ["c", "a", "b"])
+        # Spark did not hear of it: it aborts, and runs the same batch again.
+        writer.abort(messages, 0)
+        writer.commit(messages, 0)
+        again = [writer.write(rows_of("c")), writer.write(rows_of("a", "b"))]
+        writer.commit(again, 0)
+        writer.abort([None, *again], 0)
+        assert keys_of(database, "t", kind) == seen
+        writer.commit([], 1)
+        writer.commit([writer.write(rows_of("d"))], 1)  # this number was used
+        writer.commit([writer.write(rows_of("e"))], 2)
+        assert keys_of(database, "t", kind) == [*seen, "e"]
+        assert database.staging("t").last_batch("query") == 2
+
+
+def test_a_daemon_is_killed_between_write_and_commit(daemon: Daemon) -> None:
+    writers = {kind: stream_writer(daemon, kind, kind) for kind in KINDS}
+    messages = {kind: [writers[kind].write(rows_of("a", "b"))] for kind in KINDS}
+    port = daemon.port
+    for _ in range(2):
+        daemon.kill()
+        daemon.start(port)
+        for kind in KINDS:
+            writers[kind].commit(messages[kind], 0)
+    with fjord.connect(daemon.url) as database:
+        for kind in KINDS:
+            assert keys_of(database, kind, kind) == ["a", "b"]
+
+
+def test_two_tables_of_one_query_count_for_themselves(daemon: Daemon) -> None:
+    with fjord.connect(daemon.url) as database:
+        for table in ("one", "two"):
+            writer = stream_writer(daemon, table, "stream")
+            writer.commit([writer.write(rows_of(table))], 0)
+        assert keys_of(database, "one", "stream") == ["one"]
+        assert keys_of(database, "two", "stream") == ["two"]
+
+
+def test_messages_of_a_log_are_one_commit(daemon: Daemon) -> None:
+    writer = stream_writer(daemon, "t", "stream")
+    parts: list[Any] = [writer.write(rows_of(*[f"{part}-{n}" for n in range(5)])) for part in "abc"]
+    writer.commit(parts, 0)
+    with fjord.connect(daemon.url) as database:
+        found = pa.concat_tables(database.scan_arrow("t", columns=["seq", "txn", "key"]))
+    assert len(set(found["txn"].to_pylist())) == 1
+    keys = [key.decode() for key in found["key"].to_pylist()]
+    assert keys == [f"{part}-{n}" for part in "abc" for n in range(5)]
+
+
+def test_a_row_that_the_server_refuses_leaves_the_table_as_it_was(daemon: Daemon) -> None:
+    with fjord.connect(daemon.url) as database:
+        for kind in KINDS:
+            writer = stream_writer(daemon, kind, kind)
+            writer.commit([writer.write(rows_of("a"))], 0)
+            with pytest.raises(RefusedError, match="TOO_LARGE"):
+                writer.write(rows_of("b", value=bytes(2_000_000)))
+            assert keys_of(database, kind, kind) == ["a"]

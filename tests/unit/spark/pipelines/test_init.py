@@ -1,0 +1,91 @@
+"""A project is written from the template, complete, and never over somebody's files."""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+
+import pytest
+import yaml  # type: ignore[import-untyped]  # PySpark brings it, without types
+
+from fjord.errors import FjordError
+from fjord.spark.options import Location
+from fjord.spark.pipelines.init import init
+
+DAEMON = Location(server="fjord://127.0.0.1:17994")
+FILES = {
+    ".gitignore",
+    "README.md",
+    "conf/spark-defaults.conf",
+    "run",
+    "spark-pipeline.yml",
+    "transformations/events.py",
+    "transformations/latest.py",
+    "transformations/report.py",
+}
+
+
+def files(project: Path) -> dict[str, str]:
+    return {
+        path.relative_to(project).as_posix(): path.read_text()
+        for path in project.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_project_has_everything_that_it_needs(tmp_path: Path) -> None:
+    project = tmp_path / "ware house"
+    report = init(str(project), DAEMON, table='or"ders')
+    written = files(project)
+    assert written.keys() == FILES
+    assert {row["file"] for row in report.rows} == FILES
+    assert report.figures["files"] == len(FILES)
+    assert report.figures["reads"] == 'or"ders of fjord://127.0.0.1:17994'
+    assert os.access(project / "run", os.X_OK)
+    spec = yaml.safe_load(written["spark-pipeline.yml"])
+    assert spec["name"] == "ware house"
+    assert spec["storage"] == (project / "storage").as_uri()
+    assert (project / "storage").is_dir()
+    assert spec["configuration"]["spark.fjord.server"] == "fjord://127.0.0.1:17994"
+    assert spec["configuration"]["spark.fjord.table"] == 'or"ders'
+    assert all(isinstance(setting, str) for setting in spec["configuration"].values())
+    assert str(project / "storage" / "metastore") in written["conf/spark-defaults.conf"]
+    assert not [name for name, text in written.items() if "${" in text and name != "run"]
+
+
+def test_a_directory_is_named_instead_of_a_daemon(tmp_path: Path) -> None:
+    init(str(tmp_path / "project"), Location.of_path(str(tmp_path / "data")), table="events")
+    spec = yaml.safe_load((tmp_path / "project" / "spark-pipeline.yml").read_text())
+    assert spec["configuration"]["spark.fjord.path"] == str(tmp_path / "data")
+    assert "spark.fjord.server" not in spec["configuration"]
+
+
+def test_a_directory_with_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(FjordError, match=r"not empty.*--force"):
+        init(str(tmp_path), DAEMON, table="events")
+    assert files(tmp_path) == {"notes": "mine"}
+    with pytest.raises(FjordError, match="is a file"):
+        init(str(tmp_path / "notes"), DAEMON, table="events")
+
+
+def test_force_writes_its_own_files_again_and_no_others(tmp_path: Path) -> None:
+    init(str(tmp_path), DAEMON, table="events")
+    fresh = files(tmp_path)
+    (tmp_path / "transformations" / "mine.sql").write_text("SELECT 1")
+    (tmp_path / "spark-pipeline.yml").write_text("broken")
+    init(str(tmp_path), DAEMON, table="events", force=True)
+    assert files(tmp_path) == fresh | {"transformations/mine.sql": "SELECT 1"}
+
+
+def test_transformations_change_no_session(tmp_path: Path) -> None:
+    init(str(tmp_path), DAEMON, table="events")
+    for path in (tmp_path / "transformations").iterdir():
+        called = {
+            ast.unparse(node.func)
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call)
+        }
+        # Spark refuses these where a pipeline is defined.
+        assert not {"spark.conf.set", "spark.sql", "spark.udf.register"} & called

@@ -1,0 +1,143 @@
+"""What a replay takes, in which batches, and as what it writes it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.testing import assertDataFrameEqual
+
+from fjord.errors import FjordError
+from fjord.spark.pipelines import replay_rows
+from fjord.spark.pipelines.replay_rows import Batch, Selection
+
+DDL = (
+    "seq bigint, ts timestamp, txn bigint, op string, row bigint, key binary, type tinyint, "
+    "value binary, process_at timestamp, expires_at timestamp"
+)
+T = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+US = int(T.timestamp()) * 1_000_000
+ROWS: list[tuple[Any, ...]] = [
+    (11, T, 12, "ADD", 11, b"a", 2, b"one", T + MINUTE, None),
+    (12, T, 12, "ADD", 12, b"b", 2, b"two", T, T + HOUR),
+    (15, T + MINUTE, 15, "REPLACE", 11, b"a", 2, b"three", T + HOUR, None),
+    (16, T + HOUR, 17, "TAKE", 11, b"a", None, None, T + HOUR, None),
+    (17, T + HOUR, 17, "ADD", 17, b"", 2, b"four", T + HOUR, None),
+]
+
+
+def frame(spark: SparkSession, rows: Any = ROWS) -> DataFrame:
+    return spark.createDataFrame(list(rows), DDL)
+
+
+@pytest.mark.spark
+def test_rows_are_selected_by_op_date_and_key(spark: SparkSession) -> None:
+    def seqs(**options: Any) -> list[int]:
+        found = replay_rows.selected(frame(spark), Selection(**options))
+        return sorted(row["seq"] for row in found.select("seq").collect())
+
+    assert seqs() == [11, 12, 15, 17]
+    assert seqs(ops=("REPLACE",), key_prefix=b"a") == [15]
+    assert seqs(since=T + MINUTE, until=T + HOUR) == [15]
+    assert seqs(key_prefix=b"b") == [12]
+
+
+def test_rows_without_all_that_is_needed_are_refused() -> None:
+    with pytest.raises(FjordError, match="rows of TAKE, DELETE do not have"):
+        Selection(ops=("ADD", "TAKE", "DELETE"))
+
+
+@pytest.mark.spark
+def test_a_listed_job_is_what_it_was_last(spark: SparkSession) -> None:
+    listed = spark.createDataFrame([(11,), (17,), (11,), (99,)], "row bigint")
+    found = replay_rows.described_last(frame(spark), listed)
+    assertDataFrameEqual(
+        found, spark.createDataFrame([(11, 15), (17, 17)], "row bigint, seq bigint")
+    )
+
+
+@pytest.mark.spark
+def test_rows_are_counted_by_hour_and_op(spark: SparkSession) -> None:
+    expected = [
+        ("2026-11-16 09:00:00", "ADD", 2),
+        ("2026-11-16 09:00:00", "REPLACE", 1),
+        ("2026-11-16 10:00:00", "ADD", 1),
+        ("2026-11-16 10:00:00", "TAKE", 1),
+    ]
+    found = replay_rows.counted(frame(spark))
+    assertDataFrameEqual(
+        found, spark.createDataFrame(expected, "hour string, op string, rows bigint")
+    )
+
+
+@pytest.mark.spark
+def test_pieces_end_where_commits_end(spark: SparkSession) -> None:
+    ddl = "last bigint, rows bigint, at_us bigint"
+    minute_us, hour_us = US + 60_000_000, US + 3_600_000_000
+    rows = frame(spark)
+    assertDataFrameEqual(
+        replay_rows.pieces(rows, 16),
+        spark.createDataFrame([(15, 3, US), (17, 2, hour_us)], ddl),
+    )
+    assertDataFrameEqual(
+        replay_rows.pieces(rows, 16, 10),
+        spark.createDataFrame([(12, 2, US), (15, 1, minute_us), (17, 2, hour_us)], ddl),
+    )
+
+
+@pytest.mark.spark
+def test_dates_move_with_the_replay_and_keys_get_its_name(spark: SparkSession) -> None:
+    now = T + 5 * HOUR
+    columns = ("key", "value", "process_at", "expires_at")
+    found = replay_rows.rewritten(frame(spark), columns, suffix=b"#again", moved_to=now)
+    expected = [
+        (b"a#again", b"one", now + MINUTE, None),
+        (b"b#again", b"two", now, now + HOUR),
+        (b"a#again", b"three", now + HOUR - MINUTE, None),
+        (b"a#again", None, now, None),
+        (b"", b"four", now, None),
+    ]
+    ddl = "key binary, value binary, process_at timestamp, expires_at timestamp"
+    assertDataFrameEqual(found, spark.createDataFrame(expected, ddl), checkRowOrder=True)
+    as_they_are = replay_rows.rewritten(frame(spark), ("key", "process_at"))
+    assertDataFrameEqual(as_they_are, frame(spark).select("key", "process_at"), checkRowOrder=True)
+
+
+def test_small_pieces_are_joined_up_to_a_bound() -> None:
+    pieces = [(30, 40, 3), (10, 50, 1), (20, 40, 2), (50, 200, 5), (60, 1, 6)]
+    found = replay_rows.batches(pieces, 7, 100, is_paced=False)
+    assert found == [
+        Batch(7, 20, 90, 1),
+        Batch(20, 30, 40, 3),
+        Batch(30, 50, 200, 5),
+        Batch(50, 60, 1, 6),
+    ]
+
+
+def test_pieces_whose_time_matters_stay_apart() -> None:
+    found = replay_rows.batches([(20, 1, 2), (10, 1, 1)], 0, 100, is_paced=True)
+    assert found == [Batch(0, 10, 1, 1), Batch(10, 20, 1, 2)]
+    assert replay_rows.batches([], 0, 100, is_paced=True) == []
+
+
+@pytest.mark.parametrize(
+    ("pace", "expected"),
+    [
+        ("fast", [0.0, 0.0, 0.0]),
+        ("original", [0.0, 2.5, 0.0]),  # a clock that went back does not wait
+        (50.0, [0.0, 2.0, 2.2]),
+    ],
+)
+def test_batches_are_due_by_their_pace(pace: str | float, expected: list[float]) -> None:
+    batches = [Batch(0, 10, 100, US), Batch(10, 20, 10, US + 2_500_000), Batch(20, 30, 5, US - 1)]
+    assert replay_rows.due_seconds(batches, pace) == expected
+    assert replay_rows.due_seconds([], pace) == []
+
+
+def test_jobs_keep_what_only_jobs_have() -> None:
+    assert "priority" in replay_rows.columns_for("jobs", "jobs")
+    assert replay_rows.columns_for("jobs", "stream") == ("key", "type", "value")
+    assert replay_rows.columns_for("stream", "jobs") == ("key", "type", "value")

@@ -1,0 +1,30 @@
+"""Commands and replies about staged rows: one of every sort."""
+
+from __future__ import annotations
+
+from fjord.commands import AskWriter, Command, CommitStages, Committed, Done, Reply, Stage
+from fjord.wire import Function
+from tests.unit.wire.job_samples import push
+from tests.unit.wire.stream_samples import append
+from tests.unit.wire.streams import MASTER, set_many
+
+LARGEST = 2**64 - 1
+
+STAGES: list[Command] = [
+    Stage(rows=append("t", [b"v", b"text"])),
+    Stage(rows=push("t", [b"k", b"l"])),
+    Stage(rows=set_many("t", [(b"k", 1, b"v"), (b"l", 2, b"w")])),
+]
+
+STAGING: list[Command] = [
+    CommitStages(table="t", writer="w", batch=0, stages=[]),
+    CommitStages(table="longer_name", writer="\u00fc" * 60, batch=2**63, stages=[1, 5, LARGEST]),
+    AskWriter(table="t", writer="a query"),
+]
+
+STAGING_REPLIES: list[tuple[Function, Reply]] = [
+    (Function.STAGE, Done(master=MASTER, seq=5)),
+    (Function.COMMIT, Committed(batch=7, is_new=True, left=3, rows=10, seq=99)),
+    (Function.COMMIT, Committed(batch=0, is_new=False, left=0, rows=0, seq=LARGEST)),
+    (Function.WRITER, Committed(batch=-1, is_new=False, left=0, rows=0, seq=0)),
+]
