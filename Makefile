@@ -13,8 +13,8 @@ help: ## show this list
 setup: ## make .venv with everything that is needed (the other targets do it themselves)
 	@scripts/setup
 
-run: setup ## show the main job end to end: write, kill, restart, read back, count with Spark
-	@$(PYTHON) examples/first_run.py
+run: setup ## show the main job end to end: a day of a website, then Spark (KEEP=1: leave it in ./day)
+	@$(PYTHON) -m examples.day $(if $(KEEP),--keep day)
 
 test: check ## run the checks and every test
 	@echo "== tests"

@@ -138,8 +138,9 @@ def test_what_is_wrong_with_a_warehouse_is_named(
     # An hour has all of it, and says so at once.
     assert not reconcile(spark, where, TABLE, str(store.target), end=ends[0]).ok
     # What lies outside of the range is not looked at.
-    part = {"start": starts[4], "end": ends[4] + 1}
-    fine = reconcile(spark, where, TABLE, str(store.target), **part)  # type: ignore[arg-type]
+    fine = reconcile(
+        spark, where, TABLE, str(store.target), bucket="block", start=starts[4], end=ends[4] + 1
+    )
     assert (fine.ok, fine.figures["history_rows"]) == (True, 100)
 
 

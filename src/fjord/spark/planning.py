@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -39,8 +38,6 @@ class Wanted:
     has_history: bool = False  # only rows that blocks have too
     ops: frozenset[str] = frozenset()  # empty: all
     key_prefix: bytes = b""
-    min_at: datetime | None = None  # rows before it may be left out
-    max_at: datetime | None = None  # rows behind it may be left out
     fails_on_loss: bool = True
 
 
@@ -98,7 +95,7 @@ def plan(
     Assumes that `blocks` are all of the table, in order.
     """
     tail_start = max(start_seq, cold_end(blocks) + 1)
-    cold = [block for block in blocks if _is_wanted(block, wanted, start_seq, end_seq)]
+    cold = [block for block in blocks if block.last >= start_seq and block.first < end_seq]
     cold_rows = sum(block.rows for block in cold)
     tail_rows = sizes.tail_rows if tail_start < end_seq else 0
     rows = cold_rows + tail_rows
@@ -120,14 +117,6 @@ def plan(
 def cold_end(blocks: Sequence[BlockInfo]) -> int:
     """Returns the last seq that is in a block, 0 if there are none."""
     return blocks[-1].last if blocks else 0
-
-
-def _is_wanted(block: BlockInfo, wanted: Wanted, start_seq: int, end_seq: int) -> bool:
-    if block.last < start_seq or block.first >= end_seq:
-        return False
-    if wanted.min_at is not None and block.max_at < wanted.min_at:
-        return False
-    return wanted.max_at is None or block.min_at <= wanted.max_at
 
 
 def shared(blocks: Sequence[BlockInfo], count: int) -> list[tuple[Share, ...]]:

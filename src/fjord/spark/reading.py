@@ -107,19 +107,14 @@ def _parts(metadata: Any, share: Share, wanted: Wanted, start_seq: int, end_seq:
     return found
 
 
-_SEQ, _TS, _OP, _KEY = (rows.SCHEMA.names.index(name) for name in ("seq", "ts", "op", "key"))
+_SEQ, _OP, _KEY = (rows.SCHEMA.names.index(name) for name in ("seq", "op", "key"))
 
 
 def _may_have(group: Any, wanted: Wanted, start_seq: int, end_seq: int) -> bool:
     """Says whether a part may have rows that are wanted, by its statistics."""
-    seq, ts, op, key = (group.column(number).statistics for number in (_SEQ, _TS, _OP, _KEY))
+    seq, op, key = (group.column(number).statistics for number in (_SEQ, _OP, _KEY))
     if _has_bounds(seq) and (seq.max < start_seq or seq.min >= end_seq):
         return False
-    if _has_bounds(ts):
-        if wanted.min_at is not None and ts.max < wanted.min_at:
-            return False
-        if wanted.max_at is not None and ts.min > wanted.max_at:
-            return False
     if wanted.ops and _has_bounds(op) and op.min == op.max and op.min not in wanted.ops:
         return False
     prefix = wanted.key_prefix
@@ -259,9 +254,11 @@ def wanted_opcodes(wanted: Wanted) -> list[Opcode] | None:
     """
     if not wanted.ops and not wanted.has_history:
         return None
-    named = [code for code, name in rows.NAMES.items() if not name or name in wanted.ops]
-    kinds = set(named) if wanted.ops else set(rows.NAMES)
-    return sorted(kinds & HISTORIC if wanted.has_history else kinds)
+    kinds = HISTORIC if wanted.has_history else HISTORIC | rows.NAMES.keys()
+    names = {code: rows.NAMES.get(code, "") for code in kinds}
+    return sorted(
+        code for code, name in names.items() if not wanted.ops or not name or name in wanted.ops
+    )
 
 
 # -- rows -----------------------------------------------------------------------------------------

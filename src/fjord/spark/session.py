@@ -23,8 +23,6 @@ _SETTINGS: Final[dict[str, str]] = {
     "spark.sql.parquet.compression.codec": "zstd",
     # Fewer rows a batch cost the source and the sink some of their speed.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    # Filters on seq, ts, op and key leave out blocks, and parts of them.
-    "spark.sql.python.filterPushdown.enabled": "true",
     # State of streaming queries on disk; in memory a large one ends the driver.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

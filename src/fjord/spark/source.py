@@ -7,21 +7,23 @@ A task sees nothing of the planner but its partition, so a partition carries all
 The end of the range is what was durable when the read was planned: all tasks see one moment,
 however late they run.
 
+There is no `pushFilters`.  Spark 4.3 keeps the plan of a frame with the frame, filters and all, and
+uses it wherever the frame is used: a query that has one frame twice, with two filters, would read
+with the last filter in both places, and lose rows.  What is to be read is said by options.
+
 Importing this module opens nothing, and does not import pyarrow: Spark imports all modules named
 `pyspark_*` as soon as anyone asks for a format that it does not know.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
@@ -36,10 +38,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fjord.spark.extent import Extent
-
-# Where Spark asks whether a source takes filters.  It does so only if it is told to, by
-# spark.sql.python.filterPushdown.enabled; a reader that takes filters is an error everywhere else.
-_PUSHDOWN: Final = "data_source_pushdown_filters.py"
 
 
 class FjordSource(DataSource):
@@ -56,10 +54,7 @@ class FjordSource(DataSource):
 
     def reader(self, schema: StructType) -> FjordReader:
         parsed, columns = options.parse(self.options), wanted_columns(schema)
-        # See _PUSHDOWN.
-        caller = sys._getframe(1).f_code.co_filename
-        kind = FilteringReader if caller.endswith(_PUSHDOWN) else FjordReader
-        return kind(parsed, columns)
+        return FjordReader(parsed, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from fjord.spark.streaming import FjordStreamReader  # noqa: PLC0415 - see above
@@ -84,7 +79,6 @@ class FjordReader(DataSourceReader):
     def __init__(self, parsed: Options, columns: tuple[str, ...]) -> None:
         self._options = parsed
         self._columns = columns
-        self._filters: list[Filter] = []  # what cannot be wanted need not be read
 
     def partitions(self) -> Sequence[InputPartition]:
         from fjord.spark.extent import Extent  # noqa: PLC0415 - pyarrow
@@ -94,18 +88,10 @@ class FjordReader(DataSourceReader):
             extent = Extent(database, parsed)
             if parsed.view == "latest":
                 return _latest_partitions(extent, parsed, self._columns)
-            return plan_batch(extent, parsed, self._columns, self._filters)
+            return plan_batch(extent, parsed, self._columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition)
-
-
-class FilteringReader(FjordReader):
-    """The same, for a Spark that offers filters."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        self._filters = list(filters)
-        return filters  # Spark applies them too: they only say what need not be read
 
 
 def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -151,23 +137,18 @@ def wanted_rows(extent: Extent, parsed: Options, columns: tuple[str, ...]) -> Wa
     )
 
 
-def plan_batch(
-    extent: Extent, parsed: Options, columns: tuple[str, ...], filters: Sequence[Filter] = ()
-) -> list[InputPartition]:
+def plan_batch(extent: Extent, parsed: Options, columns: tuple[str, ...]) -> list[InputPartition]:
     """Returns the tasks of a batch.
 
     Raises:
         FjordError: if there is no such range, or a part of it is gone.
     """
-    from fjord.spark import filters as filtering  # noqa: PLC0415 - only where it is needed
-
     after = extent.locate(parsed.start)
     end_seq, tail_rows = _end(extent, parsed, after)
     start_seq = max(extent.past_loss(after), extent.earliest()) + 1
     wanted = wanted_rows(extent, parsed, columns)
-    wanted, start_seq, end_seq = filtering.narrow(wanted, min(start_seq, end_seq), end_seq, filters)
     sizes = Sizes(tail_rows, parsed.partitions, parsed.partition_rows)
-    return planning.plan(wanted, start_seq, end_seq, extent.blocks, sizes)
+    return planning.plan(wanted, min(start_seq, end_seq), end_seq, extent.blocks, sizes)
 
 
 def _end(extent: Extent, parsed: Options, after: int) -> tuple[int, int]:

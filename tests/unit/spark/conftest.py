@@ -1,7 +1,34 @@
-"""What tests of frames share: the one Spark session of the suite."""
+"""A directory with cold and warm history, made once; nobody writes to it."""
 
 from __future__ import annotations
 
-from tests.acceptance.conftest import spark
+from pathlib import Path
 
-__all__ = ["spark"]
+import pytest
+
+import fjord
+
+
+@pytest.fixture(scope="session")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stream `events`: 30 commits of 10 rows in 3 blocks, 5 commits behind them; and others.
+
+    Table `other` has a row between any two commits, so seqs have gaps.
+    """
+    path = tmp_path_factory.mktemp("mixed") / "data"
+    with fjord.open(path) as database:
+        events = database.create_stream("events", block_rows=100)
+        for number in range(30):
+            database.kv("other").set("k", number)
+            events.append_many([b"%d-%d" % (number, row) for row in range(10)], [b"a", b"b"] * 5)
+        database.seal("events")
+        for number in range(30, 35):
+            database.kv("other").set("k", number)
+            events.append_many([b"%d-%d" % (number, row) for row in range(10)], [b"a", b"b"] * 5)
+        profiles = database.create_stream("profiles", mode="latest")
+        profiles.append_many([b"Oslo", b"Rome", b"Bonn"], [b"7", b"8", b"9"])
+        profiles.append(b"Bergen", b"7")
+        profiles.delete(b"8")
+        database.jobs("pages").push_many(keys=[f"http://example.com/{n}" for n in range(5)])
+        database.jobs("pages").done_many(database.jobs("pages").next(count=2))
+    return path

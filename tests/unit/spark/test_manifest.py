@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,3 +141,12 @@ def test_damaged_commits_are_told(data: bytes) -> None:
         manifest.decode_commit(data, "x")
     with pytest.raises(CorruptionError, match="x is damaged"):
         manifest.decode_state(data, "x")
+
+
+def test_the_example_in_the_page_is_a_commit() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "warehouse.md").read_text()
+    (example,) = re.findall(r"^```json\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    found = manifest.decode_commit(example.encode(), "docs/warehouse.md")
+    assert manifest.encode_commit(found).decode() == example
+    first = replace(FIRST, batch=replace(BATCH, end=4))
+    assert folded(first, found).end == 6

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 import fjord
-from fjord.blocks import schema
+from fjord.blocks import job_columns, rows, schema
 from fjord.errors import FjordError
 from fjord.spark import options
-from fjord.spark.options import Location, Options
+from fjord.spark.options import LATEST, Limits, Location, Options, Place
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
 
@@ -21,57 +22,149 @@ def test_a_directory_is_made_absolute() -> None:
     )
 
 
-def test_every_option_in_any_case() -> None:
+def test_every_option_of_a_batch_in_any_case() -> None:
     given = {
         "SERVER": "127.0.0.1:17994",
         "Table": "events",
         "startingseq": "5",
-        "endingSeq": "9",
+        "endingOffsets": "9",
         "partitions": "3",
+        "maxRowsPerPartition": "1000",
+        "FAILONDATALOSS": "False",
+        "columns": "seq, key",
+        "view": "LOG",
+        "ops": "add,done",
+        "keyPrefix": "é",
+        "blocks": "s3://bucket",
     }
     assert options.parse(given) == Options(
         location=Location(server="127.0.0.1:17994"),
         table="events",
-        starting_seq=5,
-        ending_seq=9,
+        start=Place(seq=5),
+        end=Place(seq=9),
         partitions=3,
+        partition_rows=1000,
+        fails_on_loss=False,
+        columns=("seq", "key"),
+        ops=frozenset({"ADD", "DONE"}),
+        key_prefix="é".encode(),
+        blocks="s3://bucket",
     )
+
+
+def test_every_option_of_a_stream() -> None:
+    given = {
+        "server": "h:1",
+        "startingOffsets": "latest",
+        "maxRowsPerTrigger": "10",
+        "maxBytesPerTrigger": "20",
+        "minRowsPerTrigger": "5",
+        "maxTriggerDelay": "500 ms",
+        "subscriber": "spark",
+    }
+    assert options.parse(given, is_stream=True) == Options(
+        location=Location(server="h:1"),
+        start=LATEST,
+        limits=Limits(rows_max=10, bytes_max=20, rows_min=5, delay_seconds=0.5),
+        subscriber="spark",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [
+        ({}, Place(word="earliest")),
+        ({"startingOffsets": "Earliest"}, Place(word="earliest")),
+        ({"startingOffsets": "7"}, Place(seq=7)),
+        ({"startingSubscriber": "spark"}, Place(subscriber="spark")),
+        (
+            {"startingTimestamp": "2026-01-31T12:00:00"},
+            Place(at=datetime(2026, 1, 31, 12, tzinfo=UTC)),
+        ),
+        (
+            {"startingTimestamp": "2026-01-31T12:00:00+01:00"},
+            Place(at=datetime(2026, 1, 31, 11, tzinfo=UTC)),
+        ),
+    ],
+)
+def test_places_to_start(given: dict[str, str], place: Place) -> None:
+    assert options.parse({"path": "data", **given}).start == place
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("15m", 900.0), ("30s", 30.0), ("2h", 7200.0), ("1d", 86400.0)]
+)
+def test_delays(text: str, seconds: float) -> None:
+    found = options.parse({"path": "data", "maxTriggerDelay": text}, is_stream=True)
+    assert found.limits.delay_seconds == seconds
+    assert Limits().delay_seconds == 900.0
 
 
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({}, "either the option path"),
-        ({"path": "data", "server": "host:1"}, "either the option path"),
-        ({"path": "data", "tabel": "x"}, "unknown option tabel; the options are path, server"),
-        ({"path": "data", "startingSeq": "0"}, "startingSeq is a number from 1"),
-        ({"path": "data", "endingSeq": "-1"}, "endingSeq is a number from 1"),
-        ({"path": "data", "startingSeq": "²"}, "startingSeq is a number from 1"),
-        ({"path": "data", "partitions": "1025"}, "partitions is a number from 1 to 1024"),
-        ({"path": "data", "startingSeq": "9", "endingSeq": "8"}, "smaller than startingSeq"),
+        ({"path": ""}, "either the option path"),
+        ({"server": "host:1"}, "either the option path"),
+        ({"tabel": "x"}, "unknown option tabel; the options are path, server"),
+        ({"startingSeq": "0"}, "startingSeq is a number from 1"),
+        ({"endingSeq": "-1"}, "endingSeq is a number from 1"),
+        ({"startingSeq": "²"}, "startingSeq is a number from 1"),
+        ({"partitions": "1025"}, "partitions is a number from 1 to 1024"),
+        ({"startingSeq": "9", "endingSeq": "8"}, "smaller than startingSeq"),
+        ({"startingOffsets": "first"}, "startingOffsets is earliest, latest or a seq from 1"),
+        ({"endingOffsets": "earliest"}, "endingOffsets is latest or a seq from 1 on"),
+        ({"startingTimestamp": "yesterday"}, "startingTimestamp is a date such as"),
+        (
+            {"startingSeq": "1", "startingOffsets": "1"},
+            "startingOffsets and startingSeq say the same in two ways",
+        ),
+        (
+            {"startingTimestamp": "2026-01-02", "endingTimestamp": "2026-01-01"},
+            "endingTimestamp is before startingTimestamp",
+        ),
+        ({"failOnDataLoss": "maybe"}, "failOnDataLoss is true or false, not 'maybe'"),
+        ({"view": "all"}, "view is log or latest"),
+        ({"columns": "seq,nothing"}, "the column 'nothing' does not exist"),
+        ({"columns": "seq,seq"}, "the column 'seq' is there twice"),
+        ({"ops": "ADD,RESERVE"}, "there are no ops RESERVE"),
+        ({"maxRowsPerTrigger": "5"}, "maxRowsPerTrigger is of no use for a batch"),
+        ({"subscriber": "a"}, "subscriber is of no use for a batch"),
+        ({"view": "latest", "ops": "SET"}, "ops is of no use with view=latest"),
     ],
 )
-def test_wrong_options_are_refused(given: dict[str, str], problem: str) -> None:
+def test_wrong_options_of_a_batch_are_refused(given: dict[str, str], problem: str) -> None:
     with pytest.raises(FjordError, match=problem):
-        options.parse(given)
+        options.parse({"path": "data", **given})
 
 
 @pytest.mark.parametrize(
-    ("wanted", "seqs", "count"),
+    ("given", "problem"),
     [
-        (0, 0, 1),
-        (0, 1, 1),
-        (0, options.SEQS_PER_PARTITION, 1),
-        (0, options.SEQS_PER_PARTITION + 1, 2),
-        (0, 10**12, options.DEFAULT_PARTITIONS_MAX),
-        (5, 1_000, 5),
-        (5, 3, 3),
-        (5, 0, 1),
-        (100, 10**12, 100),
+        ({"endingOffsets": "5"}, "endingOffsets is of no use for a stream"),
+        ({"view": "latest"}, "view=latest is for a batch"),
+        ({"maxTriggerDelay": "15 minutes"}, "maxTriggerDelay is a time such as 30s or 15m"),
+        (
+            {"minRowsPerTrigger": "9", "maxRowsPerTrigger": "5"},
+            "minRowsPerTrigger is more than maxRowsPerTrigger",
+        ),
+        ({"subscriber": "a"}, "the option subscriber needs the option server"),
     ],
 )
-def test_partition_count(wanted: int, seqs: int, count: int) -> None:
-    assert options.partition_count(wanted, seqs) == count
+def test_wrong_options_of_a_stream_are_refused(given: dict[str, str], problem: str) -> None:
+    with pytest.raises(FjordError, match=problem):
+        options.parse({"path": "data", **given}, is_stream=True)
+
+
+def test_ops_are_those_that_rows_are_called() -> None:
+    named = {name for name in rows.NAMES.values() if name}
+    assert named | {*job_columns.HOW_NAMES, "MOVE_DEAD"} == options.OPS
+
+
+def test_a_location_by_address_or_directory(tmp_path: Path) -> None:
+    assert Location.of("fjord://h:1") == Location(server="fjord://h:1")
+    assert Location.of(tmp_path) == Location.of(str(tmp_path)) == Location(path=str(tmp_path))
+    assert Location.of(Location(server="h:1")) == Location(server="h:1")
+    assert Location.of("data").options == {"path": str(Path("data").absolute())}
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -18,9 +18,9 @@ import fjord
 import pyspark_fjord
 from fjord.blocks import rows, schema
 from fjord.errors import FjordError
-from fjord.spark import options, source
-from fjord.spark.options import Location
-from fjord.spark.source import FjordReader, FjordSource, SeqRange
+from fjord.spark import source
+from fjord.spark.planning import ColdPartition, TailPartition
+from fjord.spark.source import FjordReader, FjordSource
 from tests.unit.spark import structs
 
 
@@ -56,6 +56,7 @@ def test_the_module_that_spark_looks_for_has_the_source() -> None:
     assert pyspark_fjord.DefaultSource is FjordSource
     assert FjordSource.name() == "fjord"
     assert FjordSource({}).schema() == schema.DDL
+    assert FjordSource({"Columns": "key,seq"}).schema() == "`key` binary, `seq` bigint"
 
 
 def test_finding_the_source_does_not_import_what_reading_needs() -> None:
@@ -64,11 +65,13 @@ def test_finding_the_source_does_not_import_what_reading_needs() -> None:
     assert done.stdout == "set()\n"
 
 
-def test_a_partition_survives_pickling() -> None:
-    partition = SeqRange(
-        location=Location(path="data"), table="t", start_seq=3, end_seq=9, columns=("seq", "key")
-    )
-    assert pickle.loads(pickle.dumps(partition)) == partition
+def test_names_of_parameters_are_those_that_spark_uses() -> None:
+    for method in (FjordSource.writer, FjordSource.streamWriter):
+        assert list(inspect.signature(method).parameters) == ["self", "schema", "overwrite"]
+
+
+def test_filters_are_left_to_spark() -> None:
+    assert FjordReader.pushFilters is DataSourceReader.pushFilters
 
 
 def test_a_reader_survives_pickling(directory: Path) -> None:
@@ -81,7 +84,7 @@ def test_partitions_cover_every_row_once(directory: Path, count: int) -> None:
     everything = read(reader(directory), list(reader(directory).partitions()))
     found = reader(directory, partitions=str(count))
     partitions = list(found.partitions())
-    assert len(partitions) == min(count, 36)  # seqs, of which some are not of this table
+    assert len(partitions) == min(count, 37)  # seqs, of which some are not of this table
     assert read(found, partitions) == everything
     assert [row["key"] for row in everything] == [
         b"%d-%d" % (number, row) for number in range(3) for row in range(10)
@@ -99,10 +102,11 @@ def test_an_end_that_is_not_durable_yet_is_the_durable_end(directory: Path) -> N
 
 
 def test_the_end_of_everything_is_an_empty_range(directory: Path) -> None:
-    end_seq = source.durable_end(options.parse({"path": str(directory), "table": "events"}))
+    with fjord.open(directory, read_only=True) as database:
+        end_seq = database.span("events").durable_seq + 1
     found = reader(directory, startingSeq=str(end_seq))
-    assert len(found.partitions()) == 1
-    assert seqs(found) == []
+    assert found.partitions() == []
+    assert list(found.read(InputPartition(None))) == []  # which Spark makes of no partition
 
 
 def test_rows_written_after_planning_are_not_read(directory: Path) -> None:
@@ -158,13 +162,69 @@ def test_other_refusals_are_passed_on(directory: Path) -> None:
         reader(directory, table="no name").partitions()
 
 
-@pytest.mark.parametrize(("start", "end", "count"), [(1, 1, 1), (1, 11, 3), (5, 1005, 32)])
-def test_edges_are_even_and_meet(start: int, end: int, count: int) -> None:
-    found = source.edges(start, end, count)
-    lengths = [after - before for before, after in pairwise(found)]
-    assert (found[0], found[-1], len(lengths)) == (start, end, count)
-    assert max(lengths) - min(lengths) <= 1
-
-
 def test_schema_is_what_spark_makes_of_the_columns() -> None:
     assert to_arrow_schema(structs.ALL, timezone="UTC") == rows.SCHEMA
+
+
+# -- cold and warm --------------------------------------------------------------------------------
+
+
+def test_blocks_are_read_from_storage_and_only_the_rest_from_the_journal(mixed: Path) -> None:
+    found = reader(mixed)
+    cold, tail = found.partitions()
+    assert isinstance(cold, ColdPartition)
+    assert isinstance(tail, TailPartition)
+    assert [share.block.rows for share in cold.shares] == [100, 100, 100]
+    assert tail.start_seq == cold.shares[-1].block.last + 1
+    assert len(read(found, [cold])) == 300
+    assert len(read(found, [tail])) == 50
+    with fjord.open(mixed, read_only=True) as database:
+        whole = [row for table in database.scan_arrow("events") for row in table.to_pylist()]
+    assert read(found, [cold, tail]) == whole
+
+
+@pytest.mark.parametrize("given", [{"partitions": "7"}, {"maxRowsPerPartition": "40"}])
+def test_many_tasks_have_the_same_rows(mixed: Path, given: dict[str, str]) -> None:
+    found = reader(mixed, **given)
+    assert len(found.partitions()) >= 7
+    assert sorted(seqs(found)) == seqs(reader(mixed))
+
+
+def test_ranges_by_seq_and_by_time_over_the_edge_of_blocks(mixed: Path) -> None:
+    every = seqs(reader(mixed))
+    for start, end in ((0, 349), (95, 105), (295, 305), (299, 301), (10, 11)):
+        found = reader(mixed, startingOffsets=str(every[start]), endingOffsets=str(every[end]))
+        assert seqs(found) == every[start:end]
+    rows_ = read(reader(mixed), list(reader(mixed).partitions()))
+    moment = rows_[120]["ts"]
+    before = [row["seq"] for row in rows_ if row["ts"] < moment]
+    assert seqs(reader(mixed, endingTimestamp=moment.isoformat())) == before
+    assert seqs(reader(mixed, startingTimestamp=moment.isoformat())) == every[len(before) :]
+    assert seqs(reader(mixed, startingOffsets="latest")) == []
+
+
+def test_ops_keys_and_columns_are_chosen(mixed: Path) -> None:
+    columns = structs.struct({"value": "binary", "seq": "bigint"})
+    some = reader(mixed, columns=columns, keyPrefix="b", endingSeq="60")
+    found = read(some, list(some.partitions()))
+    assert {tuple(row) for row in found} == {("value", "seq")}
+    assert [row["value"] for row in found[:3]] == [b"0-1", b"0-3", b"0-5"]
+    jobs = FjordSource({"path": str(mixed), "table": "pages", "ops": "done"}).reader(structs.ALL)
+    assert [row["op"] for row in read(jobs, list(jobs.partitions()))] == ["DONE", "DONE"]
+
+
+def test_the_latest_value_of_each_key(mixed: Path) -> None:
+    given = {"path": str(mixed), "view": "latest"}
+    profiles = FjordSource({**given, "table": "profiles"}).reader(structs.ALL)
+    found = read(profiles, list(profiles.partitions()))
+    assert [(row["op"], row["key"], row["value"], row["type"]) for row in found] == [
+        ("SET", b"9", b"Bonn", 1),
+        ("SET", b"7", b"Bergen", 1),
+    ]
+    assert all(row["seq"] == row["row"] > 0 for row in found)
+    other = FjordSource({**given, "table": "other"}).reader(structs.ALL)
+    (row,) = read(other, list(other.partitions()))
+    assert (row["op"], row["key"], row["type"], row["seq"]) == ("SET", b"k", 3, None)
+    assert row["value"] == (34).to_bytes(8, "little")
+    with pytest.raises(FjordError, match="view=latest is for key/value tables.*events is a stream"):
+        FjordSource({**given, "table": "events"}).reader(structs.ALL).partitions()

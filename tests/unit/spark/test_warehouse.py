@@ -152,9 +152,12 @@ def test_readers_read_few_files(target: Target, monkeypatch: pytest.MonkeyPatch)
     whole = table.state()
     reads: list[str] = []
     read = LocalTarget.read
-    monkeypatch.setattr(
-        LocalTarget, "read", lambda self, path: reads.append(path) or read(self, path)
-    )
+
+    def counted(self: LocalTarget, path: str) -> bytes:
+        reads.append(path)
+        return read(self, path)
+
+    monkeypatch.setattr(LocalTarget, "read", counted)
     assert ParquetWarehouse(target).state() == whole
     assert len(reads) == 6
     assert len(whole.files) == 205

@@ -25,6 +25,7 @@ from fjord.tables import (
     kv_entry,
     packing,
     snapshots,
+    stage_entry,
     stream_entry,
     stream_rules,
 )
@@ -214,7 +215,7 @@ class World:
         marks = self.tree(Tree.KV_MARKS)
         assert marks.keys() <= entries.keys()
         live = {key: kv_entry.row_bytes(entry, key) for key, entry in entries.items()}
-        others = self._check_jobs() + self._check_streams(entries)
+        others = self._check_jobs() + self._check_streams(entries) + self._staged_bytes()
         assert sum(self.live.values()) == sum(live.values()) + others
         assert all(size >= 0 for size in self.live.values())
         assert {data[32] for key, data in self.tree(Tree.KV).items() if key in self.volatile} <= {
@@ -271,6 +272,12 @@ class World:
             assert {key: own for key, own in found if key.startswith(table.prefix)} == expected
         items = self.tree(Tree.STREAM_OPS).items()
         return sum(stream_entry.decode_append(key, data).size for key, data in items)
+
+    def _staged_bytes(self) -> int:
+        """Returns the live bytes of what is staged and not committed."""
+        stages = [stage_entry.decode_stage(*item) for item in self.tree(Tree.STAGES).items()]
+        waiting = [one for one in stages if one.state != stage_entry.State.COMMITTED]
+        return sum(ops.HEADER.size + 16 + one.size for one in waiting)
 
     def _check_leases(self, taken: dict[bytes, bytes]) -> None:
         """Every taken job has a note of when its lease is over."""

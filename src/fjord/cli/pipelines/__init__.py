@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from fjord.cli.pipelines import init, reconcile, replay
+from fjord.cli.pipelines import ingest, init, latest, reconcile, replay
 
 app = typer.Typer(
     name="pipeline",
@@ -15,3 +15,5 @@ app = typer.Typer(
 app.command("init")(init.init)
 app.command("reconcile")(reconcile.reconcile)
 app.command("replay")(replay.replay)
+app.command("ingest")(ingest.ingest)
+app.command("latest")(latest.latest)

@@ -172,6 +172,7 @@ class Sink:
     def _write(self, frame: DataFrame, number: int) -> None:
         query = self.remembered.query()
         if self.stored.has(query, number):
+            self._check_replayed(number)
             self.passed_over += 1
             return
         files = batch_files.write(frame, self.stored.target, number, files_max=self.files_max)
@@ -180,6 +181,20 @@ class Sink:
             return
         self._count(files)
         self.progress(f"ingesting {self.table}", self.rows, None)
+
+    def _check_replayed(self, number: int) -> None:
+        """Ensures that a batch which is there already has nothing that is not.
+
+        Spark runs a batch again with the very same rows, as long as it has its own log.  With an
+        older copy of that it counts on from there, and gives the same numbers to other rows.
+        """
+        end, there = self.remembered.end(number), self.stored.state().end
+        if end is not None and end.seq > there:
+            raise FjordError(
+                f"batch {number} is in {self.stored.target.location}, which ends at seq {there}, "
+                f"and now goes up to {end.seq}: the checkpoint {self.remembered.location} is older "
+                "than the target. Remove it: the query then goes on where the target ends"
+            )
 
     def _batch(self, query: str, number: int, files: Sequence[DataFile]) -> Batch:
         """Returns what a batch covers: as Spark has planned it, or else what its rows say."""

@@ -158,8 +158,8 @@ def _pointed(place: Target) -> Snapshot | None:
 class Fresh(NamedTuple):
     """What has happened, and up to where."""
 
-    rows: DataFrame
-    count: int
+    frame: DataFrame
+    rows: int  # of it, about
     end: int
     epoch: str
     is_whole: bool  # it is the whole history, so nothing of before counts
@@ -201,7 +201,7 @@ def latest(  # noqa: PLR0913 - options of a user
     fresh = _fresh(spark, location, table, from_warehouse, before)
     found = known
     if fresh is not None:
-        progress(f"merging {fresh.count:,} rows of {table}", 0, None)
+        progress(f"merging {fresh.rows:,} rows of {table}", 0, None)
         found = _write(spark, place, table, known, fresh, clock)
         _sweep(place, found, clock.wall_us() - grace // timedelta(microseconds=1))
     return _report(target, table, found, fresh, (clock.monotonic_us() - begun_us) / 1e6)
@@ -222,7 +222,7 @@ def _fresh(
     else:
         assert location is not None
         found = _from_history(spark, location, table, before)
-    return None if before is not None and not found.is_whole and not found.count else found
+    return None if before is not None and not found.is_whole and not found.rows else found
 
 
 def _from_warehouse(spark: SparkSession, source: str, table: str, before: Snapshot | None) -> Fresh:
@@ -284,9 +284,9 @@ def _write(
     at_us = clock.wall_us()
     at = _moment(at_us)
     if fresh.is_whole or known is None:
-        frame = latest_of(fresh.rows, at)
+        frame = latest_of(fresh.frame, at)
     else:
-        frame = merge_latest(_rows(spark, place, known), fresh.rows, at)
+        frame = merge_latest(_rows(spark, place, known), fresh.frame, at)
     folder = f"snapshot-{fresh.end}-{stamp(clock)}"
     written = batch_files.write_folder(frame, place, folder)
     replaced = dict(known.replaced) if known else {}
@@ -339,7 +339,7 @@ def _report(
             "snapshot": found.folder if found else None,
             "keys": found.keys if found else 0,
             "end_seq": found.end if found else 0,
-            "rows_read": fresh.count if fresh else 0,
+            "rows_read": fresh.rows if fresh else 0,
             "changed": fresh is not None,
             "incremental": fresh is not None and not fresh.is_whole,
             "seconds": round(seconds, 3),

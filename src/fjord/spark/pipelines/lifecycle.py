@@ -21,21 +21,19 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final, TypedDict, Unpack
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import TimestampType
 
 from fjord.errors import FjordError, UsageError
 from fjord.spark.options import Location
-from fjord.spark.pipelines import job_frames, page
+from fjord.spark.pipelines import collecting, job_frames, page
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 
 PAGE_NAME: Final = "report.html"
@@ -133,8 +131,8 @@ def _history(spark: SparkSession, location: Location, names: list[str]) -> DataF
 
 def read(spark: SparkSession, location: Location, table: str) -> DataFrame:
     """Returns the history of a jobs table as `job_frames` wants it."""
-    found = spark.read.format("fjord").options(**location.options, table=table).load()
-    return found.select(F.lit(table).alias("table"), *job_frames.COLUMNS)
+    found = collecting.read(spark, location, table, job_frames.COLUMNS)
+    return found.select(F.lit(table).alias("table"), "*")
 
 
 # -- figures --------------------------------------------------------------------------------------
@@ -153,7 +151,7 @@ class _Reporting:
         """Finds out everything, and writes the tables; what Spark keeps goes to `kept`."""
 
         def keep(frame: DataFrame) -> DataFrame:
-            return kept.enter_context(_kept(frame))
+            return kept.enter_context(collecting.kept(frame))
 
         self._tell("reading", 0)
         every = keep(history.where(F.col("ts") < self.until))
@@ -218,19 +216,19 @@ class _Reporting:
     ) -> page.Found:
         limits = self.limits
         return page.Found(
-            tables=_rows(frames["tables"]),
+            tables=collecting.rows(frames["tables"]),
             percentiles=_listed_percentiles(frames["percentiles"]),
-            breaches=_rows(frames["breaches"].limit(LISTED)),
+            breaches=collecting.rows(frames["breaches"].limit(LISTED)),
             breach_count=frames["breaches"].count(),
-            failures=_rows(frames["failures"].limit(LISTED)),
+            failures=collecting.rows(frames["failures"].limit(LISTED)),
             failure_count=frames["failures"].count(),
             periods=periods,
             period_seconds=seconds,
-            histogram=_rows(job_frames.histogram(frequencies)),
+            histogram=collecting.rows(job_frames.histogram(frequencies)),
             buckets_per_decade=job_frames.BUCKETS_PER_DECADE,
             op_count=span["count"],
-            first_at=_date(span["first_us"]),
-            last_at=_date(span["last_us"]),
+            first_at=collecting.date(span["first_us"]),
+            last_at=collecting.date(span["last_us"]),
             until=self.until,
             limit_seconds=None if isinstance(limits, Mapping) else limits,
             is_limited=limits is not None,
@@ -240,19 +238,11 @@ class _Reporting:
 _STEPS: Final = 8
 
 
-@contextlib.contextmanager
-def _kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """Lets Spark keep a frame: in memory, and on its disks what is too much for that."""
-    kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield kept
-    finally:
-        kept.unpersist()
-
-
 def _listed_percentiles(found: DataFrame) -> list[dict[str, Any]]:
     """Returns all but those of single domains, and those of the largest domains."""
-    few = _rows(found.where(F.col("level").isin("all", "table", "priority")).limit(ROWS_MAX))
+    few = collecting.rows(
+        found.where(F.col("level").isin("all", "table", "priority")).limit(ROWS_MAX)
+    )
     domains = found.where("level = 'domain'")
     largest = (
         domains.groupBy("table", "domain")
@@ -263,7 +253,7 @@ def _listed_percentiles(found: DataFrame) -> list[dict[str, Any]]:
     # A job without a domain is of one too, which is null.
     is_same = domains["domain"].eqNullSafe(largest["domain"])
     shown = domains.join(largest, (domains["table"] == largest["table"]) & is_same, "left_semi")
-    return [*few, *_rows(shown.orderBy("table", "domain", "measure"))]
+    return [*few, *collecting.rows(shown.orderBy("table", "domain", "measure"))]
 
 
 def _periods(seen: DataFrame, attempts: DataFrame, span: Row) -> tuple[list[dict[str, Any]], int]:
@@ -274,7 +264,7 @@ def _periods(seen: DataFrame, attempts: DataFrame, span: Row) -> tuple[list[dict
     every = job_frames.throughput(
         seen.withColumn("table", F.lit("")), attempts.withColumn("table", F.lit("")), seconds
     )
-    found = {int(row["at"].timestamp()): row for row in _rows(every)}
+    found = {int(row["at"].timestamp()): row for row in collecting.rows(every)}
     for row in found.values():
         row["failed"] += row["timed_out"] + row["dead"]
     first, last = min(found), max(found)
@@ -292,25 +282,6 @@ def period_seconds(span_seconds: int) -> int:
             return seconds
     longest = _PERIODS_SECONDS[-1]
     return longest * math.ceil((span_seconds + 1) / (longest * PERIODS_MAX))
-
-
-def _rows(frame: DataFrame) -> list[dict[str, Any]]:
-    """Returns the rows of a small frame; dates in UTC, whatever the zone of this machine."""
-    dates = {one.name for one in frame.schema if isinstance(one.dataType, TimestampType)}
-    plain = frame.select(
-        *(
-            F.unix_micros(name).alias(name) if name in dates else F.col(name)
-            for name in frame.columns
-        )
-    )
-    return [
-        {name: _date(one) if name in dates else one for name, one in row.asDict().items()}
-        for row in plain.collect()
-    ]
-
-
-def _date(us: int | None) -> datetime | None:
-    return None if us is None else datetime.fromtimestamp(0, UTC) + timedelta(microseconds=us)
 
 
 # -- the report -----------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ HEIGHT: Final = 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 12, 28
 _INNER_WIDTH: Final = WIDTH - _LEFT - _RIGHT
 _INNER_HEIGHT: Final = HEIGHT - _TOP - _BOTTOM
+_BAR_WIDTH_MAX: Final = 40
 _LABELS: Final = 7  # along the axis of time
 
 Place = Callable[[float], float]
@@ -29,13 +30,14 @@ def throughput(periods: Sequence[Mapping[str, Any]], seconds: int) -> str:
     top = nice_top(max((period[name] for period in periods for name in names), default=0))
     height = _upwards(0, top)
     step = _INNER_WIDTH / max(len(periods), 1)
-    width = step * 0.8 / len(names)
+    width = min(step * 0.8 / len(names), _BAR_WIDTH_MAX)
     marks = []
     for place, period in enumerate(periods):
         for nth, (name, colour) in enumerate(names.items()):
             if not period[name]:
                 continue
-            x, y = _LEFT + step * (place + 0.1) + width * nth, height(period[name])
+            x = _LEFT + step * (place + 0.5) + width * (nth - len(names) / 2)
+            y = height(period[name])
             title = f"{moment(period['at'])}: {number(period[name])} {name}"
             marks.append(_rect(x, y, width, _TOP + _INNER_HEIGHT - y, colour, title))
     ticks = [(top * part / 4, number(round(top * part / 4))) for part in range(5)]
@@ -154,7 +156,7 @@ def nice_top(most: float) -> float:
     if most <= 40:
         return max(4, math.ceil(most / 4) * 4)
     size = 10 ** math.floor(math.log10(most))
-    return next(size * one for one in (1, 1.2, 1.6, 2, 4, 6, 8, 10) if size * one >= most)
+    return next(size * one for one in (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10) if size * one >= most)
 
 
 # -- scales and axes ------------------------------------------------------------------------------

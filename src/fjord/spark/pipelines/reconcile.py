@@ -28,7 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from fjord.errors import FjordError
 from fjord.spark.options import Location
-from fjord.spark.pipelines import sides, summaries
+from fjord.spark.pipelines import failing, sides, summaries
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 from fjord.spark.pipelines.sides import Scope, Stock
 
@@ -87,13 +87,14 @@ def reconcile(
         options.get("end", 0),
         blocks=options.get("blocks", ""),
     )
-    steps.tell("reading cold blocks")
-    cold = _cold(spark, scope, deep=options.get("deep", False))
-    if stock is None:
-        steps.tell("reading the tail")
-        rest = _tail(spark, scope)
-    else:
-        rest = _Compared(spark, scope, stock, options).run(steps)
+    with failing.explained():
+        steps.tell("reading cold blocks")
+        cold = _cold(spark, scope, deep=options.get("deep", False))
+        if stock is None:
+            steps.tell("reading the tail")
+            rest = _tail(spark, scope)
+        else:
+            rest = _Compared(spark, scope, stock, options).run(steps)
     steps.tell("done")
     return _report(table, scope, [cold, rest])
 

@@ -7,8 +7,9 @@ with its number, and a batch that was committed changes nothing, so a replay tha
 goes on when it is started again, and one that is complete does nothing.
 
 What a replay is, is kept in the key/value table `replays` beside its target, under its id: which
-rows of what, up to which seq, and how they are written.  So it means the same when it is started
-again, although there is more history by then, and an id is not used for two things.
+rows of what, up to which seq, how they are written, and how they are cut into batches.  So it means
+the same when it is started again, although there is more history by then, an id is not used for two
+things, and whoever runs it, even twice at once, has the same batches.
 
 Pace: with "original" a batch is a few seconds of history and is written as long after the first
 one as it was then.  Waiting ends when `stop` is set, and what is written by then stays.
@@ -33,8 +34,8 @@ from fjord.clock import Clock, SystemClock
 from fjord.errors import ExistsError, FjordError, NotFoundError
 from fjord.spark.history import history
 from fjord.spark.options import Location
-from fjord.spark.pipelines import replay_rows
-from fjord.spark.pipelines.replay_rows import Batch, Selection
+from fjord.spark.pipelines import failing, replay_rows
+from fjord.spark.pipelines.replay_rows import Batch, Cut, Selection
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 
 #: The key/value table beside the target that says what each replay is.
@@ -44,6 +45,8 @@ BATCH_SECONDS: Final = 5
 BATCH_ROWS: Final = 200_000
 # A batch is staged, sorted and committed as one.
 BATCH_ROWS_MAX: Final = 10_000_000
+# Batches of one replay, all of which the driver knows at once; at one a second that is 11 days.
+PIECES_MAX: Final = 1_000_000
 _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
 
 
@@ -90,9 +93,10 @@ def replay(
         FjordError: if there is no such table or range, or if the id is that of another replay.
     """
     plan = _plan(location, table, target, options)
-    if options.get("dry_run", False):
-        return _dry_run(spark, plan)
-    return _Run(spark, plan, _begun(spark, plan), progress).report()
+    with failing.explained():
+        if options.get("dry_run", False):
+            return _dry_run(spark, plan)
+        return _Run(spark, plan, _begun(spark, plan), progress).report()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +118,17 @@ class Plan:
     replay_id: str
     batch_rows: int
     stop: threading.Event
+
+    @property
+    def cut(self) -> Cut:
+        """How a new replay is cut into batches."""
+        if isinstance(self.pace, str):
+            is_paced = self.pace == "original"
+            seconds = BATCH_SECONDS if is_paced else 0
+            return Cut(rows=self.batch_rows, seconds=seconds, is_paced=is_paced)
+        # About a batch a second, so that the pace is even.
+        rows = max(1, min(self.batch_rows, round(self.pace)))
+        return Cut(rows=rows, seconds=0, is_paced=True)
 
     def meant(self, end: int) -> dict[str, Any]:
         """Returns what makes this replay another one than others; `end` is exclusive."""
@@ -256,7 +271,7 @@ def _dry_run(spark: SparkSession, plan: Plan) -> Report:
         "dry_run": True,
         "table": plan.table,
         "target": plan.target,
-        "rows": sum(row["rows"] for row in counts),
+        "selected_rows": sum(row["rows"] for row in counts),
     }
     lines = [{"hour": row["hour"], "op": row["op"], "rows": row["rows"]} for row in counts]
     return Report(job="replay", figures=figures, rows=lines)
@@ -271,6 +286,7 @@ class Begun:
 
     end: int  # exclusive
     last: int  # everything up to here is written, 0 = nothing
+    cut: Cut  # into batches
 
 
 def _begun(spark: SparkSession, plan: Plan) -> Begun:
@@ -283,19 +299,24 @@ def _begun(spark: SparkSession, plan: Plan) -> Begun:
         durable_end = source.stats()["durable_seq"] + 1
     end = min(plan.end, durable_end) if plan.end else durable_end
     meant = {**plan.meant(end), "redrive": _list_name(spark, plan.redrive)}
+    made = {**meant, "cut": plan.cut}
     with fjord.connect(plan.server) as database:
         known = database.kv(REPLAYS)
         try:
-            known.set(plan.replay_id, json.dumps(meant, sort_keys=True), overwrite=False)
+            known.set(plan.replay_id, json.dumps(made, sort_keys=True), overwrite=False)
         except ExistsError:
             found = json.loads(str(known.get(plan.replay_id)))
-            end = _same(plan.replay_id, found, meant)
-            return Begun(end, _finished(database, plan))
-    return Begun(end, 0)
+            _check_same(plan.replay_id, found, meant)
+            return Begun(int(found["end"]), _finished(database, plan), Cut(*found["cut"]))
+    return Begun(end, 0, plan.cut)
 
 
-def _same(replay_id: str, found: dict[str, Any], meant: dict[str, Any]) -> int:
-    """Returns the end of a replay that is the one that is meant."""
+def _check_same(replay_id: str, found: dict[str, Any], meant: dict[str, Any]) -> None:
+    """Makes sure that the replay that was found is the one that is meant.
+
+    Raises:
+        FjordError: if it is not; says what differs.
+    """
     differing = [
         f"{name} {found.get(name)!r}, not {wanted!r}"
         for name, wanted in meant.items()
@@ -306,7 +327,6 @@ def _same(replay_id: str, found: dict[str, Any], meant: dict[str, Any]) -> int:
             f"replay {replay_id} was begun with {'; '.join(differing)}. Say the same again to go "
             "on with it, or give another id"
         )
-    return int(found["end"])
 
 
 def _finished(database: fjord.Database, plan: Plan) -> int:
@@ -351,15 +371,13 @@ class _Run:
         self._progress("looking at history", 0, None)
         listed = _listed(self._spark, self._plan, self._begun.end)
         if listed is not None:
-            listed = listed.persist()
-        found = self._batches(listed)
-        written = rows = 0
-        for batch in self._paced(found):
-            self._progress("replaying", rows, sum(one.rows for one in found))
-            self._write(batch, listed)
-            written, rows = written + 1, rows + batch.rows
-        if listed is not None:
-            listed.unpersist()
+            listed.persist()
+        try:
+            found = self._batches(listed)
+            written, rows = self._write_all(found, listed)
+        finally:
+            if listed is not None:
+                listed.unpersist()
         return Report(
             job="replay",
             figures={
@@ -370,25 +388,34 @@ class _Run:
                 "to_seq": self._begun.end - 1,
                 "resumed_behind_seq": self._begun.last,
                 "batches": written,
-                "rows": rows,
+                "written_rows": rows,
                 "complete": written == len(found),
             },
         )
 
     def _batches(self, listed: DataFrame | None) -> list[Batch]:
-        plan, after = self._plan, max(self._plan.start - 1, self._begun.last)
-        if after + 1 >= self._begun.end:
+        begun, after = self._begun, max(self._plan.start - 1, self._begun.last)
+        if after + 1 >= begun.end:
             return []
-        rows = self._chosen(_rows(self._spark, plan, after + 1, self._begun.end), listed)
-        is_paced = plan.pace != "fast"
-        seconds = BATCH_SECONDS if plan.pace == "original" else 0
-        rows_max = plan.batch_rows
-        if not isinstance(plan.pace, str):
-            # About a batch a second, so that the pace is even.
-            rows_max = max(1, min(rows_max, round(plan.pace)))
-        pieces = replay_rows.pieces(rows, rows_max, seconds).collect()
+        rows = self._chosen(_rows(self._spark, self._plan, after + 1, begun.end), listed)
+        pieces = replay_rows.pieces(rows, begun.cut).limit(PIECES_MAX + 1).collect()
+        if len(pieces) > PIECES_MAX:
+            raise FjordError(
+                f"this would be more than {PIECES_MAX} batches: give a smaller range, larger "
+                "batches or a faster pace, and another id"
+            )
         found = [(row["last"], row["rows"], row["at_us"]) for row in pieces]
-        return replay_rows.batches(found, after, rows_max, is_paced=is_paced)
+        return replay_rows.batches(found, after, begun.cut)
+
+    def _write_all(self, batches: Sequence[Batch], listed: DataFrame | None) -> tuple[int, int]:
+        """Returns how many batches and rows were written."""
+        total = sum(one.rows for one in batches)
+        written = rows = 0
+        for batch in self._paced(batches):
+            self._progress("replaying", rows, total)
+            self._write(batch, listed)
+            written, rows = written + 1, rows + batch.rows
+        return written, rows
 
     def _chosen(self, rows: DataFrame, listed: DataFrame | None) -> DataFrame:
         return rows if listed is None else rows.join(listed, "seq", "left_semi")
@@ -410,7 +437,7 @@ class _Run:
             **plan.location.options,
             table=plan.table,
             startingSeq=batch.after + 1,
-            endingSeq=batch.last + 1,
+            endingSeq=min(batch.last + 1, self._begun.end),
         )
         rows = replay_rows.selected(source.load(), plan.selection)
         now = datetime.fromtimestamp(self._clock.wall_us() / 1_000_000, tz=UTC)

@@ -5,8 +5,8 @@
                             +--rewritten--> the columns that a table takes
 
 A batch is a range of seqs that ends where a commit ends, and its number is the seq at its end.  So
-the batches of a replay need not be kept anywhere to be the same again: whoever knows the number of
-the last one that was written knows what is left, even if the rest is cut otherwise then.
+the batches of a replay need not be kept anywhere to be the same again: whoever knows how they are
+cut, and the number of the last one that was written, knows what is left.
 """
 
 from __future__ import annotations
@@ -46,6 +46,14 @@ class Selection:
             )
 
 
+class Cut(NamedTuple):
+    """How rows are cut into batches."""
+
+    rows: int  # at most so many, and a commit
+    seconds: int  # a batch spans at most so much of history; 0 = any time
+    is_paced: bool  # the time between batches matters, so small ones are not joined
+
+
 class Batch(NamedTuple):
     """A range of seqs: rows behind `after`, up to `last`, where a commit ends."""
 
@@ -80,15 +88,15 @@ def counted(rows: DataFrame) -> DataFrame:
     return rows.groupBy(hour.alias("hour"), "op").agg(F.count("*").alias("rows"))
 
 
-def pieces(rows: DataFrame, rows_max: int, seconds: int = 0) -> DataFrame:
+def pieces(rows: DataFrame, cut: Cut) -> DataFrame:
     """Returns in pieces how many rows there are, each up to the end of a commit.
 
-    A piece has at most `rows_max` rows and a commit, and spans at most so many seconds, if any.
+    A piece has at most as many rows as a batch, and spans at most as much time.
     """
     # All rows of a commit have the same txn and ts, so no commit is in two pieces.
-    places = [F.floor(F.col("txn") / rows_max).alias("place")]
-    if seconds:
-        places.append(F.floor(F.unix_seconds("ts") / seconds).alias("time"))
+    places = [F.floor(F.col("txn") / cut.rows).alias("place")]
+    if cut.seconds:
+        places.append(F.floor(F.unix_seconds("ts") / cut.seconds).alias("time"))
     return (
         rows.groupBy(*places)
         .agg(
@@ -100,18 +108,16 @@ def pieces(rows: DataFrame, rows_max: int, seconds: int = 0) -> DataFrame:
     )
 
 
-def batches(
-    pieces: Iterable[tuple[int, int, int]], after: int, rows_max: int, *, is_paced: bool
-) -> list[Batch]:
+def batches(pieces: Iterable[tuple[int, int, int]], after: int, cut: Cut) -> list[Batch]:
     """Returns batches that together have all pieces, in order.
 
-    Pieces that follow each other are one batch while they have no more than `rows_max` rows, unless
-    the time between them matters.
+    Pieces that follow each other are one batch while they do not have too many rows, unless the
+    time between them matters.  Whoever begins behind one of the batches gets the same ones.
     """
     found: list[Batch] = []
     for last, rows, at_us in sorted(pieces):
         before = found[-1] if found else None
-        if before is not None and not is_paced and before.rows + rows <= rows_max:
+        if before is not None and not cut.is_paced and before.rows + rows <= cut.rows:
             found[-1] = Batch(before.after, last, before.rows + rows, before.at_us)
         else:
             found.append(Batch(before.last if before else after, last, rows, at_us))

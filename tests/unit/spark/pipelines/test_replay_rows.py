@@ -6,12 +6,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from fjord.errors import FjordError
 from fjord.spark.pipelines import replay_rows
-from fjord.spark.pipelines.replay_rows import Batch, Selection
+from fjord.spark.pipelines.replay_rows import Batch, Cut, Selection
 
 DDL = (
     "seq bigint, ts timestamp, txn bigint, op string, row bigint, key binary, type tinyint, "
@@ -79,11 +81,11 @@ def test_pieces_end_where_commits_end(spark: SparkSession) -> None:
     minute_us, hour_us = US + 60_000_000, US + 3_600_000_000
     rows = frame(spark)
     assertDataFrameEqual(
-        replay_rows.pieces(rows, 16),
+        replay_rows.pieces(rows, Cut(16, 0, is_paced=False)),
         spark.createDataFrame([(15, 3, US), (17, 2, hour_us)], ddl),
     )
     assertDataFrameEqual(
-        replay_rows.pieces(rows, 16, 10),
+        replay_rows.pieces(rows, Cut(16, 10, is_paced=True)),
         spark.createDataFrame([(12, 2, US), (15, 1, minute_us), (17, 2, hour_us)], ddl),
     )
 
@@ -108,7 +110,8 @@ def test_dates_move_with_the_replay_and_keys_get_its_name(spark: SparkSession) -
 
 def test_small_pieces_are_joined_up_to_a_bound() -> None:
     pieces = [(30, 40, 3), (10, 50, 1), (20, 40, 2), (50, 200, 5), (60, 1, 6)]
-    found = replay_rows.batches(pieces, 7, 100, is_paced=False)
+    cut = Cut(100, 0, is_paced=False)
+    found = replay_rows.batches(pieces, 7, cut)
     assert found == [
         Batch(7, 20, 90, 1),
         Batch(20, 30, 40, 3),
@@ -117,10 +120,26 @@ def test_small_pieces_are_joined_up_to_a_bound() -> None:
     ]
 
 
+@given(
+    sizes=st.lists(st.integers(1, 60), max_size=40), rows=st.integers(1, 100), place=st.integers(0)
+)
+def test_who_begins_behind_a_batch_gets_the_same_ones(
+    sizes: list[int], rows: int, place: int
+) -> None:
+    pieces = [((number + 1) * 10, size, number) for number, size in enumerate(sizes)]
+    cut = Cut(rows, 0, is_paced=False)
+    whole = replay_rows.batches(pieces, 0, cut)
+    begun = whole[: place % (len(whole) + 1)]
+    after = begun[-1].last if begun else 0
+    left = [piece for piece in pieces if piece[0] > after]
+    assert begun + replay_rows.batches(left, after, cut) == whole
+    assert sum(one.rows for one in whole) == sum(sizes)
+
+
 def test_pieces_whose_time_matters_stay_apart() -> None:
-    found = replay_rows.batches([(20, 1, 2), (10, 1, 1)], 0, 100, is_paced=True)
+    found = replay_rows.batches([(20, 1, 2), (10, 1, 1)], 0, Cut(100, 5, is_paced=True))
     assert found == [Batch(0, 10, 1, 1), Batch(10, 20, 1, 2)]
-    assert replay_rows.batches([], 0, 100, is_paced=True) == []
+    assert replay_rows.batches([], 0, Cut(100, 5, is_paced=True)) == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,54 @@
+"""How reports get at rows: the history in, kept frames, and small frames out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import TimestampType
+
+from fjord.spark.options import Location
+
+
+def read(spark: SparkSession, location: Location, table: str, columns: Sequence[str]) -> DataFrame:
+    """Returns some columns of the history of a table."""
+    found = spark.read.format("fjord").options(**location.options, table=table).load()
+    return found.select(*columns)
+
+
+@contextlib.contextmanager
+def kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """Lets Spark keep a frame: in memory, and on its disks what is too much for that.
+
+    So it is computed once, and all that comes from it is of one moment.
+    """
+    found = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield found
+    finally:
+        found.unpersist()
+
+
+def rows(frame: DataFrame) -> list[dict[str, Any]]:
+    """Returns the rows of a small frame; dates in UTC, whatever the zone of this machine."""
+    dates = {one.name for one in frame.schema if isinstance(one.dataType, TimestampType)}
+    plain = frame.select(
+        *(
+            F.unix_micros(name).alias(name) if name in dates else F.col(name)
+            for name in frame.columns
+        )
+    )
+    return [
+        {name: date(one) if name in dates else one for name, one in row.asDict().items()}
+        for row in plain.collect()
+    ]
+
+
+def date(us: int | None) -> datetime | None:
+    """Returns the date of microseconds since 1970."""
+    return None if us is None else datetime.fromtimestamp(0, UTC) + timedelta(microseconds=us)

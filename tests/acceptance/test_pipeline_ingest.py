@@ -1,0 +1,255 @@
+"""`ingest` with real Spark: every row once, whatever is lost or run again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyarrow import dataset
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+import fjord
+from fjord.blocks.target import target_at
+from fjord.errors import FjordError
+from fjord.spark import batch_files, warehouse
+from fjord.spark.manifest import Batch, DataFile
+from fjord.spark.options import Location
+from fjord.spark.pipelines import ingest as job
+from fjord.spark.pipelines import latest
+from fjord.spark.pipelines.report import Figure
+from fjord.spark.warehouse import ParquetWarehouse
+from tests.acceptance.daemon import FJORD, Daemon
+
+pytestmark = pytest.mark.spark
+
+OPS, BATCH, KEYS = 1_000_000, 10_000, 50_000
+
+
+def append(directory: Path, count: int, *, first: int = 0, commits: int = 1) -> None:
+    """Appends messages `first`, `first` + 1..., as so many commits."""
+    with fjord.open(directory) as database:
+        events = database.stream("events")
+        for start in range(first, first + count, count // commits):
+            numbers = range(start, start + count // commits)
+            events.append_many(
+                [b"%d" % one for one in numbers], keys=[f"k{one}" for one in numbers]
+            )
+
+
+def run(spark: SparkSession, directory: Path, target: Path, **more: Any) -> dict[str, Figure]:
+    given = {"max_rows": 100, **more}
+    found = job.ingest(spark, Location.of_path(str(directory)), "events", str(target), **given)
+    assert found.ok
+    return dict(found.figures)
+
+
+def stored(target: Path) -> pa.Table:
+    """Returns the rows of a table in order, read without Spark."""
+    paths = [one.path for one in warehouse.files(str(target))]
+    return dataset.dataset(paths).to_table().sort_by("seq")
+
+
+def numbers(target: Path) -> list[int]:
+    return [int(value) for value in stored(target).column("value").to_pylist()]
+
+
+def test_a_million_ops_are_there_once_and_their_values_are_the_latest(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    keys = [f"key-{number * 7 % KEYS}" for number in range(OPS)]
+    values = [b"value %d" % number for number in range(OPS)]
+    with fjord.open(tmp_path / "data") as database:
+        events = database.stream("events", block_rows=300_000)
+        for start in range(0, OPS, BATCH):
+            if start == OPS // 2:
+                database.seal("events")  # half of it comes from blocks
+            events.append_many(values[start : start + BATCH], keys=keys[start : start + BATCH])
+    target = tmp_path / "warehouse"
+    found = run(spark, tmp_path / "data", target, max_rows=300_000)
+    assert (found["rows"], found["batches"], found["lag_seqs"]) == (OPS, 4, 0)
+    rows = stored(target)
+    assert rows.column("value").to_pylist() == values
+    assert rows.column("key").to_pylist() == [key.encode() for key in keys]
+    files = warehouse.files(str(target))
+    assert sum(one.rows for one in files) == OPS
+    assert sum(one.value_crc or 0 for one in files) == sum(map(zlib.crc32, values))
+    for one in files:
+        (low, high, crc), *_ = (
+            spark.read.parquet(one.path)
+            .agg(F.min("seq"), F.max("seq"), F.sum(F.crc32("value")))
+            .collect()
+        )
+        assert (one.min_seq, one.max_seq, one.value_crc) == (low, high, crc)
+    values_of = dict(zip(keys, values, strict=True))
+    report = latest.latest(
+        spark, None, "events", str(tmp_path / "latest"), from_warehouse=str(target)
+    )
+    assert (report.figures["keys"], report.figures["end_seq"]) == (KEYS, found["last_seq"])
+    current = latest.read(spark, str(tmp_path / "latest")).select("key", "value").toArrow()
+    pairs = zip(*(column.to_pylist() for column in current.columns), strict=True)
+    assert {key.decode(): value for key, value in pairs} == values_of
+
+
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_what_is_added_is_what_is_new(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    data, target = tmp_path / "data", tmp_path / "target"
+    append(data, 250, commits=5)
+    first = run(spark, data, target, format=form)
+    assert (first["rows"], first["batches"], first["files"]) == (250, 3, 3)
+    again = run(spark, data, target, format=form)
+    assert (again["rows"], again["batches"]) == (0, 0)
+    append(data, 10, first=250)
+    more = run(spark, data, target, format=form)
+    assert (more["rows"], more["batches"]) == (10, 1)
+    # Without its checkpoint a query begins behind the end of the table.
+    shutil.rmtree(target / "_checkpoint")
+    append(data, 5, first=260)
+    anew = run(spark, data, target, format=form)
+    assert (anew["rows"], anew["first_seq"]) == (5, warehouse.files(str(target))[-1].min_seq)
+    assert numbers(target) == list(range(265))
+    rows = warehouse.read(spark, str(target))
+    assert rows.where("ts IS NOT NULL AND op = 'APPEND'").count() == 265
+    assert warehouse.read(spark, str(target), after=int(str(first["last_seq"]))).count() == 15
+    if form == "delta":
+        assert DeltaTable(target).to_pyarrow_table().num_rows == 265
+
+
+class Dying(ParquetWarehouse):
+    """A table whose writer dies when it commits a batch, before or after it is in."""
+
+    def __init__(self, found: ParquetWarehouse, *, batch: int, after: bool) -> None:
+        super().__init__(found.target)
+        self._batch, self._after = batch, after
+
+    def add(self, batch: Batch, files: Sequence[DataFile]) -> bool:
+        if batch.number != self._batch:
+            return super().add(batch, files)
+        if self._after:
+            super().add(batch, files)
+        raise FjordError("the power is gone")
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
+def test_a_batch_that_is_run_again_is_there_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    data, target = tmp_path / "data", tmp_path / "target"
+    append(data, 250, commits=5)
+    with monkeypatch.context() as patch:
+        dying = Dying(ParquetWarehouse(target_at(str(target))), batch=1, after=after)
+        patch.setattr(warehouse, "warehouse_at", lambda *_: dying)
+        with pytest.raises(FjordError, match=r"^the power is gone$"):
+            run(spark, data, target)
+    assert numbers(target) == list(range(200 if after else 100))
+    found = run(spark, data, target)
+    assert (found["rows"], found["batches_passed_over"]) == ((50, 1) if after else (150, 0))
+    assert numbers(target) == list(range(250))
+    left = warehouse.orphans(str(target), grace=warehouse.GRACE * 0)
+    assert len(left) == (0 if after else 1)
+    # The checkpoint of another query into the same table is refused.
+    other = tmp_path / "other"
+    run(spark, data, other)
+    append(data, 10, first=250)
+    with pytest.raises(FjordError, match="another query writes to it too"):
+        run(spark, data, target, checkpoint=str(other / "_checkpoint"))
+    # So is an old one, as of a backup: Spark would give numbers that are there to new rows.
+    for kind in ("offsets", "commits"):
+        for path in (target / "_checkpoint" / kind).glob("*2*"):
+            path.unlink()
+    with pytest.raises(FjordError, match="is older than the target. Remove it"):
+        run(spark, data, target)
+    shutil.rmtree(target / "_checkpoint")
+    assert run(spark, data, target)["rows"] == 10
+    assert numbers(target) == list(range(260))
+
+
+def test_only_some_columns_and_ops(spark: SparkSession, tmp_path: Path) -> None:
+    with fjord.open(tmp_path / "data") as database:
+        pages = database.jobs("pages")
+        pages.push_many(keys=[f"http://example.com/{number}" for number in range(5)])
+        pages.done_many(pages.next(count=3))
+    location, target = Location.of_path(str(tmp_path / "data")), str(tmp_path / "target")
+    given: dict[str, Any] = {"columns": ["op", "row"], "ops": ["DONE"]}
+    found = job.ingest(spark, location, "pages", target, **given)
+    assert found.figures["rows"] == 3
+    rows = warehouse.read(spark, target).collect()
+    assert {row.op for row in rows} == {"DONE"}
+    assert all(row.seq and row.row and row.ts is None for row in rows)
+    state = warehouse.warehouse_at(target).state()
+    assert state.end >= max(row.seq for row in rows)
+    assert job.ingest(spark, location, "pages", target, **given).figures["rows"] == 0
+
+
+def test_nothing_makes_no_files(spark: SparkSession, tmp_path: Path) -> None:
+    place = target_at(str(tmp_path))
+    empty: DataFrame = spark.range(5).select(F.col("id").alias("seq")).where("seq > 7")
+    assert batch_files.write(empty, place, 0, files_max=2) == []
+    assert batch_files.write(spark.createDataFrame([], "seq bigint"), place, 0, files_max=2) == []
+    ParquetWarehouse(place).add(Batch(query="q", number=0, table="t", start=1, end=5), [])
+    assert warehouse.read(spark, str(tmp_path)).collect() == []
+
+
+def test_what_cannot_be_meant_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    data, target = tmp_path / "data", tmp_path / "target"
+    append(data, 10)
+    with pytest.raises(FjordError, match="the format is parquet or delta, not 'csv'"):
+        run(spark, data, target, format="csv")
+    with pytest.raises(FjordError, match="max_rows is 1 or more"):
+        run(spark, data, target, max_rows=0)
+    with pytest.raises(FjordError, match="there is no table 'other'"):
+        job.ingest(spark, Location.of_path(str(data)), "other", str(tmp_path / "none"))
+    run(spark, data, target)
+    with fjord.open(data) as database:
+        database.stream("other").append(b"x")
+    shutil.rmtree(target / "_checkpoint")
+    with pytest.raises(FjordError, match="holds the table 'events', not 'other'"):
+        job.ingest(spark, Location.of_path(str(data)), "other", str(target))
+    # A directory with the same table and another history.
+    append(tmp_path / "twin", 5)
+    with pytest.raises(FjordError, match="of another history"):
+        run(spark, tmp_path / "twin", target)
+    assert numbers(target) == list(range(10))
+
+
+def test_the_verbs_work_against_a_daemon(tmp_path: Path) -> None:
+    """In processes of their own, as a person would type it."""
+
+    def process(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*FJORD, "pipeline", *words, "--master", "local[2]"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+
+    target = str(tmp_path / "target")
+    with Daemon(tmp_path / "data") as daemon:
+        with fjord.connect(daemon.url) as database:
+            database.stream("events").append_many([b"1", b"2", b"3"], keys=["a", "b", "a"])
+        words = ("events", target, "--to", daemon.url, "--subscriber", "warehouse")
+        done = process("ingest", *words, "--json")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert (found["job"], found["ok"], found["rows"], found["lag_seqs"]) == (
+            "ingest",
+            True,
+            3,
+            0,
+        )
+        with fjord.connect(daemon.url) as database:
+            (subscriber,) = database.stream("events").subscribers()
+            assert (subscriber.name, subscriber.position) == ("warehouse", found["last_seq"])
+    values = str(tmp_path / "values")
+    done = process("latest", "events", values, "--from-warehouse", target)
+    assert (done.returncode, "keys\t2\n" in done.stdout) == (0, True), done.stderr
+    assert latest.snapshot(values) is not None

@@ -1,0 +1,111 @@
+"""Staging in a whole engine: in the same frame, over segments, blocks, restarts and scans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fjord
+from fjord.columns import Strings
+from fjord.commands import CommitStages, Committed, Done, Messages, Read, Stage
+from fjord.engine import Engine, backup, open_engine
+from fjord.errors import Code, RefusedError
+from tests.unit.engine.shore import append_command, told
+
+
+def stage(db: fjord.Database, *values: bytes, table: str = "events") -> int:
+    keys = Strings.of([b"k%d" % number for number in range(len(values))])
+    return db.staging(table).append(b"\1" * len(values), keys, Strings.of(list(values)))
+
+
+def values_of(db: fjord.Database, table: str = "events") -> list[object]:
+    found: list[object] = []
+    batch = db.stream(table).read()
+    while len(batch):
+        found += [message.value for message in batch]
+        batch = db.stream(table).read(after=batch)
+    return found
+
+
+def test_stage_commit_and_read_in_one_frame(tmp_path: Path) -> None:
+    """What is staged, committed and read at once is not written anywhere yet."""
+    engine: Engine = open_engine(str(tmp_path / "data"))
+    rows = append_command("log", [(b"", b"a"), (b"", b"b")])
+    seq = engine.applied_seq + 2  # the table comes first
+    replies = engine.run(
+        [
+            Stage(rows=rows),
+            CommitStages(table="log", writer="w", batch=0, stages=[seq]),
+            Read(table="log", after=0),
+        ]
+    )
+    staged, committed, read = replies
+    assert isinstance(staged, Done)
+    assert staged.seq == seq
+    assert isinstance(committed, Committed)
+    assert isinstance(read, Messages)
+    assert [message.value for message in told(read)] == [b"a", b"b"]
+    engine.close()
+
+
+def test_a_scan_shows_messages_where_they_got_their_seqs(tmp_path: Path) -> None:
+    with fjord.open(tmp_path / "data") as db:
+        first = stage(db, b"a", b"b")
+        db.stream("events").append(b"between")
+        db.staging("events").commit("w", 0, [first])
+        (table,) = db.scan_arrow("events")
+        rows = table.to_pylist()
+        assert [row["value"] for row in rows] == [b"between", b"a", b"b"]
+        assert {row["op"] for row in rows} == {"APPEND"}
+        assert [row["seq"] for row in rows] == sorted(row["seq"] for row in rows)
+        assert rows[1]["txn"] == rows[2]["txn"] > rows[2]["seq"] - 1
+        (named,) = db.scan_arrow("events", ops=["STREAM_APPEND"], key_prefix="k1")
+        assert named["value"].to_pylist() == [b"b"]
+
+
+def test_blocks_hold_messages_that_were_staged_long_before(tmp_path: Path) -> None:
+    with fjord.open(tmp_path / "data") as db:
+        first = stage(db, b"a", b"b")
+        db.stream("events").append(b"between")
+        db.seal("events")
+        db.staging("events").commit("w", 0, [first])
+        db.seal("events")
+        assert [block.rows for block in db.blocks("events")] == [1, 2]
+        assert values_of(db) == [b"between", b"a", b"b"]
+    with fjord.open(tmp_path / "data", read_only=True) as db:
+        assert values_of(db) == [b"between", b"a", b"b"]
+
+
+def test_an_index_that_is_lost_is_made_again_with_stages_and_writers(tmp_path: Path) -> None:
+    with fjord.open(tmp_path / "data") as db:
+        pending = stage(db, b"later")
+        db.staging("events").commit("w", 5, [stage(db, b"a")])
+    for name in ("index", "clean"):
+        for path in (tmp_path / "data").glob(f"{name}*"):
+            path.unlink() if path.is_file() else [one.unlink() for one in path.iterdir()]
+    with fjord.open(tmp_path / "data") as db:
+        assert db.staging("events").last_batch("w") == 5
+        assert db.staging("events").commit("w", 6, [pending]).rows == 1
+        assert values_of(db) == [b"a", b"later"]
+
+
+def test_a_commit_of_what_is_gone_says_so(tmp_path: Path) -> None:
+    with fjord.open(tmp_path / "data") as db:
+        stage(db, b"a")
+        with pytest.raises(RefusedError) as caught:
+            db.staging("events").commit("w", 0, [12345])
+        assert caught.value.code is Code.STAGE_GONE
+        assert db.staging("events").last_batch("w") is None
+        assert values_of(db) == []
+
+
+def test_a_backup_has_what_is_staged(tmp_path: Path) -> None:
+    with fjord.open(tmp_path / "data") as db:
+        pending = stage(db, b"later")
+        db.staging("events").commit("w", 0, [stage(db, b"a")])
+    backup.back_up(str(tmp_path / "data"), str(tmp_path / "copy"))
+    backup.restore(str(tmp_path / "copy"), str(tmp_path / "restored"))
+    with fjord.open(tmp_path / "restored") as db:
+        db.staging("events").commit("w", 1, [pending])
+        assert values_of(db) == [b"a", b"later"]

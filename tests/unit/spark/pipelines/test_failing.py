@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+
+from fjord.errors import FjordError
+from fjord.spark.pipelines import failing
+
+TEXT = """[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance write
+Traceback (most recent call last):
+  File "sink.py", line 1, in write
+ConnectionError: first
+During handling of the above exception, another exception occurred:
+fjord.errors.UnavailableError: the daemon cannot be reached
+  at org.apache.spark.Something"""
+
+
+def test_the_last_error_of_python_is_the_cause() -> None:
+    assert failing.cause(TEXT) == "the daemon cannot be reached"
+    assert failing.cause("[PATH_NOT_FOUND] Path does not exist\n  more") == (
+        "[PATH_NOT_FOUND] Path does not exist"
+    )
+    assert failing.cause("") == "Spark failed"
+
+
+def test_an_error_of_spark_becomes_one_of_fjord() -> None:
+    with pytest.raises(FjordError, match=r"^the daemon cannot be reached$"), failing.explained():
+        raise PySparkException(TEXT)
+    with pytest.raises(ZeroDivisionError), failing.explained():
+        raise ZeroDivisionError

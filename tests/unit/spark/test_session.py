@@ -1,0 +1,45 @@
+"""Settings of a session, without one."""
+
+from __future__ import annotations
+
+import pytest
+
+from fjord.spark.session import is_local, settings
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    monkeypatch.delenv("MASTER", raising=False)
+
+
+def test_a_local_session_needs_no_host_name() -> None:
+    for conf in ({}, {"spark.master": "local[2]"}):
+        found = settings(conf)
+        assert found["spark.driver.host"] == "127.0.0.1"
+        assert found["spark.master"] == conf.get("spark.master", "local[*]")
+        assert found["spark.sql.shuffle.partitions"] == "8"
+
+
+def test_a_cluster_decides_for_itself() -> None:
+    found = settings({"spark.master": "spark://host:7077"})
+    assert found["spark.master"] == "spark://host:7077"
+    assert {"spark.driver.host", "spark.sql.shuffle.partitions"} & found.keys() == set()
+    assert found["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_what_was_submitted_elsewhere_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master spark://host:7077 pyspark-shell")
+    found = settings({})
+    assert not is_local({})
+    assert {"spark.master", "spark.driver.host"} & found.keys() == set()
+
+
+def test_the_caller_has_the_last_word() -> None:
+    conf = {"spark.sql.session.timeZone": "Europe/Oslo", "spark.executor.memory": "4g"}
+    assert conf.items() <= settings(conf).items()
+
+
+def test_filters_are_not_pushed() -> None:
+    """With filters pushed down, Spark 4.3 reads a frame that a query has twice with one of them."""
+    assert "spark.sql.python.filterPushdown.enabled" not in settings({})

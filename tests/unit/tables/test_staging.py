@@ -1,0 +1,393 @@
+"""Stages and writers: rows that nobody sees until they are committed, and then exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from fjord import commands, limits
+from fjord.columns import Strings
+from fjord.commands import Append, AskWriter, CommitStages, Committed, Done, Push, Refusal, Stage
+from fjord.errors import Code
+from fjord.ops import Opcode
+from fjord.tables import staging
+from fjord.tables.state import Kind, Tree
+from tests.unit.tables.stream_world import Said, StreamWorld, said
+from tests.unit.tables.world import NOW_US, set_command
+
+HOUR_US = 3600 * 1_000_000
+
+
+def append(table: str, *values: bytes, keys: Sequence[bytes] = ()) -> Append:
+    return Append(
+        table=table,
+        types=b"\1" * len(values),
+        keys=Strings.of(list(keys) or [b""] * len(values)),
+        values=Strings.of(list(values)),
+    )
+
+
+def push(*keys: bytes, delay_us: int = 0, expires_at_us: int = 0) -> Push:
+    count = len(keys)
+    return Push(
+        table="jobs",
+        keys=Strings.of(list(keys)),
+        domains=Strings.of([b""] * count),
+        types=bytes(count),
+        values=Strings.of([b""] * count),
+        priorities=b"\x80" * count,
+        process_at_us=[delay_us] * count,
+        expires_at_us=[expires_at_us] * count,
+        timestamps_us=[NOW_US] * count,
+        relative=True,
+    )
+
+
+class Writer(StreamWorld):
+    """A world in which somebody stages and commits."""
+
+    def stage(self, rows: Append | Push | commands.Set) -> int:
+        reply = self.run(Stage(rows=rows))
+        assert isinstance(reply, Done), reply
+        return reply.seq
+
+    def commit(self, batch: int, *stages: int, table: str = "log", writer: str = "w") -> Committed:
+        reply = self.run(CommitStages(table=table, writer=writer, batch=batch, stages=stages))
+        assert isinstance(reply, Committed), reply
+        return reply
+
+    def refused(self, command: object) -> Code:
+        reply = self.run(command)
+        assert isinstance(reply, Refusal), reply
+        return reply.code
+
+    def last_batch(self, table: str = "log", writer: str = "w") -> int:
+        reply = self.run(AskWriter(table=table, writer=writer))
+        assert isinstance(reply, Committed)
+        return reply.batch
+
+    def values(self, table: str = "log") -> list[bytes | None]:
+        return [value for _, _, value in self.messages(table)]
+
+    def messages(self, table: str) -> list[Said]:
+        return said(self.read(table))
+
+    def waiting(self) -> int:
+        return self.job_counts(self.tables["jobs"].id).waiting
+
+    def verify(self) -> None:
+        """Asserts that all holds, and that the journal tells the same again."""
+        self.check()
+        assert self.replayed().trees() == self.trees()
+
+
+@pytest.fixture
+def world() -> Writer:
+    found = Writer()
+    found.create("log")
+    found.create("latest", b'{"mode":"latest"}')
+    return found
+
+
+# -- logs -----------------------------------------------------------------------------------------
+
+
+def test_what_is_staged_is_not_seen(world: Writer) -> None:
+    world.stage(append("log", b"a", b"b"))
+    assert world.values() == []
+    world.verify()
+
+
+def test_messages_are_seen_in_the_order_in_which_their_stages_are_committed(world: Writer) -> None:
+    first = world.stage(append("log", b"a", b"b"))
+    world.append("log", b"between")
+    second = world.stage(append("log", b"c"))
+    found = world.commit(0, second, first)
+    assert (found.is_new, found.rows, found.left) == (True, 3, 0)
+    assert world.values() == [b"between", b"c", b"a", b"b"]
+    seqs = [seq for seq, _, _ in world.messages("log")]
+    assert seqs[1:] == [seqs[1], seqs[1] + 1, seqs[1] + 2]
+    assert found.seq == seqs[-1]
+    world.verify()
+
+
+def test_a_commit_is_one_small_op_for_each_stage(world: Writer) -> None:
+    stage = world.stage(append("log", *[b"x" * 100] * 500))
+    size = len(world.journal)
+    world.commit(0, stage)
+    assert len(world.journal) - size < 200
+    assert [op.opcode for op in world.ops()[-2:]] == [Opcode.STREAM_COMMIT, Opcode.WRITER]
+    assert world.ops()[-2].rows == 500
+
+
+def test_a_part_of_a_commit_can_be_read(world: Writer) -> None:
+    stage = world.stage(append("log", b"a", b"b", b"c", b"d"))
+    world.commit(0, stage)
+    seqs = [seq for seq, _, _ in world.messages("log")]
+    found = world.read("log", after=seqs[1], count=1)
+    assert list(found.first_seqs) == [seqs[2]]
+    assert found.rows == 1
+
+
+def test_a_batch_that_is_committed_again_changes_nothing(world: Writer) -> None:
+    world.commit(4, world.stage(append("log", b"a")))
+    again = world.stage(append("log", b"a"))
+    older = world.stage(append("log", b"older"))
+    found = world.commit(4, again)
+    assert (found.batch, found.is_new, found.rows, found.left) == (4, False, 0, 0)
+    assert not world.commit(3, older).is_new
+    assert world.values() == [b"a"]
+    assert world.last_batch() == 4
+    # What was staged for it is dropped at once.
+    assert len(world.tree(Tree.STAGES)) == 1
+    world.verify()
+
+
+def test_writers_do_not_know_of_each_other(world: Writer) -> None:
+    world.commit(7, world.stage(append("log", b"a")), writer="one")
+    world.commit(0, world.stage(append("log", b"b")), writer="two")
+    stage = world.stage(append("latest", b"c", keys=[b"k"]))
+    world.commit(0, stage, table="latest", writer="one")
+    assert world.values() == [b"a", b"b"]
+    assert (world.last_batch(writer="one"), world.last_batch(writer="two")) == (7, 0)
+    assert world.last_batch(writer="three") == -1
+    assert world.last_batch("latest", "one") == 0
+    assert world.last_batch("missing", "one") == -1
+
+
+def test_a_batch_without_rows_counts(world: Writer) -> None:
+    assert world.commit(0).is_new
+    assert not world.commit(0, world.stage(append("log", b"too late"))).is_new
+    assert world.values() == []
+
+
+def test_a_batch_without_rows_of_a_table_that_is_not_there_is_nothing(world: Writer) -> None:
+    assert world.commit(0, table="new").is_new
+    assert "new" not in world.tables
+    missing = CommitStages(table="new", writer="w", batch=0, stages=[5])
+    assert world.refused(missing) is Code.NOT_FOUND
+
+
+def test_a_stage_makes_its_table(world: Writer) -> None:
+    stage = world.stage(append("fresh", b"a"))
+    assert world.tables["fresh"].kind is Kind.STREAM
+    world.commit(0, stage, table="fresh")
+    assert world.values("fresh") == [b"a"]
+
+
+# -- jobs, values and the latest ------------------------------------------------------------------
+
+
+def run_to_the_end(world: Writer, table: str, batch: int, *stages: int) -> int:
+    """Commits until nothing is left; returns how many calls it took."""
+    for calls in range(1, 20):
+        if not world.commit(batch, *stages, table=table).left:
+            return calls
+    raise AssertionError("there is always more")
+
+
+def test_jobs_come_a_stage_at_a_time(world: Writer) -> None:
+    stages = [world.stage(push(b"a", b"b")), world.stage(push(b"c"))]
+    assert world.waiting() == 0
+    found = world.commit(0, *stages, table="jobs")
+    assert (found.left, world.waiting()) == (2, 0)
+    found = world.commit(0, *stages, table="jobs")
+    assert (found.left, found.rows, world.waiting()) == (1, 2, 2)
+    assert world.commit(0, *stages, table="jobs").left == 0
+    assert world.waiting() == 3
+    assert not world.commit(0, *stages, table="jobs").is_new
+    world.verify()
+
+
+def test_a_batch_that_was_begun_goes_on_with_its_first_stages(world: Writer) -> None:
+    first = [world.stage(push(b"a")), world.stage(push(b"b"))]
+    world.commit(0, *first, table="jobs")
+    world.commit(0, *first, table="jobs")
+    # The writer was killed, and staged the same rows again, cut otherwise.
+    again = [world.stage(push(b"a", b"b"))]
+    assert run_to_the_end(world, "jobs", 0, *again) == 1
+    assert not world.commit(0, *again, table="jobs").is_new
+    assert world.waiting() == 2
+    assert not world.tree(Tree.STAGES)
+    world.verify()
+
+
+def test_a_later_batch_waits_until_the_one_before_it_is_written(world: Writer) -> None:
+    first = [world.stage(push(b"a")), world.stage(push(b"b"))]
+    world.commit(0, *first, table="jobs")
+    later = world.stage(push(b"c"))
+    assert run_to_the_end(world, "jobs", 1, later) == 4
+    assert world.waiting() == 3
+    assert world.last_batch("jobs") == 1
+    world.verify()
+
+
+def test_an_empty_batch_after_one_that_waits_is_remembered(world: Writer) -> None:
+    world.commit(0, world.stage(push(b"a")), table="jobs")
+    run_to_the_end(world, "jobs", 1)
+    assert (world.waiting(), world.last_batch("jobs")) == (1, 1)
+
+
+def test_staged_jobs_are_merged_when_they_are_committed(world: Writer) -> None:
+    stages = [world.stage(push(b"a", b"b")), world.stage(push(b"b", b"c"))]
+    run_to_the_end(world, "jobs", 0, *stages)
+    assert world.waiting() == 3
+
+
+def test_a_delay_counts_from_the_moment_of_staging(world: Writer) -> None:
+    stage = world.stage(push(b"a", delay_us=HOUR_US))
+    world.now_us += HOUR_US // 2
+    run_to_the_end(world, "jobs", 0, stage)
+    (op,) = [op for op in world.ops() if op.opcode is Opcode.JOB_ADD]
+    assert list(op.column("process_at_us")) == [NOW_US + HOUR_US]
+
+
+def test_jobs_that_have_expired_since_are_left_out(world: Writer) -> None:
+    soon = push(b"soon", b"later", expires_at_us=NOW_US + HOUR_US)
+    soon = replace(soon, expires_at_us=[NOW_US + HOUR_US, 0])
+    stages = [world.stage(soon), world.stage(push(b"gone", expires_at_us=NOW_US + HOUR_US))]
+    world.now_us += 2 * HOUR_US
+    run_to_the_end(world, "jobs", 0, *stages)
+    assert world.waiting() == 1
+    assert not world.tree(Tree.STAGES)
+    world.verify()
+
+
+def test_values_and_messages_of_a_key_are_replaced(world: Writer) -> None:
+    stages = [
+        world.stage(set_command([(b"a", 1), (b"b", 2)])),
+        world.stage(set_command([(b"a", 3)], at=1)),
+    ]
+    run_to_the_end(world, "t", 0, *stages)
+    assert world.get(b"a", b"b") == [3, 2]
+    latest = [
+        world.stage(append("latest", b"1", b"2", keys=[b"a", b"b"])),
+        world.stage(append("latest", b"3", keys=[b"a"])),
+    ]
+    run_to_the_end(world, "latest", 0, *latest)
+    assert world.values("latest") == [b"2", b"3"]
+    world.verify()
+
+
+def test_a_value_that_is_newer_than_what_was_staged_stays(world: Writer) -> None:
+    stage = world.stage(set_command([(b"a", 1)]))
+    world.set({b"a": 2}, at=5)
+    run_to_the_end(world, "t", 0, stage)
+    assert world.get(b"a") == [2]
+
+
+# -- refusals -------------------------------------------------------------------------------------
+
+
+def test_what_could_not_be_written_is_not_staged(world: Writer) -> None:
+    world.stage(push(b"a"))
+    cases = {
+        Code.WRONG_KIND: Stage(rows=append("jobs", b"a")),
+        Code.EMPTY_KEY: Stage(rows=push(b"")),
+        Code.BAD_TYPE: Stage(rows=replace(append("log", b"a"), types=b"\x09")),
+        Code.BAD_BATCH: Stage(rows=replace(set_command([(b"a", 1)]), persist=False)),
+        Code.BAD_TIMEOUT: Stage(rows=push(b"a", expires_at_us=NOW_US)),
+    }
+    before = len(world.journal)
+    for code, command in cases.items():
+        assert world.refused(command) is code
+    many = push(*[b"%d" % number for number in range(limits.SLICE_ROWS_MAX + 1)])
+    assert world.refused(Stage(rows=many)) is Code.BAD_BATCH
+    assert len(world.journal) == before
+
+
+def test_stages_that_are_not_there_are_refused_and_nothing_is_done(world: Writer) -> None:
+    stage = world.stage(append("log", b"a"))
+    for stages in ([stage, 999], [stage - 1]):
+        command = CommitStages(table="log", writer="w", batch=0, stages=stages)
+        assert world.refused(command) is Code.STAGE_GONE
+    other = CommitStages(table="latest", writer="w", batch=0, stages=[stage])
+    assert world.refused(other) is Code.STAGE_GONE
+    assert world.last_batch() == -1
+    world.commit(0, stage)
+    taken = CommitStages(table="log", writer="another", batch=0, stages=[stage])
+    assert world.refused(taken) is Code.STAGE_GONE
+    assert world.values() == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"table": "-no"}, Code.BAD_NAME),
+        ({"writer": ""}, Code.BAD_NAME),
+        ({"writer": "\u00fc" * 65}, Code.BAD_NAME),
+        ({"batch": -1}, Code.BAD_RANGE),
+        ({"batch": 2**63}, Code.BAD_RANGE),
+        ({"stages": [5, 5]}, Code.BAD_BATCH),
+        ({"stages": range(limits.STAGES_MAX + 1)}, Code.BAD_COUNT),
+    ],
+)
+def test_a_commit_that_cannot_be_meant_is_refused(
+    world: Writer, changes: dict[str, object], code: Code
+) -> None:
+    command = CommitStages(table="log", writer="w", batch=0, stages=[])
+    assert world.refused(replace(command, **changes)) is code  # type: ignore[arg-type]
+
+
+# -- going ----------------------------------------------------------------------------------------
+
+
+def test_stages_that_nobody_commits_are_dropped_and_decided_ones_are_not(world: Writer) -> None:
+    decided = world.stage(push(b"a"))
+    world.commit(0, decided, table="jobs")
+    world.commit(0, world.stage(append("log", b"kept")))
+    world.stage(append("log", b"lost"))
+    world.now_us += limits.STAGE_US_MAX + 1
+    young = world.stage(append("log", b"young"))
+    world.run(staging.ForgetStages(limit=100))
+    world.run(staging.ForgetStages(limit=100))
+    assert len(world.tree(Tree.STAGES)) == 3
+    run_to_the_end(world, "jobs", 0)
+    world.commit(1, young)
+    assert (world.waiting(), world.values()) == (1, [b"kept", b"young"])
+    world.check()
+
+
+def test_a_writer_is_forgotten_after_a_year(world: Writer) -> None:
+    world.commit(3)
+    world.now_us += limits.WRITER_KEPT_US - 1
+    world.run(staging.ForgetStages(limit=100))
+    assert world.last_batch() == 3
+    world.now_us += 2
+    world.run(staging.ForgetStages(limit=100))
+    assert world.last_batch() == -1
+    world.verify()
+
+
+def test_packing_says_writers_again(world: Writer) -> None:
+    world.commit(3)
+    world.commit(4)
+    world.commit(0, writer="other")
+    said = world.pack(len(world.ops()))
+    assert sorted(op.column("name")[0] for op in said if op.opcode is Opcode.WRITER) == [
+        b"other",
+        b"w",
+    ]
+    assert (world.last_batch(), world.last_batch(writer="other")) == (4, 0)
+
+
+def test_a_dropped_table_leaves_neither_stages_nor_writers(world: Writer) -> None:
+    world.commit(0, world.stage(append("log", b"a")))
+    world.stage(append("log", b"b"))
+    world.run(commands.DropTable(name="log"))
+    world.sweep()
+    assert not world.tree(Tree.STAGES)
+    assert not world.tree(Tree.WRITERS)
+    world.verify()
+
+
+def test_a_message_that_is_in_a_block_lets_its_stage_go(world: Writer) -> None:
+    world.commit(0, world.stage(append("log", b"a", b"b")))
+    later = world.stage(append("log", b"c"))
+    world.seal("log", world.next_seq - 1)
+    world.commit(1, later)
+    world.sweep()
+    assert len(world.tree(Tree.STAGES)) == 1
+    world.verify()
