@@ -80,7 +80,8 @@ def _column(
         return Strings.of(texts[:rows])
     if kind == ops.U8:
         return bytes(range(position + 1, position + 1 + rows))
-    return [2**40 * opcode + 1000 * position + row for row in range(rows)]
+    count = 1 if kind == ops.ONCE else rows
+    return [2**40 * opcode + 1000 * position + row for row in range(count)]
 
 
 def said(directory: Path) -> dict[str, Any]:

@@ -14,9 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from fjord.blocks import schema
-from fjord.blocks.store import Store
 from fjord.client.stream_calls import BlockInfo
-from fjord.spark.extent import Extent
 from fjord.spark.options import Location, Options
 from fjord.spark.planning import cold_end
 
@@ -43,6 +41,8 @@ def history(
     Raises:
         FjordError: if there is no such table, or it cannot be reached.
     """
+    from fjord.spark.extent import Extent  # noqa: PLC0415 - pyarrow, see `fjord.spark.source`
+
     location = Location.of(where)
     with location.open() as database:
         extent = Extent(database, Options(location=location, table=table, blocks=blocks))
@@ -64,6 +64,8 @@ def _cold(
     spark: SparkSession, cold: Sequence[BlockInfo], start: int, end: int, blocks: str
 ) -> DataFrame | None:
     """Returns the rows of blocks; None if there are no blocks."""
+    from fjord.blocks.store import Store  # noqa: PLC0415 - fsspec
+
     if not cold:
         return None
     paths = [Store(blocks or one.location).path(one.name) for one in cold]

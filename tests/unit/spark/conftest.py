@@ -11,7 +11,7 @@ import fjord
 
 @pytest.fixture(scope="session")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Stream `events`: 30 commits of 10 rows in 3 blocks, 5 commits behind them; and others.
+    """Stream `events`: 30 commits of 10 rows in blocks, 5 commits behind them; and others.
 
     Table `other` has a row between any two commits, so seqs have gaps.
     """

@@ -84,7 +84,7 @@ def test_partitions_cover_every_row_once(directory: Path, count: int) -> None:
     everything = read(reader(directory), list(reader(directory).partitions()))
     found = reader(directory, partitions=str(count))
     partitions = list(found.partitions())
-    assert len(partitions) == min(count, 37)  # seqs, of which some are not of this table
+    assert len(partitions) == min(count, 36)  # seqs, of which some are not of this table
     assert read(found, partitions) == everything
     assert [row["key"] for row in everything] == [
         b"%d-%d" % (number, row) for number in range(3) for row in range(10)
@@ -174,7 +174,7 @@ def test_blocks_are_read_from_storage_and_only_the_rest_from_the_journal(mixed: 
     cold, tail = found.partitions()
     assert isinstance(cold, ColdPartition)
     assert isinstance(tail, TailPartition)
-    assert [share.block.rows for share in cold.shares] == [100, 100, 100]
+    assert sum(share.block.rows for share in cold.shares) == 300
     assert tail.start_seq == cold.shares[-1].block.last + 1
     assert len(read(found, [cold])) == 300
     assert len(read(found, [tail])) == 50

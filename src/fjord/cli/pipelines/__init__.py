@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from fjord.cli.pipelines import ingest, init, latest, reconcile, replay
+from fjord.cli.pipelines import (
+    compact,
+    dead_letters,
+    ingest,
+    init,
+    latest,
+    lifecycle,
+    reconcile,
+    replay,
+)
 
 app = typer.Typer(
     name="pipeline",
@@ -17,3 +26,6 @@ app.command("reconcile")(reconcile.reconcile)
 app.command("replay")(replay.replay)
 app.command("ingest")(ingest.ingest)
 app.command("latest")(latest.latest)
+app.command("compact")(compact.compact)
+app.command("lifecycle")(lifecycle.lifecycle)
+app.command("dead-letters")(dead_letters.dead_letters)

@@ -38,18 +38,20 @@ def compact(
 
     Example: fjord pipeline compact events --target-mib 256 --master local[4]
     """
-    with explained():
+    with (
+        explained(),
+        running.spark_of(master, conf) as spark,
+        running.progress() as progress,
+    ):
         from fjord.spark.pipelines.compact import compact as run
 
-        location = running.location(to, data)
-        with running.spark_of(master, conf) as spark, running.progress() as progress:
-            report = run(
-                spark,
-                location,
-                table,
-                target_bytes=target_mib * MIB,
-                min_blocks=min_blocks,
-                dry_run=dry_run,
-                progress=progress,
-            )
-        running.show(report, as_json=as_json)
+        report = run(
+            spark,
+            running.location(to, data),
+            table,
+            target_bytes=target_mib * MIB,
+            min_blocks=min_blocks,
+            dry_run=dry_run,
+            progress=progress,
+        )
+    running.show(report, as_json=as_json)

@@ -12,13 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import TimestampType
 
+from fjord.spark.history import history
 from fjord.spark.options import Location
 
 
 def read(spark: SparkSession, location: Location, table: str, columns: Sequence[str]) -> DataFrame:
     """Returns some columns of the history of a table."""
-    found = spark.read.format("fjord").options(**location.options, table=table).load()
-    return found.select(*columns)
+    return history(spark, location, table).select(*columns)
 
 
 @contextlib.contextmanager

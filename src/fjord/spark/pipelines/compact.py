@@ -17,8 +17,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import time
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pyarrow as pa
@@ -29,8 +29,8 @@ from fjord import limits
 from fjord.blocks import rewriting
 from fjord.blocks.catalog import Catalog, Metadata, decode_metadata
 from fjord.blocks.store import Store
-from fjord.client.entries import date
-from fjord.errors import Code, DirectoryInUseError, FjordError, RefusedError
+from fjord.clock import SystemClock
+from fjord.errors import CorruptionError, DirectoryInUseError, FjordError
 from fjord.spark.options import Location
 from fjord.spark.pipelines.report import Progress, Report, silent
 
@@ -40,6 +40,7 @@ _TASKS_MAX: Final = 64
 # A child that seals has the folder while it writes; that takes seconds.
 _LOCK_SECONDS_MAX: Final = 300.0
 _LOOK_SECONDS: Final = 0.2
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def compact(
@@ -67,7 +68,9 @@ def compact(
         FjordError: if there is no such table, or a block is damaged or out of reach.
     """
     if target_bytes < 1 or min_blocks < 2:
-        raise FjordError("compact takes a target of 1 byte or more, and at least 2 blocks at a time")
+        raise FjordError(
+            "compact takes a target of 1 byte or more, and at least 2 blocks at a time"
+        )
     with _opened(location, read_only=dry_run) as db:
         blocks = db.blocks(table)
         groups = plan(blocks, target_bytes=target_bytes, min_blocks=min_blocks)
@@ -154,13 +157,30 @@ class _Run:
             for group in groups:
                 name, metadata = by_edges[group[0].first, group[-1].last]
                 new = _info(name, self._where, metadata)
-                _check(group, new)
+                self._check(new)
                 self._store.write_metadata(name, metadata.encode())
                 self._db.replace_blocks(self._table, [block.name for block in group], new)
                 made.append(new)
             names = [block.name for block in self._db.blocks(self._table)]
             rewriting.relink(Catalog(self._store), names)
         return made
+
+    def _check(self, new: fjord.BlockInfo) -> None:
+        """Makes sure that the file of a new block is here as the task has left it there.
+
+        Raises:
+            FjordError: if it is not.
+        """
+        path = self._store.path(new.name)
+        try:
+            size = self._store.size(new.name)
+        except FileNotFoundError:
+            raise FjordError(
+                f"a task has written {path}, but it is not there; every machine that runs tasks of "
+                "Spark must see the blocks where the node has them"
+            ) from None
+        if size != new.bytes:
+            raise CorruptionError(path, 0, f"it has {size} bytes, its task wrote {new.bytes}")
 
     def _clean(self) -> None:
         """Removes what was written in vain, by this run or by one that died."""
@@ -173,18 +193,19 @@ class _Run:
     @contextlib.contextmanager
     def _sealing_lock(self) -> Iterator[None]:
         """Keeps the node from writing blocks for a moment; waits for one that it writes now."""
-        deadline = time.monotonic() + _LOCK_SECONDS_MAX
+        clock = SystemClock()
+        deadline_us = clock.monotonic_us() + round(_LOCK_SECONDS_MAX * 1_000_000)
         while True:
             with contextlib.ExitStack() as stack:
                 try:
                     stack.enter_context(self._store.lock())
                 except DirectoryInUseError:
-                    if time.monotonic() > deadline:
+                    if clock.monotonic_us() > deadline_us:
                         raise
                 else:
                     yield
                     return
-            time.sleep(_LOOK_SECONDS)
+            clock.pause(_LOOK_SECONDS)
 
 
 def _opened(location: Location, *, read_only: bool) -> fjord.Database:
@@ -202,22 +223,10 @@ def _info(name: str, where: str, found: Metadata) -> fjord.BlockInfo:
         last=found.last,
         rows=found.rows,
         bytes=found.bytes,
-        min_at=date(found.min_ts),
-        max_at=date(found.max_ts),
+        min_at=_EPOCH + timedelta(microseconds=found.min_ts),
+        max_at=_EPOCH + timedelta(microseconds=found.max_ts),
         crc=found.crc32c,
     )
-
-
-def _check(group: Sequence[fjord.BlockInfo], new: fjord.BlockInfo) -> None:
-    """Makes sure that a task has read what the node speaks of.
-
-    Raises:
-        RefusedError: if it has not.
-    """
-    rows = sum(block.rows for block in group)
-    if new.rows != rows:
-        text = f"{new.name} has {new.rows} rows, the node knows of {rows}; run `fjord blocks verify`"
-        raise RefusedError(Code.CORRUPT, text)
 
 
 def _report(

@@ -196,8 +196,7 @@ def fates(history: DataFrame) -> DataFrame:
 
 
 def _write(grouped: DataFrame, found: DataFrame, target: str) -> None:
-    order = [F.desc("jobs"), "kind", "domain"]
-    _parquet(grouped.orderBy(*order), target, "groups")
+    _parquet(grouped.orderBy(F.desc("jobs"), "kind", "domain"), target, "groups")
     listed = found.select("row", "key", "domain", "priority", "timeouts", "died_at", "reason")
     _parquet(listed.orderBy("row"), target, "redrive")
 

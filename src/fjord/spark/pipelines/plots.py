@@ -155,8 +155,11 @@ def nice_top(most: float) -> float:
     """Returns the first round number, of which a quarter is one too, that is not smaller."""
     if most <= 40:
         return max(4, math.ceil(most / 4) * 4)
-    size = 10 ** math.floor(math.log10(most))
-    return next(size * one for one in (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10) if size * one >= most)
+    size = math.pow(10, math.floor(math.log10(most)))
+    return next(size * one for one in _ROUND if size * one >= most)
+
+
+_ROUND: Final = (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10)
 
 
 # -- scales and axes ------------------------------------------------------------------------------

@@ -295,9 +295,7 @@ def _begun(spark: SparkSession, plan: Plan) -> Begun:
     Raises:
         FjordError: if that is another one.
     """
-    with plan.location.open() as source:
-        durable_end = source.stats()["durable_seq"] + 1
-    end = min(plan.end, durable_end) if plan.end else durable_end
+    end = _end(plan)
     meant = {**plan.meant(end), "redrive": _list_name(spark, plan.redrive)}
     made = {**meant, "cut": plan.cut}
     with fjord.connect(plan.server) as database:
@@ -309,6 +307,15 @@ def _begun(spark: SparkSession, plan: Plan) -> Begun:
             _check_same(plan.replay_id, found, meant)
             return Begun(int(found["end"]), _finished(database, plan), Cut(*found["cut"]))
     return Begun(end, 0, plan.cut)
+
+
+def _end(plan: Plan) -> int:
+    """Returns the first seq that is not replayed: the wanted one, if it is durable."""
+    with plan.location.open() as source:
+        blocks = source.blocks(plan.table) if plan.kind != "kv" else []
+        cold_end = blocks[-1].last if blocks else source.stats()["first_seq"] - 1
+        durable_end = source.span(plan.table, cold_end, rows_max=1).durable_seq + 1
+    return min(plan.end, durable_end) if plan.end else durable_end
 
 
 def _check_same(replay_id: str, found: dict[str, Any], meant: dict[str, Any]) -> None:

@@ -70,12 +70,12 @@ def scope(location: Location, table: str, start: int, end: int, *, blocks: str =
         FjordError: if there is no such table, or no such range.
     """
     with location.open() as database:
-        database.table(table)
-        numbers = database.stats()
+        first_seq = database.stats()["first_seq"]
         found = _blocks(database, table)
-    begin = found[0].first if found else numbers["first_seq"]
-    tail_start = max(found[-1].last + 1 if found else begin, start)
-    durable_end = numbers["durable_seq"] + 1
+        begin = found[0].first if found else first_seq
+        cold_end = found[-1].last if found else first_seq - 1
+        durable_end = database.span(table, cold_end, rows_max=1).durable_seq + 1
+    tail_start = max(cold_end + 1, start)
     stop = min(end, durable_end) if end else durable_end
     if 0 < end < start:
         raise FjordError(f"the range ends at seq {end}, before it begins at {start}")
@@ -168,7 +168,7 @@ def cold(spark: SparkSession, scope: Scope) -> DataFrame:
     frame = careful(spark, [store.path(name) for name in present])
     folder = scope.blocks[0].name.rpartition("/")[0]
     return frame.selectExpr(
-        "*", f"concat('{folder}/', replace(_metadata.file_name, '.parquet')) AS block"
+        *schema.COLUMNS, f"concat('{folder}/', replace(_metadata.file_name, '.parquet')) AS block"
     )
 
 
