@@ -19,7 +19,6 @@ import shutil
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +27,7 @@ from rich.console import Console
 import fjord
 from examples.day import evening, website
 from examples.day.node import Aside, Daemon, Workers
+from examples.day.website import Fed
 
 HOUR_SECONDS: Final = 0.4
 WORKERS: Final = 3
@@ -37,16 +37,6 @@ WORKER_DIES_AT, DAEMON_DIES_AT, SEALED_AT = 9, 13, 19
 REST_SECONDS: Final = 60
 
 console = Console(highlight=False, soft_wrap=True)
-
-
-@dataclass(slots=True)
-class Fed:
-    """What was acknowledged."""
-
-    edits: int = 0
-    events: int = 0
-    dropped: int = 0  # jobs that a worker had when it died
-    away_seconds: float = 0.0  # how long the daemon was gone
 
 
 def main() -> None:
@@ -72,7 +62,7 @@ def tell_story(directory: Path) -> None:
         with fjord.connect(daemon.url) as db:
             fed = live(db, daemon)
             check(db, fed)
-        evening.tell(daemon.url, directory, events=fed.events, console=console)
+        evening.tell(daemon.url, directory, fed, console)
     tell(f"[green]Everything agrees.[/green] {time.perf_counter() - begun:.0f} s for all of it.")
 
 
@@ -93,10 +83,11 @@ def live(db: fjord.Database, daemon: Daemon) -> Fed:
             if aside:
                 fed.away_seconds = aside.join()
             if hour == WORKER_DIES_AT:
-                fed.dropped = workers.send_one_that_dies()
+                workers.send_one_that_dies()
             if hour == SEALED_AT:
                 db.seal()
             time.sleep(max(0.0, ends - time.perf_counter()))
+        fed.dropped = workers.dropped()
         wait_for_rest(pages, workers)
     return fed
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from examples.day.website import Fed
 from fjord import spark as fjord_spark
 from fjord.spark.options import Location
 from fjord.spark.pipelines.ingest import ingest
@@ -55,13 +56,13 @@ class Evening:
         done = latest(self._spark, self._location, "events", target)
         self._tell("latest", f"the newest event of {_number(done, 'keys')} pages", target)
 
-    def report(self) -> None:
+    def report(self, edits: int) -> None:
         done = lifecycle(self._spark, self._location, ["pages"], str(self._reports))
         self._tell(
             "lifecycle",
-            f"{_number(done, 'jobs')} jobs, {_number(done, 'pushes_saved')} edits more were merged "
-            f"with one that waited; {_number(done, 'done')} done, {_number(done, 'dead')} dead, "
-            f"{_number(done, 'timed_out')} timed out;\n"
+            f"{edits:,} edits were {_number(done, 'jobs')} jobs, since a page waits only once;\n"
+            f"             {_number(done, 'done')} done, {_number(done, 'dead')} dead, "
+            f"{_number(done, 'timed_out')} timed out with their workers;\n"
             f"             waited {_seconds(done, 'wait')}, worked on for {_seconds(done, 'run')}",
             str(done.figures["page"]),
         )
@@ -81,7 +82,7 @@ class Evening:
             self._console.print(f"             {place}")
 
 
-def tell(url: str, directory: Path, *, events: int, console: Console) -> None:
+def tell(url: str, directory: Path, fed: Fed, console: Console) -> None:
     """Runs the jobs of the evening; ends the story if they find anything wrong."""
     console.print("\n[bold]The evening[/bold]: Spark starts ...")
     begun = time.perf_counter()
@@ -91,11 +92,11 @@ def tell(url: str, directory: Path, *, events: int, console: Console) -> None:
         copied = evening.copy("events")
         evening.copy("pages")
         evening.newest()
-        evening.report()
+        evening.report(fed.edits)
         evening.compare("events")
         evening.compare("pages")
-    if copied.figures["rows"] != events:
-        sys.exit(f"{events} events were acknowledged, {copied.figures['rows']} came to Spark")
+    if copied.figures["rows"] != fed.events:
+        sys.exit(f"{fed.events} events were acknowledged, {copied.figures['rows']} came to Spark")
 
 
 @contextlib.contextmanager

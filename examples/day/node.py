@@ -84,11 +84,16 @@ class Workers:
         for process in self._processes:
             process.wait(END_SECONDS)
 
-    def send_one_that_dies(self) -> int:
-        """Starts a worker that takes jobs and dies; returns how many it had in its hands."""
-        command = [*WORKER, self._url, "0", "dies"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, timeout=END_SECONDS, check=False)
-        return int(done.stdout)
+    def send_one_that_dies(self) -> None:
+        """Starts a worker that takes jobs, and dies."""
+        self._dying = subprocess.Popen(
+            [*WORKER, self._url, "0", "dies"], stdout=subprocess.PIPE, text=True
+        )
+
+    def dropped(self) -> int:
+        """Returns how many jobs the one that died had in its hands."""
+        said, _ = self._dying.communicate(timeout=END_SECONDS)
+        return int(said)
 
     def check(self) -> None:
         """Ends the story if a worker ended."""

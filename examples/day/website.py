@@ -85,6 +85,16 @@ class Events:
     values: list[bytes]
 
 
+@dataclass(slots=True)
+class Fed:
+    """What was acknowledged, and what went wrong meanwhile."""
+
+    edits: int = 0
+    events: int = 0
+    dropped: int = 0  # jobs that a worker had when it died
+    away_seconds: float = 0.0  # how long the daemon was gone
+
+
 class Day:
     """What happens, hour by hour."""
 

@@ -33,19 +33,20 @@ def key(number: int) -> bytes:
     return b"page %d" % (number % 997)
 
 
-def fill(data: Path, *, rows: int, commit_rows: int, block_rows: int, sealed: int) -> Expected:
-    """Writes messages, in commits of one size, of which the first `sealed` are in blocks."""
+def fill(data: Path, *, rows: int, commit_rows: int, block_rows: int, blocks: int) -> Expected:
+    """Writes messages, in commits of one size, of which the first are in so many blocks."""
     seqs: list[int] = []
     value_crc = 0
     with fjord.open(data) as database:
-        stream = database.create_stream(TABLE, block_rows=block_rows)
+        stream = database.stream(TABLE)
         for start in range(0, rows, commit_rows):
             numbers = range(start, start + commit_rows)
             values = [message(number) for number in numbers]
             last = stream.append_many(values, keys=[key(number) for number in numbers])
             seqs += range(last - commit_rows + 1, last + 1)
             value_crc += sum(map(zlib.crc32, values))
-            if start + commit_rows == sealed:
+            done = start + commit_rows
+            if done % block_rows == 0 and done <= blocks * block_rows:
                 database.seal(TABLE)
     return Expected(seqs, value_crc)
 

@@ -29,9 +29,7 @@ ROWS, BLOCK = 500, 100
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Expected]:
     data = tmp_path_factory.mktemp("small") / "data"
-    return data, stocked.fill(
-        data, rows=ROWS, commit_rows=BLOCK // 2, block_rows=BLOCK, sealed=ROWS - BLOCK
-    )
+    return data, stocked.fill(data, rows=ROWS, commit_rows=BLOCK // 2, block_rows=BLOCK, blocks=4)
 
 
 def blocks_of(data: Path) -> list[Path]:
@@ -56,9 +54,7 @@ def told(report: Report) -> set[tuple[str, str, Any]]:
 def test_a_million_rows_agree_with_what_was_appended(spark: SparkSession, tmp_path: Path) -> None:
     data, target = tmp_path / "data", tmp_path / "warehouse"
     count, commit = 1_000_000, 10_000
-    expected = stocked.fill(
-        data, rows=count, commit_rows=commit, block_rows=300_000, sealed=900_000
-    )
+    expected = stocked.fill(data, rows=count, commit_rows=commit, block_rows=300_000, blocks=3)
     assert len(set(expected.seqs)) == count
     half = count // 2
     store = Stocked(target)

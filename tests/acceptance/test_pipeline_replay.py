@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import fjord
 from fjord.errors import FjordError
 from fjord.spark.options import Location
-from fjord.spark.pipelines.replay import REPLAYS, replay
+from fjord.spark.pipelines.replay import REPLAYS, read_list, replay
 from tests.acceptance.daemon import Daemon
 
 pytestmark = pytest.mark.spark
@@ -161,7 +161,8 @@ def test_jobs_of_a_list_are_pushed_again_as_they_were_last(
         assert second.expires_at is not None
         assert second.expires_at >= expires_at
         assert [job.value for job in again.next(count=5)] == [b"second"]
-    listed.write_text(f'{{"row": {lines[0]}}}\n')
+    listed = tmp_path / "dead"  # as `fjord jobs redrive` takes it
+    listed.write_text(f"--row={lines[0]}\n")
     with pytest.raises(FjordError, match="was begun with redrive '2 jobs"):
         replay(
             spark,
@@ -171,6 +172,19 @@ def test_jobs_of_a_list_are_pushed_again_as_they_were_last(
             redrive=str(listed),
             replay_id="redrive",
         )
+
+
+def test_what_is_no_list_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    listed = tmp_path / "list"
+    listed.write_text("--row=7\n--row=8\n")
+    assert [row["row"] for row in read_list(spark, str(listed)).collect()] == [7, 8]
+    listed.write_text("--row=7\n8\n")
+    with pytest.raises(FjordError, match="a line of it is not as --row=123"):
+        read_list(spark, str(listed))
+    listed = tmp_path / "list.json"
+    listed.write_text('{"key": 7}\n')
+    with pytest.raises(FjordError, match="it has no column row"):
+        read_list(spark, str(listed))
 
 
 def test_what_cannot_be_meant_is_refused(

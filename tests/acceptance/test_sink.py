@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 import fjord
+from fjord import limits
 from fjord.errors import RefusedError
 from fjord.spark import sink
 from fjord.spark.sink import FjordStreamWriter
@@ -91,6 +92,25 @@ def test_a_daemon_is_killed_between_write_and_commit(daemon: Daemon) -> None:
     with fjord.connect(daemon.url) as database:
         for kind in KINDS:
             assert keys_of(database, kind, kind) == ["a", "b"]
+
+
+def test_a_daemon_is_killed_while_a_task_writes(daemon: Daemon) -> None:
+    port, chunks = daemon.port, 4
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for chunk in range(chunks):
+            keys = [f"{chunk}-{row}" for row in range(limits.SLICE_ROWS_MAX)]
+            yield pa.record_batch({"key": keys, "value": [b"x"] * len(keys)})
+            if chunk == 1:
+                daemon.kill()
+                daemon.start(port)
+
+    writer = stream_writer(daemon, "t", "jobs")
+    message = writer.write(batches())
+    assert (message.rows, len(message.stages)) == (chunks * limits.SLICE_ROWS_MAX, chunks)
+    writer.commit([message], 0)
+    with fjord.connect(daemon.url) as database:
+        assert database.jobs("t").count().waiting == message.rows
 
 
 def test_two_tables_of_one_query_count_for_themselves(daemon: Daemon) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -236,3 +237,25 @@ def test_a_stream_with_wrong_columns_leaves_the_table_as_it_was(
 
 def values_of(database: fjord.Database, table: str) -> list[object]:
     return [message.value for message in database.stream(table).read()]
+
+
+# -- the page -------------------------------------------------------------------------------------
+
+
+def test_the_chapter_runs_as_it_stands(
+    spark: SparkSession, daemon: Daemon, database: fjord.Database, tmp_path: Path
+) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text()
+    (chapter,) = re.findall(r"^## Write\n(.*?)^## ", page, re.DOTALL | re.MULTILINE)
+    # Blocks of `py` keep checkpoints, for which only this test has a place.
+    blocks = re.findall(r"^```py(?:thon)?\n(.*?)^```", chapter, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 3
+    code = "".join(blocks).replace("fjord://127.0.0.1:17994", daemon.url)
+    code = code.replace('"checkpoints/', f'"{tmp_path}/checkpoints/')
+    exec(compile(code, "spark.md", "exec"), {"spark": spark})  # noqa: S102 - our own page
+    assert sorted(job.key for job in database.jobs("visits").peek()) == [
+        "http://example.com/a",
+        "http://example.com/b",
+    ]
+    for table in ("visited", "visits_a", "visits_b"):
+        assert sorted(map(str, values_of(database, table))) == ["first", "second"]

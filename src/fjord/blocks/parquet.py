@@ -20,7 +20,8 @@ from pyarrow import parquet as pq
 
 from fjord import limits
 from fjord.blocks import rows
-from fjord.blocks.store import Draft, Store
+from fjord.blocks.places import Draft
+from fjord.blocks.store import Store
 from fjord.errors import CorruptionError
 
 _VALUE_CRC_MASK: Final = 2**63 - 1

@@ -1,15 +1,14 @@
 """Rewriting: blocks that follow each other become one, row by row the same.
 
-    blocks, in order -> checked -> parts, put together up to a full one -> Parquet      `rewrite`
-    metadata -> (the node is told of the new block) -> the chain is mended              `relink`
+    blocks, in order -> checked -> parts, put together up to a full one -> Parquet    `rewrite`
+    it gets its name and its metadata                                                 `publish`
+    (the node is told of the new block) -> the chain is mended                        `relink`
 
 Memory holds a part of the old and a part of the new block, never a block.  Nothing here changes
-which blocks are in use: whoever asked tells the node of the new one.  Its draft has another name
-than those of sealing, so that a node that seals meanwhile does not take it for something that a
-writer that died has left behind.  Metadata is written by who has the lock of sealing.
-
-    orphan    a block that covers one that is in use, and more: it was written, and the node was
-              never told of it
+which blocks are in use: whoever asked tells the node of the new one.  Until it is published it is
+under a name that everybody passes over, those included who read a folder as a table, and that is
+not the one of a draft of sealing, so that a node that seals meanwhile does not take it for what a
+writer that died has left behind.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyarrow import parquet as pq
@@ -32,10 +31,16 @@ from fjord.history import SealedRange, block_name, data_path
 _VALUE_CRC_MASK: Final = 2**63 - 1
 
 
-def rewrite(store: Store, names: Sequence[str], *, tag: int) -> tuple[str, Metadata]:
-    """Writes the rows of some blocks to a new one, durably; returns its name and its metadata.
+class Rewritten(NamedTuple):
+    """A block that is written and that nobody sees yet."""
 
-    The metadata is not written yet.
+    name: str  # that it will have
+    path: str  # of its data, below the location
+    metadata: Metadata
+
+
+def rewrite(store: Store, names: Sequence[str], *, tag: int) -> Rewritten:
+    """Writes the rows of some blocks to a new one, durably.
 
     Args:
         names: of blocks of one table that follow each other, in order.
@@ -59,10 +64,21 @@ def rewrite(store: Store, names: Sequence[str], *, tag: int) -> tuple[str, Metad
             raise CorruptionError(store.path(names[0]), 0, "it has no rows")
         metadata = _metadata(name, old, writer.close(), draft.size, draft.crc)
         _check(store, name, old, metadata)
-        draft.keep(name)
+        return Rewritten(name, store.set_aside(draft, name), metadata)
     finally:
         draft.drop()
-    return name, metadata
+
+
+def publish(store: Store, found: Rewritten) -> None:
+    """Gives a new block its name and its metadata.
+
+    Assumes that the caller has the lock of sealing.
+
+    Raises:
+        FileNotFoundError: if its data is not here.
+    """
+    store.adopt(found.path, found.name)
+    store.write_metadata(found.name, found.metadata.encode())
 
 
 def relink(catalog: Catalog, names: Sequence[str]) -> None:
@@ -80,29 +96,6 @@ def relink(catalog: Catalog, names: Sequence[str]) -> None:
         wanted = replace(found, previous=previous or found.previous, next=following or found.next)
         if wanted != found:
             catalog.store.write_metadata(name, wanted.encode())
-
-
-def orphans(store: Store, live: Sequence[tuple[str, int, int]]) -> list[str]:
-    """Returns blocks that were written and never used.
-
-    Args:
-        live: name, first and last seq of the blocks in use of one table, all of them.
-    """
-    if not live:
-        return []
-    known = {name for name, _, _ in live}
-    folder = live[0][0].partition("/")[0]
-    return [
-        name for name in store.data_names(folder) if name not in known and _has_inside(name, live)
-    ]
-
-
-def _has_inside(name: str, live: Sequence[tuple[str, int, int]]) -> bool:
-    """Says whether a block covers one that is in use, and more than that."""
-    low, high = (int(edge) for edge in name.rpartition("/")[2].split("-")[:2])
-    return any(
-        low <= first and last <= high and (first, last) != (low, high) for _, first, last in live
-    )
 
 
 def _new_name(old: Sequence[Metadata], tag: int) -> str:

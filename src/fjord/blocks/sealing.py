@@ -23,7 +23,8 @@ from fjord import disk as disks
 from fjord import limits, ops
 from fjord.blocks import parquet, rows
 from fjord.blocks.catalog import Catalog, Metadata
-from fjord.blocks.store import Draft, Store
+from fjord.blocks.places import Draft
+from fjord.blocks.store import Store
 from fjord.columns import Strings
 from fjord.commands import Scanned
 from fjord.errors import CorruptionError

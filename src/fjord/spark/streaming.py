@@ -20,7 +20,6 @@ next acknowledgement: of two queries with one name the older one ends, with an e
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +35,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 import fjord
+from fjord.clock import Clock, SystemClock
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleError
 from fjord.spark import offsets, planning, source
 from fjord.spark.extent import Batch, Bounds, Extent
@@ -60,7 +60,7 @@ class _Running:
     subscriber: fjord.Subscriber | None = None
     publication: Publication | None = None
     target: int | None = None  # the last seq of an AvailableNow run
-    begun: float = 0.0  # when the last batch began
+    begun_us: int = 0  # when the last batch began
     is_idle: bool = False  # there was nothing new when it was last asked
     seen: int = 0  # there are no rows between the last offset and here
     latest: Offset | None = None  # the end of what there is
@@ -68,6 +68,8 @@ class _Running:
 
 class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Says how far micro-batches go, and cuts them into tasks."""
+
+    clock: Clock = SystemClock()
 
     def __init__(self, parsed: Options, columns: tuple[str, ...]) -> None:
         self._options = parsed
@@ -105,7 +107,7 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not batch.rows or self._is_too_small(batch, limit):
             running.latest = running.latest or begin
             return start
-        running.begun = time.monotonic()
+        running.begun_us = self.clock.monotonic_us()
         end = Offset(seq=batch.seq, epoch=batch.epoch, publication=running.publication)
         running.latest = running.latest or end
         return offsets.encode(end)
@@ -159,7 +161,7 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             extent = Extent(database, self._options)
             if self._options.subscriber:
                 extent.require_stream("subscriber")
-            self._running = _Running(database, extent, begun=time.monotonic())
+            self._running = _Running(database, extent, begun_us=self.clock.monotonic_us())
         return self._running
 
     def _claim(self, begin: Offset) -> None:
@@ -197,8 +199,8 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         running.is_idle = not batch.rows and running.target is None
         running.seen = batch.end if not batch.rows else 0
         running.latest = replace(begin, seq=batch.end) if batch.is_cut else None
-        if has_waited and running.is_idle and running.extent.nature.kind == "stream":
-            time.sleep(WAIT_SECONDS)  # something came that is no row: do not ask all the time
+        if has_waited and running.is_idle and self._is_waited_for():
+            self.clock.pause(WAIT_SECONDS)  # something came that is no row: do not ask all the time
         return batch
 
     def _forked(self, begin: Offset, bounds: Bounds, error: RefusedError) -> Batch:
@@ -223,12 +225,16 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _wait(self, begin: Offset) -> bool:
         """Waits for something new; says whether it is worth to look again."""
-        running, wanted = self._run(), self._options
-        if running.extent.nature.kind != "stream" or not wanted.location.server:
-            time.sleep(WAIT_SECONDS)
+        if not self._is_waited_for():
+            self.clock.pause(WAIT_SECONDS)
             return True
-        stream = running.database.stream(wanted.table)
+        running = self._run()
+        stream = running.database.stream(self._options.table)
         return len(stream.read(1, after=max(begin.seq, running.seen), wait=WAIT_SECONDS)) > 0
+
+    def _is_waited_for(self) -> bool:
+        """Says whether the daemon can wait for a message."""
+        return bool(self._options.location.server) and self._run().extent.nature.kind == "stream"
 
     def _is_too_small(self, batch: Batch, limit: ReadLimit) -> bool:
         """Says whether a batch should wait until it has more rows."""
@@ -236,9 +242,9 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows_min = limit.min_rows if isinstance(limit, ReadMinRows) else limits.rows_min
         if running.target is not None or batch.is_cut or batch.rows >= rows_min:
             return False
-        if time.monotonic() - running.begun >= limits.delay_seconds:
+        if self.clock.monotonic_us() - running.begun_us >= limits.delay_seconds * 1_000_000:
             return False
-        time.sleep(WAIT_SECONDS)
+        self.clock.pause(WAIT_SECONDS)
         return True
 
     def _tail_rows(self, after: int, end: int) -> int:

@@ -40,9 +40,9 @@ def fill(shell: Shell, blocks: int) -> list[tuple[str, str | None]]:
 def put_together(shell: Shell, old: list[Block]) -> Block:
     """Writes a block with the rows of others, and puts it in their place."""
     store = shell.shore.store
-    name, metadata = rewriting.rewrite(store, [one.name for one in old], tag=old[0].first)
-    store.write_metadata(name, metadata.encode())
-    new = metadata.block(name)
+    found = rewriting.rewrite(store, [one.name for one in old], tag=old[0].first)
+    rewriting.publish(store, found)
+    new = found.metadata.block(found.name)
     assert isinstance(shell.run(replacing(old, new)), Done)
     rewriting.relink(Catalog(store), [one.name for one in shell.engine.sealing.blocks("log")])
     return new

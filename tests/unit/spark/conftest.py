@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 import fjord
+from tests.acceptance.conftest import spark
+
+__all__ = ["mixed", "spark"]
 
 
 @pytest.fixture(scope="session")

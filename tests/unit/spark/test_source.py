@@ -183,9 +183,10 @@ def test_blocks_are_read_from_storage_and_only_the_rest_from_the_journal(mixed: 
     assert read(found, [cold, tail]) == whole
 
 
-@pytest.mark.parametrize("given", [{"partitions": "7"}, {"maxRowsPerPartition": "40"}])
-def test_many_tasks_have_the_same_rows(mixed: Path, given: dict[str, str]) -> None:
-    found = reader(mixed, **given)
+@pytest.mark.parametrize(("name", "number"), [("partitions", "7"), ("maxRowsPerPartition", "40")])
+def test_many_tasks_have_the_same_rows(mixed: Path, name: str, number: str) -> None:
+    wanted = {"path": str(mixed), "table": "events", name: number}
+    found = FjordSource(wanted).reader(structs.ALL)
     assert len(found.partitions()) >= 7
     assert sorted(seqs(found)) == seqs(reader(mixed))
 
@@ -226,5 +227,7 @@ def test_the_latest_value_of_each_key(mixed: Path) -> None:
     (row,) = read(other, list(other.partitions()))
     assert (row["op"], row["key"], row["type"], row["seq"]) == ("SET", b"k", 3, None)
     assert row["value"] == (34).to_bytes(8, "little")
-    with pytest.raises(FjordError, match="view=latest is for key/value tables.*events is a stream"):
+    with pytest.raises(
+        FjordError, match=r"view=latest is for key/value tables.*events is a stream"
+    ):
         FjordSource({**given, "table": "events"}).reader(structs.ALL).partitions()

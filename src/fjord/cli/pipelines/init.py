@@ -27,8 +27,8 @@ def init(
     """Writes a project for Spark's declarative pipelines: ingest, latest and a report.
 
     Nothing is run, and no daemon is asked. `./run` in the directory runs it, again and again: a
-    streaming table takes what is new, and views are made from it. Running it needs
-    `pip install 'fjord-journal[pipelines]'`.
+    streaming table takes what is new, and views are made from it. Running it needs the extra
+    `pipelines` of the package.
 
     Example: fjord pipeline init warehouse
 

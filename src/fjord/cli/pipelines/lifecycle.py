@@ -61,10 +61,10 @@ def lifecycle(
 
     Example: fjord pipeline lifecycle pages mails --breach 60 --breach mails=5 --out report --strict
 
-    Example: fjord pipeline lifecycle pages --since 2026-01-31T00:00:00Z --json | jq .wait_p99_seconds
+    Example: fjord pipeline lifecycle pages --since 2026-01-31T00:00:00Z --json
     """
     with explained():
-        limits = _limits(breach or [], tables or [])
+        limits = limits_of(breach or [], tables or [])
         if strict and limits is None:
             raise UsageError("--strict needs --breach, which says how long is too long")
         start, end = arguments.moment(since), arguments.moment(until)
@@ -86,7 +86,7 @@ def lifecycle(
         running.show(report, as_json=as_json)
 
 
-def _limits(texts: list[str], tables: list[str]) -> Limits | None:
+def limits_of(texts: list[str], tables: list[str]) -> Limits | None:
     """Returns how long things may take: for all, or for each table by name."""
     found: dict[str, float] = {}
     for text in texts:

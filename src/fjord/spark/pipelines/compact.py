@@ -1,7 +1,7 @@
 """`compact`: many small cold blocks of a table become few large ones, row by row the same.
 
-    blocks of the node -> groups of neighbours -> a task of Spark for each: one new block
-    each new block: metadata -> the node puts it in the place of the old ones -> the chain is mended
+    blocks of the node -> groups of neighbours -> a task of Spark for each: one new block, set aside
+    each new block gets its name -> the node puts it in the place of the old ones -> the chain
 
 A task reads the old blocks part by part, checks their checksums, and compares rows and the checksum
 of all values of what it has written with what their metadata says.  The node compares once more,
@@ -9,7 +9,7 @@ and changes all at once or nothing.  It keeps the old files for an hour, for tho
 read them.
 
 Whatever ends a run leaves every row in just the blocks that were in use before, or in the new one.
-What it has written in vain is removed at the end of the run, or at the beginning of the next one.
+What it has set aside in vain is removed at its end, or at the beginning of the next run.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -27,12 +27,13 @@ from pyspark.sql import SparkSession
 import fjord
 from fjord import limits
 from fjord.blocks import rewriting
-from fjord.blocks.catalog import Catalog, Metadata, decode_metadata
+from fjord.blocks.catalog import Catalog, decode_metadata
+from fjord.blocks.rewriting import Rewritten
 from fjord.blocks.store import Store
 from fjord.clock import SystemClock
-from fjord.errors import CorruptionError, DirectoryInUseError, FjordError
+from fjord.errors import DirectoryInUseError, FjordError, RefusedError
 from fjord.spark.options import Location
-from fjord.spark.pipelines.report import Progress, Report, silent
+from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 
 TARGET_BYTES: Final = 128 * limits.MIB
 # One run of Spark does so many groups; then the node is told of them.
@@ -43,15 +44,24 @@ _LOOK_SECONDS: Final = 0.2
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+Groups = Sequence[Sequence[fjord.BlockInfo]]
+
+
+class Options(TypedDict, total=False):
+    """What is worth it."""
+
+    target_bytes: int  # a new block has about so many at most; larger ones are left alone
+    min_blocks: int  # fewer than these are not put together; 2
+    dry_run: bool  # only say what would be done
+
+
 def compact(
     spark: SparkSession,
     location: Location,
     table: str,
     *,
-    target_bytes: int = TARGET_BYTES,
-    min_blocks: int = 2,
-    dry_run: bool = False,
     progress: Progress = silent,
+    **options: Unpack[Options],
 ) -> Report:
     """Puts neighbouring small blocks of a table together.
 
@@ -59,25 +69,25 @@ def compact(
         spark: the session; its tasks have to see the blocks where the node has them.
         location: where the table is.
         table: its name.
-        target_bytes: a new block has about so many bytes at most; larger ones are left alone.
-        min_blocks: fewer than these are not worth it.
-        dry_run: only say what would be done.
         progress: is told how far it is.
+        options: see `Options`.
 
     Raises:
         FjordError: if there is no such table, or a block is damaged or out of reach.
     """
+    target_bytes = options.get("target_bytes", TARGET_BYTES)
+    min_blocks, dry_run = options.get("min_blocks", 2), options.get("dry_run", False)
     if target_bytes < 1 or min_blocks < 2:
         raise FjordError(
-            "compact takes a target of 1 byte or more, and at least 2 blocks at a time"
+            "compact takes a target of at least 1 byte, and 2 blocks or more at a time"
         )
     with _opened(location, read_only=dry_run) as db:
         blocks = db.blocks(table)
         groups = plan(blocks, target_bytes=target_bytes, min_blocks=min_blocks)
-        made: list[fjord.BlockInfo] = []
+        made: Sequence[fjord.BlockInfo] = ()
         if groups and not dry_run:
-            made = _Run(spark, db, table, blocks[0].location).rewrite(groups, progress)
-    return _report(table, blocks, groups, made, dry_run=dry_run)
+            made = _Run(spark, db, blocks[0]).rewrite(groups, progress)
+    return _report(table, blocks, groups, None if dry_run else made)
 
 
 def plan(
@@ -106,16 +116,15 @@ def tag_of(names: Sequence[str]) -> int:
 class _Run:
     """The blocks of one table, while they are rewritten."""
 
-    def __init__(self, spark: SparkSession, db: fjord.Database, table: str, where: str) -> None:
+    def __init__(self, spark: SparkSession, db: fjord.Database, any_of: fjord.BlockInfo) -> None:
         self._spark = spark
         self._db = db
-        self._table = table
-        self._where = where
-        self._store = Store(where)
+        self._folder = any_of.name.partition("/")[0]
+        self._table = self._folder.rpartition("-")[0]
+        self._where = any_of.location
+        self._store = Store(self._where)
 
-    def rewrite(
-        self, groups: Sequence[Sequence[fjord.BlockInfo]], progress: Progress
-    ) -> list[fjord.BlockInfo]:
+    def rewrite(self, groups: Groups, progress: Progress) -> list[fjord.BlockInfo]:
         """Makes one block of each group; returns them."""
         made: list[fjord.BlockInfo] = []
         progress("rewriting blocks", 0, len(groups))
@@ -124,71 +133,64 @@ class _Run:
             try:
                 for start in range(0, len(groups), _TASKS_MAX):
                     some = groups[start : start + _TASKS_MAX]
-                    made += self._publish(some, self._written(some))
-                    progress("rewriting blocks", start + len(some), len(groups))
+                    made += self._replace(some, self._written(some))
+                    progress("rewriting blocks", len(made), len(groups))
             finally:
                 self._clean()
         return made
 
-    def _written(self, groups: Sequence[Sequence[fjord.BlockInfo]]) -> dict[str, Metadata]:
-        """Writes the new blocks by tasks of Spark; returns their metadata, by name."""
+    def _written(self, groups: Groups) -> dict[tuple[int, int], Rewritten]:
+        """Writes the new blocks by tasks of Spark; returns them by the seqs that they cover."""
         where = self._where
 
         def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             store = Store(where)
             for batch in batches:
                 for names in map(json.loads, batch["names"].to_pylist()):
-                    name, metadata = rewriting.rewrite(store, names, tag=tag_of(names))
-                    found = [pa.array([name]), pa.array([metadata.encode()], pa.binary())]
-                    yield pa.record_batch(found, ["name", "metadata"])
+                    new = rewriting.rewrite(store, names, tag=tag_of(names))
+                    found = [[new.name], [new.path], [new.metadata.encode().decode()]]
+                    yield pa.record_batch(found, ["name", "path", "metadata"])
 
         asked = [(json.dumps([block.name for block in group]),) for group in groups]
         frame = self._spark.createDataFrame(asked, "names string").repartition(len(asked))
-        found = frame.mapInArrow(write, "name string, metadata binary").collect()
-        return {row["name"]: decode_metadata(bytes(row["metadata"]), row["name"]) for row in found}
+        rows = frame.mapInArrow(write, "name string, path string, metadata string").collect()
+        written = {}
+        for name, path, text in rows:
+            metadata = decode_metadata(text.encode(), name)
+            written[metadata.first, metadata.last] = Rewritten(name, path, metadata)
+        return written
 
-    def _publish(
-        self, groups: Sequence[Sequence[fjord.BlockInfo]], written: dict[str, Metadata]
+    def _replace(
+        self, groups: Groups, written: Mapping[tuple[int, int], Rewritten]
     ) -> list[fjord.BlockInfo]:
         """Tells the node of new blocks, and mends the chain."""
-        by_edges = {(one.first, one.last): (name, one) for name, one in written.items()}
         made: list[fjord.BlockInfo] = []
         with self._sealing_lock():
             for group in groups:
-                name, metadata = by_edges[group[0].first, group[-1].last]
-                new = _info(name, self._where, metadata)
-                self._check(new)
-                self._store.write_metadata(name, metadata.encode())
-                self._db.replace_blocks(self._table, [block.name for block in group], new)
-                made.append(new)
+                new = written[group[0].first, group[-1].last]
+                self._publish(new)
+                made.append(_info(self._where, new))
+                try:
+                    self._db.replace_blocks(self._table, [one.name for one in group], made[-1])
+                except RefusedError:
+                    self._store.remove(new.name)  # it is not in use, and never will be
+                    raise
             names = [block.name for block in self._db.blocks(self._table)]
             rewriting.relink(Catalog(self._store), names)
         return made
 
-    def _check(self, new: fjord.BlockInfo) -> None:
-        """Makes sure that the file of a new block is here as the task has left it there.
-
-        Raises:
-            FjordError: if it is not.
-        """
-        path = self._store.path(new.name)
+    def _publish(self, new: Rewritten) -> None:
         try:
-            size = self._store.size(new.name)
+            rewriting.publish(self._store, new)
         except FileNotFoundError:
             raise FjordError(
-                f"a task has written {path}, but it is not there; every machine that runs tasks of "
-                "Spark must see the blocks where the node has them"
+                f"a task has written {new.path}, but it is not in {self._where} here; every "
+                "machine that runs tasks of Spark must see the blocks where the node has them"
             ) from None
-        if size != new.bytes:
-            raise CorruptionError(path, 0, f"it has {size} bytes, its task wrote {new.bytes}")
 
     def _clean(self) -> None:
         """Removes what was written in vain, by this run or by one that died."""
-        live = [(one.name, one.first, one.last) for one in self._db.blocks(self._table)]
-        for name in rewriting.orphans(self._store, live):
-            self._store.remove(name)
-        if live:
-            self._store.drop_rewrites(live[0][0].partition("/")[0])
+        self._store.drop_rewrites(self._folder)
 
     @contextlib.contextmanager
     def _sealing_lock(self) -> Iterator[None]:
@@ -215,9 +217,10 @@ def _opened(location: Location, *, read_only: bool) -> fjord.Database:
     return fjord.open(location.path)
 
 
-def _info(name: str, where: str, found: Metadata) -> fjord.BlockInfo:
+def _info(where: str, new: Rewritten) -> fjord.BlockInfo:
+    found = new.metadata
     return fjord.BlockInfo(
-        name=name,
+        name=new.name,
         location=where,
         first=found.first,
         last=found.last,
@@ -232,15 +235,14 @@ def _info(name: str, where: str, found: Metadata) -> fjord.BlockInfo:
 def _report(
     table: str,
     blocks: Sequence[fjord.BlockInfo],
-    groups: Sequence[Sequence[fjord.BlockInfo]],
-    made: Sequence[fjord.BlockInfo],
-    *,
-    dry_run: bool,
+    groups: Groups,
+    made: Sequence[fjord.BlockInfo] | None,
 ) -> Report:
+    """Returns what was done; `made` is None if that was nothing."""
     replaced = [block for group in groups for block in group]
-    figures = {
+    figures: dict[str, Figure] = {
         "table": table,
-        "dry_run": dry_run,
+        "dry_run": made is None,
         "blocks_before": len(blocks),
         "blocks_after": len(blocks) - len(replaced) + len(groups),
         "replaced_blocks": len(replaced),
@@ -248,6 +250,6 @@ def _report(
         "rows": sum(block.rows for block in replaced),
         "bytes_before": sum(block.bytes for block in replaced),
     }
-    if not dry_run:
+    if made is not None:
         figures["bytes_after"] = sum(block.bytes for block in made)
     return Report(job="compact", figures=figures)

@@ -274,7 +274,7 @@ def _row_problem(line: Row, found: Row | None) -> str:
     if found is not None and found[f"{side}_missing"]:
         count, first = found[f"{side}_missing"], found[f"{side}_missing_from"]
         words.append(f"{count} rows are missing, the first is seq {first}")
-    if found is not None and found["changed"]:
+    if found is not None and found["changed"] and side == "right":
         words.append(f"{found['changed']} rows are not the same")
     return "; ".join(words)
 

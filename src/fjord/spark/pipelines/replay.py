@@ -18,6 +18,7 @@ one as it was then.  Waiting ends when `stop` is set, and what is written by the
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 import uuid
@@ -58,7 +59,7 @@ class Options(TypedDict, total=False):
     end: int  # the first one that no longer counts; everything that is durable
     since: datetime  # only what was committed from here on
     until: datetime  # and up to before here
-    ops: Sequence[str]  # only rows of these; ADD, APPEND, REPLACE and SET
+    ops: Sequence[str]  # only rows of these; ADD, APPEND, REPLACE and SET, of a list all
     key_prefix: str | bytes  # only rows whose keys begin so
     redrive: str  # a list of jobs, as `dead-letters` writes it: only these, each once
     pace: str | float  # "fast", "original", or rows a second; "fast"
@@ -164,7 +165,7 @@ def _plan(location: Location, table: str, target: str, options: Options) -> Plan
         start=options.get("start", 1),
         end=options.get("end", 0),
         selection=Selection(
-            ops=tuple(sorted(options.get("ops") or replay_rows.OPS)),
+            ops=tuple(sorted(options.get("ops") or _ops(options.get("redrive", "")))),
             since=_moment("since", options.get("since")),
             until=_moment("until", options.get("until")),
             key_prefix=prefix.encode() if isinstance(prefix, str) else prefix,
@@ -185,6 +186,11 @@ def _kind(location: Location, table: str) -> str:
             return database.table(table).kind
         except NotFoundError as error:
             raise FjordError(f"there is no table {table!r} in {location}") from error
+
+
+def _ops(redrive: str) -> tuple[str, ...]:
+    # The list says which row of a job is the last one that describes it.
+    return (*replay_rows.OPS, *replay_rows.MOVES) if redrive else replay_rows.OPS
 
 
 def _moment(name: str, given: datetime | None) -> datetime | None:
@@ -241,13 +247,23 @@ def _listed(spark: SparkSession, plan: Plan, end: int) -> DataFrame | None:
 
 
 def read_list(spark: SparkSession, path: str) -> DataFrame:
-    """Returns a list of jobs: Parquet, or a JSON object a line, with the column `row`.
+    """Returns a list of jobs, by their column `row`.
+
+    It is what `dead-letters` writes, the folder `redrive` or the file for `fjord jobs redrive`; or
+    any Parquet, or JSON with an object a line, that has the column.
 
     Raises:
         FjordError: if it is none.
     """
-    is_json = path.rstrip("/").endswith((".json", ".jsonl"))
-    found = spark.read.json(path) if is_json else spark.read.parquet(path)
+    if path.endswith((".json", ".jsonl")):
+        found = spark.read.json(path)
+    elif os.path.isfile(path) and not path.endswith(".parquet"):
+        row = F.regexp_extract("value", r"^--row=([0-9]{1,18})$", 1)
+        found = spark.read.text(path).select(F.nullif(row, F.lit("")).alias("row"))
+        if not found.where("row IS NULL").isEmpty():
+            raise FjordError(f"{path} is no list of jobs: a line of it is not as --row=123")
+    else:
+        found = spark.read.parquet(path)
     if "row" not in found.columns:
         raise FjordError(f"{path} is no list of jobs: it has no column row")
     return found.select(F.col("row").cast("bigint"))

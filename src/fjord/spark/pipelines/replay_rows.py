@@ -23,6 +23,9 @@ from fjord.errors import FjordError
 
 #: Ops whose rows carry all that is needed to write them again.
 OPS: Final = ("ADD", "APPEND", "REPLACE", "SET")
+#: These do too: what was written again when the journal was packed.  It is history only where what
+#: it says again has gone, as with tables whose history is not kept.
+MOVES: Final = ("MOVE", "MOVE_DEAD")
 #: The columns of a table's history that are written, by what the table and its target are.
 _COLUMNS: Final = ("key", "type", "value")
 _JOB_COLUMNS: Final = (*_COLUMNS, "domain", "priority", "process_at", "expires_at")
@@ -39,10 +42,10 @@ class Selection:
     key_prefix: bytes = b""
 
     def __post_init__(self) -> None:
-        if unknown := [op for op in self.ops if op not in OPS]:
+        if unknown := [op for op in self.ops if op not in (*OPS, *MOVES)]:
             raise FjordError(
                 f"rows of {', '.join(unknown)} do not have what is needed to write them again; "
-                f"a replay takes {', '.join(OPS)}"
+                f"a replay takes {', '.join((*OPS, *MOVES))}"
             )
 
 
@@ -64,8 +67,8 @@ class Batch(NamedTuple):
 
 
 def selected(history: DataFrame, selection: Selection) -> DataFrame:
-    """Returns the rows that are meant."""
-    found = history.where(F.col("op").isin(*selection.ops))
+    """Returns the rows that are meant; one without a type is a tombstone, and none of them."""
+    found = history.where(F.col("op").isin(*selection.ops) & F.col("type").isNotNull())
     if selection.since is not None:
         found = found.where(F.col("ts") >= F.lit(selection.since))
     if selection.until is not None:
@@ -77,7 +80,7 @@ def selected(history: DataFrame, selection: Selection) -> DataFrame:
 
 def described_last(history: DataFrame, listed: DataFrame) -> DataFrame:
     """Returns for each listed job, by its `row`, the seq of the row that last described it."""
-    described = history.where(F.col("op").isin("ADD", "REPLACE"))
+    described = history.where(F.col("op").isin("ADD", "REPLACE", *MOVES))
     rows = listed.select("row").distinct()
     return described.join(rows, "row", "left_semi").groupBy("row").agg(F.max("seq").alias("seq"))
 

@@ -1,0 +1,382 @@
+"""Files at a location, a local folder or whatever fsspec can reach, and drafts of new ones.
+
+A file is there whole or not at all.  In a folder it is written under another name, synced, renamed
+and its directory synced, all through a `Disk`.  Object stores show an upload once it is whole; what
+goes there is written to a temporary file first, since its name is known only at its end.
+
+A draft becomes a file at once, or it is set aside, under a name that readers pass over, until
+somebody adopts it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import re
+import tempfile
+import uuid
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import IO, Any, Final, Protocol
+
+import fsspec
+import google_crc32c
+from fsspec.core import url_to_fs
+
+from fjord import disk as disks
+from fjord import limits
+from fjord.history import data_path
+
+CHUNK_BYTES: Final = 1 * limits.MIB
+#: A draft that nobody has adopted: one that sealing writes, and one that was set aside.
+UNFINISHED: Final = ".unfinished"
+REWRITTEN: Final = ".rewritten"
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*-[0-9]+/[0-9]{20}-[0-9]{20}-[0-9a-f]{16}\Z")
+
+
+def is_name(name: str) -> bool:
+    """Says whether a block may be called so."""
+    return _NAME.match(name) is not None
+
+
+def checked(name: str) -> str:
+    """Returns the name of a block.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    if not is_name(name):
+        raise ValueError(f"{name!r} is not the name of a block")
+    return name
+
+
+class Draft(io.RawIOBase):
+    """A file that has no name yet: it is written from beginning to end, and then kept or not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = 0
+        self.crc = 0  # CRC32C of all that was written
+        self._waiting: list[bytes] = []  # what comes in small pieces is written in large ones
+        self._waiting_bytes = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.size
+
+    def write(self, data: Any) -> int:
+        piece = bytes(data)  # what is bytes already is not copied
+        self.crc = google_crc32c.extend(self.crc, piece)
+        self.size += len(piece)
+        self._waiting.append(piece)
+        self._waiting_bytes += len(piece)
+        if self._waiting_bytes >= CHUNK_BYTES:
+            self._write_waiting()
+        return len(piece)
+
+    def _write_waiting(self) -> None:
+        self._append(b"".join(self._waiting))
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def keep(self, name: str) -> None:
+        """Ensures that this is the data of the block `name`, durably, in place of any other."""
+        self._write_waiting()
+        self._keep(checked(name))
+
+    def set_aside(self, folder: str) -> str:
+        """Keeps it, durably, where nobody takes it for a block; returns its path."""
+        self._write_waiting()
+        return self._set_aside(folder)
+
+    @abstractmethod
+    def drop(self) -> None:
+        """Takes away what was written, if it was not kept."""
+
+    @abstractmethod
+    def _append(self, data: bytes) -> None: ...
+
+    @abstractmethod
+    def _keep(self, name: str) -> None: ...
+
+    @abstractmethod
+    def _set_aside(self, folder: str) -> str: ...
+
+
+class Files(Protocol):
+    """Files at a location, by paths below it that are checked already."""
+
+    is_shared: bool  # other processes see them too
+
+    def read(self, path: str) -> bytes: ...
+
+    def write(self, path: str, data: bytes) -> None: ...
+
+    def open(self, path: str) -> IO[bytes]: ...
+
+    def size(self, path: str) -> int: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def remove(self, path: str) -> None: ...
+
+    def folders(self) -> list[str]: ...
+
+    def names(self, folder: str) -> list[str]: ...
+
+    def draft(self, folder: str, suffix: str) -> Draft: ...
+
+    def adopt(self, path: str, name: str) -> None:
+        """Ensures that what was set aside is the data of a block, durably."""
+        ...
+
+    def lock(self, name: str) -> contextlib.AbstractContextManager[None]: ...
+
+    def shown(self, path: str) -> str: ...
+
+
+# -- a local folder -------------------------------------------------------------------------------
+
+
+class Folder:
+    """Files in a folder of a disk."""
+
+    is_shared = True
+
+    def __init__(self, disk: disks.Disk, root: str) -> None:
+        self._disk = disk
+        self._root = root
+
+    def read(self, path: str) -> bytes:
+        found = disks.read_whole(self._disk, self.shown(path))
+        if found is None:
+            raise _missing(self.shown(path))
+        return found
+
+    def write(self, path: str, data: bytes) -> None:
+        disks.replace_whole(self._disk, self.shown(path), data)
+
+    def open(self, path: str) -> IO[bytes]:
+        if not self._disk.exists(self.shown(path)):
+            raise _missing(self.shown(path))
+        return io.BufferedReader(_Reading(self._disk.open(self.shown(path))))
+
+    def size(self, path: str) -> int:
+        if not self._disk.exists(self.shown(path)):
+            raise _missing(self.shown(path))
+        with contextlib.closing(self._disk.open(self.shown(path))) as file:
+            return file.size()
+
+    def exists(self, path: str) -> bool:
+        return self._disk.exists(self.shown(path))
+
+    def remove(self, path: str) -> None:
+        if not self.exists(path):
+            raise _missing(self.shown(path))
+        self._disk.remove(self.shown(path))
+        self._disk.sync_directory(os.path.dirname(self.shown(path)))
+
+    def folders(self) -> list[str]:
+        return self._disk.names(self._root)
+
+    def names(self, folder: str) -> list[str]:
+        return self._disk.names(self.shown(folder))
+
+    def draft(self, folder: str, suffix: str) -> Draft:
+        self._make(self.shown(folder))
+        return LocalDraft(self._disk, self._root, folder, suffix)
+
+    def adopt(self, path: str, name: str) -> None:
+        target = self.shown(data_path(name))
+        self._disk.rename(self.shown(path), target)
+        self._disk.sync_directory(os.path.dirname(target))
+
+    @contextlib.contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        self._make(self._root)
+        held = self._disk.lock(self.shown(name))
+        try:
+            yield
+        finally:
+            held.release()
+
+    def shown(self, path: str) -> str:
+        return os.path.join(self._root, path)
+
+    def _make(self, path: str) -> None:
+        """Ensures that a directory is there, durably."""
+        if self._disk.exists(path):
+            return
+        above = os.path.dirname(path)
+        self._make(above)
+        self._disk.make_directory(path)
+        self._disk.sync_directory(above)
+
+
+class LocalDraft(Draft):
+    """A draft in the folder that it will stay in."""
+
+    def __init__(self, disk: disks.Disk, root: str, folder: str, suffix: str) -> None:
+        super().__init__()
+        self._disk = disk
+        self._root = root
+        self._path = os.path.join(root, folder, f"_{disk.new_uuid().hex()}{suffix}")
+        self._file = disk.open(self._path, writable=True, create=True)
+        self._end = 0
+        self._is_kept = False
+
+    def _append(self, data: bytes) -> None:
+        self._file.write(self._end, data)
+        self._end += len(data)
+
+    def _keep(self, name: str) -> None:
+        path = os.path.join(self._root, data_path(name))
+        self._file.sync()
+        self._disk.rename(self._path, path)
+        self._is_kept = True
+        self._disk.sync_directory(os.path.dirname(path))
+
+    def _set_aside(self, folder: str) -> str:
+        self._file.sync()
+        self._is_kept = True
+        self._disk.sync_directory(os.path.dirname(self._path))
+        return os.path.relpath(self._path, self._root)
+
+    def drop(self) -> None:
+        self._file.close()
+        if not self._is_kept and self._disk.exists(self._path):
+            self._disk.remove(self._path)
+
+
+class _Reading(io.RawIOBase):
+    """A file of a disk as Python reads one."""
+
+    def __init__(self, file: disks.File) -> None:
+        super().__init__()
+        self._file = file
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        bases = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._file.size()}
+        self._position = bases[whence] + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(self._position, len(buffer))
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def _missing(path: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+# -- everything else ------------------------------------------------------------------------------
+
+
+class Remote:
+    """Files that fsspec reaches."""
+
+    def __init__(self, location: str) -> None:
+        self._files: fsspec.AbstractFileSystem
+        self._files, root = url_to_fs(location)
+        self._root = root.rstrip("/")
+        self._location = location.rstrip("/")
+        self.is_shared = not location.startswith("memory://")
+
+    def read(self, path: str) -> bytes:
+        found: bytes = self._files.cat_file(self._path(path))
+        return found
+
+    def write(self, path: str, data: bytes) -> None:
+        self._files.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)
+        self._files.pipe_file(self._path(path), data)
+
+    def open(self, path: str) -> IO[bytes]:
+        found: IO[bytes] = self._files.open(self._path(path), "rb")
+        return found
+
+    def size(self, path: str) -> int:
+        return int(self._files.size(self._path(path)))
+
+    def exists(self, path: str) -> bool:
+        self._files.invalidate_cache()  # others write here too
+        return bool(self._files.exists(self._path(path)))
+
+    def remove(self, path: str) -> None:
+        self._files.rm_file(self._path(path))
+
+    def folders(self) -> list[str]:
+        return self._names(self._root)
+
+    def names(self, folder: str) -> list[str]:
+        return self._names(self._path(folder))
+
+    def draft(self, folder: str, suffix: str) -> Draft:
+        return RemoteDraft(self)
+
+    def adopt(self, path: str, name: str) -> None:
+        self._files.mv(self._path(path), self._path(data_path(name)))
+
+    def lock(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Uploads are whole, so two writers of one block only do the work twice."""
+        return contextlib.nullcontext()
+
+    def shown(self, path: str) -> str:
+        return f"{self._location}/{path}"
+
+    def upload(self, source: str, path: str) -> None:
+        self._files.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)
+        self._files.put_file(source, self._path(path))
+
+    def _path(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    def _names(self, path: str) -> list[str]:
+        self._files.invalidate_cache()
+        try:
+            found = self._files.ls(path, detail=False)
+        except FileNotFoundError:
+            return []
+        return [one.rstrip("/").rpartition("/")[2] for one in found]
+
+
+class RemoteDraft(Draft):
+    """A draft in a temporary file, to be uploaded."""
+
+    def __init__(self, files: Remote) -> None:
+        super().__init__()
+        self._files = files
+        self._file = tempfile.NamedTemporaryFile(prefix="fjord-", suffix=UNFINISHED)  # noqa: SIM115 - `drop` closes it
+
+    def _append(self, data: bytes) -> None:
+        self._file.write(data)
+
+    def _keep(self, name: str) -> None:
+        self._file.flush()
+        self._files.upload(self._file.name, data_path(name))
+
+    def _set_aside(self, folder: str) -> str:
+        self._file.flush()
+        path = f"{folder}/_{uuid.uuid4().hex}{REWRITTEN}"
+        self._files.upload(self._file.name, path)
+        return path
+
+    def drop(self) -> None:
+        self._file.close()

@@ -1,0 +1,159 @@
+"""Exactly once under kills: of the driver of Spark at each step of a batch, and of the daemon.
+
+Two queries over one table run at once: to a warehouse, and into another table of Fjord.  Meanwhile
+keys are overwritten, blocks are sealed and compacted, and the journal is packed.  In the end count
+and checksum of both sides are those of all that was acknowledged.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import random
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fjord
+from tests.acceptance.daemon import Daemon
+from tests.acceptance.killed_driver import POINTS
+
+pytestmark = pytest.mark.spark
+
+TABLE = "pages"
+KEYS = 50
+
+
+class Campaign:
+    """A table that is written to, and drivers that read it until they are killed."""
+
+    def __init__(self, folder: Path, daemon: Daemon, *, format_: str, max_rows: int) -> None:
+        self.daemon = daemon
+        self.output = folder / "output"
+        self.written: list[bytes] = []  # acknowledged
+        self.crashes = 0
+        self.task: dict[str, Any] = {
+            "server": daemon.url,
+            "table": TABLE,
+            "target": str(folder / "warehouse"),
+            "checkpoint": str(folder / "checkpoint"),
+            "format": format_,
+            "max_rows": max_rows,
+        }
+
+    def append(self, batches: int, rows: int) -> None:
+        """Appends messages to a few keys, again and again."""
+        with fjord.connect(self.daemon.url) as db:
+            stream = db.stream(TABLE, mode="latest", block_rows=200)
+            for _ in range(batches):
+                first = len(self.written)
+                values = [b"%d " % number + b"." * 50 for number in range(first, first + rows)]
+                stream.append_many(values, keys=[b"k%d" % (n % KEYS) for n in range(rows)])
+                self.written += values
+            db.seal(TABLE)
+
+    def start(self, point: str = "", batch: int = -1) -> subprocess.Popen[bytes]:
+        kill = {"point": point, "batch": batch} if point else {}
+        task = json.dumps({**self.task, "kill": kill})
+        # Workers of a driver that is killed may live on for a moment, and would keep pipes open.
+        with self.output.open("w") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "tests.acceptance.killed_driver", task],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def run(self, point: str = "", batch: int = -1) -> dict[str, int]:
+        """Runs a driver to its end; one that is killed tells nothing."""
+        if self.end_of(self.start(point, batch)) == -9:
+            self.crashes += 1
+            return {}
+        found: dict[str, int] = json.loads(self.output.read_text().splitlines()[-1])
+        return found
+
+    def end_of(self, driver: subprocess.Popen[bytes]) -> int:
+        code = driver.wait(timeout=200)
+        assert code in (0, -9), self.output.read_text()[-3000:]
+        return code
+
+    def run_beside_a_kill(self) -> None:
+        """Runs a driver to its end; the daemon is killed, and started again, while it works."""
+        driver = self.start()
+        folder = Path(self.task["checkpoint"], "offsets")
+        known = set(folder.iterdir())
+        while driver.poll() is None and set(folder.iterdir()) == known:
+            time.sleep(0.02)  # until it has begun another batch
+        port = self.daemon.port
+        self.daemon.kill()
+        self.daemon.start(port)
+        assert self.end_of(driver) == 0
+
+    def forget_last_commit(self) -> None:
+        """Lets Spark believe that neither query has finished its last batch."""
+        for name in (self.task["checkpoint"], f"{self.task['target']}/_checkpoint"):
+            folder = Path(name, "commits")
+            numbers = [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
+            (folder / str(max(numbers))).unlink()
+            (folder / f".{max(numbers)}.crc").unlink(missing_ok=True)
+
+    def check(self, found: dict[str, int]) -> None:
+        """Asserts that both sides have just what was acknowledged."""
+        count, crc = len(self.written), sum(map(zlib.crc32, self.written))
+        assert (found["rows"], found["seqs"], found["crc"]) == (count, count, crc)
+        with fjord.connect(self.daemon.url) as db:
+            copied = [message.value for message in db.stream("copy").reader()]
+            lag = db.stream(TABLE).subscriber("warehouse").lag()
+        assert collections.Counter(copied) == collections.Counter(self.written)
+        assert lag.messages == 0
+
+
+def test_kills_of_driver_and_daemon_lose_and_double_nothing(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data") as daemon:
+        campaign = Campaign(tmp_path, daemon, format_="parquet", max_rows=150)
+        campaign.append(batches=6, rows=100)
+        campaign.run("manifest committed", 1)
+        campaign.append(batches=3, rows=100)
+        campaign.run("after the sink's commit", 4)
+        assert campaign.crashes == 2
+        campaign.append(batches=3, rows=100)
+        campaign.run_beside_a_kill()
+        campaign.check(campaign.run())
+        campaign.forget_last_commit()
+        campaign.check(campaign.run())
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("format_", ["parquet", "delta"])
+def test_sixty_batches_under_kills(tmp_path: Path, format_: str, soak_seconds: float) -> None:
+    """At least 60 batches, each point of a kill at least once; goes on as long as it may."""
+    dice = random.Random(format_)
+    deadline = time.monotonic() + soak_seconds
+    points = list(POINTS)
+    with Daemon(tmp_path / "data") as daemon:
+        campaign = Campaign(tmp_path, daemon, format_=format_, max_rows=100)
+        batch = 0
+        while batch < 60 or points or time.monotonic() < deadline:
+            campaign.append(batches=dice.randint(3, 8), rows=100)
+            batch += dice.randint(1, 4)
+            point = points.pop() if points else dice.choice(POINTS)
+            campaign.run(point, batch)
+            if dice.random() < 0.3:
+                campaign.run_beside_a_kill()
+            if dice.random() < 0.3:
+                compact(daemon.url)
+            print(f"{format_}: batch {batch}, {len(campaign.written)} rows, {point}")
+        assert campaign.crashes >= len(POINTS)
+        campaign.check(campaign.run())
+        campaign.forget_last_commit()
+        campaign.check(campaign.run())
+
+
+def compact(url: str) -> None:
+    program = "from fjord.cli import main; main()"
+    command = [sys.executable, "-c", program, "pipeline", "compact", TABLE, "--to", url]
+    subprocess.run(command, check=True, timeout=200, capture_output=True)

@@ -1,0 +1,95 @@
+"""A real cluster of Spark reads cold blocks and the tail: master and two workers on loopback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import fjord
+from tests.acceptance.daemon import FJORD, Daemon
+from tests.acceptance.standalone import cluster
+
+pytestmark = pytest.mark.spark
+
+ROWS, COLD = 3000, 2000
+
+READ = """
+import sys
+import fjord.spark
+from pyspark.sql import functions as F
+
+server, master = sys.argv[1:]
+spark = fjord.spark.session(**{"spark.master": master, "spark.executor.memory": "512m"})
+frame = spark.read.format("fjord").options(server=server, table="visits", partitions=4).load()
+print(frame.rdd.getNumPartitions())
+row = frame.agg(F.count("*"), F.sum(F.crc32("value")), F.countDistinct("seq")).first()
+print(*row)
+whole = fjord.spark.history(spark, server, "visits")
+print(*whole.agg(F.count("*"), F.sum(F.crc32("value")), F.countDistinct("seq")).first())
+print(spark.sparkContext.master)
+spark.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon with a stream that is partly in blocks."""
+    with Daemon(tmp_path_factory.mktemp("served") / "data") as daemon:
+        with fjord.connect(daemon.url) as db:
+            visits = db.stream("visits")
+            visits.append_many([b"visit %d" % number for number in range(COLD)])
+            db.seal("visits")
+            visits.append_many([b"visit %d" % number for number in range(COLD, ROWS)])
+            assert sum(block.rows for block in db.blocks("visits")) == COLD
+        yield daemon
+
+
+def test_a_cluster_reads_blocks_and_the_tail(master: str, daemon: Daemon, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", READ, daemon.url, master],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    crc = sum(zlib.crc32(b"visit %d" % number) for number in range(ROWS))
+    partitions, read, whole, used = done.stdout.splitlines()
+    assert int(partitions) >= 2
+    assert read == whole == f"{ROWS} {crc} {ROWS}"
+    assert used == master
+
+
+def test_jobs_run_on_a_cluster(master: str, daemon: Daemon, tmp_path: Path) -> None:
+    target = tmp_path / "warehouse"
+    done = subprocess.run(
+        [
+            *(*FJORD, "pipeline", "ingest", "visits", str(target), "--to", daemon.url),
+            *("--master", master, "--conf", "spark.executor.memory=512m", "--json"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    report = json.loads(done.stdout)
+    assert (report["ok"], report["rows"]) == (True, ROWS)
+    values = [
+        value
+        for path in target.rglob("*.parquet")
+        for value in pq.read_table(path).column("value").to_pylist()
+    ]
+    assert sorted(values) == sorted(b"visit %d" % number for number in range(ROWS))

@@ -1,0 +1,150 @@
+"""`compact` on Spark: the same rows before and after, for everybody who reads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fjord
+from fjord import limits
+from fjord.blocks.catalog import Catalog
+from fjord.blocks.store import Store
+from fjord.errors import DirectoryInUseError
+from fjord.spark.options import Location
+from fjord.spark.pipelines.compact import compact
+from tests.acceptance.daemon import FJORD, Daemon
+
+pytestmark = pytest.mark.spark
+
+SIZES = [5, 40, 1, 30, 8, 2]
+SMALL = 10**6
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with Daemon(tmp_path / "data") as one:
+        yield one
+
+
+def fill(db: fjord.Database, table: str = "events") -> None:
+    """Writes a block for each batch of messages, and some that are in none."""
+    for number, size in enumerate(SIZES):
+        db.stream(table).append_many([f"{number}-{row}" for row in range(size)])
+        db.seal(table)
+    db.stream(table).append("hot")
+
+
+def messages(db: fjord.Database) -> list[tuple[int, Any]]:
+    return [(one.seq, one.value) for one in db.stream("events").read_all()]
+
+
+def rows(spark: Any, db: fjord.Database) -> list[Any]:
+    """All rows of all blocks, as Spark reads the files that the node lists."""
+    paths = [f"{one.location}/{one.name}.parquet" for one in db.blocks("events")]
+    return list(spark.read.parquet(*paths).orderBy("seq").collect())
+
+
+def files(db: fjord.Database) -> list[str]:
+    folder = Path(db.blocks("events")[0].location) / db.blocks("events")[0].name.split("/")[0]
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_nobody_who_reads_sees_a_difference(spark: Any, daemon: Daemon) -> None:
+    where = Location(server=daemon.url)
+    told: list[tuple[str, int, int | None]] = []
+    with fjord.connect(daemon.url) as db:
+        fill(db)
+        before, read, old = rows(spark, db), messages(db), db.blocks("events")
+        listed = files(db)
+        dry = compact(spark, where, "events", target_bytes=SMALL, dry_run=True)
+        assert (db.blocks("events"), files(db)) == (old, listed)
+        report = compact(
+            spark, where, "events", progress=lambda *one: told.append(one), target_bytes=SMALL
+        )
+        (new,) = db.blocks("events")
+        assert (new.first, new.last, new.rows) == (old[0].first, old[-1].last, sum(SIZES))
+        assert rows(spark, db) == before
+        assert messages(db) == read
+        assert set(files(db)) == {
+            *listed,
+            *(Path(new.name + end).name for end in (".parquet",)),
+            "_" + Path(new.name + ".json").name,
+        }
+        assert report.figures == {
+            **dry.figures,
+            "dry_run": False,
+            "bytes_after": new.bytes,
+        }
+        assert (dry.figures["blocks_before"], dry.figures["blocks_after"]) == (6, 1)
+        assert told[-1] == ("rewriting blocks", 1, 1)
+        assert compact(spark, where, "events").figures["new_blocks"] == 0
+        db.stream("events").append_many(["later"] * 3)
+        db.seal("events")
+        catalog = Catalog(Store(new.location))
+        later = db.blocks("events")[-1].name
+        assert (catalog.next(new.name), catalog.previous(later)) == (later, new.name)
+    daemon.kill()
+    daemon.start()
+    with fjord.connect(daemon.url) as db:
+        assert messages(db)[: len(read)] == read
+        assert [one.name for one in db.blocks("events")] == [new.name, later]
+
+
+def test_groups_of_a_directory_without_a_daemon(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = Location.of_path(str(tmp_path / "data"))
+    with fjord.open(where.path) as db:
+        fill(db)
+        old = db.blocks("events")
+        before, read = rows(spark, db), messages(db)
+        with pytest.raises(DirectoryInUseError):
+            compact(spark, where, "events")
+    target = old[0].bytes + old[1].bytes + old[2].bytes
+    left = Path(old[0].location) / old[0].name.split("/")[0] / "_dead.rewritten"
+    left.write_bytes(b"of a run that died")
+    compact(spark, where, "events", target_bytes=target)
+    assert not left.exists()
+    monkeypatch.setattr(limits, "REPLACED_KEPT_US", 0)
+    with fjord.open(where.path) as db:
+        found = db.blocks("events")
+        assert 1 < len(found) < len(old)
+        assert rows(spark, db) == before
+        db.seal()  # and what is to go goes
+        kept = {name.lstrip("_").split(".")[0] for name in files(db)}
+        assert kept == {one.name.split("/")[1] for one in db.blocks("events")}
+        assert messages(db) == read
+
+
+def test_a_damaged_block_stops_it_and_nothing_changes(spark: Any, tmp_path: Path) -> None:
+    where = Location.of_path(str(tmp_path / "data"))
+    with fjord.open(where.path) as db:
+        fill(db)
+        old, listed = db.blocks("events"), files(db)
+    path = Path(old[3].location) / f"{old[3].name}.parquet"
+    data = bytearray(path.read_bytes())
+    data[50] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(Exception, match="checksum"):
+        compact(spark, where, "events")
+    with fjord.open(where.path) as db:
+        assert (db.blocks("events"), files(db)) == (old, listed)
+
+
+def test_the_command_line_says_what_it_did(daemon: Daemon) -> None:
+    with fjord.connect(daemon.url) as db:
+        fill(db)
+        command = [*FJORD, "pipeline", "compact", "events", "--to", daemon.url]
+        options = ["--target-mib", "1", "--master", "local[1]", "--json"]
+        done = subprocess.run(
+            [*command, *options], capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        assert (told["job"], told["ok"], told["blocks_after"]) == ("compact", True, 1)
+        assert len(db.blocks("events")) == 1

@@ -1,0 +1,209 @@
+"""The stream reader, called as Spark calls it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+)
+
+import fjord
+from fjord.clock import SystemClock
+from fjord.errors import FjordError
+from fjord.spark import offsets
+from fjord.spark.offsets import Offset
+from fjord.spark.source import FjordSource
+from fjord.spark.streaming import WAIT_SECONDS, FjordStreamReader
+from tests.unit.spark import structs
+
+ALL = ReadAllAvailable()
+
+
+class Naps(SystemClock):
+    """A clock with which nobody waits, and which notes how long they would have."""
+
+    def __init__(self) -> None:
+        self.taken: list[float] = []
+        self.now_us = 10**9
+
+    def pause(self, seconds: float) -> None:
+        self.taken.append(seconds)
+
+    def monotonic_us(self) -> int:
+        return self.now_us
+
+
+@pytest.fixture(autouse=True)
+def naps(monkeypatch: pytest.MonkeyPatch) -> Naps:
+    found = Naps()
+    monkeypatch.setattr(FjordStreamReader, "clock", found)
+    return found
+
+
+@pytest.fixture
+def readers() -> Iterator[list[FjordStreamReader]]:
+    made: list[FjordStreamReader] = []
+    yield made
+    for one in made:
+        one.stop()
+
+
+def stream(readers: list[FjordStreamReader], path: Path, **given: str) -> FjordStreamReader:
+    # A process has a directory open once, so the one before goes.
+    for one in readers:
+        one.stop()
+    wanted = {"path": str(path), "table": "events", **given}
+    found = FjordSource(wanted).streamReader(structs.ALL)
+    assert isinstance(found, FjordStreamReader)
+    readers.append(found)
+    return found
+
+
+def batches(
+    found: FjordStreamReader, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Returns the offsets of all batches up to where nothing is new."""
+    wanted = limit or found.getDefaultReadLimit()
+    begin, made = start or found.initialOffset(), []
+    while (end := found.latestOffset(begin, wanted)) is not begin:
+        assert offsets.decode(end).seq > offsets.decode(begin).seq
+        made.append((begin, end))
+        begin = end
+    return made
+
+
+def planned(found: FjordStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+    made: list[Any] = pickle.loads(pickle.dumps(list(found.partitions(start, end))))
+    return made
+
+
+def rows(found: FjordStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+    tasks = pickle.loads(pickle.dumps(found))  # which have nothing of what the driver has
+    found_in = planned(found, start, end)
+    found.stop()  # a process has a directory open only once
+    return [row for one in found_in for batch in tasks.read(one) for row in batch.to_pylist()]
+
+
+def test_all_of_it_is_one_batch_and_then_nothing_is_new(
+    mixed: Path, readers: list[FjordStreamReader], naps: Naps
+) -> None:
+    found = stream(readers, mixed)
+    assert found.getDefaultReadLimit() == ALL
+    ((start, end),) = batches(found)
+    assert found.reportLatestOffset() == end
+    assert naps.taken == []
+    assert found.latestOffset(end, ALL) is end
+    assert naps.taken == [WAIT_SECONDS]  # who is idle waits, from the second look on
+    assert len(rows(found, start, end)) == 350
+
+
+@pytest.mark.parametrize("size", ["10", "75", "130", "340"])
+def test_batches_of_a_size_have_every_row_once_and_whole_commits(
+    mixed: Path, readers: list[FjordStreamReader], size: str
+) -> None:
+    found = stream(readers, mixed, maxRowsPerTrigger=size)
+    assert found.getDefaultReadLimit() == ReadMaxRows(int(size))
+    made = batches(found)
+    every: list[Any] = []
+    for start, end in made:
+        part = rows(found, start, end)
+        assert 0 < len(part) <= int(size)
+        assert {row["txn"] for row in part}.isdisjoint(row["txn"] for row in every)
+        every += part
+    assert len(every) == len({row["seq"] for row in every}) == 350
+    # The same again, from another process.
+    again = stream(readers, mixed, maxRowsPerTrigger=size)
+    assert [row for start, end in made for row in rows(again, start, end)] == every
+
+
+def test_limits_that_spark_gives_go_first(mixed: Path, readers: list[FjordStreamReader]) -> None:
+    found = stream(readers, mixed, maxBytesPerTrigger="2000")
+    assert found.getDefaultReadLimit() == ReadMaxBytes(2000)
+    assert len(batches(found)) > 3
+    assert len(batches(found, limit=ALL)) == 1
+    assert len(batches(found, limit=ReadMaxRows(100))) >= 4
+
+
+def test_few_rows_wait_for_more_but_not_for_ever(
+    mixed: Path, readers: list[FjordStreamReader], naps: Naps
+) -> None:
+    found = stream(readers, mixed, minRowsPerTrigger="1000", maxTriggerDelay="10s")
+    start = found.initialOffset()
+    assert found.latestOffset(start, ALL) is start
+    naps.now_us += 9_000_000
+    assert found.latestOffset(start, ALL) is start
+    naps.now_us += 1_000_000
+    end = found.latestOffset(start, ALL)
+    assert len(rows(found, start, end)) == 350
+    few = stream(readers, mixed, minRowsPerTrigger="350")
+    assert few.latestOffset(start, ALL) == end
+    assert few.latestOffset(start, ReadMinRows(351)) is start
+
+
+def test_available_now_ends_at_what_there_was(
+    mixed: Path, readers: list[FjordStreamReader], naps: Naps
+) -> None:
+    found = stream(readers, mixed, maxRowsPerTrigger="100", minRowsPerTrigger="100")
+    found.prepareForTriggerAvailableNow()
+    made = batches(found)
+    assert len(made) >= 4
+    assert naps.taken == []
+    running = found._running
+    assert running is not None
+    running.target = offsets.decode(made[1][1]).seq  # as if the rest came later
+    assert len(batches(found)) == 2
+
+
+def test_starts(mixed: Path, readers: list[FjordStreamReader]) -> None:
+    latest = stream(readers, mixed, startingOffsets="latest")
+    assert batches(latest) == []
+    begin = latest.initialOffset()
+    assert offsets.decode(begin).epoch != ""
+    assert list(latest.partitions(begin, begin)) == []  # Spark runs a first batch all the same
+    first = offsets.decode(begin).seq - 5
+    some = stream(readers, mixed, startingOffsets=str(first))
+    ((start, end),) = batches(some)
+    assert end == begin
+    assert min(row["seq"] for row in rows(some, start, end)) == first
+
+
+def test_offsets_of_another_history_are_refused(
+    mixed: Path, readers: list[FjordStreamReader], caplog: Any
+) -> None:
+    found = stream(readers, mixed)
+    ((_, end),) = batches(found)
+    seq = offsets.decode(end).seq
+    other = offsets.encode(Offset(seq=seq - 20, epoch="f" * 32))
+    with pytest.raises(FjordError, match=r"up to seq .* is not the history of .*new checkpoint"):
+        found.latestOffset(other, ALL)
+    beyond = offsets.encode(Offset(seq=10**9))
+    with pytest.raises(FjordError, match="up to seq 1000000000 is not the history of"):
+        found.latestOffset(beyond, ALL)
+    lossy = stream(readers, mixed, failOnDataLoss="false")
+    assert lossy.latestOffset(other, ALL) == end
+    assert "is not the history of" in caplog.text
+
+
+def test_a_subscriber_is_for_streams(mixed: Path, readers: list[FjordStreamReader]) -> None:
+    found = stream(readers, mixed, table="pages")
+    object.__setattr__(found._options, "subscriber", "spark")
+    with pytest.raises(FjordError, match=r"subscriber is for streams.*pages is a jobs table"):
+        found.initialOffset()
+
+
+def test_a_table_without_rows_is_no_error(tmp_path: Path, readers: list[FjordStreamReader]) -> None:
+    with fjord.open(tmp_path) as database:
+        database.create_stream("events")
+    found = stream(readers, tmp_path)
+    found.prepareForTriggerAvailableNow()
+    assert batches(found) == []
+    assert found.reportLatestOffset() is not None
