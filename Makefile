@@ -5,10 +5,10 @@ ARGS ?=
 SOAK_SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench soak lock clean
+.PHONY: help setup run test check bench bench-spark soak lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## make .venv with everything that is needed (the other targets do it themselves)
 	@scripts/setup
@@ -29,6 +29,9 @@ check: setup ## check format, lint, types and import contracts
 
 bench: setup ## measure rates and compare them with redis-server
 	@$(PYTHON) -m benchmarks
+
+bench-spark: setup ## measure Spark: reads, the sink and streaming
+	@$(PYTHON) -m benchmarks spark
 
 soak: setup ## run the long tests: make soak SOAK_SECONDS=3600
 	@$(PYTHON) -m pytest -m soak --soak-seconds $(SOAK_SECONDS) $(ARGS)

@@ -18,6 +18,7 @@ from benchmarks import (
     packing,
     rebuild,
     report,
+    spark,
     streams,
 )
 from benchmarks.scale import FULL, SMALL, Scale
@@ -53,6 +54,11 @@ PARTS: dict[str, Part] = {
         shows="messages beside Redis streams and a plain file, cold blocks, subscribers",
         run=streams.run,
         needs=("fjord:Database.stream", "fjord:Database.seal", "fjord:Database.snapshot"),
+    ),
+    "spark": Part(
+        shows="reads, the sink and streaming, beside Spark's own",
+        run=spark.run,
+        needs=("fjord:Database.staging", "fjord:Database.span"),
     ),
     "rebuild": Part(shows="making a lost index again", run=rebuild.run),
     "memory": Part(shows="memory with a million values, restart after SIGKILL", run=memory.run),

@@ -123,7 +123,7 @@ def test_groups_have_ages_and_the_last_as_samples(spark: SparkSession) -> None:
         (-5, "-5"),
         (2.5, "2.5"),
         (True, "true"),
-        ("\u00e5" * 200, "\u00e5" * 128 + "\u2026"),
+        pytest.param("\u00e5" * 200, "\u00e5" * 128 + "\u2026", id="long"),
     ],
 )
 def test_a_payload_is_shown_by_its_type(value: values.Value, shown: str) -> None:
