@@ -13,7 +13,7 @@ help: ## show this list
 setup: ## make .venv with everything that is needed (the other targets do it themselves)
 	@scripts/setup
 
-run: setup ## show the main job end to end: a day of a website, then Spark (KEEP=1: leave it in ./day)
+run: setup ## show the main job end to end: a day of a website, then Spark (KEEP=1 keeps it)
 	@$(PYTHON) -m examples.day $(if $(KEEP),--keep day)
 
 test: check ## run the checks and every test

@@ -101,8 +101,11 @@ STAGES_MAX = 16 * 1024
 # Jobs and values are written a stage at a time; more rows of one would let all others wait.
 SLICE_ROWS_MAX = 10_000
 # Who writes batches with numbers; one that has written nothing for long is forgotten.
-WRITERS_MAX = 100_000
+WRITERS_MAX = 1_000_000
 WRITER_BYTES_MAX = 128
+# A batch whose writer has begun to commit it is finished without it after this time, or up to an
+# hour later.
+COMMIT_IDLE_US = 10 * 60 * 1_000_000
 WRITER_KEPT_US = 366 * 24 * 3600 * 1_000_000
 
 # -- clients that retry --------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def wound_ingest(kill: Kill) -> None:
         kill.at("manifest committed", batch.number)
         return added
 
-    batch_files.write = wounded_write
+    batch_files.write = wounded_write  # type: ignore[assignment]
     warehouse.Warehouse.add = wounded_add  # type: ignore[method-assign]
 
 

@@ -159,17 +159,19 @@ def test_a_batch_that_is_run_again_is_there_once(
     other = tmp_path / "other"
     run(spark, data, other)
     append(data, 10, first=250)
+    assert run(spark, data, target)["rows"] == 10
     with pytest.raises(FjordError, match="another query writes to it too"):
         run(spark, data, target, checkpoint=str(other / "_checkpoint"))
     # So is an old one, as of a backup: Spark would give numbers that are there to new rows.
+    append(data, 10, first=260)
     for kind in ("offsets", "commits"):
-        for path in (target / "_checkpoint" / kind).glob("*2*"):
+        for path in (target / "_checkpoint" / kind).glob("*3*"):
             path.unlink()
     with pytest.raises(FjordError, match="is older than the target"):
         run(spark, data, target)
     shutil.rmtree(target / "_checkpoint")
     assert run(spark, data, target)["rows"] == 10
-    assert numbers(target) == list(range(260))
+    assert numbers(target) == list(range(270))
 
 
 def test_only_some_columns_and_ops(spark: SparkSession, tmp_path: Path) -> None:
@@ -248,7 +250,10 @@ def test_the_verbs_work_against_a_daemon(tmp_path: Path) -> None:
         )
         with fjord.connect(daemon.url) as database:
             (subscriber,) = database.stream("events").subscribers()
-            assert (subscriber.name, subscriber.position) == ("warehouse", found["last_seq"])
+            assert (subscriber.name, subscriber.position >= found["last_seq"]) == (
+                "warehouse",
+                True,
+            )
     values = str(tmp_path / "values")
     done = process("latest", "events", values, "--from-warehouse", target)
     assert (done.returncode, "keys\t2\n" in done.stdout) == (0, True), done.stderr

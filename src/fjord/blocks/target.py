@@ -18,7 +18,6 @@ import contextlib
 import os
 import re
 import shutil
-import uuid
 from typing import IO, Any, Final, Protocol
 
 import fsspec
@@ -33,7 +32,7 @@ _UNFINISHED: Final = ".unfinished"
 
 def stamp(clock: Clock | None = None) -> str:
     """Returns a name that nobody else has: 16 digits of now, and 16 of chance."""
-    return f"{(clock or SystemClock()).wall_us():016x}{uuid.uuid4().hex[:16]}"
+    return f"{(clock or SystemClock()).wall_us():016x}{LocalDisk().new_uuid().hex()[:16]}"
 
 
 def stamped_us(name: str) -> int | None:

@@ -21,6 +21,7 @@ from typing import Final, Protocol
 from fjord import limits
 from fjord.clock import Clock
 from fjord.commands import Refusal, Reply
+from fjord.engine.forgetting import Forgetting
 from fjord.engine.packing import Packer
 from fjord.journal.writer import Writer
 from fjord.tables import (
@@ -30,7 +31,6 @@ from fjord.tables import (
     job_upkeep,
     kv_expiry,
     snapshots,
-    staging,
 )
 from fjord.tables.state import Tree
 
@@ -78,6 +78,7 @@ class Upkeep:
         self._host = host
         self._clock = clock
         self._packer = packer
+        self._forgetting = Forgetting(host, clock)
         self._writer = writer
         self._no_spare_before_us = 0  # monotonic: there was no space for one
         self._no_packing_before_us = 0  # monotonic: a segment could not go yet
@@ -143,7 +144,7 @@ class Upkeep:
             self._is_sweeping = self._run(catalog.Sweep(limit=self._rows))
         elif self._clients_us <= monotonic_us:
             is_more = self._run(clients.ForgetClients(limit=self._rows))
-            if not is_more and not self._run(staging.ForgetStages(limit=self._rows)):
+            if not is_more and not self._forgetting.step():
                 self._clients_us = monotonic_us + _CLIENTS_US
         elif self._packer.is_wanted(self._host.live_bytes) and not self._packer.step():
             self._no_packing_before_us = monotonic_us + _RETRY_US

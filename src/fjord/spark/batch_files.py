@@ -19,8 +19,10 @@ from fjord.blocks.target import Target, stamp
 from fjord.errors import FjordError
 from fjord.spark.manifest import DataFile
 
-# Files of less are slow to read, and one task writes so many in about a second.
+# One task writes so many in about a second.
 ROWS_PER_FILE: Final = 500_000
+# Files of less are slow to read, however many tasks could be at work.
+ROWS_PER_FILE_MIN: Final = 100_000
 # One sum is observed for each.
 FILES_MAX: Final = 64
 
@@ -37,9 +39,15 @@ _SETTINGS: Final[dict[str, str]] = {
 }
 
 
-def file_count(rows: int) -> int:
-    """Returns into how many files a batch of so many rows goes at most."""
-    return max(1, min(-(-rows // ROWS_PER_FILE), FILES_MAX))
+def file_count(rows: int, tasks: int) -> int:
+    """Returns into how many files a batch of so many rows goes at most.
+
+    Args:
+        rows: of a batch, at most.
+        tasks: how many Spark runs at a time.
+    """
+    wanted = max(-(-rows // ROWS_PER_FILE), min(tasks, -(-rows // ROWS_PER_FILE_MIN)))
+    return max(1, min(wanted, FILES_MAX))
 
 
 def write(frame: DataFrame, target: Target, batch: int, *, files_max: int) -> list[DataFile]:

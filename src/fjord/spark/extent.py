@@ -29,6 +29,7 @@ from fjord.client.stream_calls import BlockInfo
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError
 from fjord.spark import commits
 from fjord.spark.commits import CommitEnds
+from fjord.spark.files import MissingBlockError
 from fjord.spark.options import Options, Place
 from fjord.spark.planning import cold_end
 
@@ -57,7 +58,7 @@ class Batch(NamedTuple):
     rows: int
     bytes: int  # as they are stored
     epoch: str  # of `seq`; empty: nobody knows
-    is_cut: bool  # there may be more than the bounds allow
+    is_cut: bool  # there is more than the bounds allow
     end: int  # behind here there is nothing, as far as was looked
 
 
@@ -191,7 +192,11 @@ class Extent:
         return missing[1]
 
     def epoch_of(self, after: int, *, known: str = "") -> str:
-        """Returns the epoch of a seq, nothing if nobody knows it."""
+        """Returns the epoch of a seq, nothing if nobody knows it.
+
+        Raises:
+            RefusedError: with FORKED, if another one is `known`.
+        """
         if not after:
             return ""
         try:
@@ -230,14 +235,16 @@ class Extent:
         )
 
     def _while_packed(self, ask: Callable[[], Found]) -> Found:
-        """Asks again if the journal turns out to begin later than was believed."""
+        """Asks again if the journal, or a block, is not what it was believed to be."""
         for _ in range(_TRIES):
             try:
                 return ask()
             except RefusedError as error:
                 if error.code is not Code.BAD_RANGE:
                     raise
-                self.refresh()
+            except MissingBlockError:
+                pass  # another one has its rows by now, or it is missing again
+            self.refresh()
         return ask()
 
     def _span(self, after: int, **more: Any) -> SpanInfo:
@@ -264,7 +271,8 @@ class Extent:
             return cold._replace(epoch=self.epoch_of(cold.seq) if cold.rows else epoch, end=end)
         if cold.rows and not _fits(tail, left):
             return cold._replace(epoch=self.epoch_of(cold.seq), is_cut=True, end=end)
-        is_cut = bool(bounds.rows_max or bounds.bytes_max) and tail.seq < end
+        is_bound = bool(bounds.rows_max or bounds.bytes_max) and tail.seq < end
+        is_cut = is_bound and self._span(tail.seq, until=bounds.until, rows_max=1).rows > 0
         rows, size = cold.rows + tail.rows, cold.bytes + tail.bytes
         return Batch(tail.seq, rows, size, tail.epoch, is_cut, end)
 

@@ -61,6 +61,7 @@ class _Running:
     publication: Publication | None = None
     target: int | None = None  # the last seq of an AvailableNow run
     begun_us: int = 0  # when the last batch began
+    is_checked: bool = False  # the place where the query began is in this history
     is_idle: bool = False  # there was nothing new when it was last asked
     seen: int = 0  # there are no rows between the last offset and here
     latest: Offset | None = None  # the end of what there is
@@ -191,6 +192,9 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if has_waited and not self._wait(begin):
             return nothing
         try:
+            if not running.is_checked:  # later on, what is asked of the journal checks it too
+                running.extent.epoch_of(begin.seq, known=begin.epoch)
+                running.is_checked = True
             batch = running.extent.advance(begin.seq, bounds, epoch=begin.epoch, seen=running.seen)
         except RefusedError as error:
             if error.code not in (Code.FORKED, Code.BAD_RANGE):
@@ -221,6 +225,7 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ) from error
         _LOG.warning("%s; the query goes on, since failOnDataLoss is false", text)
         extent = self._run().extent
+        self._run().is_checked = True
         return extent.advance(min(begin.seq, extent.tail(0).durable_seq), bounds)
 
     def _wait(self, begin: Offset) -> bool:

@@ -156,7 +156,9 @@ DECIDE: Final[dict[type, Callable[[Any, State, int], Decision]]] = {
     job_upkeep.MoveJobs: job_upkeep.decide_move_jobs,
     job_leases.EndLeases: job_leases.decide_end_leases,
     clients.ForgetClients: clients.decide_forget_clients,
-    staging.ForgetStages: staging.decide_forget_stages,
+    staging.DropStages: staging.decide_drop_stages,
+    staging.RunStage: staging.decide_run_stage,
+    staging.ForgetWriter: staging.decide_forget_writer,
     snapshots.EndSnapshots: snapshots.decide_end,
     stream_history.BeginSeal: stream_history.decide_begin_seal,
     stream_history.EndSeal: stream_history.decide_end_seal,
@@ -212,7 +214,8 @@ FREES: Final[frozenset[type]] = frozenset(
         job_upkeep.ExpireJobs,
         job_leases.EndLeases,
         clients.ForgetClients,
-        staging.ForgetStages,
+        staging.DropStages,
+        staging.ForgetWriter,
         packing.Begin,
     }
 )

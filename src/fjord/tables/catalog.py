@@ -212,6 +212,11 @@ def is_there(state: State, table_id: int) -> bool:
     return state.get_many(Tree.TABLES, [_TABLE_ID.pack(table_id)])[0] is not None
 
 
+def by_id(state: State, table_id: int) -> Table | None:
+    """Returns the table that has this id, None if it was dropped."""
+    return next((table for table in state.tables.values() if table.id == table_id), None)
+
+
 def is_last(state: State, table_id: int) -> bool:
     """Says whether no table has got a larger id."""
     ids = [*dropped(state), *(table.id for table in state.tables.values())]

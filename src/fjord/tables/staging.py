@@ -34,10 +34,27 @@ _AROUND_BYTES: Final = ops.HEADER.size + 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetStages:
-    """Drops stages that nobody has committed, and writers, that are too old."""
+class DropStages:
+    """Drops stages that nobody has committed in time."""
 
-    limit: int
+    table: int
+    stages: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStage:
+    """Goes on with a batch whose writer began to commit it, and was not heard of since."""
+
+    table: int
+    name: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetWriter:
+    """Forgets a writer that was not heard of for long."""
+
+    table: int
+    name: bytes
 
 
 # -- staging --------------------------------------------------------------------------------------
@@ -129,7 +146,7 @@ def decide_commit(command: commands.CommitStages, state: State, now_us: int) -> 
         left = len(waiting) + len(command.stages)
         return decision._replace(reply=replace(decision.reply, left=left))
     if known and command.batch <= known.batch:
-        made = _drop(table.id, _pending(state, table, command.stages))
+        made = _drop(table.id, _pending(state, table.prefix, command.stages))
         return Decision(_committed(state, known.batch, is_new=False), made)
     return _commit(command, table, known, state, now_us)
 
@@ -173,7 +190,7 @@ def _commit(
     if known is None and state.size_of(Tree.WRITERS) >= limits.WRITERS_MAX:
         text = f"there are {limits.WRITERS_MAX} writers; use the same name again for each run"
         return Decision(Refusal(code=Code.QUOTA, text=text))
-    found = _pending(state, table, command.stages)
+    found = _pending(state, table.prefix, command.stages)
     if len(found) < len(command.stages):
         gone = min(set(command.stages) - {stage.seq for stage in found})
         text = f"stage {gone} of table {table.name} is not there; write the batch again"
@@ -221,7 +238,7 @@ def _run(
     table: Table, known: Writer, waiting: Sequence[int], state: State, now_us: int
 ) -> Decision:
     """Runs the first stage of a batch that waits; it goes in the same commit."""
-    (stage,) = _stages(state, table, waiting[:1])
+    (stage,) = _stages(state, table.prefix, waiting[:1])
     (inner,) = state.payloads([stage.pointer])
     op, _, _ = ops.decode(memoryview(inner), 0)
     command = _COMMANDS[op.opcode](table.name, op, now_us)
@@ -320,22 +337,22 @@ def _waiting(state: State, table: Table, known: Writer) -> Sequence[int]:
     They are written in order, and go with it, so those that are left are the last ones.
     """
     stages = known.stages
-    if not stages or not _stages(state, table, stages[-1:]):
+    if not stages or not _stages(state, table.prefix, stages[-1:]):
         return ()
     first = bisect.bisect_left(
-        range(len(stages)), 1, key=lambda at: len(_stages(state, table, stages[at : at + 1]))
+        range(len(stages)), 1, key=lambda at: len(_stages(state, table.prefix, stages[at : at + 1]))
     )
     return stages[first:]
 
 
-def _pending(state: State, table: Table, seqs: Sequence[int]) -> list[Stage]:
+def _pending(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Stage]:
     """Returns those of some stages that nobody has committed."""
-    found = _stages(state, table, seqs)
+    found = _stages(state, prefix, seqs)
     return [stage for stage in found if stage.state == Stages.PENDING]
 
 
-def _stages(state: State, table: Table, seqs: Sequence[int]) -> list[Stage]:
-    keys = [seq_key(table.prefix, seq) for seq in seqs]
+def _stages(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Stage]:
+    keys = [seq_key(prefix, seq) for seq in seqs]
     stored = state.get_many(Tree.STAGES, keys)
     return [
         stage_entry.decode_stage(key, data) for key, data in zip(keys, stored, strict=True) if data
@@ -353,41 +370,30 @@ def first_seqs(scan: stream_history.Scan) -> list[int]:
     return found
 
 
-# -- forgetting -----------------------------------------------------------------------------------
+# -- what a writer asks of itself -----------------------------------------------------------------
 
 
-def decide_forget_stages(command: ForgetStages, state: State, now_us: int) -> Decision:
-    old_us = now_us - limits.STAGE_US_MAX
-    made: list[Op] = []
-    for prefix, stages in _by_table(state):
-        old = [one for one in stages if one.state == Stages.PENDING and one.at_us < old_us]
-        made += _drop(int.from_bytes(prefix, "big"), old[: command.limit])
-        if made:
-            return catalog.decision(state, made)
-    return catalog.decision(state, _old_writers(state, now_us, command.limit))
+def decide_drop_stages(command: DropStages, state: State, now_us: int) -> Decision:
+    """Drops those of some stages that nobody has committed meanwhile."""
+    return catalog.decision(
+        state, _drop(command.table, _pending(state, prefix_of(command.table), command.stages))
+    )
 
 
-def _by_table(state: State) -> Any:
-    """Yields the prefix of each table with stages, and a bounded number of them, pieces of it."""
-    start: bytes | None = b""
-    while start is not None and (items := state.scan(Tree.STAGES, start, None, _PIECE)):
-        prefix = items[0][0][:4]
-        mine = [item for item in items if item[0][:4] == prefix]
-        yield prefix, [stage_entry.decode_stage(*item) for item in mine]
-        start = mine[-1][0] + b"\0"
+def decide_run_stage(command: RunStage, state: State, now_us: int) -> Decision:
+    """Runs the next stage of a batch that is decided; nothing is done if there is none."""
+    table = catalog.by_id(state, command.table)
+    (data,) = state.get_many(Tree.WRITERS, [prefix_of(command.table) + command.name])
+    if table is None or data is None:
+        return catalog.decision(state, ())
+    known = stage_entry.decode_writer(data)
+    waiting = _waiting(state, table, known)
+    return _run(table, known, waiting, state, now_us) if waiting else catalog.decision(state, ())
 
 
-def _old_writers(state: State, now_us: int, limit: int) -> list[Op]:
-    made: list[Op] = []
-    start = b""
-    while len(made) < limit and (items := state.scan(Tree.WRITERS, start, None, _PIECE)):
-        for key, data in items:
-            known = stage_entry.decode_writer(data)
-            table = int.from_bytes(key[:4], "big")
-            if known.at_us + limits.WRITER_KEPT_US < now_us:
-                made.append(Op(Opcode.WRITER_GONE, table, 1, (Strings.of([key[4:]]),)))
-        start = items[-1][0] + b"\0"
-    return made[:limit]
+def decide_forget_writer(command: ForgetWriter, state: State, now_us: int) -> Decision:
+    op = Op(Opcode.WRITER_GONE, command.table, 1, (Strings.of([command.name]),))
+    return catalog.decision(state, [op])
 
 
 def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:

@@ -56,6 +56,34 @@ def test_what_was_kept_is_read_back(store: Store) -> None:
     assert store.path(NAME).endswith(f"{NAME}.parquet")
 
 
+def test_what_was_set_aside_is_nothing_until_it_is_adopted(store: Store) -> None:
+    draft = store.draft(NAME, is_rewrite=True)
+    draft.write(b"some data")
+    path = store.set_aside(draft, NAME)
+    draft.drop()
+    assert (store.has_data(NAME), store.names(FOLDER)) == (False, [])
+    store.drop_unfinished(FOLDER)  # it is not what sealing leaves behind
+    store.adopt(path, NAME)
+    with store.open(NAME) as file:
+        assert file.read() == b"some data"
+    other = store.draft(OTHER, is_rewrite=True)
+    other.write(b"in vain")
+    path = store.set_aside(other, OTHER)
+    other.drop()
+    store.drop_rewrites(FOLDER)
+    with pytest.raises(FileNotFoundError):
+        store.adopt(path, OTHER)
+    assert store.has_data(NAME)
+
+
+def test_who_rewrites_keeps_out_others_who_do_but_not_sealing(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    with store.rewriting_lock(), store.lock(), pytest.raises(DirectoryInUseError):
+        store.rewriting_lock().__enter__()
+    with store.rewriting_lock():
+        pass
+
+
 def test_a_draft_knows_its_size_and_checksum(store: Store) -> None:
     draft = store.draft(NAME)
     for data in (b"12345", b"6789"):

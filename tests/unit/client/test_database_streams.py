@@ -97,6 +97,32 @@ async def listed(rows: AsyncIterator[Any]) -> list[Any]:
 # -- streams --------------------------------------------------------------------------------------
 
 
+def test_blocks_are_replaced_by_one() -> None:
+    new = block_info("c")
+    wanted = commands.ReplaceBlocks(
+        table="t",
+        names=["a", "b"],
+        name=new.name,
+        rows=new.rows,
+        size=new.bytes,
+        min_us=round(new.min_at.timestamp() * 1_000_000),
+        max_us=round(new.max_at.timestamp() * 1_000_000),
+        crc=new.crc,
+    )
+    db, asked = blocking(TOKEN)
+    db.replace_blocks("t", ("a", "b"), new)
+    assert asked == [wanted]
+    with pytest.raises(TypeError, match="a list of names"):
+        db.replace_blocks("t", "ab", new)
+
+    async def main() -> None:
+        database, sent = awaited(TOKEN)
+        await database.replace_blocks("t", ["a", "b"], new)
+        assert sent == [wanted]
+
+    asyncio.run(main())
+
+
 def test_settings_of_a_stream_are_declared_at_once_or_with_the_first_message() -> None:
     db, asked = blocking(TOKEN, TOKEN, TOKEN, TOKEN)
     db.create_stream("t", mode="latest").append(b"v")

@@ -22,6 +22,7 @@ from fjord.commands import (
     Reply,
     Scan,
     Set,
+    Span,
     Stats,
     Unlisten,
     Welcome,
@@ -120,8 +121,9 @@ def test_stats_are_those_of_the_server(peer: Peer) -> None:
 
 def test_scans_go_their_own_way(peer: Peer) -> None:
     peer.send(encode_request(Scan(table="default", start_seq=1, end_seq=0), 1)[1])
+    peer.send(encode_request(Span(table="other", after=5), 2)[1])
     assert peer.commands == []
-    assert [scan.table for scan in peer.world.scans] == ["default"]
+    assert [scan.table for scan in peer.world.scans] == ["default", "other"]
 
 
 # -- listening ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from fjord.commands import Refusal, Scan, Scanned, ScannedArrow
+from fjord.commands import Refusal, Scan, Scanned, ScannedArrow, Span, Spanned
 from fjord.errors import Code
 from fjord.server import scans
 from fjord.testing import SimClock
@@ -18,7 +18,7 @@ ALL = Scan(table=TABLE, start_seq=1, end_seq=0)
 ARROW = Scan(table=TABLE, start_seq=1, end_seq=0, arrow=True, columns=["key", "value"])
 
 
-def scan(path: Path, command: Scan) -> object:
+def scan(path: Path, command: Scan | Span) -> object:
     clock = SimClock()
     engine = open_at(path, clock)
     write(engine, clock, {b"key": b"value"})
@@ -29,6 +29,12 @@ def scan(path: Path, command: Scan) -> object:
 
 def test_ops_are_given_as_they_are_stored(tmp_path: Path) -> None:
     assert isinstance(scan(tmp_path, ALL), Scanned)
+
+
+def test_a_span_is_answered_beside_scans(tmp_path: Path) -> None:
+    reply = scan(tmp_path, Span(table=TABLE, after=0))
+    assert isinstance(reply, Spanned)
+    assert reply.rows == 1
 
 
 def test_rows_are_given_as_arrow(tmp_path: Path) -> None:

@@ -334,29 +334,37 @@ def test_a_commit_that_cannot_be_meant_is_refused(
 # -- going ----------------------------------------------------------------------------------------
 
 
-def test_stages_that_nobody_commits_are_dropped_and_decided_ones_are_not(world: Writer) -> None:
+def test_only_stages_that_nobody_has_committed_are_dropped(world: Writer) -> None:
     decided = world.stage(push(b"a"))
     world.commit(0, decided, table="jobs")
-    world.commit(0, world.stage(append("log", b"kept")))
-    world.stage(append("log", b"lost"))
-    world.now_us += limits.STAGE_US_MAX + 1
-    young = world.stage(append("log", b"young"))
-    world.run(staging.ForgetStages(limit=100))
-    world.run(staging.ForgetStages(limit=100))
-    assert len(world.tree(Tree.STAGES)) == 3
+    kept = world.stage(append("log", b"kept"))
+    world.commit(0, kept)
+    lost = world.stage(append("log", b"lost"))
+    for table in ("log", "jobs"):
+        wanted = [kept, lost, decided, 999]
+        world.run(staging.DropStages(table=world.tables[table].id, stages=wanted))
+    assert len(world.tree(Tree.STAGES)) == 2
     run_to_the_end(world, "jobs", 0)
-    world.commit(1, young)
-    assert (world.waiting(), world.values()) == (1, [b"kept", b"young"])
-    world.check()
+    assert (world.waiting(), world.values()) == (1, [b"kept"])
+    world.verify()
 
 
-def test_a_writer_is_forgotten_after_a_year(world: Writer) -> None:
+def test_a_batch_that_was_begun_is_finished_without_its_writer(world: Writer) -> None:
+    stages = [world.stage(push(b"a")), world.stage(push(b"b"))]
+    world.commit(0, *stages, table="jobs")
+    table = world.tables["jobs"].id
+    for _ in range(3):
+        world.run(staging.RunStage(table=table, name=b"w"))
+    assert world.waiting() == 2
+    assert not world.commit(0, *stages, table="jobs").is_new
+    world.run(staging.RunStage(table=table, name=b"nobody"))
+    world.run(staging.RunStage(table=999, name=b"w"))
+    world.verify()
+
+
+def test_a_writer_that_is_forgotten_begins_anew(world: Writer) -> None:
     world.commit(3)
-    world.now_us += limits.WRITER_KEPT_US - 1
-    world.run(staging.ForgetStages(limit=100))
-    assert world.last_batch() == 3
-    world.now_us += 2
-    world.run(staging.ForgetStages(limit=100))
+    world.run(staging.ForgetWriter(table=world.tables["log"].id, name=b"w"))
     assert world.last_batch() == -1
     world.verify()
 

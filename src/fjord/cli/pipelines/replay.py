@@ -13,7 +13,7 @@ from fjord.cli.where import DAEMON, Data, Json, To
 from fjord.errors import UsageError
 
 if TYPE_CHECKING:
-    from fjord.spark.pipelines.replay import Options
+    from fjord.spark.pipelines.replay_plan import Options
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="Whose history.", show_default=False)]
 Target = Annotated[

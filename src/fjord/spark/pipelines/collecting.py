@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import TimestampType
 
+from fjord.clock import SystemClock
+from fjord.errors import FjordError
 from fjord.spark.history import history
 from fjord.spark.options import Location
 
@@ -19,6 +22,14 @@ from fjord.spark.options import Location
 def read(spark: SparkSession, location: Location, table: str, columns: Sequence[str]) -> DataFrame:
     """Returns some columns of the history of a table."""
     return history(spark, location, table).select(*columns)
+
+
+def before(history: DataFrame, end: datetime | None) -> DataFrame:
+    """Returns what happened before a date, or everything.
+
+    Without a date none is made up: the clock of the server may be ahead of this machine's.
+    """
+    return history if end is None else history.where(F.col("ts") < end)
 
 
 @contextlib.contextmanager
@@ -32,6 +43,18 @@ def kept(frame: DataFrame) -> Iterator[DataFrame]:
         yield found
     finally:
         found.unpersist()
+
+
+def make_folder(path: str) -> None:
+    """Ensures that there is a folder to write to, before anything is computed for it.
+
+    Raises:
+        FjordError: if there cannot be one.
+    """
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise FjordError(f"cannot make the folder {path}: {error.strerror}") from error
 
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
@@ -52,3 +75,8 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
 def date(us: int | None) -> datetime | None:
     """Returns the date of microseconds since 1970."""
     return None if us is None else datetime.fromtimestamp(0, UTC) + timedelta(microseconds=us)
+
+
+def now() -> datetime:
+    """Returns the date by this machine's clock."""
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=SystemClock().wall_us())

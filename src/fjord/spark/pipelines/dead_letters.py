@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, TypedDict, Unpack
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -94,11 +94,12 @@ def dead_letters(
     """
     jobs_tables(location, [table])
     tell = options.get("progress", silent)
-    until = options.get("end") or datetime.now(UTC)
+    end = options.get("end")
+    until = end or collecting.now()
     if until.tzinfo is None:
         raise UsageError(f"{until} has no time zone; give one, such as datetime.UTC")
     tell("reading", 0, _STEPS)
-    history = _read(spark, location, table).where(F.col("ts") < until)
+    history = collecting.before(_read(spark, location, table), end)
     with kept(history) as history, kept(_picked(dead(history), options)) as found:
         past = collecting.rows(fates(history))[0]
         tell("grouping", 1, _STEPS)

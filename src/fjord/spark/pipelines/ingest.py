@@ -14,7 +14,6 @@ has lost it, begins behind that.  One with an old checkpoint is refused, and so 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -30,12 +29,12 @@ from fjord.spark import batch_files, offsets, warehouse
 from fjord.spark.extent import Extent
 from fjord.spark.manifest import Batch, DataFile
 from fjord.spark.options import Location, Options
+from fjord.spark.pipelines import failing
 from fjord.spark.pipelines.report import Progress, Report, silent
 from fjord.spark.warehouse import Warehouse
 
 MAX_ROWS: Final = 1_000_000
 CHECKPOINT: Final = "_checkpoint"
-_TOLD: Final = re.compile(r"^(?:[\w.]*\.)?\w*Error: (.+)$", re.MULTILINE)
 
 
 def ingest(  # noqa: PLR0913 - options of a user
@@ -85,13 +84,14 @@ def ingest(  # noqa: PLR0913 - options of a user
         **({"columns": ",".join(dict.fromkeys(["seq", *columns]))} if columns else {}),
         **({"ops": ",".join(ops)} if ops else {}),
     }
-    stream = spark.readStream.format("fjord").options(**options).load()
+    with failing.explained():
+        stream = spark.readStream.format("fjord").options(**options).load()
     sink = Sink(
         stored=stored,
         remembered=remembered,
         table=table,
         origin=origin,
-        files_max=batch_files.file_count(max_rows),
+        files_max=batch_files.file_count(max_rows, spark.sparkContext.defaultParallelism),
         progress=progress,
     )
     trigger: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": every}
@@ -113,7 +113,7 @@ def run(stream: DataFrame, sink: Sink, trigger: dict[str, Any]) -> Report:
     except KeyboardInterrupt:
         pass  # that is how one that goes on for ever ends; a batch under way comes again
     except StreamingQueryException as error:
-        raise sink.failure or FjordError(_told(error)) from error
+        raise sink.failure or FjordError(failing.cause(str(error))) from error
     finally:
         query.stop()
     return _report(sink, query, (clock.monotonic_us() - begun_us) / 1e6)
@@ -297,10 +297,3 @@ def _lag(query: StreamingQuery) -> int | None:
     except FjordError:
         return None
     return max(0, latest.seq - end.seq)
-
-
-def _told(error: StreamingQueryException) -> str:
-    """Returns the sentence in what Spark says that was written for people."""
-    text = str(error)
-    found = _TOLD.findall(text)
-    return str(found[-1]) if found else text.splitlines()[0]

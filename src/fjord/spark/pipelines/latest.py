@@ -33,6 +33,7 @@ from fjord.spark import batch_files, warehouse
 from fjord.spark.extent import Extent
 from fjord.spark.history import history
 from fjord.spark.options import Location, Options
+from fjord.spark.pipelines import failing
 from fjord.spark.pipelines.report import Progress, Report, silent
 
 __all__ = ["Snapshot", "latest", "latest_of", "merge_latest", "read", "snapshot"]
@@ -202,7 +203,8 @@ def latest(  # noqa: PLR0913 - options of a user
     found = known
     if fresh is not None:
         progress(f"merging {fresh.rows:,} rows of {table}", 0, None)
-        found = _write(spark, place, table, known, fresh, clock)
+        with failing.explained():
+            found = _write(spark, place, table, known, fresh, clock)
         _sweep(place, found, clock.wall_us() - grace // timedelta(microseconds=1))
     return _report(target, table, found, fresh, (clock.monotonic_us() - begun_us) / 1e6)
 

@@ -52,9 +52,7 @@ class LifecycleOptions(TypedDict, total=False):
 
     start: datetime | None  # what ended before is left out; what is open never is
     end: datetime | None  # only what happened before, as if it were that moment; None: now
-    breach_seconds: (
-        job_frames.Limits | None
-    )  # how long a wait or a total may be, of all or by table
+    breach_seconds: job_frames.Limits | None  # how long a wait or a total may be
     progress: Progress  # is told what is done right now
 
 
@@ -79,9 +77,12 @@ def lifecycle(
     """
     names = jobs_tables(location, tables)
     _check(names, target, options)
+    if target is not None:
+        collecting.make_folder(target)
     report = _Reporting(
         start=options.get("start"),
-        until=options.get("end") or datetime.now(UTC),
+        end=options.get("end"),
+        until=options.get("end") or collecting.now(),
         limits=options.get("breach_seconds"),
         progress=options.get("progress", silent),
     )
@@ -116,7 +117,7 @@ def jobs_tables(location: Location, names: Sequence[str]) -> list[str]:
 def _check(names: list[str], target: str | None, options: LifecycleOptions) -> None:
     limits = options.get("breach_seconds")
     if target is not None and "://" in target:
-        raise UsageError(f"{target} is no folder on this machine; the page is written to one")
+        raise UsageError(f"{target} is no folder on this machine, which the page needs")
     if isinstance(limits, Mapping) and limits.keys() - set(names):
         others = ", ".join(sorted(limits.keys() - set(names)))
         raise UsageError(f"a limit is given for {others}, which this report is not about")
@@ -143,7 +144,8 @@ class _Reporting:
     """What a report is about, beside the history."""
 
     start: datetime | None
-    until: datetime
+    end: datetime | None
+    until: datetime  # the end, or now
     limits: job_frames.Limits | None
     progress: Progress
 
@@ -154,7 +156,7 @@ class _Reporting:
             return kept.enter_context(collecting.kept(frame))
 
         self._tell("reading", 0)
-        every = keep(history.where(F.col("ts") < self.until))
+        every = keep(collecting.before(history, self.end))
         seen = every if self.start is None else every.where(F.col("ts") >= self.start)
         span = seen.agg(
             F.count("*").alias("count"),

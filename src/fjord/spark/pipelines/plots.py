@@ -15,11 +15,16 @@ from typing import Any, Final
 
 WIDTH: Final = 1000
 HEIGHT: Final = 250
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 12, 28
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 34, 12, 28
 _INNER_WIDTH: Final = WIDTH - _LEFT - _RIGHT
 _INNER_HEIGHT: Final = HEIGHT - _TOP - _BOTTOM
 _BAR_WIDTH_MAX: Final = 40
-_LABELS: Final = 7  # along the axis of time
+_LABELS: Final = 8  # along the axis of time, so far apart
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_LABEL_SECONDS: Final = (
+    *(1, 5, 15, 30, _MINUTE, 2 * _MINUTE, 5 * _MINUTE, 10 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE),
+    *(_HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, 7 * _DAY, 14 * _DAY),
+)
 
 Place = Callable[[float], float]
 
@@ -199,12 +204,23 @@ def _times(periods: Sequence[Mapping[str, Any]], seconds: int, step: float) -> l
     """Returns labels of some periods, at the bottom."""
     is_one_day = len({period["at"].date() for period in periods}) <= 1
     clock = "%H:%M:%S" if seconds < 60 else "%H:%M"
-    form = "%d %b" if seconds >= 86_400 else clock if is_one_day else f"%d %b {clock}"
-    every = max(1, math.ceil(len(periods) / _LABELS))
+    form = clock if is_one_day else f"%d %b {clock}"
+    if seconds >= _DAY:
+        form = "%d %b" if seconds == _DAY else "%Y-%m-%d"
+    every = _label_seconds(len(periods), seconds)
     parts = []
-    for place in range(0, len(periods), every):
-        parts += _label(_LEFT + step * (place + 0.5), f"{periods[place]['at']:{form}}")
+    for place, period in enumerate(periods):
+        if int(period["at"].timestamp()) % every == 0:
+            parts += _label(_LEFT + step * (place + 0.5), f"{period['at']:{form}}")
     return parts
+
+
+def _label_seconds(count: int, seconds: int) -> int:
+    """Returns how far apart labels are: round times, and not too many of them."""
+    for every in _LABEL_SECONDS:
+        if every % seconds == 0 and count * seconds <= every * _LABELS:
+            return every
+    return seconds * math.ceil(count / _LABELS)
 
 
 def _label(x: float, text: str, *, is_line: bool = False) -> list[str]:

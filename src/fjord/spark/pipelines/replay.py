@@ -4,12 +4,8 @@
 
 A replay has an id, which is the name of a writer of the target.  Each batch is committed together
 with its number, and a batch that was committed changes nothing, so a replay that was interrupted
-goes on when it is started again, and one that is complete does nothing.
-
-What a replay is, is kept in the key/value table `replays` beside its target, under its id: which
-rows of what, up to which seq, how they are written, and how they are cut into batches.  So it means
-the same when it is started again, although there is more history by then, an id is not used for two
-things, and whoever runs it, even twice at once, has the same batches.
+goes on when it is started again, and one that is complete does nothing.  `replay_plan` has what is
+kept of a replay for that, `replay_rows` how its rows are chosen and cut.
 
 Pace: with "original" a batch is a few seconds of history and is written as long after the first
 one as it was then.  Waiting ends when `stop` is set, and what is written by then stays.
@@ -17,58 +13,26 @@ one as it was then.  Waiting ends when `stop` is set, and what is written by the
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import threading
-import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TypedDict, Unpack
+from typing import Final, Unpack
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 import fjord
 from fjord.clock import Clock, SystemClock
-from fjord.errors import ExistsError, FjordError, NotFoundError
+from fjord.errors import FjordError, NotFoundError
 from fjord.spark.history import history
 from fjord.spark.options import Location
-from fjord.spark.pipelines import failing, replay_rows
-from fjord.spark.pipelines.replay_rows import Batch, Cut, Selection
+from fjord.spark.pipelines import failing, replay_plan, replay_rows
+from fjord.spark.pipelines.replay_plan import Begun, Options, Plan
+from fjord.spark.pipelines.replay_rows import Batch
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 
-#: The key/value table beside the target that says what each replay is.
-REPLAYS: Final = "replays"
-#: With the original pace a batch spans at most so much of history.
-BATCH_SECONDS: Final = 5
-BATCH_ROWS: Final = 200_000
-# A batch is staged, sorted and committed as one.
-BATCH_ROWS_MAX: Final = 10_000_000
 # Batches of one replay, all of which the driver knows at once; at one a second that is 11 days.
 PIECES_MAX: Final = 1_000_000
-_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
-
-
-class Options(TypedDict, total=False):
-    """Which rows are written again, where, and how fast."""
-
-    to: str  # the daemon that has the target; the one that has the table, unless given
-    start: int  # the first seq that counts; 1
-    end: int  # the first one that no longer counts; everything that is durable
-    since: datetime  # only what was committed from here on
-    until: datetime  # and up to before here
-    ops: Sequence[str]  # only rows of these; ADD, APPEND, REPLACE and SET, of a list all
-    key_prefix: str | bytes  # only rows whose keys begin so
-    redrive: str  # a list of jobs, as `dead-letters` writes it: only these, each once
-    pace: str | float  # "fast", "original", or rows a second; "fast"
-    keys: str  # "same", or "fresh": with the id of the replay at their end; "same"
-    dates: str  # "moved" with the replay, or the "same" as they were; "moved"
-    replay_id: str  # goes on with a replay; a new id unless given
-    batch_rows: int  # 200,000
-    dry_run: bool
-    stop: threading.Event  # ends it after the batch that is being written
 
 
 def replay(
@@ -88,145 +52,17 @@ def replay(
         table: whose history it is.
         target: the table that is written to; it is made, of the same kind, if it is not there.
         progress: is told how far it is.
-        options: see `Options`.
+        options: see `replay_plan.Options`.
 
     Raises:
         FjordError: if there is no such table or range, or if the id is that of another replay.
     """
-    plan = _plan(location, table, target, options)
+    plan = replay_plan.plan_of(location, table, target, options)
     with failing.explained():
         if options.get("dry_run", False):
             return _dry_run(spark, plan)
-        return _Run(spark, plan, _begun(spark, plan), progress).report()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """Options that were checked."""
-
-    location: Location
-    table: str
-    kind: str  # of the table
-    target: str
-    server: str  # that has the target; empty for a dry run without one
-    start: int
-    end: int  # exclusive; 0 = everything that is durable
-    selection: Selection
-    redrive: str
-    pace: str | float
-    keys: str
-    dates: str
-    replay_id: str
-    batch_rows: int
-    stop: threading.Event
-
-    @property
-    def cut(self) -> Cut:
-        """How a new replay is cut into batches."""
-        if isinstance(self.pace, str):
-            is_paced = self.pace == "original"
-            seconds = BATCH_SECONDS if is_paced else 0
-            return Cut(rows=self.batch_rows, seconds=seconds, is_paced=is_paced)
-        # About a batch a second, so that the pace is even.
-        rows = max(1, min(self.batch_rows, round(self.pace)))
-        return Cut(rows=rows, seconds=0, is_paced=True)
-
-    def meant(self, end: int) -> dict[str, Any]:
-        """Returns what makes this replay another one than others; `end` is exclusive."""
-        chosen = self.selection
-        return {
-            "source": str(self.location),
-            "table": self.table,
-            "target": self.target,
-            "start": self.start,
-            "wanted_end": self.end,
-            "end": end,
-            "since": chosen.since.isoformat() if chosen.since else "",
-            "until": chosen.until.isoformat() if chosen.until else "",
-            "ops": list(chosen.ops),
-            "key_prefix": chosen.key_prefix.hex(),
-            "keys": self.keys,
-            "dates": self.dates,
-        }
-
-
-def _plan(location: Location, table: str, target: str, options: Options) -> Plan:
-    server = options.get("to", "") or location.server
-    is_dry = options.get("dry_run", False)
-    if not server and not is_dry:
-        raise FjordError("rows are written through a daemon: say with to which one has the target")
-    prefix = options.get("key_prefix", b"")
-    return Plan(
-        location=location,
-        table=table,
-        kind=_kind(location, table),
-        target=target,
-        server=server,
-        start=options.get("start", 1),
-        end=options.get("end", 0),
-        selection=Selection(
-            ops=tuple(sorted(options.get("ops") or _ops(options.get("redrive", "")))),
-            since=_moment("since", options.get("since")),
-            until=_moment("until", options.get("until")),
-            key_prefix=prefix.encode() if isinstance(prefix, str) else prefix,
-        ),
-        redrive=options.get("redrive", ""),
-        pace=_pace(options.get("pace", "fast")),
-        keys=_word("keys", options.get("keys", "same"), ("same", "fresh")),
-        dates=_word("dates", options.get("dates", "moved"), ("moved", "same")),
-        replay_id=_id(options.get("replay_id") or f"replay-{uuid.uuid4().hex[:12]}"),
-        batch_rows=_batch_rows(options.get("batch_rows", BATCH_ROWS)),
-        stop=options.get("stop") or threading.Event(),
-    )
-
-
-def _kind(location: Location, table: str) -> str:
-    with location.open() as database:
-        try:
-            return database.table(table).kind
-        except NotFoundError as error:
-            raise FjordError(f"there is no table {table!r} in {location}") from error
-
-
-def _ops(redrive: str) -> tuple[str, ...]:
-    # The list says which row of a job is the last one that describes it.
-    return (*replay_rows.OPS, *replay_rows.MOVES) if redrive else replay_rows.OPS
-
-
-def _moment(name: str, given: datetime | None) -> datetime | None:
-    if given is not None and given.tzinfo is None:
-        raise FjordError(f"{name} has no time zone; give one, as in datetime(..., tzinfo=UTC)")
-    return given
-
-
-def _word(name: str, given: str, words: Sequence[str]) -> str:
-    if given not in words:
-        raise FjordError(f"{name} is {' or '.join(words)}, not {given!r}")
-    return given
-
-
-def _pace(given: str | float) -> str | float:
-    if given in ("fast", "original"):
-        return given
-    try:
-        rows = float(given)
-    except ValueError:
-        rows = 0.0
-    if not 0 < rows < float("inf"):
-        raise FjordError(f"a pace is fast, original, or a number of rows a second, not {given!r}")
-    return rows
-
-
-def _id(given: str) -> str:
-    if not _ID.match(given):
-        raise FjordError(f"the id of a replay is 1 to 100 of A-Z a-z 0-9 _ - and ., not {given!r}")
-    return given
-
-
-def _batch_rows(given: int) -> int:
-    if not 1 <= given <= BATCH_ROWS_MAX:
-        raise FjordError(f"a batch has 1 to {BATCH_ROWS_MAX} rows, not {given}")
-    return given
+        begun = replay_plan.begin(plan, _list_name(spark, plan.redrive))
+        return _Run(spark, plan, begun, progress).report()
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -291,82 +127,6 @@ def _dry_run(spark: SparkSession, plan: Plan) -> Report:
     }
     lines = [{"hour": row["hour"], "op": row["op"], "rows": row["rows"]} for row in counts]
     return Report(job="replay", figures=figures, rows=lines)
-
-
-# -- what a replay is -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A replay that is known by its target."""
-
-    end: int  # exclusive
-    last: int  # everything up to here is written, 0 = nothing
-    cut: Cut  # into batches
-
-
-def _begun(spark: SparkSession, plan: Plan) -> Begun:
-    """Makes a replay known, or finds the one that has its id.
-
-    Raises:
-        FjordError: if that is another one.
-    """
-    end = _end(plan)
-    meant = {**plan.meant(end), "redrive": _list_name(spark, plan.redrive)}
-    made = {**meant, "cut": plan.cut}
-    with fjord.connect(plan.server) as database:
-        known = database.kv(REPLAYS)
-        try:
-            known.set(plan.replay_id, json.dumps(made, sort_keys=True), overwrite=False)
-        except ExistsError:
-            found = json.loads(str(known.get(plan.replay_id)))
-            _check_same(plan.replay_id, found, meant)
-            return Begun(int(found["end"]), _finished(database, plan), Cut(*found["cut"]))
-    return Begun(end, 0, plan.cut)
-
-
-def _end(plan: Plan) -> int:
-    """Returns the first seq that is not replayed: the wanted one, if it is durable."""
-    with plan.location.open() as source:
-        blocks = source.blocks(plan.table) if plan.kind != "kv" else []
-        cold_end = blocks[-1].last if blocks else source.stats()["first_seq"] - 1
-        durable_end = source.span(plan.table, cold_end, rows_max=1).durable_seq + 1
-    return min(plan.end, durable_end) if plan.end else durable_end
-
-
-def _check_same(replay_id: str, found: dict[str, Any], meant: dict[str, Any]) -> None:
-    """Makes sure that the replay that was found is the one that is meant.
-
-    Raises:
-        FjordError: if it is not; says what differs.
-    """
-    differing = [
-        f"{name} {found.get(name)!r}, not {wanted!r}"
-        for name, wanted in meant.items()
-        if name != "end" and found.get(name) != wanted
-    ]
-    if differing:
-        raise FjordError(
-            f"replay {replay_id} was begun with {'; '.join(differing)}. Say the same again to go "
-            "on with it, or give another id"
-        )
-
-
-def _finished(database: fjord.Database, plan: Plan) -> int:
-    """Returns up to which seq rows are written, after what was begun is brought to its end."""
-    try:
-        database.table(plan.target)
-    except NotFoundError:
-        return 0
-    staging = database.staging(plan.target)
-    last = staging.last_batch(_writer(plan.replay_id))
-    if last is not None:
-        staging.commit(_writer(plan.replay_id), last, [])
-    return last or 0
-
-
-def _writer(replay_id: str) -> str:
-    return f"replay-{replay_id}"
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -474,7 +234,7 @@ class _Run:
             server=plan.server,
             table=plan.target,
             kind=self._kind,
-            txnId=_writer(plan.replay_id),
+            txnId=replay_plan.writer_name(plan.replay_id),
             txnVersion=batch.last,
         ).save()
 

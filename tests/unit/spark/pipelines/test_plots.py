@@ -92,10 +92,13 @@ def test_waits_are_lines_on_a_log_scale_with_the_limit() -> None:
 def test_days_are_named_where_there_are_several() -> None:
     hours = [period(60 * hour, pushed=1) for hour in range(30)]
     found = labels(plots.throughput(hours, 3600))
-    assert found[5:] == [
-        f"{day} Nov {hour:02}:00"
-        for day, hour in ((16, 9), (16, 14), (16, 19), (17, 0), (17, 5), (17, 10))
-    ]
+    times = ((16, 12), (16, 18), (17, 0), (17, 6), (17, 12))
+    assert found[5:] == [f"{day} Nov {hour:02}:00" for day, hour in times]
+    start = datetime.fromtimestamp(66 * 300 * 86_400, UTC)
+    years = [period(0, at=start + timedelta(days=300 * number)) for number in range(20)]
+    found = labels(plots.throughput(years, 300 * 86_400))
+    assert found[5:] == ["2024-03-18", "2026-09-04", *found[7:]]
+    assert len(found) == 12
 
 
 def test_shares_go_from_nothing_to_everything() -> None:

@@ -1,0 +1,99 @@
+"""What was staged and never committed is dropped, what was half committed is finished, and writers
+that are not heard of any more are forgotten.
+
+It is a walk over stages and writers, a bounded piece at a time, from the beginning once an hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from fjord import limits
+from fjord.clock import Clock
+from fjord.commands import Refusal, Reply
+from fjord.tables import stage_entry, staging
+from fjord.tables.kv_entry import PREFIX_BYTES
+from fjord.tables.state import Tree
+from fjord.tables.stream_entry import seq_key
+
+# So many entries are looked at in one step.
+_PIECE: Final = 2000
+
+
+class Host(Protocol):
+    """What it needs of the engine."""
+
+    def run_internal(self, command: object, /) -> Reply: ...
+
+    def scan_index(
+        self, tree: int, start: bytes, stop: bytes | None, limit: int
+    ) -> list[tuple[bytes, bytes]]: ...
+
+
+class Forgetting:
+    """Goes over all that is staged, step by step."""
+
+    def __init__(self, host: Host, clock: Clock) -> None:
+        self._host = host
+        self._clock = clock
+        self._walk: Iterator[object] | None = None
+
+    def step(self) -> bool:
+        """Does one step; False when the walk is over, or cannot go on now."""
+        if self._walk is None:
+            self._walk = self._steps()
+        command = next(self._walk, None)
+        if command is None:
+            self._walk = None
+            return False
+        if not isinstance(command, _Looked) and isinstance(
+            self._host.run_internal(command), Refusal
+        ):
+            self._walk = None
+            return False
+        return True
+
+    def _steps(self) -> Iterator[object]:
+        now_us = self._clock.wall_us()
+        for items in self._pieces(Tree.STAGES):
+            by_table: dict[int, list[int]] = {}
+            for key, data in items:
+                stage = stage_entry.decode_stage(key, data)
+                is_old = stage.at_us + limits.STAGE_US_MAX < now_us
+                if is_old and stage.state == stage_entry.State.PENDING:
+                    by_table.setdefault(_table_of(key), []).append(stage.seq)
+            for table, stages in by_table.items():
+                yield staging.DropStages(table=table, stages=stages)
+            yield _Looked()
+        for items in self._pieces(Tree.WRITERS):
+            for key, data in items:
+                yield from self._of_writer(key, stage_entry.decode_writer(data), now_us)
+            yield _Looked()
+
+    def _of_writer(self, key: bytes, found: stage_entry.Writer, now_us: int) -> Iterator[object]:
+        table, name = _table_of(key), key[PREFIX_BYTES:]
+        if found.at_us + limits.WRITER_KEPT_US < now_us:
+            yield staging.ForgetWriter(table=table, name=name)
+        elif found.at_us + limits.COMMIT_IDLE_US < now_us:
+            while found.stages and self._is_staged(key, found.stages[-1]):
+                yield staging.RunStage(table=table, name=name)
+
+    def _is_staged(self, key: bytes, seq: int) -> bool:
+        """Says whether the last stage of a batch is there: then the batch is not written yet."""
+        wanted = seq_key(key[:PREFIX_BYTES], seq)
+        return bool(self._host.scan_index(Tree.STAGES, wanted, wanted + b"\0", 1))
+
+    def _pieces(self, tree: Tree) -> Iterator[list[tuple[bytes, bytes]]]:
+        start = b""
+        while items := self._host.scan_index(tree, start, None, _PIECE):
+            yield items
+            start = items[-1][0] + b"\0"
+
+
+class _Looked:
+    """A step in which nothing was found."""
+
+
+def _table_of(key: bytes) -> int:
+    return int.from_bytes(key[:PREFIX_BYTES], "big")
