@@ -14,7 +14,7 @@ setup: ## make .venv with everything that is needed (the other targets do it the
 	@scripts/setup
 
 run: setup ## show the main job end to end: a day of a website, then Spark (KEEP=1 keeps it)
-	@$(PYTHON) -m examples.day $(if $(KEEP),--keep day)
+	@$(PYTHON) -m examples.day $(if $(KEEP),--keep build/day)
 
 test: check ## run the checks and every test
 	@echo "== tests"

@@ -1,7 +1,7 @@
 """The main job, end to end: a day of a website through Fjord and Spark.
 
     make run
-    make run KEEP=1          # leaves everything in ./day, to look at
+    make run KEEP=1          # leaves everything in build/day, to look at
 
 A daemon serves a new directory with the settings that it has by itself.  A website tells it what
 happens: edits of pages become jobs, everything else goes to a stream.  Workers do the jobs; some
@@ -79,9 +79,10 @@ def live(db: fjord.Database, daemon: Daemon) -> Fed:
         for hour in range(website.HOURS):
             ends = time.perf_counter() + HOUR_SECONDS
             aside = Aside(daemon) if hour == DAEMON_DIES_AT else None
-            feed(db, day, hour, fed)
-            if aside:
-                fed.away_seconds = aside.join()
+            try:
+                feed(db, day, hour, fed)
+            finally:
+                fed.away_seconds += aside.join() if aside else 0.0
             if hour == WORKER_DIES_AT:
                 workers.send_one_that_dies()
             if hour == SEALED_AT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -223,3 +224,14 @@ def test_what_cannot_be_meant_is_told(spark: SparkSession, tmp_path: Path) -> No
     (target / "_latest.json").write_text("{}")
     with pytest.raises(CorruptionError, match="does not name a snapshot"):
         latest.snapshot(str(target))
+
+
+def test_the_page_runs_as_it_stands(spark: SparkSession, tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "warehouse.md").read_text()
+    code = "".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
+    for folder in ("data", "warehouse/events", "warehouse/current"):
+        code = code.replace(f'"{folder}"', repr(str(tmp_path / folder)))
+    found: dict[str, Any] = {}
+    exec(compile(code.replace(".show()", ".collect()"), "warehouse.md", "exec"), found)  # noqa: S102 - our own page
+    assert found["report"].figures["rows"] == 2
+    assert current(spark, tmp_path / "warehouse" / "current") == {b"user:7": b"signed in"}

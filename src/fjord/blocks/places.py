@@ -16,7 +16,6 @@ import io
 import os
 import re
 import tempfile
-import uuid
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import IO, Any, Final, Protocol
@@ -374,7 +373,7 @@ class RemoteDraft(Draft):
 
     def _set_aside(self, folder: str) -> str:
         self._file.flush()
-        path = f"{folder}/_{uuid.uuid4().hex}{REWRITTEN}"
+        path = f"{folder}/_{disks.LocalDisk().new_uuid().hex()}{REWRITTEN}"
         self._files.upload(self._file.name, path)
         return path
 

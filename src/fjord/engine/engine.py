@@ -145,7 +145,7 @@ class Engine:
     def scan(self, command: Scan | Span) -> Reply:
         """Answers from the journal alone, up to what is durable."""
         self.check_usable()
-        known = (self.tables, self.durable_seq, self.sealing.cold_seqs, self._takeovers)
+        known = (self.tables, self.durable_seq, *self.sealing.cold, self._takeovers)
         return look(Past(self._journal, *known), command)
 
     def takeovers(self) -> list[tuple[bytes, int]]:

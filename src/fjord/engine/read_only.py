@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -33,6 +33,7 @@ from fjord.engine.overlay import TREE_COUNT
 from fjord.engine.replay import Replay
 from fjord.engine.spanning import Past, look
 from fjord.errors import Code, CorruptionError, DirectoryError, DurabilityError, UnavailableError
+from fjord.history import Block
 from fjord.index import Index, IndexDamagedError, Transaction
 from fjord.index.memory import MemoryIndex
 from fjord.journal.reader import Journal
@@ -102,12 +103,11 @@ class ReadOnlyEngine:
         """Answers from the journal, up to what was durable when the scan began."""
         with self._durable_view() as (transaction, applied_seq):
             known = read_tables(transaction)
-            firsts = stream_history.first_blocks(transaction.scan)
+            cold = _edges(stream_history.all_items(transaction.scan))
             items = transaction.scan(Tree.META, *catalog.takeover_range(), limits.TAKEOVERS_MAX)
-        cold_seqs = {block.table: block.first for block, _ in firsts}
         takeovers = catalog.takeovers(items)
         self._journal.refresh()
-        return look(Past(self._journal, known, applied_seq, cold_seqs, takeovers), command)
+        return look(Past(self._journal, known, applied_seq, *cold, takeovers), command)
 
     def stats(self) -> dict[str, int]:
         """Returns those numbers of a directory that can be seen from outside its writer."""
@@ -222,3 +222,13 @@ class ReadOnlyEngine:
         replay = Replay(self._journal, index, settings.rebuild_rows, settings.progress)
         replay.run(tail.last_seq, moved_from=tail.last_seq + 1)
         return index
+
+
+def _edges(blocks: Iterable[tuple[Block, bool]]) -> tuple[dict[int, int], dict[int, int]]:
+    """Returns the first and the last seq that is in a block, by table."""
+    firsts: dict[int, int] = {}
+    lasts: dict[int, int] = {}
+    for block, _ in blocks:
+        firsts.setdefault(block.table, block.first)
+        lasts[block.table] = block.last
+    return firsts, lasts

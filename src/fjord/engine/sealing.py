@@ -68,6 +68,9 @@ class Sealing:
         self.location = ""  # where blocks are; empty: nobody writes any
         self._first_stage: int | None = None  # seq of the oldest rows that are staged
         self.cold_seqs: Mapping[int, int] = {}  # the first seq that is in a block, by table
+        # The last seq that is in a block, or was until retention took it away, by table.
+        items = stream_history.all_items(host.scan_index)
+        self.cold_lasts = {block.table: block.last for block, _ in items}
         self.shared_seq = 0  # blocks up to here may be those of another directory, too
 
     @property
@@ -78,6 +81,11 @@ class Sealing:
     @property
     def journal_directory(self) -> str:
         return self._journal.directory
+
+    @property
+    def cold(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        """The first and the last seq that is in a block, by table."""
+        return self.cold_seqs, self.cold_lasts
 
     def attach(self, location: str) -> None:
         """From now on somebody asks for plans, and writes blocks there."""
@@ -182,6 +190,7 @@ class Sealing:
         """Takes note of the blocks of a plan; the caller syncs."""
         self._run(stream_history.EndSeal(plan=plan, blocks=blocks))
         self._lasts.update({block.table: block for block in blocks})
+        self.cold_lasts.update({block.table: block.last for block in blocks})
         for where in plan.ranges:
             # What came while the blocks were written still counts.
             self._rows[where.table] = self._rows.get(where.table, 0) - self._planned.pop(

@@ -54,6 +54,7 @@ class Past(NamedTuple):
     tables: Mapping[str, Table]
     durable_seq: int
     cold_seqs: Mapping[int, int]  # the first seq that is in a cold block, of tables that have any
+    cold_lasts: Mapping[int, int]  # the last one, by table; blocks may be gone by now
     takeovers: Sequence[tuple[bytes, int]]  # UUID and high seq, oldest first
 
 
@@ -114,15 +115,18 @@ def _range_problem(past: Past, table: Table, command: Span) -> Refusal | None:
         return Refusal(code=Code.BAD_RANGE, text=text)
     if after + 1 >= first_seq:
         return None
-    missing = f"what table {table.name} has from seq {after + 1} to {first_seq - 1}"
-    if past.cold_seqs.get(table.id, first_seq) < first_seq:
+    missing = f"what table {table.name} has from seq {after + 1}"
+    cold_last = past.cold_lasts.get(table.id, 0)
+    # What is behind the last block, and not in the journal any more, had no rows; and who begins
+    # at the beginning misses nothing that is gone.
+    if after < cold_last and (after or table.id in past.cold_seqs):
         text = (
-            f"{missing} is in cold blocks, see `fjord blocks list`, or gone with those that were "
-            f"too old; read it there, and go on behind seq {first_seq - 1}"
+            f"{missing} to {cold_last} is in cold blocks, see `fjord blocks list`, or gone with "
+            f"those that were too old; read it there, and go on behind seq {cold_last}"
         )
         return Refusal(code=Code.BAD_RANGE, text=text)
     if after and not stream_history.has_history(table, jobs_too=True):
-        text = f"{missing} is gone: the journal was packed, and begins at seq {first_seq}"
+        text = f"{missing} to {first_seq - 1} is gone: the journal begins at seq {first_seq} by now"
         return Refusal(code=Code.BAD_RANGE, text=text)
     return None
 

@@ -232,18 +232,15 @@ def _scanned(database: fjord.Database, wanted: Wanted, start_seq: int, end_seq: 
     opcodes = wanted_opcodes(wanted)
     if opcodes is not None and not opcodes:
         return
-    found = database.scan_arrow(
-        wanted.table,
-        start_seq,
-        end_seq,
-        columns=_needed(wanted, ["seq"]),
-        ops=opcodes,
-        key_prefix=wanted.key_prefix,
+    # Ops as they are stored become rows here: the daemon has one processor for all tasks, and
+    # takes a third of the time to send them as they are.
+    pieces = database.scan(
+        wanted.table, start_seq, end_seq, ops=opcodes, key_prefix=wanted.key_prefix
     )
-    for table in found:
-        for batch in table.to_batches(max_chunksize=BATCH_ROWS):
-            if batch.num_rows:
-                yield _selected(batch, wanted), batch["seq"][-1].as_py() + 1
+    for found in rows.record_batches(pieces, start_seq, end_seq):
+        for start in range(0, found.num_rows, BATCH_ROWS):
+            batch = found.slice(start, BATCH_ROWS)
+            yield _selected(batch, wanted), batch["seq"][-1].as_py() + 1
 
 
 def wanted_opcodes(wanted: Wanted) -> list[Opcode] | None:

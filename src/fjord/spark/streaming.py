@@ -103,8 +103,8 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         running, begin = self._run(), offsets.decode(start)
-        self._claim(begin)
         batch = self._next(begin, _bounds(self._options, limit, running.target))
+        self._claim(begin)
         if not batch.rows or self._is_too_small(batch, limit):
             running.latest = running.latest or begin
             return start
@@ -122,6 +122,11 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if first.seq >= last.seq:
             return []
         running = self._run()
+        if not running.is_checked:  # a batch that runs again is planned before anything is asked
+            try:
+                self._check(last)
+            except RefusedError as error:
+                self._pass_over(last, error)
         running.extent.refresh()
         after = running.extent.past_loss(first.seq)
         if after >= last.seq:
@@ -192,14 +197,13 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if has_waited and not self._wait(begin):
             return nothing
         try:
-            if not running.is_checked:  # later on, what is asked of the journal checks it too
-                running.extent.epoch_of(begin.seq, known=begin.epoch)
-                running.is_checked = True
+            if not running.is_checked:
+                self._check(begin)
             batch = running.extent.advance(begin.seq, bounds, epoch=begin.epoch, seen=running.seen)
         except RefusedError as error:
-            if error.code not in (Code.FORKED, Code.BAD_RANGE):
-                raise
-            batch = self._forked(begin, bounds, error)
+            self._pass_over(begin, error)
+            extent = running.extent
+            batch = extent.advance(min(begin.seq, extent.tail(0).durable_seq), bounds)
         running.is_idle = not batch.rows and running.target is None
         running.seen = batch.end if not batch.rows else 0
         running.latest = replace(begin, seq=batch.end) if batch.is_cut else None
@@ -207,14 +211,25 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.clock.pause(WAIT_SECONDS)  # something came that is no row: do not ask all the time
         return batch
 
-    def _forked(self, begin: Offset, bounds: Bounds, error: RefusedError) -> Batch:
+    def _check(self, place: Offset) -> None:
+        """Makes sure, once, that a place is in this history.
+
+        Later on whatever is asked of the journal checks it, too.
+        """
+        running = self._run()
+        running.extent.epoch_of(place.seq, known=place.epoch)
+        running.is_checked = True
+
+    def _pass_over(self, place: Offset, error: RefusedError) -> None:
         """Goes on, if that is wanted, where the history is not the one that was read.
 
         Raises:
             FjordError: if it is not wanted.
         """
+        if error.code not in (Code.FORKED, Code.BAD_RANGE):
+            raise error
         text = (
-            f"what this query has read of {self._options.table} up to seq {begin.seq} is not the "
+            f"what this query has read of {self._options.table} up to seq {place.seq} is not the "
             f"history of {self._options.location} any more: {error.text}"
         )
         if self._options.fails_on_loss:
@@ -224,9 +239,7 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "what is there"
             ) from error
         _LOG.warning("%s; the query goes on, since failOnDataLoss is false", text)
-        extent = self._run().extent
         self._run().is_checked = True
-        return extent.advance(min(begin.seq, extent.tail(0).durable_seq), bounds)
 
     def _wait(self, begin: Offset) -> bool:
         """Waits for something new; says whether it is worth to look again."""

@@ -158,25 +158,60 @@ def test_what_is_not_there_is_refused(shell: Shell) -> None:
     assert f"the last one is {durable_seq}" in beyond.text
 
 
+def packed(shell: Shell) -> int:
+    """Seals everything, and packs; returns the seq with which the journal begins."""
+    shell.seal()
+    shell.tend()
+    shell.pack()
+    return shell.engine.stats()["first_seq"]
+
+
 def test_what_left_the_journal_is_refused_with_the_missing_range(shell: Shell) -> None:
     (end,) = fill(shell, 5)
     shell.run(set_value("k", "v", shell.clock.wall_us()))
     shell.create("idle")
-    shell.seal()
-    shell.tend()
-    shell.pack()
-    first_seq = shell.engine.stats()["first_seq"]
-    assert first_seq > end
-    for after in (0, 1, first_seq - 2):
+    first_seq = packed(shell)
+    last = shell.engine.sealing.blocks("log")[-1].last
+    assert end <= last < first_seq
+    for after in (0, 1, last - 1):
         problem = refused(shell, after=after)
         assert problem.code is Code.BAD_RANGE
-        assert f"from seq {after + 1} to {first_seq - 1} is in cold blocks" in problem.text
-    assert span(shell, after=first_seq - 1).rows == 0
+        assert f"from seq {after + 1} to {last} is in cold blocks" in problem.text
     gone = refused(shell, "kv", after=1)
     assert gone.code is Code.BAD_RANGE
     assert f"from seq 2 to {first_seq - 1} is gone" in gone.text
     assert span(shell, "kv").rows == 1  # from the beginning of what is left: it was said again
     assert span(shell, "idle", after=1).seq == 1  # it never had a row, so none is missing
+
+
+def test_who_has_read_all_blocks_misses_nothing(shell: Shell) -> None:
+    """However far the journal has gone on without the table."""
+    fill(shell, 5)
+    packed(shell)
+    last = shell.engine.sealing.blocks("log")[-1].last
+    for _ in range(2):
+        shell.append("other", ("k", "v"))
+        first_seq = packed(shell)
+    assert last + 1 < first_seq
+    for _ in range(2):
+        assert span(shell, after=last).seq == last
+        shell.restart()
+    end = shell.append("log", ("k", "v"))
+    assert (span(shell, after=last).seq, span(shell, after=last).rows) == (end, 1)
+
+
+def test_what_retention_took_away_is_missed_too(shell: Shell) -> None:
+    shell.create("log", retention_us=1_000_000)
+    fill(shell, 5)
+    last = shell.seal("log")[-1].last
+    packed(shell)
+    shell.clock.advance(10)
+    assert len(shell.shore.retire(shell.engine)) == 1
+    problem = refused(shell, after=last - 1)
+    assert problem.code is Code.BAD_RANGE
+    assert f"from seq {last} to {last} is in cold blocks" in problem.text
+    assert "or gone" in problem.text
+    assert span(shell, after=0).rows == 0  # the beginning is that of what is left
 
 
 def test_a_segment_that_goes_meanwhile_is_no_error(

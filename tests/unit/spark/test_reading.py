@@ -151,10 +151,10 @@ class Packed:
     def stats(self) -> dict[str, int]:
         return {"first_seq": self._first_seq}
 
-    def scan_arrow(self, table: str, start_seq: int, end_seq: int, **more: Any) -> Any:
+    def scan(self, table: str, start_seq: int, end_seq: int, **more: Any) -> Any:
         if start_seq < self._first_seq:
             raise RefusedError(Code.BAD_RANGE, "it is in cold blocks")
-        return self._database.scan_arrow(table, start_seq, end_seq, **more)
+        return self._database.scan(table, start_seq, end_seq, **more)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 import fjord
 from fjord import limits
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError
-from fjord.spark import sink, staging
+from fjord.spark import sink
 from fjord.spark.sink import Staged
 from fjord.spark.source import FjordSource
 
@@ -194,26 +194,6 @@ def test_rows_that_cannot_be_encoded_fail_the_task(database: FakeDatabase) -> No
     with pytest.raises(FjordError, match="key has a null"):
         writer_of(table="pages").write(iter([batch_of(1), bad]))
     assert (database.staged, database.commits) == ([], [])
-
-
-def test_one_chunk_is_under_way_while_the_next_is_made() -> None:
-    log: list[str] = []
-
-    def send(chunk: pa.RecordBatch) -> int:
-        log.append(f"sent {chunk['value'][0]}")
-        return len(log)
-
-    def chunks() -> Any:
-        for number in range(4):
-            log.append(f"made {number}")
-            yield batch_of(number)
-
-    stages, rows = staging.send_all(send, chunks())
-    sent = [entry for entry in log if entry.startswith("sent")]
-    assert sent == ["sent 0", "sent 1", "sent 2", "sent 3"]
-    assert (len(set(stages)), rows) == (4, 4)
-    for number in range(2, 4):  # one that is made waits for the one before the last
-        assert log.index(f"sent {number - 2}") < log.index(f"made {number}")
 
 
 # -- the end --------------------------------------------------------------------------------------

@@ -188,7 +188,11 @@ def test_offsets_of_another_history_are_refused(
     beyond = offsets.encode(Offset(seq=10**9))
     with pytest.raises(FjordError, match="up to seq 1000000000 is not the history of"):
         found.latestOffset(beyond, ALL)
+    again = stream(readers, mixed)  # a batch that runs again is planned first
+    with pytest.raises(FjordError, match="is not the history of"):
+        again.partitions(offsets.encode(Offset(seq=5)), other)
     lossy = stream(readers, mixed, failOnDataLoss="false")
+    assert len(lossy.partitions(offsets.encode(Offset(seq=5)), other)) > 0
     assert lossy.latestOffset(other, ALL) == end
     assert "is not the history of" in caplog.text
 

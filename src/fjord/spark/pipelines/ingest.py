@@ -161,6 +161,7 @@ class Sink:
     files: int = 0
     first_seq: int | None = None
     last_seq: int | None = None
+    commits: list[tuple[int, int]] = field(default_factory=list)  # first and last: when, and rows
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         try:
@@ -168,6 +169,13 @@ class Sink:
         except FjordError as error:
             self.failure = error  # Spark makes a long text of it
             raise
+
+    def steady_rate(self) -> int | None:
+        """Returns the rows per second behind the first batch; None if there was no other."""
+        if len(self.commits) < 2:
+            return None
+        (begun_us, before), (ended_us, rows) = self.commits
+        return round((rows - before) * 1e6 / max(1, ended_us - begun_us))
 
     def _write(self, frame: DataFrame, number: int) -> None:
         query = self.remembered.query()
@@ -218,6 +226,7 @@ class Sink:
         self.batches += 1
         self.files += len(files)
         self.rows += sum(one.rows for one in files)
+        self.commits[1:] = [(self.clock.monotonic_us(), self.rows)]
         self.bytes += sum(one.bytes for one in files)
         if files:
             low, high = min(one.min_seq for one in files), max(one.max_seq for one in files)
@@ -282,6 +291,7 @@ def _report(sink: Sink, query: StreamingQuery, seconds: float) -> Report:
             "lag_seqs": _lag(query),
             "seconds": round(seconds, 3),
             "rows_per_second": round(sink.rows / seconds) if seconds else 0,
+            "steady_rows_per_second": sink.steady_rate(),
         },
     )
 

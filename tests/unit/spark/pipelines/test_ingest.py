@@ -1,0 +1,98 @@
+"""`ingest` without Spark: what its checkpoint says, and what a batch covers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fjord.blocks.target import target_at
+from fjord.errors import FjordError
+from fjord.spark import offsets
+from fjord.spark.manifest import Batch, DataFile
+from fjord.spark.pipelines.ingest import Checkpoint, Sink
+from fjord.spark.warehouse import ParquetWarehouse
+from fjord.testing import SimClock
+
+EPOCH = "ab" * 16
+
+
+def remembered(path: Path, *ends: int) -> Checkpoint:
+    """Returns what Spark would have written for batches that end at these seqs."""
+    place = target_at(str(path))
+    place.replace("metadata", b'{"id":"the-query"}')
+    for number, seq in enumerate(ends):
+        end = json.dumps(offsets.encode(offsets.Offset(seq=seq, epoch=EPOCH)))
+        place.replace(f"offsets/{number}", f'v1\n{{"batchWatermarkMs":0}}\n{end}'.encode())
+    return Checkpoint(str(path))
+
+
+def sink(tmp_path: Path, *ends: int) -> Sink:
+    return Sink(
+        stored=ParquetWarehouse(target_at(str(tmp_path / "target"))),
+        remembered=remembered(tmp_path / "checkpoint", *ends),
+        table="events",
+        origin=4,
+        files_max=1,
+        clock=SimClock(),
+    )
+
+
+def file(min_seq: int, max_seq: int) -> DataFile:
+    return DataFile(
+        path="batch/1", rows=5, bytes=9, min_seq=min_seq, max_seq=max_seq, value_crc=None
+    )
+
+
+def batch(number: int, start: int, end: int, epoch: str = EPOCH) -> Batch:
+    return Batch(query="q", number=number, table="events", start=start, end=end, epoch=epoch)
+
+
+def test_a_checkpoint_tells_the_query_and_where_batches_end(tmp_path: Path) -> None:
+    found = remembered(tmp_path / "checkpoint", 10, 20)
+    assert found.query() == "the-query"
+    assert [found.end(number) for number in (0, 1)] == [
+        offsets.Offset(seq=seq, epoch=EPOCH) for seq in (10, 20)
+    ]
+    assert found.end(-1) is found.end(2) is None
+    assert Checkpoint(str(tmp_path / "none")).query() == ""
+
+
+def test_a_checkpoint_in_another_form_tells_no_end(tmp_path: Path) -> None:
+    found = remembered(tmp_path)
+    target_at(str(tmp_path)).replace("offsets/0", b'v2\n{}\n{"0":{}}')
+    assert found.end(0) is None
+
+
+def test_a_batch_covers_what_spark_has_planned(tmp_path: Path) -> None:
+    one = sink(tmp_path, 10, 20)
+    assert one._batch("q", 0, [file(5, 9)]) == batch(0, 4, 10)
+    assert one._batch("q", 1, []) == batch(1, 11, 20)
+
+
+def test_without_a_plan_it_covers_its_rows(tmp_path: Path) -> None:
+    one = sink(tmp_path)
+    assert one._batch("q", 0, [file(5, 9)]) == batch(0, 4, 9, "")
+    assert one._batch("q", 0, []) == batch(0, 4, 3, "")
+    assert one._batch("q", 7, [file(5, 9)]) == batch(7, 5, 9, "")
+    one.stored.add(batch(0, 4, 30), [])
+    assert one._batch("q", 7, []) == batch(7, 31, 30, "")
+
+
+@pytest.mark.parametrize(("low", "high"), [(10, 15), (11, 21)])
+def test_rows_outside_of_the_plan_are_refused(tmp_path: Path, low: int, high: int) -> None:
+    with pytest.raises(FjordError, match="should have those from 11 to 20"):
+        sink(tmp_path, 10, 20)._batch("q", 1, [file(low, high)])
+
+
+def test_the_steady_rate_is_that_behind_the_first_batch(tmp_path: Path) -> None:
+    one = sink(tmp_path)
+    clock = one.clock
+    assert isinstance(clock, SimClock)
+    assert one.steady_rate() is None
+    for number in range(3):
+        clock.advance(2)
+        one._count([file(number * 10 + 1, number * 10 + 9)])
+    assert (one.rows, one.batches, one.first_seq, one.last_seq) == (15, 3, 1, 29)
+    assert one.steady_rate() == round(10 / 4)
