@@ -83,11 +83,10 @@ class Campaign:
 
     def run_beside_a_kill(self) -> None:
         """Runs a driver to its end; the daemon is killed, and started again, while it works."""
-        driver = self.start()
-        folder = Path(self.task["checkpoint"], "offsets")
-        known = set(folder.iterdir())
-        while driver.poll() is None and set(folder.iterdir()) == known:
-            time.sleep(0.02)  # until it has begun another batch
+        with fjord.connect(self.daemon.url) as db:
+            copied = db.stream("copy").subscriber("watch", start="end")
+            driver = self.start()
+            assert copied.read(1, wait=120)  # it has begun to write
         port = self.daemon.port
         self.daemon.kill()
         self.daemon.start(port)

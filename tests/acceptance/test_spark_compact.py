@@ -16,7 +16,7 @@ from fjord import limits
 from fjord.blocks.catalog import Catalog
 from fjord.blocks.store import Store
 from fjord.cli.pipelines import app, running
-from fjord.errors import DirectoryInUseError
+from fjord.errors import DirectoryInUseError, FjordError
 from fjord.spark.options import Location
 from fjord.spark.pipelines.compact import compact
 from tests.acceptance.daemon import Daemon
@@ -145,7 +145,7 @@ def test_groups_of_a_directory_without_a_daemon(
         assert messages(db) == read
 
 
-def test_a_damaged_block_stops_it_and_nothing_changes(spark: Any, tmp_path: Path) -> None:
+def test_a_group_with_a_damaged_block_stays_as_it_is(spark: Any, tmp_path: Path) -> None:
     where = Location.of_path(str(tmp_path / "data"))
     with fjord.open(where.path) as db:
         fill(db)
@@ -154,7 +154,12 @@ def test_a_damaged_block_stops_it_and_nothing_changes(spark: Any, tmp_path: Path
     data = bytearray(path.read_bytes())
     data[50] ^= 1
     path.write_bytes(data)
-    with pytest.raises(Exception, match="checksum"):
+    with pytest.raises(FjordError, match=r"0 of 1 groups .* checksum"):
         compact(spark, where, "events")
     with fjord.open(where.path) as db:
         assert (db.blocks("events"), files(db)) == (old, listed)
+    target = old[0].bytes + old[1].bytes
+    with pytest.raises(FjordError, match=r"2 of 3 groups .* checksum"):
+        compact(spark, where, "events", target_bytes=target)
+    with fjord.open(where.path) as db:
+        assert len(db.blocks("events")) == len(old) - 2

@@ -73,7 +73,9 @@ class Forgetting:
 
     def _of_writer(self, key: bytes, found: stage_entry.Writer, now_us: int) -> Iterator[object]:
         table, name = _table_of(key), key[PREFIX_BYTES:]
-        if found.at_us + limits.WRITER_KEPT_US < now_us:
+        is_once = name.startswith(limits.WRITER_ONCE.encode())
+        kept_us = limits.WRITER_ONCE_KEPT_US if is_once else limits.WRITER_KEPT_US
+        if found.at_us + kept_us < now_us:
             yield staging.ForgetWriter(table=table, name=name)
         elif found.at_us + limits.COMMIT_IDLE_US < now_us:
             while found.stages and self._is_staged(key, found.stages[-1]):

@@ -59,7 +59,7 @@ def writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -
         raise FjordError("a table is only added to: leave mode('overwrite') out, or drop it first")
     wanted = sink_options.parse(options, is_stream=False)
     # Made here, once for all tasks, and so that no two writes have the same one.
-    name = wanted.txn_id or str(uuid.uuid4())
+    name = wanted.txn_id or f"{limits.WRITER_ONCE}{uuid.uuid4()}"
     return FjordWriter(wanted, _columns(wanted, schema), name)
 
 

@@ -27,8 +27,8 @@ def wait(world: StagingWorld, seconds: float) -> None:
     world.upkeep()
 
 
-def last_batch(world: StagingWorld, table: str = LOG) -> int:
-    reply = world.ask(AskWriter(table=table, writer="w"))
+def last_batch(world: StagingWorld, writer: str = "w") -> int:
+    reply = world.ask(AskWriter(table=LOG, writer=writer))
     assert isinstance(reply, Committed)
     return reply.batch
 
@@ -65,3 +65,12 @@ def test_a_writer_is_forgotten_after_a_year(world: StagingWorld) -> None:
     assert last_batch(world) == -1
     assert not world.engine.scan_index(Tree.WRITERS, b"", None, 10)
     world.check_index()
+
+
+def test_who_writes_once_is_forgotten_after_a_day(world: StagingWorld) -> None:
+    for writer in ("once:this", "w"):
+        world.commit(CommitStages(table=LOG, writer=writer, batch=0, stages=[]))
+    wait(world, 23 * HOUR)
+    assert last_batch(world, "once:this") == 0
+    wait(world, 2.5 * HOUR)
+    assert (last_batch(world, "once:this"), last_batch(world)) == (-1, 0)

@@ -8,6 +8,7 @@ of all values of what it has written with what their metadata says.  The node co
 and changes all at once or nothing.  It keeps the old files for an hour, for those who have begun to
 read them.
 
+A group with a damaged block stays as it is; the run ends with an error once all others are done.
 Whatever ends a run leaves every row in just the blocks that were in use before, or in the new one.
 What it has set aside in vain is removed at its end, or at the beginning of the next run.
 """
@@ -41,6 +42,8 @@ _TASKS_MAX: Final = 64
 # A child that seals has the folder while it writes; that takes seconds.
 _LOCK_SECONDS_MAX: Final = 300.0
 _LOOK_SECONDS: Final = 0.2
+# What a task says of a group.
+_COLUMNS: Final = ["name", "path", "metadata", "problem"]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -123,6 +126,7 @@ class _Run:
         self._table = self._folder.rpartition("-")[0]
         self._where = any_of.location
         self._store = Store(self._where)
+        self._problems: list[str] = []  # of groups that stay as they are
 
     def rewrite(self, groups: Groups, progress: Progress) -> list[fjord.BlockInfo]:
         """Makes one block of each group; returns them."""
@@ -137,6 +141,11 @@ class _Run:
                     progress("rewriting blocks", len(made), len(groups))
             finally:
                 self._clean()
+        if self._problems:
+            raise FjordError(
+                f"{len(made)} of {len(groups)} groups of blocks were put together, all others are "
+                f"as they were: {self._problems[0]}"
+            )
         return made
 
     def _written(self, groups: Groups) -> dict[tuple[int, int], Rewritten]:
@@ -147,17 +156,19 @@ class _Run:
             store = Store(where)
             for batch in batches:
                 for names in map(json.loads, batch["names"].to_pylist()):
-                    new = rewriting.rewrite(store, names, tag=tag_of(names))
-                    found = [[new.name], [new.path], [new.metadata.encode().decode()]]
-                    yield pa.record_batch(found, ["name", "path", "metadata"])
+                    found = [pa.array([text], pa.string()) for text in _rewritten(store, names)]
+                    yield pa.record_batch(found, _COLUMNS)
 
         asked = [(json.dumps([block.name for block in group]),) for group in groups]
         frame = self._spark.createDataFrame(asked, "names string").repartition(len(asked))
-        rows = frame.mapInArrow(write, "name string, path string, metadata string").collect()
+        kinds = ", ".join(f"{name} string" for name in _COLUMNS)
         written = {}
-        for name, path, text in rows:
-            metadata = decode_metadata(text.encode(), name)
-            written[metadata.first, metadata.last] = Rewritten(name, path, metadata)
+        for name, path, text, problem in frame.mapInArrow(write, kinds).collect():
+            if problem:
+                self._problems.append(problem)
+            else:
+                metadata = decode_metadata(text.encode(), name)
+                written[metadata.first, metadata.last] = Rewritten(name, path, metadata)
         return written
 
     def _replace(
@@ -167,7 +178,9 @@ class _Run:
         made: list[fjord.BlockInfo] = []
         with self._sealing_lock():
             for group in groups:
-                new = written[group[0].first, group[-1].last]
+                new = written.get((group[0].first, group[-1].last))
+                if new is None:
+                    continue
                 self._publish(new)
                 made.append(_info(self._where, new))
                 try:
@@ -208,6 +221,15 @@ class _Run:
                     yield
                     return
             clock.pause(_LOOK_SECONDS)
+
+
+def _rewritten(store: Store, names: Sequence[str]) -> tuple[str, str, str, str]:
+    """Writes a block; returns its name, its path and its metadata, or what is wrong."""
+    try:
+        new = rewriting.rewrite(store, names, tag=tag_of(names))
+    except (FjordError, FileNotFoundError) as error:
+        return "", "", "", f"{error}; see `fjord blocks verify`, and run this again"
+    return new.name, new.path, new.metadata.encode().decode(), ""
 
 
 def _opened(location: Location, *, read_only: bool) -> fjord.Database:
