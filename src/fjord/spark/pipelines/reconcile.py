@@ -192,6 +192,7 @@ class _Compared:
     def __init__(self, spark: SparkSession, scope: Scope, stock: Stock, options: Options) -> None:
         self._spark = spark
         self._scope = scope
+        stock = sides.within(stock, scope.start, options.get("end", 0))
         self._stock = stock
         self._is_by_block = options.get("bucket") == "block"
         ops = options.get("ops", ())

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -254,6 +254,14 @@ def stock(target: str, table: str) -> Stock:
 
 def _joined(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
+
+
+def within(stock: Stock, start: int, end: int) -> Stock:
+    """Returns a warehouse without the files that have no rows of a range; `end` 0 = none."""
+    files = [one for one in stock.files if one.max_seq >= start and (not end or one.min_seq < end)]
+    paths = {one.path for one in files}
+    missing = [path for path in stock.missing if path in paths]
+    return replace(stock, files=files, missing=missing)
 
 
 def manifest_lines(stock: Stock) -> list[Line]:
