@@ -9,7 +9,8 @@ was lost or is another one, and nothing is committed.
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from pyarrow import parquet as pq
 from pyspark.sql import DataFrame, Observation
@@ -61,14 +62,7 @@ def write(frame: DataFrame, target: Target, batch: int, *, files_max: int) -> li
     folder = f"batch-{batch}-{stamp()}"
     seen = Observation()
     _write(_observed(frame.coalesce(files_max), seen, files_max), target, folder)
-    sums = seen.get
-    found = _described(target, folder, {part: sums.get(f"crc_{part}") for part in range(files_max)})
-    rows = sum(one.rows for one in found)
-    if rows != (sums.get("rows") or 0):
-        raise FjordError(
-            f"{target.shown(folder)} has {rows} rows, and Spark wrote {sums.get('rows')}; "
-            "nothing was committed. Run the batch again"
-        )
+    found = _described(target, folder, seen.get)
     target.sync(folder, [one.path.rpartition("/")[2] for one in found])
     return found
 
@@ -92,23 +86,26 @@ def _write(frame: DataFrame, target: Target, folder: str) -> None:
 
 
 def _observed(frame: DataFrame, seen: Observation, parts: int) -> DataFrame:
-    """Lets rows be counted, and their values be summed up by task, when they go by."""
-    has_value = "value" in frame.columns
-    marked = frame.select(
-        "*",
-        F.spark_partition_id().alias("_part"),
-        (F.crc32("value") if has_value else F.lit(0)).alias("_crc"),
-    )
-    sums = [
-        F.sum(F.when(F.col("_part") == part, F.col("_crc"))).alias(f"crc_{part}")
-        for part in range(parts)
-    ]
-    counted = marked.observe(seen, F.count(F.lit(1)).alias("rows"), *sums)
-    return counted.drop("_part", "_crc")
+    """Lets rows be counted, and their values be summed up, by task, when they go by.
+
+    It adds no columns: taking them away again would copy every row once more.
+    """
+    crc = F.crc32("value") if "value" in frame.columns else F.lit(0)
+    sums = []
+    for part in range(parts):
+        is_here = F.spark_partition_id() == part
+        sums.append(F.count(F.when(is_here, True)).alias(f"rows_{part}"))
+        sums.append(F.sum(F.when(is_here, crc)).alias(f"crc_{part}"))
+    return frame.observe(seen, *sums)
 
 
-def _described(target: Target, folder: str, sums: dict[int, int | None]) -> list[DataFile]:
-    found = []
+def _described(target: Target, folder: str, seen: Mapping[str, Any]) -> list[DataFile]:
+    """Returns what the files of a folder are, by their footers and by what was seen.
+
+    Raises:
+        FjordError: if these do not agree on how many rows a file has.
+    """
+    found, rows = [], 0
     for name in target.names(folder):
         part = _PART.match(name)
         if part is None:
@@ -116,9 +113,11 @@ def _described(target: Target, folder: str, sums: dict[int, int | None]) -> list
         path = f"{folder}/{name}"
         with target.open(path) as source, pq.ParquetFile(source) as file:
             footer = file.metadata
-            seqs = _seqs(footer)
         if not footer.num_rows:
             continue  # Spark makes a file even if there are no rows at all
+        seqs, number = _seqs(footer), int(part[1])
+        _check_rows(target.shown(path), footer.num_rows, seen.get(f"rows_{number}"))
+        rows += footer.num_rows
         found.append(
             DataFile(
                 path=path,
@@ -126,10 +125,20 @@ def _described(target: Target, folder: str, sums: dict[int, int | None]) -> list
                 bytes=target.size(path),
                 min_seq=min(low for low, _ in seqs),
                 max_seq=max(high for _, high in seqs),
-                value_crc=sums[int(part[1])] or 0,
+                value_crc=seen.get(f"crc_{number}") or 0,
             )
         )
+    written = sum(count for name, count in seen.items() if name.startswith("rows_"))
+    _check_rows(target.shown(folder), rows, written)
     return found
+
+
+def _check_rows(path: str, rows: int, written: int | None) -> None:
+    if rows != written:
+        raise FjordError(
+            f"{path} has {rows} rows, and Spark wrote {written}; nothing was committed. Run the "
+            "batch again"
+        )
 
 
 def _seqs(footer: pq.FileMetaData) -> list[tuple[int, int]]:
