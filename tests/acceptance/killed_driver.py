@@ -1,7 +1,8 @@
 """A driver of Spark that is killed where it is told to: python -m tests.acceptance.killed_driver
 
-It runs two queries over one table at the same time, until both have all that is there: one to a
-warehouse, and one through the sink into another table.  What to do comes as JSON on the command
+It runs two queries over one table until both have all that is there, one to a warehouse and then
+one through the sink into another table.  (At the same time they would meet a race in Spark 4.3: a
+task fails to be serialised, "Illegal size of collection".)  What to do comes as JSON on the command
 line; what was done goes as JSON to standard output.
 
 A kill is one of POINTS and the number of a batch.  It is SIGKILL for the driver and for its JVM,
@@ -24,10 +25,12 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from fjord.spark import batch_files, session, sink, warehouse
+from fjord.spark.delta import DeltaWarehouse
 from fjord.spark.options import Location
 from fjord.spark.pipelines.ingest import ingest
 from fjord.spark.sink import FjordStreamWriter
 from fjord.spark.source import FjordSource
+from fjord.spark.warehouse import ParquetWarehouse
 
 INGEST_POINTS: Final = ("read", "files written", "manifest committed")
 SINK_POINTS: Final = ("rows staged", "before the sink's commit", "after the sink's commit")
@@ -84,7 +87,6 @@ class KilledWriter(FjordStreamWriter):
 def wound_ingest(kill: Kill) -> None:
     """Makes ingest end at one of its points."""
     write: Callable[..., Any] = batch_files.write
-    add: Callable[..., Any] = warehouse.Warehouse.add
 
     def wounded_write(frame: Any, target: Any, number: int, **options: Any) -> Any:
         kill.at("read", number)
@@ -92,13 +94,17 @@ def wound_ingest(kill: Kill) -> None:
         kill.at("files written", number)
         return files
 
-    def wounded_add(self: Any, batch: Any, files: Any) -> Any:
-        added = add(self, batch, files)
-        kill.at("manifest committed", batch.number)
-        return added
+    def wounded(add: Callable[..., Any]) -> Callable[..., Any]:
+        def wounded_add(self: Any, batch: Any, files: Any) -> Any:
+            added = add(self, batch, files)
+            kill.at("manifest committed", batch.number)
+            return added
+
+        return wounded_add
 
     batch_files.write = wounded_write  # type: ignore[assignment]
-    warehouse.Warehouse.add = wounded_add  # type: ignore[method-assign]
+    for kind in (ParquetWarehouse, DeltaWarehouse):
+        kind.add = wounded(kind.add)  # type: ignore[method-assign]
 
 
 def main() -> None:
@@ -108,7 +114,6 @@ def main() -> None:
     spark = session(**{"spark.master": "local[2]"})
     spark.dataSource.register(KilledSource)
     wound_ingest(kill)
-    copying = copy(spark, task, kill)
     ingest(
         spark,
         Location(server=task["server"]),
@@ -118,7 +123,7 @@ def main() -> None:
         max_rows=task["max_rows"],
         subscriber="warehouse",
     )
-    copying.awaitTermination()
+    copy(spark, task, kill).awaitTermination()
     print(json.dumps(summary(spark, task["target"])), flush=True)
     spark.stop()
 
