@@ -113,7 +113,8 @@ def _range_problem(past: Past, table: Table, command: Span) -> Refusal | None:
     if after > past.durable_seq:
         text = f"seq {after} is not written yet, the last one is {past.durable_seq}"
         return Refusal(code=Code.BAD_RANGE, text=text)
-    if after + 1 >= first_seq:
+    # Who asks for nothing behind a seq wants to know its epoch, wherever its rows are.
+    if after + 1 >= first_seq or 0 < command.until <= after:
         return None
     missing = f"what table {table.name} has from seq {after + 1}"
     cold_last = past.cold_lasts.get(table.id, 0)

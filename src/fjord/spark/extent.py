@@ -192,19 +192,14 @@ class Extent:
         return missing[1]
 
     def epoch_of(self, after: int, *, known: str = "") -> str:
-        """Returns the epoch of a seq, nothing if nobody knows it.
+        """Returns the epoch of a seq, which may be in blocks only.
 
         Raises:
             RefusedError: with FORKED, if another one is `known`.
         """
         if not after:
             return ""
-        try:
-            return self.database.span(self._table, after, until=after, epoch=known).epoch
-        except RefusedError as error:
-            if error.code is not Code.BAD_RANGE:
-                raise
-            return ""  # it is in blocks only
+        return self.database.span(self._table, after, until=after, epoch=known).epoch
 
     # -- batches ----------------------------------------------------------------------------------
 

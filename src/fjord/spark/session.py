@@ -61,17 +61,20 @@ def session(**conf: str) -> SparkSession:
 
 def settings(conf: dict[str, str]) -> dict[str, str]:
     """Returns the settings of a session: Fjord's, those of its master, and the caller's."""
-    local = {"spark.master": conf.get("spark.master", _MASTER), **_LOCAL} if is_local(conf) else {}
+    local = {"spark.master": _master(conf) or _MASTER, **_LOCAL} if is_local(conf) else {}
     return {**_SETTINGS, **local, **conf}
 
 
 def is_local(conf: dict[str, str]) -> bool:
-    """Says whether a session is for this machine alone.
+    """Says whether a session is for this machine alone."""
+    named = _master(conf)
+    return not named or named.startswith("local")
 
-    Whoever starts this program by `spark-submit --master ...` has named another one already.
-    """
+
+def _master(conf: dict[str, str]) -> str:
+    """Returns the master that was named here, or by who began this with `spark-submit --master`."""
     submitted = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     named = conf.get("spark.master") or os.environ.get("MASTER", "")
     if not named and "--master" in submitted:
         named = submitted.partition("--master")[2].split()[0]
-    return not named or named.startswith("local")
+    return named

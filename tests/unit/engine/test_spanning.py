@@ -200,6 +200,16 @@ def test_who_has_read_all_blocks_misses_nothing(shell: Shell) -> None:
     assert (span(shell, after=last).seq, span(shell, after=last).rows) == (end, 1)
 
 
+def test_the_epoch_of_a_seq_in_blocks_is_known(shell: Shell) -> None:
+    fill(shell, 5)
+    before = span(shell, after=2, until=2).epoch
+    packed(shell)
+    shell.restart()
+    found = span(shell, after=2, until=2, epoch=before)
+    assert (found.seq, found.rows, found.epoch) == (2, 0, before)
+    assert refused(shell, after=2, until=2, epoch=b"f" * 16).code is Code.FORKED
+
+
 def test_what_retention_took_away_is_missed_too(shell: Shell) -> None:
     shell.create("log", retention_us=1_000_000)
     fill(shell, 5)
