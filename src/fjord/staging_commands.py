@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 class Stage:
     """Keeps rows, durably, that nobody sees yet.  Answered with Done: `seq` is the stage's number.
 
-    A stage that is not committed within `limits.STAGE_US_MAX` is gone.
+    Jobs and values with the timestamp 0 get that of the moment in which they are written: so what
+    is committed later wins, whoever has staged it when.  A stage that is not committed within
+    `limits.STAGE_US_MAX` is gone.
     """
 
     rows: Append | Push | Set  # the command that writes them

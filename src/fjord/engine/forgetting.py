@@ -6,7 +6,7 @@ It is a walk over stages and writers, a bounded piece at a time, from the beginn
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final, Protocol
 
 from fjord import limits
@@ -17,6 +17,8 @@ from fjord.tables.kv_entry import PREFIX_BYTES
 from fjord.tables.state import Tree
 from fjord.tables.stream_entry import seq_key
 
+# What is run next, or None; it is told whether the last command was refused.
+Steps = Generator[object, bool | None, None]
 # So many entries are looked at in one step.
 _PIECE: Final = 2000
 
@@ -37,24 +39,25 @@ class Forgetting:
     def __init__(self, host: Host, clock: Clock) -> None:
         self._host = host
         self._clock = clock
-        self._walk: Iterator[object] | None = None
+        self._walk: Steps | None = None
+        self._is_refused: bool | None = None  # the last command; None: there was none
 
     def step(self) -> bool:
-        """Does one step; False when the walk is over, or cannot go on now."""
+        """Does one step; False when the walk is over."""
         if self._walk is None:
-            self._walk = self._steps()
-        command = next(self._walk, None)
-        if command is None:
+            self._walk, self._is_refused = self._steps(), None
+        try:
+            command = self._walk.send(self._is_refused)
+        except StopIteration:
             self._walk = None
             return False
-        if not isinstance(command, _Looked) and isinstance(
+        self._is_refused = command is not None and isinstance(
             self._host.run_internal(command), Refusal
-        ):
-            self._walk = None
-            return False
+        )
         return True
 
-    def _steps(self) -> Iterator[object]:
+    def _steps(self) -> Steps:
+        """Yields what is to be run, or nothing where a piece was only looked at."""
         now_us = self._clock.wall_us()
         for items in self._pieces(Tree.STAGES):
             by_table: dict[int, list[int]] = {}
@@ -65,21 +68,22 @@ class Forgetting:
                     by_table.setdefault(_table_of(key), []).append(stage.seq)
             for table, stages in by_table.items():
                 yield staging.DropStages(table=table, stages=stages)
-            yield _Looked()
+            yield None
         for items in self._pieces(Tree.WRITERS):
             for key, data in items:
                 yield from self._of_writer(key, stage_entry.decode_writer(data), now_us)
-            yield _Looked()
+            yield None
 
-    def _of_writer(self, key: bytes, found: stage_entry.Writer, now_us: int) -> Iterator[object]:
+    def _of_writer(self, key: bytes, found: stage_entry.Writer, now_us: int) -> Steps:
         table, name = _table_of(key), key[PREFIX_BYTES:]
+        if found.at_us + limits.COMMIT_IDLE_US < now_us:
+            while found.stages and self._is_staged(key, found.stages[-1]):
+                if (yield staging.RunStage(table=table, name=name)):
+                    return  # perhaps a key is locked; others go on, and it is tried again
         is_once = name.startswith(limits.WRITER_ONCE.encode())
         kept_us = limits.WRITER_ONCE_KEPT_US if is_once else limits.WRITER_KEPT_US
         if found.at_us + kept_us < now_us:
-            yield staging.ForgetWriter(table=table, name=name)
-        elif found.at_us + limits.COMMIT_IDLE_US < now_us:
-            while found.stages and self._is_staged(key, found.stages[-1]):
-                yield staging.RunStage(table=table, name=name)
+            yield staging.ForgetWriter(table=table, name=name, before_us=now_us - kept_us)
 
     def _is_staged(self, key: bytes, seq: int) -> bool:
         """Says whether the last stage of a batch is there: then the batch is not written yet."""
@@ -91,10 +95,6 @@ class Forgetting:
         while items := self._host.scan_index(tree, start, None, _PIECE):
             yield items
             start = items[-1][0] + b"\0"
-
-
-class _Looked:
-    """A step in which nothing was found."""
 
 
 def _table_of(key: bytes) -> int:

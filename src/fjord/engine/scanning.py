@@ -78,6 +78,7 @@ class _Piece:
         self._ops: list[bytes] = []
         self._bytes = 0
         self.examined_bytes = 0
+        self.is_cold = False  # it ends before messages that are in blocks only
 
     def add(self, located: Located, bytes_max: int) -> bool:
         """Takes the ops of a frame that belong to the table; False when there is no more room."""
@@ -89,7 +90,11 @@ class _Piece:
             if table == self._table and seq + rows > self._next_seq:
                 data = body[position : position + length]
                 if opcode == staged.COMMIT:
-                    data = staged.messages_of(self._journal, data)
+                    try:
+                        data = staged.messages_of(self._journal, data)
+                    except FileNotFoundError:
+                        self.is_cold = True  # where they rested was packed: they are in a block
+                        return False
                     self.examined_bytes += len(data)
                 if self._is_asked_for(data):
                     if self._ops and self._bytes + len(data) > bytes_max:
@@ -115,7 +120,13 @@ class _Piece:
         keys = op.columns[names.index("key")] if "key" in names else ()
         return any(key.startswith(self._key_prefix) for key in keys if isinstance(key, bytes))
 
-    def answer(self) -> Scanned:
+    def answer(self) -> Scanned | Refusal:
+        if self.is_cold and not self._ops:
+            text = (
+                f"the messages from seq {self._next_seq} on are in cold blocks, see `fjord blocks "
+                "list`; read them there, and scan from behind the last block on"
+            )
+            return Refusal(code=Code.BAD_RANGE, text=text)
         return Scanned(
             first_seqs=self._first_seqs,
             walls_us=self._walls_us,

@@ -26,6 +26,7 @@ from fjord.commands import Refusal, Reply, Scan, Span, Spanned
 from fjord.engine.scanning import scan_journal
 from fjord.errors import Code, CorruptionError
 from fjord.history import HISTORIC
+from fjord.journal import staged
 from fjord.journal.reader import Journal, Located
 from fjord.ops import Opcode
 from fjord.tables import stream_history
@@ -193,7 +194,7 @@ class _Batch:
             opcode, _, _, table, rows, length = ops.HEADER.unpack_from(body, position)
             if table == self._table and opcode in self._opcodes and seq + rows > after + 1:
                 count += seq + rows - max(seq, after + 1)
-                size += length
+                size += staged.size_of(body, position) if opcode == staged.COMMIT else length
             position += length
             seq += rows
         return count, size

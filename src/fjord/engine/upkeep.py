@@ -36,6 +36,7 @@ from fjord.tables.state import Tree
 
 _RETRY_US: Final = 1_000_000
 _CLIENTS_US: Final = 3600 * 1_000_000
+_FIRST_US: Final = 600 * 1_000_000  # after a start
 _BEHIND_RATIO: Final = 1.5
 _REST, _REST_BEHIND = 3, 1  # in units of what a step took
 
@@ -83,7 +84,7 @@ class Upkeep:
         self._no_spare_before_us = 0  # monotonic: there was no space for one
         self._no_packing_before_us = 0  # monotonic: a segment could not go yet
         self._not_before_us = 0  # monotonic: the disk was full, or upkeep has had its share
-        self._clients_us = clock.monotonic_us() + _CLIENTS_US
+        self._clients_us = clock.monotonic_us() + _FIRST_US
         # The earliest date of each tree, None if it has none; a date may be too early, and a
         # tree that is not in here is looked at when it is asked for.
         self._dates: dict[Tree, int | None] = {}

@@ -15,6 +15,15 @@ from fjord.journal.reader import Journal
 from fjord.ops import Opcode
 
 COMMIT: Final = int(Opcode.STREAM_COMMIT)
+# Where in such an op the size of what it stands for is.
+_SIZE_AT: Final = ops.HEADER.size + 8 * [
+    name for name, _ in ops.COLUMNS[Opcode.STREAM_COMMIT]
+].index("size")
+
+
+def size_of(body: Buffer, position: int) -> int:
+    """Returns how many bytes the op has that a STREAM_COMMIT at a position stands for."""
+    return int.from_bytes(body[position + _SIZE_AT : position + _SIZE_AT + 8], "little")
 
 
 def messages_of(journal: Journal, commit: Buffer) -> bytes:

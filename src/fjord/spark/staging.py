@@ -16,7 +16,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import fjord
-from fjord.clock import Stamps, SystemClock
 from fjord.columns import repeat
 from fjord.spark import chunking
 from fjord.spark.chunking import numbers, octets, strings
@@ -72,7 +71,6 @@ class _Sender:
         self._staging = staging
         self._wanted = wanted
         self._columns = columns
-        self._stamps = Stamps(SystemClock())
 
     def send(self, chunk: pa.RecordBatch) -> int:
         """Stages a chunk; returns the number of the stage."""
@@ -94,7 +92,7 @@ class _Sender:
             priorities=octets(chunk["priority"]),
             process_at_us=numbers(chunk["process_at"]),
             expires_at_us=numbers(chunk["expires_at"]),
-            timestamps_us=repeat(self._stamps.next_us(), chunk.num_rows),
+            timestamps_us=repeat(0, chunk.num_rows),
             relative=self._columns.is_relative,
         )
 
@@ -103,7 +101,7 @@ class _Sender:
             keys=strings(chunk["key"]),
             types=octets(chunk["type"]),
             values=strings(chunk["value"]),
-            timestamps_us=repeat(self._stamps.next_us(), chunk.num_rows),
+            timestamps_us=repeat(0, chunk.num_rows),
             ttl_us=self._wanted.ttl_us,
         )
 

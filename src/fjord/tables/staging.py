@@ -51,10 +51,11 @@ class RunStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetWriter:
-    """Forgets a writer that was not heard of for long."""
+    """Forgets a writer that was not heard of since a moment, unless its last batch waits."""
 
     table: int
     name: bytes
+    before_us: int
 
 
 # -- staging --------------------------------------------------------------------------------------
@@ -64,7 +65,7 @@ def decide_stage(command: commands.Stage, state: State, now_us: int) -> Decision
     """Keeps rows that could be written now; what could not is refused at once."""
     rows = command.rows
     kind, decide, encode = _ROWS[type(rows)]
-    decided = decide(rows, state, now_us)
+    decided = decide(_stamped(rows, now_us), state, now_us)
     if isinstance(decided.reply, Refusal):
         return Decision(decided.reply)
     found = catalog.find_or_create(state, rows.table, kind)
@@ -77,6 +78,13 @@ def decide_stage(command: commands.Stage, state: State, now_us: int) -> Decision
     inner, _ = ops.encode(encode(rows, table, now_us))
     op = Op(Opcode.STAGE, table.id, 1, ((now_us,), Strings.of([inner])))
     return catalog.decision(state, [*creation, op])
+
+
+def _stamped(rows: Append | Push | Set, now_us: int) -> Append | Push | Set:
+    """Returns rows as if they were written now, where they do not say when they were."""
+    if isinstance(rows, Append) or all(rows.timestamps_us):
+        return rows
+    return replace(rows, timestamps_us=[stamp or now_us for stamp in rows.timestamps_us])
 
 
 def _stage_problem(rows: Append | Push | Set, table: Table) -> Refusal | None:
@@ -136,8 +144,8 @@ def decide_commit(command: commands.CommitStages, state: State, now_us: int) -> 
         if command.stages:
             return Decision(Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}"))
         return Decision(_committed(state, command.batch, is_new=True))
-    known = _writer(state, table, command.writer)
-    waiting = _waiting(state, table, known) if known else ()
+    known = _writer(state, table.prefix, command.writer.encode())
+    waiting = _waiting(state, table.prefix, known) if known else ()
     if known and waiting:
         # An earlier batch, or this one, is decided and not yet written.
         decision = _run(table, known, waiting, state, now_us)
@@ -156,10 +164,10 @@ def decide_ask(command: commands.AskWriter, state: State, now_us: int) -> Decisi
     if problem is not None:
         return Decision(problem)
     table = state.tables.get(command.table)
-    known = _writer(state, table, command.writer) if table else None
+    known = _writer(state, table.prefix, command.writer.encode()) if table else None
     if table is None or known is None:
         return Decision(_committed(state, -1, is_new=False))
-    left = len(_waiting(state, table, known))
+    left = len(_waiting(state, table.prefix, known))
     return Decision(_committed(state, known.batch, is_new=False, left=left))
 
 
@@ -242,6 +250,8 @@ def _run(
     (inner,) = state.payloads([stage.pointer])
     op, _, _ = ops.decode(memoryview(inner), 0)
     command = _COMMANDS[op.opcode](table.name, op, now_us)
+    if command is not None:
+        command = _stamped(command, now_us)
     decision = Decision(None)  # type: ignore[arg-type] # nothing of it is left to be written
     if command is not None:
         decide = _ROWS[type(command)][1]
@@ -326,21 +336,21 @@ def _columns(op: Op) -> Any:
 # -- looking stages up ----------------------------------------------------------------------------
 
 
-def _writer(state: State, table: Table, name: str) -> Writer | None:
-    (data,) = state.get_many(Tree.WRITERS, [table.prefix + name.encode()])
+def _writer(state: State, prefix: bytes, name: bytes) -> Writer | None:
+    (data,) = state.get_many(Tree.WRITERS, [prefix + name])
     return stage_entry.decode_writer(data) if data else None
 
 
-def _waiting(state: State, table: Table, known: Writer) -> Sequence[int]:
+def _waiting(state: State, prefix: bytes, known: Writer) -> Sequence[int]:
     """Returns the stages of a batch that are not written yet.
 
     They are written in order, and go with it, so those that are left are the last ones.
     """
     stages = known.stages
-    if not stages or not _stages(state, table.prefix, stages[-1:]):
+    if not stages or not _stages(state, prefix, stages[-1:]):
         return ()
     first = bisect.bisect_left(
-        range(len(stages)), 1, key=lambda at: len(_stages(state, table.prefix, stages[at : at + 1]))
+        range(len(stages)), 1, key=lambda at: len(_stages(state, prefix, stages[at : at + 1]))
     )
     return stages[first:]
 
@@ -383,17 +393,19 @@ def decide_drop_stages(command: DropStages, state: State, now_us: int) -> Decisi
 def decide_run_stage(command: RunStage, state: State, now_us: int) -> Decision:
     """Runs the next stage of a batch that is decided; nothing is done if there is none."""
     table = catalog.by_id(state, command.table)
-    (data,) = state.get_many(Tree.WRITERS, [prefix_of(command.table) + command.name])
-    if table is None or data is None:
+    known = _writer(state, prefix_of(command.table), command.name)
+    if table is None or known is None:
         return catalog.decision(state, ())
-    known = stage_entry.decode_writer(data)
-    waiting = _waiting(state, table, known)
+    waiting = _waiting(state, table.prefix, known)
     return _run(table, known, waiting, state, now_us) if waiting else catalog.decision(state, ())
 
 
 def decide_forget_writer(command: ForgetWriter, state: State, now_us: int) -> Decision:
+    prefix = prefix_of(command.table)
+    known = _writer(state, prefix, command.name)
+    is_kept = known is None or known.at_us >= command.before_us or _waiting(state, prefix, known)
     op = Op(Opcode.WRITER_GONE, command.table, 1, (Strings.of([command.name]),))
-    return catalog.decision(state, [op])
+    return catalog.decision(state, [] if is_kept else [op])
 
 
 def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import pytest
 
 from fjord import limits
-from fjord.commands import AskWriter, CommitStages, Committed, CountJobs, Numbers
+from fjord.columns import Strings
+from fjord.commands import (
+    AskWriter,
+    CommitStages,
+    Committed,
+    CountJobs,
+    Lock,
+    Numbers,
+    Refusal,
+)
 from fjord.tables.state import Tree
 from fjord.testing import SimDisk
-from tests.crash.stream_world import LOG
+from tests.crash.stream_world import KV, LOG
 from tests.crash.test_staging import JOBS, StagingWorld
 
 HOUR = 3600.0
@@ -65,6 +74,28 @@ def test_a_writer_is_forgotten_after_a_year(world: StagingWorld) -> None:
     assert last_batch(world) == -1
     assert not world.engine.scan_index(Tree.WRITERS, b"", None, 10)
     world.check_index()
+
+
+def test_a_batch_that_was_begun_is_finished_before_its_writer_is_forgotten(
+    world: StagingWorld,
+) -> None:
+    stages = [world.stage(JOBS, [(b"", b"job %d" % number)]) for number in range(3)]
+    world.commit(CommitStages(table=JOBS, writer="once:this", batch=0, stages=stages))
+    wait(world, 30 * HOUR)
+    assert (waiting(world), world.left()) == (3, 0)
+
+
+def test_a_batch_that_is_refused_does_not_hold_up_others(world: StagingWorld) -> None:
+    for writer, key in (("a", b"locked"), ("b", b"free")):
+        stage = world.stage(KV, [(key, b"value")])
+        world.commit(CommitStages(table=KV, writer=writer, batch=0, stages=[stage]))
+    (reply,) = world.engine.run([Lock(table=KV, keys=Strings.of([b"locked"]))], (7,))
+    assert not isinstance(reply, Refusal)
+    wait(world, 2.5 * HOUR)
+    assert world.left() == 1
+    world.engine.release(7)
+    wait(world, 2.5 * HOUR)
+    assert world.left() == 0
 
 
 def test_who_writes_once_is_forgotten_after_a_day(world: StagingWorld) -> None:

@@ -9,9 +9,22 @@ import pytest
 
 import fjord
 from fjord.columns import Strings
-from fjord.commands import CommitStages, Committed, Done, Messages, Read, Stage
+from fjord.commands import (
+    CommitStages,
+    Committed,
+    Done,
+    Messages,
+    Read,
+    Refusal,
+    Scan,
+    Scanned,
+    Stage,
+)
 from fjord.engine import Engine, backup, open_engine
 from fjord.errors import Code, RefusedError
+from fjord.testing import SimDisk
+from tests.crash.stream_world import LOG
+from tests.crash.test_staging import StagingWorld
 from tests.unit.engine.shore import append_command, told
 
 
@@ -109,3 +122,31 @@ def test_a_backup_has_what_is_staged(tmp_path: Path) -> None:
     with fjord.open(tmp_path / "restored") as db:
         db.staging("events").commit("w", 1, [pending])
         assert values_of(db) == [b"a", b"later"]
+
+
+def test_a_scan_of_messages_whose_stage_was_packed_says_that_they_are_cold() -> None:
+    """The stage was in an older segment than the commit, and both are in a block."""
+    world = StagingWorld(SimDisk(1))
+    world.open()
+    world.create()
+    stage_ = world.stage(LOG, [(b"", b"a")])
+    world.engine._rotate(0, False)
+    world.commit(CommitStages(table=LOG, writer="w", batch=0, stages=[stage_]))
+    later = world.append(LOG, [(b"", b"b")])
+    world.round()
+    world.upkeep()
+    world.pack()
+    reply = world.engine.scan(Scan(table=LOG, start_seq=1, end_seq=0))
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.BAD_RANGE
+    assert isinstance(later, Done)
+    reply = world.engine.scan(Scan(table=LOG, start_seq=later.seq, end_seq=0))
+    assert isinstance(reply, Scanned)
+
+
+def test_a_span_counts_the_bytes_of_what_was_staged(tmp_path: Path) -> None:
+    with fjord.open(tmp_path / "data") as db:
+        for number in range(3):
+            db.staging("events").commit("w", number, [stage(db, b"x" * 1000)])
+        assert db.span("events").bytes > 3000
+        assert db.span("events", bytes_max=1500).rows == 1

@@ -364,8 +364,36 @@ def test_a_batch_that_was_begun_is_finished_without_its_writer(world: Writer) ->
 
 def test_a_writer_that_is_forgotten_begins_anew(world: Writer) -> None:
     world.commit(3)
-    world.run(staging.ForgetWriter(table=world.tables["log"].id, name=b"w"))
+    forget = staging.ForgetWriter(table=world.tables["log"].id, name=b"w", before_us=NOW_US)
+    world.run(forget)
+    assert world.last_batch() == 3  # it was heard of just now
+    world.run(replace(forget, before_us=NOW_US + 1))
     assert world.last_batch() == -1
+    world.verify()
+
+
+def test_a_writer_whose_batch_waits_is_not_forgotten(world: Writer) -> None:
+    world.commit(0, world.stage(push(b"a")), table="jobs")
+    table = world.tables["jobs"].id
+    world.run(staging.ForgetWriter(table=table, name=b"w", before_us=NOW_US + 1))
+    run_to_the_end(world, "jobs", 0)
+    assert world.waiting() == 1
+
+
+def test_rows_without_a_timestamp_get_that_of_their_commit(world: Writer) -> None:
+    """However late a stage came: what is committed later wins."""
+    second = world.stage(replace(set_command([(b"a", 2)]), timestamps_us=[0]))
+    world.now_us += 5
+    first = world.stage(replace(set_command([(b"a", 1)]), timestamps_us=[0]))
+    run_to_the_end(world, "t", 0, first, second)
+    assert world.get(b"a") == [2]
+    jobs = [
+        world.stage(replace(push(b"k"), timestamps_us=[0], values=Strings.of([value]), types=b"\1"))
+        for value in (b"one", b"two")
+    ]
+    run_to_the_end(world, "jobs", 0, *reversed(jobs))
+    (found,) = [op for op in world.ops() if op.opcode is Opcode.JOB_REPLACE]
+    assert list(found.column("value")) == [b"one"]
     world.verify()
 
 
