@@ -15,10 +15,12 @@ A day takes about ten seconds: an hour is 0.4 s, and dates in the tables are tho
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +33,8 @@ from examples.day.website import Fed
 
 HOUR_SECONDS: Final = 0.4
 WORKERS: Final = 3
-LEASE_SECONDS: Final = 2
+# Long beside the time that the daemon is away: only who died may lose what it has in its hands.
+LEASE_SECONDS: Final = 5
 WORKER_DIES_AT, DAEMON_DIES_AT, SEALED_AT = 9, 13, 19
 # How long the last jobs may take; their leases and delays are a few seconds.
 REST_SECONDS: Final = 60
@@ -48,21 +51,22 @@ def main() -> None:
         sys.exit(f"{directory} is not empty; remove it, or name another one")
     directory.mkdir(parents=True, exist_ok=True)
     try:
-        tell_story(directory)
+        tell_story(directory, is_kept=bool(keep))
     finally:
         if not keep:
             shutil.rmtree(directory)
     console.print(f"\nIt is all in {directory}." if keep else "\nIt is all cleaned up again.")
 
 
-def tell_story(directory: Path) -> None:
+def tell_story(directory: Path, *, is_kept: bool) -> None:
     begun = time.perf_counter()
     with Daemon(directory / "data", directory / "daemon.log") as daemon:
-        tell(f"A daemon serves {directory / 'data'} at {daemon.url}.")
+        left = "" if is_kept else ", which is removed at the end (make run KEEP=1 leaves one)"
+        tell(f"A daemon at {daemon.url} serves {directory / 'data'}{left}.")
         with fjord.connect(daemon.url) as db:
             fed = live(db, daemon)
             check(db, fed)
-        evening.tell(daemon.url, directory, fed, console)
+        evening.tell(daemon.url, directory, fed, console, is_kept=is_kept)
     tell(f"[green]Everything agrees.[/green] {time.perf_counter() - begun:.0f} s for all of it.")
 
 
@@ -78,19 +82,49 @@ def live(db: fjord.Database, daemon: Daemon) -> Fed:
     with Workers(daemon.url, WORKERS) as workers:
         for hour in range(website.HOURS):
             ends = time.perf_counter() + HOUR_SECONDS
-            aside = Aside(daemon) if hour == DAEMON_DIES_AT else None
-            try:
+            with happening(db, hour, daemon, workers, fed):
                 feed(db, day, hour, fed)
-            finally:
-                fed.away_seconds += aside.join() if aside else 0.0
-            if hour == WORKER_DIES_AT:
-                workers.send_one_that_dies()
-            if hour == SEALED_AT:
-                db.seal()
             time.sleep(max(0.0, ends - time.perf_counter()))
-        fed.dropped = workers.dropped()
         wait_for_rest(pages, workers)
     return fed
+
+
+@contextlib.contextmanager
+def happening(
+    db: fjord.Database, hour: int, daemon: Daemon, workers: Workers, fed: Fed
+) -> Iterator[None]:
+    """Lets happen what an hour has besides its edits and events, and tells of it."""
+    if hour == WORKER_DIES_AT:
+        workers.send_one_that_dies()
+        yield
+        fed.dropped = workers.dropped()
+        tell(
+            f"  {hour:02}:00  SIGKILL for a worker with {len(fed.dropped)} jobs in its hands: "
+            f"in {LEASE_SECONDS} s others have them."
+        )
+    elif hour == DAEMON_DIES_AT:
+        aside = Aside(daemon)
+        try:
+            yield
+        finally:
+            fed.away_seconds = aside.join()
+        tell(
+            f"  {hour:02}:00  SIGKILL for the daemon: away for {fed.away_seconds:.1f} s; "
+            "website and workers went on by themselves."
+        )
+    else:
+        yield
+        if hour == SEALED_AT:
+            seal(db, hour)
+
+
+def seal(db: fjord.Database, hour: int) -> None:
+    db.seal()
+    events, jobs = (len(db.blocks(table)) for table in ("events", "pages"))
+    tell(
+        f"  {hour:02}:00  What was old goes to cold blocks, Parquet files: "
+        f"{events} of events, {jobs} of jobs."
+    )
 
 
 def feed(db: fjord.Database, day: website.Day, hour: int, fed: Fed) -> None:
@@ -105,6 +139,7 @@ def feed(db: fjord.Database, day: website.Day, hour: int, fed: Fed) -> None:
     for events in day.events(hour):
         stream.append_many(events.values, keys=events.keys)
         fed.events += len(events.keys)
+        fed.keys.update(events.keys)
 
 
 def wait_for_rest(pages: fjord.Jobs, workers: Workers) -> None:
@@ -121,14 +156,8 @@ def check(db: fjord.Database, fed: Fed) -> None:
     """Compares what the daemon has with what it acknowledged; says so, or ends."""
     counted = int(str(db.kv("counters").get("edits")))
     dead = list(db.jobs("pages").dead())
-    blocks = {table: len(db.blocks(table)) for table in ("events", "pages")}
+    fed.dead = len(dead)
     tell(
-        f"  {WORKER_DIES_AT:02}:00  SIGKILL for a worker with {fed.dropped} jobs in its hands: "
-        f"{LEASE_SECONDS} s later others have them.\n"
-        f"  {DAEMON_DIES_AT:02}:00  SIGKILL for the daemon: away for {fed.away_seconds:.1f} s; "
-        "website and workers went on by themselves.\n"
-        f"  {SEALED_AT:02}:00  What was old went to cold blocks, Parquet files: "
-        f"{blocks['events']} of events, {blocks['pages']} of jobs.\n"
         f"  24:00  {counted:,} edits counted, {fed.edits:,} acknowledged. No job is left; "
         f"{len(dead)} are dead: {', '.join(sorted({job.reason for job in dead}))}."
     )

@@ -17,10 +17,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from rich.console import Console
 
 from examples.day.website import Fed
 from fjord import spark as fjord_spark
+from fjord.spark import warehouse
 from fjord.spark.options import Location
 from fjord.spark.pipelines.ingest import ingest
 from fjord.spark.pipelines.latest import latest
@@ -33,8 +35,11 @@ from fjord.spark.session import SparkSession
 class Evening:
     """Runs the jobs one after the other, and tells of each."""
 
-    def __init__(self, spark: SparkSession, url: str, directory: Path, console: Console) -> None:
+    def __init__(
+        self, spark: SparkSession, url: str, directory: Path, console: Console, *, is_kept: bool
+    ) -> None:
         self._spark = spark
+        self._is_kept = is_kept  # otherwise a path is of no use to who reads it
         self._location = Location(server=url)
         self._warehouse = directory / "warehouse"
         self._reports = directory / "report"
@@ -51,21 +56,35 @@ class Evening:
         )
         return done
 
-    def newest(self) -> None:
+    def newest(self) -> Report:
         target = self._target("latest")
         done = latest(self._spark, self._location, "events", target)
         self._tell("latest", f"the newest event of {_number(done, 'keys')} pages", target)
+        return done
 
-    def report(self, edits: int) -> None:
+    def report(self, edits: int) -> Report:
         done = lifecycle(self._spark, self._location, ["pages"], str(self._reports))
         self._tell(
             "lifecycle",
             f"{edits:,} edits were {_number(done, 'jobs')} jobs, since a page waits only once;\n"
             f"             {_number(done, 'done')} done, {_number(done, 'dead')} dead, "
-            f"{_number(done, 'timed_out')} timed out with their workers;\n"
+            f"{_number(done, 'dropped')} overtaken by a newer edit of the page;\n"
             f"             waited {_seconds(done, 'wait')}, worked on for {_seconds(done, 'run')}",
             str(done.figures["page"]),
         )
+        return done
+
+    def ended_leases(self, rows: set[int]) -> set[int]:
+        """Returns the rows of jobs that no worker ended in time, from the warehouse.
+
+        Those that timed out; and of `rows` also those that were dropped instead of handed out
+        again, since the page was edited meanwhile and waits anew.
+        """
+        history = warehouse.read(self._spark, self._target("pages"))
+        is_ended = F.expr("op = 'TIMEOUT'") | (
+            F.expr("op = 'SUPERSEDED'") & F.col("row").isin(rows)
+        )
+        return {row["row"] for row in history.where(is_ended).select("row").collect()}
 
     def compare(self, table: str) -> None:
         done = reconcile(self._spark, self._location, table, self._target(table))
@@ -78,25 +97,54 @@ class Evening:
 
     def _tell(self, job: str, text: str, place: str = "") -> None:
         self._console.print(f"  [bold]{job:9}[/bold]  {text}")
-        if place:
+        if place and self._is_kept:
             self._console.print(f"             {place}")
 
 
-def tell(url: str, directory: Path, fed: Fed, console: Console) -> None:
+def tell(url: str, directory: Path, fed: Fed, console: Console, *, is_kept: bool) -> None:
     """Runs the jobs of the evening; ends the story if they find anything wrong."""
     console.print("\n[bold]The evening[/bold]: Spark starts ...")
     begun = time.perf_counter()
     with session(directory / "spark.log") as spark:
         console.print(f"  It took {time.perf_counter() - begun:.1f} s.")
-        evening = Evening(spark, url, directory, console)
+        evening = Evening(spark, url, directory, console, is_kept=is_kept)
         copied = evening.copy("events")
         evening.copy("pages")
-        evening.newest()
-        evening.report(fed.edits)
+        newest = evening.newest()
+        reported = evening.report(fed.edits)
         evening.compare("events")
         evening.compare("pages")
-    if copied.figures["rows"] != fed.events:
-        sys.exit(f"{fed.events} events were acknowledged, {copied.figures['rows']} came to Spark")
+        ended = evening.ended_leases(fed.dropped)
+    console.print("\n[bold]What Spark found[/bold], and what the day knows by itself:")
+    for text, found, known in figures(fed, ended, copied, newest, reported):
+        console.print(f"  {text}: {found:,} and {known:,}")
+        if found != known:
+            sys.exit("these two must be the same")
+
+
+def figures(
+    fed: Fed, ended: set[int], copied: Report, newest: Report, reported: Report
+) -> Iterator[tuple[str, int, int]]:
+    """Yields what must be the same: what it is, as Spark found it, and as it is known."""
+    jobs, done, dead, dropped = (
+        int(str(reported.figures[name])) for name in ("jobs", "done", "dead", "dropped")
+    )
+    yield "events in the warehouse, and acknowledged", int(str(copied.figures["rows"])), fed.events
+    yield "keys in `latest`, and pages with events", int(str(newest.figures["keys"])), len(fed.keys)
+    yield "jobs that were not ended in time, and that the worker dropped", *_same(ended, fed)
+    yield "dead jobs in the report, and in the daemon", dead, fed.dead
+    yield (
+        "jobs that are done, dead or overtaken by a newer edit, and all",
+        done + dead + dropped,
+        jobs,
+    )
+
+
+def _same(ended: set[int], fed: Fed) -> tuple[int, int]:
+    """Returns how many there are of each, if they are the same jobs."""
+    if ended != fed.dropped:
+        sys.exit(f"other jobs than {sorted(fed.dropped)} were not ended: {sorted(ended)}")
+    return len(ended), len(fed.dropped)
 
 
 @contextlib.contextmanager

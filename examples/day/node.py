@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -46,8 +47,12 @@ class Daemon:
                 text=True,
             )
         assert self._process.stdout is not None
+        # One that says nothing is killed, which ends the line that is waited for.
+        timer = threading.Timer(END_SECONDS, self._process.kill)
+        timer.start()
         words = self._process.stdout.readline().split()
-        if not words:
+        timer.cancel()
+        if len(words) < 2:
             sys.exit(f"the daemon did not start:\n{self._log.read_text()}")
         self.url = words[1]
 
@@ -90,10 +95,10 @@ class Workers:
             [*WORKER, self._url, "0", "dies"], stdout=subprocess.PIPE, text=True
         )
 
-    def dropped(self) -> int:
-        """Returns how many jobs the one that died had in its hands."""
+    def dropped(self) -> set[int]:
+        """Returns the rows of the jobs that the one that died had in its hands."""
         said, _ = self._dying.communicate(timeout=END_SECONDS)
-        return int(said)
+        return {int(row) for row in said.split()}
 
     def check(self) -> None:
         """Ends the story if a worker ended."""
@@ -106,17 +111,15 @@ class Workers:
 
 
 class Aside:
-    """Something that happens while the story goes on."""
+    """The daemon is killed and started again while the story goes on."""
 
     def __init__(self, daemon: Daemon) -> None:
-        self.seconds = 0.0
-        self._thread = threading.Thread(target=self._kill, args=(daemon,))
-        self._thread.start()
-
-    def _kill(self, daemon: Daemon) -> None:
-        self.seconds = daemon.kill()
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._killed = self._pool.submit(daemon.kill)
 
     def join(self) -> float:
-        """Waits for it; returns how long the daemon was away."""
-        self._thread.join(END_SECONDS)
-        return self.seconds
+        """Waits for it; returns how long the daemon was away, or ends as the start ended."""
+        # The end of the one that was killed, and the start of the next.
+        seconds = self._killed.result(2 * END_SECONDS)
+        self._pool.shutdown()
+        return seconds

@@ -11,7 +11,7 @@ import itertools
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import fjord
@@ -91,7 +91,9 @@ class Fed:
 
     edits: int = 0
     events: int = 0
-    dropped: int = 0  # jobs that a worker had when it died
+    keys: set[str] = field(default_factory=set)  # pages with events
+    dead: int = 0  # jobs that failed too often
+    dropped: set[int] = field(default_factory=set)  # rows of jobs that a worker had when it died
     away_seconds: float = 0.0  # how long the daemon was gone
 
 

@@ -21,6 +21,7 @@ from examples.day import website
 
 BATCH = 25
 FLAKY = 0.02  # of all tries
+FULL_SECONDS = 1  # well below a lease
 SECONDS_PER_PAGE = 0.000_3
 DONE, NOT_FOUND, OVERLOADED = "", "404 Not Found", "503 Service Unavailable"
 
@@ -61,8 +62,13 @@ def outcome_of(job: fjord.Job, chance: random.Random) -> str:
 
 
 def die(url: str) -> None:
+    """Takes jobs until its hands are full, says which rows they are, and dies."""
+    taken: list[fjord.Job] = []
+    until = time.perf_counter() + FULL_SECONDS
     with fjord.connect(url) as db:
-        print(len(db.jobs("pages").next(count=BATCH, wait=30)), flush=True)
+        while len(taken) < BATCH and (not taken or time.perf_counter() < until):
+            taken += db.jobs("pages").next(count=BATCH - len(taken), wait=0.5)
+        print(*(job.row for job in taken), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import bisect
 import zlib
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ class Expected(NamedTuple):
 
     seqs: Sequence[int]
     value_crc: int
+    commits: Sequence[tuple[int, datetime]]  # the last seq of each, and when it was written
 
 
 def message(number: int) -> bytes:
@@ -37,6 +39,7 @@ def fill(data: Path, *, rows: int, commit_rows: int, block_rows: int, blocks: in
     """Writes messages, in commits of one size, of which the first are in so many blocks."""
     seqs: list[int] = []
     value_crc = 0
+    commits: list[tuple[int, datetime]] = []
     with fjord.open(data) as database:
         stream = database.stream(TABLE)
         for start in range(0, rows, commit_rows):
@@ -45,24 +48,31 @@ def fill(data: Path, *, rows: int, commit_rows: int, block_rows: int, blocks: in
             last = stream.append_many(values, keys=[key(number) for number in numbers])
             seqs += range(last - commit_rows + 1, last + 1)
             value_crc += sum(map(zlib.crc32, values))
+            (one,) = stream.read(1, after=last - 1).messages
+            commits.append((last, one.at))
             done = start + commit_rows
             if done % block_rows == 0 and done <= blocks * block_rows:
                 database.seal(TABLE)
-    return Expected(seqs, value_crc)
+    return Expected(seqs, value_crc, commits)
 
 
-def history(data: Path, numbers: range, seqs: Sequence[int]) -> pa.Table:
+def history(
+    numbers: range, seqs: Sequence[int], commits: Sequence[tuple[int, datetime]] = ()
+) -> pa.Table:
     """Returns messages as rows of a warehouse, made of nothing but what was appended."""
     from fjord.blocks import rows
 
     columns: dict[str, Any] = {name: [None] * len(numbers) for name in rows.SCHEMA.names}
-    columns["seq"] = columns["row"] = columns["txn"] = seqs
+    columns["seq"] = columns["row"] = seqs
     columns["op"] = ["APPEND"] * len(numbers)
     columns["key"] = [key(number) for number in numbers]
     columns["type"] = [1] * len(numbers)
     columns["value"] = [message(number) for number in numbers]
-    # Everything in one hour, as it was written; `data` was made just now.
-    columns["ts"] = [int(os.stat(data).st_mtime_ns // 1000)] * len(numbers)
+    ends = [last for last, _ in commits]
+    found = [bisect.bisect_left(ends, seq) for seq in seqs]
+    whole = [*commits, (0, datetime.fromtimestamp(0, UTC))]  # of rows that are in no commit
+    columns["txn"] = [whole[number][0] for number in found]
+    columns["ts"] = [whole[number][1] for number in found]
     return pa.table(columns, schema=rows.SCHEMA)
 
 

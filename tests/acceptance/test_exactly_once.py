@@ -27,6 +27,9 @@ pytestmark = pytest.mark.spark
 
 TABLE = "pages"
 KEYS = 50
+# Segments so small that the journal is packed all the while.
+SMALL = "from fjord import limits; limits.SEGMENT_BYTES = 128 * limits.KIB\n"
+PROGRAM = [sys.executable, "-c", f"{SMALL}from fjord.cli import main; main()"]
 
 
 class Campaign:
@@ -119,12 +122,13 @@ class Campaign:
             batches = db.stream("copy").subscriber("check").batches()
             copied = [message.value for batch in batches for message in batch]
             lag = db.stream(TABLE).subscriber("warehouse").lag
+            assert db.stats()["packed_segments"] > 0
         assert collections.Counter(copied) == collections.Counter(self.written)
         assert lag == 0
 
 
 def test_kills_of_driver_and_daemon_lose_and_double_nothing(tmp_path: Path) -> None:
-    with Daemon(tmp_path / "data") as daemon:
+    with Daemon(tmp_path / "data", program=PROGRAM) as daemon:
         campaign = Campaign(tmp_path, daemon, format_="parquet", max_rows=250)
         campaign.append(batches=5, rows=100)
         campaign.kill("manifest committed")
@@ -143,7 +147,7 @@ def test_sixty_batches_under_kills(tmp_path: Path, format_: str, soak_seconds: f
     dice = random.Random(format_)
     deadline = time.monotonic() + soak_seconds
     points = list(POINTS)
-    with Daemon(tmp_path / "data") as daemon:
+    with Daemon(tmp_path / "data", program=PROGRAM) as daemon:
         campaign = Campaign(tmp_path, daemon, format_=format_, max_rows=100)
         while campaign.batches() < 60 or points or time.monotonic() < deadline:
             campaign.append(batches=dice.randint(4, 8), rows=100)

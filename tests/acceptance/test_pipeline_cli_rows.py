@@ -67,12 +67,12 @@ def test_both_verbs_report_in_json_and_by_their_exit_codes(tmp_path: Path) -> No
             values = [message.value for message in database.stream("again").read().messages]
     assert [lines[-1]["code"] for lines in found] == [1, 0, 0, 2]
     assert dry[0]["selected_rows"] == 3
-    assert dry[0]["rows"] == [{"hour": dry[0]["rows"][0]["hour"], "op": "APPEND", "rows": 3}]  # type: ignore[index]
+    assert dry[0]["lines"] == [{"hour": dry[0]["lines"][0]["hour"], "op": "APPEND", "rows": 3}]  # type: ignore[index]
     assert (first[0]["written_rows"], first[0]["complete"]) == (3, True)
     assert values == [b"one", b"two", b"three"]
     assert date == [{"code": 2}]
     assert "yesterday is no date" in told
     assert (lost[0]["ok"], lost[0]["differing_buckets"]) == (False, 1)
-    sides = {(line["side"], line["rows"]) for line in lost[0]["rows"]}  # type: ignore[attr-defined]
+    sides = {(line["side"], line["rows"]) for line in lost[0]["lines"]}  # type: ignore[attr-defined]
     assert sides == {("server", 3), ("metadata", 3), ("cold", 0)}
     assert "Traceback" not in told

@@ -207,6 +207,10 @@ def test_what_cannot_be_meant_is_told(spark: SparkSession, tmp_path: Path) -> No
         database.kv("two").set("a", b"1")
     with pytest.raises(FjordError, match="work is a jobs table"):
         run(spark, data, "work", target)
+    middle = str(tmp_path / "work")
+    ingest.ingest(spark, Location.of_path(str(data)), "work", middle)
+    with pytest.raises(FjordError, match="work is a jobs table"):
+        latest.latest(spark, None, "work", str(target), from_warehouse=middle)
     with pytest.raises(FjordError, match="there is no table 'none'"):
         run(spark, data, "none", target)
     with pytest.raises(FjordError, match="there are no values in"):

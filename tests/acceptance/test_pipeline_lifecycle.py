@@ -300,7 +300,7 @@ def test_the_commands_against_a_daemon(
         assert done.returncode == 1, done.stderr  # since everything took longer than no time
         told = json.loads(done.stdout)
         assert {name: told[name] for name in EXPECTED} == {**EXPECTED, "tables": "mails, pages"}
-        assert (told["job"], told["ok"], len(told["rows"])) == ("lifecycle", False, 3)
+        assert (told["job"], told["ok"], len(told["lines"])) == ("lifecycle", False, 3)
         assert told["breaches"] >= 83
         check(Path(told["page"]).read_text())
         check_dead_letters(spark, daemon.url, tmp_path, monkeypatch)
@@ -324,7 +324,7 @@ def check_dead_letters(
     told = json.loads(done.stdout)
     figures = ("dead", "groups", "ever_died", "revived", "discarded", "listed")
     assert [told[name] for name in figures] == [3, 2, 4, 1, 0, 3]
-    first, second = told["rows"]
+    first, second = told["lines"]
     assert (first["reason"], first["domain"], first["jobs"]) == ("no user \u2026", "c.example", 2)
     assert first["keys"] == "http://c.example/2, http://c.example/1"
     assert (second["reason"], second["payload"]) == ("exit code 7", "42")

@@ -55,7 +55,7 @@ def append(daemon: Daemon, messages: list[Message]) -> None:
 
 def check(project: Path, messages: list[Message]) -> None:
     """Compares the three datasets with what was written."""
-    events = sorted(rows(project, "events"), key=lambda row: int(row["seq"]))
+    events = sorted(rows(project, "visits"), key=lambda row: int(row["seq"]))
     assert [(row["key"].decode(), row["value"]) for row in events] == messages
     latest = {row["key"]: row["value"] for row in rows(project, "latest")}
     assert latest == dict(messages)
@@ -96,11 +96,11 @@ def test_each_run_takes_what_is_new(tmp_path: Path, soak_seconds: float) -> None
         append(daemon, some(0, 100))
         run(project)
         check(project, some(0, 100))
-        files = set((project / "tables" / "events").glob("*.parquet"))
+        files = set((project / "tables" / "visits").glob("*.parquet"))
         append(daemon, some(100, 50))
         run(project)
         check(project, some(0, 150))
         # What was there before is still there as it was: nothing was read or written again.
-        assert files < set((project / "tables" / "events").glob("*.parquet"))
+        assert files < set((project / "tables" / "visits").glob("*.parquet"))
         run(project)
         check(project, some(0, 150))

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import fjord
 from fjord.errors import FjordError
 from fjord.spark.options import Location
+from fjord.spark.pipelines import sides
 from fjord.spark.pipelines.reconcile import reconcile
 from fjord.spark.pipelines.report import Report
 from tests.acceptance import stocked
@@ -37,9 +38,9 @@ def blocks_of(data: Path) -> list[Path]:
         return [data / "blocks" / f"{one.name}.parquet" for one in database.blocks(TABLE)]
 
 
-def piece(data: Path, expected: Expected, number: int) -> pa.Table:
+def piece(expected: Expected, number: int) -> pa.Table:
     rows = range(number * BLOCK, (number + 1) * BLOCK)
-    return history(data, rows, expected.seqs[rows.start : rows.stop])
+    return history(rows, expected.seqs[rows.start : rows.stop], expected.commits)
 
 
 def told(report: Report) -> set[tuple[str, str, Any]]:
@@ -59,7 +60,9 @@ def test_a_million_rows_agree_with_what_was_appended(spark: SparkSession, tmp_pa
     half = count // 2
     store = Stocked(target)
     store.add(
-        history(data, range(half), expected.seqs[:half]), start=1, end=expected.seqs[half - 1]
+        history(range(half), expected.seqs[:half], expected.commits),
+        start=1,
+        end=expected.seqs[half - 1],
     )
     seen: list[tuple[str, int, int | None]] = []
     report = reconcile(
@@ -80,7 +83,7 @@ def test_a_million_rows_agree_with_what_was_appended(spark: SparkSession, tmp_pa
     # The sums are those that anyone can compute.
     from pyspark.sql import functions as F  # noqa: N812
 
-    from fjord.spark.pipelines import sides, summaries
+    from fjord.spark.pipelines import summaries
 
     scope = sides.scope(Location.of_path(str(data)), TABLE, 1, 0)
     both = sides.cold(spark, scope).drop("block").unionByName(sides.tail(spark, scope))
@@ -106,7 +109,7 @@ def test_what_is_wrong_with_a_warehouse_is_named(
 ) -> None:
     data, expected = small
     store = Stocked(tmp_path / "warehouse")
-    pieces = [piece(data, expected, number) for number in range(5)]
+    pieces = [piece(expected, number) for number in range(5)]
     ends = [one["seq"][-1].as_py() for one in pieces]
     starts = [1, *(end + 1 for end in ends)]
     lost = store.add(pieces[0], start=starts[0], end=ends[0])
@@ -145,13 +148,32 @@ def test_rows_that_only_the_warehouse_has_are_lost_ones(
 ) -> None:
     data, expected = small
     store = Stocked(tmp_path / "warehouse")
-    rows = history(data, range(ROWS), expected.seqs)
+    rows = history(range(ROWS), expected.seqs, expected.commits)
     later = [*expected.seqs[:-1], expected.seqs[-1] + 1000]
-    store.add(history(data, range(ROWS), later), start=1, end=later[-1], described=rows)
+    store.add(history(range(ROWS), later, expected.commits), start=1, end=later[-1], described=rows)
     report = reconcile(spark, Location.of_path(str(data)), TABLE, str(store.target))
     assert not report.ok
     assert {side for side, _, _ in told(report)} == {"history", "warehouse"}
     assert any(f"the first is seq {later[-1]}" in problem for _, problem, _ in told(report))
+
+
+def test_a_beginning_that_nothing_forgets_is_a_lost_one(
+    spark: SparkSession,
+    tmp_path: Path,
+    small: tuple[Path, Expected],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data, expected = small
+    where, store = Location.of_path(str(data)), Stocked(tmp_path / "warehouse")
+    store.add(history(range(ROWS), expected.seqs, expected.commits), start=1, end=expected.seqs[-1])
+    listed = sides._blocks
+    monkeypatch.setattr(sides, "_blocks", lambda *given: listed(*given)[1:])
+    report = reconcile(spark, where, TABLE, str(store.target))
+    assert (report.ok, report.figures["from_seq"]) == (False, 1)
+    problems = {problem for _, problem, _ in told(report)}
+    assert f"100 rows are missing, the first is seq {expected.seqs[0]}" in problems
+    assert any("the table has no retention" in problem for problem in problems)
+    assert reconcile(spark, where, TABLE, str(store.target), start=expected.seqs[BLOCK]).ok
 
 
 def test_damaged_and_lost_blocks_are_named(
@@ -232,7 +254,7 @@ def test_what_cannot_be_meant_is_refused(spark: SparkSession, tmp_path: Path) ->
     with pytest.raises(FjordError, match="there is no table in"):
         reconcile(spark, where, TABLE, str(tmp_path / "nothing"))
     other = Stocked(tmp_path / "warehouse")
-    other.add(history(tmp_path, range(1), [5]), start=1, end=5)
+    other.add(history(range(1), [5]), start=1, end=5)
     with fjord.open(tmp_path / "data") as database:
         database.stream("other").append(b"one")
     with pytest.raises(FjordError, match="has rows of the table 'events', not of 'other'"):

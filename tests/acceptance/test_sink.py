@@ -4,7 +4,9 @@ twice, commits whose answers are lost, a daemon that is killed in between."""
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,34 @@ def test_a_batch_is_seen_once_whatever_happens(daemon: Daemon, kind: str) -> Non
         writer.commit([writer.write(rows_of("e"))], 2)
         assert keys_of(database, "t", kind) == [*seen, "e"]
         assert database.staging("t").last_batch("query") == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_two_attempts_at_one_partition_one_counts(daemon: Daemon, kind: str) -> None:
+    """As Spark does it with a task that it finds slow: the other one is stopped, or too late."""
+    writer, both_began = stream_writer(daemon, "t", kind), threading.Barrier(2, timeout=60)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield from rows_of("a")
+        both_began.wait()
+        yield from rows_of("b")
+
+    def stopped() -> Iterator[pa.RecordBatch]:
+        yield from rows_of("c")
+        raise InterruptedError
+
+    with ThreadPoolExecutor(max_workers=2) as tasks, fjord.connect(daemon.url) as database:
+        late, won = [one.result(60) for one in [tasks.submit(writer.write, rows()) for _ in "ab"]]
+        assert late.partition == won.partition
+        assert not set(late.stages) & set(won.stages)
+        with pytest.raises(InterruptedError):
+            writer.write(stopped())
+        writer.commit([won], 0)
+        assert keys_of(database, "t", kind) == ["a", "b"]
+        # One that ends after the commit changes nothing either, and neither does the next batch.
+        assert writer.write(rows_of("a", "b")).stages
+        writer.commit([writer.write(rows_of("d"))], 1)
+        assert keys_of(database, "t", kind) == ["a", "b", "d"]
 
 
 def test_a_daemon_is_killed_between_write_and_commit(daemon: Daemon) -> None:

@@ -1,4 +1,4 @@
-"""A real cluster of Spark reads cold blocks and the tail: master and two workers on loopback."""
+"""A real cluster of Spark reads and writes: master and two workers on loopback."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ ROWS, COLD = 3000, 2000
 READ = """
 import sys
 import fjord.spark
+from pyspark import TaskContext
 from pyspark.sql import functions as F
 
 server, master = sys.argv[1:]
@@ -34,6 +36,19 @@ print(*row)
 whole = fjord.spark.history(spark, server, "visits")
 print(*whole.agg(F.count("*"), F.sum(F.crc32("value")), F.countDistinct("seq")).first())
 print(spark.sparkContext.master)
+
+
+def dying(batches):
+    yield from batches
+    task = TaskContext.get()
+    if (task.partitionId(), task.attemptNumber()) == (1, 0):
+        raise RuntimeError("this attempt ends when all of its rows are on their way")
+
+
+copied = whole.repartition(3).select("key", "type", "value")
+copied = copied.mapInArrow(dying, copied.schema)
+options = {"server": server, "table": "copies", "kind": "stream"}
+copied.write.format("fjord").options(**options).mode("append").save()
 spark.stop()
 """
 
@@ -57,7 +72,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield daemon
 
 
-def test_a_cluster_reads_blocks_and_the_tail(master: str, daemon: Daemon, tmp_path: Path) -> None:
+def test_a_cluster_reads_and_writes_and_tries_again(
+    master: str, daemon: Daemon, tmp_path: Path
+) -> None:
     done = subprocess.run(
         [sys.executable, "-c", READ, daemon.url, master],
         cwd=tmp_path,
@@ -71,6 +88,10 @@ def test_a_cluster_reads_blocks_and_the_tail(master: str, daemon: Daemon, tmp_pa
     assert int(partitions) >= 2
     assert read == whole == f"{ROWS} {crc} {ROWS}"
     assert used == master
+    # A task failed and ran again; what the first attempt had staged is seen by nobody.
+    with fjord.connect(daemon.url) as db:
+        copies = Counter(one.value for one in db.stream("copies").read(2 * ROWS).messages)
+    assert copies == Counter(b"visit %d" % number for number in range(ROWS))
 
 
 def test_jobs_run_on_a_cluster(master: str, daemon: Daemon, tmp_path: Path) -> None:

@@ -208,7 +208,8 @@ def test_a_journal_that_was_put_back_is_noticed(daemon: Daemon, tmp_path: Path) 
     ((_, _, rest),) = run(stream(daemon), kept_end)  # up to there it is the same history
     assert [row["value"] for row in rest] == [b"other"] * 30
     ((_, _, rest),) = run(stream(daemon, failOnDataLoss="false"), end)
-    assert {row["value"] for row in rest} == {b"other"}
+    # Nobody here knows the writer of what was lost, so it is all that there is.
+    assert [row["value"] for row in rest] == [b"kept"] * 10 + [b"other"] * 30
 
 
 @pytest.mark.parametrize("table", ["events", "pages"])

@@ -24,9 +24,11 @@ def put_together(world: SealingWorld) -> None:
     if len(old) < 2:
         return
     names = [block.name for block in old]
-    store.drop_rewrites(names[0].partition("/")[0])
+    folder = names[0].partition("/")[0]
+    store.drop_rewrites(folder)
+    rewriting.sweep(store, folder, lambda: names, before_us=2**62)
     found = rewriting.rewrite(store, names, tag=zlib.crc32("".join(names).encode()))
-    rewriting.publish(store, found)
+    rewriting.publish(store, found, wall_us=1)
     new = found.metadata
     command = ReplaceBlocks(
         table=LOG,
@@ -40,6 +42,7 @@ def put_together(world: SealingWorld) -> None:
     )
     for _ in range(2):
         assert isinstance(world.ask(command), Done)
+    store.conclude(found.name)
     live = [block.name for block in world.engine.sealing.blocks(LOG)]
     rewriting.relink(Catalog(store), live)
 

@@ -5,7 +5,7 @@ and its directory synced, all through a `Disk`.  Object stores show an upload on
 goes there is written to a temporary file first, since its name is known only at its end.
 
 A draft becomes a file at once, or it is set aside, under a name that readers pass over, until
-somebody adopts it.
+somebody adopts it.  What is adopted never takes the place of another file.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from fsspec.core import url_to_fs
 
 from fjord import disk as disks
 from fjord import limits
+from fjord.blocks.target import stamp
 from fjord.history import data_path
 
 CHUNK_BYTES: Final = 1 * limits.MIB
@@ -110,6 +111,7 @@ class Files(Protocol):
     """Files at a location, by paths below it that are checked already."""
 
     is_shared: bool  # other processes see them too
+    has_locks: bool  # `lock` keeps others out
 
     def read(self, path: str) -> bytes: ...
 
@@ -130,7 +132,12 @@ class Files(Protocol):
     def draft(self, folder: str, suffix: str) -> Draft: ...
 
     def adopt(self, path: str, name: str) -> None:
-        """Ensures that what was set aside is the data of a block, durably."""
+        """Ensures that what was set aside is the data of a new block, durably.
+
+        Raises:
+            FileNotFoundError: if it is not there any more.
+            FileExistsError: if the block has data already; that stays as it is.
+        """
         ...
 
     def lock(self, name: str) -> contextlib.AbstractContextManager[None]: ...
@@ -145,6 +152,7 @@ class Folder:
     """Files in a folder of a disk."""
 
     is_shared = True
+    has_locks = True
 
     def __init__(self, disk: disks.Disk, root: str) -> None:
         self._disk = disk
@@ -190,8 +198,11 @@ class Folder:
         return LocalDraft(self._disk, self._root, folder, suffix)
 
     def adopt(self, path: str, name: str) -> None:
+        if not self.exists(path):
+            raise _missing(self.shown(path))
         target = self.shown(data_path(name))
-        self._disk.rename(self.shown(path), target)
+        self._disk.link(self.shown(path), target)  # which fails if the name is taken
+        self._disk.remove(self.shown(path))
         self._disk.sync_directory(os.path.dirname(target))
 
     @contextlib.contextmanager
@@ -292,6 +303,8 @@ def _missing(path: str) -> FileNotFoundError:
 class Remote:
     """Files that fsspec reaches."""
 
+    has_locks = False
+
     def __init__(self, location: str) -> None:
         self._files: fsspec.AbstractFileSystem
         self._files, root = url_to_fs(location)
@@ -331,10 +344,18 @@ class Remote:
         return RemoteDraft(self)
 
     def adopt(self, path: str, name: str) -> None:
+        # Names of blocks are unique, so nobody takes this one between the look and the move.
+        if self.exists(data_path(name)):
+            shown = self.shown(data_path(name))
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), shown)
         self._files.mv(self._path(path), self._path(data_path(name)))
 
     def lock(self, name: str) -> contextlib.AbstractContextManager[None]:
-        """Uploads are whole, so two writers of one block only do the work twice."""
+        """Keeps nobody out.
+
+        Uploads are whole, so two who seal one block only do the work twice; and two who rewrite
+        blocks make different ones, of which the node takes one.
+        """
         return contextlib.nullcontext()
 
     def shown(self, path: str) -> str:
@@ -373,7 +394,7 @@ class RemoteDraft(Draft):
 
     def _set_aside(self, folder: str) -> str:
         self._file.flush()
-        path = f"{folder}/_{disks.LocalDisk().new_uuid().hex()}{REWRITTEN}"
+        path = f"{folder}/_{stamp()}{REWRITTEN}"
         self._files.upload(self._file.name, path)
         return path
 

@@ -1,19 +1,27 @@
 """Rewriting: blocks that follow each other become one, row by row the same.
 
     blocks, in order -> checked -> parts, put together up to a full one -> Parquet    `rewrite`
-    it gets its name and its metadata                                                 `publish`
-    (the node is told of the new block) -> the chain is mended                        `relink`
+    it is announced, and gets its name and its metadata                               `publish`
+    (the node is told of the new block) -> it is announced no more                    `conclude`
+    the chain is mended                                                               `relink`
+    what runs that died have published in vain is removed                             `sweep`
 
 Memory holds a part of the old and a part of the new block, never a block.  Nothing here changes
 which blocks are in use: whoever asked tells the node of the new one.  Until it is published it is
 under a name that everybody passes over, those included who read a folder as a table, and that is
 not the one of a draft of sealing, so that a node that seals meanwhile does not take it for what a
 writer that died has left behind.
+
+Invariants:
+- A new block has a name that no block had before, and no file is ever written over: so whatever is
+  removed here is a block that this, or a run that died, has made.
+- From before a new block is seen until the node has it in use, or it is gone, it is announced.
+  What is announced is removed only if the node does not list it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -44,7 +52,7 @@ def rewrite(store: Store, names: Sequence[str], *, tag: int) -> Rewritten:
 
     Args:
         names: of blocks of one table that follow each other, in order.
-        tag: makes the name of the new block unique.
+        tag: makes the name of the new block unique; no run before has had it.
 
     Raises:
         CorruptionError: if one of them is damaged, or the new one does not hold what they did.
@@ -69,16 +77,48 @@ def rewrite(store: Store, names: Sequence[str], *, tag: int) -> Rewritten:
         draft.drop()
 
 
-def publish(store: Store, found: Rewritten) -> None:
-    """Gives a new block its name and its metadata.
+def publish(store: Store, found: Rewritten, wall_us: int) -> None:
+    """Gives a new block its name and its metadata; it is announced from now on.
 
     Assumes that the caller has the lock of sealing.
 
     Raises:
         FileNotFoundError: if its data is not here.
+        FileExistsError: if there is such a block, which stays as it is.
     """
-    store.adopt(found.path, found.name)
+    store.announce(found.name, wall_us)
+    try:
+        store.adopt(found.path, found.name)
+    except (FileNotFoundError, FileExistsError):
+        store.conclude(found.name)
+        raise
     store.write_metadata(found.name, found.metadata.encode())
+
+
+def withdraw(store: Store, name: str) -> None:
+    """Ensures that a block that was published is not there.
+
+    Assumes that the node does not list it, and never will.
+    """
+    store.remove(name)
+    store.conclude(name)
+
+
+def sweep(store: Store, folder: str, listed: Callable[[], Sequence[str]], before_us: int) -> None:
+    """Removes blocks that were announced before a moment and are not in use.
+
+    Args:
+        listed: returns the names of the blocks in use; asked after it is known what is announced.
+    """
+    announced = store.announced(folder)
+    if not announced:
+        return
+    used = set(listed())
+    for name, since_us in announced.items():
+        if name in used:
+            store.conclude(name)
+        elif since_us < before_us:
+            withdraw(store, name)
 
 
 def relink(catalog: Catalog, names: Sequence[str]) -> None:

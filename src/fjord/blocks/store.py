@@ -2,6 +2,8 @@
 
     <location>/<table>-<id>/<first>-<last>-<tag>.parquet      the rows of a block
     <location>/<table>-<id>/_<first>-<last>-<tag>.json        its metadata, written after them
+    <location>/<table>-<id>/_<first>-<last>-<tag>.announced   when a rewritten one was begun to be
+                                                              published; goes once it is in use
 
 Readers of Parquet pass over names that begin with an underscore, so a folder is a table for them.
 How a file gets there whole, or not at all, is the business of `places`.
@@ -30,10 +32,13 @@ from fjord.blocks.places import (
     checked,
     is_name,
 )
+from fjord.blocks.target import stamped_us
 from fjord.history import data_path, described_block, metadata_path
 
 _FOLDER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*-[0-9]+\Z")
 _UNFINISHED_METADATA: Final = ".json.new"  # see disk.replace_whole
+_ANNOUNCED: Final = ".announced"
+_UNFINISHED_ANNOUNCED: Final = ".announced.new"
 _LOCK: Final = "sealing.lock"
 _REWRITING_LOCK: Final = "rewriting.lock"
 
@@ -75,10 +80,11 @@ class Store:
         return draft.set_aside(checked(name).partition("/")[0])
 
     def adopt(self, path: str, name: str) -> None:
-        """Ensures that what was set aside is the data of a block, durably.
+        """Ensures that what was set aside is the data of a new block, durably.
 
         Raises:
             FileNotFoundError: if it is not there any more.
+            FileExistsError: if the block has data already; that stays as it is.
         """
         self._files.adopt(path, checked(name))
 
@@ -132,6 +138,25 @@ class Store:
             except FileNotFoundError:
                 pass  # it went before a crash, or was never there
 
+    def announce(self, name: str, wall_us: int) -> None:
+        """Notes, durably, that a block will be there which nobody may ever use."""
+        self._files.write(_announced_path(name), b"%d\n" % wall_us)
+
+    def announced(self, folder: str) -> dict[str, int]:
+        """Returns when blocks of a table were announced, by their names."""
+        files = [file for file in self._files.names(folder) if file.endswith(_ANNOUNCED)]
+        names = [f"{folder}/{file.removeprefix('_').removesuffix(_ANNOUNCED)}" for file in files]
+        found: dict[str, int] = {}
+        for name in filter(is_name, names):
+            with contextlib.suppress(FileNotFoundError):  # another one was faster
+                found[name] = int(self._files.read(_announced_path(name)))
+        return found
+
+    def conclude(self, name: str) -> None:
+        """Ensures that a block is not announced any more: it is in use, or removed."""
+        with contextlib.suppress(FileNotFoundError):
+            self._files.remove(_announced_path(name))
+
     def names(self, folder: str = "") -> list[str]:
         """Returns the names of all blocks, or of those of one table's folder, in order."""
         found = [
@@ -152,16 +177,19 @@ class Store:
         """
         self._drop(folder, (UNFINISHED, _UNFINISHED_METADATA))
 
-    def drop_rewrites(self, folder: str) -> None:
+    def drop_rewrites(self, folder: str, before_us: int | None = None) -> None:
         """Removes what somebody who rewrote blocks, and died, has left behind.
 
-        Assumes that the caller has the lock of rewriting.
+        Assumes that the caller has the lock of rewriting.  Where there are no locks somebody may
+        be at it now: there only what was set aside `before_us` goes, if that is given.
         """
-        self._drop(folder, (REWRITTEN,))
+        is_alone = self._files.has_locks or before_us is None
+        self._drop(folder, (REWRITTEN, _UNFINISHED_ANNOUNCED), None if is_alone else before_us)
 
-    def _drop(self, folder: str, suffixes: tuple[str, ...]) -> None:
+    def _drop(self, folder: str, suffixes: tuple[str, ...], before_us: int | None = None) -> None:
         for file in self._files.names(folder):
-            if file.endswith(suffixes):
+            is_old = before_us is None or (stamped_us(file) or 0) < before_us
+            if file.endswith(suffixes) and is_old:
                 self._files.remove(f"{folder}/{file}")
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
@@ -186,3 +214,8 @@ class Store:
 
     def metadata_path(self, name: str) -> str:
         return self._files.shown(metadata_path(checked(name)))
+
+
+def _announced_path(name: str) -> str:
+    folder, _, base = checked(name).rpartition("/")
+    return f"{folder}/_{base}{_ANNOUNCED}"

@@ -146,7 +146,7 @@ class Engine:
         """Answers from the journal alone, up to what is durable."""
         self.check_usable()
         known = (self.tables, self.durable_seq, *self.sealing.cold, self._takeovers)
-        return look(Past(self._journal, *known), command)
+        return look(Past(self._journal, *known, bool(self.sealing.location)), command)
 
     def takeovers(self) -> list[tuple[bytes, int]]:
         """Returns the takeover table: (UUID, high seq when it took over), oldest first."""

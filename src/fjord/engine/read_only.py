@@ -105,9 +105,11 @@ class ReadOnlyEngine:
             known = read_tables(transaction)
             cold = _edges(stream_history.all_items(transaction.scan))
             items = transaction.scan(Tree.META, *catalog.takeover_range(), limits.TAKEOVERS_MAX)
+            # Who writes blocks notes for each table how far it is, before a segment goes.
+            seals = bool(transaction.scan(Tree.HISTORY, b"", None, 1))
         takeovers = catalog.takeovers(items)
         self._journal.refresh()
-        return look(Past(self._journal, known, applied_seq, *cold, takeovers), command)
+        return look(Past(self._journal, known, applied_seq, *cold, takeovers, seals), command)
 
     def stats(self) -> dict[str, int]:
         """Returns those numbers of a directory that can be seen from outside its writer."""

@@ -57,6 +57,7 @@ class Past(NamedTuple):
     cold_seqs: Mapping[int, int]  # the first seq that is in a cold block, of tables that have any
     cold_lasts: Mapping[int, int]  # the last one, by table; blocks may be gone by now
     takeovers: Sequence[tuple[bytes, int]]  # UUID and high seq, oldest first
+    seals: bool = True  # what leaves the journal goes to blocks
 
 
 def look(past: Past, command: Scan | Span) -> Reply:
@@ -127,7 +128,7 @@ def _range_problem(past: Past, table: Table, command: Span) -> Refusal | None:
             f"those that were too old; read it there, and go on behind seq {cold_last}"
         )
         return Refusal(code=Code.BAD_RANGE, text=text)
-    if after and not stream_history.has_history(table, jobs_too=True):
+    if after and not stream_history.has_history(table, jobs_too=past.seals):
         text = f"{missing} to {first_seq - 1} is gone: the journal begins at seq {first_seq} by now"
         return Refusal(code=Code.BAD_RANGE, text=text)
     return None

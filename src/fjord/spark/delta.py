@@ -44,6 +44,9 @@ CONFLICTS_MAX: Final = 20
 COMMITS_LOOKED_AT_MAX: Final = 100
 
 _TABLE: Final = "fjord.table"
+_COLUMNS: Final = "fjord.columns"
+_OPS: Final = "fjord.ops"
+_START: Final = "fjord.start"
 _EPOCH: Final = "fjord.epoch"
 _SUMS: Final = "fjord.value_crc"
 
@@ -59,12 +62,15 @@ class DeltaWarehouse:
         table = self._table()
         if table is None:
             return State()
-        found = table.history(COMMITS_LOOKED_AT_MAX)
+        end = table.transaction_version(END) or 0
+        told = table.metadata().configuration
         return State(
             number=table.version() + 1,
             table=_source(table),
-            epoch=next((str(one[_EPOCH]) for one in found if one.get(_EPOCH)), ""),
-            end=table.transaction_version(END) or 0,
+            epoch=_epoch(table, end),
+            end=end,
+            columns=str(told.get(_COLUMNS, "")),
+            ops=str(told.get(_OPS, "")),
         )
 
     def has(self, query: str, batch: int) -> bool:
@@ -102,7 +108,7 @@ class DeltaWarehouse:
 
     def add(self, batch: Batch, files: Sequence[DataFile]) -> bool:
         for _ in range(CONFLICTS_MAX):
-            table = self._table() or self._create(batch.table)
+            table = self._table() or self._create(batch)
             if _has(table, batch.query, batch.number):
                 return False
             end = table.transaction_version(END) or 0
@@ -125,12 +131,13 @@ class DeltaWarehouse:
         location = self.target.location
         return DeltaTable(location) if DeltaTable.is_deltatable(location) else None
 
-    def _create(self, table: str) -> DeltaTable:
+    def _create(self, batch: Batch) -> DeltaTable:
+        told = {_TABLE: batch.table, _COLUMNS: batch.columns, _OPS: batch.ops}
         return DeltaTable.create(
             self.target.location,
             rows.SCHEMA,
             mode="ignore",
-            configuration={_TABLE: table},
+            configuration={name: text for name, text in told.items() if text},
             raise_if_key_not_exists=False,
         )
 
@@ -161,7 +168,7 @@ def _properties(
         transactions.append(Transaction(f"{batch.query}.start", batch.start))
     told: dict[str, Any] = {
         "fjord.batch": batch.number,
-        "fjord.start": batch.start,
+        _START: batch.start,
         _SUMS: {one.path: one.value_crc for one in files},
     }
     if batch.epoch:
@@ -175,6 +182,16 @@ def _properties(
 def _has(table: DeltaTable, query: str, batch: int) -> bool:
     known = table.transaction_version(query)
     return known is not None and batch <= known
+
+
+def _epoch(table: DeltaTable, end: int) -> str:
+    """Returns in whose time the end of a table was written; empty if nobody knows."""
+    for commit in table.history(COMMITS_LOOKED_AT_MAX):  # the newest one first
+        if commit.get(_EPOCH):
+            return str(commit[_EPOCH])
+        if commit.get(_START, end + 1) <= end:
+            break  # it goes up to the end, and does not know; those before end before it
+    return ""
 
 
 def _source(table: DeltaTable) -> str:

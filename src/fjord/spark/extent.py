@@ -10,8 +10,11 @@ Blocks are listed when something is planned, and when the journal no longer goes
 The journal is asked first where it begins, and then for the list: what has left the journal is in
 blocks that the list has.
 
-What is lost.  Blocks go by retention, and the journal of a table without history when it is packed.
-A query that has not read them by then has lost rows, and must not pass over that in silence.
+What is lost.  Blocks go by retention, and the journal of a table without history when it is packed;
+that of jobs and of the latest values also where the node writes no blocks.  A query that has not
+read them by then has lost rows, and must not pass over that in silence.  The beginning is no
+exception: offset 0 is a place like any other once a query has it.  Only who says where a query
+begins, and names the earliest place or seq 1, means what is left.
 """
 
 from __future__ import annotations
@@ -31,11 +34,13 @@ from fjord.spark import commits
 from fjord.spark.commits import CommitEnds
 from fjord.spark.files import MissingBlockError
 from fjord.spark.options import Options, Place
-from fjord.spark.planning import cold_end
+from fjord.spark.planning import FIRST_ROW, cold_end
 
 _LOG: Final = logging.getLogger("fjord.spark")
 # The journal may be packed again and again while it is asked; not that often.
 _TRIES: Final = 3
+# How many writers back the end of an epoch is looked for; a few dozen requests for each.
+_EPOCHS_MAX: Final = 100
 
 Found = TypeVar("Found")
 
@@ -123,14 +128,14 @@ class Extent:
         Raises:
             FjordError: if there is no such place.
         """
+        if begins(place):
+            return self.earliest()
         if place.seq:
             return place.seq - 1
         if place.subscriber:
             return self._mark(place.subscriber)
         if place.at is not None:
             return self._before(place.at)
-        if place.word == "earliest":
-            return self.earliest()
         return self.tail(0).seq
 
     def _before(self, at: datetime) -> int:
@@ -146,7 +151,7 @@ class Extent:
                 return found.position
         raise FjordError(
             f"stream {self._table} has no subscriber {name!r}; check the option "
-            "startingSubscriber, `fjord subscribers` lists those that there are"
+            "startingSubscriber, `fjord stream subscribers` lists those that there are"
         )
 
     def require_stream(self, option: str) -> None:
@@ -169,9 +174,14 @@ class Extent:
         Whether the table had rows in there nobody knows any more.
         """
         start = self.earliest()
-        if after >= start or not after or (self.nature.has_history and not self.nature.forgets):
+        if after < start and (self.nature.forgets or not self.nature.has_history):
+            return after + 1, start
+        begin = max(after, cold_end(self.blocks))
+        if not self.nature.has_history or begin + 1 >= self.first_seq:
             return None
-        return after + 1, start
+        if is_behind_blocks(self.database, self._table, begin):
+            return None
+        return begin + 1, self.first_seq - 1
 
     def past_loss(self, after: int, *, seen: int = 0) -> int:
         """Returns where to go on if what is behind `after` is gone.
@@ -182,14 +192,23 @@ class Extent:
         Raises:
             FjordError: if that is not to be passed over.
         """
-        missing = self.lost(max(after, min(seen, self.earliest())))
+        missing = self._lost_now(max(after, seen))
         if missing is None:
             return after
         text = lost_text(self._table, missing)
         if self._options.fails_on_loss:
             raise FjordError(f"{text}; {LOSS_ADVICE}")
         _LOG.warning("%s; the query goes on behind it, since failOnDataLoss is false", text)
-        return missing[1]
+        is_next = missing[0] <= max(after, seen) + 1  # or there are blocks before it
+        return missing[1] if is_next else after
+
+    def _lost_now(self, after: int) -> tuple[int, int] | None:
+        """Returns what is lost, by a list of blocks that is not older than the answer."""
+        missing = self.lost(after)
+        if missing is None:
+            return None
+        self.refresh()
+        return self.lost(after)
 
     def epoch_of(self, after: int, *, known: str = "") -> str:
         """Returns the epoch of a seq, which may be in blocks only.
@@ -200,6 +219,29 @@ class Extent:
         if not after:
             return ""
         return self.database.span(self._table, after, until=after, epoch=known).epoch
+
+    def common(self, seq: int, epoch: str) -> int:
+        """Returns the seq up to which this history is the one in which a seq had an epoch.
+
+        That is where the time of that epoch ends here.  If it never was, nobody knows: then it is
+        the beginning of what is left.
+        """
+        at = min(seq, self.tail(0).durable_seq)
+        for _ in range(_EPOCHS_MAX):
+            found = self.epoch_of(at)
+            if not found or not epoch:
+                break
+            if found == epoch:
+                return at
+            low, high = 0, at  # the epoch of `high` is `found`, that of `low` is an earlier one
+            while high - low > 1:
+                middle = (low + high) // 2
+                if self.epoch_of(middle) == found:
+                    high = middle
+                else:
+                    low = middle
+            at = low
+        return self.earliest()
 
     # -- batches ----------------------------------------------------------------------------------
 
@@ -321,9 +363,32 @@ def _room(block: BlockInfo, batch: Batch, bounds: Bounds) -> int:
     return room
 
 
+def begins(place: Place) -> bool:
+    """Says whether a place is the beginning: of what is left, whatever has been before it."""
+    return place.seq == 1 or place.word == "earliest"
+
+
+def is_behind_blocks(database: fjord.Database, table: str, after: int) -> bool:
+    """Says whether a table had no rows between a seq and the beginning of the journal.
+
+    That is so behind the last block, if the node writes blocks.  Assumes that `after` is not before
+    the end of the last block.
+    """
+    try:
+        # Nothing is counted.  Behind seq 0 would mean behind whatever is gone.
+        begin = max(after, FIRST_ROW - 1)
+        database.span(table, begin, until=begin + 1)
+    except RefusedError as error:
+        if error.code is not Code.BAD_RANGE:
+            raise
+        return False
+    return True
+
+
 LOSS_ADVICE: Final = (
-    "the query was slower than the retention of the table, or was down for too long. Begin anew "
-    "with a new checkpoint, or set failOnDataLoss to false to go on with what is there"
+    "the query was slower than the retention of the table or the packing of the journal, or was "
+    "down for too long. Run a batch again, begin a stream anew with a new checkpoint, or set "
+    "failOnDataLoss to false to go on with what is there"
 )
 
 

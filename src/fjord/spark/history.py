@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from fjord.blocks import schema
 from fjord.client.stream_calls import BlockInfo
 from fjord.spark.options import Location, Options
-from fjord.spark.planning import cold_end
+from fjord.spark.planning import FIRST_ROW, cold_end
 
 
 def history(
@@ -34,7 +34,7 @@ def history(
         spark: a session.
         where: the address of a daemon, `fjord://host:port`, or a data directory.
         table: its name.
-        start: the first seq.
+        start: the first seq; 1: from the beginning of what is left.
         end: the first seq that does not belong to it; 0: everything that is durable now.
         blocks: where blocks are for the machines that run Spark, if not where the node says.
 
@@ -50,6 +50,9 @@ def history(
     end = min(end or tail.durable_seq + 1, tail.durable_seq + 1)
     cold = [one for one in extent.blocks if one.last >= start and one.first < end]
     tail_start = max(start, cold_end(extent.blocks) + 1)
+    if start <= 1:
+        # What is gone by now does not count, but what goes before the frame is read is missed.
+        tail_start = max(tail_start, extent.first_seq, FIRST_ROW)
     found = _cold(spark, cold, start, end, blocks)
     if found is not None and (tail_start >= end or not tail.rows):
         return found

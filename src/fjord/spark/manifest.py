@@ -52,6 +52,8 @@ class Batch:
     start: int  # the first seq that the batch covers
     end: int  # and the last; one less than `start`: it has nothing
     epoch: str = ""  # in whose time `end` was written; empty = unknown
+    columns: str = ""  # which ones were taken, with commas between; empty = all
+    ops: str = ""  # rows of which ops were taken, with commas between; empty = all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +81,11 @@ class State:
 
     number: int = 0  # of the last commit, 0 = there is none
     table: str = ""  # of Fjord
-    epoch: str = ""  # in whose time `end` was written
+    epoch: str = ""  # in whose time `end` was written; empty = unknown
     start: int = 0  # the first seq that is covered
     end: int = 0  # everything from there up to here is in the files
+    columns: str = ""  # as the batches say; who adds others is refused before
+    ops: str = ""
     queries: Mapping[str, Query] = field(default_factory=dict)
     files: Mapping[str, DataFile] = field(default_factory=dict)  # by path
 
@@ -136,9 +140,12 @@ def after(state: State, commit: Commit, where: str) -> State:
     return replace(
         changed,
         table=batch.table,
-        epoch=batch.epoch or state.epoch,
+        # One that is known of a seq before says nothing of the new end.
+        epoch=batch.epoch or (state.epoch if batch.end == state.end else ""),
         start=state.start or batch.start,
         end=max(state.end, batch.end),
+        columns=batch.columns,
+        ops=batch.ops,
         queries={**state.queries, batch.query: query},
     )
 
@@ -187,6 +194,8 @@ def decode_state(data: bytes, path: str) -> State:
         epoch=_of(found, "epoch", str, path),
         start=_of(found, "start", int, path),
         end=_of(found, "end", int, path),
+        columns=str(found.get("columns", "")),
+        ops=str(found.get("ops", "")),
         queries={name: _record(Query, one, path) for name, one in queries.items()},
         files={one.path: one for one in files},
     )
@@ -218,13 +227,17 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 }
 
 
+# Members that files of before do not have, and what those mean by that.
+_NEW: Final[dict[str, str]] = {"columns": "", "ops": ""}
+
+
 def _record(kind: Any, found: object, path: str) -> Any:
     """Returns a record of numbers and texts; members that are not known are left out."""
     if not isinstance(found, dict):
         raise CorruptionError(path, 0, f"{found!r} is no {kind.__name__}")
     given = {}
     for one in fields(kind):
-        value = found.get(one.name)
+        value = found.get(one.name, _NEW.get(one.name))
         if not isinstance(value, _KINDS[str(one.type)]) or isinstance(value, bool):
             raise CorruptionError(path, 0, f"its member {one.name} is of the wrong type")
         given[one.name] = value

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 import fjord
@@ -272,7 +272,12 @@ def _moment(name: str, text: str) -> datetime:
         raise FjordError(
             f"the option {name} is a date such as 2026-01-31T12:00:00Z, not {text!r}"
         ) from error
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    if found.tzinfo is None:
+        raise FjordError(
+            f"the option {name} has no time zone in {text!r}; write Z for UTC, or an offset such "
+            "as 2026-01-31T12:00:00+01:00"
+        )
+    return found
 
 
 def _check_order(found: Options) -> None:

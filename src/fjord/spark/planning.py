@@ -19,12 +19,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
 from fjord.client.stream_calls import BlockInfo
 from fjord.spark.options import PARTITIONS_MAX, ROWS_PER_PARTITION, Location
+
+# No row has a smaller seq: seq 1 is the note of the first writer that it has begun.  Where a
+# beginning is given, seq 1 means that of what is left; this one means just itself.
+FIRST_ROW: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,15 @@ from fjord.errors import Code, FjordError, RefusedError, UnavailableError
 from fjord.history import HISTORIC
 from fjord.ops import Opcode
 from fjord.spark import files
-from fjord.spark.extent import LOSS_ADVICE, lost_text
-from fjord.spark.planning import ColdPartition, Share, TailPartition, Wanted
+from fjord.spark.extent import LOSS_ADVICE, is_behind_blocks, lost_text
+from fjord.spark.planning import (
+    FIRST_ROW,
+    ColdPartition,
+    Share,
+    TailPartition,
+    Wanted,
+    cold_end,
+)
 
 _LOG: Final = logging.getLogger("fjord.spark")
 # As much as the conversion to rows of the JVM likes at a time.
@@ -196,9 +203,8 @@ def _ranged(database: fjord.Database, wanted: Wanted, start_seq: int, end_seq: i
         if error.code is not Code.BAD_RANGE:
             raise
     first_seq = min(database.stats()["first_seq"], end_seq)
-    blocks = database.blocks(wanted.table) if wanted.has_history else []
     cold_seq = start_seq
-    for block in _covering_tail(blocks, wanted, start_seq, first_seq):
+    for block in _covering_tail(database, wanted, start_seq, first_seq):
         whole = Share(block, 0, block.rows)
         for batch in _share(wanted, whole, max(start_seq, block.first), end_seq):
             yield batch, cold_seq
@@ -210,17 +216,24 @@ def _ranged(database: fjord.Database, wanted: Wanted, start_seq: int, end_seq: i
 
 
 def _covering_tail(
-    blocks: Sequence[BlockInfo], wanted: Wanted, start_seq: int, first_seq: int
+    database: fjord.Database, wanted: Wanted, start_seq: int, first_seq: int
 ) -> list[BlockInfo]:
     """Returns the blocks of what is before the beginning of the journal.
 
-    Behind the last block there is nothing that the journal has not, so that is no loss.
+    Behind the last block there is nothing that the journal has not, so that is no loss; where the
+    node writes blocks.
     """
     if not wanted.has_history:
         report_loss(wanted, start_seq, first_seq)
         return []
-    last = blocks[-1].last + 1 if blocks else start_seq
-    return _covering(blocks, wanted, start_seq, min(first_seq, last))
+    blocks = database.blocks(wanted.table)
+    last_seq = max(cold_end(blocks) + 1, start_seq)
+    if last_seq < first_seq and not is_behind_blocks(database, wanted.table, last_seq - 1):
+        again = database.blocks(wanted.table)  # some may have come since
+        if cold_end(again) + 1 <= last_seq:
+            report_loss(wanted, last_seq, first_seq)
+        blocks, last_seq = again, max(cold_end(again) + 1, last_seq)
+    return _covering(blocks, wanted, start_seq, min(first_seq, last_seq))
 
 
 def _empty(wanted: Wanted) -> pa.RecordBatch:
@@ -232,6 +245,9 @@ def _scanned(database: fjord.Database, wanted: Wanted, start_seq: int, end_seq: 
     opcodes = wanted_opcodes(wanted)
     if opcodes is not None and not opcodes:
         return
+    # A scan from seq 1 on is one of what is left, and a task is to have all of its range, or to
+    # hear that it is gone.
+    start_seq = max(start_seq, FIRST_ROW)
     # Ops as they are stored become rows here: the daemon has one processor for all tasks, and
     # takes a third of the time to send them as they are.
     pieces = database.scan(

@@ -10,6 +10,9 @@ in the same commit as the rows.  A batch that is committed again changes nothing
     a writer is     the option txnId, or the id of a streaming query, or a new name for each write
     its batches     the batch id of a streaming query, or the option txnVersion
 
+Nobody is to lose rows that way without being told: a batch write with a txnId needs a txnVersion,
+and what was there already is said in the log.
+
 A task that fails, or that another one has overtaken, leaves stages that nobody commits; they go
 by themselves.  So `abort` does nothing at all: Spark calls it also after a commit whose answer was
 lost, and what is committed stays.
@@ -21,6 +24,7 @@ tasks and for the end of a batch write; at the end of each batch of a stream it 
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +50,7 @@ from fjord.spark.writing import Columns, Target
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_LOG: Final = logging.getLogger("fjord.spark")
 _QUERY_ID: Final = "sql.streaming.queryId"
 
 
@@ -225,7 +230,7 @@ def _commit(wanted: SinkOptions, name: str, batch: int, staged: Sequence[Staged]
     stages = [stage for message in staged for stage in message.stages]
     with fjord.connect(wanted.server) as database:
         try:
-            database.staging(wanted.table).commit(name, batch, stages)
+            found = database.staging(wanted.table).commit(name, batch, stages)
         except RefusedError as error:
             if error.code != Code.STAGE_GONE:
                 raise
@@ -234,3 +239,13 @@ def _commit(wanted: SinkOptions, name: str, batch: int, staged: Sequence[Staged]
                 f"batch {batch} took longer than the {hours} hours for which rows wait to be "
                 f"committed, and nothing was written: make batches smaller ({error.text})"
             ) from error
+    if not found.is_new:
+        _LOG.warning(
+            "batch %d of %s is in the table %s already, which has its batches up to %d: "
+            "%d rows were not written again",
+            batch,
+            name,
+            wanted.table,
+            found.batch,
+            sum(message.rows for message in staged),
+        )

@@ -27,7 +27,7 @@ class SinkOptions:
     kind: str = ""  # of the table, if it is not there yet
     ttl_us: int = 0  # of values; 0 = they stay
     txn_id: str = ""  # who writes, whatever Spark calls it
-    txn_version: int | None = None  # the number of a batch write
+    txn_version: int | None = None  # the number of a batch write that has a `txn_id`
     checkpoint: str = ""  # where Spark keeps what it knows of a streaming query
 
 
@@ -89,12 +89,22 @@ def _txn_id(given: Mapping[str, str]) -> str:
         return ""
     if not 1 <= len(name.encode()) <= limits.WRITER_BYTES_MAX:
         raise FjordError(f"the option txnId has 1 to {limits.WRITER_BYTES_MAX} bytes, not {name!r}")
+    if name.startswith(limits.WRITER_ONCE):
+        raise FjordError(
+            f"the option txnId does not begin with {limits.WRITER_ONCE!r}, as the names of writes "
+            f"without one do, which are soon forgotten; not {name!r}"
+        )
     return name
 
 
 def _txn_version(given: Mapping[str, str], *, is_stream: bool) -> int | None:
     text = given.get("txnversion")
     if text is None:
+        if given.get("txnid") and not is_stream:
+            raise FjordError(
+                "give the option txnVersion, too: the number of this write, larger than those "
+                "before it. A write of a txnId whose number was there already is left out"
+            )
         return None
     if is_stream:
         raise FjordError("a stream numbers its batches itself; leave the option txnVersion out")

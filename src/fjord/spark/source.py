@@ -143,8 +143,12 @@ def plan_batch(extent: Extent, parsed: Options, columns: tuple[str, ...]) -> lis
     Raises:
         FjordError: if there is no such range, or a part of it is gone.
     """
+    from fjord.spark.extent import begins  # noqa: PLC0415 - pyarrow
+
     after = extent.locate(parsed.start)
     end_seq, tail_rows = _end(extent, parsed, after)
+    if begins(parsed.start):
+        after = extent.earliest()  # which the journal may have moved meanwhile
     start_seq = max(extent.past_loss(after), extent.earliest()) + 1
     wanted = wanted_rows(extent, parsed, columns)
     sizes = Sizes(tail_rows, parsed.partitions, parsed.partition_rows)

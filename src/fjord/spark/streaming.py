@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -51,6 +51,17 @@ _LOG: Final = logging.getLogger("fjord.spark")
 WAIT_SECONDS: Final = 0.5
 
 
+class _Rewound(NamedTuple):
+    """A place of another history, and where to go on instead."""
+
+    seq: int
+    epoch: str
+    after: int  # what was read up to here is the same in both
+
+    def is_of(self, place: Offset) -> bool:
+        return (self.seq, self.epoch) == (place.seq, place.epoch)
+
+
 @dataclass(slots=True)
 class _Running:
     """What the driver's process has while a query runs; tasks have none of it."""
@@ -64,6 +75,8 @@ class _Running:
     is_checked: bool = False  # the place where the query began is in this history
     is_idle: bool = False  # there was nothing new when it was last asked
     seen: int = 0  # there are no rows between the last offset and here
+    empty: tuple[int, int] = (0, 0)  # nor were there between these, before the last batch
+    rewound: _Rewound | None = None  # the last place that was not in this history
     latest: Offset | None = None  # the end of what there is
 
 
@@ -122,13 +135,19 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if first.seq >= last.seq:
             return []
         running = self._run()
+        after = first.seq
         if not running.is_checked:  # a batch that runs again is planned before anything is asked
-            try:
-                self._check(last)
-            except RefusedError as error:
-                self._pass_over(last, error)
+            for place in (last, first):
+                try:
+                    self._check(place)
+                except RefusedError as error:
+                    self._pass_over(place, error)
+            running.is_checked = running.rewound is None  # the next batch begins at `last`
+        if running.rewound is not None and running.rewound.is_of(first):
+            after = running.rewound.after
         running.extent.refresh()
-        after = running.extent.past_loss(first.seq)
+        seen = running.empty[1] if running.empty[0] == after else 0
+        after = running.extent.past_loss(after, seen=seen)
         if after >= last.seq:
             return []
         tail_rows = self._tail_rows(after, last.seq)
@@ -191,25 +210,49 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Returns the next batch, without rows if there is nothing new after a while."""
         running = self._run()
         nothing = Batch(begin.seq, 0, 0, begin.epoch, is_cut=False, end=running.seen)
-        if running.target is not None and begin.seq >= running.target:
-            return nothing
         has_waited = running.is_idle
         if has_waited and not self._wait(begin):
             return nothing
         try:
             if not running.is_checked:
                 self._check(begin)
-            batch = running.extent.advance(begin.seq, bounds, epoch=begin.epoch, seen=running.seen)
+            if running.rewound is not None and running.rewound.is_of(begin):
+                batch = self._advance_anew(running.rewound, bounds)
+            elif running.target is not None and begin.seq >= running.target:
+                return nothing
+            else:
+                batch = running.extent.advance(
+                    begin.seq, bounds, epoch=begin.epoch, seen=running.seen
+                )
         except RefusedError as error:
-            self._pass_over(begin, error)
-            extent = running.extent
-            batch = extent.advance(min(begin.seq, extent.tail(0).durable_seq), bounds)
+            batch = self._advance_anew(self._pass_over(begin, error), bounds)
         running.is_idle = not batch.rows and running.target is None
+        if batch.rows:
+            running.empty = (begin.seq, running.seen)
         running.seen = batch.end if not batch.rows else 0
         running.latest = replace(begin, seq=batch.end) if batch.is_cut else None
         if has_waited and running.is_idle and self._is_waited_for():
             self.clock.pause(WAIT_SECONDS)  # something came that is no row: do not ask all the time
         return batch
+
+    def _advance_anew(self, found: _Rewound, bounds: Bounds) -> Batch:
+        """Returns the batch that goes on from a place which is not in this history.
+
+        It has what came in the place of what was read, and so much more as usual.  It ends behind
+        that place, since offsets only grow; until the journal is that far there is no batch.
+        """
+        extent = self._run().extent
+        extent.refresh()
+        end = extent.tail(0).durable_seq
+        if end <= found.seq:
+            return Batch(found.seq, 0, 0, found.epoch, is_cut=False, end=0)
+        until = bounds.until if bounds.until > found.seq else 0
+        other = extent.advance(found.after, Bounds(until=found.seq))
+        batch = extent.advance(found.seq, bounds._replace(until=until))
+        if not batch.rows:
+            batch = batch._replace(seq=end if other.rows else found.seq)
+            batch = batch._replace(epoch=extent.epoch_of(batch.seq))
+        return batch._replace(rows=batch.rows + other.rows, bytes=batch.bytes + other.bytes)
 
     def _check(self, place: Offset) -> None:
         """Makes sure, once, that a place is in this history.
@@ -220,8 +263,8 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         running.extent.epoch_of(place.seq, known=place.epoch)
         running.is_checked = True
 
-    def _pass_over(self, place: Offset, error: RefusedError) -> None:
-        """Goes on, if that is wanted, where the history is not the one that was read.
+    def _pass_over(self, place: Offset, error: RefusedError) -> _Rewound:
+        """Says where to go on, if that is wanted, where the history is not the one that was read.
 
         Raises:
             FjordError: if it is not wanted.
@@ -238,8 +281,18 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "Begin anew with a new checkpoint, or set failOnDataLoss to false to go on from "
                 "what is there"
             ) from error
-        _LOG.warning("%s; the query goes on, since failOnDataLoss is false", text)
-        self._run().is_checked = True
+        running = self._run()
+        running.extent.refresh()
+        after = running.extent.common(place.seq, place.epoch)
+        _LOG.warning(
+            "%s; the query goes on behind seq %d, since failOnDataLoss is false: rows that it has "
+            "read may come again",
+            text,
+            after,
+        )
+        running.rewound = _Rewound(place.seq, place.epoch, after)
+        running.is_checked = True
+        return running.rewound
 
     def _wait(self, begin: Offset) -> bool:
         """Waits for something new; says whether it is worth to look again."""

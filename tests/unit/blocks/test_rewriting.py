@@ -13,7 +13,7 @@ from fjord.blocks.catalog import Catalog
 from fjord.blocks.rewriting import Rewritten
 from fjord.blocks.store import Store
 from fjord.errors import CorruptionError, FjordError
-from fjord.history import Block
+from fjord.history import Block, data_path, metadata_path
 from fjord.testing import SimDisk
 from fjord.testing.disk import SimCrash
 from tests.unit.blocks import sealed
@@ -33,7 +33,7 @@ def rows_of(store: Store, *names: str) -> list[dict[str, object]]:
 
 def made(store: Store, blocks: list[Block], tag: int = TAG) -> Rewritten:
     found = rewriting.rewrite(store, [block.name for block in blocks], tag=tag)
-    rewriting.publish(store, found)
+    rewriting.publish(store, found, wall_us=5)
     return found
 
 
@@ -77,12 +77,35 @@ def test_nobody_sees_it_before_it_is_published() -> None:
     assert store.names() == names
     assert not store.has_data(found.name)
     store.drop_unfinished("events-7")  # as a node does that seals meanwhile
-    rewriting.publish(store, found)
+    rewriting.publish(store, found, wall_us=5)
     assert store.names() == sorted([*names, found.name])
     again = rewriting.rewrite(store, [block.name for block in blocks], tag=TAG)
+    store.drop_rewrites("events-7", before_us=5)  # it is younger, and there are no locks
+    with pytest.raises(FileExistsError):
+        rewriting.publish(store, again, wall_us=6)
+    assert Catalog(store).verify(found.name) == found.metadata
     store.drop_rewrites("events-7")
     with pytest.raises(FileNotFoundError):
-        rewriting.publish(store, again)
+        rewriting.publish(store, again._replace(name=found.name[:-1] + "0"), wall_us=6)
+    assert list(store.announced("events-7")) == []
+
+
+@pytest.mark.parametrize("kind", ["folder", "remote"])
+def test_what_was_published_in_vain_goes_if_it_is_not_in_use(kind: str) -> None:
+    store = Store("/cold", disk=SimDisk()) if kind == "folder" else sealed.memory_store()
+    blocks = sealed_blocks(store, [3, 3])
+    names = [block.name for block in blocks]
+    used, unused, young = (made(store, blocks, tag=number).name for number in (1, 2, 3))
+    store.announce(young, 50)
+    assert store.announced("events-7") == {used: 5, unused: 5, young: 50}
+    rewriting.sweep(store, "events-7", lambda: [used], before_us=50)
+    assert store.names() == sorted([*names, used, young])
+    assert not store.has_data(unused)
+    assert store.announced("events-7") == {young: 50}
+    rewriting.sweep(store, "events-7", lambda: [used], before_us=51)
+    assert store.names() == sorted([*names, used])
+    assert store.announced("events-7") == {}
+    rewriting.sweep(store, "events-7", lambda: pytest.fail("nothing is announced"), before_us=99)
 
 
 def test_a_damaged_block_is_not_rewritten() -> None:
@@ -153,6 +176,12 @@ def test_a_crash_at_any_step_leaves_the_old_blocks_and_nothing_half() -> None:
         for name in store.names():
             Catalog(store).verify(name)  # what is there is whole
         store.drop_rewrites("events-7")
+        # Whatever is there beside the old blocks is announced, and so can be told and removed.
+        names = [block.name for block in blocks]
+        rewriting.sweep(store, "events-7", names.copy, before_us=6)
+        files = {data_path(block.name).split("/")[1] for block in blocks}
+        files |= {metadata_path(block.name).split("/")[1] for block in blocks}
+        assert {*disk.names("/cold/events-7")} - {*files} == set()
         assert rows_of(store, made(store, blocks).name) == before
         assert not [name for name in disk.names("/cold/events-7") if "rewritten" in name]
         if is_done:

@@ -41,7 +41,7 @@ def put_together(shell: Shell, old: list[Block]) -> Block:
     """Writes a block with the rows of others, and puts it in their place."""
     store = shell.shore.store
     found = rewriting.rewrite(store, [one.name for one in old], tag=old[0].first)
-    rewriting.publish(store, found)
+    rewriting.publish(store, found, wall_us=1)
     new = found.metadata.block(found.name)
     assert isinstance(shell.run(replacing(old, new)), Done)
     rewriting.relink(Catalog(store), [one.name for one in shell.engine.sealing.blocks("log")])

@@ -184,6 +184,27 @@ def test_what_left_the_journal_is_refused_with_the_missing_range(shell: Shell) -
     assert span(shell, "idle", after=1).seq == 1  # it never had a row, so none is missing
 
 
+@pytest.mark.parametrize("seals", [True, False])
+def test_where_nobody_writes_blocks_only_logs_keep_their_history(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, *, seals: bool
+) -> None:
+    """Others are packed, so what is before the journal is gone, if there was anything."""
+    shell.create("latest", mode=Mode.LATEST)
+    shell.create("idle")
+    shell.run(set_value("k", "v", shell.clock.wall_us()))
+    first_seq = packed(shell)
+    if not seals:
+        monkeypatch.setattr(shell.engine.sealing, "location", "")
+    assert span(shell, "idle", after=1).seq == 1
+    assert span(shell, "latest").rows == 0
+    if seals:
+        assert span(shell, "latest", after=1).seq == 1
+        return
+    gone = refused(shell, "latest", after=1)
+    assert gone.code is Code.BAD_RANGE
+    assert f"from seq 2 to {first_seq - 1} is gone" in gone.text
+
+
 def test_who_has_read_all_blocks_misses_nothing(shell: Shell) -> None:
     """However far the journal has gone on without the table."""
     fill(shell, 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -67,6 +68,17 @@ def test_batches_become_files_that_readers_of_delta_read(table: DeltaWarehouse) 
     assert sorted(read.column("seq").to_pylist()) == list(range(1, 31))
 
 
+def test_an_epoch_is_that_of_the_end_or_unknown(table: DeltaWarehouse) -> None:
+    add(table, batch(0))
+    nothing = Batch(query="q", number=1, table="events", start=11, end=10)
+    table.add(nothing, [])
+    assert (table.state().end, table.state().epoch) == (10, "ab" * 16)
+    add(table, replace(batch(2, start=11), epoch=""))
+    assert (table.state().end, table.state().epoch) == (20, "")
+    add(table, batch(3, start=21))
+    assert (table.state().end, table.state().epoch) == (30, "ab" * 16)
+
+
 def test_a_batch_that_comes_again_changes_nothing(table: DeltaWarehouse) -> None:
     add(table, batch(0))
     before = table.state()
@@ -106,6 +118,12 @@ def test_a_table_does_not_go_back(table: DeltaWarehouse) -> None:
         add(table, batch(1))
     assert table.add(batch(1, "another", start=21), [])
     assert table.state().end == 30
+
+
+def test_a_table_says_what_was_taken(table: DeltaWarehouse) -> None:
+    add(table, replace(batch(0), columns="seq,key", ops="SET"))
+    add(table, replace(batch(1), columns="seq,key", ops="SET"))
+    assert (table.state().columns, table.state().ops, table.state().end) == ("seq,key", "SET", 20)
 
 
 def test_a_table_keeps_its_form_and_its_source(table: DeltaWarehouse) -> None:

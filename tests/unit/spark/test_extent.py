@@ -134,6 +134,23 @@ def test_natures(mixed: Path) -> None:
     assert not any(one.forgets for one in found.values())
 
 
+def test_a_history_is_common_up_to_where_an_epoch_ends(tmp_path: Path) -> None:
+    ends = []
+    for _ in range(4):  # each time it is another writer
+        with fjord.open(tmp_path) as db:
+            db.stream("events").append_many([b"x"] * 10)
+            ends.append(db.span("events").durable_seq)
+    with fjord.open(tmp_path, read_only=True) as database:
+        extent = extent_of(database, "events")
+        epochs = [extent.epoch_of(end) for end in ends]
+        assert len(set(epochs)) == 4
+        for end, epoch in zip(ends, epochs, strict=True):
+            assert extent.common(end, epoch) == end
+            assert extent.common(10**9, epoch) == extent.common(ends[-1], epoch) == end
+        assert extent.common(ends[0] + 3, epochs[2]) == 0  # a later one than it should be
+        assert extent.common(ends[2], "f" * 32) == extent.common(10**9, "") == 0
+
+
 # -- loss -----------------------------------------------------------------------------------------
 
 
@@ -183,8 +200,17 @@ def test_what_was_seen_to_be_empty_is_not_lost(forgetful: Extent, commits: list[
 
 def test_the_beginning_is_what_is_left(forgetful: Extent) -> None:
     assert forgetful.locate(EARLIEST) == forgetful.blocks[0].first - 1
+    assert forgetful.locate(Place(seq=1)) == forgetful.locate(EARLIEST)
     assert forgetful.past_loss(forgetful.earliest()) == forgetful.earliest()
-    assert forgetful.past_loss(0) == 0
+
+
+def test_who_stands_at_the_beginning_misses_what_is_gone(forgetful: Extent) -> None:
+    """An offset 0 that a query has is no wish to begin with what is left."""
+    start = forgetful.blocks[0].first - 1
+    assert forgetful.lost(0) == (1, start)
+    with pytest.raises(FjordError, match=f"what events had from seq 1 to {start} is gone"):
+        forgetful.advance(0)
+    assert forgetful.advance(0, seen=start).rows == rows_of(forgetful)
 
 
 def test_who_keeps_everything_loses_nothing(forgetful: Extent, commits: list[int]) -> None:

@@ -45,12 +45,21 @@ def test_a_table_is_the_fold_of_its_commits() -> None:
     assert folded(FIRST, second) == State(
         number=2,
         table="events",
-        epoch="ab",
+        epoch="",  # that of seq 12 is not that of seq 25
         start=1,
         end=25,
         queries={"q": Query(batch=1, start=1)},
         files={FILE.path: FILE, further.path: further},
     )
+
+
+def test_an_epoch_is_that_of_the_end_or_unknown() -> None:
+    nothing = Commit(number=2, at_us=6, batch=batch(1, 13, 12))
+    assert (folded(FIRST, nothing).end, folded(FIRST, nothing).epoch) == (12, "ab")
+    more = Commit(number=3, at_us=7, batch=batch(2, 13, 20))
+    assert folded(FIRST, nothing, more).epoch == ""
+    known = Commit(number=4, at_us=8, batch=replace(batch(3, 21, 30), epoch="cd"))
+    assert folded(FIRST, nothing, more, known).epoch == "cd"
 
 
 def test_a_batch_is_known_with_all_before_it() -> None:
@@ -150,3 +159,16 @@ def test_the_example_in_the_page_is_a_commit() -> None:
     assert manifest.encode_commit(found).decode() == example
     first = replace(FIRST, batch=replace(BATCH, end=4))
     assert folded(first, found).end == 6
+
+
+def test_what_was_taken_is_known_and_older_files_took_all() -> None:
+    some = replace(BATCH, columns="seq,key", ops="SET")
+    state = folded(replace(FIRST, batch=some))
+    assert (state.columns, state.ops) == ("seq,key", "SET")
+    assert manifest.decode_state(manifest.encode_state(state), "here") == state
+    older = json.loads(manifest.encode_commit(FIRST))
+    del older["batch"]["columns"], older["batch"]["ops"]
+    assert manifest.decode_commit(json.dumps(older).encode(), "here") == FIRST
+    older = json.loads(manifest.encode_state(folded(FIRST)))
+    del older["columns"], older["ops"]
+    assert manifest.decode_state(json.dumps(older).encode(), "here") == folded(FIRST)

@@ -78,7 +78,7 @@ def test_every_option_of_a_stream() -> None:
         ({"startingOffsets": "7"}, Place(seq=7)),
         ({"startingSubscriber": "spark"}, Place(subscriber="spark")),
         (
-            {"startingTimestamp": "2026-01-31T12:00:00"},
+            {"startingTimestamp": "2026-01-31T12:00:00Z"},
             Place(at=datetime(2026, 1, 31, 12, tzinfo=UTC)),
         ),
         (
@@ -114,12 +114,13 @@ def test_delays(text: str, seconds: float) -> None:
         ({"startingOffsets": "first"}, "startingOffsets is earliest, latest or a seq from 1"),
         ({"endingOffsets": "earliest"}, "endingOffsets is latest or a seq from 1 on"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp is a date such as"),
+        ({"endingTimestamp": "2026-01-31T12:00"}, "endingTimestamp has no time zone in"),
         (
             {"startingSeq": "1", "startingOffsets": "1"},
             "startingOffsets and startingSeq say the same in two ways",
         ),
         (
-            {"startingTimestamp": "2026-01-02", "endingTimestamp": "2026-01-01"},
+            {"startingTimestamp": "2026-01-02T00:00Z", "endingTimestamp": "2026-01-01T00:00Z"},
             "endingTimestamp is before startingTimestamp",
         ),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss is true or false, not 'maybe'"),

@@ -20,7 +20,7 @@ from fjord.ops import Opcode
 from fjord.spark import reading
 from fjord.spark.options import Location
 from fjord.spark.planning import ColdPartition, Share, TailPartition, Wanted
-from tests.unit.spark import parts
+from tests.unit.spark import packing, parts
 
 
 def cold(
@@ -186,6 +186,25 @@ def test_what_is_gone_is_said(place: Location, packed: int, caplog: Any) -> None
     found = seqs(reading.read_tail(tail(lossy, 5, 10**6)))
     assert min(found) >= packed
     assert missing in caplog.text
+
+
+def test_a_task_has_just_its_range_also_at_the_beginning(tmp_path: Path) -> None:
+    with fjord.open(tmp_path) as database:
+        for number in range(20):
+            database.kv("settings").set(f"k{number % 3}", number)
+        pages = database.jobs("pages")
+        pages.push_many(keys=["a", "b", "c"])
+        pages.done_many(pages.next(count=3))
+        end = database.span("pages").durable_seq + 1
+    place = Location(path=str(tmp_path))
+    settings = parts.wanted(location=place, table="settings", has_history=False)
+    jobs = parts.wanted(location=place, table="pages")
+    assert len(seqs(reading.read_tail(tail(settings, 1, end)))) == 20
+    assert len(seqs(reading.read_tail(tail(jobs, 1, end)))) == 9
+    packing.pack(tmp_path)  # where there are no blocks, the history of jobs goes, too
+    for wanted in (settings, jobs):
+        with pytest.raises(FjordError, match=f"from seq 1 to {end - 1} is gone and was not read"):
+            list(reading.read_tail(tail(wanted, 1, end)))
 
 
 def test_a_daemon_that_goes_away_is_asked_again_from_the_last_row(

@@ -20,6 +20,7 @@ from fjord.errors import Code, FjordError, NotFoundError, RefusedError
 from fjord.spark import sink
 from fjord.spark.sink import Staged
 from fjord.spark.source import FjordSource
+from fjord.staging_commands import Committed
 
 SERVER = "fjord://127.0.0.1:17994"
 SCHEMA = StructType([StructField("key", StringType()), StructField("value", IntegerType())])
@@ -63,10 +64,12 @@ class FakeDatabase:
 
     push = set = append
 
-    def commit(self, writer: str, batch: int, stages: list[int]) -> None:
+    def commit(self, writer: str, batch: int, stages: list[int]) -> Committed:
         if self.refusal:
             raise self.refusal
+        last = max((one[1] for one in self.commits if one[0] == writer), default=-1)
         self.commits.append((writer, batch, stages))
+        return Committed(batch=max(batch, last), is_new=batch > last, left=0, rows=0, seq=0)
 
 
 @pytest.fixture
@@ -172,13 +175,12 @@ def test_jobs_are_pushed_with_all_columns(database: FakeDatabase) -> None:
     assert len(set(sent["timestamps_us"])) == 1
 
 
-def test_values_are_newer_from_chunk_to_chunk(
+def test_values_are_dated_when_they_are_committed(
     database: FakeDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SLICE_ROWS_MAX", 1)
     writer_of(table="settings", ttl="5").write(iter([batch_of(1, 2, 3)]))
-    stamps = [sent["timestamps_us"][0] for sent in database.staged]
-    assert sorted(set(stamps)) == stamps
+    assert [list(sent["timestamps_us"]) for sent in database.staged] == [[0]] * 3
     assert [sent["ttl_us"] for sent in database.staged] == [5_000_000] * 3
 
 
@@ -208,7 +210,8 @@ def test_messages_and_writers_travel(database: FakeDatabase) -> None:
         copy.commit([message])
     (first, batch, stages), second = database.commits
     assert (first, batch, stages) == second  # a name is made once, on the driver
-    assert (len(first), batch, stages) == (36, 0, [1, 2])
+    assert first.startswith(limits.WRITER_ONCE)
+    assert (len(first), batch, stages) == (41, 0, [1, 2])
     writer_of().commit([message])
     assert database.commits[-1][0] != first
 
@@ -222,8 +225,27 @@ def test_a_write_is_committed_in_the_order_of_partitions(database: FakeDatabase)
 def test_an_empty_write_is_committed_if_it_has_a_name(database: FakeDatabase) -> None:
     writer_of().commit([staged()])
     assert database.commits == []
-    writer_of(txnId="me").commit([])
+    writer_of(txnId="me", txnVersion="0").commit([])
     assert database.commits == [("me", 0, [])]
+
+
+def test_a_name_without_a_number_would_write_once_only(database: FakeDatabase) -> None:
+    with pytest.raises(FjordError, match="give the option txnVersion, too"):
+        writer_of(txnId="me")
+
+
+def test_what_is_there_already_is_said(
+    database: FakeDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer_of(txnId="me", txnVersion="7").commit([staged(1, 2)])
+    assert caplog.messages == []
+    writer_of(txnId="me", txnVersion="6").commit([staged(3, 4), staged(5, partition=1)])
+    stream_writer_of(txnId="me").commit([staged(6, query="q")], batchId=7)
+    told = "batch {} of me is in the table events already, which has its batches up to 7: "
+    assert caplog.messages == [
+        told.format(6) + "3 rows were not written again",
+        told.format(7) + "1 rows were not written again",
+    ]
 
 
 def test_a_stream_is_named_by_its_query(database: FakeDatabase) -> None:

@@ -55,6 +55,8 @@ def test_a_server_is_enough() -> None:
         pytest.param({"ttl": "1e9"}, "ttl is a number of seconds, up to 2592000", id="long ttl"),
         pytest.param({"txnId": ""}, "txnId has 1 to 128 bytes", id="empty name"),
         pytest.param({"txnId": "é" * 65}, "txnId has 1 to 128 bytes", id="long name"),
+        pytest.param({"txnId": "once:a"}, "txnId does not begin with 'once:'", id="taken name"),
+        pytest.param({"txnId": "a"}, "give the option txnVersion, too", id="name alone"),
         pytest.param({"txnVersion": "1"}, "counts the writes of a txnId", id="version alone"),
         pytest.param(
             {"txnId": "a", "txnVersion": "-1"}, "txnVersion is a number from 0", id="version"
@@ -72,6 +74,12 @@ def test_what_cannot_be_meant_is_refused(given: dict[str, str], told: str) -> No
 def test_a_stream_numbers_its_batches_itself() -> None:
     with pytest.raises(FjordError, match="numbers its batches itself"):
         sink_options.parse({**SERVER, "txnId": "a", "txnVersion": "1"}, is_stream=True)
+
+
+def test_a_stream_may_have_a_name_of_its_own() -> None:
+    assert sink_options.parse({**SERVER, "txnId": "a"}, is_stream=True).txn_id == "a"
+    with pytest.raises(FjordError, match="does not begin with 'once:'"):
+        sink_options.parse({**SERVER, "txnId": "once:a"}, is_stream=True)
 
 
 def test_the_page_names_every_option() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from fjord.spark import offsets
 from fjord.spark.offsets import Offset
 from fjord.spark.source import FjordSource
 from fjord.spark.streaming import WAIT_SECONDS, FjordStreamReader
-from tests.unit.spark import structs
+from tests.unit.spark import packing, structs
 
 ALL = ReadAllAvailable()
 
@@ -195,6 +196,147 @@ def test_offsets_of_another_history_are_refused(
     assert len(lossy.partitions(offsets.encode(Offset(seq=5)), other)) > 0
     assert lossy.latestOffset(other, ALL) == end
     assert "is not the history of" in caplog.text
+
+
+def test_a_batch_from_the_beginning_that_runs_again_misses_nothing_in_silence(
+    tmp_path: Path, readers: list[FjordStreamReader]
+) -> None:
+    with fjord.open(tmp_path) as db:
+        events = db.create_stream("events", retention_bytes=1, block_rows=10)
+        events.append_many([b"x"] * 20)
+    ((start, end),) = batches(stream(readers, tmp_path))
+    assert offsets.decode(start).seq == 0
+    readers[-1].stop()
+    with fjord.open(tmp_path) as db:
+        for _ in range(2):
+            db.stream("events").append_many([b"y"] * 10)
+            db.seal("events")
+        first = db.blocks("events")[0].first
+    gone = f"what events had from seq 1 to {first - 1} is gone and was not read"
+    with pytest.raises(FjordError, match=gone):
+        stream(readers, tmp_path).partitions(start, end)
+    with pytest.raises(FjordError, match=gone):
+        readers[-1].latestOffset(start, ALL)
+    anew = stream(readers, tmp_path, startingOffsets="1")
+    assert offsets.decode(anew.initialOffset()).seq == first - 1
+
+
+@pytest.mark.parametrize("table", ["settings", "pages"])
+def test_what_was_packed_before_it_was_read_is_missed(
+    tmp_path: Path, readers: list[FjordStreamReader], table: str
+) -> None:
+    """Also of jobs, which have a history, where nobody writes it to blocks."""
+    with fjord.open(tmp_path) as db:
+        for number in range(20):
+            db.kv("settings").set(f"k{number % 3}", number)
+        db.jobs("pages").push_many(keys=["a", "b", "c"])
+        db.jobs("pages").done_many(db.jobs("pages").next(count=3))
+    ((start, end),) = batches(stream(readers, tmp_path, table=table))
+    assert rows(readers[-1], start, end)
+    middle = offsets.encode(Offset(seq=offsets.decode(end).seq - 2))
+    readers[-1].stop()
+    first_seq = packing.pack(tmp_path)
+    for begin in (start, middle):
+        missing = f"from seq {offsets.decode(begin).seq + 1} to {first_seq - 1} is gone"
+        found = stream(readers, tmp_path, table=table)
+        with pytest.raises(FjordError, match=missing):
+            found.partitions(begin, end)
+        with pytest.raises(FjordError, match=missing):
+            found.latestOffset(begin, ALL)
+        lossy = stream(readers, tmp_path, table=table, failOnDataLoss="false")
+        assert lossy.partitions(begin, end) == []
+    assert len(batches(stream(readers, tmp_path, table=table))) == (table == "settings")
+
+
+def test_what_nobody_wrote_before_a_batch_is_not_missed(
+    mixed: Path, readers: list[FjordStreamReader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = stream(readers, mixed)
+    begin = found.initialOffset()
+    end = found.latestOffset(begin, ALL)
+    running = found._running
+    assert running is not None
+    running.empty = (0, 40)  # it was idle up to there
+    monkeypatch.setattr(running.extent, "lost", lambda after: None if after >= 40 else (1, 40))
+    assert len(found.partitions(begin, end)) > 0
+    running.empty = (0, 39)
+    with pytest.raises(FjordError, match="from seq 1 to 40 is gone"):
+        found.partitions(begin, end)
+
+
+def put_back(path: Path, backup: Path) -> None:
+    shutil.rmtree(path)
+    shutil.copytree(backup, path)
+
+
+def appended(path: Path, value: bytes, count: int) -> None:
+    with fjord.open(path) as db:
+        db.stream("events").append_many([value] * count)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_after_a_journal_was_put_back_all_that_is_there_is_read(
+    tmp_path: Path, readers: list[FjordStreamReader], *, is_known: bool
+) -> None:
+    """From where the histories part, if the epoch shows it, or from the beginning."""
+    path, backup = tmp_path / "data", tmp_path / "backup"
+    appended(path, b"old", 5)
+    with fjord.open(path) as db:
+        db.stream("events").append_many([b"kept"] * 5)
+        if is_known:
+            shutil.copytree(path, backup)  # while the writer has it, as a disk image is made
+            db.stream("events").append_many([b"lost"] * 50)
+    if not is_known:
+        shutil.copytree(path, backup)
+        appended(path, b"lost", 50)
+    ((_, end),) = batches(stream(readers, path))
+    readers[-1].stop()
+    put_back(path, backup)
+    appended(path, b"new", 7)
+    lossy = stream(readers, path, failOnDataLoss="false", maxRowsPerTrigger="10")
+    limit = lossy.getDefaultReadLimit()
+    for _ in range(2):  # offsets only grow, so there is no batch yet
+        assert lossy.latestOffset(end, limit) is end
+    lossy.stop()
+    appended(path, b"late", 60)
+    strict = stream(readers, path)
+    with pytest.raises(FjordError, match="is not the history of"):
+        strict.latestOffset(end, ALL)
+    lossy = stream(readers, path, failOnDataLoss="false", maxRowsPerTrigger="100")
+    made = batches(lossy, end)
+    found = [row["value"] for begin, after in made for row in rows(lossy, begin, after)]
+    before = [] if is_known else [b"old"] * 5 + [b"kept"] * 5
+    assert found == before + [b"new"] * 7 + [b"late"] * 60
+    again = stream(readers, path, failOnDataLoss="false")
+    assert [row["value"] for begin, after in made for row in rows(again, begin, after)] == found
+    strict = stream(readers, path)
+    with pytest.raises(FjordError, match="is not the history of"):
+        strict.partitions(*made[0])
+
+
+def test_rows_in_the_place_of_others_are_read_though_none_follows(
+    tmp_path: Path, readers: list[FjordStreamReader]
+) -> None:
+    path, backup = tmp_path / "data", tmp_path / "backup"
+    appended(path, b"kept", 5)
+    shutil.copytree(path, backup)
+    appended(path, b"lost", 20)
+    ((_, end),) = batches(stream(readers, path))
+    readers[-1].stop()
+    put_back(path, backup)
+    appended(path, b"new", 3)
+    with fjord.open(path) as db:
+        for number in range(40):
+            db.kv("other").set("k", number)
+    lossy = stream(readers, path, failOnDataLoss="false")
+    lossy.prepareForTriggerAvailableNow()
+    ((begin, after),) = batches(lossy, end)
+    values = [row["value"] for row in rows(lossy, begin, after)]
+    assert values == [b"kept"] * 5 + [b"new"] * 3
+    with pytest.raises(FjordError, match="is not the history of"):
+        strict = stream(readers, path)
+        strict.prepareForTriggerAvailableNow()
+        strict.latestOffset(end, ALL)
 
 
 def test_a_subscriber_is_for_streams(mixed: Path, readers: list[FjordStreamReader]) -> None:

@@ -38,6 +38,8 @@ def compact(
 
     Example: fjord pipeline compact events --target-mib 256 --master local[4]
     """
+    with explained():
+        place = running.location(to, data)
     with (
         explained(),
         running.spark_of(master, conf) as spark,
@@ -47,7 +49,7 @@ def compact(
 
         report = run(
             spark,
-            running.location(to, data),
+            place,
             table,
             target_bytes=target_mib * MIB,
             min_blocks=min_blocks,

@@ -50,12 +50,13 @@ def dead_letters(
     """
     with explained():
         end = arguments.moment(until)
+        place = running.location(to, data)
         with running.spark_of(master, conf) as spark, running.progress() as progress:
             from fjord.spark.pipelines.dead_letters import dead_letters as run
 
             report = run(
                 spark,
-                running.location(to, data),
+                place,
                 table,
                 out or None,
                 end=end,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FORMATS: Final = ("parquet", "delta")
+# Spark's own words for a time.
+_EVERY: Final = re.compile(
+    r"[0-9]+ *(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|d|days?)", re.ASCII | re.IGNORECASE
+)
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table.", show_default=False)]
 Target = Annotated[
@@ -45,9 +50,10 @@ def ingest(
     columns: Annotated[
         str, typer.Option(help="Only these columns, with commas between.", show_default="all")
     ] = "",
-    ops: Annotated[
-        str, typer.Option(help="Only rows of these ops, with commas between.", show_default="all")
-    ] = "",
+    op: Annotated[
+        list[str] | None,
+        typer.Option("--op", help="Only rows of this op; may be given often.", show_default="all"),
+    ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on until Ctrl-C, instead of ending at the end.")
     ] = False,
@@ -68,6 +74,12 @@ def ingest(
 
     Example: fjord pipeline ingest events /warehouse/events --follow --subscriber warehouse
     """
+    with running.explained():
+        if form not in FORMATS:
+            raise UsageError(f"--format is parquet or delta, not {form}")
+        if not _EVERY.fullmatch(every):
+            raise UsageError(f"--every {every} is no time; one looks like 30 seconds or 5 minutes")
+        place = running.location(to, data)
     with (
         running.explained(),
         running.spark_of(master, conf) as spark,
@@ -75,11 +87,9 @@ def ingest(
     ):
         from fjord.spark.pipelines import ingest as job
 
-        if form not in FORMATS:
-            raise UsageError(f"--format is parquet or delta, not {form}")
         found = job.ingest(
             spark,
-            running.location(to, data),
+            place,
             table,
             target,
             format=form,
@@ -89,7 +99,7 @@ def ingest(
             available_now=not follow,
             every=every,
             columns=_listed(columns),
-            ops=_listed(ops),
+            ops=op or (),
             progress=progress,
         )
         running.show(found, as_json=as_json)

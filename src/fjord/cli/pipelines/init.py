@@ -26,9 +26,9 @@ def init(
 ) -> None:
     """Writes a project for Spark's declarative pipelines: ingest, latest and a report.
 
-    Nothing is run, and no daemon is asked. `./run` in the directory runs it, again and again: a
-    streaming table takes what is new, and views are made from it. Running it needs the extra
-    `pipelines` of the package.
+    Nothing is run. A table of jobs is refused, if the daemon can be asked. `./run` in the
+    directory runs it, again and again: a streaming table with the name of the table takes what is
+    new, and views are made from it. Running it needs the extra `pipelines` of the package.
 
     Example: fjord pipeline init warehouse
 

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from fjord.cli.pipelines import running
-from fjord.cli.where import DAEMON, Data, Json, To
+from fjord.cli.where import DAEMON, Data, Json
+from fjord.errors import UsageError
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table.", show_default=False)]
 Target = Annotated[
@@ -20,7 +21,7 @@ Target = Annotated[
 def latest(
     table: Table,
     target: Target,
-    to: To = DAEMON,
+    to: Annotated[str, typer.Option(help="Address of the daemon.", show_default=DAEMON)] = "",
     data: Data = "",
     from_warehouse: Annotated[
         str, typer.Option(help="Read this target of ingest, instead of the table itself.")
@@ -44,6 +45,10 @@ def latest(
 
     Example: fjord pipeline latest events /warehouse/latest --from-warehouse /warehouse/events
     """
+    with running.explained():
+        if from_warehouse and (to or data):
+            raise UsageError("--from-warehouse is read instead of --to or --data; give one of them")
+        place = None if from_warehouse else running.location(to or DAEMON, data)
     with (
         running.explained(),
         running.spark_of(master, conf) as spark,
@@ -53,7 +58,7 @@ def latest(
 
         found = job.latest(
             spark,
-            None if from_warehouse else running.location(to, data),
+            place,
             table,
             target,
             from_warehouse=from_warehouse,

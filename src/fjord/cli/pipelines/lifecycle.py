@@ -68,12 +68,13 @@ def lifecycle(
         if strict and limits is None:
             raise UsageError("--strict needs --breach, which says how long is too long")
         start, end = arguments.moment(since), arguments.moment(until)
+        place = running.location(to, data)
         with running.spark_of(master, conf) as spark, running.progress() as progress:
             from fjord.spark.pipelines.lifecycle import lifecycle as run
 
             report = run(
                 spark,
-                running.location(to, data),
+                place,
                 tables or (),
                 out or None,
                 start=start,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from fjord.cli.pipelines import running
 from fjord.cli.pipelines.running import Conf, Master, explained
 from fjord.cli.where import DAEMON, Data, Json, To
+from fjord.errors import UsageError
+
+BUCKETS: Final = ("hour", "block")
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table.", show_default=False)]
 WarehouseOption = Annotated[
@@ -21,7 +24,7 @@ End = Annotated[
 Bucket = Annotated[str, typer.Option(help="Compare with the warehouse by `hour` or by `block`.")]
 Ops = Annotated[
     list[str] | None,
-    typer.Option("--op", help="The warehouse has only rows of this op; may be given often."),
+    typer.Option("--op", help="Compare only rows of this op; may be given often."),
 ]
 Deep = Annotated[bool, typer.Option("--deep", help="Read every block file, compare its checksum.")]
 Blocks = Annotated[
@@ -53,8 +56,14 @@ def reconcile(
 
     Example: fjord pipeline reconcile events --warehouse /lake/events
 
-    Example: fjord pipeline reconcile events --deep --json | jq .rows
+    Example: fjord pipeline reconcile events --deep --json | jq .lines
     """
+    with explained():
+        if bucket not in BUCKETS:
+            raise UsageError(f"--bucket is {' or '.join(BUCKETS)}, not {bucket}")
+        if 0 < end < start:
+            raise UsageError(f"--end {end} is before --start {start}; nothing is in between")
+        place = running.location(to, data)
     with (
         explained(),
         running.spark_of(master, conf) as spark,
@@ -64,7 +73,7 @@ def reconcile(
 
         report = run(
             spark,
-            running.location(to, data),
+            place,
             table,
             warehouse or None,
             start=start,

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+import contextlib
+import dataclasses
+import signal
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from fjord.cli import arguments
+from fjord.cli.failing import tell
 from fjord.cli.pipelines import running
 from fjord.cli.pipelines.running import Conf, DryRun, Master, explained
 from fjord.cli.where import DAEMON, Data, Json, To
-from fjord.errors import UsageError
 
 if TYPE_CHECKING:
     from fjord.spark.pipelines.replay_plan import Options
@@ -27,7 +32,7 @@ Start = Annotated[int, typer.Option(min=1, help="The first seq.")]
 End = Annotated[
     int, typer.Option(min=0, help="The first seq not to take.", show_default="the durable end")
 ]
-Since = Annotated[str, typer.Option(help="Only rows from this moment on, in ISO form, UTC.")]
+Since = Annotated[str, typer.Option(help="Only rows from this moment on, as 2026-01-31T12:00:00Z.")]
 Until = Annotated[str, typer.Option(help="Only rows from before this moment.")]
 Ops = Annotated[
     list[str] | None, typer.Option("--op", help="Only rows of this op; may be given often.")
@@ -39,6 +44,8 @@ Keys = Annotated[str, typer.Option(help="`same`, or `fresh`: with the replay's i
 Dates = Annotated[str, typer.Option(help="`moved` with the replay, or the `same` as they were.")]
 Id = Annotated[str, typer.Option("--id", help="Go on with this replay.", show_default="a new one")]
 BatchRows = Annotated[int, typer.Option(min=1, help="So many rows are written at once.")]
+
+GO_ON: Final = "fjord: interrupted; what is written stays. Run the same again with --id {} to go on"
 
 
 def replay(
@@ -66,13 +73,13 @@ def replay(
 ) -> None:
     """Writes messages or jobs of a table's history again, to another table or the same.
 
-    Every row is written once, however often the replay is interrupted: give its id again, and it
-    goes on. A replay that is complete does nothing. With --dry-run it only says how many rows
-    there are, by hour and op.
+    Every row is written once, however often the replay is interrupted, also by Ctrl-C: give its id
+    again, which it tells at the beginning, and it goes on. A replay that is complete does nothing.
+    With --dry-run it only says how many rows there are, by hour and op.
 
-    Example: fjord pipeline replay events events-again --since 2026-11-01T00:00:00 --dry-run
+    Example: fjord pipeline replay events events-again --since 2026-11-01T00:00:00Z --dry-run
 
-    Example: fjord pipeline replay pages pages --redrive dead.parquet --id redrive-7
+    Example: fjord pipeline replay pages pages --redrive rows.txt --id redrive-7
 
     Example: fjord pipeline replay events load-test --pace original --keys fresh
     """
@@ -91,25 +98,43 @@ def replay(
         "dry_run": dry_run,
     }
     with explained():
-        if since:
-            options["since"] = _moment("--since", since)
-        if until:
-            options["until"] = _moment("--until", until)
-    with (
-        explained(),
-        running.spark_of(master, conf) as spark,
-        running.progress() as progress,
-    ):
-        from fjord.spark.pipelines.replay import replay as run
-
+        if (moment := arguments.moment(since)) is not None:
+            options["since"] = moment
+        if (moment := arguments.moment(until)) is not None:
+            options["until"] = moment
         source = running.location(to, data)
-        report = run(spark, source, table, target, progress=progress, **options)
-    running.show(report, as_json=as_json)
+        from fjord.spark.pipelines import replay_plan
+
+        options["replay_id"] = replay_id or replay_plan.new_id()
+        replay_plan.check(options)
+        with running.spark_of(master, conf) as spark, running.progress() as progress:
+            from fjord.spark.pipelines.replay import replay as run
+
+            if not dry_run:
+                tell(f"replay {options['replay_id']}: if it is interrupted, go on with this --id")
+            with _stopped_by_interrupt() as stop:
+                options["stop"] = stop
+                report = run(spark, source, table, target, progress=progress, **options)
+        if stop.is_set() and not report.figures.get("complete", True):
+            tell(GO_ON.format(options["replay_id"]))
+            report = dataclasses.replace(report, ok=False)
+        running.show(report, as_json=as_json)
 
 
-def _moment(name: str, text: str) -> datetime:
+@contextlib.contextmanager
+def _stopped_by_interrupt() -> Iterator[threading.Event]:
+    """Lets Ctrl-C end a replay behind the batch that is being written; a second one ends it now.
+
+    Spark has put its own handler there, which cancels what runs.
+    """
+    stop = threading.Event()
+
+    def set_stop(*_: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        stop.set()
+
+    before = signal.signal(signal.SIGINT, set_stop)
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(f"{name} {text} is no date; one looks like 2026-11-01T12:00:00") from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)

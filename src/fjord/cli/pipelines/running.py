@@ -40,7 +40,8 @@ def location(to: str, data: str) -> Location:
     Raises:
         UsageError: if `to` is no address.
     """
-    from fjord.spark.options import Location
+    with _installed():
+        from fjord.spark.options import Location
 
     if data:
         return Location.of_path(data)
@@ -51,26 +52,35 @@ def location(to: str, data: str) -> Location:
 
 @contextlib.contextmanager
 def spark_of(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
-    """Runs a session of Spark.
+    """Runs a session of Spark; what Spark itself complains about becomes one sentence.
 
     Raises:
-        FjordError: if PySpark is not installed.
+        FjordError: if PySpark is not installed, or if Spark fails.
         UsageError: if a setting is none.
     """
-    try:
+    with _installed():
         from fjord.spark import session
+        from fjord.spark.pipelines import failing
+
+    settings = dict(_setting(text) for text in conf or ())
+    if master:
+        settings["spark.master"] = master
+    with failing.explained():
+        spark = session(**settings)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+@contextlib.contextmanager
+def _installed() -> Iterator[None]:
+    try:
+        yield
     except ModuleNotFoundError as error:
         raise FjordError(
             f"{error.name} is missing: pip install 'fjord-journal[spark]' (Spark needs Java 17)"
         ) from error
-    settings = dict(_setting(text) for text in conf or ())
-    if master:
-        settings["spark.master"] = master
-    spark = session(**settings)
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -93,14 +103,17 @@ def progress() -> Iterator[Progress]:
 
 
 def show(report: Report, *, as_json: bool) -> None:
-    """Prints what a job has done; ends with exit code 1 if it is not as it should be."""
+    """Prints what a job has done; ends with exit code 1 if it is not as it should be.
+
+    In JSON the table of a job is always in `lines`; some have figures that are called `rows`.
+    """
     if as_json:
         output.print_json(
             {
                 "job": report.job,
                 "ok": report.ok,
                 **report.figures,
-                **({"rows": [dict(row) for row in report.rows]} if report.rows else {}),
+                "lines": [dict(row) for row in report.rows],
             }
         )
     else:
@@ -111,6 +124,8 @@ def show(report: Report, *, as_json: bool) -> None:
         if report.rows:
             names = tuple(report.rows[0])
             rows = (tuple(_shown(row[name]) for name in names) for row in report.rows)
+            if not sys.stdout.isatty():
+                output.print_line(*names)  # a pipe would not know what the columns are
             output.print_rows(names, rows, as_json=False)
     if not report.ok:
         sys.stdout.flush()

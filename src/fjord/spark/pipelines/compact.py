@@ -11,16 +11,22 @@ read them.
 A group with a damaged block stays as it is; the run ends with an error once all others are done.
 Whatever ends a run leaves every row in just the blocks that were in use before, or in the new one.
 What it has set aside in vain is removed at its end, or at the beginning of the next run.
+
+Object stores have no locks, and a request whose answer was lost may have been done.  So no file is
+taken away because of what this run believes: the names of its blocks are its own, blocks are listed
+under the lock, and a new one is removed only if the node has refused it for good and does not list
+it.  Whatever else was published in vain is announced (see `rewriting`), and a run of a day later
+removes it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypedDict, Unpack
+from functools import partial
+from typing import Final, NamedTuple, TypedDict, Unpack
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -32,7 +38,8 @@ from fjord.blocks.catalog import Catalog, decode_metadata
 from fjord.blocks.rewriting import Rewritten
 from fjord.blocks.store import Store
 from fjord.clock import SystemClock
-from fjord.errors import DirectoryInUseError, FjordError, RefusedError
+from fjord.disk import LocalDisk
+from fjord.errors import Code, DirectoryInUseError, FjordError, RefusedError
 from fjord.spark.options import Location
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 
@@ -42,12 +49,24 @@ _TASKS_MAX: Final = 64
 # A child that seals has the folder while it writes; that takes seconds.
 _LOCK_SECONDS_MAX: Final = 300.0
 _LOOK_SECONDS: Final = 0.2
+# What a run that died has published goes after this; the node is told of a block within seconds.
+GRACE: Final = timedelta(days=1)
 # What a task says of a group.
 _COLUMNS: Final = ["name", "path", "metadata", "problem"]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 Groups = Sequence[Sequence[fjord.BlockInfo]]
+Planner = Callable[[Sequence[fjord.BlockInfo]], list[list[fjord.BlockInfo]]]
+Told = tuple[str, str, str, str]  # the columns above
+
+
+class Done(NamedTuple):
+    """What a run has found, and made of it."""
+
+    blocks: Sequence[fjord.BlockInfo]  # of before
+    groups: Groups
+    made: Sequence[fjord.BlockInfo] | None  # None: nothing was to be done but to look
 
 
 class Options(TypedDict, total=False):
@@ -84,13 +103,14 @@ def compact(
         raise FjordError(
             "compact takes a target of at least 1 byte, and 2 blocks or more at a time"
         )
+    planned = partial(plan, target_bytes=target_bytes, min_blocks=min_blocks)
     with _opened(location, read_only=dry_run) as db:
         blocks = db.blocks(table)
-        groups = plan(blocks, target_bytes=target_bytes, min_blocks=min_blocks)
-        made: Sequence[fjord.BlockInfo] = ()
-        if groups and not dry_run:
-            made = _Run(spark, db, blocks[0]).rewrite(groups, progress)
-    return _report(table, blocks, groups, None if dry_run else made)
+        if dry_run or not blocks:
+            done = Done(blocks, planned(blocks), None if dry_run else ())
+        else:
+            done = _Run(spark, db, blocks[0]).rewrite(planned, progress)
+    return _report(table, done)
 
 
 def plan(
@@ -111,11 +131,6 @@ def plan(
     return [group for group in groups if len(group) >= min_blocks]
 
 
-def tag_of(names: Sequence[str]) -> int:
-    """Returns the tag of the block that is made of others: the same again for the same ones."""
-    return int.from_bytes(hashlib.sha256("\n".join(names).encode()).digest()[:8], "big")
-
-
 class _Run:
     """The blocks of one table, while they are rewritten."""
 
@@ -126,21 +141,30 @@ class _Run:
         self._table = self._folder.rpartition("-")[0]
         self._where = any_of.location
         self._store = Store(self._where)
+        self._clock = SystemClock()
+        self._tag = int.from_bytes(LocalDisk().new_uuid()[:8], "big")  # no other run has it
         self._problems: list[str] = []  # of groups that stay as they are
 
-    def rewrite(self, groups: Groups, progress: Progress) -> list[fjord.BlockInfo]:
-        """Makes one block of each group; returns them."""
-        made: list[fjord.BlockInfo] = []
-        progress("rewriting blocks", 0, len(groups))
+    def rewrite(self, planned: Planner, progress: Progress) -> Done:
+        """Makes one block of each group of those that there are now."""
         with self._store.rewriting_lock():
             self._clean()
+            blocks = self._db.blocks(self._table)  # as whoever had the lock has left them
+            groups = planned(blocks)
             try:
-                for start in range(0, len(groups), _TASKS_MAX):
-                    some = groups[start : start + _TASKS_MAX]
-                    made += self._replace(some, self._written(some))
-                    progress("rewriting blocks", len(made), len(groups))
+                made = self._rewrite(groups, progress)
             finally:
-                self._clean()
+                self._store.drop_rewrites(self._folder, self._before_us())
+        return Done(blocks, groups, made)
+
+    def _rewrite(self, groups: Groups, progress: Progress) -> list[fjord.BlockInfo]:
+        made: list[fjord.BlockInfo] = []
+        if groups:
+            progress("rewriting blocks", 0, len(groups))
+        for start in range(0, len(groups), _TASKS_MAX):
+            some = groups[start : start + _TASKS_MAX]
+            made += self._replace(some, self._written(some))
+            progress("rewriting blocks", len(made), len(groups))
         if self._problems:
             raise FjordError(
                 f"{len(made)} of {len(groups)} groups of blocks were put together, all others are "
@@ -150,20 +174,9 @@ class _Run:
 
     def _written(self, groups: Groups) -> dict[tuple[int, int], Rewritten]:
         """Writes the new blocks by tasks of Spark; returns them by the seqs that they cover."""
-        where = self._where
-
-        def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            store = Store(where)
-            for batch in batches:
-                for names in map(json.loads, batch["names"].to_pylist()):
-                    found = [pa.array([text], pa.string()) for text in _rewritten(store, names)]
-                    yield pa.record_batch(found, _COLUMNS)
-
-        asked = [(json.dumps([block.name for block in group]),) for group in groups]
-        frame = self._spark.createDataFrame(asked, "names string").repartition(len(asked))
-        kinds = ", ".join(f"{name} string" for name in _COLUMNS)
+        asked = [[block.name for block in group] for group in groups]
         written = {}
-        for name, path, text, problem in frame.mapInArrow(write, kinds).collect():
+        for name, path, text, problem in run_tasks(self._spark, self._where, self._tag, asked):
             if problem:
                 self._problems.append(problem)
             else:
@@ -185,30 +198,51 @@ class _Run:
                 made.append(_info(self._where, new))
                 try:
                     self._db.replace_blocks(self._table, [one.name for one in group], made[-1])
-                except RefusedError:
-                    self._store.remove(new.name)  # it is not in use, and never will be
+                except RefusedError as error:
+                    self._withdraw(new.name, error)
                     raise
-            names = [block.name for block in self._db.blocks(self._table)]
-            rewriting.relink(Catalog(self._store), names)
+                self._store.conclude(new.name)
+            rewriting.relink(Catalog(self._store), self._listed())
         return made
 
     def _publish(self, new: Rewritten) -> None:
         try:
-            rewriting.publish(self._store, new)
+            rewriting.publish(self._store, new, self._clock.wall_us())
+        except FileExistsError:
+            raise FjordError(
+                f"{self._store.path(new.name)} is there already, and stays; run this again"
+            ) from None
         except FileNotFoundError:
             raise FjordError(
                 f"a task has written {new.path}, but it is not in {self._where} here; every "
                 "machine that runs tasks of Spark must see the blocks where the node has them"
             ) from None
 
+    def _withdraw(self, name: str, error: RefusedError) -> None:
+        """Removes a block that is not in use, and never will be.
+
+        Any other refusal may be that of a second try, and the first one may have been done, or may
+        still be: then the block stays, announced.
+        """
+        if error.code is Code.BAD_RANGE and name not in self._listed():
+            rewriting.withdraw(self._store, name)
+
+    def _listed(self) -> list[str]:
+        return [block.name for block in self._db.blocks(self._table)]
+
     def _clean(self) -> None:
-        """Removes what was written in vain, by this run or by one that died."""
-        self._store.drop_rewrites(self._folder)
+        """Removes what runs that died have left."""
+        before_us = self._before_us()
+        self._store.drop_rewrites(self._folder, before_us)
+        rewriting.sweep(self._store, self._folder, self._listed, before_us)
+
+    def _before_us(self) -> int:
+        return self._clock.wall_us() - GRACE // timedelta(microseconds=1)
 
     @contextlib.contextmanager
     def _sealing_lock(self) -> Iterator[None]:
         """Keeps the node from writing blocks for a moment; waits for one that it writes now."""
-        clock = SystemClock()
+        clock = self._clock
         deadline_us = clock.monotonic_us() + round(_LOCK_SECONDS_MAX * 1_000_000)
         while True:
             with contextlib.ExitStack() as stack:
@@ -223,10 +257,28 @@ class _Run:
             clock.pause(_LOOK_SECONDS)
 
 
-def _rewritten(store: Store, names: Sequence[str]) -> tuple[str, str, str, str]:
+def run_tasks(
+    spark: SparkSession, where: str, tag: int, asked: Sequence[Sequence[str]]
+) -> list[Told]:
+    """Rewrites groups of blocks, given by their names, each by a task of Spark."""
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = Store(where)
+        for batch in batches:
+            for names in map(json.loads, batch["names"].to_pylist()):
+                found = [pa.array([text], pa.string()) for text in rewritten(store, names, tag)]
+                yield pa.record_batch(found, _COLUMNS)
+
+    rows = [(json.dumps(list(names)),) for names in asked]
+    frame = spark.createDataFrame(rows, "names string").repartition(len(rows))
+    kinds = ", ".join(f"{name} string" for name in _COLUMNS)
+    return [(row[0], row[1], row[2], row[3]) for row in frame.mapInArrow(write, kinds).collect()]
+
+
+def rewritten(store: Store, names: Sequence[str], tag: int) -> Told:
     """Writes a block; returns its name, its path and its metadata, or what is wrong."""
     try:
-        new = rewriting.rewrite(store, names, tag=tag_of(names))
+        new = rewriting.rewrite(store, names, tag=tag)
     except (FjordError, FileNotFoundError) as error:
         return "", "", "", f"{error}; see `fjord blocks verify`, and run this again"
     return new.name, new.path, new.metadata.encode().decode(), ""
@@ -254,13 +306,8 @@ def _info(where: str, new: Rewritten) -> fjord.BlockInfo:
     )
 
 
-def _report(
-    table: str,
-    blocks: Sequence[fjord.BlockInfo],
-    groups: Groups,
-    made: Sequence[fjord.BlockInfo] | None,
-) -> Report:
-    """Returns what was done; `made` is None if that was nothing."""
+def _report(table: str, done: Done) -> Report:
+    blocks, groups, made = done
     replaced = [block for group in groups for block in group]
     figures: dict[str, Figure] = {
         "table": table,

@@ -16,6 +16,9 @@ from pyspark.errors import PySparkException
 
 from fjord.errors import FjordError
 
+_MISSING: Final = re.compile(
+    r"^ModuleNotFoundError: No module named '(fjord|pyarrow)\b", re.MULTILINE
+)
 _CAUSE: Final = re.compile(r"^(?:[\w.]*\.)?\w*Error: (.+)$", re.MULTILINE)
 
 
@@ -30,5 +33,10 @@ def explained() -> Iterator[None]:
 
 def cause(text: str) -> str:
     """Returns the sentence that matters in what Spark says."""
+    if missing := _MISSING.search(text):
+        return (
+            f"the Python of Spark's workers has no {missing[1]}: install 'fjord-journal[spark]' on "
+            "every machine of the cluster, or name a Python that has it with PYSPARK_PYTHON"
+        )
     found = _CAUSE.findall(text)
     return str(found[-1]) if found else text.strip().partition("\n")[0] or "Spark failed"

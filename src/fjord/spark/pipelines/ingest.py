@@ -16,15 +16,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from fjord.blocks import schema
 from fjord.blocks.target import target_at
 from fjord.clock import Clock, SystemClock
-from fjord.errors import Code, FjordError, RefusedError
+from fjord.errors import Code, FjordError, NotFoundError, RefusedError, UsageError
 from fjord.spark import batch_files, offsets, warehouse
 from fjord.spark.extent import Extent
 from fjord.spark.manifest import Batch, DataFile
@@ -69,10 +70,13 @@ def ingest(  # noqa: PLR0913 - options of a user
         FjordError: if it cannot be done; what was committed before stays.
     """
     if format not in ("parquet", "delta"):
-        raise FjordError(f"the format is parquet or delta, not {format!r}")
+        raise UsageError(f"the format is parquet or delta, not {format!r}")
     if max_rows < 1:
-        raise FjordError(f"max_rows is 1 or more, not {max_rows}")
+        raise UsageError(f"max_rows is 1 or more, not {max_rows}")
+    _check_table(location, table)
     stored = warehouse.warehouse_at(target, format)
+    taken = Taken.of(columns, ops)
+    taken.check(stored)
     remembered = Checkpoint(checkpoint or stored.target.shown(CHECKPOINT))
     origin = _origin(location, table, stored, remembered)
     options = {
@@ -81,8 +85,8 @@ def ingest(  # noqa: PLR0913 - options of a user
         "startingOffsets": str(origin) if origin > 1 else "earliest",
         "maxRowsPerTrigger": str(max_rows),
         **({"subscriber": subscriber} if subscriber else {}),
-        **({"columns": ",".join(dict.fromkeys(["seq", *columns]))} if columns else {}),
-        **({"ops": ",".join(ops)} if ops else {}),
+        **({"columns": taken.columns} if columns else {}),
+        **({"ops": taken.ops} if ops else {}),
     }
     with failing.explained():
         stream = spark.readStream.format("fjord").options(**options).load()
@@ -91,6 +95,7 @@ def ingest(  # noqa: PLR0913 - options of a user
         remembered=remembered,
         table=table,
         origin=origin,
+        taken=taken,
         files_max=batch_files.file_count(max_rows, spark.sparkContext.defaultParallelism),
         progress=progress,
     )
@@ -107,7 +112,8 @@ def run(stream: DataFrame, sink: Sink, trigger: dict[str, Any]) -> Report:
     clock = SystemClock()
     begun_us = clock.monotonic_us()
     writer = stream.writeStream.option("checkpointLocation", sink.remembered.location)
-    query = writer.trigger(**trigger).foreachBatch(sink).start()
+    with failing.explained():
+        query = writer.trigger(**trigger).foreachBatch(sink).start()
     try:
         query.awaitTermination()
     except KeyboardInterrupt:
@@ -117,6 +123,36 @@ def run(stream: DataFrame, sink: Sink, trigger: dict[str, Any]) -> Report:
     finally:
         query.stop()
     return _report(sink, query, (clock.monotonic_us() - begun_us) / 1e6)
+
+
+class Taken(NamedTuple):
+    """What of the history a target has, as its commits say it; empty: everything."""
+
+    columns: str = ""
+    ops: str = ""
+
+    @classmethod
+    def of(cls, columns: Sequence[str], ops: Sequence[str]) -> Taken:
+        """Returns the same text for the same choice, in whatever order it is given."""
+        meant = {"seq", *columns} if columns else set()
+        known = [name for name in schema.COLUMNS if name in meant]
+        unknown = sorted(meant - set(known))  # the source says what there is instead
+        return cls(",".join([*known, *unknown]), ",".join(sorted({one.upper() for one in ops})))
+
+    def check(self, stored: Warehouse) -> None:
+        """Ensures that a target has the same of the rows before.
+
+        Raises:
+            FjordError: if it has not: who reads it could not tell what is missing where.
+        """
+        state = stored.state()
+        if not state.number or (state.columns, state.ops) == self:
+            return
+        raise FjordError(
+            f"{stored.target.location} has {state.columns or 'all columns'} of rows with "
+            f"{state.ops or 'all ops'}, not {self.columns or 'all columns'} of rows with "
+            f"{self.ops or 'all ops'}; ask for the same again, or give another folder"
+        )
 
 
 class Checkpoint:
@@ -151,6 +187,7 @@ class Sink:
     table: str
     origin: int  # the first seq that the query reads
     files_max: int
+    taken: Taken = field(default_factory=lambda: Taken())
     progress: Progress = silent
     clock: Clock = field(default_factory=SystemClock)
     failure: FjordError | None = None
@@ -219,7 +256,14 @@ class Sink:
             )
         epoch = end.epoch if end else ""
         return Batch(
-            query=query, number=number, table=self.table, start=start, end=last, epoch=epoch
+            query=query,
+            number=number,
+            table=self.table,
+            start=start,
+            end=last,
+            epoch=epoch,
+            columns=self.taken.columns,
+            ops=self.taken.ops,
         )
 
     def _count(self, files: Sequence[DataFile]) -> None:
@@ -232,6 +276,19 @@ class Sink:
             low, high = min(one.min_seq for one in files), max(one.max_seq for one in files)
             self.first_seq = low if self.first_seq is None else self.first_seq
             self.last_seq = high
+
+
+def _check_table(location: Location, table: str) -> None:
+    """Ensures that there is a table, before Spark starts a query that fails at length.
+
+    Raises:
+        FjordError: if there is none.
+    """
+    with location.open() as database:
+        try:
+            database.table(table)
+        except NotFoundError as error:
+            raise FjordError(f"there is no table {table!r} in {location}") from error
 
 
 def _origin(location: Location, table: str, stored: Warehouse, remembered: Checkpoint) -> int:

@@ -8,6 +8,7 @@ the settings of the pipeline, so that they are checked and formatted like all ot
 from __future__ import annotations
 
 import json
+import re
 import string
 from collections.abc import Iterator
 from importlib import resources
@@ -15,7 +16,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
-from fjord.errors import FjordError
+from fjord.errors import FjordError, NotFoundError, UnavailableError
 from fjord.spark.options import Location
 from fjord.spark.pipelines.report import Report
 
@@ -26,10 +27,14 @@ _NAMES: Final = {"gitignore": ".gitignore"}
 _AS_THEY_ARE: Final = (".py", "run")
 # What Spark writes into a project.
 _STORAGE, _TABLES = "storage", "tables"
+# The names of the other datasets of a project.
+_VIEWS: Final = ("latest", "report")
 
 
 def init(directory: str, location: Location, *, table: str, force: bool = False) -> Report:
     """Writes a project that `spark-pipelines` runs; it is not run, and nothing is read yet.
+
+    The table is looked at if it can be: a project may be written before there is one.
 
     Args:
         directory: is made, or is empty.
@@ -38,10 +43,11 @@ def init(directory: str, location: Location, *, table: str, force: bool = False)
         force: the directory may have files; those of the template are written again.
 
     Raises:
-        FjordError: if the directory has files, and force was not given.
+        FjordError: if the directory has files, and force was not given; or if the table has jobs.
     """
     project = Path(directory).absolute()
     _check(project, force=force)
+    kind = _kind(location, table)
     names = _names(project, location, table)
     written = []
     for name, source in _files(_TEMPLATE):
@@ -56,6 +62,8 @@ def init(directory: str, location: Location, *, table: str, force: bool = False)
         figures={
             "project": str(project),
             "reads": f"{table} of {location}",
+            "kind": kind,
+            "streaming_table": dataset(table),
             "files": len(written),
             "run_it_with": str(project / "run"),
         },
@@ -73,6 +81,33 @@ def _check(project: Path, *, force: bool) -> None:
         )
 
 
+def _kind(location: Location, table: str) -> str:
+    """Returns what kind of table it is, or why that is not known."""
+    if location.path and not Path(location.path).is_dir():
+        return "not known, there is no such directory yet"
+    try:
+        with location.open() as database:
+            found = database.table(table).kind
+    except NotFoundError:
+        return "not known, there is no such table yet"
+    except UnavailableError:
+        return "not known, no daemon answers"
+    if found == "jobs":
+        raise FjordError(
+            f"{table} is a table of jobs, which have no current values; name a stream or a "
+            "key/value table, or report on jobs with `fjord pipeline lifecycle`"
+        )
+    return found
+
+
+def dataset(table: str) -> str:
+    """Returns the name of the streaming table: that of the table, as SQL takes it unquoted."""
+    name = re.sub(r"[^a-z0-9]+", "_", table.lower()).strip("_")
+    if not name or name[0].isdigit() or name in _VIEWS:
+        name = f"table_{name}"
+    return name
+
+
 def _names(project: Path, location: Location, table: str) -> dict[str, str]:
     """Returns what the names in the template stand for; in YAML a string is as in JSON."""
     ((place, where),) = location.options.items()
@@ -86,6 +121,8 @@ def _names(project: Path, location: Location, table: str) -> dict[str, str]:
         "location": str(location),
         "table": json.dumps(table),
         "table_name": table,
+        "dataset": json.dumps(dataset(table)),
+        "dataset_name": dataset(table),
         "metastore": f"jdbc:derby:;databaseName={storage / 'metastore'};create=true",
         "tables": (project / _TABLES).as_uri(),
         "derby_log": str(storage / "derby.log"),

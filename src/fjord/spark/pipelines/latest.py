@@ -7,6 +7,9 @@ A run takes the snapshot before, and what has happened since: of each key the ro
 seq counts.  It writes a new folder, and then the file that names it, which is replaced whole; a
 crash before that leaves the snapshot before.  Old ones go after a grace, for those who read them.
 
+Values never go back: a run that was overtaken by another one, which has read more, is refused.
+Only who asks for a rebuild may put an earlier end in the place of the snapshot that it has seen.
+
 A key that was deleted, or whose expiry has come, has no row.  It needs none: seqs only grow, so no
 row comes later that is older than the deletion.
 
@@ -32,9 +35,11 @@ from fjord.errors import Code, CorruptionError, FjordError, RefusedError
 from fjord.spark import batch_files, warehouse
 from fjord.spark.extent import Extent
 from fjord.spark.history import history
-from fjord.spark.options import Location, Options
+from fjord.spark.manifest import State
+from fjord.spark.options import OPS, Location, Options
 from fjord.spark.pipelines import failing
 from fjord.spark.pipelines.report import Progress, Report, silent
+from fjord.spark.planning import FIRST_ROW
 
 __all__ = ["Snapshot", "latest", "latest_of", "merge_latest", "read", "snapshot"]
 
@@ -48,6 +53,15 @@ GRACE: Final = timedelta(days=1)
 # Ops that give a key a value; a MOVE without a type is a tombstone.
 _GIVING: Final = ("SET", "APPEND", "MOVE")
 _NEWEST: Final = ("seq", "ts", "op", "expires_at", "type", "value")
+# Ops that take it away again, and those that only tables of jobs have.
+_TAKING: Final = ("DELETE", "PURGE", "EXPIRE")
+_OF_JOBS: Final = sorted(OPS - {*_GIVING, *_TAKING})
+
+
+_NO_VALUES: Final = (
+    "{} is a jobs table, and jobs come and go: they have no current value. docs/spark.md shows how "
+    "to find what waits, is taken and is dead"
+)
 
 
 # -- pure: from frames to frames -----------------------------------------------------------------
@@ -205,6 +219,7 @@ def latest(  # noqa: PLR0913 - options of a user
         progress(f"merging {fresh.rows:,} rows of {table}", 0, None)
         with failing.explained():
             found = _write(spark, place, table, known, fresh, clock)
+        _point(place, found, instead_of=known if rebuild else None)
         _sweep(place, found, clock.wall_us() - grace // timedelta(microseconds=1))
     return _report(target, table, found, fresh, (clock.monotonic_us() - begun_us) / 1e6)
 
@@ -227,6 +242,24 @@ def _fresh(
     return None if before is not None and not found.is_whole and not found.rows else found
 
 
+def check_stock(source: str, state: State) -> None:
+    """Ensures that a warehouse has all that tells which value a key has.
+
+    Raises:
+        FjordError: if ingest was told to leave some of it out.
+    """
+    columns = state.columns.split(",") if state.columns else schema.COLUMNS
+    ops = state.ops.split(",") if state.ops else OPS
+    missing = [name for name in ("key", *_NEWEST) if name not in columns]
+    unknown = [name for name in (*_GIVING, *_TAKING) if name not in ops]
+    if missing or unknown:
+        what = f"the column {', '.join(missing)}" if missing else f"rows of {', '.join(unknown)}"
+        raise FjordError(
+            f"{source} has not {what}, so nobody can tell there which value a key has: read the "
+            "table itself, or ingest all of it into another folder"
+        )
+
+
 def _from_warehouse(spark: SparkSession, source: str, table: str, before: Snapshot | None) -> Fresh:
     after = before.end if before else 0
     state = warehouse.warehouse_at(source).state()
@@ -237,7 +270,12 @@ def _from_warehouse(spark: SparkSession, source: str, table: str, before: Snapsh
             f"{source} has the seqs from {state.start} to {state.end}, and the values go up to "
             f"{after}: it is another history. Use rebuild to begin anew"
         )
+    check_stock(source, state)
     rows = warehouse.read(spark, source, after=after).where(F.col("seq") <= state.end)
+    with failing.explained():
+        # Footers and dictionaries of the files tell that there is none: few rows are read.
+        if not rows.where(F.col("op").isin(*_OF_JOBS)).isEmpty():
+            raise FjordError(_NO_VALUES.format(table))
     count = sum(one.rows for one in warehouse.files(source) if one.max_seq > after)
     return Fresh(rows, count, state.end, state.epoch, is_whole=not after)
 
@@ -245,14 +283,12 @@ def _from_warehouse(spark: SparkSession, source: str, table: str, before: Snapsh
 def _from_history(
     spark: SparkSession, location: Location, table: str, before: Snapshot | None
 ) -> Fresh:
-    after, epoch = (before.end, before.epoch) if before else (0, "")
     with location.open() as database:
         extent = Extent(database, Options(location=location, table=table))
         if extent.nature.kind == "jobs":
-            raise FjordError(
-                f"{table} is a jobs table, and jobs come and go: they have no current value. "
-                "docs/spark.md shows how to find what waits, is taken and is dead"
-            )
+            raise FjordError(_NO_VALUES.format(table))
+        is_whole = before is None
+        after, epoch = (before.end, before.epoch) if before else (extent.earliest(), "")
         lost = extent.lost(after)
         if lost and extent.nature.kind != "kv":
             raise FjordError(
@@ -260,7 +296,7 @@ def _from_history(
                 "target are older. Use rebuild to begin anew with what is there"
             )
         if lost:  # the journal of a key/value table has every value that there is
-            after, epoch = 0, ""
+            after, epoch, is_whole = extent.earliest(), "", True
         try:
             batch = extent.advance(after, epoch=epoch)
         except RefusedError as error:
@@ -270,8 +306,10 @@ def _from_history(
                 f"the values in the target go up to seq {after} of another history than that of "
                 f"{location}: {error.text}. Use rebuild to begin anew"
             ) from error
-    rows = history(spark, location, table, start=after + 1, end=batch.seq + 1)
-    return Fresh(rows, batch.rows, batch.seq, batch.epoch, is_whole=not after)
+    # From exactly there on: if the journal is packed before it is read, that fails.
+    start = max(after + 1, FIRST_ROW)
+    rows = history(spark, location, table, start=start, end=batch.seq + 1)
+    return Fresh(rows, batch.rows, batch.seq, batch.epoch, is_whole=is_whole)
 
 
 def _write(
@@ -282,7 +320,7 @@ def _write(
     fresh: Fresh,
     clock: Clock,
 ) -> Snapshot:
-    """Writes a snapshot, and lets it count."""
+    """Writes a snapshot; it does not count yet."""
     at_us = clock.wall_us()
     at = _moment(at_us)
     if fresh.is_whole or known is None:
@@ -294,7 +332,7 @@ def _write(
     replaced = dict(known.replaced) if known else {}
     if known is not None:
         replaced[known.folder] = at_us
-    found = Snapshot(
+    return Snapshot(
         folder=folder,
         table=table,
         end=fresh.end,
@@ -303,26 +341,41 @@ def _write(
         at_us=at_us,
         replaced=replaced,
     )
-    _point(place, found)
-    return found
 
 
-def _point(place: Target, found: Snapshot) -> None:
+def _point(place: Target, found: Snapshot, *, instead_of: Snapshot | None = None) -> None:
+    """Lets a snapshot count.
+
+    Args:
+        instead_of: the one that it may take the place of even if that goes further.
+
+    Raises:
+        FjordError: if another one counts that goes further; that stays.
+    """
+    now = _pointed(place)
+    if now is not None and now.end > found.end and now != instead_of:
+        raise FjordError(
+            f"{place.location} has the values up to seq {now.end}, and this run has read up to "
+            f"{found.end} only: another run was faster, and its values stay. Run one at a time, "
+            "or use rebuild to begin anew"
+        )
     data = json.dumps({"version": VERSION, **asdict(found)}, indent=1)
     place.replace(POINTER, data.encode() + b"\n")
 
 
 def _sweep(place: Target, found: Snapshot, before_us: int) -> None:
     """Removes snapshots that were replaced before a moment, and what crashes left before it."""
-    gone = []
+    kept = set()
     for name in place.names():
         since_us = found.replaced.get(name, stamped_us(name))
         is_one = name.startswith("snapshot-") and name != found.folder
         if is_one and since_us is not None and since_us < before_us:
             place.remove(name)
-            gone.append(name)
-    if found.replaced.keys() & set(gone):
-        left = {name: us for name, us in found.replaced.items() if name not in gone}
+        else:
+            kept.add(name)
+    left = {name: us for name, us in found.replaced.items() if name in kept}
+    # A run that has pointed elsewhere meanwhile remembers what it has replaced itself.
+    if left != found.replaced and _pointed(place) == found:
         _point(place, replace(found, replaced=left))
 
 

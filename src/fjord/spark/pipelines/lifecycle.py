@@ -182,8 +182,7 @@ class _Reporting:
         self.progress(what, done, _STEPS)
 
     def _attempts(self, history: DataFrame) -> DataFrame:
-        found = job_frames.attempts(history)
-        return found if self.start is None else found.where(F.col("taken_at") >= self.start)
+        return not_ended_before(job_frames.attempts(history), self.start)
 
     def _jobs(self, history: DataFrame) -> DataFrame:
         found = job_frames.jobs(history)
@@ -216,9 +215,9 @@ class _Reporting:
         periods: list[dict[str, Any]],
         seconds: int,
     ) -> page.Found:
-        limits = self.limits
+        limits, tables = self.limits, collecting.rows(frames["tables"])
         return page.Found(
-            tables=collecting.rows(frames["tables"]),
+            tables=tables,
             percentiles=_listed_percentiles(frames["percentiles"]),
             breaches=collecting.rows(frames["breaches"].limit(LISTED)),
             breach_count=frames["breaches"].count(),
@@ -232,12 +231,27 @@ class _Reporting:
             first_at=collecting.date(span["first_us"]),
             last_at=collecting.date(span["last_us"]),
             until=self.until,
-            limit_seconds=None if isinstance(limits, Mapping) else limits,
+            limit_seconds=shared_limit(limits, [table["table"] for table in tables]),
             is_limited=limits is not None,
         )
 
 
 _STEPS: Final = 8
+
+
+def not_ended_before(attempts: DataFrame, start: datetime | None) -> DataFrame:
+    """Returns attempts without those that ended before a moment, whenever they began."""
+    if start is None:
+        return attempts
+    return attempts.where(F.col("ended_at").isNull() | (F.col("ended_at") >= start))
+
+
+def shared_limit(limits: job_frames.Limits | None, tables: Sequence[str]) -> float | None:
+    """Returns the limit that holds for all tables of a report; None if there is no such one."""
+    if not isinstance(limits, Mapping):
+        return limits
+    found = {limits.get(table) for table in tables}
+    return found.pop() if len(found) == 1 else None
 
 
 def _listed_percentiles(found: DataFrame) -> list[dict[str, Any]]:
@@ -268,6 +282,7 @@ def _periods(seen: DataFrame, attempts: DataFrame, span: Row) -> tuple[list[dict
     )
     found = {int(row["at"].timestamp()): row for row in collecting.rows(every)}
     for row in found.values():
+        # A job that fails for the last time is dead, and has no row FAIL.
         row["failed"] += row["timed_out"] + row["dead"]
     first, last = min(found), max(found)
     empty = {"pushed": 0, "done": 0, "failed": 0, "wait_p50": None, "wait_p99": None}

@@ -167,12 +167,13 @@ def _share(part: int, whole: int) -> str:
 def _plots(found: Found) -> str:
     if not found.periods:
         return ""
-    every = duration(found.period_seconds)
+    of_all = f", all {len(found.tables)} tables together" if len(found.tables) > 1 else ""
+    every = f"{duration(found.period_seconds)}{of_all}"
     seconds, limit = found.period_seconds, found.limit_seconds
     parts = [
         (
             f"Throughput, every {every}",
-            (("blue", "pushed"), ("green", "done"), ("red", "failed or timed out")),
+            (("blue", "pushed"), ("green", "done"), ("red", "failed, timed out or dead")),
             plots.throughput(found.periods, seconds),
         ),
         (
@@ -181,7 +182,7 @@ def _plots(found: Found) -> str:
             plots.waits(found.periods, seconds, limit),
         ),
         (
-            "How many take how long",
+            f"How many take how long{of_all}",
             (
                 ("pale", "waits (bars)"),
                 ("blue", "share that waited at most so long"),

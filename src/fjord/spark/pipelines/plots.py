@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from html import escape
+from itertools import groupby
 from typing import Any, Final
 
 WIDTH: Final = 1000
@@ -61,16 +62,17 @@ def waits(
     step = _INNER_WIDTH / max(len(periods), 1)
     marks = []
     for name, colour in (("wait_p99", "amber"), ("wait_p50", "blue")):
-        points = [
-            (_LEFT + step * (place + 0.5), height(_log(period[name])), period)
-            for place, period in enumerate(periods)
-            if period[name] is not None
-        ]
-        marks.append(_line([(x, y) for x, y, _ in points], colour))
-        marks += [
-            _dot(x, y, colour, f"{moment(period['at'])}: {name[-3:]} {duration(period[name])}")
-            for x, y, period in points
-        ]
+        # A line across periods in which nothing was taken would show waits that nobody had.
+        parts = groupby(enumerate(periods), key=lambda one: one[1][name] is not None)
+        for part in (list(part) for is_known, part in parts if is_known):
+            points = [
+                (_LEFT + step * (place + 0.5), height(_log(period[name]))) for place, period in part
+            ]
+            marks.append(_line(points, colour))
+            marks += [
+                _dot(x, y, colour, f"{moment(period['at'])}: {name[-3:]} {duration(period[name])}")
+                for (x, y), (_, period) in zip(points, part, strict=True)
+            ]
     if limit_seconds:
         marks.append(_limit(height(_log(limit_seconds)), limit_seconds))
     axes = [*_rows(_decade_ticks(low, high), height), *_times(periods, seconds, step)]
@@ -241,7 +243,7 @@ def _rect(x: float, y: float, width: float, height: float, colour: str, title: s
 
 def _line(points: Sequence[tuple[float, float]], colour: str) -> str:
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-    return f'<path class="line {colour}" d="M{path}"/>' if points else ""
+    return f'<path class="line {colour}" d="M{path}"/>' if len(points) > 1 else ""
 
 
 def _dot(x: float, y: float, colour: str, title: str) -> str:

@@ -12,6 +12,9 @@ one by one, and files with what the manifest says of them, to say what is missin
 A warehouse may be behind.  What it has not been given yet is its lag, and no difference: rows count
 from the seq at which it says that it begins, up to the seq up to which it says that it is whole.
 
+A table may have forgotten its beginning, which a warehouse still has.  That is no difference where
+there is retention, or no history; where there is not, it is a loss, and told as one.
+
 Invariants: everything is fixed at the beginning, so that what is written meanwhile does not look
 like a difference.  The warehouse is looked at first: a row that it has, and the server has not, is
 one that the server has lost.
@@ -26,7 +29,7 @@ from typing import Any, Final, NamedTuple, TypedDict, Unpack
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from fjord.errors import FjordError
+from fjord.errors import UsageError
 from fjord.spark.options import Location
 from fjord.spark.pipelines import failing, sides, summaries
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
@@ -44,7 +47,7 @@ class Options(TypedDict, total=False):
     end: int  # the first one that no longer counts; everything that is durable
     bucket: str  # "hour" or "block": how rows are compared with the warehouse; "hour"
     deep: bool  # also compare the checksums of whole block files; False
-    ops: Sequence[str]  # the warehouse has only rows of these; all
+    ops: Sequence[str]  # compare rows of these only; all that the warehouse was given
     blocks: str  # where the blocks are, if not where the node says
 
 
@@ -77,7 +80,7 @@ def reconcile(
     """
     bucket = options.get("bucket", "hour")
     if bucket not in BUCKETS:
-        raise FjordError(f"a bucket is an {' or a '.join(BUCKETS)}, not {bucket!r}")
+        raise UsageError(f"a bucket is an {' or a '.join(BUCKETS)}, not {bucket!r}")
     steps = _Steps(progress, 4 if warehouse else 2)
     stock = sides.stock(warehouse, table) if warehouse else None
     scope = sides.scope(
@@ -145,7 +148,8 @@ def _report(table: str, scope: Scope, found: Sequence[Found]) -> Report:
 def _cold(spark: SparkSession, scope: Scope, *, deep: bool) -> Found:
     """Compares what node, metadata and files say of each block, as a whole."""
     described = sides.described(scope)
-    rows = summaries.summarise(sides.cold(spark, scope), F.col("block"))
+    needed = sides.cold(spark, scope).select("block", *summaries.COLUMNS)
+    rows = summaries.summarise(needed, F.col("block"))
     compared = {
         "server": sides.lines_frame(spark, sides.server_lines(scope)),
         "metadata": sides.lines_frame(spark, sides.metadata_lines(described.metadata)),
@@ -153,12 +157,13 @@ def _cold(spark: SparkSession, scope: Scope, *, deep: bool) -> Found:
     }
     with _kept(rows):
         count = _count(rows)
-        lines = summaries.compare(compared).orderBy("bucket", "side").limit(LINES_MAX).collect()
-    suspects = {line["bucket"] for line in lines} | described.problems.keys()
+        every = summaries.compare(compared)
+        lines = every.orderBy("bucket", "side").limit(LINES_MAX).collect()
+        told = _buckets(every, lines)
+    suspects = told | described.problems.keys()
     names = [one.name for one in scope.blocks if deep or one.name in suspects]
     problems = {**sides.damages(spark, scope, names), **described.problems}
     shown = [_line(line, _cold_problem(line, problems)) for line in lines]
-    told = {line["bucket"] for line in lines}
     # A file may be damaged where no figure is taken from: only its checksum tells.
     shown += [
         _line({"bucket": name, "side": "cold"}, problem)
@@ -169,13 +174,21 @@ def _cold(spark: SparkSession, scope: Scope, *, deep: bool) -> Found:
     return Found(figures, shown, len(told | problems.keys()))
 
 
+def _buckets(compared: DataFrame, lines: Sequence[Row]) -> set[str]:
+    """Returns the buckets that differ, all of them, of which lines may show the first only."""
+    if len(lines) < LINES_MAX:
+        return {line["bucket"] for line in lines}
+    return {row["bucket"] for row in compared.select("bucket").distinct().collect()}
+
+
 def _cold_problem(line: Row, problems: Mapping[str, str]) -> str:
     return problems.get(line["bucket"], "") if line["side"] == "cold" else ""
 
 
 def _tail(spark: SparkSession, scope: Scope) -> Found:
     """Looks for duplicates in what the node serves itself; there is nothing to compare it with."""
-    rows = summaries.summarise(sides.tail(spark, scope), F.lit(summaries.TAIL))
+    needed = sides.tail(spark, scope).select(*summaries.COLUMNS)
+    rows = summaries.summarise(needed, F.lit(summaries.TAIL))
     with _kept(rows):
         count = _count(rows)
         lines = summaries.compare({"server": rows}).collect()
@@ -195,7 +208,7 @@ class _Compared:
         stock = sides.within(stock, scope.start, options.get("end", 0))
         self._stock = stock
         self._is_by_block = options.get("bucket") == "block"
-        ops = options.get("ops", ())
+        ops = options.get("ops", ()) or stock.ops
         is_meant = F.col("op").isin(*ops) if ops else F.lit(True)
         is_inside = F.col("seq").between(scope.start, scope.end - 1)
         cold = sides.cold(spark, scope).drop("block").where(is_inside)
@@ -218,7 +231,7 @@ class _Compared:
             stocked = _count(warehouse)
             compared = summaries.compare({"history": history, "warehouse": warehouse})
             lines = compared.orderBy("bucket", "side").limit(LINES_MAX).collect()
-            buckets = compared.select("bucket").distinct().count() if lines else 0
+            buckets = len(_buckets(compared, lines))
         lag = self._history.where(F.col("seq") > self._stock.watermark).count()
         figures: dict[str, Figure] = {
             "history_rows": rows,
@@ -232,7 +245,7 @@ class _Compared:
         return Found(figures, [*self._explained(frames, lines), *files], buckets or bool(files))
 
     def _placed(self, frame: DataFrame) -> DataFrame:
-        needed = frame.select(*summaries.COLUMNS)
+        needed = frame.select(*self._stock.columns)
         return summaries.by_block(needed, self._scope.blocks) if self._is_by_block else needed
 
     def _bucket(self) -> Column:

@@ -151,7 +151,7 @@ class _Run:
         self._clock = clock or SystemClock()
 
     def report(self) -> Report:
-        self._progress("looking at history", 0, None)
+        self._progress(f"replay {self._plan.replay_id}: looking at history", 0, None)
         listed = _listed(self._spark, self._plan, self._begun.end)
         if listed is not None:
             listed.persist()

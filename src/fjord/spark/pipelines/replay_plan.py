@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any, Final, TypedDict
 
 import fjord
-from fjord.errors import ExistsError, FjordError, NotFoundError
+from fjord.errors import ExistsError, FjordError, NotFoundError, UsageError
 from fjord.spark.options import Location
 from fjord.spark.pipelines import replay_rows
 from fjord.spark.pipelines.replay_rows import Cut, Selection
@@ -112,7 +112,7 @@ def plan_of(location: Location, table: str, target: str, options: Options) -> Pl
     server = options.get("to", "") or location.server
     is_dry = options.get("dry_run", False)
     if not server and not is_dry:
-        raise FjordError("rows are written through a daemon: say with to which one has the target")
+        raise UsageError("rows are written through a daemon: say with to which one has the target")
     prefix = options.get("key_prefix", b"")
     return Plan(
         location=location,
@@ -132,10 +132,30 @@ def plan_of(location: Location, table: str, target: str, options: Options) -> Pl
         pace=_pace(options.get("pace", "fast")),
         keys=_word("keys", options.get("keys", "same"), ("same", "fresh")),
         dates=_word("dates", options.get("dates", "moved"), ("moved", "same")),
-        replay_id=_id(options.get("replay_id") or f"replay-{uuid.uuid4().hex[:12]}"),
+        replay_id=_id(options.get("replay_id") or new_id()),
         batch_rows=_batch_rows(options.get("batch_rows", BATCH_ROWS)),
         stop=options.get("stop") or threading.Event(),
     )
+
+
+def new_id() -> str:
+    """Returns an id that no replay has."""
+    return f"replay-{uuid.uuid4().hex[:12]}"
+
+
+def check(options: Options) -> None:
+    """Ensures that options can be meant, as far as that shows without asking anybody.
+
+    Raises:
+        UsageError: if one cannot.
+    """
+    _moment("since", options.get("since"))
+    _moment("until", options.get("until"))
+    _pace(options.get("pace", "fast"))
+    _word("keys", options.get("keys", "same"), ("same", "fresh"))
+    _word("dates", options.get("dates", "moved"), ("moved", "same"))
+    _id(options.get("replay_id") or new_id())
+    _batch_rows(options.get("batch_rows", BATCH_ROWS))
 
 
 def _kind(location: Location, table: str) -> str:
@@ -153,13 +173,13 @@ def _ops(redrive: str) -> tuple[str, ...]:
 
 def _moment(name: str, given: datetime | None) -> datetime | None:
     if given is not None and given.tzinfo is None:
-        raise FjordError(f"{name} has no time zone; give one, as in datetime(..., tzinfo=UTC)")
+        raise UsageError(f"{name} has no time zone; give one, as in datetime(..., tzinfo=UTC)")
     return given
 
 
 def _word(name: str, given: str, words: Sequence[str]) -> str:
     if given not in words:
-        raise FjordError(f"{name} is {' or '.join(words)}, not {given!r}")
+        raise UsageError(f"{name} is {' or '.join(words)}, not {given!r}")
     return given
 
 
@@ -171,19 +191,19 @@ def _pace(given: str | float) -> str | float:
     except ValueError:
         rows = 0.0
     if not 0 < rows < float("inf"):
-        raise FjordError(f"a pace is fast, original, or a number of rows a second, not {given!r}")
+        raise UsageError(f"a pace is fast, original, or a number of rows a second, not {given!r}")
     return rows
 
 
 def _id(given: str) -> str:
     if not _ID.match(given):
-        raise FjordError(f"the id of a replay is 1 to 100 of A-Z a-z 0-9 _ - and ., not {given!r}")
+        raise UsageError(f"the id of a replay is 1 to 100 of A-Z a-z 0-9 _ - and ., not {given!r}")
     return given
 
 
 def _batch_rows(given: int) -> int:
     if not 1 <= given <= BATCH_ROWS_MAX:
-        raise FjordError(f"a batch has 1 to {BATCH_ROWS_MAX} rows, not {given}")
+        raise UsageError(f"a batch has 1 to {BATCH_ROWS_MAX} rows, not {given}")
     return given
 
 

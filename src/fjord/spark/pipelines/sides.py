@@ -28,6 +28,7 @@ from fjord.blocks.store import Store
 from fjord.client.stream_calls import BlockInfo
 from fjord.errors import Code, CorruptionError, FjordError, RefusedError
 from fjord.spark import warehouse
+from fjord.spark.extent import Nature
 from fjord.spark.manifest import DataFile, State
 from fjord.spark.options import Location
 from fjord.spark.pipelines import summaries
@@ -56,6 +57,7 @@ class Scope:
     tail_start: int  # from here on rows are in the journal only
     blocks: Sequence[BlockInfo]  # that have seqs of the range, in order
     store: str  # where they are, empty if there are none
+    is_kept: bool = False  # the table forgets nothing, from its first row on
 
 
 def scope(location: Location, table: str, start: int, end: int, *, blocks: str = "") -> Scope:
@@ -72,6 +74,7 @@ def scope(location: Location, table: str, start: int, end: int, *, blocks: str =
     with location.open() as database:
         first_seq = database.stats()["first_seq"]
         found = _blocks(database, table)
+        is_kept = _is_kept(Nature.of(database.table(table)), found)
         begin = found[0].first if found else first_seq
         cold_end = found[-1].last if found else first_seq - 1
         durable_end = database.span(table, cold_end, rows_max=1).durable_seq + 1
@@ -85,12 +88,23 @@ def scope(location: Location, table: str, start: int, end: int, *, blocks: str =
     return Scope(
         location=location,
         table=table,
-        start=max(start, begin),
+        # Where nothing is ever forgotten, rows of before the first block are lost ones.
+        start=start if is_kept else max(start, begin),
         end=stop,
+        is_kept=is_kept,
         tail_start=tail_start,
         blocks=wanted,
         store=(blocks or wanted[0].location) if wanted else "",
     )
+
+
+def _is_kept(nature: Nature, blocks: Sequence[BlockInfo]) -> bool:
+    """Says whether everything that a table ever had must still be there.
+
+    The journal of a node without blocks keeps the messages of a log, and of others what counts.
+    """
+    is_sealed = bool(blocks) or (nature.kind == "stream" and not nature.is_latest)
+    return nature.has_history and not nature.forgets and is_sealed
 
 
 def _blocks(database: fjord.Database, table: str) -> list[BlockInfo]:
@@ -139,6 +153,14 @@ def described(scope: Scope) -> Described:
         if one.first != before.last + 1:
             problems.setdefault(one.name, f"the block before it ends at seq {before.last}")
     metadata = {one.name: read for one, (read, _) in zip(scope.blocks, found, strict=True) if read}
+    first = scope.blocks[0]
+    previous = metadata[first.name].previous if first.name in metadata else ""
+    if scope.is_kept and scope.start < first.first and previous:
+        problems.setdefault(
+            first.name,
+            f"the block before it, {previous}, is not there, and the table has no retention; if "
+            f"it had one when that went, give the start {first.first}",
+        )
     return Described(metadata, problems)
 
 
@@ -228,6 +250,8 @@ class Stock:
     missing: Sequence[str]  # paths of files that are not there
     start: int  # the first seq that it covers, 0 = nobody knows
     watermark: int  # everything up to here is in it
+    columns: Sequence[str] = tuple(schema.COLUMNS)  # that it has
+    ops: Sequence[str] = ()  # that it has rows of; empty: of all
 
 
 def stock(target: str, table: str) -> Stock:
@@ -241,6 +265,12 @@ def stock(target: str, table: str) -> Stock:
     named = warehouse.files(target)
     if state.table not in ("", table):
         raise FjordError(f"{target} has rows of the table {state.table!r}, not of {table!r}")
+    columns = state.columns.split(",") if state.columns else tuple(schema.COLUMNS)
+    if missing := [name for name in summaries.COLUMNS if name not in columns]:
+        raise FjordError(
+            f"{target} has not the column {', '.join(missing)}, so its rows cannot be compared; "
+            f"ingest {', '.join(summaries.COLUMNS)} at least, into another folder"
+        )
     paths = [one.path for one in found.files()]
     folders = {path.rpartition("/")[0] for path in paths}
     present = {_joined(folder, name) for folder in folders for name in found.target.names(folder)}
@@ -249,6 +279,8 @@ def stock(target: str, table: str) -> Stock:
         missing=[found.target.shown(path) for path in paths if path not in present],
         start=state.start,
         watermark=max(state.end, max((one.max_seq for one in named), default=0)),
+        columns=columns,
+        ops=state.ops.split(",") if state.ops else (),
     )
 
 

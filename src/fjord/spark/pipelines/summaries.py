@@ -10,8 +10,8 @@ its rows, so it does not matter how they are spread over files and tasks:
     min_seq, max_seq
     duplicates  rows beyond the first of each seq
     value_crc   sum of the CRC32 of all values, as the metadata of blocks has it
-    row_crc     sum of the CRC32 of all rows, each as the text `seq:op:CRC32 of its value:key`;
-                two rows that have exchanged their keys or their values change it
+    row_crc     sum of the CRC32 of all rows, each as a text of all of its columns (see `row_crc`);
+                two rows that have exchanged their keys, values or dates change it
 
 A figure that is null is one that a place does not know; it agrees with every other.  Seqs of one
 table have gaps by nature, since all tables share one order: what is missing shows only when places
@@ -22,12 +22,14 @@ All functions are pure: frames in, a frame out, and no action of Spark runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from typing import Final, Protocol
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from fjord.blocks import schema
 
 #: What the functions here need of a history.
 COLUMNS: Final = ("seq", "ts", "op", "key", "value")
@@ -90,16 +92,26 @@ def by_block(frame: DataFrame, edges: Sequence[Edge]) -> DataFrame:
     return joined.drop("place", "first_seq", "last_seq").fillna(TAIL, ["block"])
 
 
-def row_crc() -> Column:
-    """The CRC32 of one row."""
-    value = F.coalesce(F.crc32("value").cast("string"), F.lit(""))
-    head = F.concat_ws(":", F.col("seq").cast("string"), "op", value, F.lit(""))
-    key = F.coalesce(F.col("key"), F.lit(b""))
-    return F.crc32(F.concat(F.encode(head, "UTF-8"), key))
+def row_crc(columns: Collection[str] = tuple(schema.COLUMNS)) -> Column:
+    """The CRC32 of one row: `seq:ts:txn:op:...:CRC32 of its value:` and its key.
+
+    Columns are in their usual order, with nothing for null; dates as Unix microseconds, so that
+    the time zone of the session does not matter.  The key is at the end since it may be anything.
+    """
+    shown = [_shown(name) for name in schema.COLUMNS if name in columns and name != "key"]
+    head = F.concat_ws(":", *(F.coalesce(one.cast("string"), F.lit("")) for one in shown))
+    key = F.coalesce(F.col("key"), F.lit(b"")) if "key" in columns else F.lit(b"")
+    return F.crc32(F.concat(F.encode(head, "UTF-8"), F.lit(b":"), key))
+
+
+def _shown(name: str) -> Column:
+    if name == "value":
+        return F.crc32(name)
+    return F.unix_micros(name) if schema.COLUMNS[name] == "timestamp" else F.col(name)
 
 
 def summarise(frame: DataFrame, bucket: Column) -> DataFrame:
-    """Returns a line for each bucket that has rows."""
+    """Returns a line for each bucket that has rows; checksums are of the columns that it has."""
     # Which seqs there are is kept as bitmaps of 32,768 each: exact, and three times as fast as to
     # count them by a hash table.
     parts = frame.groupBy(bucket.alias("of"), F.bitmap_bucket_number("seq").alias("part")).agg(
@@ -108,7 +120,7 @@ def summarise(frame: DataFrame, bucket: Column) -> DataFrame:
         F.max("seq").alias("max_seq"),
         F.bitmap_count(F.bitmap_construct_agg(F.bitmap_bit_position("seq"))).alias("seqs"),
         F.sum(F.crc32("value")).alias("value_crc"),
-        F.sum(row_crc()).alias("row_crc"),
+        F.sum(row_crc(frame.columns)).alias("row_crc"),
     )
     return parts.groupBy(F.col("of").cast("string").alias("bucket")).agg(
         F.sum("rows").alias("rows"),
@@ -155,7 +167,8 @@ def differences(left: DataFrame, right: DataFrame, bucket: Column) -> DataFrame:
     """Returns by bucket what each of two frames lacks of the other, and what is not the same.
 
     `*_missing` is how many seqs the frame lacks, `*_missing_from` the first of them; `changed` is
-    how many seqs both have with another op, key or value.  A bucket without any has no line.
+    how many seqs both have, and not with the same in all columns.  Only buckets with any have a
+    line.
     """
     first, second = (_rows(frame, bucket, crc) for frame, crc in ((left, "left"), (right, "right")))
     found = first.join(second, ["bucket", "seq"], "full_outer")
@@ -177,7 +190,9 @@ def differences(left: DataFrame, right: DataFrame, bucket: Column) -> DataFrame:
 def _rows(frame: DataFrame, bucket: Column, name: str) -> DataFrame:
     """Returns one row for each seq; of several with the same one any, since they are counted."""
     return (
-        frame.select(bucket.cast("string").alias("bucket"), "seq", row_crc().alias(name))
+        frame.select(
+            bucket.cast("string").alias("bucket"), "seq", row_crc(frame.columns).alias(name)
+        )
         .groupBy("bucket", "seq")
         .agg(F.max(name).alias(name))
     )

@@ -23,6 +23,13 @@ def test_the_last_error_of_python_is_the_cause() -> None:
     assert failing.cause("") == "Spark failed"
 
 
+def test_what_workers_lack_is_named() -> None:
+    text = "Traceback:\nModuleNotFoundError: No module named 'fjord'\n  at org.apache.spark"
+    assert failing.cause(text).startswith("the Python of Spark's workers has no fjord: install")
+    text = "Traceback:\nModuleNotFoundError: No module named 'pandas'\n  at org.apache.spark"
+    assert failing.cause(text) == "No module named 'pandas'"
+
+
 def test_an_error_of_spark_becomes_one_of_fjord() -> None:
     with pytest.raises(FjordError, match=r"^the daemon cannot be reached$"), failing.explained():
         raise PySparkException(TEXT)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import fjord
 from fjord.blocks.target import target_at
 from fjord.errors import FjordError
 from fjord.spark import offsets
-from fjord.spark.manifest import Batch, DataFile
-from fjord.spark.pipelines.ingest import Checkpoint, Sink
+from fjord.spark.manifest import Batch, DataFile, State
+from fjord.spark.options import Location
+from fjord.spark.pipelines import sides
+from fjord.spark.pipelines.ingest import Checkpoint, Sink, Taken, ingest
+from fjord.spark.pipelines.latest import check_stock
 from fjord.spark.warehouse import ParquetWarehouse
 from fjord.testing import SimClock
 
@@ -96,3 +102,47 @@ def test_the_steady_rate_is_that_behind_the_first_batch(tmp_path: Path) -> None:
         one._count([file(number * 10 + 1, number * 10 + 9)])
     assert (one.rows, one.batches, one.first_seq, one.last_seq) == (15, 3, 1, 29)
     assert one.steady_rate() == round(10 / 4)
+
+
+def test_a_target_has_the_same_columns_and_ops_of_all_rows(tmp_path: Path) -> None:
+    stored = ParquetWarehouse(target_at(str(tmp_path)))
+    given = Taken.of(["value", "key"], ["set", "DELETE"])
+    assert given == Taken("seq,key,value", "DELETE,SET")
+    given.check(stored)  # of a table that is not there yet everything may be taken
+    one = replace(batch(0, 1, 9), columns=given.columns, ops=given.ops)
+    assert stored.add(one, [file(1, 9)])
+    assert (stored.state().columns, stored.state().ops) == given
+    Taken.of(["key", "value", "seq"], ["DELETE", "SET"]).check(stored)
+    with pytest.raises(FjordError, match="has seq,key,value of rows with DELETE,SET, not all col"):
+        Taken.of([], []).check(stored)
+
+
+def test_a_table_that_is_not_there_is_told_before_spark_starts(tmp_path: Path) -> None:
+    with fjord.open(tmp_path / "data") as database:
+        database.kv("settings").set("a", 1)
+    spark: Any = None
+    with pytest.raises(FjordError, match="there is no table 'nothere' in "):
+        ingest(spark, Location.of_path(str(tmp_path / "data")), "nothere", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("columns", "ops", "problem"),
+    [
+        ("seq,key,value", "", "has not the column ts, op, expires_at, type, so nobody can tell"),
+        ("", "APPEND,SET", "has not rows of MOVE, DELETE, PURGE, EXPIRE"),
+    ],
+)
+def test_current_values_need_all_that_gives_and_takes_them(
+    columns: str, ops: str, problem: str
+) -> None:
+    with pytest.raises(FjordError, match=problem):
+        check_stock("/lake", State(number=1, columns=columns, ops=ops))
+    check_stock("/lake", State(number=1))
+
+
+def test_rows_without_their_ops_are_not_compared(tmp_path: Path) -> None:
+    stored = ParquetWarehouse(target_at(str(tmp_path)))
+    assert stored.add(replace(batch(0, 1, 9), columns="seq,key,value"), [file(1, 9)])
+    with pytest.raises(FjordError, match="has not the column ts, op, so its rows cannot be comp"):
+        sides.stock(str(tmp_path), "events")

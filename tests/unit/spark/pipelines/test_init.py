@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]  # PySpark brings it, without types
 
+import fjord
 from fjord.errors import FjordError
 from fjord.spark.options import Location
-from fjord.spark.pipelines.init import init
+from fjord.spark.pipelines.init import dataset, init
 
 DAEMON = Location(server="fjord://127.0.0.1:17994")
 FILES = {
@@ -20,7 +21,7 @@ FILES = {
     "conf/spark-defaults.conf",
     "run",
     "spark-pipeline.yml",
-    "transformations/events.py",
+    "transformations/history.py",
     "transformations/latest.py",
     "transformations/report.py",
 }
@@ -49,9 +50,47 @@ def test_a_project_has_everything_that_it_needs(tmp_path: Path) -> None:
     assert (project / "storage").is_dir()
     assert spec["configuration"]["spark.fjord.server"] == "fjord://127.0.0.1:17994"
     assert spec["configuration"]["spark.fjord.table"] == 'or"ders'
+    assert spec["configuration"]["spark.fjord.dataset"] == "or_ders"
+    assert report.figures["streaming_table"] == "or_ders"
+    assert "| `or_ders` | streaming table" in written["README.md"]
     assert all(isinstance(setting, str) for setting in spec["configuration"].values())
     assert str(project / "storage" / "metastore") in written["conf/spark-defaults.conf"]
     assert not [name for name, text in written.items() if "${" in text and name != "run"]
+
+
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [
+        ("events", "events"),
+        ("Orders.v2", "orders_v2"),
+        ("latest", "table_latest"),
+        ("7", "table_7"),
+    ],
+)
+def test_the_streaming_table_has_the_name_of_the_table(table: str, name: str) -> None:
+    assert dataset(table) == name
+
+
+def test_a_table_of_jobs_is_refused_if_it_is_there(tmp_path: Path) -> None:
+    data, project = Location.of_path(str(tmp_path / "data")), tmp_path / "project"
+    with fjord.open(data.path) as database:
+        database.create_jobs("pages")
+        database.kv("settings").set("k", 1)
+    with pytest.raises(FjordError, match="pages is a table of jobs"):
+        init(str(project), data, table="pages")
+    assert not project.exists()
+    kinds = [
+        init(str(project), data, table="settings", force=True),
+        init(str(project), data, table="later", force=True),
+        init(str(project), Location.of_path(str(tmp_path / "no")), table="later", force=True),
+        init(str(project), Location(server="fjord://127.0.0.1:1"), table="later", force=True),
+    ]
+    assert [str(one.figures["kind"]).partition(",")[2] for one in kinds] == [
+        "",
+        " there is no such table yet",
+        " there is no such directory yet",
+        " no daemon answers",
+    ]
 
 
 def test_a_directory_is_named_instead_of_a_daemon(tmp_path: Path) -> None:

@@ -89,6 +89,14 @@ def test_waits_are_lines_on_a_log_scale_with_the_limit() -> None:
     assert "allowed" not in plots.waits(periods, 60)
 
 
+def test_a_line_ends_where_nothing_was_taken() -> None:
+    known = {"wait_p50": 1, "wait_p99": 2}
+    gap = [period(0, **known), period(1, **known), period(2), period(3, **known)]
+    lines = [one["d"] for one in parts(plots.waits(gap, 60), "path") if "line" in one["class"]]
+    assert [one.count("L") for one in lines] == [1, 1]  # p99 and median; the last one is a dot
+    assert len(parts(plots.waits(gap, 60), "circle")) == 6
+
+
 def test_days_are_named_where_there_are_several() -> None:
     hours = [period(60 * hour, pushed=1) for hour in range(30)]
     found = labels(plots.throughput(hours, 3600))

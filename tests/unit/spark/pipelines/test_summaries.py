@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.testing import assertDataFrameEqual
 
+from fjord.blocks import schema
 from fjord.spark.pipelines import summaries
 
 pytestmark = pytest.mark.spark
@@ -48,9 +49,10 @@ def value_crc(*rows: int) -> int:
 def row_crc(*rows: int) -> int:
     total = 0
     for row in rows:
-        seq, _, op, key, value = ROWS[row]
+        seq, at, op, key, value = ROWS[row]
         crc = "" if value is None else str(zlib.crc32(value))
-        total += zlib.crc32(f"{seq}:{op}:{crc}:".encode() + (key or b""))
+        micros = int(at.timestamp()) * 1_000_000
+        total += zlib.crc32(f"{seq}:{micros}:{op}:{crc}:".encode() + (key or b""))
     return total
 
 
@@ -81,6 +83,37 @@ def test_rows_that_exchange_values_or_keys_are_others(spark: SparkSession) -> No
     ]
     assert len({one["value_crc"] for one in sums}) == 1
     assert len({one["row_crc"] for one in sums}) == 3
+
+
+def test_every_column_of_a_row_counts(spark: SparkSession) -> None:
+    full: dict[str, Any] = {
+        "seq": 3,
+        "ts": NINE,
+        "txn": 4,
+        "op": "ADD",
+        "row": 3,
+        "xid": 9,
+        "key": b"k",
+        "domain": "d",
+        "priority": 1,
+        "process_at": NINE,
+        "expires_at": TEN,
+        "timeouts": 2,
+        "producer": "p",
+        "type": 1,
+        "value": b"v",
+    }
+    assert list(full) == list(schema.COLUMNS)
+    changed = [{**full, name: None} for name in full if name != "seq"]
+    # The same numbers, in other columns.
+    changed += [{**full, "process_at": TEN, "expires_at": NINE}, {**full, "row": 9, "xid": 3}]
+    rows = [full, *changed]
+    frame = spark.createDataFrame([tuple(one.values()) for one in rows], schema.DDL)
+    found = {one[0] for one in frame.select(summaries.row_crc()).collect()}
+    assert len(found) == len(rows)
+    text = f"3:{int(NINE.timestamp())}000000:4:ADD:3:9:d:1:{int(NINE.timestamp())}000000:"
+    text += f"{int(TEN.timestamp())}000000:2:p:1:{zlib.crc32(b'v')}:k"
+    assert zlib.crc32(text.encode()) in found
 
 
 def test_what_packing_says_again_is_no_history(spark: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""The streaming table `events`: each row of the history, exactly once.
+"""The streaming table, which is named after the table: each row of its history, exactly once.
 
 Each run appends what is new since the last one.  How far it has come is in Spark's checkpoint,
 below `storage`; a run that dies is repeated with the same rows by the next one.
@@ -20,8 +20,8 @@ def setting(name: str) -> str:
     return spark.conf.get(f"spark.fjord.{name}", "") or ""
 
 
-@dp.table(comment="Each row of the history, once, in Fjord's own columns")
-def events() -> DataFrame:
+@dp.table(name=setting("dataset"), comment="Each row of the history, once, in Fjord's own columns")
+def history() -> DataFrame:
     place = "server" if setting("server") else "path"
     return (
         spark.readStream.format("fjord")

@@ -1,0 +1,46 @@
+"""What a report on jobs is about: five-row frames in, whole frames out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.testing import assertDataFrameEqual
+
+from fjord.spark.pipelines import job_frames, lifecycle
+
+NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.spark
+def test_what_ended_before_is_left_out_and_nothing_else(spark: SparkSession) -> None:
+    ddl = "row bigint, taken_at timestamp, ended_at timestamp"
+    rows = [
+        (1, NOON - 5 * MINUTE, NOON - MINUTE),  # the only one that was over
+        (2, NOON - 5 * MINUTE, NOON),
+        (3, NOON - 5 * MINUTE, NOON + MINUTE),
+        (4, NOON - 5 * MINUTE, None),
+        (5, NOON + MINUTE, NOON + 2 * MINUTE),
+    ]
+    attempts = spark.createDataFrame(rows, ddl)
+    expected = spark.createDataFrame(rows[1:], ddl)
+    assertDataFrameEqual(lifecycle.not_ended_before(attempts, NOON), expected)
+    assert lifecycle.not_ended_before(attempts, None) is attempts
+
+
+@pytest.mark.parametrize(
+    ("limits", "shared"),
+    [
+        (None, None),
+        (60.0, 60.0),
+        ({"pages": 60.0, "mails": 60.0}, 60.0),
+        ({"pages": 60.0, "mails": 5.0}, None),
+        ({"pages": 60.0}, None),
+    ],
+)
+def test_a_line_is_drawn_for_a_limit_of_all_tables(
+    limits: job_frames.Limits | None, shared: float | None
+) -> None:
+    assert lifecycle.shared_limit(limits, ["pages", "mails"]) == shared
