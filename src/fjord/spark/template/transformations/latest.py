@@ -13,7 +13,7 @@ spark = SparkSession.active()
 def latest() -> DataFrame:
     newest = F.max_by(F.struct("seq", "ts", "op", "expires_at", "type", "value"), "seq")
     return (
-        spark.read.table(spark.conf.get("spark.fjord.dataset", ""))
+        spark.read.table(spark.conf.get("spark.fjord.dataset") or "")
         .where("octet_length(key) > 0")
         .groupBy(F.col("key").cast("string").alias("key"))
         .agg(newest.alias("newest"))

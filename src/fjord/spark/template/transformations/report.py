@@ -10,7 +10,7 @@ spark = SparkSession.active()
 @dp.materialized_view(comment="Rows, keys, bytes and a checksum of each hour and kind of row")
 def report() -> DataFrame:
     return (
-        spark.read.table(spark.conf.get("spark.fjord.dataset", ""))
+        spark.read.table(spark.conf.get("spark.fjord.dataset") or "")
         .groupBy(F.date_trunc("hour", "ts").alias("hour"), "op")
         .agg(
             F.count("*").alias("rows"),
