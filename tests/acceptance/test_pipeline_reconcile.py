@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import zlib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.spark
 
 # Of the small table: four blocks of 100 rows, and 100 rows in the tail.
 ROWS, BLOCK = 500, 100
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +91,14 @@ def test_a_million_rows_agree_with_what_was_appended(spark: SparkSession, tmp_pa
     both = sides.cold(spark, scope).drop("block").unionByName(sides.tail(spark, scope))
     (line,) = summaries.summarise(both, F.lit("all")).collect()
     row_crc = sum(
-        zlib.crc32(b"%d:APPEND:%d:%s" % (seq, zlib.crc32(value), stocked.key(number)))
-        for number, seq in enumerate(expected.seqs)
-        for value in [stocked.message(number)]
+        zlib.crc32(
+            b"%d:%d:%d:APPEND:%d::::::::1:%d:%s"
+            % (seq, micros, last, seq, zlib.crc32(stocked.message(number)), stocked.key(number))
+        )
+        for nth, (last, at) in enumerate(expected.commits)
+        for micros in [(at - EPOCH) // timedelta(microseconds=1)]
+        for number in range(nth * commit, (nth + 1) * commit)
+        for seq in [expected.seqs[number]]
     )
     assert line.asDict() == {
         "bucket": "all",

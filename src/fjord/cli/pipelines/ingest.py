@@ -28,6 +28,11 @@ Target = Annotated[
     ),
 ]
 
+Ops = Annotated[
+    list[str] | None,
+    typer.Option("--op", help="Only rows of this op; may be given often.", show_default="all"),
+]
+
 
 def ingest(
     table: Table,
@@ -50,10 +55,7 @@ def ingest(
     columns: Annotated[
         str, typer.Option(help="Only these columns, with commas between.", show_default="all")
     ] = "",
-    op: Annotated[
-        list[str] | None,
-        typer.Option("--op", help="Only rows of this op; may be given often.", show_default="all"),
-    ] = None,
+    op: Ops = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on until Ctrl-C, instead of ending at the end.")
     ] = False,
@@ -75,10 +77,7 @@ def ingest(
     Example: fjord pipeline ingest events /warehouse/events --follow --subscriber warehouse
     """
     with running.explained():
-        if form not in FORMATS:
-            raise UsageError(f"--format is parquet or delta, not {form}")
-        if not _EVERY.fullmatch(every):
-            raise UsageError(f"--every {every} is no time; one looks like 30 seconds or 5 minutes")
+        _check(form, every)
         place = running.location(to, data)
     with (
         running.explained(),
@@ -103,6 +102,13 @@ def ingest(
             progress=progress,
         )
         running.show(found, as_json=as_json)
+
+
+def _check(form: str, every: str) -> None:
+    if form not in FORMATS:
+        raise UsageError(f"--format is parquet or delta, not {form}")
+    if not _EVERY.fullmatch(every):
+        raise UsageError(f"--every {every} is no time; one looks like 30 seconds or 5 minutes")
 
 
 def _listed(text: str) -> Sequence[str]:

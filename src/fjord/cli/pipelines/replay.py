@@ -112,10 +112,9 @@ def replay(
 
             if not dry_run:
                 tell(f"replay {options['replay_id']}: if it is interrupted, go on with this --id")
-            with _stopped_by_interrupt() as stop:
-                options["stop"] = stop
+            with _stopped_by_interrupt() as options["stop"]:
                 report = run(spark, source, table, target, progress=progress, **options)
-        if stop.is_set() and not report.figures.get("complete", True):
+        if options["stop"].is_set() and not report.figures.get("complete", True):
             tell(GO_ON.format(options["replay_id"]))
             report = dataclasses.replace(report, ok=False)
         running.show(report, as_json=as_json)
