@@ -35,7 +35,9 @@ def ingesting(spark: SparkSession, url: str, rows: int, where: str) -> None:
         ).figures
     if found["rows"] != rows:
         raise RuntimeError(f"{found['rows']} rows where there should be {rows}")
-    rate, whole = (float(found[name] or 0) for name in ("steady_rows_per_second", "rows_per_second"))
+    rate, whole = (
+        float(found[name] or 0) for name in ("steady_rows_per_second", "rows_per_second")
+    )
     report.figure(
         f"ingest of {rows:,} rows to Parquet, {where}, {found['batches']} batches",
         f"{rate:,.0f} rows/s steady, {whole:,.0f} with the start",

@@ -24,13 +24,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from fjord.spark import batch_files, session, sink, warehouse
-from fjord.spark.delta import DeltaWarehouse
+from fjord.spark import session, warehouse
 from fjord.spark.options import Location
 from fjord.spark.pipelines.ingest import ingest
-from fjord.spark.sink import FjordStreamWriter
 from fjord.spark.source import FjordSource
-from fjord.spark.warehouse import ParquetWarehouse
+from fjord.spark.warehouse import batch_files
+from fjord.spark.warehouse.delta import DeltaWarehouse
+from fjord.spark.warehouse.tables import ParquetWarehouse
+from fjord.spark.writing import sink
+from fjord.spark.writing.sink import FjordStreamWriter
 
 INGEST_POINTS: Final = ("read", "files written", "manifest committed")
 SINK_POINTS: Final = ("rows staged", "before the sink's commit", "after the sink's commit")

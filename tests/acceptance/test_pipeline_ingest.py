@@ -21,13 +21,14 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 import fjord
 from fjord.blocks.target import target_at
 from fjord.errors import FjordError
-from fjord.spark import batch_files, warehouse
-from fjord.spark.manifest import Batch, DataFile
+from fjord.spark import warehouse
 from fjord.spark.options import Location
 from fjord.spark.pipelines import ingest as job
 from fjord.spark.pipelines import latest
 from fjord.spark.pipelines.report import Figure
-from fjord.spark.warehouse import ParquetWarehouse
+from fjord.spark.warehouse import batch_files
+from fjord.spark.warehouse.manifest import Batch, DataFile
+from fjord.spark.warehouse.tables import ParquetWarehouse
 from tests.acceptance.daemon import FJORD, Daemon
 
 pytestmark = pytest.mark.spark

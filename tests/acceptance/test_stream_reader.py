@@ -15,10 +15,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import fjord
 from fjord.errors import FjordError
-from fjord.spark import offsets
-from fjord.spark.planning import ColdPartition, TailPartition
+from fjord.spark.reading import offsets
+from fjord.spark.reading.planning import ColdPartition, TailPartition
+from fjord.spark.reading.streaming import FjordStreamReader
 from fjord.spark.source import FjordSource
-from fjord.spark.streaming import FjordStreamReader
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.test_sealing import SMALL_SEGMENTS, fill, until
 from tests.unit.spark import structs

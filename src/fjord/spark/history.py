@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from fjord.blocks import schema
 from fjord.client.stream_calls import BlockInfo
 from fjord.spark.options import Location, Options
-from fjord.spark.planning import FIRST_ROW, cold_end
+from fjord.spark.reading.planning import FIRST_ROW, cold_end
 
 
 def history(
@@ -41,7 +41,7 @@ def history(
     Raises:
         FjordError: if there is no such table, or it cannot be reached.
     """
-    from fjord.spark.extent import Extent  # noqa: PLC0415 - pyarrow, see `fjord.spark.source`
+    from fjord.spark.reading.extent import Extent  # noqa: PLC0415 - pyarrow, see `fjord.spark.source`
 
     location = Location.of(where)
     with location.open() as database:

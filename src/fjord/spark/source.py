@@ -30,14 +30,21 @@ from pyspark.sql.types import StructType
 
 from fjord.blocks import schema
 from fjord.errors import Code, FjordError, RefusedError
-from fjord.spark import options, planning
+from fjord.spark import options
 from fjord.spark.options import Options
-from fjord.spark.planning import ColdPartition, LatestPartition, Sizes, TailPartition, Wanted
+from fjord.spark.reading import planning
+from fjord.spark.reading.planning import (
+    ColdPartition,
+    LatestPartition,
+    Sizes,
+    TailPartition,
+    Wanted,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fjord.spark.extent import Extent
+    from fjord.spark.reading.extent import Extent
 
 
 class FjordSource(DataSource):
@@ -57,18 +64,18 @@ class FjordSource(DataSource):
         return FjordReader(parsed, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from fjord.spark.streaming import FjordStreamReader  # noqa: PLC0415 - see above
+        from fjord.spark.reading.streaming import FjordStreamReader  # noqa: PLC0415 - see above
 
         parsed = options.parse(self.options, is_stream=True)
         return FjordStreamReader(parsed, wanted_columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001 - as Spark calls
-        from fjord.spark import sink  # noqa: PLC0415 - see above
+        from fjord.spark.writing import sink  # noqa: PLC0415 - see above
 
         return sink.writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802, FBT001
-        from fjord.spark import sink  # noqa: PLC0415 - see above
+        from fjord.spark.writing import sink  # noqa: PLC0415 - see above
 
         return sink.stream_writer(self.options, schema, overwrite=overwrite)
 
@@ -81,7 +88,7 @@ class FjordReader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
-        from fjord.spark.extent import Extent  # noqa: PLC0415 - pyarrow
+        from fjord.spark.reading.extent import Extent  # noqa: PLC0415 - pyarrow
 
         parsed = self._options
         with parsed.location.open() as database:
@@ -96,12 +103,12 @@ class FjordReader(DataSourceReader):
 
 def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a partition; that of an empty plan, which Spark makes itself, has none."""
-    from fjord.spark import current, reading  # noqa: PLC0415 - pyarrow
+    from fjord.spark.reading import current, tasks  # noqa: PLC0415 - pyarrow
 
     if isinstance(partition, ColdPartition):
-        return reading.read_cold(partition)
+        return tasks.read_cold(partition)
     if isinstance(partition, TailPartition):
-        return reading.read_tail(partition)
+        return tasks.read_tail(partition)
     if isinstance(partition, LatestPartition):
         return current.read_latest(partition)
     return iter(())
@@ -143,7 +150,7 @@ def plan_batch(extent: Extent, parsed: Options, columns: tuple[str, ...]) -> lis
     Raises:
         FjordError: if there is no such range, or a part of it is gone.
     """
-    from fjord.spark.extent import begins  # noqa: PLC0415 - pyarrow
+    from fjord.spark.reading.extent import begins  # noqa: PLC0415 - pyarrow
 
     after = extent.locate(parsed.start)
     end_seq, tail_rows = _end(extent, parsed, after)

@@ -26,13 +26,15 @@ from fjord.blocks import schema
 from fjord.blocks.target import target_at
 from fjord.clock import Clock, SystemClock
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, UsageError
-from fjord.spark import batch_files, offsets, warehouse
-from fjord.spark.extent import Extent
-from fjord.spark.manifest import Batch, DataFile
+from fjord.spark import warehouse
 from fjord.spark.options import Location, Options
 from fjord.spark.pipelines import failing
 from fjord.spark.pipelines.report import Progress, Report, silent
-from fjord.spark.warehouse import Warehouse
+from fjord.spark.reading import offsets
+from fjord.spark.reading.extent import Extent
+from fjord.spark.warehouse import batch_files
+from fjord.spark.warehouse.manifest import Batch, DataFile
+from fjord.spark.warehouse.tables import Warehouse
 
 MAX_ROWS: Final = 1_000_000
 CHECKPOINT: Final = "_checkpoint"

@@ -32,14 +32,15 @@ from fjord.blocks import schema
 from fjord.blocks.target import Target, stamp, stamped_us, target_at
 from fjord.clock import Clock, SystemClock
 from fjord.errors import Code, CorruptionError, FjordError, RefusedError
-from fjord.spark import batch_files, warehouse
-from fjord.spark.extent import Extent
+from fjord.spark import warehouse
 from fjord.spark.history import history
-from fjord.spark.manifest import State
 from fjord.spark.options import OPS, Location, Options
 from fjord.spark.pipelines import failing
 from fjord.spark.pipelines.report import Progress, Report, silent
-from fjord.spark.planning import FIRST_ROW
+from fjord.spark.reading.extent import Extent
+from fjord.spark.reading.planning import FIRST_ROW
+from fjord.spark.warehouse import batch_files
+from fjord.spark.warehouse.manifest import State
 
 __all__ = ["Snapshot", "latest", "latest_of", "merge_latest", "read", "snapshot"]
 

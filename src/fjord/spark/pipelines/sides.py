@@ -28,10 +28,10 @@ from fjord.blocks.store import Store
 from fjord.client.stream_calls import BlockInfo
 from fjord.errors import Code, CorruptionError, FjordError, RefusedError
 from fjord.spark import warehouse
-from fjord.spark.extent import Nature
-from fjord.spark.manifest import DataFile, State
 from fjord.spark.options import Location
 from fjord.spark.pipelines import summaries
+from fjord.spark.reading.extent import Nature
+from fjord.spark.warehouse.manifest import DataFile, State
 
 # An object store answers slowly, and many at once.
 _THREADS: Final = 16

@@ -12,13 +12,13 @@ import pytest
 import fjord
 from fjord.blocks.target import target_at
 from fjord.errors import FjordError
-from fjord.spark import offsets
-from fjord.spark.manifest import Batch, DataFile, State
 from fjord.spark.options import Location
 from fjord.spark.pipelines import sides
 from fjord.spark.pipelines.ingest import Checkpoint, Sink, Taken, ingest
 from fjord.spark.pipelines.latest import check_stock
-from fjord.spark.warehouse import ParquetWarehouse
+from fjord.spark.reading import offsets
+from fjord.spark.warehouse.manifest import Batch, DataFile, State
+from fjord.spark.warehouse.tables import ParquetWarehouse
 from fjord.testing import SimClock
 
 EPOCH = "ab" * 16

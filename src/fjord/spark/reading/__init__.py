@@ -1,0 +1,1 @@
+"""Reading: the source `fjord`, batch and stream, from cold blocks and from the journal."""

@@ -1,0 +1,397 @@
+"""What there is of a table's history, as the driver sees it: blocks, and behind them the journal.
+
+    blocks   |-- 1 --|---- 2 ----|          each ends where a commit ends
+    journal                  |---------->   begins anywhere at or before the end of the last block
+
+All seqs here are ends: `after` is a seq up to which everything was read, and a batch goes from
+behind it up to a seq where a commit ends.  So no batch has a part of a commit.
+
+Blocks are listed when something is planned, and when the journal no longer goes back far enough.
+The journal is asked first where it begins, and then for the list: what has left the journal is in
+blocks that the list has.
+
+What is lost.  Blocks go by retention, and the journal of a table without history when it is packed;
+that of jobs and of the latest values also where the node writes no blocks.  A query that has not
+read them by then has lost rows, and must not pass over that in silence.  The beginning is no
+exception: offset 0 is a place like any other once a query has it.  Only who says where a query
+begins, and names the earliest place or seq 1, means what is left.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, NamedTuple, TypeVar
+
+import fjord
+from fjord import jobs, streams
+from fjord.client.span_calls import SpanInfo
+from fjord.client.stream_calls import BlockInfo
+from fjord.errors import Code, FjordError, NotFoundError, RefusedError
+from fjord.spark.options import Options, Place
+from fjord.spark.reading import commits
+from fjord.spark.reading.commits import CommitEnds
+from fjord.spark.reading.files import MissingBlockError
+from fjord.spark.reading.planning import FIRST_ROW, cold_end
+
+_LOG: Final = logging.getLogger("fjord.spark")
+# The journal may be packed again and again while it is asked; not that often.
+_TRIES: Final = 3
+# How many writers back the end of an epoch is looked for; a few dozen requests for each.
+_EPOCHS_MAX: Final = 100
+
+Found = TypeVar("Found")
+
+
+class Bounds(NamedTuple):
+    """How much a batch may have; 0 = no bound."""
+
+    rows_max: int = 0
+    bytes_max: int = 0
+    until: int = 0  # the last seq that counts
+
+
+UNBOUND: Final = Bounds()
+
+
+class Batch(NamedTuple):
+    """How far a batch goes, and what is behind it."""
+
+    seq: int  # the end of a commit; where the batch began, if it has no rows
+    rows: int
+    bytes: int  # as they are stored
+    epoch: str  # of `seq`; empty: nobody knows
+    is_cut: bool  # there is more than the bounds allow
+    end: int  # behind here there is nothing, as far as was looked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nature:
+    """What kind of history a table has."""
+
+    kind: str  # kv, jobs or stream
+    has_history: bool  # what leaves the journal goes to blocks
+    forgets: bool  # what is in blocks goes, too
+    is_latest: bool  # the current value of a key can be asked for
+
+    @classmethod
+    def of(cls, info: fjord.TableInfo) -> Nature:
+        if info.kind == "stream":
+            found = streams.decode_settings(info.settings)
+            return cls(
+                kind=info.kind,
+                has_history=found.history,
+                forgets=bool(found.retention_us or found.retention_bytes),
+                is_latest=found.mode is streams.Mode.LATEST,
+            )
+        has_history = info.kind == "jobs" and jobs.decode_settings(info.settings).history
+        is_kv = info.kind == "kv"
+        return cls(kind=info.kind, has_history=has_history, forgets=False, is_latest=is_kv)
+
+
+class Extent:
+    """The history of one table."""
+
+    def __init__(self, database: fjord.Database, options: Options) -> None:
+        self.database = database
+        self._options = options
+        self._table = options.table
+        try:
+            self.nature = Nature.of(database.table(options.table))
+        except NotFoundError as error:
+            raise FjordError(
+                f"there is no table {options.table!r} in {options.location}; check the option "
+                "table. A table comes into being with its first write"
+            ) from error
+        self.blocks: list[BlockInfo] = []
+        self._ends = CommitEnds(options.blocks)
+        self.first_seq = 1  # where the journal begins
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Looks again where the journal begins, and which blocks there are."""
+        self.first_seq = self.database.stats()["first_seq"]
+        if self.nature.kind != "kv":
+            self.blocks = self.database.blocks(self._table)
+
+    # -- places -----------------------------------------------------------------------------------
+
+    def earliest(self) -> int:
+        """Returns the seq behind which the history begins, as far as it is still there."""
+        return (self.blocks[0].first if self.blocks else self.first_seq) - 1
+
+    def locate(self, place: Place) -> int:
+        """Returns the seq behind which a place is.
+
+        Raises:
+            FjordError: if there is no such place.
+        """
+        if begins(place):
+            return self.earliest()
+        if place.seq:
+            return place.seq - 1
+        if place.subscriber:
+            return self._mark(place.subscriber)
+        if place.at is not None:
+            return self._before(place.at)
+        return self.tail(0).seq
+
+    def _before(self, at: datetime) -> int:
+        for block in self.blocks:
+            if block.max_at >= at:
+                return commits.seq_before(block, at, self._options.blocks)
+        return self.tail(0, before=at).seq
+
+    def _mark(self, name: str) -> int:
+        self.require_stream("startingSubscriber")
+        for found in self.database.stream(self._table).subscribers():
+            if found.name == name:
+                return found.position
+        raise FjordError(
+            f"stream {self._table} has no subscriber {name!r}; check the option "
+            "startingSubscriber, `fjord stream subscribers` lists those that there are"
+        )
+
+    def require_stream(self, option: str) -> None:
+        """Makes sure that an option is used with a stream.
+
+        Raises:
+            FjordError: if the table is none.
+        """
+        if self.nature.kind != "stream":
+            raise FjordError(
+                f"the option {option} is for streams, which have subscribers; {self._table} is a "
+                f"{self.nature.kind} table"
+            )
+
+    # -- loss -------------------------------------------------------------------------------------
+
+    def lost(self, after: int) -> tuple[int, int] | None:
+        """Returns the seqs behind `after` that are gone, both included; None if none are.
+
+        Whether the table had rows in there nobody knows any more.
+        """
+        start = self.earliest()
+        if after < start and (self.nature.forgets or not self.nature.has_history):
+            return after + 1, start
+        begin = max(after, cold_end(self.blocks))
+        if not self.nature.has_history or begin + 1 >= self.first_seq:
+            return None
+        if is_behind_blocks(self.database, self._table, begin):
+            return None
+        return begin + 1, self.first_seq - 1
+
+    def past_loss(self, after: int, *, seen: int = 0) -> int:
+        """Returns where to go on if what is behind `after` is gone.
+
+        Args:
+            seen: there were no rows up to here, so they cannot be lost.
+
+        Raises:
+            FjordError: if that is not to be passed over.
+        """
+        missing = self._lost_now(max(after, seen))
+        if missing is None:
+            return after
+        text = lost_text(self._table, missing)
+        if self._options.fails_on_loss:
+            raise FjordError(f"{text}; {LOSS_ADVICE}")
+        _LOG.warning("%s; the query goes on behind it, since failOnDataLoss is false", text)
+        is_next = missing[0] <= max(after, seen) + 1  # or there are blocks before it
+        return missing[1] if is_next else after
+
+    def _lost_now(self, after: int) -> tuple[int, int] | None:
+        """Returns what is lost, by a list of blocks that is not older than the answer."""
+        missing = self.lost(after)
+        if missing is None:
+            return None
+        self.refresh()
+        return self.lost(after)
+
+    def epoch_of(self, after: int, *, known: str = "") -> str:
+        """Returns the epoch of a seq, which may be in blocks only.
+
+        Raises:
+            RefusedError: with FORKED, if another one is `known`.
+        """
+        if not after:
+            return ""
+        return self.database.span(self._table, after, until=after, epoch=known).epoch
+
+    def common(self, seq: int, epoch: str) -> int:
+        """Returns the seq up to which this history is the one in which a seq had an epoch.
+
+        That is where the time of that epoch ends here.  If it never was, nobody knows: then it is
+        the beginning of what is left.
+        """
+        at = min(seq, self.tail(0).durable_seq)
+        for _ in range(_EPOCHS_MAX):
+            found = self.epoch_of(at)
+            if not found or not epoch:
+                break
+            if found == epoch:
+                return at
+            low, high = 0, at  # the epoch of `high` is `found`, that of `low` is an earlier one
+            while high - low > 1:
+                middle = (low + high) // 2
+                if self.epoch_of(middle) == found:
+                    high = middle
+                else:
+                    low = middle
+            at = low
+        return self.earliest()
+
+    # -- batches ----------------------------------------------------------------------------------
+
+    def tail(self, after: int, *, until: int = 0, before: datetime | None = None) -> SpanInfo:
+        """Returns what there is behind a seq and behind all blocks."""
+        return self._while_packed(
+            lambda: self._span(self._tail_begin(after), until=until, before=before)
+        )
+
+    def advance(
+        self, after: int, bounds: Bounds = UNBOUND, *, epoch: str = "", seen: int = 0
+    ) -> Batch:
+        """Returns the next batch behind a seq.
+
+        Args:
+            after: everything up to here was read.
+            bounds: how much the batch may have.
+            epoch: of `after`, if it is known.
+            seen: there were no rows up to here.
+
+        Raises:
+            RefusedError: with FORKED, if what was read up to there is not this history; with
+                BAD_RANGE, if nothing was ever written there.
+            FjordError: if what comes next is gone.
+        """
+        return self._while_packed(
+            lambda: self._advance(self.past_loss(after, seen=seen), bounds, epoch)
+        )
+
+    def _while_packed(self, ask: Callable[[], Found]) -> Found:
+        """Asks again if the journal, or a block, is not what it was believed to be."""
+        for _ in range(_TRIES):
+            try:
+                return ask()
+            except RefusedError as error:
+                if error.code is not Code.BAD_RANGE:
+                    raise
+            except MissingBlockError:
+                pass  # another one has its rows by now, or it is missing again
+            self.refresh()
+        return ask()
+
+    def _span(self, after: int, **more: Any) -> SpanInfo:
+        found = self.database.span(self._table, after, **more)
+        if found.first_seq - 1 > after:  # what is before it may be in blocks, or gone
+            raise RefusedError(Code.BAD_RANGE, f"the journal begins at seq {found.first_seq}")
+        return found
+
+    def _tail_begin(self, after: int) -> int:
+        return max(after, cold_end(self.blocks), self.first_seq - 1)
+
+    def _advance(self, after: int, bounds: Bounds, epoch: str) -> Batch:
+        cold, begin = self._advance_cold(after, bounds), self._tail_begin(after)
+        if cold.is_cut or (bounds.until and bounds.until <= begin):
+            return cold._replace(epoch=self.epoch_of(cold.seq))
+        left = Bounds(
+            rows_max=max(bounds.rows_max - cold.rows, 1) if bounds.rows_max else 0,
+            bytes_max=max(bounds.bytes_max - cold.bytes, 1) if bounds.bytes_max else 0,
+            until=bounds.until,
+        )
+        tail = self._span(begin, epoch=epoch if begin == after else "", **left._asdict())
+        end = bounds.until or tail.durable_seq
+        if not tail.rows:
+            return cold._replace(epoch=self.epoch_of(cold.seq) if cold.rows else epoch, end=end)
+        if cold.rows and not _fits(tail, left):
+            return cold._replace(epoch=self.epoch_of(cold.seq), is_cut=True, end=end)
+        is_bound = bool(bounds.rows_max or bounds.bytes_max) and tail.seq < end
+        is_cut = is_bound and self._span(tail.seq, until=bounds.until, rows_max=1).rows > 0
+        rows, size = cold.rows + tail.rows, cold.bytes + tail.bytes
+        return Batch(tail.seq, rows, size, tail.epoch, is_cut, end)
+
+    def _advance_cold(self, after: int, bounds: Bounds) -> Batch:
+        """Returns the part of a batch that is in blocks."""
+        batch = Batch(after, 0, 0, "", is_cut=False, end=max(after, cold_end(self.blocks)))
+        for block in self.blocks:
+            if block.last <= after or (bounds.until and block.first > bounds.until):
+                continue
+            room = _room(block, batch, bounds)
+            if room <= 0:
+                return batch._replace(is_cut=True)
+            is_whole = block.first > after and not 0 < bounds.until < block.last
+            if is_whole and block.rows <= room:
+                batch = batch._replace(
+                    seq=block.last, rows=batch.rows + block.rows, bytes=batch.bytes + block.bytes
+                )
+                continue
+            ends = self._ends.of(block)
+            until = min(bounds.until or block.last, block.last)
+            start = max(after, block.first - 1)
+            cut = ends.cut(start, until, room if room < block.rows else 0)
+            if batch.rows and cut.rows > room:
+                return batch._replace(is_cut=True)
+            if cut.rows:
+                size = cut.rows * block.bytes // block.rows
+                batch = batch._replace(
+                    seq=cut.seq, rows=batch.rows + cut.rows, bytes=batch.bytes + size
+                )
+                if ends.cut(cut.seq, until, 0).rows:
+                    return batch._replace(is_cut=True)
+        return batch
+
+
+def _fits(tail: SpanInfo, left: Bounds) -> bool:
+    """Says whether a tail fits behind what a batch has already."""
+    has_room = not left.rows_max or tail.rows <= left.rows_max
+    return has_room and (not left.bytes_max or tail.bytes <= left.bytes_max)
+
+
+def _room(block: BlockInfo, batch: Batch, bounds: Bounds) -> int:
+    """Returns how many rows of a block a batch may still have."""
+    room = block.rows
+    if bounds.rows_max:
+        room = min(room, bounds.rows_max - batch.rows)
+    if bounds.bytes_max:
+        left = bounds.bytes_max - batch.bytes
+        # A batch that has nothing yet takes a commit, however large its rows are.
+        least = 0 if batch.rows else 1
+        room = min(room, max(left * block.rows // max(block.bytes, 1), least))
+    return room
+
+
+def begins(place: Place) -> bool:
+    """Says whether a place is the beginning: of what is left, whatever has been before it."""
+    return place.seq == 1 or place.word == "earliest"
+
+
+def is_behind_blocks(database: fjord.Database, table: str, after: int) -> bool:
+    """Says whether a table had no rows between a seq and the beginning of the journal.
+
+    That is so behind the last block, if the node writes blocks.  Assumes that `after` is not before
+    the end of the last block.
+    """
+    try:
+        # Nothing is counted.  Behind seq 0 would mean behind whatever is gone.
+        begin = max(after, FIRST_ROW - 1)
+        database.span(table, begin, until=begin + 1)
+    except RefusedError as error:
+        if error.code is not Code.BAD_RANGE:
+            raise
+        return False
+    return True
+
+
+LOSS_ADVICE: Final = (
+    "the query was slower than the retention of the table or the packing of the journal, or was "
+    "down for too long. Run a batch again, begin a stream anew with a new checkpoint, or set "
+    "failOnDataLoss to false to go on with what is there"
+)
+
+
+def lost_text(table: str, missing: tuple[int, int]) -> str:
+    """Returns what is said of seqs that are gone."""
+    return f"what {table} had from seq {missing[0]} to {missing[1]} is gone and was not read"

@@ -1,0 +1,336 @@
+"""The stream `fjord`: `spark.readStream.format("fjord")`.
+
+One process of the driver has a `FjordStreamReader` for as long as a query runs, and asks it, for
+each micro-batch: how far may this one go (`latestOffset`), which tasks read it (`partitions`), and
+then tells it that the one before is done (`commit`).  Tasks have a copy of the reader from before
+all that; what they need is in their partitions.
+
+A batch ends where a commit ends, and begins where the last one ended.  Which rows it has depends on
+nothing else, so a batch that is run again after a crash has the same rows, wherever these are then.
+
+Where nothing is new, `latestOffset` waits for half a second before it says so: Spark would ask
+again after 10 ms.  A daemon is asked to wait itself where the table is a stream, so a new message
+is read at once; that is the only request of an idle query.
+
+Progress.  A query with a subscriber claims its name at the start by a seek to where it begins.
+That makes the epoch of the subscriber grow, and a query that had the name before is refused its
+next acknowledgement: of two queries with one name the older one ends, with an error that says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+import fjord
+from fjord.clock import Clock, SystemClock
+from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleError
+from fjord.spark import source
+from fjord.spark.options import LATEST, Options
+from fjord.spark.reading import offsets, planning
+from fjord.spark.reading.extent import Batch, Bounds, Extent
+from fjord.spark.reading.offsets import Offset, Publication
+from fjord.spark.reading.planning import Sizes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LOG: Final = logging.getLogger("fjord.spark")
+# How long a query without news waits; Spark stops a query only between two calls.
+WAIT_SECONDS: Final = 0.5
+
+
+class _Rewound(NamedTuple):
+    """A place of another history, and where to go on instead."""
+
+    seq: int
+    epoch: str
+    after: int  # what was read up to here is the same in both
+
+    def is_of(self, place: Offset) -> bool:
+        return (self.seq, self.epoch) == (place.seq, place.epoch)
+
+
+@dataclass(slots=True)
+class _Running:
+    """What the driver's process has while a query runs; tasks have none of it."""
+
+    database: fjord.Database
+    extent: Extent
+    subscriber: fjord.Subscriber | None = None
+    publication: Publication | None = None
+    target: int | None = None  # the last seq of an AvailableNow run
+    begun_us: int = 0  # when the last batch began
+    is_checked: bool = False  # the place where the query began is in this history
+    is_idle: bool = False  # there was nothing new when it was last asked
+    seen: int = 0  # there are no rows between the last offset and here
+    empty: tuple[int, int] = (0, 0)  # nor were there between these, before the last batch
+    rewound: _Rewound | None = None  # the last place that was not in this history
+    latest: Offset | None = None  # the end of what there is
+
+
+class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says how far micro-batches go, and cuts them into tasks."""
+
+    clock: Clock = SystemClock()
+
+    def __init__(self, parsed: Options, columns: tuple[str, ...]) -> None:
+        self._options = parsed
+        self._columns = columns
+        self._running: _Running | None = None
+
+    def __getstate__(self) -> tuple[Options, tuple[str, ...]]:
+        return self._options, self._columns
+
+    def __setstate__(self, state: tuple[Options, tuple[str, ...]]) -> None:
+        self._options, self._columns = state
+        self._running = None
+
+    # -- what Spark calls in the driver -----------------------------------------------------------
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        running = self._run()
+        running.target = running.extent.locate(LATEST)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        limits = self._options.limits
+        if limits.rows_max:
+            return ReadMaxRows(limits.rows_max)
+        return ReadMaxBytes(limits.bytes_max) if limits.bytes_max else ReadAllAvailable()
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        extent = self._run().extent
+        seq = extent.past_loss(extent.locate(self._options.start))
+        return offsets.encode(Offset(seq=seq, epoch=extent.epoch_of(seq)))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        running, begin = self._run(), offsets.decode(start)
+        batch = self._next(begin, _bounds(self._options, limit, running.target))
+        self._claim(begin)
+        if not batch.rows or self._is_too_small(batch, limit):
+            running.latest = running.latest or begin
+            return start
+        running.begun_us = self.clock.monotonic_us()
+        end = Offset(seq=batch.seq, epoch=batch.epoch, publication=running.publication)
+        running.latest = running.latest or end
+        return offsets.encode(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        latest = self._run().latest
+        return None if latest is None else offsets.encode(latest)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        first, last = offsets.decode(start), offsets.decode(end)
+        if first.seq >= last.seq:
+            return []
+        running = self._run()
+        after = first.seq
+        if not running.is_checked:  # a batch that runs again is planned before anything is asked
+            for place in (last, first):
+                try:
+                    self._check(place)
+                except RefusedError as error:
+                    self._pass_over(place, error)
+            running.is_checked = running.rewound is None  # the next batch begins at `last`
+        if running.rewound is not None and running.rewound.is_of(first):
+            after = running.rewound.after
+        running.extent.refresh()
+        seen = running.empty[1] if running.empty[0] == after else 0
+        after = running.extent.past_loss(after, seen=seen)
+        if after >= last.seq:
+            return []
+        tail_rows = self._tail_rows(after, last.seq)
+        sizes = Sizes(tail_rows, self._options.partitions, self._options.partition_rows)
+        wanted = source.wanted_rows(running.extent, self._options, self._columns)
+        return planning.plan(wanted, after + 1, last.seq + 1, running.extent.blocks, sizes)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        running, done = self._run(), offsets.decode(end)
+        if running.subscriber is None:
+            return
+        try:
+            running.subscriber.ack(done.seq)
+        except (StaleError, NotFoundError) as error:
+            raise FjordError(
+                f"the subscriber {self._options.subscriber} of {self._options.table} was moved or "
+                "deleted by somebody else; another query with the same subscriber may be running. "
+                "Give each query a name of its own with the option subscriber"
+            ) from error
+
+    def stop(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            running.database.close()
+
+    # -- what tasks call --------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return source.read_partition(partition)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _run(self) -> _Running:
+        if self._running is None:
+            database = self._options.location.open()
+            extent = Extent(database, self._options)
+            if self._options.subscriber:
+                extent.require_stream("subscriber")
+            self._running = _Running(database, extent, begun_us=self.clock.monotonic_us())
+        return self._running
+
+    def _claim(self, begin: Offset) -> None:
+        """Makes the subscriber of this query its own, once, at the place where it begins."""
+        running, wanted = self._run(), self._options
+        if not wanted.subscriber or running.subscriber is not None:
+            return
+        stream = running.database.stream(wanted.table)
+        subscriber = stream.subscriber(wanted.subscriber, start=begin.seq + 1)
+        subscriber.seek(begin.seq + 1)
+        running.subscriber = subscriber
+        (found,) = [one for one in stream.subscribers() if one.name == wanted.subscriber]
+        running.publication = Publication(
+            server=wanted.location.server,
+            table=wanted.table,
+            name=wanted.subscriber,
+            epoch=found.epoch,
+        )
+
+    def _next(self, begin: Offset, bounds: Bounds) -> Batch:
+        """Returns the next batch, without rows if there is nothing new after a while."""
+        running = self._run()
+        nothing = Batch(begin.seq, 0, 0, begin.epoch, is_cut=False, end=running.seen)
+        has_waited = running.is_idle
+        if has_waited and not self._wait(begin):
+            return nothing
+        try:
+            if not running.is_checked:
+                self._check(begin)
+            if running.rewound is not None and running.rewound.is_of(begin):
+                batch = self._advance_anew(running.rewound, bounds)
+            elif running.target is not None and begin.seq >= running.target:
+                return nothing
+            else:
+                batch = running.extent.advance(
+                    begin.seq, bounds, epoch=begin.epoch, seen=running.seen
+                )
+        except RefusedError as error:
+            batch = self._advance_anew(self._pass_over(begin, error), bounds)
+        running.is_idle = not batch.rows and running.target is None
+        if batch.rows:
+            running.empty = (begin.seq, running.seen)
+        running.seen = batch.end if not batch.rows else 0
+        running.latest = replace(begin, seq=batch.end) if batch.is_cut else None
+        if has_waited and running.is_idle and self._is_waited_for():
+            self.clock.pause(WAIT_SECONDS)  # something came that is no row: do not ask all the time
+        return batch
+
+    def _advance_anew(self, found: _Rewound, bounds: Bounds) -> Batch:
+        """Returns the batch that goes on from a place which is not in this history.
+
+        It has what came in the place of what was read, and so much more as usual.  It ends behind
+        that place, since offsets only grow; until the journal is that far there is no batch.
+        """
+        extent = self._run().extent
+        extent.refresh()
+        end = extent.tail(0).durable_seq
+        if end <= found.seq:
+            return Batch(found.seq, 0, 0, found.epoch, is_cut=False, end=0)
+        until = bounds.until if bounds.until > found.seq else 0
+        other = extent.advance(found.after, Bounds(until=found.seq))
+        batch = extent.advance(found.seq, bounds._replace(until=until))
+        if not batch.rows:
+            batch = batch._replace(seq=end if other.rows else found.seq)
+            batch = batch._replace(epoch=extent.epoch_of(batch.seq))
+        return batch._replace(rows=batch.rows + other.rows, bytes=batch.bytes + other.bytes)
+
+    def _check(self, place: Offset) -> None:
+        """Makes sure, once, that a place is in this history.
+
+        Later on whatever is asked of the journal checks it, too.
+        """
+        running = self._run()
+        running.extent.epoch_of(place.seq, known=place.epoch)
+        running.is_checked = True
+
+    def _pass_over(self, place: Offset, error: RefusedError) -> _Rewound:
+        """Says where to go on, if that is wanted, where the history is not the one that was read.
+
+        Raises:
+            FjordError: if it is not wanted.
+        """
+        if error.code not in (Code.FORKED, Code.BAD_RANGE):
+            raise error
+        text = (
+            f"what this query has read of {self._options.table} up to seq {place.seq} is not the "
+            f"history of {self._options.location} any more: {error.text}"
+        )
+        if self._options.fails_on_loss:
+            raise FjordError(
+                f"{text}. Rows that were read may be gone, and others have come in their place. "
+                "Begin anew with a new checkpoint, or set failOnDataLoss to false to go on from "
+                "what is there"
+            ) from error
+        running = self._run()
+        running.extent.refresh()
+        after = running.extent.common(place.seq, place.epoch)
+        _LOG.warning(
+            "%s; the query goes on behind seq %d, since failOnDataLoss is false: rows that it has "
+            "read may come again",
+            text,
+            after,
+        )
+        running.rewound = _Rewound(place.seq, place.epoch, after)
+        running.is_checked = True
+        return running.rewound
+
+    def _wait(self, begin: Offset) -> bool:
+        """Waits for something new; says whether it is worth to look again."""
+        if not self._is_waited_for():
+            self.clock.pause(WAIT_SECONDS)
+            return True
+        running = self._run()
+        stream = running.database.stream(self._options.table)
+        return len(stream.read(1, after=max(begin.seq, running.seen), wait=WAIT_SECONDS)) > 0
+
+    def _is_waited_for(self) -> bool:
+        """Says whether the daemon can wait for a message."""
+        return bool(self._options.location.server) and self._run().extent.nature.kind == "stream"
+
+    def _is_too_small(self, batch: Batch, limit: ReadLimit) -> bool:
+        """Says whether a batch should wait until it has more rows."""
+        running, limits = self._run(), self._options.limits
+        rows_min = limit.min_rows if isinstance(limit, ReadMinRows) else limits.rows_min
+        if running.target is not None or batch.is_cut or batch.rows >= rows_min:
+            return False
+        if self.clock.monotonic_us() - running.begun_us >= limits.delay_seconds * 1_000_000:
+            return False
+        self.clock.pause(WAIT_SECONDS)
+        return True
+
+    def _tail_rows(self, after: int, end: int) -> int:
+        extent = self._run().extent
+        if end <= planning.cold_end(extent.blocks):
+            return 0
+        return extent.tail(after, until=end).rows
+
+
+def _bounds(wanted: Options, limit: ReadLimit, target: int | None) -> Bounds:
+    """Returns how much a batch may have; all of it if Spark insists."""
+    until = target or 0
+    if isinstance(limit, ReadAllAvailable):
+        return Bounds(until=until)
+    rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else wanted.limits.rows_max
+    bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else wanted.limits.bytes_max
+    return Bounds(rows_max, bytes_max, until)

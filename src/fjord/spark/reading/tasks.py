@@ -1,0 +1,312 @@
+"""What a task does: it turns its partition into Arrow batches.
+
+A cold task reads Parquet files, a part at a time, and only those parts that have seqs of its range.
+A tail task asks the daemon, or reads the journal of a directory.  Both give the same rows for the
+same range, so it does not matter that a range moves from the journal to blocks while a query runs:
+
+    the daemon goes away                  the client connects again, and asks from the last row on
+    the range has left the journal        it is in blocks by now, and is read there
+    a block is gone                       others have its rows by now, and are read instead
+
+A directory is opened, read and closed by each task, since LMDB lets a process have it open only
+once, and Spark uses a worker process again.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import compute
+
+import fjord
+from fjord.blocks import rows
+from fjord.client.stream_calls import BlockInfo
+from fjord.errors import Code, FjordError, RefusedError, UnavailableError
+from fjord.history import HISTORIC
+from fjord.ops import Opcode
+from fjord.spark.reading import files
+from fjord.spark.reading.extent import LOSS_ADVICE, is_behind_blocks, lost_text
+from fjord.spark.reading.planning import (
+    FIRST_ROW,
+    ColdPartition,
+    Share,
+    TailPartition,
+    Wanted,
+    cold_end,
+)
+
+_LOG: Final = logging.getLogger("fjord.spark")
+# As much as the conversion to rows of the JVM likes at a time.
+BATCH_ROWS: Final = 65_536
+# The client itself tries for half a minute each time.
+_TRIES: Final = 4
+
+
+def read_cold(partition: ColdPartition) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of shares of blocks.
+
+    Raises:
+        FjordError: if a block is not there, or not what it should be.
+    """
+    wanted, end_seq = partition.wanted, partition.end_seq
+    for share in partition.shares:
+        start_seq = max(partition.start_seq, share.block.first)
+        try:
+            yield from _share(wanted, share, start_seq, end_seq)
+        except files.MissingBlockError as error:
+            # Nothing was given out of it: a file that is open can be read to its end.
+            yield from _instead(wanted, share, start_seq, end_seq, error)
+
+
+def read_tail(partition: TailPartition) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a range of seqs.
+
+    Raises:
+        FjordError: if they cannot be read any more.
+    """
+    wanted, start_seq, tries = partition.wanted, partition.start_seq, 0
+    while True:
+        try:
+            with wanted.location.open() as database:
+                for batch, next_seq in _ranged(database, wanted, start_seq, partition.end_seq):
+                    start_seq = next_seq
+                    if batch.num_rows:
+                        yield batch
+                return
+        except UnavailableError:
+            tries += 1
+            if tries == _TRIES:
+                raise
+            _LOG.warning("%s went away; reading on from seq %d", wanted.location, start_seq)
+
+
+# -- cold -----------------------------------------------------------------------------------------
+
+
+def _share(wanted: Wanted, share: Share, start_seq: int, end_seq: int) -> Iterator[pa.RecordBatch]:
+    block = share.block
+    is_cut = start_seq > block.first or end_seq <= block.last
+    needed = _needed(wanted, ["seq"] if is_cut else [])
+    with files.opened(block, wanted.blocks) as file:
+        parts = _parts(file.metadata, share, wanted, start_seq, end_seq)
+        if not parts:
+            return
+        for found in file.iter_batches(BATCH_ROWS, row_groups=parts, columns=needed):
+            batch = between(found, start_seq, end_seq) if is_cut else found
+            batch = _selected(batch, wanted)
+            if batch.num_rows:
+                yield batch
+
+
+def _parts(metadata: Any, share: Share, wanted: Wanted, start_seq: int, end_seq: int) -> list[int]:
+    """Returns the numbers of the parts that belong to a share and have rows of a range."""
+    found, row = [], 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        is_ours = share.start_row <= row < share.end_row
+        row += group.num_rows
+        if is_ours and _may_have(group, wanted, start_seq, end_seq):
+            found.append(number)
+    return found
+
+
+_SEQ, _OP, _KEY = (rows.SCHEMA.names.index(name) for name in ("seq", "op", "key"))
+
+
+def _may_have(group: Any, wanted: Wanted, start_seq: int, end_seq: int) -> bool:
+    """Says whether a part may have rows that are wanted, by its statistics."""
+    seq, op, key = (group.column(number).statistics for number in (_SEQ, _OP, _KEY))
+    if _has_bounds(seq) and (seq.max < start_seq or seq.min >= end_seq):
+        return False
+    if wanted.ops and _has_bounds(op) and op.min == op.max and op.min not in wanted.ops:
+        return False
+    prefix = wanted.key_prefix
+    if prefix and _has_bounds(key):
+        low, high = _bytes(key.min), _bytes(key.max)
+        return high >= prefix and low[: len(prefix)] <= prefix
+    return True
+
+
+def _has_bounds(statistics: Any) -> bool:
+    return statistics is not None and statistics.has_min_max
+
+
+def _bytes(bound: str | bytes) -> bytes:
+    return bound.encode("utf-8", "surrogateescape") if isinstance(bound, str) else bound
+
+
+def _instead(
+    wanted: Wanted, share: Share, start_seq: int, end_seq: int, error: FjordError
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a block that is gone from those that took its place.
+
+    Which parts of it belonged to a share nobody can tell by now, so it must have had them all.
+    """
+    with wanted.location.open() as database:
+        blocks = database.blocks(wanted.table)
+    if any(block.name == share.block.name for block in blocks):
+        raise error  # the node knows it, only this machine does not see it
+    if share != Share(share.block, 0, share.block.rows):
+        raise FjordError(
+            f"the block {share.block.name} was replaced while it was read; run the query again"
+        ) from error
+    end_seq = min(end_seq, share.block.last + 1)
+    for block in _covering(blocks, wanted, start_seq, end_seq):
+        whole = Share(block, 0, block.rows)
+        yield from _share(wanted, whole, max(start_seq, block.first), end_seq)
+
+
+def _covering(
+    blocks: Sequence[BlockInfo], wanted: Wanted, start_seq: int, end_seq: int
+) -> list[BlockInfo]:
+    """Returns the blocks that have a range, or what is left of it.
+
+    Raises:
+        FjordError: if a part of it is gone, and that is not to be passed over.
+    """
+    found = [block for block in blocks if block.last >= start_seq and block.first < end_seq]
+    first = found[0].first if found else end_seq
+    if first > start_seq:
+        report_loss(wanted, start_seq, first)
+    return found
+
+
+def report_loss(wanted: Wanted, start_seq: int, end_seq: int) -> None:
+    """Says that rows are gone.
+
+    Raises:
+        FjordError: if that is not to be passed over.
+    """
+    text = lost_text(wanted.table, (start_seq, end_seq - 1))
+    if wanted.fails_on_loss:
+        raise FjordError(f"{text}; {LOSS_ADVICE}")
+    _LOG.warning("%s; the query goes on, since failOnDataLoss is false", text)
+
+
+# -- tail -----------------------------------------------------------------------------------------
+
+_Ranged = Iterator[tuple[pa.RecordBatch, int]]
+
+
+def _ranged(database: fjord.Database, wanted: Wanted, start_seq: int, end_seq: int) -> _Ranged:
+    """Yields batches, each with the seq behind it; from blocks what has left the journal."""
+    try:
+        for found in _scanned(database, wanted, start_seq, end_seq):
+            start_seq = found[1]
+            yield found
+        return
+    except RefusedError as error:
+        if error.code is not Code.BAD_RANGE:
+            raise
+    first_seq = min(database.stats()["first_seq"], end_seq)
+    cold_seq = start_seq
+    for block in _covering_tail(database, wanted, start_seq, first_seq):
+        whole = Share(block, 0, block.rows)
+        for batch in _share(wanted, whole, max(start_seq, block.first), end_seq):
+            yield batch, cold_seq
+        cold_seq = min(block.last + 1, end_seq)
+        yield _empty(wanted), cold_seq
+    start_seq = max(first_seq, cold_seq)
+    if start_seq < end_seq:
+        yield from _scanned(database, wanted, start_seq, end_seq)
+
+
+def _covering_tail(
+    database: fjord.Database, wanted: Wanted, start_seq: int, first_seq: int
+) -> list[BlockInfo]:
+    """Returns the blocks of what is before the beginning of the journal.
+
+    Behind the last block there is nothing that the journal has not, so that is no loss; where the
+    node writes blocks.
+    """
+    if not wanted.has_history:
+        report_loss(wanted, start_seq, first_seq)
+        return []
+    blocks = database.blocks(wanted.table)
+    last_seq = max(cold_end(blocks) + 1, start_seq)
+    if last_seq < first_seq and not is_behind_blocks(database, wanted.table, last_seq - 1):
+        again = database.blocks(wanted.table)  # some may have come since
+        if cold_end(again) + 1 <= last_seq:
+            report_loss(wanted, last_seq, first_seq)
+        blocks, last_seq = again, max(cold_end(again) + 1, last_seq)
+    return _covering(blocks, wanted, start_seq, min(first_seq, last_seq))
+
+
+def _empty(wanted: Wanted) -> pa.RecordBatch:
+    fields = [rows.SCHEMA.field(name) for name in wanted.columns]
+    return pa.RecordBatch.from_pylist([], schema=pa.schema(fields))
+
+
+def _scanned(database: fjord.Database, wanted: Wanted, start_seq: int, end_seq: int) -> _Ranged:
+    opcodes = wanted_opcodes(wanted)
+    if opcodes is not None and not opcodes:
+        return
+    # A scan from seq 1 on is one of what is left, and a task is to have all of its range, or to
+    # hear that it is gone.
+    start_seq = max(start_seq, FIRST_ROW)
+    # Ops as they are stored become rows here: the daemon has one processor for all tasks, and
+    # takes a third of the time to send them as they are.
+    pieces = database.scan(
+        wanted.table, start_seq, end_seq, ops=opcodes, key_prefix=wanted.key_prefix
+    )
+    for found in rows.record_batches(pieces, start_seq, end_seq):
+        for start in range(0, found.num_rows, BATCH_ROWS):
+            batch = found.slice(start, BATCH_ROWS)
+            yield _selected(batch, wanted), batch["seq"][-1].as_py() + 1
+
+
+def wanted_opcodes(wanted: Wanted) -> list[Opcode] | None:
+    """Returns the kinds of ops that may have wanted rows; None if all kinds do.
+
+    What some ops are called depends on what they say: those are asked for in any case, and their
+    rows are looked at one by one.
+    """
+    if not wanted.ops and not wanted.has_history:
+        return None
+    kinds = HISTORIC if wanted.has_history else HISTORIC | rows.NAMES.keys()
+    names = {code: rows.NAMES.get(code, "") for code in kinds}
+    return sorted(
+        code for code, name in names.items() if not wanted.ops or not name or name in wanted.ops
+    )
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def _needed(wanted: Wanted, more: Sequence[str]) -> list[str]:
+    """Returns the columns to read: those that are wanted, and those that decide."""
+    deciding = [*more, *(["op"] if wanted.ops else []), *(["key"] if wanted.key_prefix else [])]
+    return [*wanted.columns, *dict.fromkeys(one for one in deciding if one not in wanted.columns)]
+
+
+def _selected(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
+    """Returns the wanted rows and columns of a batch."""
+    if wanted.ops:
+        batch = batch.filter(compute.is_in(batch["op"], pa.array(sorted(wanted.ops))))
+    if wanted.key_prefix:
+        batch = batch.filter(_begins_with(batch["key"], wanted.key_prefix))
+    if batch.schema.names != list(wanted.columns):
+        batch = batch.select(list(wanted.columns))
+    return batch
+
+
+def _begins_with(keys: Any, prefix: bytes) -> Any:
+    start = compute.binary_slice(keys, 0, len(prefix))
+    return compute.equal(start, pa.scalar(prefix, pa.binary()))
+
+
+def between(batch: pa.RecordBatch, start_seq: int, end_seq: int) -> pa.RecordBatch:
+    """Returns the rows from `start_seq` up to before `end_seq`, without copying them.
+
+    Assumes that seqs ascend.
+    """
+    seqs = batch["seq"]
+    if not len(seqs) or (start_seq <= seqs[0].as_py() and seqs[-1].as_py() < end_seq):
+        return batch
+    numbers = memoryview(seqs.buffers()[1]).cast("q")[seqs.offset : seqs.offset + len(seqs)]
+    start, end = bisect_left(numbers, start_seq), bisect_left(numbers, end_seq)
+    return batch.slice(start, max(0, end - start))

@@ -1,0 +1,336 @@
+"""Tables of Parquet files that say themselves what is in them: a folder with a manifest.
+
+    <target>/_fjord/00000000000000000007.json               commit 7
+    <target>/_fjord/00000000000000000100.checkpoint.json    all that commits 1 to 100 add up to
+    <target>/batch-6-<stamp>/part-*.parquet                 rows
+
+Rows are written first, into a folder that no attempt before has had, and count from the moment at
+which a commit names them.  A commit takes the next number, and its file is made so that only one of
+several can have it: who comes too late looks at what is there now, and tries the number after.
+What an attempt left behind that did not get so far is named by nothing, and read by nobody.
+
+`docs/warehouse.md` has the format.  A folder with a `_delta_log` is a table of Delta instead, see
+`delta`; everybody who only reads is given the right one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from fjord.blocks import schema
+from fjord.blocks.target import Target, stamped_us, target_at
+from fjord.clock import Clock, SystemClock
+from fjord.errors import CorruptionError, FjordError
+from fjord.spark.warehouse import manifest
+from fjord.spark.warehouse.manifest import Batch, Commit, DataFile, Query, State
+
+__all__ = ["DataFile", "files", "orphans", "read", "sweep", "warehouse_at"]
+
+FOLDER: Final = "_fjord"
+# A reader reads so many commits beside one checkpoint.
+CHECKPOINT_EVERY: Final = 100
+# Who loses the race for a number this often has company that it should not have.
+CONFLICTS_MAX: Final = 20
+# A reader that finds a file gone looks again for the checkpoint that came in its place.
+LOOKS_MAX: Final = 5
+# Attempts, queries and readers take less time than this.
+GRACE: Final = timedelta(days=1)
+
+_COMMIT: Final = re.compile(r"([0-9]{20})\.json\Z")
+_CHECKPOINT: Final = re.compile(r"([0-9]{20})\.checkpoint\.json\Z")
+_ATTEMPT: Final = re.compile(r"batch-[0-9]+-[0-9a-f]{32}\Z")
+
+
+class Warehouse(Protocol):
+    """A table that batches of queries are added to, each of them once."""
+
+    target: Target
+
+    def state(self) -> State:
+        """Returns how far the table is; `files` and `query` know what it consists of."""
+        ...
+
+    def query(self, query: str) -> Query | None:
+        """Returns how far a query is, None if it has written nothing."""
+        ...
+
+    def has(self, query: str, batch: int) -> bool:
+        """Says whether a batch is in the table."""
+        ...
+
+    def add(self, batch: Batch, files: Sequence[DataFile]) -> bool:
+        """Ensures that a batch is in the table; False: it was there, and `files` are not used.
+
+        Raises:
+            BackwardsError: if the table is further than where the batch begins.
+        """
+        ...
+
+    def files(self) -> list[DataFile]: ...
+
+
+def warehouse_at(location: str, form: str = "") -> Warehouse:
+    """Returns the table at a path or a URL, which may not be there yet.
+
+    Args:
+        form: "parquet" or "delta"; nothing: as it is.
+
+    Raises:
+        FjordError: if it is of the other form.
+    """
+    target = target_at(location)
+    names = target.names()
+    found = "delta" if "_delta_log" in names else "parquet" if FOLDER in names else ""
+    if form and found and form != found:
+        raise FjordError(f"{location} is a table of {found}, not of {form}; give another folder")
+    if (form or found) == "delta":
+        from fjord.spark.warehouse.delta import DeltaWarehouse  # noqa: PLC0415 - it needs deltalake
+
+        return DeltaWarehouse(target)
+    return ParquetWarehouse(target)
+
+
+def files(target: str) -> list[DataFile]:
+    """Returns the files of a table in the order of their seqs, with paths as Spark calls them.
+
+    Raises:
+        FjordError: if there is no table.
+    """
+    table = _present(target)
+    shown = [replace(one, path=table.target.shown(one.path)) for one in table.files()]
+    return sorted(shown, key=lambda one: (one.min_seq, one.path))
+
+
+def read(spark: SparkSession, target: str, *, after: int = 0) -> DataFrame:
+    """Returns the rows of a table: those of files that a commit names, and no others.
+
+    Args:
+        after: only rows with a larger seq; files without any are not opened.
+
+    Raises:
+        FjordError: if there is no table.
+    """
+    paths = [one.path for one in files(target) if one.max_seq > after]
+    if not paths:
+        return spark.createDataFrame([], schema.DDL)
+    rows = spark.read.schema(schema.DDL).parquet(*paths)
+    return rows.where(rows.seq > after) if after else rows
+
+
+def orphans(target: str, *, grace: timedelta = GRACE, clock: Clock | None = None) -> list[str]:
+    """Returns the folders of rows that no commit names, and that were begun before the grace.
+
+    Raises:
+        FjordError: if there is no table.
+    """
+    table = _present(target)
+    named = {one.path.partition("/")[0] for one in table.files()}
+    if isinstance(table, ParquetWarehouse):
+        named |= table.removed_since(_before_us(grace, clock))
+    # A folder that was begun after the commits were read is too young to be named here.
+    before_us = _before_us(grace, clock)
+    return [
+        name
+        for name in table.target.names()
+        if _ATTEMPT.match(name) and name not in named and (stamped_us(name) or 0) < before_us
+    ]
+
+
+def sweep(target: str, *, grace: timedelta = GRACE, clock: Clock | None = None) -> list[str]:
+    """Removes what `orphans` names, and commits that two checkpoints stand for; returns the first.
+
+    Raises:
+        FjordError: if there is no table.
+    """
+    table = _present(target)
+    found = orphans(target, grace=grace, clock=clock)
+    for name in found:
+        table.target.remove(name)
+    if isinstance(table, ParquetWarehouse):
+        table.trim(_before_us(grace, clock))
+    return found
+
+
+def _before_us(grace: timedelta, clock: Clock | None) -> int:
+    return (clock or SystemClock()).wall_us() - grace // timedelta(microseconds=1)
+
+
+def _present(target: str) -> Warehouse:
+    table = warehouse_at(target)
+    if not table.state().number:
+        raise FjordError(
+            f"there is no table in {target}: it has neither commits nor a Delta log. "
+            "`fjord pipeline ingest` makes one"
+        )
+    return table
+
+
+class ParquetWarehouse:
+    """A table with a manifest of its own.  Used by one thread at a time."""
+
+    def __init__(self, target: Target, *, clock: Clock | None = None) -> None:
+        self.target = target
+        self._clock = clock or SystemClock()
+        self._known: State | None = None  # what we know of it; others may be further
+        self._checkpoint = 0  # number of the last one that we know of
+
+    def state(self) -> State:
+        """Returns the table as it is now.
+
+        Raises:
+            CorruptionError: if the manifest is damaged.
+        """
+        for _ in range(LOOKS_MAX):
+            try:
+                return self._read()
+            except FileNotFoundError:
+                continue  # trimmed meanwhile: a newer checkpoint is there
+        raise CorruptionError(self.target.shown(FOLDER), 0, "files vanish while they are read")
+
+    def query(self, query: str) -> Query | None:
+        return self.state().queries.get(query)
+
+    def has(self, query: str, batch: int) -> bool:
+        # Who has written since, if anybody, is met when the commit is made.
+        self._known = self._known or self.state()
+        return self._known.has(query, batch)
+
+    def files(self) -> list[DataFile]:
+        return list(self.state().files.values())
+
+    def add(self, batch: Batch, files: Sequence[DataFile]) -> bool:
+        return self._commit(batch, files, ())
+
+    def replace(self, added: Sequence[DataFile], removed: Sequence[str]) -> None:
+        """Puts files in the place of others that have the same rows.
+
+        Raises:
+            FjordError: if they do not, or if one of the others is not there any more.
+        """
+        known = self.state().files
+        if missing := [path for path in removed if path not in known]:
+            raise FjordError(f"{self.target.location} has no {', '.join(missing)} (any more)")
+        if _sums(added) != _sums([known[path] for path in removed]):
+            raise FjordError("the new files do not have the rows of the old ones; nothing was done")
+        self._commit(None, added, removed)
+
+    def _commit(
+        self, batch: Batch | None, files: Sequence[DataFile], removed: Sequence[str]
+    ) -> bool:
+        for _ in range(CONFLICTS_MAX):
+            state = self._known or self.state()
+            if batch is not None and state.has(batch.query, batch.number):
+                return False
+            commit = Commit(
+                number=state.number + 1,
+                at_us=self._clock.wall_us(),
+                batch=batch,
+                added=tuple(files),
+                removed=tuple(removed),
+            )
+            self._known = None  # until this has gone well
+            further = manifest.after(state, commit, self.target.location)
+            try:
+                self.target.make(_commit_path(commit.number), manifest.encode_commit(commit))
+            except FileExistsError:
+                continue  # somebody was faster: look at what is there now
+            self._check_counted(commit)
+            self._known = further
+            self._write_checkpoint(further)
+            return True
+        raise FjordError(
+            f"{self.target.location} is written to by too many at once; one query should do it"
+        )
+
+    def _check_counted(self, commit: Commit) -> None:
+        """Ensures that a commit did not take a number that was trimmed long ago.
+
+        A writer that was stopped for longer than the grace may come back to that.  Whatever was
+        trimmed is in a checkpoint, which was there before: so it is seen now.
+        """
+        if max(self._numbers(_CHECKPOINT), default=0) < commit.number:
+            return
+        state, batch = self.state(), commit.batch
+        if any(one.path not in state.files for one in commit.added) or (
+            batch is not None and not state.has(batch.query, batch.number)
+        ):
+            self.target.remove(_commit_path(commit.number))
+            raise FjordError(
+                f"{self.target.location} has gone on to commit {state.number} while this writer "
+                f"was at {commit.number}; nothing was written. Start it again"
+            )
+
+    def _write_checkpoint(self, state: State) -> None:
+        """A crash before it costs readers some reads, and the next commit makes up for it."""
+        if state.number - self._checkpoint >= CHECKPOINT_EVERY:
+            self.target.replace(_checkpoint_path(state.number), manifest.encode_state(state))
+            self._checkpoint = state.number
+
+    def _read(self) -> State:
+        names = self.target.names(FOLDER)
+        checkpoint = max(_numbers(names, _CHECKPOINT), default=0)
+        state = State()
+        if checkpoint:
+            path = _checkpoint_path(checkpoint)
+            state = manifest.decode_state(self.target.read(path), self.target.shown(path))
+        self._checkpoint = checkpoint
+        for number in _numbers(names, _COMMIT):
+            if number > checkpoint:
+                state = manifest.after(state, self._read_commit(number), self.target.shown(FOLDER))
+        return state
+
+    def _read_commit(self, number: int) -> Commit:
+        path = _commit_path(number)
+        return manifest.decode_commit(self.target.read(path), self.target.shown(path))
+
+    def _numbers(self, pattern: re.Pattern[str]) -> list[int]:
+        return _numbers(self.target.names(FOLDER), pattern)
+
+    def removed_since(self, since_us: int) -> set[str]:
+        """Returns the folders of files that were taken out of the table since a moment."""
+        found: set[str] = set()
+        for number in reversed(self._numbers(_COMMIT)):
+            commit = self._read_commit(number)
+            if commit.at_us < since_us:
+                break
+            found |= {path.partition("/")[0] for path in commit.removed}
+        return found
+
+    def trim(self, before_us: int) -> None:
+        """Removes commits of before a moment that the last two checkpoints stand for."""
+        checkpoints = self._numbers(_CHECKPOINT)
+        if len(checkpoints) < 2:
+            return
+        for number in self._numbers(_COMMIT):
+            if number > checkpoints[-2] or self._read_commit(number).at_us >= before_us:
+                break
+            self.target.remove(_commit_path(number))
+        for number in checkpoints[:-2]:
+            self.target.remove(_checkpoint_path(number))
+
+
+def _sums(found: Sequence[DataFile]) -> tuple[Any, ...]:
+    return (
+        sum(one.rows for one in found),
+        sum(one.value_crc or 0 for one in found),
+        min((one.min_seq for one in found), default=0),
+        max((one.max_seq for one in found), default=0),
+    )
+
+
+def _commit_path(number: int) -> str:
+    return f"{FOLDER}/{number:020}.json"
+
+
+def _checkpoint_path(number: int) -> str:
+    return f"{FOLDER}/{number:020}.checkpoint.json"
+
+
+def _numbers(names: Sequence[str], pattern: re.Pattern[str]) -> list[int]:
+    return sorted(int(match[1]) for name in names if (match := pattern.match(name)))

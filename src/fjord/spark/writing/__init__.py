@@ -1,0 +1,1 @@
+"""Writing: the sink `fjord`, batch and stream, exactly once."""
