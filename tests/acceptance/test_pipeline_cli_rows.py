@@ -46,6 +46,7 @@ def run(*commands: list[str]) -> tuple[list[list[dict[str, object]]], str]:
     return found[:-1], done.stderr
 
 
+@pytest.mark.soak
 def test_both_verbs_report_in_json_and_by_their_exit_codes(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data") as daemon:
         with fjord.connect(daemon.url) as database:

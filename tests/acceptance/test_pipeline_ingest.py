@@ -222,6 +222,7 @@ def test_what_cannot_be_meant_is_told(spark: SparkSession, tmp_path: Path) -> No
     assert numbers(target) == list(range(10))
 
 
+@pytest.mark.soak
 def test_the_verbs_work_against_a_daemon(tmp_path: Path) -> None:
     """In processes of their own, as a person would type it."""
 

@@ -169,6 +169,7 @@ def check_percentiles(found: DataFrame, world: World) -> int:
     return len(expected)
 
 
+@pytest.mark.soak
 def test_a_million_ops_against_plain_python(spark: SparkSession, tmp_path: Path) -> None:
     world = World(7)
     for number in range(JOBS):
@@ -282,6 +283,7 @@ def test_what_a_directory_has_is_reported(spark: SparkSession, tmp_path: Path) -
         lifecycle(spark, location, target="s3://bucket/report")
 
 
+@pytest.mark.soak
 def test_the_commands_against_a_daemon(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

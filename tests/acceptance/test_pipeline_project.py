@@ -75,6 +75,7 @@ def some(start: int, count: int) -> list[Message]:
     return [(f"page {number % 7}", b"visit %d" % number) for number in range(start, start + count)]
 
 
+@pytest.mark.soak
 def test_a_project_runs_as_it_is_written(tmp_path: Path) -> None:
     project = tmp_path / "project"
     with Daemon(tmp_path / "data") as daemon:

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.spark
 OPS, COMMIT, BLOCK, HOT = 1_000_000, 10_000, 100_000, 100_000
 
 
+@pytest.mark.soak
 def test_a_million_messages_are_compacted_and_replayed(spark: SparkSession, tmp_path: Path) -> None:
     keys = [f"key-{number * 7 % 50_000}" for number in range(OPS)]
     values = [b"value %d" % number for number in range(OPS)]
@@ -121,6 +122,7 @@ class Letters:
         pq.write_table(pa.table(self.columns, schema=SCHEMA), path)
 
 
+@pytest.mark.soak
 def test_a_million_ops_of_jobs_have_the_dead_that_python_finds(
     spark: SparkSession, tmp_path: Path
 ) -> None:
