@@ -183,7 +183,8 @@ def test_a_table_without_history_has_no_blocks(daemon: Daemon) -> None:
 
 def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    for name in ("fjord.cli.block_files", "fjord.blocks.catalog", "fjord.blocks.store"):
+    blocks = ("catalog", "places", "store")
+    for name in ("fjord.cli.block_files", *(f"fjord.blocks.{one}" for one in blocks)):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.delattr("fjord.cli.block_files", raising=False)
     for words in (("verify",), ("fetch", "--into", str(tmp_path / "copy"))):
