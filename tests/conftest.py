@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,6 +34,10 @@ HAS = {
     "loop": shutil.which("mkfs.ext4") is not None and _works("losetup", "--find"),
 }
 LEFT_OUT = pytest.StashKey[list[str]]()
+
+# How long an example takes says more of the machine than of the code.
+hypothesis.settings.register_profile("fjord", deadline=None)
+hypothesis.settings.load_profile("fjord")
 
 # Spark starts its Python workers by name; it must be the Python that runs the tests.
 os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -106,8 +106,7 @@ WRITER_BYTES_MAX = 128
 # A batch whose writer has begun to commit it is finished without it after this time, or up to an
 # hour later.
 COMMIT_IDLE_US = 10 * 60 * 1_000_000
-# One whose name begins so writes one batch, and is kept for who asks again at once.
-WRITER_ONCE = "once:"
+# One that writes a single batch is kept for who asks again at once.
 WRITER_ONCE_KEPT_US = 24 * 3600 * 1_000_000
 WRITER_KEPT_US = 366 * 24 * 3600 * 1_000_000
 

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fjord.job_commands import Push
 from fjord.stream_commands import Append
 
 if TYPE_CHECKING:
     from fjord.commands import Set
+
+# A writer whose name begins so writes a single batch.
+WRITER_ONCE: Final = "once:"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Final, Protocol
 
-from fjord import limits
+from fjord import limits, staging_commands
 from fjord.clock import Clock
 from fjord.commands import Refusal, Reply
 from fjord.tables import stage_entry, staging
@@ -80,7 +80,7 @@ class Forgetting:
             while found.stages and self._is_staged(key, found.stages[-1]):
                 if (yield staging.RunStage(table=table, name=name)):
                     return  # perhaps a key is locked; others go on, and it is tried again
-        is_once = name.startswith(limits.WRITER_ONCE.encode())
+        is_once = name.startswith(staging_commands.WRITER_ONCE.encode())
         kept_us = limits.WRITER_ONCE_KEPT_US if is_once else limits.WRITER_KEPT_US
         if found.at_us + kept_us < now_us:
             yield staging.ForgetWriter(table=table, name=name, before_us=now_us - kept_us)

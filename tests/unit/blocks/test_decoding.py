@@ -17,7 +17,6 @@ from fjord.errors import FjordError
 from fjord.ops import Column, Op, Opcode
 from tests.unit.blocks import scans
 
-
 # What has a number once for all of its rows is never shown as it is.
 SHOWN = [one for one in Opcode if one not in RESOLVED]
 

@@ -153,7 +153,7 @@ def test_damaged_commits_are_told(data: bytes) -> None:
 
 
 def test_the_example_in_the_page_is_a_commit() -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "warehouse.md").read_text()
+    page = (Path(__file__).resolve().parents[4] / "docs" / "warehouse.md").read_text()
     (example,) = re.findall(r"^```json\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     found = manifest.decode_commit(example.encode(), "docs/warehouse.md")
     assert manifest.encode_commit(found).decode() == example

@@ -9,7 +9,7 @@ import pytest
 from fjord.errors import FjordError
 from fjord.spark.writing import sink_options
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "spark.md"
 SERVER = {"server": "fjord://127.0.0.1:17994"}
 
 
