@@ -49,12 +49,12 @@ _TAIL: Final = 93  # domain and key
 
 # The host of the first URI, as in `fjord.jobs`; RE2 does not count \v as a space.
 _HOST: Final = (
-    rb"[A-Za-z][A-Za-z0-9+.\-]*://(?:[^/?#@\s\v]*@)?"
+    rb"[A-Za-z0-9+.\-]+://(?:[^/?#\s\v]*@)?"
     rb"(?P<host>\[[^\]/?#\s\v]*\]|[^/?#:\s\v]*)"
 )
 # The same for most keys, which begin with a plain URI; RE2 finds it six times as fast.
 _PLAIN_HOST: Final = (
-    rb"^[A-Za-z][A-Za-z0-9+.\-]*://(?P<host>[^/?#:@\[\s\v]*)(?::[0-9]*)?(?:[/?#]|$)"
+    rb"^[A-Za-z0-9+.\-]+://(?P<host>[^/?#:@\[\s\v]*)(?::[0-9]*)?(?:[/?#]|$)"
 )
 
 
