@@ -39,7 +39,7 @@ from fjord.job_commands import (
     Revive,
     Taken,
 )
-from fjord.staging_commands import AskWriter, CommitStages, Committed, Stage
+from fjord.staging_commands import Advance, AskWriter, CommitStages, Committed, Stage
 from fjord.stream_commands import (
     Acknowledge,
     Append,
@@ -309,6 +309,7 @@ Command = (
     | Stage
     | CommitStages
     | AskWriter
+    | Advance
     | CreateTable
     | DropTable
     | ListTables

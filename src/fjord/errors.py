@@ -49,7 +49,9 @@ class Code(enum.StrEnum):
     SNAPSHOT_GONE = enum.auto()  # it was closed, or its time is over; open another one
     STAGE_GONE = enum.auto()  # it was never there, or its time is over; run the batch again
     FORKED = enum.auto()  # the history that was read up to here is not that of this journal
-    STALE_NUMBER = enum.auto()  # a numbered batch so old that its answer is no longer known
+    # A numbered batch so old that its answer is no longer known; or a writer is not where the
+    # sender thinks it is.
+    STALE_NUMBER = enum.auto()
     QUOTA = enum.auto()  # a bound on how much may be kept is reached
     DISK_FULL = enum.auto()  # nothing was written; it works again when there is space
     EMPTY_KEY = enum.auto()

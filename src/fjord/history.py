@@ -30,6 +30,7 @@ HISTORIC: Final = frozenset(
         Opcode.STREAM_PUT,
         Opcode.STREAM_ERASE,
         Opcode.STREAM_COMMIT,
+        Opcode.STREAM_PUT_AT,
     }
 )
 

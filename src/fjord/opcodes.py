@@ -62,8 +62,9 @@ class Opcode(enum.IntEnum):
     STAGE_DECIDED = 65  # such ops will be run, one after the other
     STAGE_GONE = 66  # such ops are run, in blocks, or dropped
     STREAM_COMMIT = 67  # messages of a log that were staged get seqs: these rows are theirs
-    WRITER = 68  # the last batch of a writer
-    WRITER_GONE = 69  # a writer was not heard of for long
+    WRITER = 68  # the last batch of a writer; without a table: how far it is
+    WRITER_GONE = 69  # a writer was not heard of for long, or is not needed any more
+    STREAM_PUT_AT = 70  # keys of a stream that keeps the latest got messages with dates
 
 
 U8: Final = "B"
@@ -285,7 +286,7 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
     Opcode.STREAM_MOVE: (
         ("row", U64),
         ("at_us", U64),  # wall time of the commit that brought it
-        ("buried_us", U64),  # of a tombstone
+        ("buried_us", U64),  # of a tombstone; of a message its date, 0 = at_us
         ("previous", U64),
         ("type", U8),  # also TOMBSTONE
         ("key", STRINGS),
@@ -366,4 +367,13 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("stages", STRINGS),  # that are run one after the other: a u64 each
     ),
     Opcode.WRITER_GONE: (("name", STRINGS),),
+    Opcode.STREAM_PUT_AT: (
+        ("timestamp_us", U64),
+        ("was", U64),
+        ("previous", U64),
+        ("freed", U64),
+        ("type", U8),
+        ("key", STRINGS),
+        ("value", STRINGS),
+    ),
 }

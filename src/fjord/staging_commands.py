@@ -1,9 +1,11 @@
-"""Commands that stage rows and commit them later, exactly once, and their replies; part of
-`commands`.
+"""Commands that stage rows and commit them later, exactly once, their replies, and what writers say
+of themselves; part of `commands`.
 
 A writer of many processes stages rows, each process some of them, and one process commits all that
 were staged as one batch.  Batches of a writer have numbers, and a batch is committed once, however
 often it is asked for.
+
+A writer that stages nothing says in a transaction how far it is, and is refused if it is wrong.
 """
 
 from __future__ import annotations
@@ -57,8 +59,23 @@ class CommitStages:
 class AskWriter:
     """Asks for the last batch of a writer.  Answered with Committed; batch -1: there is none."""
 
-    table: str
+    table: str  # empty: a writer of no table, see Advance
     writer: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Advance:
+    """Says that a writer of no table is at `batch` from now on.  Answered with Done.
+
+    In a batch with what it writes it makes that happen once: who does not know whether the batch
+    was applied sends it again, and it is refused with STALE_NUMBER if the writer is not at
+    `expected`.  AskWriter tells where it is.  What lies between two numbers, such as records or
+    bytes of a file, may be cut into other batches each time.
+    """
+
+    writer: str  # 1 to 128 bytes
+    expected: int  # where it is by now, -1 = it is not known
+    batch: int  # larger than `expected`; 0 = the writer is forgotten
 
 
 @dataclass(slots=True, kw_only=True)

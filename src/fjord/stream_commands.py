@@ -14,13 +14,15 @@ from fjord.columns import Strings
 class Append:
     """Adds messages, all of them or none; answered with Done: the seq of the last one.
 
-    They get consecutive seqs.  In mode latest each replaces the message with the same key.
+    They get consecutive seqs.  In mode latest each replaces the message with the same key; with
+    dates, unless that has a later one: then it is left out, and gets no seq.
     """
 
     table: str
     types: bytes  # one type byte a message
     keys: Strings  # in mode log a key may be empty
     values: Strings
+    timestamps_us: Sequence[int] | None = None  # None: the date of the commit
 
 
 @dataclass(slots=True, kw_only=True)

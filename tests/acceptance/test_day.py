@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import fjord
+from examples.day import __main__ as story
 from examples.day import website
+from examples.day.node import Daemon, Forwarder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,6 +38,26 @@ def test_events_of_all_hours_are_all_events() -> None:
     assert max(counts) > 5 * min(counts)  # nights are quiet
 
 
+@pytest.mark.req("FJ-24", "FJ-25")
+def test_what_a_website_writes_arrives_once_whoever_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(story, "HOUR_SECONDS", 0.02)
+    spooled = tmp_path / "spool"
+    with (
+        Daemon(tmp_path / "data", tmp_path / "daemon.log") as daemon,
+        fjord.connect(daemon.url) as db,
+        fjord.spool(spooled) as spool,
+        Forwarder(spooled, daemon.url, tmp_path / "forwarder.log") as forwarder,
+    ):
+        fed = story.live(db, spool, daemon, forwarder)
+        story.check(db, fed)
+        assert fed.edits == website.EDITS
+        assert fed.away_seconds > 0
+        assert sum(len(batch) for batch in db.stream("events").reader().batches()) == fed.events
+    assert "SIGKILL for the forwarder" in capfd.readouterr().out
+
+
 @pytest.mark.soak
 def test_the_story_ends_well_and_leaves_what_it_was_told_to(
     tmp_path: Path, soak_seconds: float
@@ -52,3 +75,4 @@ def test_the_story_ends_well_and_leaves_what_it_was_told_to(
     assert "Everything agrees." in done.stdout
     assert (kept / "report" / "report.html").stat().st_size > 10_000
     assert list((kept / "warehouse" / "events").rglob("*.parquet"))
+    assert list((kept / "spool").glob("*.spool"))

@@ -12,7 +12,9 @@ import pytest
 
 import fjord
 from fjord.client.socket import Connection
-from fjord.commands import Batch, Command, Replies, Subscribe
+from fjord.columns import Strings
+from fjord.commands import Append, Batch, Command, Done, Refusal, Replies, Subscribe
+from fjord.errors import Code
 from fjord.streams import Start
 from fjord.values import Value
 from tests.acceptance.daemon import Daemon
@@ -171,6 +173,43 @@ def test_a_reader_that_waits_while_the_daemon_is_killed_finds_what_comes_later(
     parked(db, 1)
     db.stream("events").append(b"after the restart")
     assert waiting.result(SECONDS_MAX) == [b"after the restart"]
+
+
+# -- dates ----------------------------------------------------------------------------------------
+
+
+def test_what_comes_late_with_its_date_replaces_nothing_that_is_newer(
+    daemon: Daemon, db: fjord.Database
+) -> None:
+    profiles = db.create_stream("profiles", mode="latest")
+    count, now_us = 20_000, time.time_ns() // 1000
+
+    def dated(value: bytes, seconds: int) -> Append:
+        return Append(
+            table="profiles",
+            types=b"\1" * count,
+            keys=Strings.of([b"key:%05d" % number for number in range(count)]),
+            values=Strings.of([value] * count),
+            timestamps_us=[now_us + seconds * 1_000_000] * count,
+        )
+
+    connection = Connection(daemon.url, timeout=SECONDS_MAX)
+    try:
+        first = connection.execute(dated(b"first", -10))
+        late = connection.execute(Batch(commands=[dated(b"late", -20)]))
+        far = connection.execute(dated(b"far", 3600))
+    finally:
+        connection.close()
+    assert isinstance(first, Done), first
+    assert isinstance(late, Replies), late
+    (answer,) = late.replies
+    assert isinstance(answer, Done)
+    assert first.seq <= answer.seq < first.seq + count
+    assert isinstance(far, Refusal)
+    assert far.code is Code.BAD_TIMESTAMP
+    assert set(profiles.values()) == {b"first"}
+    profiles.append(b"now", key="key:00007")
+    assert profiles["key:00007"] == b"now"
 
 
 # -- many of them ---------------------------------------------------------------------------------

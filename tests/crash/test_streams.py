@@ -63,6 +63,13 @@ class Life(World):
     def write(self) -> None:
         self.append(self.dice.choice([LOG, AGED, LATEST]), self.numbers.rows())
 
+    def write_late(self) -> None:
+        """Some of these messages are older than what is there."""
+        command = append_command(LATEST, self.numbers.rows())
+        now_us = self.clock.wall_us()
+        command.timestamps_us = [now_us - self.dice.randrange(50_000) for _ in command.types]
+        self.ask(command)
+
     def transact(self) -> None:
         """Consumes and produces, and changes a value, all at once."""
         key, value = self.numbers.row()
@@ -120,6 +127,7 @@ class Life(World):
 
 ACTIONS: list[Callable[[Life], None]] = [
     *[Life.write] * 4,
+    Life.write_late,
     *[Life.transact] * 3,
     Life.erase,
     Life.subscribe,

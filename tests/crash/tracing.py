@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import typer
 
@@ -182,13 +182,15 @@ FLAWS: Final[dict[str, Callable[[], None]]] = {
 class TracedDaemon:
     """One life of a daemon, from its start to whatever ends it."""
 
+    main: Callable[[Any, Connection], None] = staticmethod(_live)  # what its process does
+
     def __init__(self, life: Life, *strace: str) -> None:
         self.life = life
         self.url = ""
         self._options = strace  # options of strace; without any it is not traced
         self._trace = life.log.with_suffix(".strace")
         self._pipe, theirs = _FORKS.Pipe()
-        self._process = _FORKS.Process(target=_live, args=(life, theirs), daemon=True)
+        self._process = _FORKS.Process(target=self.main, args=(life, theirs), daemon=True)
         self._strace: subprocess.Popen[str] | None = None
         self._process.start()
         theirs.close()

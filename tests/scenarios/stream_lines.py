@@ -1,7 +1,7 @@
 """The words of scenarios that are about streams, subscribers, snapshots and blocks.
 
     stream TABLE [mode=latest] [history=off] [rows=N] [retention=S]
-    append TABLE KEY VALUE [KEY VALUE...] [as=MARK]   erase TABLE KEY...
+    append TABLE KEY VALUE [KEY VALUE...] [as=MARK] [at=S]   erase TABLE KEY...
     read TABLE [reader=NAME] [count=N] [after=MARK]   the next piece for that reader
     subscribe|seek TABLE NAME [from=beginning|end|MARK|S]
     ack TABLE NAME [seq=MARK] [epoch=N] [expected=MARK]      what it has read, if no seq is said
@@ -114,6 +114,7 @@ def _append(world: World, line: Line) -> Command:
         types=bytes([type_ for type_, _ in found]),
         keys=Strings.of(keys),
         values=Strings.of([data for _, data in found]),
+        timestamps_us=[world.moment_us(line, "at")] * len(found) if "at" in line.options else None,
     )
 
 

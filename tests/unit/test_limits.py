@@ -32,9 +32,9 @@ def test_the_largest_entry_fits_a_batch() -> None:
 
 
 def test_the_largest_batch_fits_a_message() -> None:
-    types_and_offsets = limits.BATCH_ROWS_MAX * (1 + 4 + 4)
+    dates_types_and_offsets = limits.BATCH_ROWS_MAX * (8 + 1 + 4 + 4)
     head_bytes = 1024
-    largest = limits.BATCH_BYTES_MAX + types_and_offsets + head_bytes
+    largest = limits.BATCH_BYTES_MAX + dates_types_and_offsets + head_bytes
     assert largest <= limits.MESSAGE_BYTES_MAX
 
 

@@ -220,6 +220,7 @@ SAMPLES = [
     Op(Opcode.STREAM_COMMIT, 9, 100_000, (ONE,) * 6),
     Op(Opcode.WRITER, 9, 2, (TWO, TWO, KEYS, KEYS)),
     Op(Opcode.WRITER_GONE, 9, 2, (KEYS,)),
+    Op(Opcode.STREAM_PUT_AT, 9, 2, (*[TWO] * 4, b"\1\2", KEYS, KEYS)),
 ]
 
 
@@ -304,6 +305,7 @@ def test_opcodes_keep_their_numbers() -> None:
         "STREAM_COMMIT": 67,
         "WRITER": 68,
         "WRITER_GONE": 69,
+        "STREAM_PUT_AT": 70,
     }
 
 
@@ -365,6 +367,7 @@ LAYOUTS = {
     Opcode.STREAM_COMMIT: "o:stage o:segment o:offset o:size o:crc o:freed",
     Opcode.WRITER: "u:batch u:at_us s:name s:stages",
     Opcode.WRITER_GONE: "s:name",
+    Opcode.STREAM_PUT_AT: "u:timestamp_us u:was u:previous u:freed b:type s:key s:value",
 }
 LETTERS = {ops.U64: "u", ops.U8: "b", ops.STRINGS: "s", ops.ONCE: "o"}
 

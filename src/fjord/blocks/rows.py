@@ -55,6 +55,7 @@ NAMES: Final[dict[Opcode, str]] = {
     Opcode.JOB_REMOVE: "",
     Opcode.STREAM_APPEND: "APPEND",
     Opcode.STREAM_PUT: "SET",
+    Opcode.STREAM_PUT_AT: "SET",
     Opcode.STREAM_ERASE: "DELETE",
     Opcode.STREAM_MOVE: "MOVE",
 }

@@ -2,7 +2,7 @@
 
     AS_IS     reads, writes that carry their timestamp, marks that only go forward: twice is the
               same as once; and NEXT, since jobs that were handed out to nobody come back when
-              their leases are over
+              their leases are over; and batches with an ADVANCE, which is refused the second time
     NUMBERED  everything else that may be sent again goes as a numbered batch; the server keeps
               the answers to numbers, so a retry is applied once
     NEVER     what belongs to one connection (locks, listening), worked-on marks, since the answer
@@ -63,6 +63,14 @@ def _retry_of_modify(command: commands.Modify) -> Retry:
     return Retry.NUMBERED
 
 
+def _retry_of_batch(command: Batch) -> Retry:
+    # A writer that is farther already is refused, so the server need not keep the answer.  Locks
+    # would be held by a connection that does not know of them; with a number they are refused.
+    kinds = set(map(type, command.commands))
+    is_fenced = commands.Advance in kinds and kinds.isdisjoint({commands.Lock, commands.Unlock})
+    return Retry.AS_IS if is_fenced else Retry.NUMBERED
+
+
 _RULES: Final[dict[type[Command], Retry | Callable[[Any], Retry]]] = {
     commands.Nop: Retry.AS_IS,
     commands.Set: lambda command: Retry.AS_IS if command.overwrite else Retry.NUMBERED,
@@ -116,12 +124,14 @@ _RULES: Final[dict[type[Command], Retry | Callable[[Any], Retry]]] = {
     commands.Stage: Retry.AS_IS,
     commands.CommitStages: Retry.AS_IS,
     commands.AskWriter: Retry.AS_IS,
+    # A second try may be refused; who hears of it asks where the writer is.
+    commands.Advance: Retry.AS_IS,
     commands.CreateTable: Retry.NUMBERED,
     commands.DropTable: Retry.NUMBERED,
     commands.ListTables: Retry.AS_IS,
     commands.Stats: Retry.AS_IS,
     commands.Hello: Retry.NEVER,
-    commands.Batch: Retry.NUMBERED,
+    commands.Batch: _retry_of_batch,
     commands.Scan: Retry.AS_IS,
 }
 
@@ -198,8 +208,9 @@ class Client:
 
         With its old one it would be too old once many others have run ahead of it.
         """
-        if isinstance(request.command, Batch) and not request.is_unsure:
-            request.command = self._numbered(request.command.commands)
+        command = request.command
+        if isinstance(command, Batch) and command.number and not request.is_unsure:
+            request.command = self._numbered(command.commands)
 
     def _numbered(self, inner: Sequence[Command]) -> Batch:
         self._last_number += 1

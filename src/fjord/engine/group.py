@@ -29,7 +29,13 @@ _CATALOG_OPS = frozenset({Opcode.CREATE_TABLE, Opcode.DROP_TABLE})
 _SNAPSHOT_OPS = frozenset({Opcode.SNAPSHOT, Opcode.SNAPSHOT_END})
 # Ops that bring messages, and those after which there may be something to sweep.
 _MESSAGE_OPS = frozenset(
-    {Opcode.STREAM_APPEND, Opcode.STREAM_COMMIT, Opcode.STREAM_PUT, Opcode.STREAM_ERASE}
+    {
+        Opcode.STREAM_APPEND,
+        Opcode.STREAM_COMMIT,
+        Opcode.STREAM_PUT,
+        Opcode.STREAM_PUT_AT,
+        Opcode.STREAM_ERASE,
+    }
 )
 _HISTORY_OPS = frozenset({Opcode.HISTORY, Opcode.BLOCK, Opcode.BLOCK_GONE})
 _SWEPT_OPS = _HISTORY_OPS | {Opcode.DROP_TABLE, Opcode.SNAPSHOT_END}

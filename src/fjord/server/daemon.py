@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ipaddress
 import logging
 import os
 import resource
-import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
-
-import uvloop
 
 import fjord
 from fjord import engine as engines
@@ -24,21 +20,19 @@ from fjord.disk import LocalDisk
 from fjord.engine import Engine, Settings
 from fjord.engine.rounds import Rounds
 from fjord.errors import FjordError
-from fjord.server import allocator, cold_blocks, logs
+from fjord.server import allocator, cold_blocks, exposition, logs, service
 from fjord.server import committer as committers
 from fjord.server.bounds import Bounds, Memory
 from fjord.server.committer import Committer
 from fjord.server.counters import Counters
-from fjord.server.http import Answer, HttpConnection, Pages
+from fjord.server.http import Answer, Pages
 from fjord.server.listeners import Listeners
-from fjord.server.metrics import CONTENT_TYPE, Metrics
+from fjord.server.metrics import Metrics
 from fjord.server.sealer import Sealer
 from fjord.server.session import Session
 from fjord.server.sessions import Sessions, Shared
 from fjord.wire import Cursors
 
-# Connections that wait to be accepted; what does not fit tries again a second later.
-_BACKLOG: Final = 4096
 # Deadlines are looked at this often, or four times within the shortest of them.
 _CHECK_SECONDS: Final = 1.0
 # New objects after which the collector looks for cycles.  A large batch makes many, and none of
@@ -67,25 +61,6 @@ def default_awake_us() -> int:
     return limits.AWAKE_US if len(os.sched_getaffinity(0)) > 1 else 0
 
 
-def check_host(host: str) -> None:
-    """Refuses to listen where others could reach a server that does not ask who they are.
-
-    Raises:
-        FjordError: if the address is not a loopback one.
-    """
-    if host == "localhost":
-        return
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
-        raise FjordError(
-            f"refusing to listen on {host}: this version has neither authentication nor TLS, "
-            "so it serves loopback addresses only (127.0.0.1, ::1)"
-        )
-
-
 def serve(options: Options) -> None:
     """Serves until SIGTERM or SIGINT.
 
@@ -95,12 +70,13 @@ def serve(options: Options) -> None:
     """
     addresses = [(options.host, options.port), *([options.http] if options.http else [])]
     for host, _ in addresses:
-        check_host(host)
+        service.check_host(host)
     os.umask(0o077)
     if os.geteuid() == 0:
         logs.note(logging.WARNING, "running as root; use a user of its own")
     options = replace(options, bounds=_fit_files(options.bounds))
-    listeners = [_listen(*address) for address in addresses]
+    # Addresses are taken before the directory is opened; early clients wait until it is.
+    listeners = [service.listen(*address) for address in addresses]
     engine = engines.open_engine(options.data, options.settings)
     # What is loaded by now stays; the collector need not look at it again and again.
     gc.collect()
@@ -108,21 +84,10 @@ def serve(options: Options) -> None:
     gc.set_threshold(_GC_THRESHOLD)
     try:
         allocator.keep_freed_buffers()
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_Daemon(engine, options).run(listeners))
+        service.run(_Daemon(engine, options).run(listeners))
         engine.close()
     finally:
         engine.abandon()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """Takes the address before the directory is opened; early clients wait until it is."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else error
-        raise FjordError(f"cannot listen on {host}:{port}: {reason}") from error
 
 
 def _fit_files(bounds: Bounds) -> Bounds:
@@ -166,8 +131,7 @@ class _Daemon:
 
     async def run(self, listeners: list[socket.socket]) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+        service.on_stop(self._stop.set)
         committer = self._make_committer(loop)
         if self._blocks is not None:
             self._sealer, self._rounds = cold_blocks.make_sealer(
@@ -175,9 +139,9 @@ class _Daemon:
             )
         shared = self._share(committer)
         server = await loop.create_server(
-            lambda: Session(shared), sock=listeners[0], backlog=_BACKLOG
+            lambda: Session(shared), sock=listeners[0], backlog=service.BACKLOG
         )
-        http = await self._serve_http(loop, listeners[1:])
+        http = await self._serve_http(listeners[1:])
         self._say_ready(server, http)
         if self._sealer is not None:
             self._sealer.start()
@@ -188,7 +152,7 @@ class _Daemon:
         watch.cancel()
         if http is not None:
             http.close()
-        _notify("STOPPING=1")
+        service.notify("STOPPING=1")
         logs.note(logging.INFO, "stopped")
         if self._failure is not None:
             raise self._failure
@@ -236,16 +200,14 @@ class _Daemon:
             version=fjord.__version__,
         )
 
-    async def _serve_http(
-        self, loop: asyncio.AbstractEventLoop, listeners: list[socket.socket]
-    ) -> asyncio.Server | None:
+    async def _serve_http(self, listeners: list[socket.socket]) -> asyncio.Server | None:
         if not listeners:
             return None
         pages = Pages(
             {"/metrics": self._show_metrics, "/healthz": self._show_health},
             seconds_max=self._options.bounds.message_seconds,
         )
-        return await loop.create_server(lambda: HttpConnection(pages), sock=listeners[0])
+        return await service.serve_pages(listeners[0], pages)
 
     def _say_ready(self, server: asyncio.Server, http: asyncio.Server | None) -> None:
         host, port = server.sockets[0].getsockname()[:2]
@@ -263,10 +225,10 @@ class _Daemon:
             tables=stats["tables"],
         )
         self._options.on_ready((host, port), http_address)
-        _notify("READY=1")
+        service.notify("READY=1")
 
     def _show_metrics(self) -> Answer:
-        return Answer(status=200, body=self._metrics.exposition(), content_type=CONTENT_TYPE)
+        return exposition.page(self._metrics.collect())
 
     def _show_health(self) -> Answer:
         if self._failure is not None:
@@ -309,17 +271,3 @@ class _Daemon:
         logs.note(logging.CRITICAL, "stopping because of a failure", error=error, trace=trace)
         self._failure = self._failure or error
         self._stop.set()
-
-
-def _notify(state: str) -> None:
-    """Tells systemd, if it has started this process and wants to know."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    if address.startswith("@"):
-        address = "\0" + address[1:]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as peer:
-        try:
-            peer.sendto(state.encode(), address)
-        except OSError as error:
-            logs.note(logging.WARNING, "systemd could not be told", error=error)

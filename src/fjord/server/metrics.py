@@ -11,26 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.registry import Collector
-
 from fjord.columns import Strings
 from fjord.commands import Numbers
-from fjord.errors import Code
+from fjord.server import exposition
 from fjord.server.bounds import Memory
 from fjord.server.counters import STEPS_US, Counters, Histogram
 from fjord.server.dead_jobs import Counts
+from fjord.server.exposition import Metric, count, count_by, gauge
 from fjord.server.listeners import Listeners
 from fjord.server.sessions import Sessions
 from fjord.wire import Function
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 # What the engine says of itself: name -> meaning.  A name with _total only ever grows.
 ENGINE: Final[dict[str, str]] = {
@@ -72,7 +62,7 @@ _NO_BLOCKS: Final = dict.fromkeys([*BLOCK_COUNTS, *BLOCK_GAUGES], 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metrics(Collector):
+class Metrics:
     """Reads the numbers when they are asked for; between that it costs nothing."""
 
     engine: Callable[[], Mapping[str, int]]
@@ -86,9 +76,7 @@ class Metrics(Collector):
 
     def exposition(self) -> bytes:
         """Returns everything in the text format of Prometheus."""
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
-        return generate_latest(registry)
+        return exposition.text_of(self.collect())
 
     def numbers(self) -> Numbers:
         """Returns the answer to STATS."""
@@ -102,7 +90,7 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         self.memory.recount()
         for name, value in self.engine().items():
-            yield GaugeMetricFamily(f"fjord_{name}", ENGINE.get(name, name), value=value)
+            yield gauge(f"fjord_{name}", ENGINE.get(name, name), value)
         yield from self._blocks()
         yield from self._gauges()
         yield from self._counts()
@@ -111,10 +99,6 @@ class Metrics(Collector):
         )
         yield _histogram("fjord_sync", "One fdatasync.", self.counters.syncs)
         yield _histogram("fjord_upkeep_step", "One step of upkeep.", self.counters.upkeep)
-
-    def describe(self) -> Iterator[Metric]:
-        """Says nothing beforehand, so that the engine is asked only when somebody wants to know."""
-        yield from ()
 
     def _own(self) -> dict[str, int]:
         counters = self.counters
@@ -142,84 +126,66 @@ class Metrics(Collector):
     def _blocks(self) -> Iterator[Metric]:
         found = {**_NO_BLOCKS, **self.blocks()}
         for name, text in BLOCK_COUNTS.items():
-            yield CounterMetricFamily(f"fjord_{name}", text, found[name])
+            yield count(f"fjord_{name}", text, found[name])
         for name, text in BLOCK_GAUGES.items():
-            yield GaugeMetricFamily(f"fjord_{name}", text, value=found[name])
+            yield gauge(f"fjord_{name}", text, found[name])
 
     def _gauges(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily(
-            "fjord_uptime_seconds", "Since the start.", value=self.uptime_us() / 1e6
-        )
-        yield GaugeMetricFamily(
-            "fjord_connections", "Connections that are open.", value=len(self.sessions)
-        )
-        yield GaugeMetricFamily(
-            "fjord_listened_keys", "Keys that connections listen to.", value=self.listeners.keys
-        )
-        yield GaugeMetricFamily(
+        yield gauge("fjord_uptime_seconds", "Since the start.", self.uptime_us() / 1e6)
+        yield gauge("fjord_connections", "Connections that are open.", len(self.sessions))
+        yield gauge("fjord_listened_keys", "Keys that connections listen to.", self.listeners.keys)
+        yield gauge(
             "fjord_parked_waits",
             "Requests that wait for jobs or messages.",
-            value=self.counters.parked_waits + self.counters.parked_reads,
+            self.counters.parked_waits + self.counters.parked_reads,
         )
         yield _jobs(self.job_counts())
-        yield GaugeMetricFamily(
+        yield gauge(
             "fjord_memory_bytes",
             "Requests under way, replies not taken and half messages.",
-            value=self.memory.used_bytes,
+            self.memory.used_bytes,
         )
-        yield GaugeMetricFamily(
+        yield gauge(
             "fjord_memory_max_bytes",
             "Above this, requests are answered with BUSY.",
-            value=self.memory.bytes_max,
+            self.memory.bytes_max,
         )
 
     def _counts(self) -> Iterator[Metric]:
         counters = self.counters
-        yield CounterMetricFamily(
+        yield count(
             "fjord_connections_accepted", "Connections that were served.", counters.connections
         )
-        yield CounterMetricFamily(
-            "fjord_received_bytes", "Bytes from clients.", counters.received_bytes
-        )
-        yield CounterMetricFamily("fjord_sent_bytes", "Bytes to clients.", counters.sent_bytes)
-        yield CounterMetricFamily("fjord_changes", "Changes told to listeners.", counters.changes)
-        yield _by_label(
+        yield count("fjord_received_bytes", "Bytes from clients.", counters.received_bytes)
+        yield count("fjord_sent_bytes", "Bytes to clients.", counters.sent_bytes)
+        yield count("fjord_changes", "Changes told to listeners.", counters.changes)
+        yield count_by(
             "fjord_requests",
             "Requests.",
             "function",
             {function.name: counters.requests[function] for function in Function},
         )
-        yield _by_label("fjord_jobs_died", "Jobs that died.", "table", counters.jobs_died_by_table)
-        yield _by_label("fjord_refusals", "Requests refused.", "code", counters.refusals)
-        yield _by_label(
+        yield count_by("fjord_jobs_died", "Jobs that died.", "table", counters.jobs_died_by_table)
+        yield count_by("fjord_refusals", "Requests refused.", "code", counters.refusals)
+        yield count_by(
             "fjord_connections_closed", "Connections closed with an error.", "code", counters.closed
         )
 
 
 def _jobs(counts: Counts) -> Metric:
-    family = GaugeMetricFamily("fjord_jobs", "Jobs.", labels=["table", "state"])
-    for table, found in counts.items():
-        for state, count in zip(("waiting", "taken", "dead"), found, strict=True):
-            family.add_metric([table, state], count)
-    return family
-
-
-def _by_label(
-    name: str, text: str, label: str, counts: Mapping[str, int] | Mapping[Code, int]
-) -> Metric:
-    family = CounterMetricFamily(name, text, labels=[label])
-    for value, count in counts.items():
-        if count:
-            family.add_metric([value], count)
-    return family
+    states = ("waiting", "taken", "dead")
+    return exposition.by_labels(
+        "fjord_jobs",
+        "Jobs.",
+        ["table", "state"],
+        [
+            ((table, state), number)
+            for table, found in counts.items()
+            for state, number in zip(states, found, strict=True)
+        ],
+    )
 
 
 def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
-    buckets: list[tuple[str, float]] = []
-    total = 0
-    for step_us, count in zip((*STEPS_US, None), histogram.counts, strict=True):
-        total += count
-        buckets.append(("+Inf" if step_us is None else str(step_us / 1e6), total))
-    return HistogramMetricFamily(
-        f"{name}_seconds", text, buckets=buckets, sum_value=histogram.sum_us / 1e6
-    )
+    steps = [step_us / 1e6 for step_us in STEPS_US]
+    return exposition.histogram(name, text, steps, histogram.counts, histogram.sum_us / 1e6)

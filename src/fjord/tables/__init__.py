@@ -43,6 +43,7 @@ from fjord.tables import (
     stream_read,
     stream_subscribers,
     sweeping,
+    writers,
 )
 from fjord.tables.state import Decision, State, Writes
 
@@ -96,6 +97,7 @@ APPLY: Final[dict[Opcode, Callable[[Writes, Op, Place], None]]] = {
     Opcode.STREAM_COMMIT: stage.apply_commit,
     Opcode.WRITER: stage.apply_writer,
     Opcode.WRITER_GONE: stage.apply_writer_gone,
+    Opcode.STREAM_PUT_AT: stream.apply_put_at,
 }
 
 
@@ -145,6 +147,7 @@ DECIDE: Final[dict[type, Callable[[Any, State, int], Decision]]] = {
     commands.Stage: staging.decide_stage,
     commands.CommitStages: staging.decide_commit,
     commands.AskWriter: staging.decide_ask,
+    commands.Advance: writers.decide_advance,
     commands.CreateTable: catalog.decide_create_table,
     commands.DropTable: catalog.decide_drop_table,
     commands.ListTables: catalog.decide_list_tables,

@@ -87,6 +87,7 @@ _NUMBERED: Final = frozenset(
         commands.Seek,
         commands.Rest,
         commands.Unsubscribe,
+        commands.Advance,
         commands.CreateTable,
         commands.DropTable,
     }
@@ -199,6 +200,7 @@ _SIZES: Final[dict[type, Callable[[Any], int]]] = {
     commands.ListSubscribers: lambda command: len(command.start),
     commands.CloseSnapshot: lambda command: 0,
     commands.ListBlocks: lambda command: 0,
+    commands.Advance: lambda command: 0,  # it has no keys and no values
     commands.CreateTable: lambda command: len(command.name) + len(command.settings),
     commands.DropTable: lambda command: len(command.name),
     commands.ListTables: lambda command: len(command.name),

@@ -79,6 +79,7 @@ KEEP: Final[dict[Opcode, Callable[[Op, Place, State, int], Sequence[Op]]]] = {
     Opcode.STREAM_COMMIT: catalog.keep_never,
     Opcode.WRITER: stage.keep_writer,
     Opcode.WRITER_GONE: catalog.keep_never,
+    Opcode.STREAM_PUT_AT: stream_keep.keep_messages,
 }
 
 # Each key is in one row of these at most, or in several that say the same: one seq holds it.  So

@@ -48,6 +48,7 @@ _REPLACING: Final = frozenset(
         Opcode.KV_PURGE,
         Opcode.KV_LINK,
         Opcode.STREAM_PUT,
+        Opcode.STREAM_PUT_AT,
         Opcode.STREAM_ERASE,
         Opcode.STREAM_PURGE,
     }
@@ -55,6 +56,7 @@ _REPLACING: Final = frozenset(
 # And the column with the seqs that messages lose.
 _LOSING: Final = {
     Opcode.STREAM_PUT: "was",
+    Opcode.STREAM_PUT_AT: "was",
     Opcode.STREAM_ERASE: "was",
     Opcode.STREAM_PURGE: "row",
 }

@@ -21,7 +21,15 @@ from fjord.columns import Strings, repeat
 from fjord.commands import Append, Committed, Push, Refusal, Set
 from fjord.errors import Code
 from fjord.ops import Op, Opcode
-from fjord.tables import catalog, job_push, kv_write, stage_entry, stream_append, stream_history
+from fjord.tables import (
+    catalog,
+    job_push,
+    kv_write,
+    stage_entry,
+    stream_append,
+    stream_history,
+    writers,
+)
 from fjord.tables.kv_entry import end_of, prefix_of
 from fjord.tables.stage_entry import Stage, Writer
 from fjord.tables.stage_entry import State as Stages
@@ -91,6 +99,9 @@ def _stage_problem(rows: Append | Push | Set, table: Table) -> Refusal | None:
     if not stream_history.is_log(table) and len(rows.types) > limits.SLICE_ROWS_MAX:
         text = f"a stage of table {table.name} has at most {limits.SLICE_ROWS_MAX} rows"
         return Refusal(code=Code.BAD_BATCH, text=text)
+    if isinstance(rows, Append) and rows.timestamps_us is not None:
+        text = "staged messages have the date of their commit, and no other"
+        return Refusal(code=Code.BAD_BATCH, text=text)
     if isinstance(rows, Set) and (rows.also is not None or not (rows.persist and rows.overwrite)):
         text = "staged values replace what is there, are durable, and have one key each"
         return Refusal(code=Code.BAD_BATCH, text=text)
@@ -144,7 +155,7 @@ def decide_commit(command: commands.CommitStages, state: State, now_us: int) -> 
         if command.stages:
             return Decision(Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}"))
         return Decision(_committed(state, command.batch, is_new=True))
-    known = _writer(state, table.prefix, command.writer.encode())
+    known = writers.find(state, table.prefix, command.writer.encode())
     waiting = _waiting(state, table.prefix, known) if known else ()
     if known and waiting:
         # An earlier batch, or this one, is decided and not yet written.
@@ -160,22 +171,26 @@ def decide_commit(command: commands.CommitStages, state: State, now_us: int) -> 
 
 
 def decide_ask(command: commands.AskWriter, state: State, now_us: int) -> Decision:
-    problem = commands.name_problem(command.table) or _writer_problem(command.writer)
+    problem = commands.name_problem(command.table) if command.table else None
+    problem = problem or writers.name_problem(command.writer)
     if problem is not None:
         return Decision(problem)
     table = state.tables.get(command.table)
-    known = _writer(state, table.prefix, command.writer.encode()) if table else None
-    if table is None or known is None:
-        return Decision(_committed(state, -1, is_new=False))
-    left = len(_waiting(state, table.prefix, known))
+    if table is None and command.table:
+        return Decision(_committed(state, writers.UNKNOWN, is_new=False))
+    prefix = table.prefix if table else prefix_of(catalog.NO_TABLE)
+    known = writers.find(state, prefix, command.writer.encode())
+    if known is None:
+        return Decision(_committed(state, writers.UNKNOWN, is_new=False))
+    left = len(_waiting(state, prefix, known))
     return Decision(_committed(state, known.batch, is_new=False, left=left))
 
 
 def _commit_problem(command: commands.CommitStages) -> Refusal | None:
-    problem = commands.name_problem(command.table) or _writer_problem(command.writer)
+    problem = commands.name_problem(command.table) or writers.name_problem(command.writer)
     if problem is not None:
         return problem
-    if not 0 <= command.batch < 2**63:
+    if command.batch not in writers.NUMBERS:
         return Refusal(code=Code.BAD_RANGE, text="the number of a batch is from 0 to 2^63 - 1")
     if len(command.stages) > limits.STAGES_MAX:
         text = f"a commit has at most {limits.STAGES_MAX} stages; stage more rows at a time"
@@ -185,19 +200,12 @@ def _commit_problem(command: commands.CommitStages) -> Refusal | None:
     return None
 
 
-def _writer_problem(name: str) -> Refusal | None:
-    if 0 < len(name.encode()) <= limits.WRITER_BYTES_MAX:
-        return None
-    text = f"the name of a writer has 1 to {limits.WRITER_BYTES_MAX} bytes"
-    return Refusal(code=Code.BAD_NAME, text=text)
-
-
 def _commit(
     command: commands.CommitStages, table: Table, known: Writer | None, state: State, now_us: int
 ) -> Decision:
-    if known is None and state.size_of(Tree.WRITERS) >= limits.WRITERS_MAX:
-        text = f"there are {limits.WRITERS_MAX} writers; use the same name again for each run"
-        return Decision(Refusal(code=Code.QUOTA, text=text))
+    problem = writers.room_problem(state) if known is None else None
+    if problem is not None:
+        return Decision(problem)
     found = _pending(state, table.prefix, command.stages)
     if len(found) < len(command.stages):
         gone = min(set(command.stages) - {stage.seq for stage in found})
@@ -207,10 +215,10 @@ def _commit(
     if stream_history.is_log(table):
         rows = sum(stage.rows for stage in found)
         made = [*(_commit_op(table, stage) for stage in found),
-                _writer_op(table, name, command.batch, now_us, ())]  # fmt: skip
+                writers.op_of(table.id, name, command.batch, now_us)]  # fmt: skip
         seq = state.next_seq - 1 + rows
         return Decision(_committed(state, command.batch, is_new=True, rows=rows, seq=seq), made)
-    made = [_writer_op(table, name, command.batch, now_us, command.stages)]
+    made = [writers.op_of(table.id, name, command.batch, now_us, command.stages)]
     if found:
         made.append(_decided_op(table, found))
     reply = _committed(state, command.batch, is_new=True, left=len(found))
@@ -225,11 +233,6 @@ def _commit_op(table: Table, stage: Stage) -> Op:
 def _decided_op(table: Table, stages: Sequence[Stage]) -> Op:
     rows = [(one.seq, one.at_us, one.rows, *one.pointer[:4]) for one in stages]
     return Op(Opcode.STAGE_DECIDED, table.id, len(rows), tuple(zip(*rows, strict=True)))
-
-
-def _writer_op(table: Table, name: str, batch: int, now_us: int, stages: Sequence[int]) -> Op:
-    kept = Strings.of([stage_entry.encode_seqs(tuple(stages))])
-    return Op(Opcode.WRITER, table.id, 1, ((batch,), (now_us,), Strings.of([name.encode()]), kept))
 
 
 def _committed(
@@ -336,11 +339,6 @@ def _columns(op: Op) -> Any:
 # -- looking stages up ----------------------------------------------------------------------------
 
 
-def _writer(state: State, prefix: bytes, name: bytes) -> Writer | None:
-    (data,) = state.get_many(Tree.WRITERS, [prefix + name])
-    return stage_entry.decode_writer(data) if data else None
-
-
 def _waiting(state: State, prefix: bytes, known: Writer) -> Sequence[int]:
     """Returns the stages of a batch that are not written yet.
 
@@ -393,7 +391,7 @@ def decide_drop_stages(command: DropStages, state: State, now_us: int) -> Decisi
 def decide_run_stage(command: RunStage, state: State, now_us: int) -> Decision:
     """Runs the next stage of a batch that is decided; nothing is done if there is none."""
     table = catalog.by_id(state, command.table)
-    known = _writer(state, prefix_of(command.table), command.name)
+    known = writers.find(state, prefix_of(command.table), command.name)
     if table is None or known is None:
         return catalog.decision(state, ())
     waiting = _waiting(state, table.prefix, known)
@@ -402,7 +400,7 @@ def decide_run_stage(command: RunStage, state: State, now_us: int) -> Decision:
 
 def decide_forget_writer(command: ForgetWriter, state: State, now_us: int) -> Decision:
     prefix = prefix_of(command.table)
-    known = _writer(state, prefix, command.name)
+    known = writers.find(state, prefix, command.name)
     is_kept = known is None or known.at_us >= command.before_us or _waiting(state, prefix, known)
     op = Op(Opcode.WRITER_GONE, command.table, 1, (Strings.of([command.name]),))
     return catalog.decision(state, [] if is_kept else [op])

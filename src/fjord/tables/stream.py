@@ -65,6 +65,33 @@ def apply_put(writes: Writes, op: Op, place: Place) -> None:
     writes.account(place.seq, added, previous, freed)
 
 
+def apply_put_at(writes: Writes, op: Op, place: Place) -> None:
+    """Messages with dates of their own have that of the commit beside it."""
+    dates, was, previous, freed, types, keys, values = _columns(op)
+    prefix, contents = prefix_of(op.table), values.rows()
+    seqs = range(place.seq, place.seq + op.rows)
+    entries = map(
+        FULL.pack,
+        seqs,
+        dates,
+        repeat(place.segment),
+        map(place.payload.__add__, values.offsets),
+        map(len, contents),
+        map(google_crc32c.value, contents),
+        types,
+        seqs,
+        repeat(place.wall_us),
+        repeat(0),
+        repeat(0),
+        seqs,
+    )
+    index_keys = map(prefix.__add__, keys.rows())
+    writes.put_many(Tree.KV, list(zip(index_keys, entries, strict=True)))
+    _follow(writes, prefix, seqs, keys.rows(), was)
+    added = _ROW_BYTES * op.rows + len(keys.data) + len(values.data)
+    writes.account(place.seq, added, previous, freed)
+
+
 def apply_erase(writes: Writes, op: Op, place: Place) -> None:
     buried, was, previous, freed, keys = _columns(op)
     prefix, wall_us = prefix_of(op.table), place.wall_us
@@ -81,7 +108,7 @@ def apply_erase(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_move(writes: Writes, op: Op, place: Place) -> None:
-    """Messages keep their seqs and their moments; only where they rest is new."""
+    """Messages keep their seqs, moments and dates; only where they rest is new."""
     rows, moments, buried, previous, types, keys, values = _columns(op)
     prefix, contents = prefix_of(op.table), values.rows()
     items, sizes = [], []
@@ -91,7 +118,8 @@ def apply_move(writes: Writes, op: Op, place: Place) -> None:
             entry = kv_entry.encode_tombstone(rows[at], moments[at], held, buried[at])
         else:
             pointer = (place.segment, place.payload + values.offsets[at], len(value))
-            entry = FULL.pack(rows[at], moments[at], *pointer, google_crc32c.value(value),
+            date_us = buried[at] or moments[at]
+            entry = FULL.pack(rows[at], date_us, *pointer, google_crc32c.value(value),
                               types[at], held, moments[at], 0, 0, rows[at])  # fmt: skip
         items.append((prefix + key, entry))
         sizes.append(_ROW_BYTES + len(key) + len(value))

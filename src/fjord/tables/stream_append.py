@@ -2,7 +2,8 @@
 
 In mode latest a message takes the place of the one with its key, at commit: the index never has
 more than one message a key.  What was replaced is still in the op that brought it, and so in the
-history of the table.
+history of the table.  A message with a date takes no place that has a later one, and is then in no
+op; ties go to the later message.
 """
 
 from __future__ import annotations
@@ -21,37 +22,83 @@ from fjord.tables.state import Decision, Kind, State, Table, Tree
 
 
 def decide_append(command: commands.Append, state: State, now_us: int) -> Decision:
-    problem = stream_rules.append_problem(command)
+    problem = stream_rules.append_problem(command, now_us)
     if problem is not None:
         return Decision(problem)
     found = catalog.find_or_create(state, command.table, Kind.STREAM)
     if isinstance(found, Refusal):
         return Decision(found)
     table, creation = found
-    columns: tuple[ops.Column, ...] = (command.types, command.keys, command.values)
-    opcode = Opcode.STREAM_APPEND
-    if stream_rules.is_latest(table):
-        # All that follows is faster once the rows are there.
-        keys, sizes = command.keys.rows(), list(map(len, command.values.rows()))
-        problem = kv_rules.keys_problem(command.keys)
-        if problem is not None:
-            return Decision(problem)
-        seq = state.next_seq + len(creation)
-        columns = (*_replaced(state, table, keys, seq, sizes), *columns)
-        opcode = Opcode.STREAM_PUT
-    return catalog.decision(state, [*creation, Op(opcode, table.id, len(command.types), columns)])
+    if not stream_rules.is_latest(table):
+        columns = (command.types, command.keys, command.values)
+        op = Op(Opcode.STREAM_APPEND, table.id, len(command.types), columns)
+        return catalog.decision(state, [*creation, op])
+    keys = command.keys.rows()  # all that follows is faster once they are there
+    problem = kv_rules.keys_problem(command.keys)
+    if problem is not None:
+        return Decision(problem)
+    prefix, seq = table.prefix, state.next_seq + len(creation)
+    stored = state.get_many(Tree.KV, [prefix + key for key in keys])
+    put = _put if command.timestamps_us is None else _put_dated
+    return catalog.decision(state, [*creation, *put(command, table, stored, seq)])
+
+
+_Stored = Sequence[bytes | None]  # what the index has of the keys of a command
+
+
+def _put(command: commands.Append, table: Table, stored: _Stored, seq: int) -> list[Op]:
+    """Returns the op of messages that replace what is there; the first one gets this seq."""
+    sizes = list(map(len, command.values.rows()))
+    replaced = _replaced(command.keys.rows(), stored, seq, sizes)
+    columns = (*replaced, command.types, command.keys, command.values)
+    return [Op(Opcode.STREAM_PUT, table.id, len(command.types), columns)]
+
+
+def _put_dated(command: commands.Append, table: Table, stored: _Stored, seq: int) -> list[Op]:
+    """Does the same for those that are not older than what is there, if there are any."""
+    dates = command.timestamps_us
+    assert dates is not None
+    rows = _winners(command.keys.rows(), stored, dates)
+    if not rows:
+        return []
+    if len(rows) < len(dates):
+        command, stored = _only(command, rows), [stored[row] for row in rows]
+        dates = [dates[row] for row in rows]
+    (op,) = _put(command, table, stored, seq)
+    return [op._replace(opcode=Opcode.STREAM_PUT_AT, columns=(dates, *op.columns))]
+
+
+def _winners(keys: Sequence[bytes], stored: _Stored, dates: Sequence[int]) -> list[int]:
+    """Returns the rows that are not older than the entry of their key, nor than a row before."""
+    newest = {
+        key: kv_entry.decode(data).timestamp_us if data else 0
+        for key, data in zip(keys, stored, strict=True)
+    }
+    rows = []
+    for row, (key, date_us) in enumerate(zip(keys, dates, strict=True)):
+        if date_us >= newest[key]:
+            newest[key] = date_us
+            rows.append(row)
+    return rows
+
+
+def _only(command: commands.Append, rows: Sequence[int]) -> commands.Append:
+    keys, values = command.keys.rows(), command.values.rows()
+    return commands.Append(
+        table=command.table,
+        types=bytes([command.types[row] for row in rows]),
+        keys=Strings.of([keys[row] for row in rows]),
+        values=Strings.of([values[row] for row in rows]),
+    )
 
 
 # Of messages that are replaced: their seqs, the seqs that hold them, and their bytes.
 _Replaced = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
 
-def _replaced(
-    state: State, table: Table, keys: Sequence[bytes], seq: int, sizes: Sequence[int]
-) -> _Replaced:
+def _replaced(keys: Sequence[bytes], stored: _Stored, seq: int, sizes: Sequence[int]) -> _Replaced:
     """Returns what messages with these keys replace, the first of which gets this seq."""
-    prefix = table.prefix
-    found = _taken_apart(keys, state.get_many(Tree.KV, [prefix + key for key in keys]))
+    found = _taken_apart(keys, stored)
     if len(set(keys)) == len(keys):
         return found
     was, held, freed = map(list, found)
@@ -65,7 +112,7 @@ def _replaced(
     return was, held, freed
 
 
-def _taken_apart(keys: Sequence[bytes], stored: Sequence[bytes | None]) -> _Replaced:
+def _taken_apart(keys: Sequence[bytes], stored: _Stored) -> _Replaced:
     """Returns what is known of entries, 0 where there are none."""
     row_bytes = ops.ROW_BYTES
     if not any(stored):

@@ -17,9 +17,10 @@
 
 An append is found by the last of its seqs, so that the first one found from any seq on is the one
 that has it, or follows it.  The entries of a stream that keeps the latest are those of a key/value
-table, see `kv_entry`; STREAM_SEQS has them in the order in which they came.  `held` is the seq of
-the row that says so now, see `kv_entry`.  The max time of a block that was replaced is when that
-was: nobody asks for that of its rows any more.
+table, see `kv_entry`; STREAM_SEQS has them in the order in which they came.  The timestamp of such
+an entry is the date of its message, `created` the moment of its commit: the same where the message
+came without a date.  `held` is the seq of the row that says so now, see `kv_entry`.  The max time
+of a block that was replaced is when that was: nobody asks for that of its rows any more.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ import enum
 import struct
 from typing import Final, NamedTuple
 
+from fjord import ops
 from fjord.history import Block
-from fjord.tables.kv_entry import prefix_of
+from fjord.tables.kv_entry import Entry, prefix_of
 from fjord.tables.state import Moment, Pointer
 
 
@@ -102,6 +104,11 @@ def seq_key(prefix: bytes, seq: int) -> bytes:
 
 def seq_of(key: bytes) -> int:
     return int.from_bytes(key[_TABLE_BYTES:], "big")
+
+
+def moment_of(entry: Entry) -> int:
+    """Returns when a message was committed, whatever its date is; a tombstone has no other."""
+    return entry.timestamp_us if entry.type == ops.TOMBSTONE else entry.created_us
 
 
 def decode_append(key: bytes, data: bytes) -> Append:

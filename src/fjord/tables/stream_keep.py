@@ -107,14 +107,21 @@ def _least_mark(state: State, table_id: int) -> int:
     return least
 
 
+def _buried_or_dated(entry: Entry) -> int:
+    """Returns when a tombstone was buried, or the date of a message if it is not its moment."""
+    if entry.type == ops.TOMBSTONE:
+        return entry.created_us
+    return entry.timestamp_us if entry.timestamp_us != entry.created_us else 0
+
+
 def _move(table_id: int, rows: Sequence[_Row]) -> list[Op]:
     if not rows:
         return []
     entries = [row.entry for row in rows]
     columns = (
         [entry.row for entry in entries],
-        [entry.timestamp_us for entry in entries],
-        [entry.created_us if entry.type == ops.TOMBSTONE else 0 for entry in entries],
+        list(map(stream_entry.moment_of, entries)),
+        list(map(_buried_or_dated, entries)),
         [entry.held for entry in entries],
         bytes([entry.type for entry in entries]),
         Strings.of([row.key[PREFIX_BYTES:] for row in rows]),

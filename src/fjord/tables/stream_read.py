@@ -214,7 +214,7 @@ def _latest_messages(
         none = repeat(0, len(found))
         columns = (
             [entry.row for entry in entries],
-            [entry.timestamp_us for entry in entries],
+            list(map(stream_entry.moment_of, entries)),
             none,
             none,
             bytes([entry.type for entry in entries]),
@@ -224,7 +224,7 @@ def _latest_messages(
         data = [ops.encode(Op(Opcode.STREAM_MOVE, table.id, len(found), columns))[0]]
     return Messages(
         first_seqs=[entries[0].row] if data else [],
-        walls_us=[entries[0].timestamp_us] if data else [],
+        walls_us=[stream_entry.moment_of(entries[0])] if data else [],
         ops=Strings.of(data),
         after=entries[-1].row if is_more else wanted.until,
         until=wanted.until,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from fjord import commands, limits, streams, values
@@ -9,7 +10,7 @@ from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.errors import Code
 from fjord.streams import Mode, Start
-from fjord.tables import catalog
+from fjord.tables import catalog, kv_rules
 from fjord.tables.state import Kind, State, Table
 from fjord.values import Type
 
@@ -42,7 +43,7 @@ def find_map(state: State, name: str) -> Table | Refusal | None:
     return catalog.find(state, name, Kind.KV)
 
 
-def append_problem(command: commands.Append) -> Refusal | None:
+def append_problem(command: commands.Append, now_us: int) -> Refusal | None:
     rows, data = len(command.types), command.values.data
     if not len(command.keys) == len(command.values) == rows:
         return Refusal(code=Code.BAD_BATCH, text="keys, types and values differ in number")
@@ -59,7 +60,18 @@ def append_problem(command: commands.Append) -> Refusal | None:
     if len(command.keys.data) > limits.KV_KEY_BYTES_MAX < max(command.keys.lengths()):
         text = f"a key has at most {limits.KV_KEY_BYTES_MAX} bytes"
         return Refusal(code=Code.KEY_TOO_LONG, text=text)
-    return _values_problem(command)
+    return _dates_problem(command.timestamps_us, rows, now_us) or _values_problem(command)
+
+
+def _dates_problem(dates: Sequence[int] | None, rows: int, now_us: int) -> Refusal | None:
+    """Looks at dates in every mode, though a log has no use for them."""
+    if dates is None:
+        return None
+    if len(dates) != rows:
+        return Refusal(code=Code.BAD_BATCH, text="messages and their dates differ in number")
+    return kv_rules.timestamp_problem(min(dates), now_us) or kv_rules.timestamp_problem(
+        max(dates), now_us
+    )
 
 
 def _values_problem(command: commands.Append) -> Refusal | None:

@@ -165,7 +165,7 @@ def _latest_moment(state: State, table: Table, seq: int) -> tuple[int, int] | No
         return None
     (data,) = state.get_many(Tree.KV, [table.prefix + items[0][1]])
     assert data is not None  # both go together
-    return stream_entry.seq_of(items[0][0]), kv_entry.decode(data).timestamp_us
+    return stream_entry.seq_of(items[0][0]), stream_entry.moment_of(kv_entry.decode(data))
 
 
 # -- looking --------------------------------------------------------------------------------------

@@ -81,6 +81,7 @@ INSIDE: Final = frozenset(
         Function.REST,
         Function.UNSUBSCRIBE,
         Function.SUBSCRIBERS,
+        Function.ADVANCE,
     )
 )
 # What each function that holds commands may hold.
@@ -131,7 +132,8 @@ def encode(command: Holder) -> tuple[Function, list[Buffer]]:
         if type(one) is commands.Append and function is not Function.AS_OF:
             pieces = stream_bodies.append_parts(one)
             size = sum(map(len, pieces))
-            parts += (INNER.pack(Function.APPEND, 0, size, 0), *pieces, padding(size))
+            head = INNER.pack(Function.APPEND, stream_bodies.append_flags(one), size, 0)
+            parts += (head, *pieces, padding(size))
         else:
             inner, flags, timestamp_us, body = _encode_inner(function, one)
             head = INNER.pack(inner, flags, len(body), timestamp_us)
@@ -215,6 +217,8 @@ def _bad(text: str) -> Refusal:
 
 
 def _rows(command: Command) -> int:
+    if isinstance(command, commands.Advance):
+        return 0  # so that whatever fits into a message of its own is sent with one
     for name in ("keys", "xids", "rows"):
         column = getattr(command, name, None)
         if column is not None:

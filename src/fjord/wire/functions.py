@@ -94,6 +94,7 @@ class Function(enum.IntEnum):
     COMMIT = 82
     WRITER = 83
     REPLACE_BLOCKS = 84
+    ADVANCE = 85
 
 
 class Flag:
@@ -192,7 +193,7 @@ FLAGS: Final[dict[int, int]] = {
     Function.COUNT_JOBS: 0,
     Function.LISTEN_JOBS: 0,
     Function.SCAN: Flag.DATA | Flag.COUNT,
-    Function.APPEND: 0,
+    Function.APPEND: Flag.TIMEOUT,
     Function.ERASE: 0,
     Function.READ: Flag.DATA,
     Function.SUBSCRIBE: 0,
@@ -212,6 +213,7 @@ FLAGS: Final[dict[int, int]] = {
     Function.COMMIT: 0,
     Function.WRITER: 0,
     Function.REPLACE_BLOCKS: 0,
+    Function.ADVANCE: 0,
 }
 # The flags that a reply may have.
 REPLY_FLAGS: Final = (

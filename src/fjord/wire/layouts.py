@@ -142,7 +142,12 @@ REQUEST_BODIES: Final[dict[Function, tuple[Step, ...]]] = {
         Step("zeros", "reserved", Flag.COUNT),
         Step("strings", "column", Flag.COUNT),
     ),
-    Function.APPEND: (Step("u8 column", "type"), Step("strings", "key"), Step("strings", "value")),
+    Function.APPEND: (
+        Step("time column", "date", Flag.TIMEOUT),
+        Step("u8 column", "type"),
+        Step("strings", "key"),
+        Step("strings", "value"),
+    ),
     Function.ERASE: _KEYS,
     Function.READ: (
         Step("u64", "until"),
@@ -184,6 +189,7 @@ REQUEST_BODIES: Final[dict[Function, tuple[Step, ...]]] = {
         Step("u64", "crc"),
         *_NAME,
     ),
+    Function.ADVANCE: (Step("seq", "expected"), Step("strings", "writer")),
 }
 
 # What the argument in a request's head is; 0 where it is not named.
@@ -215,6 +221,7 @@ ARGUMENTS: Final[dict[Function, str]] = {
     Function.BLOCKS: "after",
     Function.SPAN: "after",
     Function.COMMIT: "batch",
+    Function.ADVANCE: "batch",
 }
 
 _ENTRY_COLUMNS: Final = (

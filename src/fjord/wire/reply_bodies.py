@@ -347,4 +347,5 @@ REPLY_TYPES: Final[dict[Function, type[Reply]]] = {
     Function.COMMIT: Committed,
     Function.WRITER: Committed,
     Function.REPLACE_BLOCKS: Done,
+    Function.ADVANCE: Done,
 }

@@ -152,7 +152,8 @@ def encode_parts(command: Command, identifier: int) -> tuple[Function, list[Buff
         return Function.NOP, [seed.encode_request(command, identifier)]
     try:
         if isinstance(command, commands.Append):
-            return _large(Function.APPEND, stream_bodies.append_parts(command), identifier)
+            flags = stream_bodies.append_flags(command)
+            return _large(Function.APPEND, stream_bodies.append_parts(command), identifier, flags)
         if isinstance(command, batch.Holder):
             return _large(*batch.encode(command), identifier)
         return _message(bodies.encode_body(command), identifier)
@@ -172,11 +173,11 @@ def _message(encoded: Encoded, identifier: int) -> tuple[Function, list[Buffer]]
 
 
 def _large(
-    function: Function, body: Sequence[Buffer], identifier: int
+    function: Function, body: Sequence[Buffer], identifier: int, flags: int = 0
 ) -> tuple[Function, list[Buffer]]:
     """Does the same for a body in pieces; small ones are put together."""
     size = sum(map(len, body))
-    head = REQUEST.pack(MAGIC_REQUEST, VERSION, function, identifier, 0, 0)
+    head = REQUEST.pack(MAGIC_REQUEST, VERSION, function, identifier, flags, 0)
     parts = [head + BODY_LENGTH.pack(size), *body]
     is_large = size > limits.JOINED_BYTES_MAX and len(parts) <= _PARTS_MAX
     return function, parts if is_large else [b"".join(parts)]

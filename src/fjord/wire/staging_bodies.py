@@ -1,4 +1,6 @@
-"""Bodies of COMMIT, 82, and WRITER, 83, and of the reply to them; STAGE, 81, is in `batch`."""
+"""Bodies of COMMIT, 82, WRITER, 83, and ADVANCE, 85, and of the reply to the first two; STAGE, 81,
+is in `batch`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Final
 from fjord import columns, commands
 from fjord.columns import Strings
 from fjord.commands import Command, Committed, Reply
-from fjord.wire.body import COUNT, Body, Decoders, Encoded, Encoders, encode_head
+from fjord.wire.body import COUNT, U64, Body, Decoders, Encoded, Encoders, encode_head
 from fjord.wire.functions import Function
 from fjord.wire.reply_body import ReplyDecoders, ReplyEncoders
 
@@ -55,13 +57,37 @@ def _decode_writer(body: Body) -> Command:
     return commands.AskWriter(table=body.table, writer=name.decode())
 
 
+def _encode_advance(command: commands.Advance) -> Encoded:
+    if command.expected == _NONE:
+        raise ValueError("no number of a batch is so large")
+    parts = (
+        encode_head("", 1, command.batch),
+        U64.pack(_NONE if command.expected == -1 else command.expected),
+        Strings.of([command.writer.encode()]).encode(),
+    )
+    return Function.ADVANCE, 0, 0, b"".join(parts)
+
+
+def _decode_advance(body: Body) -> Command:
+    body.has_no_table()
+    body.has_rows(1)
+    (expected,) = body.field(U64)
+    (name,) = body.strings()
+    body.end()
+    if expected == _NONE:
+        expected = -1
+    return commands.Advance(writer=name.decode(), expected=expected, batch=body.argument)
+
+
 ENCODERS: Final[Encoders] = {
     commands.CommitStages: _encode_commit,
     commands.AskWriter: _encode_writer,
+    commands.Advance: _encode_advance,
 }
 DECODERS: Final[Decoders] = {
     Function.COMMIT: _decode_commit,
     Function.WRITER: _decode_writer,
+    Function.ADVANCE: _decode_advance,
 }
 
 

@@ -29,24 +29,37 @@ def append_parts(command: commands.Append) -> tuple[columns.Buffer, ...]:
     rows = len(command.types)
     if not rows == len(command.keys) == len(command.values):
         raise ValueError("the columns of the messages differ in number")
+    dates: tuple[columns.Buffer, ...] = ()
+    if command.timestamps_us is not None:
+        if rows != len(command.timestamps_us):
+            raise ValueError("the columns of the messages differ in number")
+        dates = (columns.encode_u64(command.timestamps_us),)
     return (
         encode_head(command.table, rows),
+        *dates,
         columns.encode_u8(command.types),
         *command.keys.parts(),
         *command.values.parts(),
     )
 
 
+def append_flags(command: commands.Append) -> int:
+    return 0 if command.timestamps_us is None else Flag.TIMEOUT
+
+
 def _encode_append(command: commands.Append) -> Encoded:
-    return Function.APPEND, 0, 0, b"".join(append_parts(command))
+    return Function.APPEND, append_flags(command), 0, b"".join(append_parts(command))
 
 
 def _decode_append(body: Body) -> Command:
     """Returns the messages as they came: nothing is done here for each of them."""
+    dates = body.numbers("Q") if body.flags & Flag.TIMEOUT else None
     types = bytes(body.numbers("B"))
     keys, found = body.strings(), body.strings()
     body.end_plain()
-    return commands.Append(table=body.table, types=types, keys=keys, values=found)
+    return commands.Append(
+        table=body.table, types=types, keys=keys, values=found, timestamps_us=dates
+    )
 
 
 def _encode_erase(command: commands.Erase) -> Encoded:

@@ -31,6 +31,7 @@ def test_streams_have_rows_for_what_users_did() -> None:
             sealed.append([b"one", b"two"], keys=[b"", b"a"]),
             scans.op(Opcode.STREAM_PUT, 1, put),
             scans.op(Opcode.STREAM_ERASE, 1, {"key": [b"k"]}),
+            scans.op(Opcode.STREAM_PUT_AT, 1, {**put, "timestamp_us": [1]}),
         ]
     )
     assert scans.rows(piece) == [
@@ -38,6 +39,7 @@ def test_streams_have_rows_for_what_users_did() -> None:
         row(2, ts=WALL, txn=2, op="APPEND", key=b"a", type=1, value=b"two"),
         row(3, ts=WALL + MICROSECOND, txn=3, op="SET", key=b"k", type=2, value=b"text"),
         row(4, ts=WALL + 2 * MICROSECOND, txn=4, op="DELETE", key=b"k"),
+        row(5, ts=WALL + 3 * MICROSECOND, txn=5, op="SET", key=b"k", type=2, value=b"text"),
     ]
 
 

@@ -37,6 +37,7 @@ IDENTITY = b"0123456789abcdef"
 REPLACE = commands.ReplaceBlocks(
     table="t", names=["a", "b"], name="c", rows=1, size=1, min_us=1, max_us=1, crc=1
 )
+ADVANCE = commands.Advance(writer="w", expected=5, batch=7)
 NEXT = Next(table="t", count=5, wait_us=30_000_000)
 READ = Read(table="t", after=5, wait_us=30_000_000)
 
@@ -114,6 +115,7 @@ SAMPLES: list[tuple[Command, Retry]] = [
     (commands.Stage(rows=append_of(b"v")), Retry.AS_IS),
     (commands.CommitStages(table="t", writer="w", batch=0, stages=[5]), Retry.AS_IS),
     (commands.AskWriter(table="t", writer="w"), Retry.AS_IS),
+    (ADVANCE, Retry.AS_IS),
     (REPLACE, Retry.AS_IS),
     (commands.CreateTable(name="t", kind=1), Retry.NUMBERED),
     (commands.DropTable(name="t"), Retry.NUMBERED),
@@ -121,6 +123,8 @@ SAMPLES: list[tuple[Command, Retry]] = [
     (commands.Stats(), Retry.AS_IS),
     (commands.Hello(client=IDENTITY), Retry.NEVER),
     (Batch(commands=[ADD]), Retry.NUMBERED),
+    (Batch(commands=[ADD, ADVANCE]), Retry.AS_IS),
+    (Batch(commands=[Lock(table="t", keys=KEYS), ADVANCE]), Retry.NUMBERED),
     (commands.Scan(table="t", start_seq=1, end_seq=0), Retry.AS_IS),
 ]
 
@@ -167,6 +171,17 @@ def test_after_a_busy_server_a_batch_gets_a_new_number_unless_it_may_have_been_a
     other = client.request(set_of(overwrite=True))
     client.was_busy(other)
     assert other.command == set_of(overwrite=True)
+
+
+def test_a_batch_that_says_where_its_writer_is_never_gets_a_number() -> None:
+    client = Client(IDENTITY)
+    forwarded = Batch(commands=[ADD, ADVANCE])
+    request = client.request(forwarded)
+    assert request.command is forwarded
+    client.was_busy(request)
+    assert request.command is forwarded
+    told = commands.Refusal(code=Code.STALE_NUMBER, text="command 2 of the batch: no")
+    assert request.answer(told) is told
 
 
 def test_the_reply_to_a_batch_of_one_is_that_to_its_command() -> None:

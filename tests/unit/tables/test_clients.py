@@ -191,6 +191,7 @@ WRITES: list[Command] = [
     commands.Seek(table="s", name="n", start=1),
     commands.Rest(table="s", name="n", asleep=True),
     commands.Unsubscribe(table="s", name="n"),
+    commands.Advance(writer="w", expected=-1, batch=5),
     CreateTable(name="t", kind=1),
     DropTable(name="t"),
 ]

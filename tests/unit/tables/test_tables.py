@@ -110,6 +110,8 @@ def test_what_works_on_a_full_disk_is_decided_and_writes() -> None:
     assert INTERNAL - moves < tables.FREES
     assert moves.isdisjoint(tables.FREES)
     assert {commands.Set, commands.Modify, commands.Rename}.isdisjoint(tables.FREES)
+    # A spool can wait, and its writers must not use up what is reserved.
+    assert commands.Advance not in tables.FREES
     assert {commands.Delete, commands.Unlock, commands.DropTable} < tables.FREES
 
 

@@ -39,7 +39,7 @@ from fjord.errors import Code
 from fjord.wire import Function
 from tests.unit.wire.history_samples import HISTORY, HISTORY_REPLIES
 from tests.unit.wire.job_samples import INNER_JOB_REPLIES, INNER_JOBS, JOB_REPLIES, OUTER_JOBS
-from tests.unit.wire.staging_samples import STAGES, STAGING, STAGING_REPLIES
+from tests.unit.wire.staging_samples import INNER_WRITERS, STAGES, STAGING, STAGING_REPLIES
 from tests.unit.wire.stream_samples import (
     INNER_STREAM_REPLIES,
     INNER_STREAMS,
@@ -108,6 +108,7 @@ INNER: list[Command] = [
     ListTables(name="t"),
     *INNER_JOBS,
     *INNER_STREAMS,
+    *INNER_WRITERS,
 ]
 
 BATCHES: list[Batch] = [

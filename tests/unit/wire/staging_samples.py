@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from fjord.commands import AskWriter, Command, CommitStages, Committed, Done, Reply, Stage
+from fjord.commands import (
+    Advance,
+    AskWriter,
+    Command,
+    CommitStages,
+    Committed,
+    Done,
+    Reply,
+    Stage,
+)
 from fjord.wire import Function
 from tests.unit.wire.job_samples import push
 from tests.unit.wire.stream_samples import append
@@ -20,6 +29,14 @@ STAGING: list[Command] = [
     CommitStages(table="t", writer="w", batch=0, stages=[]),
     CommitStages(table="longer_name", writer="\u00fc" * 60, batch=2**63, stages=[1, 5, LARGEST]),
     AskWriter(table="t", writer="a query"),
+    AskWriter(table="", writer="a spool"),
+]
+
+# Those that a batch may hold.
+INNER_WRITERS: list[Command] = [
+    Advance(writer="a spool", expected=-1, batch=512),
+    Advance(writer="\u00fc" * 60, expected=2**63 - 2, batch=2**63 - 1),
+    Advance(writer="a spool", expected=0, batch=0),
 ]
 
 STAGING_REPLIES: list[tuple[Function, Reply]] = [
@@ -27,4 +44,5 @@ STAGING_REPLIES: list[tuple[Function, Reply]] = [
     (Function.COMMIT, Committed(batch=7, is_new=True, left=3, rows=10, seq=99)),
     (Function.COMMIT, Committed(batch=0, is_new=False, left=0, rows=0, seq=LARGEST)),
     (Function.WRITER, Committed(batch=-1, is_new=False, left=0, rows=0, seq=0)),
+    (Function.ADVANCE, Done(master=MASTER, seq=6)),
 ]

@@ -58,7 +58,7 @@ CLOSING: dict[str, tuple[bytes, Code]] = {
     "version-65535": (request_bytes(0, version=65535), Code.BAD_VERSION),
     "function-47": (request_bytes(47), Code.UNKNOWN_FUNCTION),
     "function-62": (request_bytes(62), Code.UNKNOWN_FUNCTION),
-    "function-85": (request_bytes(85), Code.UNKNOWN_FUNCTION),
+    "function-86": (request_bytes(86), Code.UNKNOWN_FUNCTION),
     "persist-on-append": (request_bytes(65, flags=Flag.PERSIST), Code.BAD_FLAGS),
     "ttl-on-scan": (request_bytes(64, flags=Flag.TTL), Code.BAD_FLAGS),
     "function-65535": (request_bytes(65535), Code.UNKNOWN_FUNCTION),

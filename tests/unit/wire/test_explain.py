@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.commands import Acknowledge, Batch, Command, Lag, Reply
+from fjord.commands import Acknowledge, Advance, Batch, Command, Lag, Reply
 from fjord.errors import RemoteProtocolError
 from fjord.wire import Function, encode_reply, encode_request, encode_use
 from fjord.wire.explain import Line, explain
@@ -155,6 +155,8 @@ def test_a_seq_that_is_none_is_said_to_be_none() -> None:
         (Acknowledge(table="t", name="b", seq=7, epoch=2, expected=5), ("expected", "5")),
         (Lag(table="t", name="b"), ("after", "none")),
         (Lag(table="t", name="b", after=0), ("after", "0")),
+        (Advance(writer="w", expected=-1, batch=5), ("expected", "none")),
+        (Advance(writer="w", expected=0, batch=5), ("expected", "0")),
     ):
         assert expected in shown(encode_request(command, 7)[1])
 

@@ -104,6 +104,7 @@ def test_functions_with_a_body_come_after_the_seeds() -> None:
         "COMMIT": 82,
         "WRITER": 83,
         "REPLACE_BLOCKS": 84,
+        "ADVANCE": 85,
     }
 
 

@@ -13,6 +13,7 @@ from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import (
     Acknowledge,
+    Advance,
     AsOf,
     Batch,
     Command,
@@ -206,6 +207,10 @@ def test_each_command_arrives_as_it_was_sent(command: Command) -> None:
         Acknowledge(table="t", name="n", seq=1, epoch=1, expected=-2),
         Acknowledge(table="t", name="n", seq=1, epoch=1, expected=2**64 - 1),
         Lag(table="t", name="n", after=2**64 - 1),
+        Advance(writer="w", expected=-2, batch=5),
+        Advance(writer="w", expected=2**64 - 1, batch=5),
+        Advance(writer="w", expected=0, batch=-1),
+        Advance(writer="\ud800", expected=0, batch=5),
         Scan(table="t", start_seq=1, end_seq=0, columns=["\ud800"]),
     ],
     ids=lambda command: type(command).__name__,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -31,6 +32,7 @@ from fjord.commands import (
 from fjord.errors import Code
 from fjord.streams import Start
 from fjord.wire import Function, bodies, encode_request
+from fjord.wire.functions import Flag
 from tests.unit.wire.stream_samples import LARGEST, append
 from tests.unit.wire.streams import new_decoder, plain
 from tests.unit.wire.test_body import head
@@ -62,6 +64,22 @@ def test_messages_are_laid_out_column_by_column() -> None:
         + b"\0\0\0\0\1\0\0\0\1\0\0\0" + bytes(4) + b"v" + bytes(7)
     )  # fmt: skip
     assert bodies.encode_body(command) == (Function.APPEND, 0, 0, body)
+
+
+def test_dates_stand_before_the_messages() -> None:
+    plain_one = Append(table="tab", types=b"\2\1", keys=KEYS, values=Strings.of([b"v", b""]))
+    dated = replace(plain_one, timestamps_us=[5, 2**64 - 1])
+    _, _, _, body = bodies.encode_body(plain_one)
+    at = len(head(b"tab", 2))
+    expected = body[:at] + b"\5" + bytes(7) + b"\xff" * 8 + body[at:]
+    assert bodies.encode_body(dated) == (Function.APPEND, Flag.TIMEOUT, 0, expected)
+    assert plain(there_and_back(dated)) == plain(dated)
+
+
+def test_a_date_is_said_of_each_message_or_of_none() -> None:
+    command = replace(append("t", [b"v", b"w"]), timestamps_us=[5])
+    with pytest.raises(ValueError, match="differ in number"):
+        bodies.encode_body(command)
 
 
 @pytest.mark.parametrize("size", [100, 7, 0])
@@ -97,15 +115,17 @@ def test_large_requests_one_behind_the_other_do_not_disturb_each_other() -> None
         st.tuples(st.integers(0, 255), st.binary(max_size=9), st.binary(max_size=40)), max_size=90
     ),
     st.from_regex(r"[A-Za-z0-9_-]{1,40}", fullmatch=True),
+    st.booleans(),
 )
 def test_decode_of_encode_is_the_same_messages(
-    rows: list[tuple[int, bytes, bytes]], table: str
+    rows: list[tuple[int, bytes, bytes]], table: str, has_dates: bool
 ) -> None:
     command = Append(
         table=table,
         types=bytes(type_ for type_, _, _ in rows),
         keys=Strings.of([key for _, key, _ in rows]),
         values=Strings.of([value for _, _, value in rows]),
+        timestamps_us=list(range(len(rows))) if has_dates else None,
     )
     assert plain(there_and_back(command)) == plain(command)
     function, data = encode_request(command, 7)

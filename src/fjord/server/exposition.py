@@ -1,0 +1,97 @@
+"""Numbers in the text format of Prometheus.  No other module knows its library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from fjord.errors import Code
+from fjord.server.http import Answer
+
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+__all__ = ["Metric", "by_labels", "count", "count_by", "gauge", "histogram", "page", "text_of"]
+
+
+def gauge(name: str, text: str, value: float) -> Metric:
+    """Returns a number that goes up and down."""
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def count(name: str, text: str, value: float) -> Metric:
+    """Returns a number that only grows; its name gets _total."""
+    return CounterMetricFamily(name, text, value)
+
+
+def count_by(
+    name: str, text: str, label: str, counts: Mapping[str, int] | Mapping[Code, int]
+) -> Metric:
+    """Returns numbers that only grow, one for each value of a label that has any."""
+    family = CounterMetricFamily(name, text, labels=[label])
+    for value, number in counts.items():
+        if number:
+            family.add_metric([value], number)
+    return family
+
+
+def by_labels(
+    name: str, text: str, labels: Iterable[str], numbers: Iterable[tuple[Iterable[str], float]]
+) -> Metric:
+    """Returns numbers that go up and down, each with values of these labels."""
+    family = GaugeMetricFamily(name, text, labels=[*labels])
+    for values, number in numbers:
+        family.add_metric([*values], number)
+    return family
+
+
+def histogram(
+    name: str, text: str, steps: Iterable[float], counts: Iterable[int], total: float
+) -> Metric:
+    """Returns how often something took how long.
+
+    Args:
+        name: of what took so long, without its unit.
+        text: what it is.
+        steps: upper ends, in seconds; above the last one there is one more count.
+        counts: one for each step.
+        total: all of it together, in seconds.
+    """
+    buckets: list[tuple[str, float]] = []
+    so_far = 0
+    for end, number in zip([*map(str, steps), "+Inf"], counts, strict=True):
+        so_far += number
+        buckets.append((end, so_far))
+    return HistogramMetricFamily(f"{name}_seconds", text, buckets=buckets, sum_value=total)
+
+
+def text_of(metrics: Iterable[Metric]) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Once(metrics))
+    return generate_latest(registry)
+
+
+def page(metrics: Iterable[Metric]) -> Answer:
+    """Returns numbers as a page of HTTP."""
+    return Answer(status=200, body=text_of(metrics), content_type=_CONTENT_TYPE)
+
+
+class _Once(Collector):
+    """Hands numbers to the library, when it asks for them and not before."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+    def describe(self) -> Iterator[Metric]:
+        yield from ()

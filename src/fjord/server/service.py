@@ -1,0 +1,87 @@
+"""What every long-running process needs: a loop, signals, loopback, and a word to systemd."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import uvloop
+
+from fjord.errors import FjordError
+from fjord.server import logs
+from fjord.server.http import HttpConnection, Pages
+
+# Connections that wait to be accepted; what does not fit tries again a second later.
+BACKLOG: Final = 4096
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Runs a service until it ends."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)
+
+
+def on_stop(act: Callable[[], None]) -> None:
+    """Calls `act` at SIGTERM and SIGINT."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, act)
+
+
+def check_host(host: str) -> None:
+    """Refuses to listen where others could reach a server that does not ask who they are.
+
+    Raises:
+        FjordError: if the address is not a loopback one.
+    """
+    if host == "localhost":
+        return
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise FjordError(
+            f"refusing to listen on {host}: this version has neither authentication nor TLS, "
+            "so it serves loopback addresses only (127.0.0.1, ::1)"
+        )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Takes an address; who comes before it is served waits.
+
+    Raises:
+        FjordError: if it is not to be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error
+        raise FjordError(f"cannot listen on {host}:{port}: {reason}") from error
+
+
+async def serve_pages(listener: socket.socket, pages: Pages) -> asyncio.Server:
+    """Serves pages over HTTP."""
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(lambda: HttpConnection(pages), sock=listener)
+
+
+def notify(state: str) -> None:
+    """Tells systemd, if it has started this process and wants to know."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as peer:
+        try:
+            peer.sendto(state.encode(), address)
+        except OSError as error:
+            logs.note(logging.WARNING, "systemd could not be told", error=error)

@@ -1,0 +1,126 @@
+"""Messages with dates on an engine: what comes late loses, whatever happened to the node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fjord import commands
+from fjord.blocks import rows
+from fjord.columns import Strings
+from fjord.commands import Done, Entries, Refusal, Replies, Scanned
+from fjord.engine import doctor
+from fjord.errors import Code
+from fjord.streams import Mode
+from fjord.tables.state import Tree
+from tests.unit.engine.stream_shell import Shell, append, batch, rows_of
+from tests.unit.engine.world import settings
+
+SECOND = 1_000_000
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    opened = Shell(tmp_path)
+    opened.create("latest", mode=Mode.LATEST, history=False)
+    yield opened
+    opened.close()
+
+
+def dated(shell: Shell, ago: float, *given: tuple[str, str]) -> commands.Append:
+    """Returns an append of messages that are so many seconds old."""
+    command = append("latest", *given)
+    command.timestamps_us = [shell.clock.wall_us() - round(ago * SECOND)] * len(given)
+    return command
+
+
+def put(shell: Shell, ago: float, *given: tuple[str, str]) -> int:
+    reply = shell.run(dated(shell, ago, *given))
+    assert isinstance(reply, Done), reply
+    return reply.seq
+
+
+def dates(shell: Shell, *keys: bytes) -> list[int]:
+    reply = shell.run(commands.Get(table="latest", keys=Strings.of(list(keys))))
+    assert isinstance(reply, Entries)
+    return list(reply.timestamps_us)
+
+
+@pytest.mark.parametrize("what", ["restart", "rebuild", "pack", "pack and rebuild"])
+def test_dates_outlive_what_happens_to_a_node(shell: Shell, tmp_path: Path, what: str) -> None:
+    put(shell, 10, ("a", "1"), ("b", "1"))
+    put(shell, 20, ("a", "late"), ("c", "1"))
+    shell.append("latest", ("d", "1"))
+    known = dates(shell, b"a", b"b", b"c", b"d")
+    messages = shell.read_all("latest")
+    moments = list(shell.read("latest").walls_us)
+    if "pack" in what:
+        shell.pack()
+    if "rebuild" in what:
+        shell.engine.close()
+        found = doctor.examine(str(tmp_path), settings(shell.clock))
+        assert not found.difference_count, found.differences
+        (tmp_path / "index" / "data.mdb").unlink()
+    if what != "pack":
+        shell.restart()
+    assert dates(shell, b"a", b"b", b"c", b"d") == known
+    assert shell.read_all("latest") == messages == [("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")]
+    assert list(shell.read("latest").walls_us) == moments
+    put(shell, 15, ("a", "late"), ("b", "late"), ("c", "2"), ("d", "late"))
+    assert shell.read_all("latest") == [("a", "1"), ("b", "1"), ("d", "1"), ("c", "2")]
+
+
+def test_what_comes_late_takes_no_room(shell: Shell) -> None:
+    put(shell, 10, ("a", "1"))
+    before = shell.engine.stats()
+    assert put(shell, 20, ("a", "late")) == shell.engine.applied_seq
+    after = shell.engine.stats()
+    assert before == after
+
+
+def test_the_commands_of_a_batch_see_the_dates_of_those_before(shell: Shell) -> None:
+    found = [dated(shell, 10, ("a", "1")), dated(shell, 20, ("a", "2"), ("b", "2"))]
+    reply = shell.run(batch([*found, dated(shell, 5, ("a", "3"))]))
+    assert isinstance(reply, Replies)
+    assert shell.read_all("latest") == [("b", "2"), ("a", "3")]
+    ahead = dated(shell, -3600, ("c", "far"))
+    refused = shell.run(batch([dated(shell, 1, ("a", "4")), ahead]))
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.BAD_TIMESTAMP
+    assert shell.read_all("latest") == [("b", "2"), ("a", "3")]
+
+
+def test_whoever_waits_is_told_of_dated_messages(shell: Shell) -> None:
+    shell.engine.take_appends()
+    put(shell, 10, ("a", "1"))
+    assert shell.engine.take_appends() == {"latest"}
+    put(shell, 20, ("a", "late"))
+    assert not shell.engine.take_appends()
+
+
+def test_a_pass_goes_on_through_its_snapshot(shell: Shell) -> None:
+    put(shell, 10, ("a", "1"), ("b", "1"), ("c", "1"))
+    first = shell.read("latest", count=1)
+    put(shell, 5, ("b", "2"))
+    put(shell, 20, ("c", "late"))
+    rest = shell.read("latest", first.after, first.until)
+    assert rows_of(first) + rows_of(rest) == [("a", "1"), ("b", "1"), ("c", "1")]
+    assert shell.read_all("latest", rest.after) == [("b", "2")]
+    shell.tend()
+    assert shell.count(Tree.VERSIONS) == 0
+
+
+def test_what_won_is_in_the_history_and_what_lost_is_not(shell: Shell) -> None:
+    shell.create("kept", mode=Mode.LATEST)
+    for ago, value in ((10, "1"), (20, "late"), (5, "2")):
+        command = dated(shell, ago, ("a", value))
+        command.table = "kept"
+        assert isinstance(shell.run(command), Done)
+    reply = shell.engine.scan(commands.Scan(table="kept", start_seq=1, end_seq=0))
+    assert isinstance(reply, Scanned)
+    (found,) = rows.record_batches([reply], 1, reply.end_seq)
+    assert found["op"].to_pylist() == ["SET", "SET"]
+    assert found["value"].to_pylist() == [b"1", b"2"]
+    assert sum(block.rows for block in shell.seal("kept")) == 2
