@@ -54,9 +54,14 @@ class Stamps:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._last_us = 0
+        self.renew()
+
+    def renew(self) -> None:
+        """Is called after a fork: a thread that is not there any more may have had the lock."""
         self._guard = threading.Lock()
 
     def next_us(self) -> int:
+        now_us = self._clock.wall_us()
         with self._guard:
-            self._last_us = max(self._last_us + 1, self._clock.wall_us())
-            return self._last_us
+            self._last_us = next_us = max(now_us, self._last_us + 1)
+            return next_us

@@ -70,6 +70,8 @@ def encode_keys(keys: Iterable[Key], what: str = "key") -> list[bytes]:
 
 
 def encode_key(key: Key) -> bytes:
+    if type(key) is str and key.isascii():
+        return key.encode()
     return encode_keys([key])[0]
 
 

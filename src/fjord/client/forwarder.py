@@ -1,0 +1,439 @@
+"""The forwarder: sends what is in a spool to a daemon, exactly once, for as long as it runs.
+
+    look at the files -> send, several batches under way -> confirmed: erase -> sent whole: delete
+            ^                          |
+            |   nothing left: sleep    +-- away, busy, full: wait a little, ask how far it is, go on
+            +-- PING, file event, poll
+
+Each batch holds an `Advance`: the number that the daemon has of the file, and the one that it has
+afterwards.  So batches are applied in their order or not at all, and one whose answer was lost is
+not applied again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fjord import limits
+from fjord.client.async_connection import AsyncConnection
+from fjord.client.spool import alerts, files, reading, survey
+from fjord.client.spool.alerts import Alert, Watched
+from fjord.client.spool.files import SpoolFile
+from fjord.client.spool.lines import Fate
+from fjord.client.spool.reading import UNKNOWN, Load, Source
+from fjord.client.spool.waking import Doorbell
+from fjord.clock import Clock, SystemClock
+from fjord.commands import Advance, AskWriter, Batch, Command, Committed, Refusal, Reply
+from fjord.errors import Code, FjordError, RemoteProtocolError, UnavailableError
+
+_log = logging.getLogger(__name__)
+
+# Batches that are sent before the first of them is confirmed.
+IN_FLIGHT: Final = 4
+PAUSE_SECONDS_FIRST: Final = 0.05
+PAUSE_SECONDS_MAX: Final = 5.0
+POLL_SECONDS: Final = 1.0
+WATCH_US: Final = 10 * 1_000_000
+REPLY_SECONDS: Final = 10.0
+
+# Refusals that are over some time; all others are for good.
+_PASSING: Final = frozenset(
+    {
+        Code.BUSY,
+        Code.DISK_FULL,
+        Code.FAILED,
+        Code.IDLE_TIMEOUT,
+        Code.LOCKED,
+        Code.QUOTA,
+        Code.READ_ONLY,
+        Code.READ_TIMEOUT,
+    }
+)
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a forwarder has done, and how it is."""
+
+    records: int = 0  # that arrived
+    batches: int = 0
+    bytes: int = 0  # of spool files
+    retries: int = 0  # pauses because the daemon was away, or could not take a batch
+    files_deleted: int = 0
+    set_aside: Counter[Fate] = field(default_factory=Counter)  # torn and damaged
+    refused: Counter[Code] = field(default_factory=Counter)  # set aside, by why
+    waiting_bytes: int = 0  # when it last looked
+    waiting_files: int = 0
+    problem: str = ""  # why nothing is sent at the moment
+    alerts: list[Alert] = field(default_factory=list)
+
+
+class _PassingError(FjordError):
+    """The daemon cannot take it now; try again later."""
+
+
+class Forwarder:
+    """Sends what is in one spool to one daemon."""
+
+    def __init__(
+        self,
+        directory: str,
+        url: str,
+        *,
+        period: float = files.PERIOD_SECONDS,
+        poll: float = POLL_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
+        self.directory = directory
+        self.progress = Progress()
+        self._url = url
+        self._period_us = round(period * 1_000_000)
+        self._poll = poll
+        self._clock = clock or SystemClock()
+        self._sources: dict[str, Source] = {}  # by the name of the file
+        self._connection: AsyncConnection | None = None
+        self._rung = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._pauses = _pauses()
+        self._watched_us = 0  # when the rules are looked at next
+        self._unopened: set[str] = set()  # files that cannot be opened, and were told of
+
+    def stop(self) -> None:
+        """Lets `run` end when what is under way is confirmed."""
+        self._stopping.set()
+        self._rung.set()
+
+    async def run(
+        self, *, until_empty: bool = False, on_ready: Callable[[], None] = lambda: None
+    ) -> None:
+        """Forwards until it is stopped, or until nothing is left.
+
+        Args:
+            until_empty: end when all that is there now is sent.
+            on_ready: told when it is the one forwarder, before it sends anything.
+
+        Raises:
+            DirectoryError: if the directory cannot be used, or another forwarder does.
+        """
+        lock = files.lock_for_forwarder(self.directory)
+        try:
+            files.remove_leftovers(self.directory)
+            with contextlib.closing(Doorbell(self.directory)) as doorbell:
+                on_ready()
+                await self._run(doorbell, until_empty=until_empty)
+        finally:
+            if self._connection is not None:
+                self._connection.close()
+            for source in self._sources.values():
+                source.file.close()
+            self._sources.clear()
+            lock.release()
+
+    async def _run(self, doorbell: Doorbell, *, until_empty: bool) -> None:
+        loop = asyncio.get_running_loop()
+        for descriptor in doorbell.descriptors:
+            loop.add_reader(descriptor, self._rung.set)
+        try:
+            while not self._stopping.is_set():
+                doorbell.wake()
+                self._rung.clear()
+                if await self._try_pass():
+                    continue  # more may have come meanwhile
+                if until_empty and not self._is_waiting():
+                    return
+                doorbell.sleep()
+                if not self._is_waiting():
+                    await self._sleep(self._poll)
+        finally:
+            for descriptor in doorbell.descriptors:
+                loop.remove_reader(descriptor)
+
+    async def _sleep(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._rung.wait(), seconds)
+
+    # -- one pass ---------------------------------------------------------------------------------
+
+    async def _try_pass(self) -> bool:
+        """Sends what is there; False if nothing was, or nothing could be sent."""
+        try:
+            is_sent = await self._pass()
+        except (_PassingError, UnavailableError, RemoteProtocolError) as error:
+            self._begin_again()
+            self.progress.retries += 1
+            if str(error) != self.progress.problem:
+                _log.warning("nothing can be sent: %s", error)
+                self.progress.problem = str(error)
+            self._watch()
+            self._watch()
+            await self._pause(next(self._pauses))
+            return True
+        self._pauses = _pauses()
+        if self.progress.problem:
+            _log.info("records are sent again")
+            self.progress.problem = ""
+        self._watch()
+        return is_sent
+
+    async def _pause(self, seconds: float) -> None:
+        """Waits; what is written meanwhile is no reason to try earlier, an end is."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+    async def _pass(self) -> bool:
+        before = self.progress.batches
+        self._discover()
+        for source in sorted(self._sources.values(), key=lambda source: source.created_us):
+            if self._stopping.is_set():
+                break
+            await self._forward(source)
+            await self._retire(source)
+        return self.progress.batches > before
+
+    def _discover(self) -> None:
+        """Opens files that are new."""
+        for name in files.waiting_names(self.directory):
+            if name in self._sources:
+                continue
+            try:
+                file = SpoolFile(self.directory, name)
+            except OSError as error:
+                if name not in self._unopened:
+                    self._unopened.add(name)
+                    _log.error("%s cannot be opened: %s", name, error.strerror)
+                continue
+            self._unopened.discard(name)
+            if file.header is None:
+                self._mend(file)
+            self._sources[name] = Source(file)
+
+    def _mend(self, file: SpoolFile) -> None:
+        """Gives a file whose first line is damaged another one, so that the rest is sent."""
+        old = file.read(0, files.HEADER_BYTES)
+        _log.error(
+            "the first line of %s is damaged, and was replaced; records that were under way may "
+            "arrive twice; it was %r", file.path, old,
+        )  # fmt: skip
+        file.put_header(files.new_header(self._clock.wall_us()))
+        file.sync()
+
+    def _is_waiting(self) -> bool:
+        """Says whether there is anything that was not looked at yet."""
+        names = files.waiting_names(self.directory)
+        known = self._sources.keys() | self._unopened
+        return not known.issuperset(names) or any(
+            source.has_more() for source in self._sources.values()
+        )
+
+    # -- one file ---------------------------------------------------------------------------------
+
+    async def _forward(self, source: Source) -> None:
+        """Sends all that a file has at the moment."""
+        if not source.has_more():
+            return
+        if source.known is None:
+            source.align(await self._ask(source))
+        while await self._send_all(source):
+            pass  # something was found out, and it begins again from what is confirmed
+        if not self._stopping.is_set():  # else there may be more
+            source.rest()
+        self._note_set_aside(source)
+
+    async def _send_all(self, source: Source) -> bool:
+        """Sends loads until there are no more; True if that was not the end of it."""
+        flight: deque[tuple[Load, asyncio.Task[Reply]]] = deque()
+        try:
+            while True:
+                self._fill(source, flight)
+                if not flight:
+                    return False
+                load, task = flight.popleft()
+                reply = await task
+                if isinstance(reply, Refusal):
+                    break
+                self._confirm(source, load)
+        finally:
+            await _end(flight)
+        # Those behind it were refused with it, since they begin where it ends.
+        source.rewind()
+        await self._refused(source, load, reply)
+        source.rewind()
+        return True
+
+    def _fill(self, source: Source, flight: deque[tuple[Load, asyncio.Task[Reply]]]) -> None:
+        while len(flight) < IN_FLIGHT and not self._stopping.is_set():
+            load = source.next_load(self._clock.wall_us())
+            if load is None:
+                return
+            flight.append((load, asyncio.create_task(self._send(source, load))))
+
+    def _send(self, source: Source, load: Load) -> Coroutine[Any, Any, Reply]:
+        """Returns what sends a load, once all before it are there."""
+        advance = Advance(writer=source.writer, expected=source.sent, batch=load.end)
+        source.sent = load.end
+        return self._execute(Batch(commands=[advance, *load.commands]))
+
+    def _confirm(self, source: Source, load: Load) -> None:
+        source.confirm(load)
+        self.progress.batches += 1
+        self.progress.records += len(load.records)
+        self.progress.bytes += load.end - load.start
+
+    # -- refusals ---------------------------------------------------------------------------------
+
+    async def _refused(self, source: Source, load: Load, refusal: Refusal) -> None:
+        """Finds out what to do about a load that was refused; nothing else is under way."""
+        if refusal.code is Code.STALE_NUMBER:
+            source.align(await self._ask(source))
+            return
+        if refusal.code in _PASSING:
+            raise _PassingError(f"{refusal.code}: {refusal.text}")
+        if len(load.records) > 1:
+            for half in reading.halves(load, self._clock.wall_us()):
+                if not await self._send_alone(source, half):
+                    return  # the daemon is elsewhere: the other half may not follow
+            return
+        if refusal.code is Code.BAD_TIMEOUT:
+            # The clock of the daemon may be ahead, and then the record has expired by it.
+            late_us = self._clock.wall_us() + limits.TIMESTAMP_AHEAD_US_MAX
+            last = reading.as_of(load, late_us)
+            if last.commands != load.commands:
+                await self._send_alone(source, last)
+                return
+        source.refuse(load)
+        self.progress.refused[refusal.code] += 1
+        _log.error(
+            "%s: the record at byte %d is refused and was set aside: %s: %s",
+            source.file.name, load.start, refusal.code, refusal.text,
+        )  # fmt: skip
+
+    async def _send_alone(self, source: Source, load: Load) -> bool:
+        """Sends a load, or finds out what to do about it; False if it is to be looked up anew."""
+        reply = await self._send(source, load)
+        if not isinstance(reply, Refusal):
+            self._confirm(source, load)
+            return True
+        source.rewind()
+        await self._refused(source, load, reply)
+        source.rewind()
+        return source.done >= load.end
+
+    # -- the end of a file ------------------------------------------------------------------------
+
+    async def _retire(self, source: Source) -> None:
+        """Removes a file that is sent whole, whose period is over, and that nobody has open."""
+        file = source.file
+        slot = files.slot_of(self._clock.wall_us(), self._period_us)
+        is_named = file.is_named()  # else somebody took it away, and it is not ours to remove
+        if (is_named and file.name == files.name_of(slot)) or not file.try_lock():
+            return
+        # Nobody writes to it any more: half a line stays half a line.
+        if source.next_load(self._clock.wall_us(), is_closed=True) is not None:
+            source.rewind()  # there was more than that
+            file.unlock()
+            return
+        self._note_set_aside(source)
+        del self._sources[file.name]
+        try:
+            if not is_named:
+                _log.error("%s was removed by somebody else", file.path)
+            elif source.set_aside:
+                file.sync()  # what was sent must not be back there after a power cut
+                file.rename(files.aside_name(source.identity))
+                _log.warning("%s has records that were set aside", file.path)
+            else:
+                file.remove()
+                self.progress.files_deleted += 1
+        finally:
+            file.close()
+        if source.known is not None and source.known != UNKNOWN:
+            # The name is gone for good, so the number is of no use; if this fails it stays longer.
+            await self._execute(Advance(writer=source.writer, expected=source.known, batch=0))
+
+    # -- the daemon -------------------------------------------------------------------------------
+
+    async def _ask(self, source: Source) -> int:
+        """Returns the number that the daemon has of a file."""
+        reply = await self._execute(AskWriter(table="", writer=source.writer))
+        if isinstance(reply, Refusal):
+            raise _PassingError(f"{reply.code}: {reply.text}")
+        if not isinstance(reply, Committed):
+            raise RemoteProtocolError(Code.FAILED, "not the answer to AskWriter")
+        return reply.batch
+
+    async def _execute(self, command: Command) -> Reply:
+        if self._connection is None:
+            connection = AsyncConnection(self._url, timeout=REPLY_SECONDS)
+            await connection.open()
+            self._connection = connection
+        return await self._connection.execute(command)
+
+    def _begin_again(self) -> None:
+        """Forgets what is not certain: each file is asked for when it is its turn."""
+        for source in self._sources.values():
+            source.known = None
+            source.rewind()
+
+    # -- what others are told ---------------------------------------------------------------------
+
+    def _note_set_aside(self, source: Source) -> None:
+        """Tells of what was found torn or damaged in a file."""
+        new = source.set_aside - source.told
+        source.told = source.set_aside.copy()
+        for fate in (Fate.TORN, Fate.DAMAGED):
+            if new[fate]:
+                self.progress.set_aside[fate] += new[fate]
+                _log.error(
+                    "%s: %d %s records were set aside", source.file.name, new[fate], fate.value
+                )
+
+    def _watch(self) -> None:
+        """Looks at the rules now and then."""
+        if self._clock.wall_us() >= self._watched_us:
+            self.look()
+
+    def look(self) -> None:
+        """Looks at the rules, tells of what is new, and counts what waits."""
+        now_us = self._clock.wall_us()
+        self._watched_us = now_us + WATCH_US
+        watched = [_watched(source) for source in self._sources.values()]
+        watched += survey.aside_files(self.directory)
+        found = alerts.find(watched, files.owner_of(self.directory), now_us)
+        before = {alert.text for alert in self.progress.alerts}
+        for alert in found:
+            if alert.text not in before:
+                _log.warning("alert %d: %s", alert.severity, alert.text)
+        self.progress.alerts = found
+        self.progress.waiting_bytes = sum(file.waiting_bytes for file in watched)
+        self.progress.waiting_files = sum(file.waiting_bytes > 0 for file in watched)
+
+
+def _watched(source: Source) -> Watched:
+    status = source.file.stat()
+    return Watched(
+        name=source.file.name,
+        waiting_bytes=source.waiting_bytes(),
+        owner=status.st_uid,
+        mode=status.st_mode,
+        modified_us=status.st_mtime_ns // 1000,
+        set_aside=source.set_aside.total(),
+    )
+
+
+async def _end(flight: deque[tuple[Load, asyncio.Task[Reply]]]) -> None:
+    """Waits for what is under way; how it ends, the daemon tells when it is asked."""
+    await asyncio.gather(*(task for _, task in flight), return_exceptions=True)
+
+
+def _pauses() -> Iterator[float]:
+    """Yields how many seconds to wait before each further try."""
+    seconds = PAUSE_SECONDS_FIRST
+    while True:
+        yield seconds
+        seconds = min(2 * seconds, PAUSE_SECONDS_MAX)

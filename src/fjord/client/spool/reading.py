@@ -1,0 +1,200 @@
+"""A spool file on its way to the daemon: what was read, what is under way, what is confirmed.
+
+    header | erased ... | under way ... | not yet read ... | perhaps half a line
+                        ^ done          ^ read
+
+`Source` knows the file and nothing of the network.  What it hands out is a `Load`: commands, and
+the stretch of the file that they are made of.  The number of a load, which the daemon keeps, is
+the offset of its end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fjord.client.spool import lines
+from fjord.client.spool.batching import ROWS_MAX, Batch
+from fjord.client.spool.files import HEADER_BYTES, SpoolFile
+from fjord.client.spool.lines import ASIDE, LINE_BYTES_MAX, Fate, Lines, Piece
+from fjord.commands import Command
+
+CHUNK_BYTES: Final = 1024 * 1024
+UNKNOWN: Final = -1  # the number of a file of which the daemon knows nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is sent in one batch."""
+
+    starts: Sequence[int]  # of the lines that it is made of
+    ends: Sequence[int]
+    records: Sequence[bytes]
+    commands: Sequence[Command]
+
+    @property
+    def start(self) -> int:
+        return self.starts[0]
+
+    @property
+    def end(self) -> int:
+        return self.ends[-1]
+
+
+class Source:
+    """A file that is sent."""
+
+    def __init__(self, file: SpoolFile) -> None:
+        assert file.header is not None
+        self.file = file
+        self.created_us = file.header.created_us
+        self.identity = file.header.identity
+        #: Its name for the daemon.
+        self.writer = f"spool:{self.identity.hex()}"
+        self.known: int | None = None  # the number that the daemon has; None = not asked yet
+        self.sent = UNKNOWN  # the number that it has when all that is under way is there
+        self.done = HEADER_BYTES  # all before is confirmed, erased or set aside
+        #: What is never sent, and stays in the file.
+        self.set_aside: Counter[Fate] = Counter()
+        self.told: Counter[Fate] = Counter()  # what of that is logged
+        self._noted = 0  # pieces before this offset are counted
+        self._lines = Lines(stop=HEADER_BYTES)  # what was found, and not handed out yet
+        self._next = 0  # of its lines
+        self._seen = 0  # how long the file was when it was last read
+
+    # -- where the daemon is ----------------------------------------------------------------------
+
+    def align(self, known: int) -> None:
+        """Takes note of the number that the daemon has: all before it has arrived."""
+        self.known = known
+        end = min(known, self.file.size())
+        while self.done < end:
+            found = self._parse(self.done, end, is_closed=True)
+            kept = [piece for piece in found.pieces if piece.fate is Fate.ASIDE]
+            self._note(kept)
+            # All else has arrived, also what was half erased when the power went.
+            for piece in kept:
+                self._erase(self.done, piece.start)
+                self.done = piece.end
+            self._erase(self.done, found.stop)
+            self.done = found.stop
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Goes back to what is not confirmed: nothing is under way any more."""
+        self.sent = UNKNOWN if self.known is None else self.known
+        self._lines, self._next, self._seen = Lines(stop=self.done), 0, 0
+
+    # -- what is sent -----------------------------------------------------------------------------
+
+    def next_load(self, now_us: int, *, is_closed: bool = False) -> Load | None:
+        """Returns what to send next; None if there is nothing more at the moment.
+
+        Args:
+            is_closed: nobody writes to the file any more, so half a line will never be whole.
+        """
+        while self._next < len(self._lines.records) or self._look(is_closed=is_closed):
+            found, first = self._lines, self._next
+            batch = Batch(now_us)
+            added = batch.add_all(found.records[first : first + ROWS_MAX])
+            self._next += max(1, added)
+            if added:
+                return self._hand_out(slice(first, self._next), batch)
+            if found.records:
+                # Whole, and nothing that this program knows; another one may.
+                self._put_aside(found.starts[first], found.ends[first], Fate.DAMAGED)
+        return None
+
+    def has_more(self) -> bool:
+        """Says whether there is anything that was not looked at yet."""
+        return self._next < len(self._lines.records) or self.file.size() > self._seen
+
+    def waiting_bytes(self) -> int:
+        return max(0, self.file.size() - self.done)
+
+    def _hand_out(self, part: slice, batch: Batch) -> Load:
+        found = self._lines
+        starts, ends = found.starts[part], found.ends[part]
+        return Load(starts, ends, found.records[part], batch.commands())
+
+    # -- what became of it ------------------------------------------------------------------------
+
+    def confirm(self, load: Load) -> None:
+        """The daemon has it, durably: lines that follow each other are erased as one."""
+        self.known = load.end
+        start = load.start
+        for end, following in zip(load.ends, load.starts[1:], strict=False):
+            if end != following:
+                self._erase(start, end)
+                start = following
+        self._erase(start, load.end)
+        self.done = load.end
+
+    def refuse(self, load: Load) -> None:
+        """The daemon will never take its only record."""
+        self._put_aside(load.start, load.end, Fate.ASIDE)
+        self.done = load.end
+
+    def rest(self) -> None:
+        """Nothing is under way: all that was read is done, if all of it was handed out."""
+        if self._next >= len(self._lines.records):
+            self.done = max(self.done, self._lines.stop)
+
+    def _put_aside(self, start: int, end: int, fate: Fate) -> None:
+        self.file.put_status(start, ASIDE)
+        self.set_aside[fate] += 1
+        self._noted = max(self._noted, end)  # where it is met again, it is counted already
+
+    def _erase(self, start: int, end: int) -> None:
+        if start < end:
+            self.file.erase(start, end)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _look(self, *, is_closed: bool) -> bool:
+        """Reads on; False if there is nothing more that is whole."""
+        start, self._seen = self._lines.stop, self.file.size()
+        found = self._parse(start, self._seen, is_closed=is_closed)
+        self._note(found.pieces)
+        self._lines, self._next = found, 0
+        return found.stop > start
+
+    def _parse(self, start: int, end: int, *, is_closed: bool) -> Lines:
+        """Returns what is found in a stretch, or in its beginning if it is long."""
+        for size in (CHUNK_BYTES, LINE_BYTES_MAX):
+            data = self.file.read(start, min(size, end - start))
+            is_all = start + len(data) >= end
+            found = lines.parse(data, start, is_closed=is_closed and is_all)
+            if found.stop > start or is_all:
+                return found
+        return lines.parse(data, start, is_closed=True)  # it is longer than any line
+
+    def _note(self, pieces: Iterable[Piece]) -> None:
+        """Counts what is never sent, once, and marks what is not marked yet."""
+        for piece in pieces:
+            if piece.fate is not Fate.ASIDE:
+                self.file.put_status(piece.start, ASIDE)
+            if piece.start >= self._noted:
+                self.set_aside[piece.fate] += 1
+                self._noted = piece.end
+
+
+def halves(load: Load, now_us: int) -> list[Load]:
+    """Returns the two halves of a load that has several records."""
+    middle = len(load.records) // 2
+    return [_part(load, part, now_us) for part in (slice(middle), slice(middle, None))]
+
+
+def as_of(load: Load, now_us: int) -> Load:
+    """Returns a load without what has expired at a moment."""
+    return _part(load, slice(None), now_us)
+
+
+def _part(load: Load, part: slice, now_us: int) -> Load:
+    records = load.records[part]
+    batch = Batch(now_us)
+    added = batch.add_all(records)
+    assert added == len(records), "a part does not fit where the whole did"
+    return Load(load.starts[part], load.ends[part], records, batch.commands())

@@ -1,0 +1,58 @@
+"""Records: one write each, as bytes.  Pure.
+
+Records of one row have fixed fields at their beginning, so that a front end makes one in a
+microsecond.  All else is a command as it goes over the wire.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Final
+
+from fjord.commands import Command, Refusal
+from fjord.errors import Code
+from fjord.wire import bodies
+from fjord.wire.functions import FUNCTIONS
+
+# kind, type, priority, sizes of table, key and domain, timestamp, due, expires.
+HEAD: Final = struct.Struct("<BBBBHHQQQ")
+_STAMP: Final = struct.Struct("<8xQ")
+
+
+class Kind(enum.IntEnum):
+    """What a record holds."""
+
+    PUSH = 1  # a job
+    APPEND = 2  # a message
+    SET = 3  # a value
+    DELETE = 4  # of a key
+    COMMAND = 5  # many rows, all or none
+
+
+def of_command(command: Command, stamp_us: int) -> bytes:
+    """Returns the record of a command with many rows: its function and flags, and its body."""
+    function, flags, timestamp_us, body = bodies.encode_body(command)
+    return HEAD.pack(Kind.COMMAND, 0, 0, 0, function, flags, stamp_us, timestamp_us, 0) + body
+
+
+def to_command(record: bytes) -> Command | Refusal:
+    """Returns the command of such a record; a refusal if this program does not know it.
+
+    Raises:
+        ValueError, struct.error: if it is none.
+    """
+    _, _, _, _, number, flags, _, timestamp_us, _ = HEAD.unpack_from(record)
+    function = FUNCTIONS.get(number)
+    if function is None:
+        return Refusal(code=Code.UNKNOWN_FUNCTION, text=f"a record of function {number}")
+    return bodies.decode_body(function, flags, timestamp_us, memoryview(record)[HEAD.size :])
+
+
+def stamp_of(record: bytes) -> int:
+    """Returns when a record was written; 0 if it is too short to say so."""
+    if len(record) < HEAD.size:
+        return 0
+    stamp_us: int
+    (stamp_us,) = _STAMP.unpack_from(record)
+    return stamp_us

@@ -1,0 +1,109 @@
+"""How a forwarder is woken: by a PING of who has written, and by events of the file system.
+
+The forwarder raises a flag before it sleeps, and looks at the files once more.  Who has written
+looks at the flag, which costs nothing, and sends a PING only if it is up.  So nobody pays for a
+PING while the forwarder works, and none is missed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import socket
+from typing import Final
+
+from fjord.client.spool.files import Flag, socket_address
+from fjord.wire import Function
+from fjord.wire.functions import MAGIC_REQUEST, REQUEST, VERSION
+
+# The message of the protocol, in one datagram.
+PING: Final = REQUEST.pack(MAGIC_REQUEST, VERSION, Function.PING, 0, 0, 0)
+_DATAGRAM_BYTES: Final = 64
+_EVENTS_BYTES: Final = 64 * 1024
+
+# Of inotify(7): a file was written to, made, or given its name; without waiting.
+_MODIFY, _MOVED_TO, _CREATE = 0x02, 0x80, 0x100
+_NONBLOCK: Final = os.O_NONBLOCK | os.O_CLOEXEC
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Bell:
+    """The writer's side: rings where the forwarder is asleep."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._flag: Flag | None = None
+        #: Its first byte says whether to ring; it is looked at after every write.
+        self.is_wanted: mmap.mmap | bytes = b"\0"
+        # A full disk, or a forwarder that is another user, is no reason not to write: there are
+        # file events too, and it looks for itself now and then.
+        with contextlib.suppress(OSError):
+            self._flag = Flag(directory)
+            self.is_wanted = self._flag.byte
+
+    def ring(self) -> None:
+        """Sends a PING; nothing is said if nobody hears it, since then nobody has to be woken."""
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender,
+            socket_address(self._directory) as address,
+        ):
+            try:
+                sender.sendto(PING, address)
+            except BlockingIOError:
+                return  # it has enough of them
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ECONNREFUSED):
+                    raise
+                # It is gone, and looks at all files when it is back.
+                assert self._flag is not None
+                self._flag.put(is_set=False)
+
+
+class Doorbell:
+    """The forwarder's side: two descriptors for `poll`, and a flag that says whether it sleeps."""
+
+    def __init__(self, directory: str) -> None:
+        self._flag = Flag(directory)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._events = _watch(directory)
+        with socket_address(directory, is_new=True) as address:
+            self._socket.bind(address)
+        #: Readable when there is something to do.
+        self.descriptors = [fd for fd in (self._socket.fileno(), self._events) if fd is not None]
+
+    def sleep(self) -> None:
+        """From now on whoever writes rings.  Files are to be looked at once more after this."""
+        self._flag.put(is_set=True)
+
+    def wake(self) -> None:
+        """Takes note of all that has rung so far."""
+        self._flag.put(is_set=False)
+        with contextlib.suppress(BlockingIOError):
+            while self._socket.recv(_DATAGRAM_BYTES):
+                pass
+        if self._events is not None:
+            with contextlib.suppress(BlockingIOError):
+                while os.read(self._events, _EVENTS_BYTES):
+                    pass
+
+    def close(self) -> None:
+        self._flag.put(is_set=False)
+        self._flag.close()
+        self._socket.close()
+        if self._events is not None:
+            os.close(self._events)
+
+
+def _watch(directory: str) -> int | None:
+    """Returns a descriptor that tells of writes in a directory; None where there are no events."""
+    fd: int = _libc.inotify_init1(_NONBLOCK)
+    if fd < 0:
+        return None
+    wanted = _MODIFY | _MOVED_TO | _CREATE
+    if _libc.inotify_add_watch(fd, os.fsencode(directory), wanted) < 0:
+        os.close(fd)
+        return None
+    return fd
