@@ -171,7 +171,6 @@ class Forwarder:
                 _log.warning("nothing can be sent: %s", error)
                 self.progress.problem = str(error)
             self._watch()
-            self._watch()
             await self._pause(next(self._pauses))
             return True
         self._pauses = _pauses()
@@ -199,8 +198,12 @@ class Forwarder:
     def _discover(self) -> None:
         """Opens files that are new."""
         for name in files.waiting_names(self.directory):
-            if name in self._sources:
-                continue
+            source = self._sources.get(name)
+            if source is not None:
+                if source.file.is_in_place():
+                    continue
+                source.file.close()  # a writer has given it another name
+                del self._sources[name]
             try:
                 file = SpoolFile(self.directory, name)
             except OSError as error:
@@ -238,7 +241,7 @@ class Forwarder:
         if not source.has_more():
             return
         if source.known is None:
-            source.align(await self._ask(source))
+            await self._align(source)
         while await self._send_all(source):
             pass  # something was found out, and it begins again from what is confirmed
         if not self._stopping.is_set():  # else there may be more
@@ -290,7 +293,7 @@ class Forwarder:
     async def _refused(self, source: Source, load: Load, refusal: Refusal) -> None:
         """Finds out what to do about a load that was refused; nothing else is under way."""
         if refusal.code is Code.STALE_NUMBER:
-            source.align(await self._ask(source))
+            await self._align(source)
             return
         if refusal.code in _PASSING:
             raise _PassingError(f"{refusal.code}: {refusal.text}")
@@ -352,11 +355,24 @@ class Forwarder:
                 self.progress.files_deleted += 1
         finally:
             file.close()
-        if source.known is not None and source.known != UNKNOWN:
+        if is_named and source.known is not None and source.known != UNKNOWN:
             # The name is gone for good, so the number is of no use; if this fails it stays longer.
             await self._execute(Advance(writer=source.writer, expected=source.known, batch=0))
 
     # -- the daemon -------------------------------------------------------------------------------
+
+    async def _align(self, source: Source) -> None:
+        """Finds out how far the daemon is in a file."""
+        known = await self._ask(source)
+        if known > source.file.size() and source.is_of_this_boot:
+            # No power cut has shortened it: somebody has put back what it was earlier.
+            _log.error(
+                "%s is not the file any more that the daemon knows; all that is in it is sent, "
+                "also what has arrived before", source.file.path,
+            )  # fmt: skip
+            source.renew(files.new_header(self._clock.wall_us()))
+            known = UNKNOWN
+        source.align(known)
 
     async def _ask(self, source: Source) -> int:
         """Returns the number that the daemon has of a file."""

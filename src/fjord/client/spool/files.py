@@ -3,6 +3,11 @@
 Writers and the forwarder agree by locks on the files themselves.  A writer has a shared lock on a
 file for as long as it has it open; the forwarder removes a file only under an exclusive one, which
 it never waits for.  A writer that gets its lock looks whether the name still means this file.
+
+A power cut may take the end of a file that was not synced, also of what the daemon has already.
+Nothing may then be written to those offsets again, since the daemon would take it for what it has.
+So a file is written to only while the machine runs on which it was made; after that, whoever comes
+first gives it another name, and it is only sent.
 """
 
 from __future__ import annotations
@@ -11,12 +16,14 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import functools
 import mmap
 import os
 import re
 import stat
 import uuid
 import zlib
+from binascii import unhexlify
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -27,9 +34,11 @@ from fjord.errors import DirectoryError, DirectoryInUseError
 SLOTS: Final = 24
 PERIOD_SECONDS: Final = 3600
 HEADER_BYTES: Final = 96
-_MAGIC: Final = b"#fjord-spool 1 "
-_HEADER = re.compile(rb"#fjord-spool 1 ([0-9a-f]{32}) ([0-9a-f]{16}) ([0-9a-f]{8}) *\n")
-_NAME = re.compile(r"(\d\d|retry-[0-9a-f]{32})\.spool")
+_MAGIC: Final = "#fjord-spool 1 "
+_HEADER = re.compile(
+    rb"#fjord-spool 1 ([0-9a-f]{32}) ([0-9a-f]{16}) ([0-9a-f]{16}) ([0-9a-f]{8}) *\n"
+)
+_NAME = re.compile(r"(\d\d|(old|retry)-[0-9a-f]{32})\.spool")
 _ASIDE = re.compile(r"aside-[0-9a-f]{32}\.spool")
 _NEW = re.compile(r"\.new-[0-9a-f]{32}")
 _COMMON: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO must not hold us up
@@ -50,6 +59,11 @@ class Header:
 
     identity: bytes  # 16 bytes, another one for each file
     created_us: int
+    boot: bytes  # 8 bytes, another one each time the machine is started
+
+    @property
+    def is_of_this_boot(self) -> bool:
+        return self.boot == _boot()
 
 
 # -- names and headers ----------------------------------------------------------------------------
@@ -82,12 +96,18 @@ def aside_name(identity: bytes) -> str:
     return f"aside-{identity.hex()}.spool"
 
 
+def old_name(identity: bytes) -> str:
+    """Returns the name of a file that was begun before the machine was last started."""
+    return f"old-{identity.hex()}.spool"
+
+
 def retry_name(identity: bytes) -> str:
     return f"retry-{identity.hex()}.spool"
 
 
 def encode_header(header: Header) -> bytes:
-    text = _MAGIC + b"%b %016x " % (header.identity.hex().encode(), header.created_us)
+    identity, boot = header.identity.hex(), header.boot.hex()
+    text = f"{_MAGIC}{identity} {header.created_us:016x} {boot} ".encode()
     line = text + b"%08x" % zlib.crc32(text)
     return line.ljust(HEADER_BYTES - 1) + b"\n"
 
@@ -95,13 +115,18 @@ def encode_header(header: Header) -> bytes:
 def decode_header(data: bytes) -> Header | None:
     """Returns the header of a file; None if it is damaged."""
     match = _HEADER.fullmatch(data)
-    if match is None or int(match[3], 16) != zlib.crc32(data[: match.start(3)]):
+    if match is None or int(match[4], 16) != zlib.crc32(data[: match.start(4)]):
         return None
-    return Header(bytes.fromhex(match[1].decode()), int(match[2], 16))
+    return Header(unhexlify(match[1]), int(match[2], 16), unhexlify(match[3]))
 
 
 def new_header(now_us: int) -> Header:
-    return Header(uuid.uuid4().bytes, now_us)
+    return Header(uuid.uuid4().bytes, now_us, _boot())
+
+
+@functools.cache
+def _boot() -> bytes:
+    return unhexlify(LocalDisk().boot_id().replace("-", ""))[:8]
 
 
 # -- the directory --------------------------------------------------------------------------------
@@ -235,17 +260,17 @@ class Appender:
 
     def __init__(self, directory: str, name: str, now_us: int, *, flags: int = 0) -> None:
         path = os.path.join(directory, name)
-        flags |= os.O_WRONLY | os.O_APPEND | _COMMON
+        flags |= os.O_RDWR | os.O_APPEND | _COMMON
         while True:
             try:
                 fd = os.open(path, flags)
             except FileNotFoundError:
                 _make(directory, name, now_us)
                 continue
-            if _hold(fd, path):
-                self._fd = fd
+            self._fd = fd  # from here on it is closed with the object
+            if _hold(fd, path) and not _put_away(fd, directory, path):
                 return
-            os.close(fd)
+            self.close()
 
     def write(self, line: bytes) -> int:
         """Adds a line; returns how much of it was written: less if the disk is full."""
@@ -290,9 +315,22 @@ def _hold(fd: int, path: str) -> bool:
     fcntl.flock(fd, fcntl.LOCK_SH)
     ours = os.fstat(fd)
     if not stat.S_ISREG(ours.st_mode):
-        os.close(fd)
         raise OSError(errno.EINVAL, "not a regular file", path)
     return _is_at(ours, path)
+
+
+def _put_away(fd: int, directory: str, path: str) -> bool:
+    """Gives a file from before the last start of the machine another name; False if it is none."""
+    header = decode_header(os.pread(fd, HEADER_BYTES, 0))
+    if header is None or header.is_of_this_boot:
+        return False
+    # Nobody keeps such a file open: others who look at it are done in a moment.
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    if _is_at(os.fstat(fd), path):
+        os.rename(path, os.path.join(directory, old_name(header.identity)))
+        sync_directory(directory)
+    return True
 
 
 def _is_at(ours: os.stat_result, path: str) -> bool:
@@ -333,6 +371,10 @@ class SpoolFile:
 
     def stat(self) -> os.stat_result:
         return os.fstat(self._fd)
+
+    def is_in_place(self) -> bool:
+        """Says whether the name still means this file."""
+        return _is_at(os.fstat(self._fd), self.path)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size

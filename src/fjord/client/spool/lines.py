@@ -35,7 +35,7 @@ LINE_BYTES_MAX: Final = 4 * limits.MESSAGE_BYTES_MAX // 3 + 64
 _LINE = re.compile(rb"@([0-9a-f]{8})([0-9a-f]{8})([A-Za-z0-9+/]*={0,2}\n)")
 _BLANK = re.compile(rb"[ \n\0]*")
 _PIECE = re.compile(rb"[^ \n\0][^@ \n\0]*")
-_BEGUN = re.compile(rb"@[0-9a-f]{0,16}[A-Za-z0-9+/=]*")
+_BEGUN = re.compile(rb"@(?:[0-9a-f]{0,15}|[0-9a-f]{16}[A-Za-z0-9+/]*={0,2})")
 
 
 class Fate(enum.Enum):
@@ -124,7 +124,11 @@ def _parse_whole(data: bytes, offset: int) -> Lines | None:
         return None
     if _numbers(lengths) != tuple([size - HEAD_BYTES - 1 for size in sizes]):
         return None
-    return Lines(ends[:-1], ends[1:], list(map(a2b_base64, texts)), [], ends[-1])
+    try:
+        records = list(map(a2b_base64, texts))
+    except Error:
+        return None
+    return Lines(ends[:-1], ends[1:], records, [], ends[-1])
 
 
 def _numbers(digits: tuple[bytes, ...]) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from typing import Final
 
 from fjord.client.spool import lines
 from fjord.client.spool.batching import ROWS_MAX, Batch
-from fjord.client.spool.files import HEADER_BYTES, SpoolFile
+from fjord.client.spool.files import HEADER_BYTES, Header, SpoolFile
 from fjord.client.spool.lines import ASIDE, LINE_BYTES_MAX, Fate, Lines, Piece
 from fjord.commands import Command
 
@@ -49,10 +49,7 @@ class Source:
     def __init__(self, file: SpoolFile) -> None:
         assert file.header is not None
         self.file = file
-        self.created_us = file.header.created_us
-        self.identity = file.header.identity
-        #: Its name for the daemon.
-        self.writer = f"spool:{self.identity.hex()}"
+        self._header = file.header
         self.known: int | None = None  # the number that the daemon has; None = not asked yet
         self.sent = UNKNOWN  # the number that it has when all that is under way is there
         self.done = HEADER_BYTES  # all before is confirmed, erased or set aside
@@ -63,6 +60,29 @@ class Source:
         self._lines = Lines(stop=HEADER_BYTES)  # what was found, and not handed out yet
         self._next = 0  # of its lines
         self._seen = 0  # how long the file was when it was last read
+
+    @property
+    def identity(self) -> bytes:
+        return self._header.identity
+
+    @property
+    def created_us(self) -> int:
+        return self._header.created_us
+
+    @property
+    def is_of_this_boot(self) -> bool:
+        return self._header.is_of_this_boot
+
+    @property
+    def writer(self) -> str:
+        """Its name for the daemon."""
+        return f"spool:{self.identity.hex()}"
+
+    def renew(self, header: Header) -> None:
+        """Makes it a file that the daemon does not know."""
+        self.file.put_header(header)
+        self.file.sync()
+        self._header = header
 
     # -- where the daemon is ----------------------------------------------------------------------
 
@@ -144,6 +164,7 @@ class Source:
 
     def _put_aside(self, start: int, end: int, fate: Fate) -> None:
         self.file.put_status(start, ASIDE)
+        self.file.sync()  # else a power cut takes the mark, and what follows has arrived by then
         self.set_aside[fate] += 1
         self._noted = max(self._noted, end)  # where it is met again, it is counted already
 
@@ -158,6 +179,10 @@ class Source:
         start, self._seen = self._lines.stop, self.file.size()
         found = self._parse(start, self._seen, is_closed=is_closed)
         self._note(found.pieces)
+        if found.records or found.pieces:
+            # The daemon must never know more of a file than a power cut leaves: what is then
+            # written in the place of what was lost would pass for sent.  Marks stay, too.
+            self.file.sync()
         self._lines, self._next = found, 0
         return found.stop > start
 

@@ -27,7 +27,7 @@ class Retried:
     """What became of one file."""
 
     name: str  # before
-    new_name: str  # empty: it stays, since nothing in it can be sent, or somebody has it open
+    new_name: str  # empty: it stays, since nothing in it can be sent
     records: int  # that are sent again
     left: int  # pieces that are torn or damaged
 
@@ -47,11 +47,9 @@ def retry(directory: str, now_us: int) -> Iterator[Retried]:
         except FileNotFoundError:
             continue  # somebody else was faster
         try:
-            # Who had it before may have given it another name.
+            # Who has it, or had it before, gives it another name.
             if file.try_lock() and _is_named(file):
                 yield _retry(file, now_us)
-            else:
-                yield Retried(name=name, new_name="", records=0, left=0)
         finally:
             file.close()
 

@@ -132,12 +132,12 @@ class Spool:
             raise ClosedError("this spool is closed; open it again")
         if self._problem:
             raise DurabilityError(f"{self._problem}; look after the disk, and open the spool again")
+        self._drop()
         slot = files.slot_of(now_us, self._period_us)
         flags = os.O_DSYNC if self._sync is Sync.EACH else 0
         appender = Appender(self.path, files.name_of(slot), now_us, flags=flags)
         if self._sync is not Sync.NONE:
             files.sync_directory(self.path)  # another writer may have made it, just now
-        self._drop()
         self._appender, self._slot = appender, slot
         return appender
 
@@ -151,25 +151,34 @@ class Spool:
                 if self._sync is Sync.GROUP:
                     appender.sync()
                     self._synced = self._written
+            except OSError as error:
+                self._fail(error)  # those who wait for this sync are told, too
+                raise
             finally:
                 appender.close()
 
     def _share_sync(self, ticket: int) -> None:
         """Returns when the disk has a line; whoever comes first waits for all who came before."""
         with self._syncing:
-            if self._synced >= ticket or self._appender is None:
+            if self._synced >= ticket:
                 return
             written = self._written  # before the sync: what is written meanwhile waits for the next
             try:
+                if self._appender is None:
+                    raise self._lost()
                 self._appender.sync()
             except OSError as error:
-                # What failed once is not asked again: the next answer would mean nothing.
-                self._problem = f"the disk of the spool {self.path} failed ({error.strerror})"
-                self._slot = -1
-                raise DurabilityError(
-                    f"{self._problem}; the record may or may not be kept"
-                ) from error
+                self._fail(error)
+                raise self._lost() from error
             self._synced = written
+
+    def _fail(self, error: OSError) -> None:
+        """What failed once is not asked again: the next answer would mean nothing."""
+        self._problem = f"the disk of the spool {self.path} failed ({error.strerror})"
+        self._slot = -1
+
+    def _lost(self) -> DurabilityError:
+        return DurabilityError(f"{self._problem}; the record may or may not be kept")
 
     def _failed(self, error: OSError) -> FjordError:
         if is_full(error):

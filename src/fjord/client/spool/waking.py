@@ -45,21 +45,17 @@ class Bell:
             self.is_wanted = self._flag.byte
 
     def ring(self) -> None:
-        """Sends a PING; nothing is said if nobody hears it, since then nobody has to be woken."""
-        with (
-            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender,
-            socket_address(self._directory) as address,
-        ):
-            try:
+        """Sends a PING; nothing is said if nobody hears it: the record is written all the same."""
+        try:
+            with (
+                socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender,
+                socket_address(self._directory) as address,
+            ):
                 sender.sendto(PING, address)
-            except BlockingIOError:
-                return  # it has enough of them
-            except OSError as error:
-                if error.errno not in (errno.ENOENT, errno.ECONNREFUSED):
-                    raise
-                # It is gone, and looks at all files when it is back.
-                assert self._flag is not None
-                self._flag.put(is_set=False)
+        except OSError as error:
+            # It has enough of them, or is of another user, or there is no descriptor left.
+            if error.errno in (errno.ENOENT, errno.ECONNREFUSED) and self._flag is not None:
+                self._flag.put(is_set=False)  # it is gone, and looks at all files when it is back
 
 
 class Doorbell:
