@@ -29,6 +29,7 @@ from fjord.values import Value
 Write = Callable[[bytes, int], None]  # a record, and when it was written
 
 _PUSH_OPTIONS: Final = PushOptions.__optional_keys__
+_EMPTY: Final = "a key has at least one byte"
 _VALUE: Final = f"a value has at most {limits.VALUE_BYTES_MAX} bytes"
 _KEY_BYTES_MAX: Final[dict[type, int]] = {
     Push: limits.JOB_KEY_BYTES_MAX,
@@ -200,8 +201,13 @@ def _write_command(write: Write, command: Push | Append | Set | Delete, stamp_us
     keys = command.keys
     size = len(keys.data)
     key_bytes_max = _KEY_BYTES_MAX[type(command)]
-    if max(keys.lengths()) > key_bytes_max:
+    lengths = keys.lengths()
+    if isinstance(command, Set | Delete) and not min(lengths):
+        raise LocalProtocolError(Code.EMPTY_KEY, _EMPTY)
+    if max(lengths) > key_bytes_max:
         raise LocalProtocolError(Code.KEY_TOO_LONG, f"a key has at most {key_bytes_max} bytes")
+    if isinstance(command, Push):
+        size += len(command.domains.data)
     if not isinstance(command, Delete):
         size += len(command.values.data)
         if max(command.values.lengths()) > limits.VALUE_BYTES_MAX:
@@ -227,8 +233,8 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _too_large(key: bytes, value: bytes, key_bytes_max: int) -> LocalProtocolError:
-    if not key:
-        return LocalProtocolError(Code.EMPTY_KEY, "a key has at least one byte")
+    if len(value) > limits.VALUE_BYTES_MAX:
+        return LocalProtocolError(Code.VALUE_TOO_LARGE, _VALUE)
     if len(key) > key_bytes_max:
         return LocalProtocolError(Code.KEY_TOO_LONG, f"a key has at most {key_bytes_max} bytes")
-    return LocalProtocolError(Code.VALUE_TOO_LARGE, _VALUE)
+    return LocalProtocolError(Code.EMPTY_KEY, _EMPTY)
