@@ -240,7 +240,13 @@ class LocalPage:
 class LocalLock:
     """An open-file-description lock: tested without side effects, gone with its descriptor."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, needs_space: bool = True) -> None:
+        """Takes the lock.
+
+        Args:
+            path: the file.
+            needs_space: False: a disk too full to say who has the lock does not matter.
+        """
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _WHOLE_FILE)
@@ -254,9 +260,10 @@ class LocalLock:
         try:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
-        except OSError:
-            self.release()
-            raise
+        except OSError as error:
+            if needs_space or not is_full(error):
+                self.release()
+                raise
 
     def release(self) -> None:
         if self._fd >= 0:

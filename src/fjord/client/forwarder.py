@@ -136,27 +136,30 @@ class Forwarder:
             lock.release()
 
     async def _run(self, doorbell: Doorbell, *, until_empty: bool) -> None:
+        while not self._stopping.is_set():
+            doorbell.wake()
+            self._rung.clear()
+            if await self._try_pass():
+                continue  # more may have come meanwhile
+            if until_empty and not self._is_waiting():
+                return
+            doorbell.sleep()
+            if not self._is_waiting():
+                await self._sleep(doorbell)
+
+    async def _sleep(self, doorbell: Doorbell) -> None:
+        """Waits until somebody rings, or for as long as it may go without a look at the files."""
+        # Only now: while it works, or waits for the daemon, each write and each of its own erasures
+        # is an event that nobody takes, and the loop would turn round and round.
         loop = asyncio.get_running_loop()
         for descriptor in doorbell.descriptors:
             loop.add_reader(descriptor, self._rung.set)
         try:
-            while not self._stopping.is_set():
-                doorbell.wake()
-                self._rung.clear()
-                if await self._try_pass():
-                    continue  # more may have come meanwhile
-                if until_empty and not self._is_waiting():
-                    return
-                doorbell.sleep()
-                if not self._is_waiting():
-                    await self._sleep(self._poll)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._rung.wait(), self._poll)
         finally:
             for descriptor in doorbell.descriptors:
                 loop.remove_reader(descriptor)
-
-    async def _sleep(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._rung.wait(), seconds)
 
     # -- one pass ---------------------------------------------------------------------------------
 
@@ -196,14 +199,14 @@ class Forwarder:
         return self.progress.batches > before
 
     def _discover(self) -> None:
-        """Opens files that are new."""
-        for name in files.waiting_names(self.directory):
-            source = self._sources.get(name)
-            if source is not None:
-                if source.file.is_in_place():
-                    continue
-                source.file.close()  # a writer has given it another name
+        """Opens files that are new, also those to which a writer has given another name."""
+        for name, source in list(self._sources.items()):
+            if source.file.is_moved():
+                source.file.close()
                 del self._sources[name]
+        for name in files.waiting_names(self.directory):
+            if name in self._sources:
+                continue
             try:
                 file = SpoolFile(self.directory, name)
             except OSError as error:
@@ -333,8 +336,12 @@ class Forwarder:
         """Removes a file that is sent whole, whose period is over, and that nobody has open."""
         file = source.file
         slot = files.slot_of(self._clock.wall_us(), self._period_us)
-        is_named = file.is_named()  # else somebody took it away, and it is not ours to remove
-        if (is_named and file.name == files.name_of(slot)) or not file.try_lock():
+        is_current = file.name == files.name_of(slot) and file.is_named()
+        if is_current or not file.try_lock():
+            return
+        is_named = file.is_named()  # else it has another name, or somebody took it away
+        if file.is_moved():
+            file.unlock()
             return
         # Nobody writes to it any more: half a line stays half a line.
         if source.next_load(self._clock.wall_us(), is_closed=True) is not None:

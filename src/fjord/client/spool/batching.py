@@ -93,7 +93,8 @@ class Batch:
             row = (type_, key, record[at:], stamp_us)
         run = self._open.get(table)
         if run is None or run.kind != kind or run.options != options:
-            run = self._open[table] = Run(kind, table.decode(), options)
+            # What is no name is for the daemon to refuse, and then it is set aside alone.
+            run = self._open[table] = Run(kind, table.decode(errors="replace"), options)
             self._parts.append(run)
         run.rows.append(row)
         self.rows += 1

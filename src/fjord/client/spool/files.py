@@ -4,10 +4,10 @@ Writers and the forwarder agree by locks on the files themselves.  A writer has 
 file for as long as it has it open; the forwarder removes a file only under an exclusive one, which
 it never waits for.  A writer that gets its lock looks whether the name still means this file.
 
-A power cut may take the end of a file that was not synced, also of what the daemon has already.
-Nothing may then be written to those offsets again, since the daemon would take it for what it has.
-So a file is written to only while the machine runs on which it was made; after that, whoever comes
-first gives it another name, and it is only sent.
+A file is written to in one period only, so that what is in a later one was written later; if it
+is still there when its name comes round again, it gets another name, and is only sent.  So does one
+from before the machine was last started: a power cut may have taken its end, also what the daemon
+has of it, and would take for that what is written to those offsets again.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def lock_for_forwarder(directory: str) -> LocalLock:
         DirectoryError: if the directory is not there, or another process forwards from it.
     """
     try:
-        return LocalLock(os.path.join(directory, _LOCK))
+        return LocalLock(os.path.join(directory, _LOCK), needs_space=False)
     except DirectoryInUseError as error:
         text = str(error).partition(" writes to ")[0]
         raise DirectoryInUseError(f"{text} forwards from {directory}; one at a time") from None
@@ -258,7 +258,9 @@ class Appender:
 
     _fd = -1
 
-    def __init__(self, directory: str, name: str, now_us: int, *, flags: int = 0) -> None:
+    def __init__(self, directory: str, now_us: int, period_us: int, *, flags: int = 0) -> None:
+        self.slot = slot_of(now_us, period_us)
+        name = name_of(self.slot)
         path = os.path.join(directory, name)
         flags |= os.O_RDWR | os.O_APPEND | _COMMON
         while True:
@@ -268,9 +270,30 @@ class Appender:
                 _make(directory, name, now_us)
                 continue
             self._fd = fd  # from here on it is closed with the object
-            if _hold(fd, path) and not _put_away(fd, directory, path):
+            if _hold(fd, path) and self._is_usable(directory, path, period_us):
                 return
             self.close()
+
+    def _is_usable(self, directory: str, path: str, period_us: int) -> bool:
+        """Gives a file from earlier another name; False if the name is to be opened anew."""
+        header = decode_header(os.pread(self._fd, HEADER_BYTES, 0))
+        if header is None:
+            return True  # damaged; the forwarder mends it
+        if not header.is_of_this_boot:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            # Nobody keeps such a file open: others who look at it are done in a moment.
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        elif slot_of(header.created_us, period_us) != self.slot:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            if not _try_lock(self._fd):
+                # Somebody has it open since then, or gives it another name just now.
+                return _hold(self._fd, path)
+        else:
+            return True
+        if _is_at(os.fstat(self._fd), path):
+            os.rename(path, os.path.join(directory, old_name(header.identity)))
+            sync_directory(directory)
+        return False
 
     def write(self, line: bytes) -> int:
         """Adds a line; returns how much of it was written: less if the disk is full."""
@@ -319,26 +342,20 @@ def _hold(fd: int, path: str) -> bool:
     return _is_at(ours, path)
 
 
-def _put_away(fd: int, directory: str, path: str) -> bool:
-    """Gives a file from before the last start of the machine another name; False if it is none."""
-    header = decode_header(os.pread(fd, HEADER_BYTES, 0))
-    if header is None or header.is_of_this_boot:
-        return False
-    # Nobody keeps such a file open: others who look at it are done in a moment.
-    fcntl.flock(fd, fcntl.LOCK_UN)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    if _is_at(os.fstat(fd), path):
-        os.rename(path, os.path.join(directory, old_name(header.identity)))
-        sync_directory(directory)
-    return True
-
-
 def _is_at(ours: os.stat_result, path: str) -> bool:
     try:
         found = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return False
     return (found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino)
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 # -- the forwarder's side -------------------------------------------------------------------------
@@ -372,10 +389,6 @@ class SpoolFile:
     def stat(self) -> os.stat_result:
         return os.fstat(self._fd)
 
-    def is_in_place(self) -> bool:
-        """Says whether the name still means this file."""
-        return _is_at(os.fstat(self._fd), self.path)
-
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
@@ -401,11 +414,7 @@ class SpoolFile:
 
     def try_lock(self) -> bool:
         """Takes the exclusive lock, unless a writer has the file open."""
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        return _try_lock(self._fd)
 
     def unlock(self) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_UN)
@@ -413,6 +422,10 @@ class SpoolFile:
     def is_named(self) -> bool:
         """Says whether its name still means this file."""
         return _is_at(os.fstat(self._fd), self.path)
+
+    def is_moved(self) -> bool:
+        """Says whether it has another name by now."""
+        return os.fstat(self._fd).st_nlink > 0 and not self.is_named()
 
     def remove(self) -> None:
         """Removes the file for good.  Assumes the exclusive lock."""

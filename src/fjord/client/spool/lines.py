@@ -2,7 +2,7 @@
 
     line = status length crc text "\\n"
 
-A line begins with `@`, which is part of no text, and ends with a newline.  So whatever has
+A line begins with `@` or `!`, which are part of no text, and ends with a newline.  So whatever has
 happened to one, the next one is found.  What lies between whole lines is cut into pieces, each
 of which ends where a line may begin, or where something was erased:
 
@@ -28,13 +28,14 @@ from fjord import limits
 
 WAITING: Final = b"@"
 ASIDE: Final = b"!"
+BLANK: Final = (b" ", b"\n", b"\0")  # what was erased
 HEAD_BYTES: Final = 17  # of a line: status, length, crc
 # The largest line: that of a message of the wire, in base64.
 LINE_BYTES_MAX: Final = 4 * limits.MESSAGE_BYTES_MAX // 3 + 64
 
 _LINE = re.compile(rb"@([0-9a-f]{8})([0-9a-f]{8})([A-Za-z0-9+/]*={0,2}\n)")
 _BLANK = re.compile(rb"[ \n\0]*")
-_PIECE = re.compile(rb"[^ \n\0][^@ \n\0]*")
+_PIECE = re.compile(rb"[^ \n\0][^@! \n\0]*")
 _BEGUN = re.compile(rb"@(?:[0-9a-f]{0,15}|[0-9a-f]{16}[A-Za-z0-9+/]*={0,2})")
 
 
@@ -134,12 +135,6 @@ def _parse_whole(data: bytes, offset: int) -> Lines | None:
 def _numbers(digits: tuple[bytes, ...]) -> tuple[int, ...]:
     """Returns numbers that are written with eight digits each."""
     return struct.unpack(f">{len(digits)}I", unhexlify(b"".join(digits)))
-
-
-def is_whole(line: bytes) -> bool:
-    """Says whether a line could be sent, were it not set aside."""
-    found = parse(WAITING + line[1:], 0, is_closed=True)
-    return len(found.records) == 1 and not found.pieces
 
 
 def _decode(text: bytes) -> bytes | None:

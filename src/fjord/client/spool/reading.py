@@ -94,11 +94,11 @@ class Source:
             found = self._parse(self.done, end, is_closed=True)
             kept = [piece for piece in found.pieces if piece.fate is Fate.ASIDE]
             self._note(kept)
-            # All else has arrived, also what was half erased when the power went.
-            for piece in kept:
-                self._erase(self.done, piece.start)
-                self.done = piece.end
-            self._erase(self.done, found.stop)
+            # All else has arrived, also what was half erased when the power went.  What is blank
+            # is left alone: it may have no place on the disk, and the disk no other.
+            gone = [*zip(found.starts, found.ends, strict=True)]
+            gone += [(piece.start, piece.end) for piece in found.pieces if piece not in kept]
+            self._erase(sorted(gone))
             self.done = found.stop
         self.rewind()
 
@@ -142,14 +142,9 @@ class Source:
     # -- what became of it ------------------------------------------------------------------------
 
     def confirm(self, load: Load) -> None:
-        """The daemon has it, durably: lines that follow each other are erased as one."""
+        """The daemon has it, durably."""
         self.known = load.end
-        start = load.start
-        for end, following in zip(load.ends, load.starts[1:], strict=False):
-            if end != following:
-                self._erase(start, end)
-                start = following
-        self._erase(start, load.end)
+        self._erase(zip(load.starts, load.ends, strict=True))
         self.done = load.end
 
     def refuse(self, load: Load) -> None:
@@ -168,7 +163,15 @@ class Source:
         self.set_aside[fate] += 1
         self._noted = max(self._noted, end)  # where it is met again, it is counted already
 
-    def _erase(self, start: int, end: int) -> None:
+    def _erase(self, stretches: Iterable[tuple[int, int]]) -> None:
+        """Erases stretches that are in order; those that follow each other as one."""
+        start = end = 0
+        for begin, after in stretches:
+            if begin != end:
+                if start < end:
+                    self.file.erase(start, end)
+                start = begin
+            end = after
         if start < end:
             self.file.erase(start, end)
 
@@ -179,10 +182,6 @@ class Source:
         start, self._seen = self._lines.stop, self.file.size()
         found = self._parse(start, self._seen, is_closed=is_closed)
         self._note(found.pieces)
-        if found.records or found.pieces:
-            # The daemon must never know more of a file than a power cut leaves: what is then
-            # written in the place of what was lost would pass for sent.  Marks stay, too.
-            self.file.sync()
         self._lines, self._next = found, 0
         return found.stop > start
 
@@ -198,12 +197,16 @@ class Source:
 
     def _note(self, pieces: Iterable[Piece]) -> None:
         """Counts what is never sent, once, and marks what is not marked yet."""
+        is_marked = False
         for piece in pieces:
             if piece.fate is not Fate.ASIDE:
                 self.file.put_status(piece.start, ASIDE)
+                is_marked = True
             if piece.start >= self._noted:
                 self.set_aside[piece.fate] += 1
                 self._noted = piece.end
+        if is_marked:
+            self.file.sync()  # as for what is refused
 
 
 def halves(load: Load, now_us: int) -> list[Load]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from fjord.client.spool import files, survey
 from fjord.client.spool.files import SpoolFile
-from fjord.client.spool.lines import WAITING, Fate
+from fjord.client.spool.lines import WAITING, Fate, Piece
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ def retry(directory: str, now_us: int) -> Iterator[Retried]:
             continue  # somebody else was faster
         try:
             # Who has it, or had it before, gives it another name.
-            if file.try_lock() and _is_named(file):
+            if file.try_lock() and file.is_named():
                 yield _retry(file, now_us)
         finally:
             file.close()
@@ -60,8 +60,9 @@ def _retry(file: SpoolFile, now_us: int) -> Retried:
     if header is None or files.aside_name(header.identity) == name:
         if not waiting and not aside:
             return Retried(name=name, new_name="", records=0, left=left)
-        for start in aside:
-            file.put_status(start, WAITING)
+        for piece in aside:
+            file.put_status(piece.start, WAITING)
+            file.put_status(piece.end, b"\n")  # it may be erased with what is behind it
         waiting += len(aside)
         file.sync()
         header = files.new_header(now_us)
@@ -71,28 +72,20 @@ def _retry(file: SpoolFile, now_us: int) -> Retried:
     return Retried(name=name, new_name=file.name, records=waiting, left=left)
 
 
-def _look(file: SpoolFile) -> tuple[int, list[int], int]:
+def _look(file: SpoolFile) -> tuple[int, list[Piece], int]:
     """Looks at all lines of a file.
 
     Returns:
-        How many can be sent as they are, where those begin that could if they were not set aside,
-        and how many pieces are no lines.
+        How many can be sent as they are, those that could if they were not set aside, and how many
+        pieces are no lines.
     """
     waiting, left = 0, 0
-    aside: list[int] = []
+    aside: list[Piece] = []
     for found in survey.walk(file):
         waiting += len(found.records)
         for piece in found.pieces:
             if isinstance(survey.record_of(file, piece), Fate):
                 left += 1
             else:
-                aside.append(piece.start)
+                aside.append(piece)
     return waiting, aside, left
-
-
-def _is_named(file: SpoolFile) -> bool:
-    try:
-        named = files.status_of(file.directory, file.name)
-    except FileNotFoundError:
-        return False
-    return named.st_ino == file.stat().st_ino

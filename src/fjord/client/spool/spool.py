@@ -133,12 +133,11 @@ class Spool:
         if self._problem:
             raise DurabilityError(f"{self._problem}; look after the disk, and open the spool again")
         self._drop()
-        slot = files.slot_of(now_us, self._period_us)
         flags = os.O_DSYNC if self._sync is Sync.EACH else 0
-        appender = Appender(self.path, files.name_of(slot), now_us, flags=flags)
+        appender = Appender(self.path, now_us, self._period_us, flags=flags)
         if self._sync is not Sync.NONE:
             files.sync_directory(self.path)  # another writer may have made it, just now
-        self._appender, self._slot = appender, slot
+        self._appender, self._slot = appender, appender.slot
         return appender
 
     def _drop(self) -> None:

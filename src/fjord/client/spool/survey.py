@@ -10,7 +10,7 @@ from typing import Final
 from fjord.client.spool import files, lines
 from fjord.client.spool.alerts import Watched
 from fjord.client.spool.files import HEADER_BYTES, SpoolFile
-from fjord.client.spool.lines import LINE_BYTES_MAX, WAITING, Fate, Lines, Piece
+from fjord.client.spool.lines import BLANK, LINE_BYTES_MAX, WAITING, Fate, Lines, Piece
 from fjord.client.spool.record import stamp_of
 
 _CHUNK_BYTES: Final = 1024 * 1024
@@ -109,8 +109,10 @@ def record_of(file: SpoolFile, piece: Piece) -> bytes | Fate:
     """Returns the record of a line that was set aside; what is wrong with it, if it is none."""
     if piece.fate is not Fate.ASIDE:
         return piece.fate
-    data = file.read(piece.start, piece.end + 1 - piece.start)  # with the end of the line
-    found = lines.parse(WAITING + data[1:], 0, is_closed=True)
+    line = file.read(piece.start + 1, piece.end - piece.start)
+    if line[-1:] in BLANK:  # the end of the line, which may be erased with what is behind it
+        line = line[:-1] + b"\n"
+    found = lines.parse(WAITING + line, 0, is_closed=True)
     if not found.pieces and len(found.records) == 1:
         return found.records[0]
     is_torn = [inner.fate for inner in found.pieces] == [Fate.TORN]

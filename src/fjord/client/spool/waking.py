@@ -16,6 +16,7 @@ import socket
 from typing import Final
 
 from fjord.client.spool.files import Flag, socket_address
+from fjord.disk import is_full
 from fjord.wire import Function
 from fjord.wire.functions import MAGIC_REQUEST, REQUEST, VERSION
 
@@ -62,21 +63,31 @@ class Doorbell:
     """The forwarder's side: two descriptors for `poll`, and a flag that says whether it sleeps."""
 
     def __init__(self, directory: str) -> None:
-        self._flag = Flag(directory)
+        self._flag: Flag | None = None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._events = _watch(directory)
-        with socket_address(directory, is_new=True) as address:
-            self._socket.bind(address)
+        try:
+            with socket_address(directory, is_new=True) as address:
+                self._socket.bind(address)
+            self._flag = Flag(directory)
+        except OSError as error:
+            # A full disk gets empty by what is sent, so it must not be in the way; nobody rings,
+            # and there are file events, and a look now and then.
+            if not is_full(error):
+                self.close()
+                raise
         #: Readable when there is something to do.
         self.descriptors = [fd for fd in (self._socket.fileno(), self._events) if fd is not None]
 
     def sleep(self) -> None:
         """From now on whoever writes rings.  Files are to be looked at once more after this."""
-        self._flag.put(is_set=True)
+        if self._flag is not None:
+            self._flag.put(is_set=True)
 
     def wake(self) -> None:
         """Takes note of all that has rung so far."""
-        self._flag.put(is_set=False)
+        if self._flag is not None:
+            self._flag.put(is_set=False)
         with contextlib.suppress(BlockingIOError):
             while self._socket.recv(_DATAGRAM_BYTES):
                 pass
@@ -86,8 +97,9 @@ class Doorbell:
                     pass
 
     def close(self) -> None:
-        self._flag.put(is_set=False)
-        self._flag.close()
+        if self._flag is not None:
+            self._flag.put(is_set=False)
+            self._flag.close()
         self._socket.close()
         if self._events is not None:
             os.close(self._events)
