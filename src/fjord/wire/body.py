@@ -10,13 +10,14 @@ its sender a refusal and not the connection.
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from fjord import columns, limits
 from fjord.columns import Strings
 from fjord.commands import Command, Refusal
-from fjord.wire.functions import Function
+from fjord.wire.functions import Flag, Function
 
 HEAD = struct.Struct(">HHIQ")
 U64 = struct.Struct(">Q")
@@ -62,6 +63,10 @@ class Body:
         column, self.position = columns.decode_numbers(self.view, self.position, self.rows, kind)
         return column
 
+    def dates(self) -> Sequence[int] | None:
+        """Reads when each entry was written; None if the message says when all of them were."""
+        return self.numbers("Q") if self.flags & Flag.TIMEOUT else None
+
     def further_strings(self) -> Strings:
         """Reads a column that has a count of its own."""
         (count,) = self.field(COUNT)
@@ -88,6 +93,27 @@ class Body:
     def end(self) -> None:
         if self.position != len(self.view):
             raise ValueError("the body is longer than its columns")
+
+
+def encode_dates(stamps_us: Sequence[int]) -> tuple[int, int, bytes]:
+    """Returns when entries were written: the flag, the timestamp of the message, and a column.
+
+    A message has one timestamp, and that is enough for nearly all; only who passes on what others
+    have written has more.
+    """
+    if not stamps_us:
+        return 0, 0, b""
+    first = stamps_us[0]
+    if len(stamps_us) == 1 or _count(stamps_us, first) == len(stamps_us):
+        return 0, first, b""
+    return Flag.TIMEOUT, 0, bytes(columns.encode_u64(stamps_us))
+
+
+def _count(numbers: Sequence[int], number: int) -> int:
+    """Returns how many of some numbers are this one, without a step of Python for each."""
+    if isinstance(numbers, memoryview):
+        numbers = array("Q", numbers)
+    return numbers.count(number)
 
 
 def encode_head(table: str, rows: int, argument: int = 0) -> bytes:

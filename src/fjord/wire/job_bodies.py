@@ -9,7 +9,7 @@ from typing import Final
 from fjord import columns, commands
 from fjord.columns import Strings, repeat
 from fjord.commands import Command
-from fjord.wire.body import COUNT, Body, Decoders, Encoded, Encoders, encode_head
+from fjord.wire.body import COUNT, Body, Decoders, Encoded, Encoders, encode_dates, encode_head
 from fjord.wire.functions import Flag, Function
 
 NEXT = struct.Struct(">QQ")  # lease, wait
@@ -37,10 +37,11 @@ def _encode_push(command: commands.Push) -> Encoded:
             columns.encode_u8(command.types),
         )
     strings = command.keys.encode(), command.domains.encode(), command.values.encode()
-    body = b"".join((encode_head(command.table, rows), *numbers, *strings))
-    # A message has one timestamp; commands of a client never have more.
-    timestamp_us = command.timestamps_us[0] if rows else 0
-    return Function.PUSH_MANY, Flag.TTL if command.relative else 0, timestamp_us, body
+    flags, timestamp_us, stamps = encode_dates(command.timestamps_us)
+    if command.relative:
+        flags |= Flag.TTL
+    body = b"".join((encode_head(command.table, rows), stamps, *numbers, *strings))
+    return Function.PUSH_MANY, flags, timestamp_us, body
 
 
 def _check_columns(command: commands.Push, rows: int) -> None:
@@ -55,6 +56,7 @@ def _check_columns(command: commands.Push, rows: int) -> None:
 def _decode_push(body: Body) -> Command:
     process_at_us: Sequence[int]
     expires_at_us: Sequence[int]
+    stamps_us = body.dates()
     if body.rows == 1:
         date, expiry, priority, type_ = body.field(_ONE_JOB)
         process_at_us, expires_at_us = (date,), (expiry,)
@@ -73,7 +75,7 @@ def _decode_push(body: Body) -> Command:
         priorities=priorities,
         process_at_us=process_at_us,
         expires_at_us=expires_at_us,
-        timestamps_us=repeat(body.timestamp_us, body.rows),
+        timestamps_us=repeat(body.timestamp_us, body.rows) if stamps_us is None else stamps_us,
         relative=bool(body.flags & Flag.TTL),
     )
 

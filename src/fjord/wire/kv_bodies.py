@@ -9,12 +9,14 @@ from fjord.columns import Strings, repeat
 from fjord.commands import Command, Refusal
 from fjord.errors import Code
 from fjord.wire import operands
-from fjord.wire.body import COUNT, U64, Body, Decoders, Encoded, Encoders, encode_head
+from fjord.wire.body import COUNT, U64, Body, Decoders, Encoded, Encoders, encode_dates, encode_head
 from fjord.wire.functions import Flag, Function
 
 
 def _encode_set(command: commands.Set) -> Encoded:
-    flags = Flag.OVERWRITE if command.overwrite else 0
+    flags, timestamp_us, stamps = encode_dates(command.timestamps_us)
+    if command.overwrite:
+        flags |= Flag.OVERWRITE
     if command.persist:
         flags |= Flag.PERSIST
     ttl = also = b""
@@ -28,20 +30,20 @@ def _encode_set(command: commands.Set) -> Encoded:
         (
             encode_head(command.table, len(command.keys), command.expires_at_us),
             ttl,
+            stamps,
             columns.encode_u8(command.types),
             command.keys.encode(),
             command.values.encode(),
             also,
         )
     )
-    # A message has one timestamp; commands of a client never have more.
-    timestamp_us = command.timestamps_us[0] if command.timestamps_us else 0
     return Function.SET_MANY, flags, timestamp_us, body
 
 
 def _decode_set(body: Body) -> Command | Refusal:
     flags = body.flags
     ttl_us = body.field(U64)[0] if flags & Flag.TTL else 0
+    stamps_us = body.dates()
     types = bytes(body.numbers("B"))
     keys = body.strings()
     stored = body.strings()
@@ -54,7 +56,7 @@ def _decode_set(body: Body) -> Command | Refusal:
         keys=keys,
         types=types,
         values=stored,
-        timestamps_us=repeat(body.timestamp_us, body.rows),
+        timestamps_us=repeat(body.timestamp_us, body.rows) if stamps_us is None else stamps_us,
         expires_at_us=body.argument,
         ttl_us=ttl_us,
         overwrite=bool(flags & Flag.OVERWRITE),

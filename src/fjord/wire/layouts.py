@@ -83,6 +83,7 @@ REQUEST_BODIES: Final[dict[Function, tuple[Step, ...]]] = {
     Function.STATS: (),
     Function.SET_MANY: (
         Step("u64", "ttl", Flag.TTL),
+        Step("time column", "date", Flag.TIMEOUT),
         Step("u8 column", "type"),
         Step("strings", "key"),
         Step("strings", "value"),
@@ -105,6 +106,7 @@ REQUEST_BODIES: Final[dict[Function, tuple[Step, ...]]] = {
     Function.LISTEN_MANY: _KEYS,
     Function.UNLISTEN: (),
     Function.PUSH_MANY: (
+        Step("time column", "date", Flag.TIMEOUT),
         Step("time column", "process at", unless=Flag.TTL),
         Step("u64 column", "delay", Flag.TTL),
         Step("time column", "expires at"),

@@ -53,7 +53,7 @@ def _encode_append(command: commands.Append) -> Encoded:
 
 def _decode_append(body: Body) -> Command:
     """Returns the messages as they came: nothing is done here for each of them."""
-    dates = body.numbers("Q") if body.flags & Flag.TIMEOUT else None
+    dates = body.dates()
     types = bytes(body.numbers("B"))
     keys, found = body.strings(), body.strings()
     body.end_plain()
