@@ -27,6 +27,7 @@ from fjord.client.spool.alerts import Alert, Watched
 from fjord.client.spool.files import SpoolFile
 from fjord.client.spool.lines import Fate
 from fjord.client.spool.reading import UNKNOWN, Load, Source
+from fjord.client.spool.record import stamp_of
 from fjord.client.spool.waking import Doorbell
 from fjord.clock import Clock, SystemClock
 from fjord.commands import Advance, AskWriter, Batch, Command, Committed, Refusal, Reply
@@ -191,7 +192,12 @@ class Forwarder:
     async def _pass(self) -> bool:
         before = self.progress.batches
         self._discover()
-        for source in sorted(self._sources.values(), key=lambda source: source.created_us):
+        sources = sorted(self._sources.values(), key=lambda source: source.created_us)
+        for source in reversed(sources):
+            # The newest first: what a writer has written to a file before it went on to the next
+            # one is there by then, and so it is sent before what it wrote afterwards.
+            source.limit = source.file.size() if len(sources) > 1 else None
+        for source in sources:
             if self._stopping.is_set():
                 break
             await self._forward(source)
@@ -298,7 +304,7 @@ class Forwarder:
         if refusal.code is Code.STALE_NUMBER:
             await self._align(source)
             return
-        if refusal.code in _PASSING:
+        if refusal.code in _PASSING or self._is_clock_ahead(refusal, load):
             raise _PassingError(f"{refusal.code}: {refusal.text}")
         if len(load.records) > 1:
             for half in reading.halves(load, self._clock.wall_us()):
@@ -318,6 +324,17 @@ class Forwarder:
             "%s: the record at byte %d is refused and was set aside: %s: %s",
             source.file.name, load.start, refusal.code, refusal.text,
         )  # fmt: skip
+
+    def _is_clock_ahead(self, refusal: Refusal, load: Load) -> bool:
+        """Says whether the clocks of the two machines differ: then waiting helps, or setting one.
+
+        A record that is ahead of the clock here was written while that was wrong, and may be for
+        years.
+        """
+        newest_us = self._clock.wall_us() + limits.TIMESTAMP_AHEAD_US_MAX
+        return refusal.code is Code.BAD_TIMESTAMP and all(
+            limits.TIMESTAMP_US_MIN <= stamp_of(record) <= newest_us for record in load.records
+        )
 
     async def _send_alone(self, source: Source, load: Load) -> bool:
         """Sends a load, or finds out what to do about it; False if it is to be looked up anew."""
@@ -427,10 +444,14 @@ class Forwarder:
         self._watched_us = now_us + WATCH_US
         watched = [_watched(source) for source in self._sources.values()]
         watched += survey.aside_files(self.directory)
+        for name in self._unopened:
+            closed = survey.outside(self.directory, name)
+            if closed is not None:
+                watched.append(closed)
         found = alerts.find(watched, files.owner_of(self.directory), now_us)
-        before = {alert.text for alert in self.progress.alerts}
+        before = {(alert.rule, alert.name) for alert in self.progress.alerts}
         for alert in found:
-            if alert.text not in before:
+            if (alert.rule, alert.name) not in before:
                 _log.warning("alert %d: %s", alert.severity, alert.text)
         self.progress.alerts = found
         self.progress.waiting_bytes = sum(file.waiting_bytes for file in watched)

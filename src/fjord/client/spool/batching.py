@@ -23,6 +23,8 @@ ROWS_MAX: Final = 10_000
 # Of keys and values, in one batch; a record that has more goes alone.
 BYTES_MAX: Final = limits.BATCH_BYTES_MAX // 4
 
+# Of commands, in one batch; one more says how far the file is sent.
+_PARTS_MAX: Final = limits.BATCH_COMMANDS_MAX - 1
 _HEAD_BYTES: Final = HEAD.size
 # What is in a run, row by row: type, key, value, timestamp; and for a job domain, priority,
 # process date and expiry.
@@ -64,7 +66,7 @@ class Batch:
         added = 0
         for record, head in zip(records, HEAD.iter_unpack(heads), strict=False):
             self.size += len(record)
-            if added and self.size > BYTES_MAX:
+            if added and (self.size > BYTES_MAX or len(self._parts) >= _PARTS_MAX):
                 break
             kind = head[0]
             if kind == Kind.COMMAND:

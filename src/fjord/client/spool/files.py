@@ -139,7 +139,9 @@ def make_directory(path: str) -> None:
         DirectoryError: if it cannot be made, or is none.
     """
     try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        if not os.path.isdir(path):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            sync_directory(os.path.dirname(os.path.abspath(path)))
     except OSError as error:
         raise DirectoryError(f"{path} cannot be made a spool: {error.strerror}") from error
 
@@ -404,6 +406,10 @@ class SpoolFile:
     def put_status(self, offset: int, status: bytes) -> None:
         """Changes the first byte of a line."""
         os.pwrite(self._fd, status, offset)
+
+    def put_end(self, offset: int) -> None:
+        """Writes the last byte of a line."""
+        os.pwrite(self._fd, b"\n", offset)
 
     def put_header(self, header: Header) -> None:
         os.pwrite(self._fd, encode_header(header), 0)

@@ -53,6 +53,7 @@ class Source:
         self.known: int | None = None  # the number that the daemon has; None = not asked yet
         self.sent = UNKNOWN  # the number that it has when all that is under way is there
         self.done = HEADER_BYTES  # all before is confirmed, erased or set aside
+        self.limit: int | None = None  # nothing behind it is sent for now; None = all may be
         #: What is never sent, and stays in the file.
         self.set_aside: Counter[Fate] = Counter()
         self.told: Counter[Fate] = Counter()  # what of that is logged
@@ -97,7 +98,9 @@ class Source:
             # All else has arrived, also what was half erased when the power went.  What is blank
             # is left alone: it may have no place on the disk, and the disk no other.
             gone = [*zip(found.starts, found.ends, strict=True)]
-            gone += [(piece.start, piece.end) for piece in found.pieces if piece not in kept]
+            gone += [
+                (piece.start, piece.end) for piece in found.pieces if piece.fate is not Fate.ASIDE
+            ]
             self._erase(sorted(gone))
             self.done = found.stop
         self.rewind()
@@ -180,6 +183,8 @@ class Source:
     def _look(self, *, is_closed: bool) -> bool:
         """Reads on; False if there is nothing more that is whole."""
         start, self._seen = self._lines.stop, self.file.size()
+        if self.limit is not None and not is_closed:
+            self._seen = max(start, min(self._seen, self.limit))
         found = self._parse(start, self._seen, is_closed=is_closed)
         self._note(found.pieces)
         self._lines, self._next = found, 0

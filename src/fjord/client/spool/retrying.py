@@ -1,7 +1,7 @@
 """What was set aside is sent again: files of it get a name under which the forwarder takes them.
 
-    aside-A.spool, of A:  "!" lines -> "@" lines -> header of B -> retry-B.spool
-                                    sync         sync           sync
+    aside-A.spool, of A:  ends of lines -> "!" to "@" -> header of B -> retry-B.spool
+                                        sync          sync           sync           sync
 
 The daemon has a number of A that says that all of it has arrived; so the file becomes B, of which
 it knows nothing.  After a crash anywhere between, the next try ends the same:
@@ -60,9 +60,13 @@ def _retry(file: SpoolFile, now_us: int) -> Retried:
     if header is None or files.aside_name(header.identity) == name:
         if not waiting and not aside:
             return Retried(name=name, new_name="", records=0, left=left)
+        # The end of a line may be erased with what is behind it.  It is needed to know the line
+        # for whole, so it is there first.
+        for piece in aside:
+            file.put_end(piece.end)
+        file.sync()
         for piece in aside:
             file.put_status(piece.start, WAITING)
-            file.put_status(piece.end, b"\n")  # it may be erased with what is behind it
         waiting += len(aside)
         file.sync()
         header = files.new_header(now_us)

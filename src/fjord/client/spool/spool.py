@@ -152,7 +152,7 @@ class Spool:
                     self._synced = self._written
             except OSError as error:
                 self._fail(error)  # those who wait for this sync are told, too
-                raise
+                raise self._lost() from error
             finally:
                 appender.close()
 
@@ -163,8 +163,8 @@ class Spool:
                 return
             written = self._written  # before the sync: what is written meanwhile waits for the next
             try:
-                if self._appender is None:
-                    raise self._lost()
+                if self._appender is None or self._problem:
+                    raise self._lost()  # also where the sync of another thread has failed
                 self._appender.sync()
             except OSError as error:
                 self._fail(error)

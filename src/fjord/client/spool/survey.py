@@ -109,32 +109,38 @@ def record_of(file: SpoolFile, piece: Piece) -> bytes | Fate:
     """Returns the record of a line that was set aside; what is wrong with it, if it is none."""
     if piece.fate is not Fate.ASIDE:
         return piece.fate
-    line = file.read(piece.start + 1, piece.end - piece.start)
-    if line[-1:] in BLANK:  # the end of the line, which may be erased with what is behind it
-        line = line[:-1] + b"\n"
-    found = lines.parse(WAITING + line, 0, is_closed=True)
+    size = piece.end - piece.start - 1
+    data = file.read(piece.start + 1, size + 1)
+    # The end of the line may be erased with what is behind it; or another line follows at once.
+    end = b"\n" if data[size:] in BLANK else b""
+    found = lines.parse(WAITING + data[:size] + end, 0, is_closed=True)
     if not found.pieces and len(found.records) == 1:
         return found.records[0]
     is_torn = [inner.fate for inner in found.pieces] == [Fate.TORN]
     return Fate.TORN if is_torn else Fate.DAMAGED
 
 
+def outside(directory: str, name: str) -> Watched | None:
+    """Returns what can be said of a file without a look inside; None if it is gone.
+
+    All that is in it waits, unless it holds nothing but what was set aside.
+    """
+    try:
+        status = files.status_of(directory, name)
+    except FileNotFoundError:
+        return None  # it is sent, or has another name by now
+    is_aside = files.is_aside(name)
+    return Watched(
+        name=name,
+        waiting_bytes=0 if is_aside else max(0, status.st_size - HEADER_BYTES),
+        owner=status.st_uid,
+        mode=status.st_mode,
+        modified_us=status.st_mtime_ns // 1000,
+        set_aside=int(is_aside),
+    )
+
+
 def aside_files(directory: str) -> list[Watched]:
     """Returns the files with nothing but records that were set aside, without a look inside."""
-    found = []
-    for name in files.aside_names(directory):
-        try:
-            status = files.status_of(directory, name)
-        except FileNotFoundError:
-            continue  # it is sent again, and has another name by now
-        found.append(
-            Watched(
-                name=name,
-                waiting_bytes=0,
-                owner=status.st_uid,
-                mode=status.st_mode,
-                modified_us=status.st_mtime_ns // 1000,
-                set_aside=1,
-            )
-        )
-    return found
+    found = (outside(directory, name) for name in files.aside_names(directory))
+    return [one for one in found if one is not None]

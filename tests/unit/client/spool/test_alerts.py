@@ -1,0 +1,80 @@
+"""The watch rules of a spool."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fjord.client.spool import alerts
+from fjord.client.spool.alerts import Alert, Watched
+
+NOW = 1_700_000_000_000_000
+OWNER = 1000
+FINE = Watched(name="07.spool", waiting_bytes=500, owner=OWNER, mode=0o100600, modified_us=NOW)
+HOURS_24 = 24 * 3600 * 1_000_000
+
+
+def rules(*files: Watched) -> list[tuple[int, str, str]]:
+    found = alerts.find(files, OWNER, NOW)
+    return [(alert.severity, alert.rule, alert.name) for alert in found]
+
+
+def test_a_spool_that_is_well_says_nothing() -> None:
+    assert rules() == []
+    assert rules(FINE, replace(FINE, name="08.spool")) == []
+
+
+def test_more_than_two_files_that_wait_are_too_many() -> None:
+    files = [replace(FINE, name=f"0{n}.spool") for n in (9, 7, 8)]
+    assert rules(*files) == [(90, "files", "")]
+    (alert,) = alerts.find(files, OWNER, NOW)
+    assert "3 files wait (07.spool, 08.spool, 09.spool)" in alert.text
+
+
+def test_a_file_of_which_all_is_sent_does_not_count() -> None:
+    idle = [replace(FINE, name=f"0{n}.spool", waiting_bytes=0) for n in range(9)]
+    assert rules(*idle, FINE, replace(FINE, name="09.spool")) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        (replace(FINE, set_aside=1), (80, "aside")),
+        (replace(FINE, modified_us=NOW - HOURS_24 - 1), (76, "unchanged")),
+        (replace(FINE, modified_us=NOW - HOURS_24), None),
+        (replace(FINE, modified_us=NOW - 2 * HOURS_24, waiting_bytes=0), None),
+        (replace(FINE, owner=0), (73, "owner")),
+        (replace(FINE, mode=0o100602), (60, "writable")),
+        (replace(FINE, mode=0o100660), None),
+        (replace(FINE, waiting_bytes=12_000_001), (60, "size")),
+        (replace(FINE, waiting_bytes=12_000_000), None),
+    ],
+)
+def test_each_rule_tells_of_its_file(file: Watched, expected: tuple[int, str] | None) -> None:
+    assert rules(file) == ([(*expected, "07.spool")] if expected else [])
+    for alert in alerts.find([file], OWNER, NOW):
+        assert alert.text.startswith("07.spool: ")
+
+
+def test_the_most_severe_come_first() -> None:
+    bad = replace(
+        FINE,
+        set_aside=3,
+        modified_us=0,
+        owner=0,
+        mode=0o100666,
+        waiting_bytes=10**9,
+    )
+    found = rules(*(replace(bad, name=f"0{n}.spool") for n in range(3)))
+    assert found[0] == (90, "files", "")
+    severities = [severity for severity, _, _ in found]
+    assert severities == sorted(severities, reverse=True)
+    assert len(found) == 1 + 3 * 5
+    assert {rule for _, rule, _ in found} == set(alerts.RULES)
+
+
+def test_an_alert_is_the_same_as_long_as_nothing_changes() -> None:
+    file = replace(FINE, set_aside=1)
+    first, second = (alerts.find([replace(file, set_aside=n)], OWNER, NOW) for n in (1, 2))
+    assert first == second == [Alert(80, "aside", "07.spool", first[0].text)]

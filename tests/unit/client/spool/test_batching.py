@@ -1,0 +1,317 @@
+"""Batches: which commands records become, in which order, and what has expired on its way."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord import limits
+from fjord.client.spool import batching
+from fjord.client.spool.batching import BYTES_MAX, ROWS_MAX, Batch
+from fjord.client.spool.record import of_command
+from fjord.columns import Strings, repeat
+from fjord.commands import Advance, Append, Command, Delete, Push, Refusal, Set
+from fjord.wire import bodies
+from fjord.wire.functions import FUNCTIONS
+from tests.unit.client.spool.spool_samples import NOW, appended, deleted, pushed, set_to
+
+
+def commands_of(*records: bytes, now: int = NOW) -> list[Command]:
+    batch = Batch(now)
+    assert batch.add_all(records) == len(records)
+    return batch.commands()
+
+
+def keys_of(command: Command) -> list[bytes]:
+    assert isinstance(command, Push | Append | Set | Delete)
+    return list(command.keys)
+
+
+def through_the_wire(command: Command) -> Command:
+    function, flags, timestamp_us, body = bodies.encode_body(command)
+    found = bodies.decode_body(FUNCTIONS[function], flags, timestamp_us, memoryview(body))
+    assert not isinstance(found, Refusal)
+    return found
+
+
+def push_many(keys: Sequence[bytes], expires: Sequence[int]) -> bytes:
+    count = len(keys)
+    command = Push(
+        table="t",
+        keys=Strings.of(keys),
+        domains=Strings.of([b"d%d" % n for n in range(count)]),
+        types=bytes(range(count)),
+        values=Strings.of([b"v%d" % n for n in range(count)]),
+        priorities=bytes(range(10, 10 + count)),
+        process_at_us=array("Q", [NOW - n for n in range(count)]),
+        expires_at_us=array("Q", expires),
+        timestamps_us=repeat(NOW, count),
+    )
+    return of_command(command, NOW)
+
+
+def append_many(count: int, table: str = "t", size: int = 1) -> bytes:
+    command = Append(
+        table=table,
+        types=b"\x01" * count,
+        keys=Strings.of([b""] * count),
+        values=Strings.of([b"x" * size] * count),
+        timestamps_us=repeat(NOW, count),
+    )
+    return of_command(command, NOW)
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def test_nothing_is_no_command() -> None:
+    batch = Batch(NOW)
+    assert batch.add_all([]) == 0
+    assert batch.commands() == []
+
+
+def test_jobs_become_one_push() -> None:
+    records = [
+        pushed(b"a", b"1", domain=b"dom", due=NOW + 5, expires=NOW + 9, stamp=NOW - 2),
+        pushed(b"b", b"", stamp=NOW - 1),
+    ]
+    (command,) = commands_of(*records)
+    assert isinstance(command, Push)
+    assert (command.table, command.relative) == ("t", False)
+    assert list(command.keys) == [b"a", b"b"]
+    assert list(command.values) == [b"1", b""]
+    assert list(command.domains) == [b"dom", b""]
+    assert (command.types, command.priorities) == (b"\x01\x01", b"\x80\x80")
+    assert list(command.process_at_us) == [NOW + 5, 0]
+    assert list(command.expires_at_us) == [NOW + 9, 0]
+    assert list(command.timestamps_us) == [NOW - 2, NOW - 1]
+
+
+def test_messages_become_one_append_with_their_dates() -> None:
+    (command,) = commands_of(appended(b"1", b"k", stamp=NOW - 2), appended(b"2", stamp=NOW - 1))
+    assert isinstance(command, Append)
+    assert (list(command.keys), list(command.values)) == ([b"k", b""], [b"1", b"2"])
+    assert command.timestamps_us is not None
+    assert list(command.timestamps_us) == [NOW - 2, NOW - 1]
+
+
+def test_a_key_is_set_once_and_the_newest_value_is_it() -> None:
+    (command,) = commands_of(
+        set_to(b"a", b"old", stamp=NOW - 9),
+        set_to(b"b", b"1", stamp=NOW - 8),
+        set_to(b"a", b"new", stamp=NOW - 7),
+        set_to(b"a", b"late", stamp=NOW - 20),  # of another process, whose clock is behind
+        set_to(b"a", b"same moment, later", stamp=NOW - 7),
+    )
+    assert isinstance(command, Set)
+    found = dict(zip(command.keys, command.values, strict=True))
+    assert found == {b"a": b"same moment, later", b"b": b"1"}
+    assert list(command.timestamps_us) == [NOW - 7, NOW - 8]
+
+
+def test_deletions_of_one_moment_are_one_command() -> None:
+    found = commands_of(
+        deleted(b"a", stamp=NOW - 5), deleted(b"b", stamp=NOW - 5), deleted(b"c", stamp=NOW - 4)
+    )
+    assert [keys_of(command) for command in found] == [[b"a", b"b"], [b"c"]]
+    assert [command.timestamp_us for command in found if isinstance(command, Delete)] == [
+        NOW - 5, NOW - 4,
+    ]  # fmt: skip
+
+
+def test_writes_to_one_table_stay_in_their_order() -> None:
+    found = commands_of(
+        set_to(b"a", b"1"), deleted(b"a"), set_to(b"a", b"2"), set_to(b"b", b"3"), deleted(b"b")
+    )
+    assert [type(command) for command in found] == [Set, Delete, Set, Delete]
+    assert [keys_of(command) for command in found] == [[b"a"], [b"a"], [b"a", b"b"], [b"b"]]
+
+
+def test_tables_do_not_break_each_other_up() -> None:
+    records = [
+        record
+        for n in range(5)
+        for record in (pushed(b"%d" % n, table=b"j"), appended(b"%d" % n, table=b"s"))
+    ]
+    jobs, stream = commands_of(*records)
+    assert keys_of(jobs) == [b"0", b"1", b"2", b"3", b"4"]
+    assert isinstance(stream, Append)
+    assert list(stream.values) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+ROWS = st.tuples(
+    st.sampled_from(["push", "append", "set", "delete", "many"]),
+    st.sampled_from([b"t", b"u"]),
+    st.integers(0, 3),
+)
+
+
+@given(st.lists(ROWS, max_size=30))
+def test_every_row_of_a_table_keeps_its_place(rows: list[tuple[str, bytes, int]]) -> None:
+    records, expected = [], []
+    for number, (kind, table, _) in enumerate(rows):
+        key = b"%d" % number
+        name = table.decode()
+        if kind == "push":
+            records.append(pushed(key, table=table))
+        elif kind == "append":
+            records.append(appended(b"v", key, table=table))
+        elif kind == "set":
+            records.append(set_to(key, b"v", table=table))
+        elif kind == "delete":
+            records.append(deleted(key, table=table))
+        else:
+            many = Delete(table=name, keys=Strings.of([key]), timestamp_us=NOW)
+            records.append(of_command(many, NOW))
+        expected.append((name, key))
+    found = [
+        (command.table, key)
+        for command in commands_of(*records)
+        if isinstance(command, Push | Append | Set | Delete)
+        for key in command.keys
+    ]
+    for name in ("t", "u"):
+        assert [row for row in found if row[0] == name] == [
+            row for row in expected if row[0] == name
+        ]
+
+
+# -- records of many rows -------------------------------------------------------------------------
+
+
+def test_a_record_of_many_rows_stays_one_command() -> None:
+    before, many, after = commands_of(appended(b"a"), append_many(3), appended(b"b"))
+    assert isinstance(many, Append)
+    assert list(many.values) == [b"x", b"x", b"x"]
+    assert isinstance(before, Append)
+    assert isinstance(after, Append)
+    assert (list(before.values), list(after.values)) == ([b"a"], [b"b"])
+
+
+def test_what_follows_many_rows_of_another_table_goes_on_as_before() -> None:
+    found = commands_of(appended(b"a"), append_many(3, table="other"), appended(b"b"))
+    assert len(found) == 2
+
+
+def test_what_is_not_known_ends_a_batch() -> None:
+    other = of_command(Advance(writer="w", expected=-1, batch=1), NOW)
+    broken = of_command(Delete(table="t", keys=Strings.of([b"k"]), timestamp_us=NOW), NOW)[:-9]
+    for strange in (b"\x09" + appended(b"")[1:], b"\0" * 40, b"", b"\x05short", other, broken):
+        assert Batch(NOW).add_all([appended(b"a"), strange, appended(b"b")]) == 1
+        batch = Batch(NOW)
+        assert batch.add_all([strange, appended(b"b")]) == 0
+        assert batch.commands() == []
+
+
+# -- limits ---------------------------------------------------------------------------------------
+
+
+def test_a_batch_has_so_many_rows_at_most() -> None:
+    records = [appended(b"x")] * (ROWS_MAX + 5)
+    assert Batch(NOW).add_all(records) == ROWS_MAX
+
+
+def test_a_batch_has_so_many_bytes_at_most() -> None:
+    record = appended(b"x" * (BYTES_MAX // 3))
+    assert Batch(NOW).add_all([record] * 5) == 2
+    huge = appended(b"x" * (BYTES_MAX + 1))
+    assert Batch(NOW).add_all([huge, record]) == 1  # it goes alone
+    assert Batch(NOW).add_all([record, huge]) == 1
+
+
+def test_records_of_many_rows_count_as_their_rows() -> None:
+    some = append_many(ROWS_MAX // 2 - 1)
+    assert Batch(NOW).add_all([some, some, appended(b"1"), appended(b"2")]) == 4
+    assert Batch(NOW).add_all([some, some, some]) == 2
+    larger = append_many(ROWS_MAX + 1)
+    assert Batch(NOW).add_all([larger, larger]) == 1
+    assert Batch(NOW).add_all([appended(b"1"), larger]) == 1
+
+
+@pytest.mark.parametrize("kind", ["deletes", "both"])
+def test_every_batch_fits_into_a_message(kind: str) -> None:
+    # Deletions of one moment each are one command each: the most that a batch can be made of.
+    records = [
+        set_to(b"k", b"v", stamp=NOW + n) if kind == "both" and n % 2 else deleted(b"k", stamp=n)
+        for n in range(ROWS_MAX + 10)
+    ]
+    batch = Batch(NOW)
+    added = batch.add_all(records)
+    assert added
+    assert 1 + len(batch.commands()) <= limits.BATCH_COMMANDS_MAX  # one says how far it is
+
+
+def test_every_row_keeps_its_date_on_its_way() -> None:
+    # The largest date wins: with that of another row, a newer value would lose to an older one.
+    records = [
+        pushed(b"a", table=b"j", stamp=NOW - 5), set_to(b"c", b"", table=b"k", stamp=NOW - 3),
+        pushed(b"b", table=b"j", stamp=NOW - 4), set_to(b"d", b"", table=b"k", stamp=NOW - 2),
+        appended(b"", b"e", table=b"s", stamp=NOW - 1), appended(b"", b"f", table=b"s", stamp=NOW),
+    ]  # fmt: skip
+    found = {
+        key: date_us
+        for command in map(through_the_wire, commands_of(*records))
+        if isinstance(command, Push | Append | Set)
+        for key, date_us in zip(command.keys, command.timestamps_us or (), strict=True)
+    }
+    assert found == {key: NOW - 5 + n for n, key in enumerate((b"a", b"b", b"c", b"d", b"e", b"f"))}
+
+
+# -- what has expired -----------------------------------------------------------------------------
+
+
+def test_a_job_that_has_expired_is_left_out() -> None:
+    records = [
+        pushed(b"a", expires=NOW), pushed(b"b"), pushed(b"c", expires=NOW + 1),
+        pushed(b"d", due=NOW + 5, expires=NOW + 5),  # it would expire when it is due
+        pushed(b"e", due=NOW + 5, expires=NOW + 6),
+    ]  # fmt: skip
+    (command,) = commands_of(*records)
+    assert keys_of(command) == [b"b", b"c", b"e"]
+    (earlier,) = commands_of(*records, now=NOW - 1)
+    assert keys_of(earlier) == [b"a", b"b", b"c", b"e"]
+    assert commands_of(records[0]) == []
+
+
+def test_of_many_jobs_those_that_have_expired_are_left_out() -> None:
+    (command,) = commands_of(push_many([b"a", b"b", b"c"], [NOW + 1, NOW - 1, 0]))
+    assert isinstance(command, Push)
+    assert list(command.keys) == [b"a", b"c"]
+    assert list(command.domains) == [b"d0", b"d2"]
+    assert list(command.values) == [b"v0", b"v2"]
+    assert (command.types, command.priorities) == (b"\x00\x02", b"\x0a\x0c")
+    assert list(command.process_at_us) == [NOW, NOW - 2]
+    assert list(command.expires_at_us) == [NOW + 1, 0]
+    assert list(command.timestamps_us) == [NOW, NOW]
+    assert commands_of(push_many([b"a"], [NOW - 1])) == []
+
+
+@pytest.mark.parametrize(("expires", "kind"), [(0, Set), (NOW + 1, Set), (NOW, Delete)])
+def test_a_value_that_has_expired_is_the_deletion_of_its_key(expires: int, kind: type) -> None:
+    command = Set(
+        table="t",
+        keys=Strings.of([b"a", b"b"]),
+        types=b"\x01\x01",
+        values=Strings.of([b"1", b"2"]),
+        timestamps_us=repeat(NOW - 9, 2),
+        expires_at_us=expires,
+        ttl_us=9,
+    )
+    (found,) = commands_of(of_command(command, NOW - 9))
+    assert type(found) is kind
+    assert keys_of(found) == [b"a", b"b"]
+    if isinstance(found, Delete):
+        assert found.timestamp_us == NOW - 9  # of the write: what was set since then stays
+
+
+def test_every_kind_of_row_has_its_command() -> None:
+    # A kind that can be written and not sent would be set aside for ever.
+    assert {command.__name__ for command in (Push, Append, Set, Delete)} == {
+        type(commands_of(record)[0]).__name__
+        for record in (pushed(b"k"), appended(b"v"), set_to(b"k", b"v"), deleted(b"k"))
+    }
+    assert batching.ROWS_MAX <= limits.BATCH_ROWS_MAX

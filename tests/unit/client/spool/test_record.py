@@ -1,0 +1,112 @@
+"""Records: one write each, as bytes."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord.client.spool import record
+from fjord.client.spool.record import HEAD, Kind
+from fjord.columns import Strings, repeat
+from fjord.commands import Append, Command, Delete, Push, Refusal, Set
+from fjord.errors import Code
+from tests.unit.client.spool.spool_samples import NOW, appended, deleted, pushed, set_to
+
+COMMANDS: list[Command] = [
+    Push(
+        table="jobs",
+        keys=Strings.of([b"a", b"b"]),
+        domains=Strings.of([b"", b"d"]),
+        types=b"\x01\x02",
+        values=Strings.of([b"1", b"22"]),
+        priorities=b"\x80\x01",
+        process_at_us=array("Q", [0, NOW + 5]),
+        expires_at_us=array("Q", [0, NOW + 10]),
+        timestamps_us=repeat(NOW, 2),
+    ),
+    Append(
+        table="events",
+        types=b"\x01\x01",
+        keys=Strings.of([b"", b"k"]),
+        values=Strings.of([b"1", b""]),
+        timestamps_us=repeat(NOW, 2),
+    ),
+    Set(
+        table="kv",
+        keys=Strings.of([b"a"]),
+        types=b"\x01",
+        values=Strings.of([b"1"]),
+        timestamps_us=[NOW],
+        expires_at_us=NOW + 7,
+        ttl_us=7,
+        also=Strings.of([b"b", b"c"]),
+    ),
+    Delete(table="kv", keys=Strings.of([b"a", b"b"]), timestamp_us=NOW),
+]
+
+
+def test_a_record_of_one_row_is_as_the_page_says() -> None:
+    # docs/spool.md: kind, type, priority, sizes of table, key, domain; three dates; the bytes.
+    data = pushed(b"key", b"value", table=b"pages", domain=b"dom", due=7, expires=9)
+    assert data == (
+        bytes([1, 1, 128, 5])
+        + struct.pack("<HH", 3, 3)
+        + struct.pack("<QQQ", NOW, 7, 9)
+        + b"pageskeydomvalue"
+    )
+    assert HEAD.size == 32
+    assert {kind.name: kind.value for kind in Kind} == {
+        "PUSH": 1, "APPEND": 2, "SET": 3, "DELETE": 4, "COMMAND": 5,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
+def test_a_command_comes_back(command: Command) -> None:
+    data = record.of_command(command, NOW + 3)
+    assert data[0] == Kind.COMMAND
+    found = record.to_command(data)
+    assert type(found) is type(command)
+    # Columns are read where they are; encoded once more, they are the same.
+    assert not isinstance(found, Refusal)
+    assert record.of_command(found, NOW + 3) == data
+    assert record.stamp_of(data) == NOW + 3
+
+
+def test_every_record_says_when_it_was_written() -> None:
+    assert record.stamp_of(pushed(b"k", stamp=NOW + 1)) == NOW + 1
+    assert record.stamp_of(appended(b"v", stamp=NOW + 2)) == NOW + 2
+    assert record.stamp_of(set_to(b"k", b"v", stamp=NOW + 3)) == NOW + 3
+    assert record.stamp_of(deleted(b"k", stamp=NOW + 4)) == NOW + 4
+
+
+def test_a_record_that_is_too_short_says_nothing() -> None:
+    whole = appended(b"")
+    for size in range(HEAD.size):
+        assert record.stamp_of(whole[:size]) == 0
+
+
+def test_a_function_of_another_program_is_refused() -> None:
+    data = bytearray(record.of_command(COMMANDS[3], NOW))
+    data[4:6] = struct.pack("<H", 60_000)
+    found = record.to_command(bytes(data))
+    assert isinstance(found, Refusal)
+    assert found.code is Code.UNKNOWN_FUNCTION
+
+
+@given(st.sampled_from(COMMANDS), st.data())
+def test_no_bytes_give_anything_but_a_command_or_an_error(
+    command: Command, data: st.DataObject
+) -> None:
+    encoded = bytearray(record.of_command(command, NOW))
+    for _ in range(data.draw(st.integers(1, 3))):
+        encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(encoded[: data.draw(st.integers(0, len(encoded)))])
+    try:
+        found = record.to_command(cut)
+    except (ValueError, struct.error):
+        return
+    assert found is not None

@@ -1,0 +1,93 @@
+"""Rows of records, for people who look at a spool."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import fjord
+from fjord.client.spool import record, survey
+from fjord.client.spool.files import SpoolFile
+from fjord.client.spool.rows import Row, rows_of
+from fjord.columns import Strings
+from fjord.commands import Erase, Push
+
+
+def written(path: Path, write: Callable[[fjord.Spool], None]) -> list[Row]:
+    """Returns the rows of what somebody writes to a spool."""
+    with fjord.spool(path) as spool:
+        write(spool)
+    (name,) = (file.name for file in path.glob("*.spool"))
+    file = SpoolFile(str(path), name, is_writable=False)
+    try:
+        return [row for found in survey.walk(file) for one in found.records for row in rows_of(one)]
+    finally:
+        file.close()
+
+
+def test_a_job_has_all_that_was_given(tmp_path: Path) -> None:
+    def write(spool: fjord.Spool) -> None:
+        spool.jobs("pages").push("key", 7, priority=3, delay=10, domain="example.com")
+
+    (row,) = written(tmp_path, write)
+    assert (row.what, row.table, row.key, row.type) == ("push", "pages", b"key", 3)
+    assert (row.value, row.domain, row.priority) == ((7).to_bytes(8, "little"), b"example.com", 3)
+    assert (row.due_us - row.stamp_us, row.expires_us) == (10_000_000, 0)
+
+
+def test_many_rows_are_one_record(tmp_path: Path) -> None:
+    def write(spool: fjord.Spool) -> None:
+        spool.jobs("pages").push_many(keys=["a", "b"], values=[b"x", b"y"])
+        spool.stream("events").append_many([b"m", b"n"], keys=["k", ""])
+        spool.kv("settings").set_many({"s": b"1", "t": b"2"}, ttl=5)
+        spool.kv("settings").delete_many(["u", "v"])
+
+    rows = written(tmp_path, write)
+    assert [(row.what, row.table, row.key, row.value) for row in rows] == [
+        ("push", "pages", b"a", b"x"),
+        ("push", "pages", b"b", b"y"),
+        ("append", "events", b"k", b"m"),
+        ("append", "events", b"", b"n"),
+        ("set", "settings", b"s", b"1"),
+        ("set", "settings", b"t", b"2"),
+        ("delete", "settings", b"u", b""),
+        ("delete", "settings", b"v", b""),
+    ]
+    assert [row.expires_us - row.stamp_us for row in rows[4:6]] == [5_000_000, 5_000_000]
+    assert [row.priority for row in rows] == [100, 100, *[None] * 6]
+
+
+def test_a_row_of_a_job_has_its_own_date() -> None:
+    push = Push(
+        table="t",
+        keys=Strings.of([b"a", b"b"]),
+        domains=Strings.of([b"", b"d"]),
+        types=bytes(2),
+        values=Strings.of([b"", b""]),
+        priorities=bytes((1, 2)),
+        process_at_us=array("Q", (0, 30)),
+        expires_at_us=array("Q", (0, 40)),
+        timestamps_us=array("Q", (10, 10)),
+    )
+    one, two = rows_of(record.of_command(push, 10))
+    assert (one.stamp_us, one.due_us, one.expires_us, one.domain) == (10, 0, 0, b"")
+    assert (two.stamp_us, two.due_us, two.expires_us, two.domain) == (10, 30, 40, b"d")
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (b"", "cut short"),
+        (b"\x01", "cut short"),
+        (record.HEAD.pack(1, 0, 0, 1, 0, 0, 0, 0, 0), "cut short"),
+        (record.HEAD.pack(9, 0, 0, 0, 0, 0, 0, 0, 0), "9 is not a valid Kind"),
+        (record.HEAD.pack(5, 0, 0, 0, 60_000, 0, 0, 0, 0), "a record of function 60000"),
+        (record.of_command(Erase(table="t", keys=Strings.of([b"k"])), 1), "a record of Erase"),
+    ],
+)
+def test_what_is_no_record_is_said_to_be_none(what: bytes, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        rows_of(what)

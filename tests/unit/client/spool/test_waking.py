@@ -1,0 +1,168 @@
+"""How a forwarder is woken."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fjord.client.spool import waking
+from fjord.client.spool.files import Flag
+from fjord.client.spool.waking import PING, Bell, Doorbell
+from fjord.commands import Nop
+from fjord.wire.requests import RequestDecoder
+from tests.unit.client.spool.spool_samples import check_ended, in_child
+
+
+def is_rung(doorbell: Doorbell) -> bool:
+    return bool(select.select(doorbell.descriptors, [], [], 0)[0])
+
+
+@pytest.fixture
+def doorbell(tmp_path: Path) -> Iterator[Doorbell]:
+    found = Doorbell(str(tmp_path))
+    found.wake()
+    yield found
+    found.close()
+
+
+def is_wanted(bell: Bell) -> bool:
+    return bool(bell.is_wanted[0])
+
+
+@pytest.mark.req("FJ-22", "FJ-23")
+def test_a_ping_wakes_who_sleeps(tmp_path: Path, doorbell: Doorbell) -> None:
+    bell = Bell(str(tmp_path))
+    doorbell.wake()  # a writer that comes makes itself heard, too
+    assert not is_wanted(bell)
+    doorbell.sleep()
+    assert is_wanted(bell)
+    assert not is_rung(doorbell)
+    bell.ring()
+    assert is_rung(doorbell)
+    assert doorbell._socket.recv(64) == PING
+    assert not is_rung(doorbell)
+    bell.ring()
+    doorbell.wake()
+    assert not is_rung(doorbell)
+    assert not is_wanted(bell)
+
+
+def test_a_ping_is_that_of_the_protocol() -> None:
+    decoder = RequestDecoder()
+    decoder.feed(PING)
+    request = decoder.next()
+    assert request is not None
+    assert isinstance(request.command, Nop)
+    assert decoder.pending_bytes == 0
+
+
+@pytest.mark.req("FJ-22")
+def test_whatever_is_written_wakes_who_waits(tmp_path: Path, doorbell: Doorbell) -> None:
+    path = tmp_path / "07.spool"
+    path.write_bytes(b"made")
+    assert is_rung(doorbell)
+    doorbell.wake()
+    assert not is_rung(doorbell)
+
+    def write() -> None:
+        with path.open("ab") as file:
+            file.write(b"more")
+
+    check_ended([in_child(write)])
+    assert is_rung(doorbell)
+    doorbell.wake()
+    os.rename(path, tmp_path / "retry.spool")
+    assert is_rung(doorbell)
+
+
+def test_a_ring_that_nobody_hears_is_not_wanted_again(tmp_path: Path) -> None:
+    bell = Bell(str(tmp_path))
+    for leave in (False, True):  # nobody was ever there; somebody was killed
+        Flag(str(tmp_path)).put(is_set=True)
+        if leave:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as gone:
+                gone.bind(str(tmp_path / "forwarder.sock"))
+        assert is_wanted(bell)
+        bell.ring()
+        assert not is_wanted(bell)
+
+
+def test_more_rings_than_fit_do_not_hold_a_writer_up(tmp_path: Path, doorbell: Doorbell) -> None:
+    bell = Bell(str(tmp_path))
+    doorbell.sleep()
+    for _ in range(2000):
+        bell.ring()
+    assert is_wanted(bell)
+    doorbell.wake()
+    assert not is_rung(doorbell)
+
+
+def test_a_bell_that_cannot_ring_does_no_harm(
+    tmp_path: Path, doorbell: Doorbell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The record is in the file by then: an error would be taken for that of the write.
+    bell = Bell(str(tmp_path))
+    doorbell.wake()
+    doorbell.sleep()
+
+    def refused(*args: object) -> socket.socket:
+        raise PermissionError
+
+    monkeypatch.setattr(socket, "socket", refused)
+    bell.ring()
+    assert is_wanted(bell)
+    assert not is_rung(doorbell)
+
+
+def test_without_a_flag_nobody_rings(tmp_path: Path) -> None:
+    (tmp_path / "asleep").mkdir()
+    bell = Bell(str(tmp_path))
+    assert not is_wanted(bell)
+    bell.ring()
+
+
+def test_a_new_forwarder_takes_the_place_of_one_that_died(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as gone:
+        gone.bind(str(tmp_path / "forwarder.sock"))
+    doorbell = Doorbell(str(tmp_path))
+    doorbell.sleep()
+    bell = Bell(str(tmp_path))
+    bell.ring()
+    assert is_rung(doorbell)
+    doorbell.close()
+    assert not is_wanted(bell)
+
+
+def test_a_long_path_is_heard_from(tmp_path: Path) -> None:
+    directory = tmp_path / ("d" * 150)
+    directory.mkdir()
+    doorbell = Doorbell(str(directory))
+    doorbell.sleep()
+    Bell(str(directory)).ring()
+    assert is_rung(doorbell)
+    doorbell.close()
+
+
+@pytest.mark.parametrize("call", ["inotify_init1", "inotify_add_watch"])
+def test_without_file_events_there_is_still_the_ping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    # The kernel has no file events, or none to spare.
+    calls = {"inotify_init1": waking._libc.inotify_init1, call: lambda *args: -1}
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(waking, "_libc", SimpleNamespace(**calls))
+    doorbell = Doorbell(str(tmp_path))
+    assert len(doorbell.descriptors) == 1
+    doorbell.sleep()
+    Bell(str(tmp_path)).ring()
+    assert is_rung(doorbell)
+    doorbell.wake()
+    assert not is_rung(doorbell)
+    doorbell.close()
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
