@@ -89,6 +89,19 @@ class TypeName(enum.StrEnum):
     boolean = "boolean"
 
 
+class LogFormat(enum.StrEnum):
+    """How the log is written."""
+
+    text = "text"
+    json = "json"
+
+
+LogForm = Annotated[
+    LogFormat, typer.Option("--log-format", help="Log lines for people, or JSON for machines.")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Log more.")]
+
+
 class Numeric(typer.core.TyperCommand):
     """A command of which a negative number is an argument, and no unknown option."""
 

@@ -5,7 +5,6 @@ Whatever takes long to load is imported by the verb that needs it, so that the o
 
 from __future__ import annotations
 
-import enum
 import logging
 from typing import Annotated
 
@@ -21,18 +20,19 @@ from fjord.cli import (
     kv,
     pipelines,
     push,
+    spool,
     stream,
     table,
     taking,
     wire,
     work,
 )
-from fjord.cli.arguments import Numeric
-from fjord.cli.failing import explained, usage
+from fjord.cli.arguments import LogForm, LogFormat, Numeric, Verbose
+from fjord.cli.failing import explained
+from fjord.cli.forward import forward
 from fjord.cli.progress import Bar
 from fjord.cli.stats import stats
-from fjord.cli.where import BLOCKS_VARIABLE, check_directory
-from fjord.client.address import parse_url
+from fjord.cli.where import BLOCKS_VARIABLE, check_directory, loopback, shown_address
 from fjord.errors import UsageError
 
 app = typer.Typer(
@@ -46,6 +46,7 @@ for part in (
     kv.app,
     jobs.app,
     stream.app,
+    spool.app,
     blocks.app,
     pipelines.app,
     table.app,
@@ -71,13 +72,6 @@ def _options(
     ] = False,
 ) -> None:
     """One durable journal: job queue, message queue, stream and key/value store."""
-
-
-class LogFormat(enum.StrEnum):
-    """How the log is written."""
-
-    text = "text"
-    json = "json"
 
 
 Blocks = Annotated[
@@ -130,10 +124,8 @@ def serve(
         int, typer.Option(help="Connections at a time; further ones get BUSY.", min=1)
     ] = limits.CONNECTIONS_MAX,
     awake_us: Awake = None,
-    log_format: Annotated[
-        LogFormat, typer.Option(help="Log lines for people, or JSON for machines.")
-    ] = LogFormat.text,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
+    log_format: LogForm = LogFormat.text,
+    verbose: Verbose = False,
 ) -> None:
     """Serves a data directory until SIGTERM or Ctrl-C.
 
@@ -145,12 +137,12 @@ def serve(
 
     with explained(), Bar("rebuilding the index") as bar:
         _check_data(data)
-        host, port = _address(listen)
+        host, port = loopback(listen)
         options = daemon.Options(
             data=data,
             host=host,
             port=port,
-            http=_address(http) if http else None,
+            http=loopback(http) if http else None,
             blocks=blocks_,
             settings=Settings(progress=bar.update),
             bounds=Bounds(
@@ -172,24 +164,14 @@ def _check_data(data: str) -> None:
     check_directory(data)
 
 
-def _address(text: str) -> tuple[str, int]:
-    from fjord.server.daemon import check_host
-
-    with usage():
-        host, port = parse_url(f"127.0.0.1:{text}" if text.isdigit() else text)
-        check_host(host)
-    return host, port
-
-
 def _ready(bar: Bar, at: tuple[str, int], http_at: tuple[str, int] | None) -> None:
     bar.stop()
-    words = ["ready", _shown("fjord", at), *([_shown("http", http_at)] if http_at else [])]
+    words = [
+        "ready",
+        shown_address("fjord", at),
+        *([shown_address("http", http_at)] if http_at else []),
+    ]
     typer.echo(" ".join(words))
-
-
-def _shown(scheme: str, address: tuple[str, int]) -> str:
-    host, port = address
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 app.command(cls=Numeric)(push.push)
@@ -197,6 +179,7 @@ app.command("next")(taking.next_)
 for verb in (
     taking.done,
     work.work,
+    forward,
     stats,
     directory.doctor,
     directory.backup,

@@ -75,14 +75,19 @@ def push(
             "domain": domain or None,
             **arguments.one_date(delay, at),
         }
-        found = _value(value, type_)
+        found = given(value, type_)
         with database(to, data) as db:
             db.jobs(table).push(key, found, **options)
         if as_json:
             output.print_json({"table": table, "key": key})
 
 
-def _value(text: str | None, type_: TypeName | None) -> Value:
+def given(text: str | None, type_: TypeName | None) -> Value:
+    """Returns the value that was given; that of standard input for `-`.
+
+    Raises:
+        UsageError: if it is none of that type.
+    """
     if text is None:
         if type_ not in (None, TypeName.void):
             raise UsageError(f"--type {type_} needs a VALUE")

@@ -48,6 +48,25 @@ def database(to: str, data: str, *, read_only: bool = False) -> Database:
         raise DirectoryInUseError(text) from error
 
 
+def loopback(text: str) -> tuple[str, int]:
+    """Returns an address to listen on, of which a port alone is enough.
+
+    Raises:
+        UsageError: if it is none, or others could reach it.
+    """
+    from fjord.server.service import check_host
+
+    with usage():
+        host, port = parse_url(f"127.0.0.1:{text}" if text.isdigit() else text)
+        check_host(host)
+    return host, port
+
+
+def shown_address(scheme: str, address: tuple[str, int]) -> str:
+    host, port = address
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
 def is_there(db: Database, table: str) -> bool:
     """Says whether a table has come into being."""
     try:

@@ -1,0 +1,110 @@
+"""`fjord forward`: sends what is in a spool to a daemon."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from fjord.cli import output
+from fjord.cli.arguments import LogForm, LogFormat, Verbose, seconds
+from fjord.cli.failing import EXIT_ERROR, explained, usage
+from fjord.cli.progress import Bar
+from fjord.cli.where import DAEMON, Json, To, loopback, shown_address
+from fjord.client.address import parse_url
+from fjord.client.spool.files import PERIOD_SECONDS
+
+if TYPE_CHECKING:
+    from fjord.client.forwarder import Progress
+
+_PERIOD_MAX: Final = 7 * 24 * 3600
+_POLL_MIN, _POLL_MAX = 0.01, 3600.0
+
+
+def forward(
+    spool: Annotated[str, typer.Option(help="The directory of the spool.")],
+    to: To = DAEMON,
+    once: Annotated[
+        bool, typer.Option("--once", help="End when all that is there is sent.")
+    ] = False,
+    period: Annotated[
+        float,
+        typer.Option(
+            parser=seconds(1, _PERIOD_MAX),
+            help="Seconds after which writers begin another file; the same as theirs.",
+        ),
+    ] = PERIOD_SECONDS,
+    poll: Annotated[
+        float,
+        typer.Option(
+            parser=seconds(_POLL_MIN, _POLL_MAX),
+            help="Look at the files this often, in seconds, also without an event.",
+        ),
+    ] = 1.0,
+    http: Annotated[
+        str,
+        typer.Option(
+            help="Loopback address and port, or a port alone, for /metrics and /healthz.",
+            show_default="off",
+        ),
+    ] = "",
+    log_format: LogForm = LogFormat.text,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Sends what is in a spool to a daemon, until SIGTERM or Ctrl-C.
+
+    Each record arrives once, and stays in its file until the daemon has it on disk. With --once it
+    says at the end what it has done, and the exit code is 1 if some was set aside, or is left.
+
+    Example: fjord forward --spool /var/spool/fjord --to fjord://127.0.0.1:17994
+
+    Example: fjord forward --spool /var/spool/fjord --once
+    """
+    from fjord.cli import forwarding
+    from fjord.server import logs
+
+    with explained(), Bar("sending bytes") as bar:
+        with usage():
+            parse_url(to)
+        options = forwarding.Options(
+            directory=spool,
+            url=to,
+            is_once=once,
+            period=period,
+            poll=poll,
+            http=loopback(http) if http else None,
+            on_ready=lambda at: _ready(at, is_once=once),
+            show=bar.update,
+        )
+        logs.set_up(log_format, logging.DEBUG if verbose else logging.INFO)
+        progress, is_whole = forwarding.run(options)
+    if once:
+        _tell(progress, is_whole=is_whole, as_json=as_json)
+
+
+def _ready(http_at: tuple[str, int] | None, *, is_once: bool) -> None:
+    if not is_once:
+        typer.echo(" ".join(["ready", *([shown_address("http", http_at)] if http_at else [])]))
+
+
+def _tell(progress: Progress, *, is_whole: bool, as_json: bool) -> None:
+    aside = progress.set_aside.total() + progress.refused.total()
+    if as_json:
+        output.print_json(
+            {
+                "records": progress.records,
+                "bytes": progress.bytes,
+                "batches": progress.batches,
+                "retries": progress.retries,
+                "set_aside": aside,
+                "stopped": not is_whole,
+            }
+        )
+    else:
+        records = output.counted(progress.records, "record")
+        text = f"{records} sent, {progress.bytes} bytes; {aside} set aside"
+        output.print_line(text if is_whole else f"{text}; stopped before the end")
+    if aside or not is_whole:
+        raise typer.Exit(EXIT_ERROR)

@@ -1,0 +1,67 @@
+"""The numbers of a forwarder, and that each is explained."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from fjord.cli import forwarder_metrics
+from fjord.client.forwarder import Progress
+from fjord.client.spool.alerts import RULES, Alert
+from fjord.client.spool.lines import Fate
+from fjord.errors import Code
+
+OPERATIONS = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
+
+
+def samples(progress: Progress) -> dict[tuple[str, ...], float]:
+    text = forwarder_metrics.page(progress, 2_000_000).body.decode()
+    return {
+        (sample.name.removeprefix("fjord_forwarder_"), *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_they_say_what_was_done_and_what_is_wrong() -> None:
+    progress = Progress(
+        records=1,
+        batches=2,
+        bytes=3,
+        retries=4,
+        files_deleted=5,
+        set_aside=Counter({Fate.TORN: 6, Fate.DAMAGED: 7}),
+        refused=Counter({Code.WRONG_KIND: 8}),
+        waiting_bytes=9,
+        waiting_files=10,
+        problem="away",
+        alerts=[Alert(73, "owner", "07.spool", "one"), Alert(73, "owner", "08.spool", "two")],
+    )
+    found = samples(progress)
+    assert {name: found[name] for name in found if name[0] != "alerts"} == {
+        ("uptime_seconds",): 2,
+        ("records_total",): 1,
+        ("batches_total",): 2,
+        ("bytes_total",): 3,
+        ("retries_total",): 4,
+        ("files_deleted_total",): 5,
+        ("set_aside_total", "torn"): 6,
+        ("set_aside_total", "damaged"): 7,
+        ("set_aside_total", "WRONG_KIND"): 8,
+        ("waiting_bytes",): 9,
+        ("waiting_files",): 10,
+        ("problem",): 1,
+    }
+    assert {rule: found["alerts", rule] for rule in RULES} == {
+        rule: 2 * (rule == "owner") for rule in RULES
+    }
+
+
+def test_every_number_and_every_rule_is_explained() -> None:
+    text = OPERATIONS.read_text()
+    progress = Progress(set_aside=Counter({Fate.TORN: 1}))
+    names = {f"fjord_forwarder_{name}" for name, *_ in samples(progress)}
+    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
+    assert [rule for rule in RULES if f"| `{rule}` |" not in text] == []
