@@ -19,6 +19,7 @@ from benchmarks import (
     rebuild,
     report,
     spark,
+    spool,
     streams,
 )
 from benchmarks.scale import FULL, SMALL, Scale
@@ -54,6 +55,11 @@ PARTS: dict[str, Part] = {
         shows="messages beside Redis streams and a plain file, cold blocks, subscribers",
         run=streams.run,
         needs=("fjord:Database.stream", "fjord:Database.seal", "fjord:Database.snapshot"),
+    ),
+    "spool": Part(
+        shows="writes to a spool beside a plain file, and how fast they reach the daemon",
+        run=spool.run,
+        needs=("fjord:spool",),
     ),
     "spark": Part(
         shows="reads, the sink and streaming, beside Spark's own",

@@ -3,11 +3,12 @@
     make run
     make run KEEP=1          # leaves everything in build/day, to look at
 
-A daemon serves a new directory with the settings that it has by itself.  A website tells it what
-happens: edits of pages become jobs, everything else goes to a stream.  Workers do the jobs; some
-fail, and one dies.  The daemon itself is killed with SIGKILL in the middle of the day.  What is old
-goes to cold blocks, and in the evening Spark copies the day to a warehouse, makes the table of the
-newest of each page, a report on the jobs, and compares all copies with each other.
+A daemon serves a new directory with the settings that it has by itself.  A website writes what
+happens to a spool, and waits for nobody: edits of pages become jobs, everything else goes to a
+stream; `fjord forward` sends it.  Workers do the jobs; some fail, and one dies.  The daemon itself
+is killed with SIGKILL in the middle of the day, and so is the forwarder.  What is old goes to cold
+blocks, and in the evening Spark copies the day to a warehouse, makes the table of the newest of
+each page, a report on the jobs, and compares all copies with each other.
 
 A day takes about ten seconds: an hour is 0.4 s, and dates in the tables are those of the clock.
 """
@@ -28,16 +29,17 @@ from rich.console import Console
 
 import fjord
 from examples.day import evening, website
-from examples.day.node import Aside, Daemon, Workers
+from examples.day.node import Aside, Daemon, Forwarder, Workers
 from examples.day.website import Fed
 
 HOUR_SECONDS: Final = 0.4
 WORKERS: Final = 3
 # Long beside the time that the daemon is away: only who died may lose what it has in its hands.
 LEASE_SECONDS: Final = 5
-WORKER_DIES_AT, DAEMON_DIES_AT, SEALED_AT = 9, 13, 19
+WORKER_DIES_AT, DAEMON_DIES_AT, FORWARDER_DIES_AT, SEALED_AT = 9, 13, 16, 19
 # How long the last jobs may take; their leases and delays are a few seconds.
 REST_SECONDS: Final = 60
+READ_COUNT: Final = 10_000
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -63,35 +65,39 @@ def tell_story(directory: Path, *, is_kept: bool) -> None:
     with Daemon(directory / "data", directory / "daemon.log") as daemon:
         left = "" if is_kept else ", which is removed at the end (make run KEEP=1 leaves one)"
         tell(f"A daemon at {daemon.url} serves {directory / 'data'}{left}.")
-        with fjord.connect(daemon.url) as db:
-            fed = live(db, daemon)
+        with (
+            fjord.connect(daemon.url) as db,
+            fjord.spool(directory / "spool") as spool,
+            Forwarder(directory / "spool", daemon.url, directory / "forwarder.log") as forwarder,
+        ):
+            fed = live(db, spool, daemon, forwarder)
             check(db, fed)
         evening.tell(daemon.url, directory, fed, console, is_kept=is_kept)
     tell(f"[green]Everything agrees.[/green] {time.perf_counter() - begun:.0f} s for all of it.")
 
 
-def live(db: fjord.Database, daemon: Daemon) -> Fed:
-    """Lets the day happen; returns what was acknowledged."""
+def live(db: fjord.Database, spool: fjord.Spool, daemon: Daemon, forwarder: Forwarder) -> Fed:
+    """Lets the day happen; returns what was written to the spool."""
     pages = db.create_jobs("pages", lease=LEASE_SECONDS, timeouts_max=2)
-    db.kv("counters").set("edits", 0)
     day, fed = website.Day(), Fed()
     tell(
         f"[bold]The day[/bold] (an hour takes {HOUR_SECONDS} s): {website.EDITS:,} edits of "
-        f"{website.PAGES:,} pages, {website.EVENTS:,} events, {WORKERS} workers."
+        f"{website.PAGES:,} pages, {website.EVENTS:,} events,\nall of them through a spool that "
+        f"`fjord forward` sends from; {WORKERS} workers."
     )
     with Workers(daemon.url, WORKERS) as workers:
         for hour in range(website.HOURS):
             ends = time.perf_counter() + HOUR_SECONDS
-            with happening(db, hour, daemon, workers, fed):
-                feed(db, day, hour, fed)
+            with happening(db, hour, daemon, forwarder, workers, fed):
+                feed(spool, day, hour, fed)
             time.sleep(max(0.0, ends - time.perf_counter()))
-        wait_for_rest(pages, workers)
+        wait_for_rest(db, pages, forwarder, workers, fed)
     return fed
 
 
 @contextlib.contextmanager
 def happening(
-    db: fjord.Database, hour: int, daemon: Daemon, workers: Workers, fed: Fed
+    db: fjord.Database, hour: int, daemon: Daemon, forwarder: Forwarder, workers: Workers, fed: Fed
 ) -> Iterator[None]:
     """Lets happen what an hour has besides its edits and events, and tells of it."""
     if hour == WORKER_DIES_AT:
@@ -110,11 +116,14 @@ def happening(
             fed.away_seconds = aside.join()
         tell(
             f"  {hour:02}:00  SIGKILL for the daemon: away for {fed.away_seconds:.1f} s; "
-            "website and workers went on by themselves."
+            "the website wrote on, forwarder and workers waited."
         )
     else:
         yield
-        if hour == SEALED_AT:
+        if hour == FORWARDER_DIES_AT:
+            forwarder.kill()
+            tell(f"  {hour:02}:00  SIGKILL for the forwarder: the next one goes on where it was.")
+        elif hour == SEALED_AT:
             seal(db, hour)
 
 
@@ -127,42 +136,58 @@ def seal(db: fjord.Database, hour: int) -> None:
     )
 
 
-def feed(db: fjord.Database, day: website.Day, hour: int, fed: Fed) -> None:
-    """Sends what happens in an hour; each call returns when it is on disk."""
-    pages, stream, counters = db.jobs("pages"), db.stream("events"), db.kv("counters")
+def feed(spool: fjord.Spool, day: website.Day, hour: int, fed: Fed) -> None:
+    """Writes what happens in an hour; each call returns at once, whoever is away."""
+    pages, edited, stream = spool.jobs("pages"), spool.stream("edits"), spool.stream("events")
     for edits in day.edits(hour):
         pages.push_many(
             keys=edits.keys, values=edits.values, priority=edits.priorities, delay=edits.delays
         )
-        counters.add("edits", len(edits.keys))
-        fed.edits += len(edits.keys)
+        edited.append_many(edits.values, keys=edits.keys)
+        fed.versions += edits.values
     for events in day.events(hour):
         stream.append_many(events.values, keys=events.keys)
         fed.events += len(events.keys)
         fed.keys.update(events.keys)
+    # What one process writes arrives in its order: where this is, all before it is too.
+    spool.kv("counters").set("edits", fed.edits)
 
 
-def wait_for_rest(pages: fjord.Jobs, workers: Workers) -> None:
-    """Waits until no job is left but the dead ones."""
+def wait_for_rest(
+    db: fjord.Database, pages: fjord.Jobs, forwarder: Forwarder, workers: Workers, fed: Fed
+) -> None:
+    """Waits until all has arrived, and no job is left but the dead ones."""
     until = time.perf_counter() + REST_SECONDS
-    while (left := pages.count()).waiting or left.taken:
+    while (
+        db.kv("counters").get("edits") != fed.edits or (left := pages.count()).waiting or left.taken
+    ):
+        forwarder.check()
         workers.check()
         if time.perf_counter() > until:
-            sys.exit(f"jobs are left over: {left}")
+            sys.exit(f"not all has arrived, or jobs are left over: {pages.count()}")
         time.sleep(0.05)
 
 
 def check(db: fjord.Database, fed: Fed) -> None:
-    """Compares what the daemon has with what it acknowledged; says so, or ends."""
-    counted = int(str(db.kv("counters").get("edits")))
+    """Compares what the daemon has with what was written; says so, or ends."""
     dead = list(db.jobs("pages").dead())
     fed.dead = len(dead)
+    arrived = versions(db)
     tell(
-        f"  24:00  {counted:,} edits counted, {fed.edits:,} acknowledged. No job is left; "
-        f"{len(dead)} are dead: {', '.join(sorted({job.reason for job in dead}))}."
+        f"  24:00  {fed.edits:,} edits were written, {len(arrived):,} arrived, each once and in "
+        f"order. No job is left;\n         {len(dead)} are dead: "
+        f"{', '.join(sorted({job.reason for job in dead}))}."
     )
-    if not counted == fed.edits == website.EDITS or fed.events != website.EVENTS:
-        sys.exit("something that was acknowledged is missing, or was counted twice")
+    if arrived != fed.versions or fed.edits != website.EDITS or fed.events != website.EVENTS:
+        sys.exit("something that was written is missing, or arrived twice")
+
+
+def versions(db: fjord.Database) -> list[str]:
+    """Returns what the daemon has of all edits, in order."""
+    found: list[str] = []
+    for batch in db.stream("edits").reader().batches(READ_COUNT):
+        found += map(str, batch.values)
+    return found
 
 
 def tell(text: str) -> None:

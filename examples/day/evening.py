@@ -129,7 +129,11 @@ def figures(
     jobs, done, dead, dropped = (
         int(str(reported.figures[name])) for name in ("jobs", "done", "dead", "dropped")
     )
-    yield "events in the warehouse, and acknowledged", int(str(copied.figures["rows"])), fed.events
+    yield (
+        "events in the warehouse, and written to the spool",
+        int(str(copied.figures["rows"])),
+        fed.events,
+    )
     yield "keys in `latest`, and pages with events", int(str(newest.figures["keys"])), len(fed.keys)
     yield "jobs that were not ended in time, and that the worker dropped", *_same(ended, fed)
     yield "dead jobs in the report, and in the daemon", dead, fed.dead

@@ -1,4 +1,4 @@
-"""The processes of the day: a daemon that is killed and started again, and workers."""
+"""The processes of the day: daemon and forwarder, killed and started again, and workers."""
 
 from __future__ import annotations
 
@@ -66,6 +66,47 @@ class Daemon:
 
     def _end(self) -> None:
         self._process.communicate(timeout=END_SECONDS)
+
+
+class Forwarder:
+    """`fjord forward` from a spool to the daemon."""
+
+    def __init__(self, spool: Path, url: str, log: Path) -> None:
+        self._words = ["forward", "--spool", str(spool), "--to", url]
+        self._log = log
+        self._start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.terminate()
+        if self._process.wait(END_SECONDS) and error is None:
+            self._fail()
+
+    def kill(self) -> None:
+        """Kills it with SIGKILL and starts another one."""
+        self._process.kill()
+        self._process.wait(END_SECONDS)
+        self._start()
+
+    def check(self) -> None:
+        """Ends the story if it ended."""
+        if self._process.poll() is not None:
+            self._fail()
+
+    def _start(self) -> None:
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen([*FJORD, *self._words], stdout=log, stderr=log)
+
+    def _fail(self) -> None:
+        code = self._process.returncode
+        sys.exit(f"the forwarder ended with {code}:\n{self._log.read_text()}")
 
 
 class Workers:

@@ -87,14 +87,18 @@ class Events:
 
 @dataclass(slots=True)
 class Fed:
-    """What was acknowledged, and what went wrong meanwhile."""
+    """What was written to the spool, and what went wrong meanwhile."""
 
-    edits: int = 0
+    versions: list[str] = field(default_factory=list)  # of all edits, in order
     events: int = 0
     keys: set[str] = field(default_factory=set)  # pages with events
     dead: int = 0  # jobs that failed too often
     dropped: set[int] = field(default_factory=set)  # rows of jobs that a worker had when it died
     away_seconds: float = 0.0  # how long the daemon was gone
+
+    @property
+    def edits(self) -> int:
+        return len(self.versions)
 
 
 class Day:

@@ -38,11 +38,12 @@ def test_events_of_all_hours_are_all_events() -> None:
     assert max(counts) > 5 * min(counts)  # nights are quiet
 
 
-@pytest.mark.req("FJ-24", "FJ-25")
+@pytest.mark.req("FJ-24", "FJ-27")
 def test_what_a_website_writes_arrives_once_whoever_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(story, "HOUR_SECONDS", 0.02)
+    monkeypatch.setattr(story, "LEASE_SECONDS", 1)
     spooled = tmp_path / "spool"
     with (
         Daemon(tmp_path / "data", tmp_path / "daemon.log") as daemon,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import fjord
 from tests.acceptance.daemon import Daemon
 
 README = Path(__file__).parents[2] / "README.md"
@@ -48,6 +49,17 @@ def test_jobs_and_streams(tmp_path: Path, word: str) -> None:
         end = "\ndb.close()\n"
         run(f'import fjord\ndb = fjord.open("own")\n{block_with(word)}{end}', tmp_path)
         run(f'import fjord\ndb = fjord.connect("{daemon.url}")\n{block_with(word)}{end}', tmp_path)
+
+
+def test_writing_to_a_spool_and_forwarding_it(tmp_path: Path) -> None:
+    run("import fjord\n" + block_with("fjord.spool("), tmp_path)
+    with Daemon(tmp_path / "data") as daemon, fjord.connect(daemon.url) as db:
+        words = ["forward", "--spool", "spool", "--to", daemon.url, "--once"]
+        run(f"import sys\nfrom fjord.cli import main\nsys.argv[1:] = {words}\nmain()", tmp_path)
+        (message,) = db.stream("events").read()
+        assert (message.key, message.value) == ("user:7", b"signed up")
+        assert db.jobs("pages").count().waiting == 1
+        assert db.kv("settings").get("theme") == "dark"
 
 
 @pytest.mark.parametrize("name", ["jobs", "streams"])

@@ -1,0 +1,11 @@
+"""The spool: what a write costs, and how fast what was written reaches the daemon."""
+
+from __future__ import annotations
+
+from benchmarks import spool_forwarding, spool_writes
+from benchmarks.scale import Scale
+
+
+def run(scale: Scale) -> None:
+    spool_writes.run(scale)
+    spool_forwarding.run(scale)
