@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[4] / "docs" / "spool.md"
 
 def example() -> tuple[str, str, bytes]:
     """Returns the header, the line and the bytes of the record that the page shows."""
-    blocks = re.findall(r"```\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    blocks = re.findall(r"^```\w*\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     ((header, line),) = [block.splitlines() for block in blocks if block.startswith("#fjord-spool")]
     (shown,) = [block for block in blocks if block.startswith("01   ")]
     digits = [
