@@ -41,6 +41,8 @@ hypothesis.settings.load_profile("fjord")
 
 # Spark starts its Python workers by name; it must be the Python that runs the tests.
 os.environ["PYSPARK_PYTHON"] = sys.executable
+# Sessions are short: what the second compiler gains, it costs in compiling; a third less in all.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -130,8 +130,9 @@ def main() -> None:
     spark.stop()
 
 
-def copy(spark: SparkSession, task: dict[str, Any], kill: Kill) -> Any:
-    """Begins to copy the table into another one, through the sink."""
+def copy(spark: SparkSession, task: dict[str, Any], kill: Kill, format_: str = FORMAT) -> Any:
+    """Begins to copy the table into another one, through the sink, with a knife in it or not."""
+    told = {"kill": json.dumps(vars(kill))} if format_ == FORMAT else {}
     rows = (
         spark.readStream.format("fjord")
         .options(server=task["server"], table=task["table"], maxRowsPerTrigger=task["max_rows"])
@@ -140,8 +141,8 @@ def copy(spark: SparkSession, task: dict[str, Any], kill: Kill) -> Any:
         .select("key", "type", "value")
     )
     return (
-        rows.writeStream.format(FORMAT)
-        .options(server=task["server"], table="copy", kind="stream", kill=json.dumps(vars(kill)))
+        rows.writeStream.format(format_)
+        .options(server=task["server"], table="copy", kind="stream", **told)
         .option("checkpointLocation", task["checkpoint"])
         .trigger(availableNow=True)
         .start()

@@ -33,8 +33,6 @@ from tests.acceptance.daemon import FJORD, Daemon
 
 pytestmark = pytest.mark.spark
 
-OPS, BATCH, KEYS = 1_000_000, 10_000, 50_000
-
 
 def append(directory: Path, count: int, *, first: int = 0, commits: int = 1) -> None:
     """Appends messages `first`, `first` + 1..., as so many commits."""
@@ -64,25 +62,28 @@ def numbers(target: Path) -> list[int]:
     return [int(value) for value in stored(target).column("value").to_pylist()]
 
 
-def test_a_million_ops_are_there_once_and_their_values_are_the_latest(
-    spark: SparkSession, tmp_path: Path
+@pytest.mark.parametrize("ops", [100_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
+def test_all_ops_are_there_once_and_their_values_are_the_latest(
+    spark: SparkSession, tmp_path: Path, ops: int
 ) -> None:
-    keys = [f"key-{number * 7 % KEYS}" for number in range(OPS)]
-    values = [b"value %d" % number for number in range(OPS)]
+    rows_max, different = ops * 3 // 10, ops // 20
+    keys = [f"key-{number * 7 % different}" for number in range(ops)]
+    values = [b"value %d" % number for number in range(ops)]
     with fjord.open(tmp_path / "data") as database:
-        events = database.stream("events", block_rows=300_000)
-        for start in range(0, OPS, BATCH):
-            if start == OPS // 2:
+        events = database.stream("events", block_rows=rows_max)
+        for start in range(0, ops, ops // 100):
+            if start == ops // 2:
                 database.seal("events")  # half of it comes from blocks
-            events.append_many(values[start : start + BATCH], keys=keys[start : start + BATCH])
+            piece = slice(start, start + ops // 100)
+            events.append_many(values[piece], keys=keys[piece])
     target = tmp_path / "warehouse"
-    found = run(spark, tmp_path / "data", target, max_rows=300_000)
-    assert (found["rows"], found["batches"], found["lag_seqs"]) == (OPS, 4, 0)
+    found = run(spark, tmp_path / "data", target, max_rows=rows_max)
+    assert (found["rows"], found["batches"], found["lag_seqs"]) == (ops, 4, 0)
     rows = stored(target)
     assert rows.column("value").to_pylist() == values
     assert rows.column("key").to_pylist() == [key.encode() for key in keys]
     files = warehouse.files(str(target))
-    assert sum(one.rows for one in files) == OPS
+    assert sum(one.rows for one in files) == ops
     assert sum(one.value_crc or 0 for one in files) == sum(map(zlib.crc32, values))
     for one in files:
         part = dataset.dataset(one.path).to_table(columns=["seq", "value"])
@@ -93,7 +94,7 @@ def test_a_million_ops_are_there_once_and_their_values_are_the_latest(
     report = latest.latest(
         spark, None, "events", str(tmp_path / "latest"), from_warehouse=str(target)
     )
-    assert (report.figures["keys"], report.figures["end_seq"]) == (KEYS, found["last_seq"])
+    assert (report.figures["keys"], report.figures["end_seq"]) == (different, found["last_seq"])
     current = latest.read(spark, str(tmp_path / "latest")).select("key", "value").toArrow()
     pairs = zip(*(column.to_pylist() for column in current.columns), strict=True)
     assert {key.decode(): value for key, value in pairs} == values_of
@@ -155,9 +156,15 @@ def test_a_batch_that_is_run_again_is_there_once(
     assert numbers(target) == list(range(250))
     left = warehouse.orphans(str(target), grace=warehouse.GRACE * 0)
     assert len(left) == (0 if after else 1)
-    # The checkpoint of another query into the same table is refused.
-    other = tmp_path / "other"
-    run(spark, data, other)
+
+
+def test_a_checkpoint_that_is_not_that_of_the_target_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    data, target, other = tmp_path / "data", tmp_path / "target", tmp_path / "other"
+    append(data, 250, commits=5)
+    assert run(spark, data, target)["batches"] == 3
+    run(spark, data, other, max_rows=1000)
     append(data, 10, first=250)
     assert run(spark, data, target)["rows"] == 10
     with pytest.raises(FjordError, match="another query writes to it too"):

@@ -15,20 +15,25 @@ import pytest
 
 import fjord
 from tests.acceptance.daemon import FJORD, Daemon
-from tests.acceptance.standalone import cluster
+from tests.acceptance.standalone import SHORT_LIVED, cluster
 
 pytestmark = pytest.mark.spark
 
 ROWS, COLD = 3000, 2000
+EXECUTORS = {
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": SHORT_LIVED,
+}
 
 READ = """
+import json
 import sys
 import fjord.spark
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 
-server, master = sys.argv[1:]
-spark = fjord.spark.session(**{"spark.master": master, "spark.executor.memory": "512m"})
+server, master, executors = sys.argv[1:]
+spark = fjord.spark.session(**{"spark.master": master, **json.loads(executors)})
 frame = spark.read.format("fjord").options(server=server, table="visits", partitions=4).load()
 print(frame.rdd.getNumPartitions())
 row = frame.agg(F.count("*"), F.sum(F.crc32("value")), F.countDistinct("seq")).first()
@@ -76,7 +81,7 @@ def test_a_cluster_reads_and_writes_and_tries_again(
     master: str, daemon: Daemon, tmp_path: Path
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", READ, daemon.url, master],
+        [sys.executable, "-c", READ, daemon.url, master, json.dumps(EXECUTORS)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -99,7 +104,8 @@ def test_jobs_run_on_a_cluster(master: str, daemon: Daemon, tmp_path: Path) -> N
     done = subprocess.run(
         [
             *(*FJORD, "pipeline", "ingest", "visits", str(target), "--to", daemon.url),
-            *("--master", master, "--conf", "spark.executor.memory=512m", "--json"),
+            *("--master", master, "--json"),
+            *(word for one in EXECUTORS.items() for word in ("--conf", "=".join(one))),
         ],
         capture_output=True,
         text=True,

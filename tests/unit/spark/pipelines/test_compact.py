@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -99,15 +100,25 @@ def run_here(spark: Any, where: str, tag: int, asked: Sequence[Sequence[str]]) -
     return [compacting.rewritten(Store(where), names, tag) for names in asked]
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Location:
-    """A stream with three blocks."""
-    monkeypatch.setattr(compacting, "run_tasks", run_here)
-    found = Location.of_path(str(tmp_path / "data"))
-    with fjord.open(found.path) as db:
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stream with three blocks, made once; nobody writes to it."""
+    path = tmp_path_factory.mktemp("sealed") / "data"
+    with fjord.open(path) as db:
+        events = db.stream("events", block_rows=10)
         for number in range(3):
-            db.stream("events").append_many([b"%d-%d" % (number, row) for row in range(10)])
-            db.seal("events")
+            events.append_many([b"%d-%d" % (number, row) for row in range(10)])
+        db.seal("events")
+        assert [one.rows for one in db.blocks("events")] == [10, 10, 10]
+    return path
+
+
+@pytest.fixture
+def here(sealed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Location:
+    """A copy of that stream, with the same three blocks in a folder of its own."""
+    monkeypatch.setattr(compacting, "run_tasks", run_here)
+    found = Location.of_path(shutil.copytree(sealed, tmp_path / "data").as_posix())
+    assert {Path(one.location) for one in live(found)} == {tmp_path / "data" / "blocks"}
     return found
 
 
