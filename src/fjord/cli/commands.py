@@ -17,6 +17,7 @@ from fjord.cli import (
     directory,
     jobs,
     journal,
+    kestrel,
     kv,
     pipelines,
     push,
@@ -51,6 +52,7 @@ for part in (
     pipelines.app,
     table.app,
     journal.app,
+    kestrel.app,
     wire.app,
 ):
     app.add_typer(part)

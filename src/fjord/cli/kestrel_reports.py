@@ -1,0 +1,299 @@
+"""What the verbs of `fjord kestrel` do, and the words in which they tell of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from fjord.cli import output
+from fjord.disk import LocalDisk
+from fjord.errors import Code, DirectoryError, NotFoundError, UsageError
+from fjord.kestrel import inspect, reading, replay
+from fjord.kestrel.codec import Placed
+from fjord.kestrel.inspect import Ending, FileReport, QueueReport
+from fjord.kestrel.ops import Item, Op, Opcode
+from fjord.kestrel.reading import JournalFile, Options, QueueSurvey
+from fjord.kestrel.replay import State
+
+# qdump's words for ops; of CONTINUE and those that add something, the size follows.
+_WORDS: Final = {
+    Opcode.ADD: "ADD",
+    Opcode.REMOVE: "REM",
+    Opcode.ADDX: "ADD",
+    Opcode.REMOVE_TENTATIVE: "RSV",
+    Opcode.SAVE_XID: "XID",
+    Opcode.UNREMOVE: "CAN",
+    Opcode.CONFIRM_REMOVE: "ACK",
+    Opcode.ADD_XID: "ADD",
+    Opcode.CONTINUE: "CON",
+    Opcode.REMOVE_TENTATIVE_XID: "RSV",
+    Opcode.STATE_DUMP: "DMP",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """What of a journal is printed, and how."""
+
+    now_ms: int  # expiries are told from here on
+    is_quiet: bool = False
+    has_contents: bool = False
+    is_raw: bool = False
+    is_raw_queue: bool = False
+    is_json: bool = False
+
+    @property
+    def has_ops(self) -> bool:
+        return not (self.is_quiet or self.is_raw or self.is_raw_queue)
+
+
+def options(now_ms: int, item_bytes_max: int) -> Options:
+    return Options(now_ms=now_ms, item_bytes_max=item_bytes_max)
+
+
+def journals(paths: list[str], queue: str) -> Iterator[QueueSurvey]:
+    """Yields the queues of directories; a file is a journal of its own.
+
+    Raises:
+        DirectoryError: if a path is nothing that can be read.
+        NotFoundError: if there is no such queue.
+        UsageError: if a queue is named, and a file.
+    """
+    for path in paths:
+        if os.path.isdir(path):
+            yield from _surveys(path, queue)
+        elif queue:
+            raise UsageError(f"{path} is no directory; --queue names a queue of one")
+        else:
+            yield _alone(path)
+
+
+def dump(found: QueueSurvey, style: Style, options: Options) -> Iterator[JournalFile]:
+    """Prints a journal; yields each file when it is through."""
+    state = replay.whole() if style.is_raw_queue else replay.counting()
+    printer = _Printer(found, style, state)
+    printer.begin()
+    for file in found.files:
+        printer.begin_file(file)
+        for placed in file.ops(state.is_open, options):
+            state.apply(placed[0])
+            printer.print_op(file, placed)
+        yield file
+    printer.end()
+
+
+def verify(
+    directory: str, queue: str, progress: inspect.Progress, options: Options
+) -> Iterator[QueueReport]:
+    """Reads the queues of a directory.
+
+    Raises:
+        DirectoryError: if it cannot be read.
+        NotFoundError: if there is no such queue.
+    """
+    if not os.path.isdir(directory):
+        raise DirectoryError(f"{directory} is no directory")
+    yield from inspect.verify(_surveys(directory, queue), progress, options)
+
+
+def foreign(directory: str) -> list[str]:
+    return reading.foreign(LocalDisk(), directory)
+
+
+def _surveys(directory: str, queue: str) -> Iterator[QueueSurvey]:
+    disk = LocalDisk()
+    known = reading.queues(disk, directory)
+    if queue and queue not in known:
+        raise NotFoundError(Code.NOT_FOUND, f"{directory} has no queue {queue}")
+    for one in [queue] if queue else known:
+        yield reading.survey(disk, directory, one)
+
+
+def _alone(path: str) -> QueueSurvey:
+    try:
+        file = JournalFile(LocalDisk(), path)
+    except OSError as error:
+        raise reading.unreadable(path, error) from error
+    return QueueSurvey(queue=path, files=[file], dead=[], temporary=[])
+
+
+# -- dump -----------------------------------------------------------------------------------------
+
+
+class _Printer:
+    """Prints one journal in a style."""
+
+    def __init__(
+        self, found: QueueSurvey, style: Style, state: State[Item] | State[replay.Sized]
+    ) -> None:
+        self._found = found
+        self._style = style
+        self._state = state
+        self._bytes = 0
+        self._ops = 0
+
+    def begin(self) -> None:
+        if self._style.has_ops and not self._style.is_json:
+            output.print_line(f"Queue: {self._found.queue}")
+
+    def begin_file(self, file: JournalFile) -> None:
+        is_alone = self._found.queue == file.path
+        if self._style.has_ops and not self._style.is_json and not is_alone:
+            output.print_line(f"File: {file.name}")
+
+    def print_op(self, file: JournalFile, placed: Placed) -> None:
+        op, offset, length = placed
+        self._ops += 1
+        self._bytes += length
+        if self._style.is_raw and op.item is not None:
+            sys.stdout.buffer.write(op.item.data)
+        if not self._style.has_ops:
+            return
+        reserved_xid = self._state.reserved_xid
+        if self._style.is_json:
+            output.print_json(self._op_json(file, placed, reserved_xid))
+            return
+        output.print_line(f"{offset & 0xFFFFFFFF:08x}  {op_text(op, reserved_xid, self._style)}")
+        if self._style.has_contents and op.item is not None:
+            output.print_line("    " + bytes(op.item.data).decode("latin-1"))
+
+    def end(self) -> None:
+        state, style = self._state, self._style
+        if style.is_raw_queue:
+            for item in state.queue:
+                assert isinstance(item, Item)
+                sys.stdout.buffer.write(item.data)
+        if style.is_raw or style.is_raw_queue:
+            sys.stdout.buffer.flush()
+        elif style.is_json:
+            output.print_json(self._sums())
+        else:
+            sums = self._sums()
+            output.print_line("")
+            output.print_line(f"Journal size: {self._bytes} bytes, with {self._ops} operations.")
+            output.print_line(f"{sums['items']} items totalling {sums['item_bytes']} bytes.")
+
+    def _sums(self) -> dict[str, object]:
+        state = self._state
+        return {
+            "queue": self._found.queue,
+            "bytes": self._bytes,
+            "operations": self._ops,
+            "items": len(state.queue) + len(state.open),
+            "item_bytes": state.queue_bytes + state.open_bytes,
+            "open_items": len(state.open),
+        }
+
+    def _op_json(self, file: JournalFile, placed: Placed, reserved_xid: int) -> dict[str, object]:
+        op, offset, length = placed
+        shown: dict[str, object] = {
+            "queue": self._found.queue,
+            "file": file.name,
+            "offset": offset,
+            "length": length,
+            "op": op.opcode.name,
+            "xid": op.xid or reserved_xid,
+        }
+        if op.opcode is Opcode.STATE_DUMP:
+            shown["open_items"] = op.open_count
+        if op.item is not None:
+            shown["size"] = op.item.size
+            shown["added_at"] = None if op.opcode is Opcode.ADD else moment(op.item.add_ms)
+            shown["expires_at"] = moment(op.item.expiry_ms) if op.item.expiry_ms else None
+            if self._style.has_contents:
+                shown["data"] = bytes(op.item.data)
+        return shown
+
+
+def op_text(op: Op, reserved_xid: int, style: Style) -> str:
+    """Returns an op in the words of qdump."""
+    word = _WORDS[op.opcode]
+    if op.item is not None:
+        xid = f" xid={op.xid}" if op.xid else ""
+        return f"{word} {op.item.size:<6d}{xid}{_expiry(op.item.expiry_ms, style.now_ms)}"
+    if op.opcode is Opcode.REMOVE:
+        return word
+    if op.opcode is Opcode.STATE_DUMP:
+        return f"{word} {op.xid} {op.open_count}"
+    return f"{word} {op.xid or reserved_xid}"
+
+
+def _expiry(expiry_ms: int, now_ms: int) -> str:
+    if not expiry_ms:
+        return ""
+    return " expired" if expiry_ms < now_ms else f" exp={expiry_ms - now_ms}"
+
+
+def moment(at_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, tz=UTC).isoformat()
+    except (OverflowError, ValueError, OSError):
+        return str(at_ms)
+
+
+def broken_sentence(file: JournalFile) -> str:
+    assert file.broken is not None
+    how = Ending.TORN if file.is_torn else Ending.DAMAGED
+    return _broken(file.path, how, file.broken.offset, file.broken.reason, file.skipped_bytes)
+
+
+# -- verify ---------------------------------------------------------------------------------------
+
+
+class Verdict:
+    """What is said at the end, of all queues."""
+
+    def __init__(self) -> None:
+        self.queues = 0
+        self.files = 0
+        self.damaged = 0
+
+    def add(self, one: QueueReport) -> None:
+        self.queues += 1
+        self.files += len(one.files)
+        self.damaged += sum(file.ending is Ending.DAMAGED for file in one.files)
+
+    def sentence(self) -> str:
+        files = output.counted(self.files, "file")
+        if self.damaged:
+            return f"damaged: {self.damaged} of {files}"
+        return f"whole: {output.counted(self.queues, 'queue')}, {files}"
+
+
+def queue_lines(one: QueueReport) -> Iterator[str]:
+    for file in one.files:
+        yield _file_line(file)
+    for name in one.dead:
+        yield f"{name} is dead: a pack has taken its place"
+    for name in one.temporary:
+        yield f"{name} is temporary and counts for nothing"
+    yield (
+        f"{one.queue}: {output.counted(one.ops, 'op')}, {output.counted(one.items, 'item')} of "
+        f"{one.bytes} bytes, {output.counted(one.open_items, 'open item')} of "
+        f"{one.open_bytes} bytes, last xid {one.last_xid}"
+    )
+    if one.missed:
+        yield f"{one.queue}: {output.counted(one.missed, 'op')} on what was not there"
+    if one.displaced:
+        yield f"{one.queue}: {output.counted(one.displaced, 'open item')} got another xid"
+
+
+def queue_json(one: QueueReport) -> dict[str, object]:
+    return {**dataclasses.asdict(one), "ops": one.ops, "damaged": one.is_damaged}
+
+
+def _file_line(file: FileReport) -> str:
+    if file.ending is not Ending.WHOLE:
+        read = f"; {output.counted(file.ops, 'op')} before it"
+        return _broken(file.path, file.ending, file.offset, file.reason, file.skipped_bytes) + read
+    return f"{file.path} is whole: {file.bytes} bytes, {output.counted(file.ops, 'op')}"
+
+
+def _broken(path: str, how: Ending, offset: int, reason: str, skipped_bytes: int) -> str:
+    lost = "do not count" if how is Ending.TORN else "cannot be read"
+    return f"{path} is {how} at byte {offset}: {reason}; {skipped_bytes} bytes {lost}"

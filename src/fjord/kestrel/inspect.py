@@ -1,0 +1,139 @@
+"""What a directory of Kestrel's holds, and whether it is whole: every op of every file, counted."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from fjord import limits
+from fjord.kestrel import replay
+from fjord.kestrel.reading import JournalFile, Options, QueueSurvey
+from fjord.kestrel.replay import Sized, State
+
+# So much is read between two steps of the progress.
+_STEP_BYTES: Final = 4 * limits.MIB
+
+Progress = Callable[[int, int], None]
+
+
+class Ending(enum.StrEnum):
+    """How a file ends."""
+
+    WHOLE = "whole"
+    TORN = "torn"  # its last op is cut off, and it is the last file: the writer died
+    DAMAGED = "damaged"  # what is behind some byte cannot be read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileReport:
+    """One file that was read."""
+
+    path: str
+    bytes: int
+    ops: int
+    ending: Ending
+    offset: int  # up to where it was read; behind it nothing counts
+    skipped_bytes: int  # how much that is
+    reason: str  # why, empty if it is whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueReport:
+    """One queue, and what its files make of it."""
+
+    queue: str
+    files: list[FileReport]
+    items: int  # that wait
+    bytes: int
+    open_items: int  # that somebody had reserved
+    open_bytes: int
+    last_xid: int
+    missed: int  # ops on what was not there: a file is missing or damaged, or Kestrel had a bug
+    displaced: int  # open items whose xid was given to another one
+    dead: list[str]  # files that a pack has taken the place of
+    temporary: list[str]  # files that count for nothing
+
+    @property
+    def ops(self) -> int:
+        return sum(file.ops for file in self.files)
+
+    @property
+    def is_damaged(self) -> bool:
+        return any(file.ending is Ending.DAMAGED for file in self.files)
+
+
+def verify(
+    surveys: Iterable[QueueSurvey],
+    progress: Progress = lambda done, total: None,
+    options: Options | None = None,
+) -> Iterator[QueueReport]:
+    """Reads all files of these queues, and yields what there is of each.
+
+    Raises:
+        DirectoryError: if somebody renames files meanwhile.
+    """
+    listed = list(surveys)
+    total = sum(one.size for one in listed)
+    done = 0
+
+    def advance(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(done, total)
+
+    for one in listed:
+        yield _verify_queue(one, advance, options)
+
+
+def _verify_queue(
+    found: QueueSurvey, advance: Callable[[int], None], options: Options | None
+) -> QueueReport:
+    state = replay.counting()
+    reports = [_read(file, state, advance, options) for file in found.files]
+    return QueueReport(
+        queue=found.queue,
+        files=reports,
+        items=len(state.queue),
+        bytes=state.queue_bytes,
+        open_items=len(state.open),
+        open_bytes=state.open_bytes,
+        last_xid=state.last_xid,
+        missed=state.missed,
+        displaced=state.displaced,
+        dead=found.dead,
+        temporary=found.temporary,
+    )
+
+
+def _read(
+    file: JournalFile,
+    state: State[Sized],
+    advance: Callable[[int], None],
+    options: Options | None,
+) -> FileReport:
+    ops = told = 0
+    for op, _, _ in file.ops(state.is_open, options):
+        state.apply(op)
+        ops += 1
+        if file.read_bytes >= told + _STEP_BYTES:
+            advance(file.read_bytes - told)
+            told = file.read_bytes
+    advance(file.size - told)
+    broken = file.broken
+    return FileReport(
+        path=file.path,
+        bytes=file.size,
+        ops=ops,
+        ending=_ending(file),
+        offset=broken.offset if broken else file.size,
+        skipped_bytes=file.skipped_bytes,
+        reason=broken.reason if broken else "",
+    )
+
+
+def _ending(file: JournalFile) -> Ending:
+    if file.broken is None:
+        return Ending.WHOLE
+    return Ending.TORN if file.is_torn else Ending.DAMAGED

@@ -1,0 +1,148 @@
+"""File names of Kestrel's queues; nothing else builds or parses them.
+
+    cars            what is written to now
+    cars.904        a file that was written to before; the number is milliseconds since 1970
+    cars.950.pack   takes the place of all files up to 950, itself not renamed to cars.950 yet
+    cars~~961       something that is being made; counts for nothing
+    cars+seo        what is written to now of the queue cars+seo, which gets all that cars gets
+
+The files of a queue are one journal: by number, 904 before 1000, and the one without a number at
+the end.  All of this works on lists of names and looks at no file.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+TEMPORARY: Final = "~~"
+PACK: Final = ".pack"
+FANOUT: Final = "+"
+# A file system takes 255 bytes, of which the longest ending has ".", 19 digits and ".pack".
+QUEUE_BYTES_MAX: Final = 230
+
+# Numbers are milliseconds, as Kestrel writes them: no more than 19 digits, the first not 0.  Two
+# names of one number, and thus two files in one place, cannot be.
+_KNOWN: Final = re.compile(r"([^./~]+)(?:\.(0|[1-9][0-9]{0,18})(\.pack)?)?")
+
+
+class Role(enum.Enum):
+    """What a file is for its queue."""
+
+    CURRENT = "current"
+    ROTATED = "rotated"
+    PACK = "pack"
+    TEMPORARY = "temporary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileName:
+    """A file name, taken apart."""
+
+    name: str
+    queue: str
+    role: Role
+    number: int = 0  # of a current file there is none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFiles:
+    """The files of one queue, by what is to be done with them."""
+
+    queue: str
+    live: list[str]  # to be read, in this order
+    dead: list[str]  # a pack has what they had; to be ignored, and removed by whoever writes
+    temporary: list[str]  # left by something that did not end; the same
+
+
+def current(queue: str) -> str:
+    return queue
+
+
+def rotated(queue: str, at_ms: int) -> str:
+    return f"{queue}.{at_ms}"
+
+
+def pack(queue: str, at_ms: int) -> str:
+    return f"{queue}.{at_ms}{PACK}"
+
+
+def temporary(queue: str, at_ms: int) -> str:
+    return f"{queue}{TEMPORARY}{at_ms}"
+
+
+def parse(name: str) -> FileName | None:
+    """Takes a file name apart; None if it is none of a queue's."""
+    if TEMPORARY in name:
+        queue = name.split(TEMPORARY, 1)[0].split(".", 1)[0]
+        return FileName(name=name, queue=queue, role=Role.TEMPORARY) if queue else None
+    found = _KNOWN.fullmatch(name)
+    if found is None:
+        return None
+    queue, number, ending = found.groups()
+    role = Role.PACK if ending else Role.ROTATED if number else Role.CURRENT
+    return FileName(name=name, queue=queue, role=role, number=int(number or 0))
+
+
+def queue_problem(queue: str) -> str | None:
+    """Says why no queue can be made with this name, None if one can.
+
+    Files of queues with other names are read all the same, if they are there.
+    """
+    parent, plus, child = queue.partition(FANOUT)
+    if not queue:
+        return "the name of a queue is empty"
+    if any(one in queue for one in "./~"):
+        return f"{queue} holds one of . / ~, which files of a queue have another use for"
+    if any(one < " " or one == "\x7f" for one in queue):
+        return "the name of a queue holds a control character, which no protocol can carry"
+    if plus and not (parent and child):
+        return f"{queue} needs a name on both sides of +"
+    if len(queue.encode("utf-8", "surrogateescape")) > QUEUE_BYTES_MAX:
+        return f"the name of a queue has more than {QUEUE_BYTES_MAX} bytes"
+    return None
+
+
+def parent_of(queue: str) -> str | None:
+    """Returns the queue of which this one gets all that is added; None if it is not such a one."""
+    parent, plus, _ = queue.partition(FANOUT)
+    return parent if plus else None
+
+
+def queues_of(names: Iterable[str]) -> list[str]:
+    """Returns the queues that have files in a directory, sorted.
+
+    What is only temporary makes no queue.
+    """
+    parsed = (parse(name) for name in names)
+    return sorted({one.queue for one in parsed if one and one.role is not Role.TEMPORARY})
+
+
+def files_of(queue: str, names: Iterable[str]) -> QueueFiles:
+    """Sorts the files of one queue among the names in a directory.
+
+    The pack with the highest number replaces all files up to that number, other packs too; what
+    has a higher number lives on behind it.
+    """
+    mine = [one for one in map(parse, names) if one and one.queue == queue]
+    numbered = [one for one in mine if one.role in (Role.ROTATED, Role.PACK)]
+    packs = [one.number for one in numbered if one.role is Role.PACK]
+    last_pack = max(packs, default=-1)
+    live = [one for one in numbered if _is_live(one, last_pack)]
+    live.sort(key=lambda one: one.number)
+    live_names = [one.name for one in live]
+    return QueueFiles(
+        queue=queue,
+        live=live_names + [one.name for one in mine if one.role is Role.CURRENT],
+        dead=sorted(one.name for one in numbered if one.name not in live_names),
+        temporary=sorted(one.name for one in mine if one.role is Role.TEMPORARY),
+    )
+
+
+def _is_live(one: FileName, last_pack: int) -> bool:
+    if one.role is Role.PACK:
+        return one.number == last_pack
+    return one.number > last_pack

@@ -1,0 +1,247 @@
+"""What a Kestrel journal means: the fold of its ops is a queue, its open items and the last xid.
+
+    waiting  --REMOVE_TENTATIVE-->  open  --CONFIRM_REMOVE-->  gone
+       ^                              |
+       +----------UNREMOVE------------+     (to the head)
+
+`State.apply` takes one op after the other and never refuses.  An op on something that is not there
+changes nothing, as in Kestrel, and is counted in `missed`.  Nothing expires: whether an item has
+is asked when it is handed out, not when it is read.
+
+Xids.  REMOVE_TENTATIVE has none: the item gets the one that it brought along with ADD_XID, else
+the next.  One that stands right behind an ADD_XID means that very item, wherever the head is, so
+a rewritten file may have its open items in any place.  The next xid is one more than the last; 0
+and those of open items are skipped, and behind the largest comes the smallest.
+
+No item is dropped because its xid is taken already: the one that was open before gets the next
+xid, and is counted in `displaced`.
+
+STATE_DUMP tells the open items again.  Those that are open already stay as they are, the others
+become open, whether a REMOVE_TENTATIVE follows each of them or not.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar
+
+from fjord.kestrel import ops
+from fjord.kestrel.codec import Dialect
+from fjord.kestrel.ops import Item, Op, Opcode
+
+
+class Kept(Protocol):
+    """What a state keeps of an item."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def xid(self) -> int: ...
+
+    def _replace(self, *, xid: int) -> Self: ...
+
+
+class Sized(NamedTuple):
+    """All that counting needs of an item."""
+
+    size: int
+    xid: int = 0
+
+
+T = TypeVar("T", bound=Kept)
+
+
+class State(Generic[T]):
+    """A queue as of some op."""
+
+    def __init__(self, keep: Callable[[Item], T]) -> None:
+        """Begins with an empty queue.
+
+        Args:
+            keep: what is kept of an item that is added.
+        """
+        self.queue: deque[T] = deque()
+        self.open: dict[int, T] = {}  # by xid, in the order in which they were reserved
+        self.last_xid = 0
+        self.queue_bytes = 0
+        self.open_bytes = 0
+        self.missed = 0  # ops on what was not there
+        self.displaced = 0  # open items whose xid was given again
+        self.reserved_xid = 0  # what the last op has reserved, 0 = nothing
+        self._keep = keep
+        self._dump_left = 0  # so many open items of a STATE_DUMP are still to come
+        self._named: Opcode | None = None  # set behind an ADD_XID: what it did
+
+    def is_open(self, xid: int) -> bool:
+        return xid in self.open
+
+    def apply(self, op: Op) -> None:
+        """Does what an op says."""
+        self.reserved_xid = 0
+        _APPLIERS[op.opcode](self, op)
+        if op.opcode not in _OF_DUMP:
+            self._dump_left = 0
+            self._named = None
+
+    def next_xid(self) -> int:
+        """Returns the xid that the next reserve gets."""
+        xid = self.last_xid
+        while True:
+            xid = xid + 1 if xid < ops.XID_MAX else ops.XID_MIN
+            if xid != 0 and xid not in self.open:
+                return xid
+
+    def apply_add(self, op: Op) -> None:
+        assert op.item is not None
+        self.queue.append(self._keep(op.item))
+        self.queue_bytes += op.item.size
+
+    def apply_remove(self, op: Op) -> None:
+        self._take_head()
+
+    def apply_save_xid(self, op: Op) -> None:
+        self.last_xid = op.xid
+
+    def apply_confirm(self, op: Op) -> None:
+        self._close(op.xid)
+
+    def apply_unremove(self, op: Op) -> None:
+        item = self._close(op.xid)
+        if item is not None:
+            # The xid that it brought along was for its first reserve alone.
+            self.queue.appendleft(item._replace(xid=0) if item.xid else item)
+            self.queue_bytes += item.size
+
+    def apply_continue(self, op: Op) -> None:
+        self._close(op.xid)
+        self.apply_add(op)
+
+    def apply_reserve_xid(self, op: Op) -> None:
+        item = self._take_head()
+        if item is not None:
+            if op.xid:
+                self.last_xid = op.xid
+            self._reserve(op.xid or self._fresh_xid(), item)
+
+    def apply_reserve(self, op: Op) -> None:
+        named, self._named = self._named, None
+        if named is Opcode.STATE_DUMP:
+            return  # the item before it is open since it was told
+        self._dump_left = 0
+        item = self._take_last() if named is Opcode.ADD_XID else self._take_head()
+        if item is not None:
+            self._reserve(item.xid or self._fresh_xid(), item)
+
+    def apply_add_xid(self, op: Op) -> None:
+        if self._dump_left == 0 or op.xid == 0:
+            self.apply_add(op)
+            self._named = Opcode.ADD_XID
+            return
+        assert op.item is not None
+        self._dump_left -= 1
+        self._named = Opcode.STATE_DUMP
+        if op.xid not in self.open:
+            self._reserve(op.xid, self._keep(op.item))
+
+    def apply_state_dump(self, op: Op) -> None:
+        self.last_xid = op.xid
+        self._dump_left = op.open_count
+        self._named = None
+
+    def _take_head(self) -> T | None:
+        if not self.queue:
+            self.missed += 1
+            return None
+        item = self.queue.popleft()
+        self.queue_bytes -= item.size
+        return item
+
+    def _take_last(self) -> T:
+        item = self.queue.pop()
+        self.queue_bytes -= item.size
+        return item
+
+    def _fresh_xid(self) -> int:
+        self.last_xid = self.next_xid()
+        return self.last_xid
+
+    def _reserve(self, xid: int, item: T) -> None:
+        before = self.open.pop(xid, None)
+        self.open[xid] = item
+        self.open_bytes += item.size
+        self.reserved_xid = xid
+        if before is not None:
+            self.displaced += 1
+            self.open[self._fresh_xid()] = before
+
+    def _close(self, xid: int) -> T | None:
+        item = self.open.pop(xid, None)
+        if item is None:
+            self.missed += 1
+        else:
+            self.open_bytes -= item.size
+        return item
+
+
+def whole() -> State[Item]:
+    """Returns a state that has the items themselves, copied from what they were read from."""
+    return State(_keep_whole)
+
+
+def counting() -> State[Sized]:
+    """Returns a state that has numbers and bytes of items only."""
+    return State(_keep_size)
+
+
+def rewritten(state: State[Item], dialect: Dialect) -> Iterator[Op]:
+    """Yields the ops that make this state out of nothing, as a rewritten file has them.
+
+    The last xid is told by `kestrel-doc` only.  Xids that waiting items brought along are dropped:
+    whoever writes next gives out new ones.
+    """
+    if dialect is Dialect.DOC:
+        yield ops.save_xid(state.last_xid)
+    for xid in sorted(state.open, reverse=True):
+        item = state.open[xid]
+        if dialect is Dialect.DOC:
+            yield Op(Opcode.ADD_XID, xid, item._replace(xid=xid))
+            yield ops.remove_tentative()
+        else:
+            # The queue is empty so far, so the head is what was just added.
+            yield Op(Opcode.ADDX, 0, item._replace(xid=0))
+            yield ops.remove_tentative(xid)
+    for item in state.queue:
+        yield Op(Opcode.ADDX, 0, item._replace(xid=0))
+
+
+def _keep_whole(item: Item) -> Item:
+    data = item.data
+    return item if isinstance(data, bytes) else item._replace(data=bytes(data))
+
+
+def _keep_size(item: Item) -> Sized:
+    return _sized(len(item.data), item.xid)
+
+
+# Items of one size share what is kept of them, so that millions of them cost a pointer each.
+_sized: Final = functools.lru_cache(maxsize=65_536)(Sized)
+
+# Ops that may stand between a STATE_DUMP and the last of its open items.
+_OF_DUMP: Final = frozenset({Opcode.STATE_DUMP, Opcode.ADD_XID, Opcode.REMOVE_TENTATIVE})
+
+_APPLIERS: Final = {
+    Opcode.ADD: State.apply_add,
+    Opcode.REMOVE: State.apply_remove,
+    Opcode.ADDX: State.apply_add,
+    Opcode.REMOVE_TENTATIVE: State.apply_reserve,
+    Opcode.SAVE_XID: State.apply_save_xid,
+    Opcode.UNREMOVE: State.apply_unremove,
+    Opcode.CONFIRM_REMOVE: State.apply_confirm,
+    Opcode.ADD_XID: State.apply_add_xid,
+    Opcode.CONTINUE: State.apply_continue,
+    Opcode.REMOVE_TENTATIVE_XID: State.apply_reserve_xid,
+    Opcode.STATE_DUMP: State.apply_state_dump,
+}

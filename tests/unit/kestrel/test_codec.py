@@ -1,0 +1,267 @@
+"""The bytes of Kestrel's ops, both ways."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord.kestrel import codec, ops
+from fjord.kestrel.codec import Dialect
+from fjord.kestrel.ops import Op, Opcode
+from tests.unit.kestrel.vectors import ADD_MS, VECTORS, copied, decode, decoder, encoded
+
+every_vector = pytest.mark.parametrize("name", VECTORS)
+# What is open when a vector is read: only a CONTINUE asks.
+OPEN = {1}
+
+
+def trailing(name: str) -> bytes:
+    """Returns an op that may follow."""
+    return encoded(ops.add_xid(9, b"", add_ms=ADD_MS) if name == "STATE_DUMP" else ops.remove())
+
+
+# -- the vectors ----------------------------------------------------------------------------------
+
+
+@pytest.mark.req("KJ-02", "KJ-04", "KJ-05")
+@every_vector
+def test_an_op_is_written_as_kestrel_writes_it(name: str) -> None:
+    op, dialect, text = VECTORS[name]
+    assert codec.encode(op, dialect).hex() == text
+
+
+@pytest.mark.req("KJ-02", "KJ-03", "KJ-04", "KJ-05", "KJ-10")
+@every_vector
+@pytest.mark.parametrize("step", [0, 1, 2, 7])
+def test_an_op_is_read_in_one_piece_and_byte_by_byte(name: str, step: int) -> None:
+    op, _, text = VECTORS[name]
+    data = bytes.fromhex(text)
+    assert decode(data, OPEN, step=step) == ([(op, 0, len(data))], None)
+
+
+@every_vector
+@pytest.mark.parametrize("step", [0, 1])
+def test_an_op_is_read_with_others_around_it(name: str, step: int) -> None:
+    op, _, text = VECTORS[name]
+    data = bytes.fromhex(text)
+    found, broken = decode(b"\x01" + data + trailing(name), OPEN, step=step)
+    assert [found[0], found[1]] == [(ops.remove(), 0, 1), (op, 1, len(data))]
+    assert (len(found), broken) == (3, None)
+    assert found[2][1] == 1 + len(data)
+
+
+@every_vector
+def test_an_op_that_is_cut_at_any_byte_is_torn(name: str) -> None:
+    _, _, text = VECTORS[name]
+    data = bytes.fromhex(text)
+    for size in range(1, len(data)):
+        found, broken = decode(b"\x01" + data[:size], OPEN)
+        assert len(found) == 1
+        assert broken is not None
+        assert (broken.offset, broken.is_torn) == (1, True)
+
+
+def test_an_op_is_not_torn_before_the_end_is_said() -> None:
+    one = decoder()
+    one.feed(bytes.fromhex(VECTORS["ADDX"][2])[:-1])
+    assert list(one.ops()) == []
+    assert one.broken is None
+    assert one.wanted_end == 32
+    one.feed(b"y")
+    assert [copied(placed)[0] for placed in one.ops()] == [VECTORS["ADDX"][0]]
+    assert one.wanted_end == 33
+
+
+def test_who_stops_in_the_middle_can_go_on() -> None:
+    one = decoder()
+    one.feed(encoded(ops.remove(), ops.addx(b"a", add_ms=ADD_MS), ops.save_xid(3), ops.remove()))
+    assert [next(one.ops())[1] for _ in range(4)] == [0, 1, 23, 28]
+    assert next(one.ops(), None) is None
+
+
+@pytest.mark.req("KJ-02")
+def test_sizes_are_those_that_kestrel_has() -> None:
+    """What Kestrel's own tests expect of files, in bytes."""
+    kitty = codec.encode(ops.addx(b"hello kitty", add_ms=ADD_MS), Dialect.V24)
+    assert (len(kitty), len(kitty + b"\x01")) == (32, 33)
+    whole = encoded(
+        ops.addx(b"first", add_ms=ADD_MS), ops.addx(b"second", add_ms=ADD_MS), ops.remove()
+    )
+    assert len(whole) == 5 + 6 + 16 + 16 + 5 + 5 + 1 == 54
+    assert len(whole + encoded(ops.remove())) == 55
+
+
+# -- dialects -------------------------------------------------------------------------------------
+
+i32 = st.integers(-(2**31), 2**31 - 1)
+i64 = st.integers(-(2**63), 2**63 - 1)
+moments = st.integers(codec.ADD_MS_MIN, codec.ADD_MS_MAX - 1)
+xids = i32.filter(bool)
+data = st.binary(max_size=60)
+
+OPS: dict[Opcode, st.SearchStrategy[Op]] = {
+    Opcode.ADD: st.builds(lambda data, seconds: ops.add(data, expiry_ms=seconds * 1000), data, i32),
+    Opcode.REMOVE: st.just(ops.remove()),
+    Opcode.ADDX: st.builds(ops.addx, data, add_ms=i64, expiry_ms=i64),
+    Opcode.REMOVE_TENTATIVE: st.just(ops.remove_tentative()),
+    Opcode.SAVE_XID: st.builds(ops.save_xid, i32),
+    Opcode.UNREMOVE: st.builds(ops.unremove, i32),
+    Opcode.CONFIRM_REMOVE: st.builds(ops.confirm_remove, i32),
+    Opcode.ADD_XID: st.builds(ops.add_xid, i32, data, add_ms=i64, expiry_ms=i64),
+    Opcode.CONTINUE: st.builds(ops.proceed, xids, data, add_ms=moments, expiry_ms=i64),
+    Opcode.REMOVE_TENTATIVE_XID: st.builds(ops.remove_tentative, xids),
+    # Without open items that follow it, it can stand anywhere.
+    Opcode.STATE_DUMP: st.builds(ops.state_dump, i32, st.just(0)),
+}
+
+
+def ops_of(dialect: Dialect) -> st.SearchStrategy[list[Op]]:
+    made = st.one_of([OPS[opcode] for opcode in sorted(codec.WRITTEN[dialect])])
+    return st.lists(made, max_size=12)
+
+
+def test_every_op_is_written_by_some_dialect_and_made_by_these_tests() -> None:
+    assert {opcode for written in codec.WRITTEN.values() for opcode in written} == set(Opcode)
+    assert OPS.keys() == set(Opcode)
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+@given(data=st.data(), step=st.integers(1, 100))
+def test_ops_round_trip_in_each_dialect(dialect: Dialect, data: st.DataObject, step: int) -> None:
+    made = data.draw(ops_of(dialect))
+    pieces = [codec.encode(op, dialect) for op in made]
+    open_xids = [op.xid for op in made if op.opcode is Opcode.CONTINUE]
+    found, broken = decode(b"".join(pieces), open_xids, step=step)
+    assert broken is None
+    assert [op for op, _, _ in found] == made
+    assert [length for _, _, length in found] == [len(piece) for piece in pieces]
+    assert [offset for _, offset, _ in found] == [
+        sum(map(len, pieces[:count])) for count in range(len(pieces))
+    ]
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_a_dialect_refuses_the_ops_of_the_other(dialect: Dialect) -> None:
+    for op, _, _ in VECTORS.values():
+        if op.opcode not in codec.WRITTEN[dialect]:
+            with pytest.raises(ValueError, match=rf"{dialect} has no {op.opcode.name}"):
+                codec.encode(op, dialect)
+
+
+def test_kestrel_24_writes_what_kestrel_24_reads() -> None:
+    numbers = {opcode.number for opcode in codec.WRITTEN[Dialect.V24]}
+    assert numbers == {1, 2, 5, 6, 8, 9}
+    assert {opcode.number for opcode in codec.WRITTEN[Dialect.DOC]} == set(range(9))
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        ops.save_xid(2**31),
+        ops.unremove(-(2**31) - 1),
+        ops.add(b"", expiry_ms=2**31 * 1000),
+        ops.addx(b"", add_ms=2**63),
+        ops.state_dump(1, -1),
+        ops.state_dump(1, 2**31),
+        Op(Opcode.ADDX),
+        Op(Opcode.ADD),
+        Op(Opcode.ADD_XID, 3),
+    ],
+)
+def test_what_does_not_fit_is_refused(op: Op) -> None:
+    with pytest.raises(ValueError, match=r"cannot|needs an item"):
+        codec.encode(op, Dialect.DOC)
+
+
+# -- what the oldest files have -------------------------------------------------------------------
+
+
+@pytest.mark.req("KJ-03", "KJ-12")
+def test_the_add_of_starling_gets_the_time_of_reading() -> None:
+    data = bytes.fromhex("0007000000") + (1_700_000_000).to_bytes(4, "little") + b"abc" + b"\x01"
+    found, broken = decode(data, now_ms=1_600_000_000_123)
+    added = ops.add(b"abc", expiry_ms=1_700_000_000_000, add_ms=1_600_000_000_123)
+    assert (found, broken) == ([(added, 0, 12), (ops.remove(), 12, 1)], None)
+
+
+def test_what_expires_within_a_second_does_not_become_eternal() -> None:
+    written = codec.encode(ops.add(b"", expiry_ms=1), Dialect.DOC)
+    assert decode(written)[0][0][0] == ops.add(b"", expiry_ms=1000)
+
+
+# -- the two meanings of 8 ------------------------------------------------------------------------
+
+CONTINUE = VECTORS["CONTINUE"][0]
+DUMPED = ops.add_xid(5, b"", add_ms=ADD_MS)
+
+
+@pytest.mark.req("KJ-11")
+@pytest.mark.parametrize("step", [0, 1])
+@pytest.mark.parametrize("count", [1, 16, 19, 2**31 - 1])
+@pytest.mark.parametrize("open_xids", [(), (1,)])
+def test_an_8_before_an_add_xid_is_a_state_dump(
+    step: int, count: int, open_xids: tuple[int, ...]
+) -> None:
+    made = [ops.state_dump(1, count), DUMPED]
+    found, broken = decode(encoded(*made), open_xids, step=step)
+    assert ([op for op, _, _ in found], broken) == (made, None)
+
+
+@pytest.mark.req("KJ-11")
+@pytest.mark.parametrize("open_xids", [(), (1,)])
+def test_an_8_without_open_items_is_a_state_dump_whatever_follows(
+    open_xids: tuple[int, ...],
+) -> None:
+    made = [ops.state_dump(1, 0), CONTINUE._replace(xid=1), ops.remove()]
+    found, broken = decode(encoded(*made), open_xids)
+    assert ([op for op, _, _ in found], broken) == (made, None)
+
+
+def test_a_state_dump_may_be_the_last_op_of_a_file() -> None:
+    assert decode(encoded(ops.state_dump(1, 40)))[1] is None
+    # If something is open under its xid, it may as well be what is left of a CONTINUE.
+    broken = decode(encoded(ops.state_dump(1, 40)), [1])[1]
+    assert broken is not None
+    assert broken.is_torn
+
+
+def test_an_8_of_what_is_not_open_is_a_continue_if_it_cannot_be_the_other() -> None:
+    """Else a CONTINUE behind damage, or in a file that is read alone, would be lost."""
+    assert decode(encoded(CONTINUE, ops.remove())) == (
+        [(CONTINUE, 0, 28), (ops.remove(), 28, 1)],
+        None,
+    )
+
+
+@pytest.mark.parametrize("add_ms", [codec.ADD_MS_MIN - 1, codec.ADD_MS_MAX, 0, -1, 2**62 + 1])
+@pytest.mark.parametrize("open_xids", [(), (1,)])
+def test_an_8_with_an_impossible_date_is_damage(add_ms: int, open_xids: tuple[int, ...]) -> None:
+    made = ops.proceed(1, b"two", add_ms=add_ms)
+    found, broken = decode(encoded(ops.remove(), made), open_xids)
+    assert len(found) == 1
+    assert broken is not None
+    assert (broken.offset, broken.is_torn) == (1, False)
+
+
+@pytest.mark.parametrize(
+    "text", ["0801000000ffffffff", "08010000000f00000001", "080100000000000080"]
+)
+def test_an_8_with_an_impossible_size_is_damage(text: str) -> None:
+    broken = decode(bytes.fromhex(text), [1])[1]
+    assert broken is not None
+    assert (broken.offset, broken.is_torn) == (0, False)
+
+
+def test_the_decoder_asks_what_is_open_when_all_before_it_is_applied() -> None:
+    """What is open changes with each op, and an 8 depends on it."""
+    open_xids: set[int] = set()
+    one = codec.Decoder(is_open=open_xids.__contains__)
+    ambiguous = ops.proceed(1, b"", add_ms=(ADD_MS & ~0xFF) | 7)  # looks like an ADD_XID follows
+    one.feed(encoded(ops.remove_tentative(1), ambiguous))
+    found = []
+    for op, _, _ in one.ops():
+        found.append(op.opcode)
+        if op.opcode is Opcode.REMOVE_TENTATIVE_XID:
+            open_xids.add(op.xid)
+    assert found == [Opcode.REMOVE_TENTATIVE_XID, Opcode.CONTINUE]

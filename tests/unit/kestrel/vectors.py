@@ -1,0 +1,77 @@
+"""Ops of Kestrel with their bytes, as Kestrel itself writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fjord.kestrel import codec, ops
+from fjord.kestrel.codec import Broken, Decoder, Dialect, Placed
+from fjord.kestrel.ops import Item, Op
+
+ADD_MS = 1_000_000_000_000
+
+# name: op, dialect that writes it, bytes, and what must follow for it to be what it is.
+VECTORS: dict[str, tuple[Op, Dialect, str]] = {
+    "ADD": (ops.add(b"x"), Dialect.DOC, "00050000000000000078"),
+    "ADDX": (
+        ops.addx(b"hello kitty", add_ms=ADD_MS),
+        Dialect.V24,
+        "021b0000000010a5d4e8000000000000000000000068656c6c6f206b69747479",
+    ),
+    "REMOVE": (ops.remove(), Dialect.V24, "01"),
+    "REMOVE_TENTATIVE": (ops.remove_tentative(), Dialect.DOC, "03"),
+    "REMOVE_TENTATIVE_XID": (ops.remove_tentative(1), Dialect.V24, "0901000000"),
+    "UNREMOVE": (ops.unremove(1), Dialect.V24, "0501000000"),
+    "CONFIRM_REMOVE": (ops.confirm_remove(2), Dialect.V24, "0602000000"),
+    "SAVE_XID": (ops.save_xid(7), Dialect.DOC, "0407000000"),
+    "ADD_XID": (
+        ops.add_xid(7, b"A", add_ms=ADD_MS),
+        Dialect.DOC,
+        "0707000000110000000010a5d4e8000000000000000000000041",
+    ),
+    "CONTINUE": (
+        ops.proceed(1, b"two", add_ms=ADD_MS),
+        Dialect.V24,
+        "0801000000130000000010a5d4e8000000000000000000000074776f",
+    ),
+    "STATE_DUMP": (ops.state_dump(7, 1), Dialect.DOC, "080700000001000000"),
+}
+
+
+def decoder(open_xids: Iterable[int] = (), **options: int) -> Decoder:
+    known = frozenset(open_xids)
+    return Decoder(is_open=known.__contains__, **options)
+
+
+def decode(
+    data: bytes, open_xids: Iterable[int] = (), *, step: int = 0, **options: int
+) -> tuple[list[Placed], Broken | None]:
+    """Returns all ops of some bytes, fed so many at a time, and how they end."""
+    one = decoder(open_xids, **options)
+    found: list[Placed] = []
+    for at in range(0, len(data), step or len(data) or 1):
+        one.feed(data[at : at + (step or len(data))])
+        found += map(copied, one.ops())
+    one.end()
+    found += map(copied, one.ops())
+    return found, one.broken
+
+
+def copied(placed: Placed) -> Placed:
+    """Returns the same with data that is compared as bytes, and shown so when it differs."""
+    op, offset, length = placed
+    if op.item is not None:
+        op = op._replace(item=op.item._replace(data=bytes(op.item.data)))
+    return op, offset, length
+
+
+def encoded(*made: Op) -> bytes:
+    """Returns ops in whichever dialect has them."""
+    return b"".join(
+        codec.encode(op, next(one for one in Dialect if op.opcode in codec.WRITTEN[one]))
+        for op in made
+    )
+
+
+def added(data: bytes, xid: int = 0) -> Item:
+    return Item(data, ADD_MS, 0, xid)
