@@ -46,7 +46,7 @@ HOMES: dict[str, tuple[str, ...]] = {
 }
 
 # Calls that belong to one module: the clock is passed in, and so is the disk.
-FILES = ("client/spool/files.py", "disk.py", "index/lmdb.py")
+FILES = ("client/spool/", "disk.py", "index/lmdb.py")
 CALLS: dict[str, tuple[str, ...]] = {
     "datetime.now": ("clock.py",),
     "datetime.utcnow": ("clock.py",),

@@ -198,6 +198,10 @@ LOG_WINDOW_SECONDS = 10.0
 # Characters of a field in the log.
 LOG_FIELD_CHARACTERS_MAX = 300
 
+# -- the spool ----------------------------------------------------------------------------------
+# Files that a forwarder has open; the rest wait for their turn.
+SPOOL_FILES_OPEN_MAX = 32
+
 # -- readers ------------------------------------------------------------------------------------
 SCAN_BYTES_MAX = 4 * MIB
 # A table with few rows in a long journal: the scan comes back, and goes on when asked again.

@@ -11,6 +11,7 @@ import pytest
 
 import fjord
 import fjord.aio
+from fjord import limits
 from fjord.client.forwarder import Forwarder
 from fjord.client.spool import files
 from fjord.client.spool.files import SpoolFile
@@ -54,19 +55,70 @@ def test_days_without_a_forwarder_arrive_in_order(daemon: Daemon, tmp_path: Path
 
 
 @pytest.mark.req("FJ-26")
-def test_a_file_that_somebody_has_open_is_written_to_its_end(
+def test_a_file_that_somebody_has_open_goes_before_newer_ones(
     daemon: Daemon, tmp_path: Path
 ) -> None:
+    """Else what is written to it now would be sent before what was written in between."""
     idle = fjord.spool(tmp_path)
     idle.stream("idle").append("first")
     let_a_day_pass(tmp_path)
     with fjord.spool(tmp_path) as other:
         other.stream("idle").append("second")
-        assert len(spool_files(tmp_path)) == 1
+    assert len(spool_files(tmp_path)) == 2
+    forward(tmp_path, daemon.url)
+    assert len(spool_files(tmp_path)) == 2  # it is sent, and stays while it is open
     idle.close()
     forward(tmp_path, daemon.url)
+    assert len(spool_files(tmp_path)) == 1
     with fjord.connect(daemon.url) as db:
         assert list(stream_values(db, "idle")) == ["first", "second"]
+
+
+@pytest.mark.req("FJ-26")
+def test_a_file_that_somebody_removes_is_made_again(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fjord.client.spool.spool.CHECK_US", 0)
+    with fjord.spool(tmp_path) as spool:
+        spool.stream("removed").append("lost with its file")
+        (path,) = spool_files(tmp_path)
+        path.unlink()
+        spool.stream("removed").append("kept")
+    forward(tmp_path, daemon.url)
+    with fjord.connect(daemon.url) as db:
+        assert list(stream_values(db, "removed")) == ["kept"]
+
+
+@pytest.mark.req("FJ-27")
+def test_many_more_files_than_a_forwarder_has_open_arrive_in_order(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    written = []
+    holders = []
+    for number in range(3 * limits.SPOOL_FILES_OPEN_MAX):
+        spool = fjord.spool(tmp_path)
+        spool.stream("many").append(str(number))
+        written.append(str(number))
+        # Some are open for good, so that their files cannot be deleted.
+        if number % 2:
+            spool.close()
+        else:
+            holders.append(spool)
+        let_a_day_pass(tmp_path)
+    before = descriptors()
+    progress = forward(tmp_path, daemon.url)
+    assert (progress.records, progress.unopened) == (len(written), [])
+    assert descriptors() == before
+    with fjord.connect(daemon.url) as db:
+        assert list(stream_values(db, "many")) == written
+    for spool in holders:
+        spool.close()
+    forward(tmp_path, daemon.url)
+    assert len(spool_files(tmp_path)) <= 1
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_a_forwarder_follows_a_file_to_its_new_name(daemon: Daemon, tmp_path: Path) -> None:

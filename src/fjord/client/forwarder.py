@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
@@ -22,12 +23,11 @@ from typing import Any, Final
 
 from fjord import limits
 from fjord.client.async_connection import AsyncConnection
-from fjord.client.spool import alerts, files, reading, survey
-from fjord.client.spool.alerts import Alert, Watched
-from fjord.client.spool.files import SpoolFile
+from fjord.client.spool import alerts, batching, files, reading, survey
+from fjord.client.spool.alerts import Alert
 from fjord.client.spool.lines import Fate
 from fjord.client.spool.reading import UNKNOWN, Load, Source
-from fjord.client.spool.record import stamp_of
+from fjord.client.spool.sources import Sources
 from fjord.client.spool.waking import Doorbell
 from fjord.clock import Clock, SystemClock
 from fjord.commands import Advance, AskWriter, Batch, Command, Committed, Refusal, Reply
@@ -41,7 +41,7 @@ PAUSE_SECONDS_FIRST: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 5.0
 POLL_SECONDS: Final = 1.0
 WATCH_US: Final = 10 * 1_000_000
-REPLY_SECONDS: Final = 10.0
+REPLY_SECONDS: Final = 5.0
 
 # Refusals that are over some time; all others are for good.
 _PASSING: Final = frozenset(
@@ -56,6 +56,9 @@ _PASSING: Final = frozenset(
         Code.READ_TIMEOUT,
     }
 )
+# Refusals of a table as such: none of its records will ever be taken.
+_OF_THE_TABLE: Final = frozenset({Code.BAD_NAME, Code.WRONG_KIND})
+_REFUSED_COMMAND = re.compile(r"command (\d+) of the batch: ")
 
 
 @dataclass(slots=True)
@@ -71,6 +74,8 @@ class Progress:
     refused: Counter[Code] = field(default_factory=Counter)  # set aside, by why
     waiting_bytes: int = 0  # when it last looked
     waiting_files: int = 0
+    oldest_us: int = 0  # when the first record that waits was written; 0 = none does
+    unopened: list[str] = field(default_factory=list)  # files that cannot be opened
     problem: str = ""  # why nothing is sent at the moment
     alerts: list[Alert] = field(default_factory=list)
 
@@ -97,13 +102,12 @@ class Forwarder:
         self._period_us = round(period * 1_000_000)
         self._poll = poll
         self._clock = clock or SystemClock()
-        self._sources: dict[str, Source] = {}  # by the name of the file
+        self._sources = Sources(directory, self._clock)
         self._connection: AsyncConnection | None = None
         self._rung = asyncio.Event()
         self._stopping = asyncio.Event()
         self._pauses = _pauses()
         self._watched_us = 0  # when the rules are looked at next
-        self._unopened: set[str] = set()  # files that cannot be opened, and were told of
 
     def stop(self) -> None:
         """Lets `run` end when what is under way is confirmed."""
@@ -131,9 +135,7 @@ class Forwarder:
         finally:
             if self._connection is not None:
                 self._connection.close()
-            for source in self._sources.values():
-                source.file.close()
-            self._sources.clear()
+            self._sources.close()
             lock.release()
 
     async def _run(self, doorbell: Doorbell, *, until_empty: bool) -> None:
@@ -142,10 +144,10 @@ class Forwarder:
             self._rung.clear()
             if await self._try_pass():
                 continue  # more may have come meanwhile
-            if until_empty and not self._is_waiting():
+            if until_empty and not self._sources.has_more():
                 return
             doorbell.sleep()
-            if not self._is_waiting():
+            if not self._sources.has_more():
                 await self._sleep(doorbell)
 
     async def _sleep(self, doorbell: Doorbell) -> None:
@@ -169,7 +171,7 @@ class Forwarder:
         try:
             is_sent = await self._pass()
         except (_PassingError, UnavailableError, RemoteProtocolError) as error:
-            self._begin_again()
+            self._sources.begin_again()
             self.progress.retries += 1
             if str(error) != self.progress.problem:
                 _log.warning("nothing can be sent: %s", error)
@@ -191,8 +193,8 @@ class Forwarder:
 
     async def _pass(self) -> bool:
         before = self.progress.batches
-        self._discover()
-        sources = sorted(self._sources.values(), key=lambda source: source.created_us)
+        self._sources.discover()
+        sources = self._sources.in_order()
         for source in reversed(sources):
             # The newest first: what a writer has written to a file before it went on to the next
             # one is there by then, and so it is sent before what it wrote afterwards.
@@ -203,45 +205,6 @@ class Forwarder:
             await self._forward(source)
             await self._retire(source)
         return self.progress.batches > before
-
-    def _discover(self) -> None:
-        """Opens files that are new, also those to which a writer has given another name."""
-        for name, source in list(self._sources.items()):
-            if source.file.is_moved():
-                source.file.close()
-                del self._sources[name]
-        for name in files.waiting_names(self.directory):
-            if name in self._sources:
-                continue
-            try:
-                file = SpoolFile(self.directory, name)
-            except OSError as error:
-                if name not in self._unopened:
-                    self._unopened.add(name)
-                    _log.error("%s cannot be opened: %s", name, error.strerror)
-                continue
-            self._unopened.discard(name)
-            if file.header is None:
-                self._mend(file)
-            self._sources[name] = Source(file)
-
-    def _mend(self, file: SpoolFile) -> None:
-        """Gives a file whose first line is damaged another one, so that the rest is sent."""
-        old = file.read(0, files.HEADER_BYTES)
-        _log.error(
-            "the first line of %s is damaged, and was replaced; records that were under way may "
-            "arrive twice; it was %r", file.path, old,
-        )  # fmt: skip
-        file.put_header(files.new_header(self._clock.wall_us()))
-        file.sync()
-
-    def _is_waiting(self) -> bool:
-        """Says whether there is anything that was not looked at yet."""
-        names = files.waiting_names(self.directory)
-        known = self._sources.keys() | self._unopened
-        return not known.issuperset(names) or any(
-            source.has_more() for source in self._sources.values()
-        )
 
     # -- one file ---------------------------------------------------------------------------------
 
@@ -306,6 +269,11 @@ class Forwarder:
             return
         if refusal.code in _PASSING or self._is_clock_ahead(refusal, load):
             raise _PassingError(f"{refusal.code}: {refusal.text}")
+        table = _table_of(refusal, load)
+        if table:
+            count = source.refuse_table(load, table)
+            self._tell_refused(source, count, load.start, refusal)
+            return
         if len(load.records) > 1:
             for half in reading.halves(load, self._clock.wall_us()):
                 if not await self._send_alone(source, half):
@@ -319,10 +287,14 @@ class Forwarder:
                 await self._send_alone(source, last)
                 return
         source.refuse(load)
-        self.progress.refused[refusal.code] += 1
+        self._tell_refused(source, 1, load.start, refusal)
+
+    def _tell_refused(self, source: Source, count: int, start: int, refusal: Refusal) -> None:
+        self.progress.refused[refusal.code] += count
+        what = "the record at byte" if count == 1 else f"{count} records from byte"
         _log.error(
-            "%s: the record at byte %d is refused and was set aside: %s: %s",
-            source.file.name, load.start, refusal.code, refusal.text,
+            "%s: %s %d is refused and was set aside: %s: %s",
+            source.file.name, what, start, refusal.code, refusal.text,
         )  # fmt: skip
 
     def _is_clock_ahead(self, refusal: Refusal, load: Load) -> bool:
@@ -333,7 +305,9 @@ class Forwarder:
         """
         newest_us = self._clock.wall_us() + limits.TIMESTAMP_AHEAD_US_MAX
         return refusal.code is Code.BAD_TIMESTAMP and all(
-            limits.TIMESTAMP_US_MIN <= stamp_of(record) <= newest_us for record in load.records
+            limits.TIMESTAMP_US_MIN <= stamp_us <= newest_us
+            for command in load.commands
+            for stamp_us in batching.stamps_of(command)
         )
 
     async def _send_alone(self, source: Source, load: Load) -> bool:
@@ -366,7 +340,6 @@ class Forwarder:
             file.unlock()
             return
         self._note_set_aside(source)
-        del self._sources[file.name]
         try:
             if not is_named:
                 _log.error("%s was removed by somebody else", file.path)
@@ -378,7 +351,7 @@ class Forwarder:
                 file.remove()
                 self.progress.files_deleted += 1
         finally:
-            file.close()
+            self._sources.drop(source)
         if is_named and source.known is not None and source.known != UNKNOWN:
             # The name is gone for good, so the number is of no use; if this fails it stays longer.
             await self._execute(Advance(writer=source.writer, expected=source.known, batch=0))
@@ -414,12 +387,6 @@ class Forwarder:
             self._connection = connection
         return await self._connection.execute(command)
 
-    def _begin_again(self) -> None:
-        """Forgets what is not certain: each file is asked for when it is its turn."""
-        for source in self._sources.values():
-            source.known = None
-            source.rewind()
-
     # -- what others are told ---------------------------------------------------------------------
 
     def _note_set_aside(self, source: Source) -> None:
@@ -429,9 +396,8 @@ class Forwarder:
         for fate in (Fate.TORN, Fate.DAMAGED):
             if new[fate]:
                 self.progress.set_aside[fate] += new[fate]
-                _log.error(
-                    "%s: %d %s records were set aside", source.file.name, new[fate], fate.value
-                )
+                were = "record was" if new[fate] == 1 else "records were"
+                _log.error("%s: %d %s %s set aside", source.file.name, new[fate], fate.value, were)
 
     def _watch(self) -> None:
         """Looks at the rules now and then."""
@@ -442,32 +408,29 @@ class Forwarder:
         """Looks at the rules, tells of what is new, and counts what waits."""
         now_us = self._clock.wall_us()
         self._watched_us = now_us + WATCH_US
-        watched = [_watched(source) for source in self._sources.values()]
-        watched += survey.aside_files(self.directory)
-        for name in self._unopened:
-            closed = survey.outside(self.directory, name)
-            if closed is not None:
-                watched.append(closed)
-        found = alerts.find(watched, files.owner_of(self.directory), now_us)
+        watched = self._sources.watched()
+        found = alerts.find(watched, survey.place(self.directory), now_us)
         before = {(alert.rule, alert.name) for alert in self.progress.alerts}
         for alert in found:
             if (alert.rule, alert.name) not in before:
                 _log.warning("alert %d: %s", alert.severity, alert.text)
         self.progress.alerts = found
+        self.progress.unopened = sorted(self._sources.unopened)
+        self.progress.oldest_us = self._sources.oldest_us()
         self.progress.waiting_bytes = sum(file.waiting_bytes for file in watched)
         self.progress.waiting_files = sum(file.waiting_bytes > 0 for file in watched)
 
 
-def _watched(source: Source) -> Watched:
-    status = source.file.stat()
-    return Watched(
-        name=source.file.name,
-        waiting_bytes=source.waiting_bytes(),
-        owner=status.st_uid,
-        mode=status.st_mode,
-        modified_us=status.st_mtime_ns // 1000,
-        set_aside=source.set_aside.total(),
-    )
+def _table_of(refusal: Refusal, load: Load) -> str:
+    """Returns the table that is refused as a whole; empty if a row is the reason."""
+    found = _REFUSED_COMMAND.match(refusal.text)
+    if refusal.code not in _OF_THE_TABLE or found is None:
+        return ""
+    number = int(found[1]) - 2  # the first one is the Advance
+    if not 0 <= number < len(load.commands):
+        return ""
+    table: str = getattr(load.commands[number], "table", "")
+    return table
 
 
 async def _end(flight: deque[tuple[Load, asyncio.Task[Reply]]]) -> None:

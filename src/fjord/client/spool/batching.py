@@ -132,6 +132,13 @@ class Batch:
         return True
 
 
+def stamps_of(command: Command) -> Sequence[int]:
+    """Returns the dates of the rows of a command."""
+    if isinstance(command, Push | Append | Set):
+        return command.timestamps_us or ()
+    return [command.timestamp_us] if isinstance(command, Delete) else []
+
+
 def _has_head(record: bytes) -> bool:
     return len(record) >= _HEAD_BYTES
 

@@ -1,13 +1,7 @@
-"""Files of a spool: their names, how they are made, written, read, erased and removed.
+"""Files of a spool: their names and headers, and how they are read, erased and removed.
 
-Writers and the forwarder agree by locks on the files themselves.  A writer has a shared lock on a
-file for as long as it has it open; the forwarder removes a file only under an exclusive one, which
-it never waits for.  A writer that gets its lock looks whether the name still means this file.
-
-A file is written to in one period only, so that what is in a later one was written later; if it
-is still there when its name comes round again, it gets another name, and is only sent.  So does one
-from before the machine was last started: a power cut may have taken its end, also what the daemon
-has of it, and would take for that what is written to those offsets again.
+The forwarder removes a file only under an exclusive lock, which it never waits for: writers have a
+shared one for as long as they have it open, see `appender`.
 """
 
 from __future__ import annotations
@@ -41,16 +35,15 @@ _HEADER = re.compile(
 _NAME = re.compile(r"(\d\d|(old|retry)-[0-9a-f]{32})\.spool")
 _ASIDE = re.compile(r"aside-[0-9a-f]{32}\.spool")
 _NEW = re.compile(r"\.new-[0-9a-f]{32}")
-_COMMON: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO must not hold us up
+COMMON: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO must not hold us up
 _LOCK: Final = "forwarder.lock"
-_SOCKET: Final = "forwarder.sock"
-_ADDRESS_BYTES_MAX: Final = 107  # of a Unix socket
 
 # Of fallocate(2): the pages of a stretch are given back, and the file stays as long as it is.
 _PUNCH_HOLE: Final = 0x03
 _PAGE: Final = mmap.PAGESIZE
 _SPACES: Final = b" " * (2 * _PAGE)
 _libc = ctypes.CDLL(None, use_errno=True)
+_fallocate: Final = getattr(_libc, "fallocate64", _libc.fallocate)  # musl has one for all sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +87,11 @@ def is_aside(name: str) -> bool:
 
 def aside_name(identity: bytes) -> str:
     return f"aside-{identity.hex()}.spool"
+
+
+def new_name(identity: bytes) -> str:
+    """Returns the name of a file that is being made."""
+    return f".new-{identity.hex()}"
 
 
 def old_name(identity: bytes) -> str:
@@ -209,155 +207,13 @@ def remove_leftovers(directory: str) -> None:
                 os.unlink(os.path.join(directory, name))
 
 
-@contextlib.contextmanager
-def socket_address(directory: str, *, is_new: bool = False) -> Iterator[str]:
-    """Yields the address of the forwarder's socket, also where the path is too long for one.
-
-    Args:
-        is_new: what is left there of an earlier forwarder is removed.
-    """
-    path = os.path.join(directory, _SOCKET)
-    if is_new:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-    if len(os.fsencode(path)) <= _ADDRESS_BYTES_MAX:
-        yield path
-        return
-    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{fd}/{_SOCKET}"
-    finally:
-        os.close(fd)
-
-
-class Flag:
-    """One byte that processes share: whether the forwarder is asleep, and wants a PING."""
-
-    def __init__(self, directory: str) -> None:
-        path = os.path.join(directory, "asleep")
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | _COMMON, 0o600)
-        try:
-            os.posix_fallocate(fd, 0, _PAGE)  # a full disk must not be met by a write to memory
-            self.byte = mmap.mmap(fd, _PAGE)
-        finally:
-            os.close(fd)
-
-    def __bool__(self) -> bool:
-        return self.byte[0] != 0
-
-    def put(self, *, is_set: bool) -> None:
-        self.byte[0] = is_set
-
-    def close(self) -> None:
-        self.byte.close()
-
-
-# -- the writer's side ----------------------------------------------------------------------------
-
-
-class Appender:
-    """A file that is open for writing, beside any number of others that write to it."""
-
-    _fd = -1
-
-    def __init__(self, directory: str, now_us: int, period_us: int, *, flags: int = 0) -> None:
-        self.slot = slot_of(now_us, period_us)
-        name = name_of(self.slot)
-        path = os.path.join(directory, name)
-        flags |= os.O_RDWR | os.O_APPEND | _COMMON
-        while True:
-            try:
-                fd = os.open(path, flags)
-            except FileNotFoundError:
-                _make(directory, name, now_us)
-                continue
-            self._fd = fd  # from here on it is closed with the object
-            if _hold(fd, path) and self._is_usable(directory, path, period_us):
-                return
-            self.close()
-
-    def _is_usable(self, directory: str, path: str, period_us: int) -> bool:
-        """Gives a file from earlier another name; False if the name is to be opened anew."""
-        header = decode_header(os.pread(self._fd, HEADER_BYTES, 0))
-        if header is None:
-            return True  # damaged; the forwarder mends it
-        if not header.is_of_this_boot:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
-            # Nobody keeps such a file open: others who look at it are done in a moment.
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
-        elif slot_of(header.created_us, period_us) != self.slot:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
-            if not _try_lock(self._fd):
-                # Somebody has it open since then, or gives it another name just now.
-                return _hold(self._fd, path)
-        else:
-            return True
-        if _is_at(os.fstat(self._fd), path):
-            os.rename(path, os.path.join(directory, old_name(header.identity)))
-            sync_directory(directory)
-        return False
-
-    def write(self, line: bytes) -> int:
-        """Adds a line; returns how much of it was written: less if the disk is full."""
-        return os.write(self._fd, line)
-
-    def sync(self) -> None:
-        os.fdatasync(self._fd)
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.close()
-
-
-def _make(directory: str, name: str, now_us: int) -> None:
-    """Makes a file with its header, unless another writer was faster."""
-    os.makedirs(directory, mode=0o700, exist_ok=True)
-    header = new_header(now_us)
-    fresh = os.path.join(directory, f".new-{header.identity.hex()}")
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _COMMON, 0o600)
-    try:
-        if os.write(fd, encode_header(header)) != HEADER_BYTES:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), fresh)
-        os.fsync(fd)
-        os.link(fresh, os.path.join(directory, name), follow_symlinks=False)
-    except FileExistsError:
-        return  # it is there now, whoever has made it
-    except FileNotFoundError:
-        return  # the forwarder took it for a leftover; once more
-    finally:
-        os.close(fd)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(fresh)
-    sync_directory(directory)
-
-
-def _hold(fd: int, path: str) -> bool:
-    """Takes the writer's lock; False if the name means another file by now, or none."""
-    fcntl.flock(fd, fcntl.LOCK_SH)
-    ours = os.fstat(fd)
-    if not stat.S_ISREG(ours.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", path)
-    return _is_at(ours, path)
-
-
-def _is_at(ours: os.stat_result, path: str) -> bool:
+def is_at(ours: os.stat_result, path: str) -> bool:
+    """Says whether a name means this file."""
     try:
         found = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return False
     return (found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino)
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 # -- the forwarder's side -------------------------------------------------------------------------
@@ -372,7 +228,7 @@ class SpoolFile:
         self.directory = directory
         self.name = name
         self.path = os.path.join(directory, name)
-        self._fd = os.open(self.path, (os.O_RDWR if is_writable else os.O_RDONLY) | _COMMON)
+        self._fd = os.open(self.path, (os.O_RDWR if is_writable else os.O_RDONLY) | COMMON)
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
             self.close()
             raise OSError(errno.EINVAL, "not a regular file", self.path)
@@ -393,6 +249,13 @@ class SpoolFile:
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
+
+    def next_data(self, offset: int) -> int:
+        """Returns where the next data is behind what was given back to the disk, or the end."""
+        try:
+            return os.lseek(self._fd, offset, os.SEEK_DATA)
+        except OSError as error:
+            return self.size() if error.errno == errno.ENXIO else offset
 
     def erase(self, start: int, end: int) -> None:
         """Overwrites a stretch with spaces; whole pages give their space back instead."""
@@ -420,14 +283,18 @@ class SpoolFile:
 
     def try_lock(self) -> bool:
         """Takes the exclusive lock, unless a writer has the file open."""
-        return _try_lock(self._fd)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
     def unlock(self) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def is_named(self) -> bool:
         """Says whether its name still means this file."""
-        return _is_at(os.fstat(self._fd), self.path)
+        return is_at(os.fstat(self._fd), self.path)
 
     def is_moved(self) -> bool:
         """Says whether it has another name by now."""
@@ -456,8 +323,7 @@ class SpoolFile:
     def _punch(self, offset: int, size: int) -> bool:
         """Gives pages back to the disk; False where the file system cannot."""
         wide = ctypes.c_longlong
-        failed: int = _libc.fallocate64(self._fd, _PUNCH_HOLE, wide(offset), wide(size))
-        return not failed
+        return not _fallocate(self._fd, _PUNCH_HOLE, wide(offset), wide(size))
 
     def _blank(self, start: int, end: int) -> None:
         while start < end:

@@ -28,7 +28,7 @@ from fjord import limits
 
 WAITING: Final = b"@"
 ASIDE: Final = b"!"
-BLANK: Final = (b" ", b"\n", b"\0")  # what was erased
+BLANK: Final = b" \n\0"  # what was erased
 HEAD_BYTES: Final = 17  # of a line: status, length, crc
 # The largest line: that of a message of the wire, in base64.
 LINE_BYTES_MAX: Final = 4 * limits.MESSAGE_BYTES_MAX // 3 + 64

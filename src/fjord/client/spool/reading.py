@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fjord.client.spool import lines
+from fjord.client.spool import lines, record
 from fjord.client.spool.batching import ROWS_MAX, Batch
 from fjord.client.spool.files import HEADER_BYTES, Header, SpoolFile
-from fjord.client.spool.lines import ASIDE, LINE_BYTES_MAX, Fate, Lines, Piece
+from fjord.client.spool.lines import ASIDE, BLANK, LINE_BYTES_MAX, Fate, Lines, Piece
 from fjord.commands import Command
 
 CHUNK_BYTES: Final = 1024 * 1024
@@ -52,13 +52,13 @@ class Source:
         self._header = file.header
         self.known: int | None = None  # the number that the daemon has; None = not asked yet
         self.sent = UNKNOWN  # the number that it has when all that is under way is there
-        self.done = HEADER_BYTES  # all before is confirmed, erased or set aside
+        self.done = _skip_erased(file)  # all before is confirmed, erased or set aside
         self.limit: int | None = None  # nothing behind it is sent for now; None = all may be
         #: What is never sent, and stays in the file.
         self.set_aside: Counter[Fate] = Counter()
         self.told: Counter[Fate] = Counter()  # what of that is logged
         self._noted = 0  # pieces before this offset are counted
-        self._lines = Lines(stop=HEADER_BYTES)  # what was found, and not handed out yet
+        self._lines = Lines(stop=self.done)  # what was found, and not handed out yet
         self._next = 0  # of its lines
         self._seen = 0  # how long the file was when it was last read
 
@@ -134,6 +134,11 @@ class Source:
         """Says whether there is anything that was not looked at yet."""
         return self._next < len(self._lines.records) or self.file.size() > self._seen
 
+    def oldest_us(self) -> int:
+        """Returns when the first record that waits was written; 0 if that cannot be said."""
+        found = lines.parse(self.file.read(self.done, CHUNK_BYTES), self.done)
+        return record.stamp_of(found.records[0]) if found.records else 0
+
     def waiting_bytes(self) -> int:
         return max(0, self.file.size() - self.done)
 
@@ -149,6 +154,20 @@ class Source:
         self.known = load.end
         self._erase(zip(load.starts, load.ends, strict=True))
         self.done = load.end
+
+    def refuse_table(self, load: Load, table: str) -> int:
+        """The daemon will never take its records of one table; returns how many they are."""
+        refused = [
+            (start, end)
+            for start, end, one in zip(load.starts, load.ends, load.records, strict=True)
+            if record.table_of(one) == table
+        ]
+        for start, end in refused:
+            self.file.put_status(start, ASIDE)
+            self._noted = max(self._noted, end)
+        self.file.sync()
+        self.set_aside[Fate.ASIDE] += len(refused)
+        return len(refused)
 
     def refuse(self, load: Load) -> None:
         """The daemon will never take its only record."""
@@ -212,6 +231,18 @@ class Source:
                 self._noted = piece.end
         if is_marked:
             self.file.sync()  # as for what is refused
+
+
+def _skip_erased(file: SpoolFile) -> int:
+    """Returns where the first thing is that is not erased, or the end."""
+    at = HEADER_BYTES
+    while True:
+        at = file.next_data(at)
+        data = file.read(at, CHUNK_BYTES)
+        left = len(data.lstrip(BLANK))
+        at += len(data) - left
+        if left or not data:
+            return at
 
 
 def halves(load: Load, now_us: int) -> list[Load]:

@@ -13,10 +13,11 @@ from typing import Final
 from fjord.commands import Command, Refusal
 from fjord.errors import Code
 from fjord.wire import bodies
-from fjord.wire.functions import FUNCTIONS
+from fjord.wire.functions import FUNCTIONS, Function
 
 # kind, type, priority, sizes of table, key and domain, timestamp, due, expires.
 HEAD: Final = struct.Struct("<BBBBHHQQQ")
+_TABLE_SIZE_AT: Final = 3
 _STAMP: Final = struct.Struct("<8xQ")
 
 
@@ -44,9 +45,17 @@ def to_command(record: bytes) -> Command | Refusal:
     """
     _, _, _, _, number, flags, _, timestamp_us, _ = HEAD.unpack_from(record)
     function = FUNCTIONS.get(number)
-    if function is None:
+    if function not in _WRITES:
         return Refusal(code=Code.UNKNOWN_FUNCTION, text=f"a record of function {number}")
     return bodies.decode_body(function, flags, timestamp_us, memoryview(record)[HEAD.size :])
+
+
+def table_of(record: bytes) -> str:
+    """Returns the table that a record is for; empty if it is none that this program knows."""
+    if record[0] == Kind.COMMAND:
+        command = to_command(record)
+        return "" if isinstance(command, Refusal) else getattr(command, "table", "")
+    return record[HEAD.size : HEAD.size + record[_TABLE_SIZE_AT]].decode("ascii", "replace")
 
 
 def stamp_of(record: bytes) -> int:
@@ -56,3 +65,8 @@ def stamp_of(record: bytes) -> int:
     stamp_us: int
     (stamp_us,) = _STAMP.unpack_from(record)
     return stamp_us
+
+
+_WRITES: Final = frozenset(
+    (Function.PUSH_MANY, Function.APPEND, Function.SET_MANY, Function.DELETE_MANY)
+)

@@ -21,15 +21,24 @@ from fjord.client.spool import files, survey
 from fjord.client.spool.files import SpoolFile
 from fjord.client.spool.lines import WAITING, Fate, Piece
 
+NOTHING_WHOLE = "nothing in it can be sent"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retried:
     """What became of one file."""
 
     name: str  # before
-    new_name: str  # empty: it stays, since nothing in it can be sent
-    records: int  # that are sent again
-    left: int  # pieces that are torn or damaged
+    new_name: str = ""  # empty: it stays
+    records: int = 0  # that are sent again
+    left: int = 0  # pieces that are torn or damaged
+    why: str = ""  # it stays
+    is_readable: bool = True
+
+
+def unreadable(name: str, error: OSError) -> Retried:
+    why = f"it cannot be read: {error.strerror or error}"
+    return Retried(name=name, why=why, is_readable=False)
 
 
 def retry(directory: str, now_us: int) -> Iterator[Retried]:
@@ -39,13 +48,16 @@ def retry(directory: str, now_us: int) -> Iterator[Retried]:
     is when all others of the file are sent.
 
     Raises:
-        OSError: if a file cannot be opened or written to.
+        OSError: if a file cannot be written to.
     """
     for name in files.aside_names(directory):
         try:
             file = SpoolFile(directory, name)
         except FileNotFoundError:
             continue  # somebody else was faster
+        except OSError as error:
+            yield unreadable(name, error)
+            continue
         try:
             # Who has it, or had it before, gives it another name.
             if file.try_lock() and file.is_named():
@@ -56,18 +68,21 @@ def retry(directory: str, now_us: int) -> Iterator[Retried]:
 
 def _retry(file: SpoolFile, now_us: int) -> Retried:
     name, header = file.name, file.header
-    waiting, aside, left = _look(file)
+    try:
+        waiting, aside, left = _look(file)
+    except OSError as error:
+        return unreadable(name, error)
     if header is None or files.aside_name(header.identity) == name:
         if not waiting and not aside:
-            return Retried(name=name, new_name="", records=0, left=left)
+            return Retried(name=name, left=left, why=NOTHING_WHOLE)
         # The end of a line may be erased with what is behind it.  It is needed to know the line
         # for whole, so it is there first.
-        for piece in aside:
+        for piece in _whole(file):
             file.put_end(piece.end)
         file.sync()
-        for piece in aside:
+        for piece in _whole(file):
             file.put_status(piece.start, WAITING)
-        waiting += len(aside)
+        waiting += aside
         file.sync()
         header = files.new_header(now_us)
         file.put_header(header)
@@ -76,20 +91,28 @@ def _retry(file: SpoolFile, now_us: int) -> Retried:
     return Retried(name=name, new_name=file.name, records=waiting, left=left)
 
 
-def _look(file: SpoolFile) -> tuple[int, list[Piece], int]:
+def _look(file: SpoolFile) -> tuple[int, int, int]:
     """Looks at all lines of a file.
 
     Returns:
-        How many can be sent as they are, those that could if they were not set aside, and how many
+        How many can be sent as they are, how many could if they were not set aside, and how many
         pieces are no lines.
     """
-    waiting, left = 0, 0
-    aside: list[Piece] = []
+    waiting = pieces = 0
     for found in survey.walk(file):
         waiting += len(found.records)
+        pieces += len(found.pieces)
+    aside = sum(1 for _ in _whole(file))
+    return waiting, aside, pieces - aside
+
+
+def _whole(file: SpoolFile) -> Iterator[Piece]:
+    """Yields what was set aside and is whole.
+
+    It is looked for each time anew, since a file may hold millions; a piece may be changed when it
+    is yielded, and all behind it is still found.
+    """
+    for found in survey.walk(file):
         for piece in found.pieces:
-            if isinstance(survey.record_of(file, piece), Fate):
-                left += 1
-            else:
-                aside.append(piece)
-    return waiting, aside, left
+            if not isinstance(survey.record_of(file, piece), Fate):
+                yield piece

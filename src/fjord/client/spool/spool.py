@@ -11,17 +11,20 @@ import os
 import threading
 import weakref
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from fjord import commands
 from fjord.client.spool import files
-from fjord.client.spool.files import Appender
+from fjord.client.spool.appender import Appender
 from fjord.client.spool.lines import line_of
 from fjord.client.spool.tables import SpoolJobs, SpoolKv, SpoolStream
 from fjord.client.spool.waking import Bell
 from fjord.clock import Stamps, SystemClock
 from fjord.disk import is_full
 from fjord.errors import ClosedError, Code, DiskFullError, DurabilityError, FjordError
+
+# Whoever removes a file by hand takes what is written to it for so long afterwards, too.
+CHECK_US: Final = 100_000
 
 
 class Sync(enum.StrEnum):
@@ -66,10 +69,12 @@ class Spool:
         self._stamps = Stamps(SystemClock())
         self._appender: Appender | None = None
         self._slot = -1  # the period that its file is of
+        self._checked_us = 0  # when to look next whether the file is still there
         self._is_closed = False
         self._problem = ""  # a disk that failed: nothing is written any more
         self._written = self._synced = 0  # lines, for those who share a sync
         files.make_directory(path)
+        files.check_owner(path)
         self._bell = Bell(path)
         self._renew_locks()
         _spools.add(self)
@@ -113,8 +118,9 @@ class Spool:
         try:
             with self._guard:
                 appender = self._appender
-                if appender is None or stamp_us // self._period_us != self._slot:
-                    appender = self._turn(stamp_us)
+                if stamp_us >= self._checked_us or stamp_us // self._period_us != self._slot:
+                    appender = self._check(stamp_us)
+                assert appender is not None
                 written = appender.write(line)
                 self._written = ticket = self._written + 1
         except OSError as error:
@@ -123,8 +129,15 @@ class Spool:
             raise _full(self.path)
         if self._sync is Sync.GROUP:
             self._share_sync(ticket)
-        if self._bell.is_wanted[0]:
-            self._bell.ring()
+        self._bell.ring_if_wanted()
+
+    def _check(self, now_us: int) -> Appender:
+        """Returns the file of the moment, now and then also making sure that it is still there."""
+        self._checked_us = now_us + CHECK_US
+        appender = self._appender
+        if appender is None or now_us // self._period_us != self._slot or appender.is_removed():
+            appender = self._turn(now_us)
+        return appender
 
     def _turn(self, now_us: int) -> Appender:
         """Goes on to the file of the moment."""
@@ -145,7 +158,7 @@ class Spool:
         if self._appender is None:
             return
         with self._syncing:
-            appender, self._appender = self._appender, None
+            appender, self._appender, self._checked_us = self._appender, None, 0
             try:
                 if self._sync is Sync.GROUP:
                     appender.sync()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from fjord.client.spool import files, lines
-from fjord.client.spool.alerts import Watched
+from fjord.client.spool.alerts import Place, Watched
 from fjord.client.spool.files import HEADER_BYTES, SpoolFile
 from fjord.client.spool.lines import BLANK, LINE_BYTES_MAX, WAITING, Fate, Lines, Piece
 from fjord.client.spool.record import stamp_of
@@ -91,18 +92,26 @@ def walk(file: SpoolFile) -> Iterator[Lines]:
     at, end = HEADER_BYTES, file.size()
     is_aside = files.is_aside(file.name)
     while at < end:
-        for size in (_CHUNK_BYTES, LINE_BYTES_MAX):
-            data = file.read(at, min(size, end - at))
-            is_end = at + len(data) >= end
-            found = lines.parse(data, at, is_closed=is_aside and is_end)
-            if found.stop > at or is_end:
-                break
-        else:
-            found = lines.parse(data, at, is_closed=True)  # longer than any line
+        found = stretch(file, at, end, is_closed=is_aside)
         yield found
         if found.stop == at:
             return
         at = found.stop
+
+
+def stretch(file: SpoolFile, start: int, end: int, *, is_closed: bool) -> Lines:
+    """Returns what is found in a stretch of a file, or in its beginning if it is long.
+
+    Args:
+        is_closed: nobody writes to the file any more, so half a line will never be whole.
+    """
+    for size in (_CHUNK_BYTES, LINE_BYTES_MAX):
+        data = file.read(start, min(size, end - start))
+        is_all = start + len(data) >= end
+        found = lines.parse(data, start, is_closed=is_closed and is_all)
+        if found.stop > start or is_all:
+            return found
+    return lines.parse(data, start, is_closed=True)  # it is longer than any line
 
 
 def record_of(file: SpoolFile, piece: Piece) -> bytes | Fate:
@@ -112,12 +121,18 @@ def record_of(file: SpoolFile, piece: Piece) -> bytes | Fate:
     size = piece.end - piece.start - 1
     data = file.read(piece.start + 1, size + 1)
     # The end of the line may be erased with what is behind it; or another line follows at once.
-    end = b"\n" if data[size:] in BLANK else b""
+    end = b"\n" if data[size:] and data[size:] in BLANK else b""
     found = lines.parse(WAITING + data[:size] + end, 0, is_closed=True)
     if not found.pieces and len(found.records) == 1:
         return found.records[0]
     is_torn = [inner.fate for inner in found.pieces] == [Fate.TORN]
     return Fate.TORN if is_torn else Fate.DAMAGED
+
+
+def place(directory: str) -> Place:
+    """Returns what can be said of the directory itself."""
+    status = os.stat(directory)
+    return Place(path=directory, owner=status.st_uid, mode=status.st_mode)
 
 
 def outside(directory: str, name: str) -> Watched | None:

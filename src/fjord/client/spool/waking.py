@@ -1,7 +1,7 @@
 """How a forwarder is woken: by a PING of who has written, and by events of the file system.
 
 The forwarder raises a flag before it sleeps, and looks at the files once more.  Who has written
-looks at the flag, which costs nothing, and sends a PING only if it is up.  So nobody pays for a
+looks at the flag, which costs little, and sends a PING only if it is up.  So nobody pays for a
 PING while the forwarder works, and none is missed.
 """
 
@@ -10,18 +10,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import mmap
 import os
 import socket
+from collections.abc import Iterator
 from typing import Final
 
-from fjord.client.spool.files import Flag, socket_address
+from fjord.client.spool.files import COMMON
 from fjord.disk import is_full
 from fjord.wire import Function
 from fjord.wire.functions import MAGIC_REQUEST, REQUEST, VERSION
 
 # The message of the protocol, in one datagram.
 PING: Final = REQUEST.pack(MAGIC_REQUEST, VERSION, Function.PING, 0, 0, 0)
+_SOCKET: Final = "forwarder.sock"
+_ADDRESS_BYTES_MAX: Final = 107  # of a Unix socket
 _DATAGRAM_BYTES: Final = 64
 _EVENTS_BYTES: Final = 64 * 1024
 
@@ -31,19 +33,51 @@ _NONBLOCK: Final = os.O_NONBLOCK | os.O_CLOEXEC
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+class Flag:
+    """One byte that processes share: whether the forwarder is asleep, and wants a PING.
+
+    It is read and written by calls, not mapped: whoever cuts the file short must not be able to
+    end the processes of others.
+    """
+
+    _fd = -1
+
+    def __init__(self, directory: str) -> None:
+        path = os.path.join(directory, "asleep")
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | COMMON, 0o600)
+
+    def is_set(self) -> bool:
+        return os.pread(self._fd, 1, 0) == b"\1"
+
+    def put(self, *, is_set: bool) -> None:
+        """Sets it; on a full disk nobody is asked to ring, and there are other ways to wake."""
+        with contextlib.suppress(OSError):
+            os.pwrite(self._fd, b"\1" if is_set else b"\0", 0)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class Bell:
     """The writer's side: rings where the forwarder is asleep."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._flag: Flag | None = None
-        #: Its first byte says whether to ring; it is looked at after every write.
-        self.is_wanted: mmap.mmap | bytes = b"\0"
         # A full disk, or a forwarder that is another user, is no reason not to write: there are
         # file events too, and it looks for itself now and then.
         with contextlib.suppress(OSError):
             self._flag = Flag(directory)
-            self.is_wanted = self._flag.byte
+
+    def ring_if_wanted(self) -> None:
+        """Wakes the forwarder if it is asleep; is called after every write."""
+        if self._flag is not None and self._flag.is_set():
+            self.ring()
 
     def ring(self) -> None:
         """Sends a PING; nothing is said if nobody hears it: the record is written all the same."""
@@ -71,9 +105,9 @@ class Doorbell:
                 self._socket.bind(address)
             self._flag = Flag(directory)
         except OSError as error:
-            # A full disk gets empty by what is sent, so it must not be in the way; nobody rings,
-            # and there are file events, and a look now and then.
-            if not is_full(error):
+            # A full disk gets empty by what is sent, so it must not be in the way, and neither is a
+            # flag of another user; nobody rings, but there are file events, and looks now and then.
+            if not is_full(error) and not isinstance(error, PermissionError):
                 self.close()
                 raise
         #: Readable when there is something to do.
@@ -83,11 +117,15 @@ class Doorbell:
         """From now on whoever writes rings.  Files are to be looked at once more after this."""
         if self._flag is not None:
             self._flag.put(is_set=True)
+        self._take_note()  # of the flag itself, which is a file too
 
     def wake(self) -> None:
         """Takes note of all that has rung so far."""
         if self._flag is not None:
             self._flag.put(is_set=False)
+        self._take_note()
+
+    def _take_note(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while self._socket.recv(_DATAGRAM_BYTES):
                 pass
@@ -115,3 +153,24 @@ def _watch(directory: str) -> int | None:
         os.close(fd)
         return None
     return fd
+
+
+@contextlib.contextmanager
+def socket_address(directory: str, *, is_new: bool = False) -> Iterator[str]:
+    """Yields the address of the forwarder's socket, also where the path is too long for one.
+
+    Args:
+        is_new: what is left there of an earlier forwarder is removed.
+    """
+    path = os.path.join(directory, _SOCKET)
+    if is_new:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    if len(os.fsencode(path)) <= _ADDRESS_BYTES_MAX:
+        yield path
+        return
+    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{_SOCKET}"
+    finally:
+        os.close(fd)

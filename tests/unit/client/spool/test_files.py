@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.client.spool import files
-from fjord.client.spool.files import HEADER_BYTES, Appender, Flag, Header, SpoolFile
+from fjord.client.spool.appender import Appender
+from fjord.client.spool.files import HEADER_BYTES, Header, SpoolFile
 from fjord.client.spool.lines import line_of, parse
+from fjord.client.spool.waking import Flag, socket_address
 from fjord.errors import DirectoryError, DirectoryInUseError
 from tests.unit.client.spool.spool_samples import (
     IDENTITY,
@@ -155,25 +157,25 @@ def test_what_is_left_of_writers_that_died_is_removed(tmp_path: Path) -> None:
 def test_a_path_may_be_too_long_for_a_socket(tmp_path: Path, length: int) -> None:
     directory = tmp_path / ("d" * length)
     directory.mkdir()
-    with files.socket_address(str(directory), is_new=True) as address:
+    with socket_address(str(directory), is_new=True) as address:
         assert len(address) <= 107
         Path(address).touch()
     assert (directory / "forwarder.sock").exists()
-    with files.socket_address(str(directory), is_new=True) as address:
+    with socket_address(str(directory), is_new=True) as address:
         assert not Path(address).exists()
 
 
 def test_a_flag_is_seen_by_others(tmp_path: Path) -> None:
     mine, other = Flag(str(tmp_path)), Flag(str(tmp_path))
-    assert not other
+    assert not other.is_set()
     mine.put(is_set=True)
-    assert other
+    assert other.is_set()
 
     def lower() -> None:
         Flag(str(tmp_path)).put(is_set=False)
 
     check_ended([in_child(lower)])
-    assert not mine
+    assert not mine.is_set()
     assert stat.S_IMODE((tmp_path / "asleep").stat().st_mode) == 0o600
     mine.close()
     other.close()
@@ -309,11 +311,12 @@ def test_a_file_from_the_last_time_round_is_put_away(tmp_path: Path) -> None:
     assert records_in(tmp_path / files.old_name(header.identity)) == [b"yesterday"]
 
 
-def test_a_file_that_somebody_has_open_since_then_is_written_to_its_end(tmp_path: Path) -> None:
+def test_a_file_that_somebody_has_open_since_then_gets_another_name_too(tmp_path: Path) -> None:
     idle = written(tmp_path, b"yesterday")
     written(tmp_path, b"today", now_us=NOW + 24 * PERIOD).close()
-    assert records_in(tmp_path / NAME) == [b"yesterday", b"today"]
-    assert os.listdir(tmp_path) == [NAME]
+    assert records_in(tmp_path / NAME) == [b"today"]
+    (old,) = tmp_path.glob("old-*")
+    assert records_in(old) == [b"yesterday"]
     idle.close()
 
 

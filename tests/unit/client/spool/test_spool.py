@@ -16,7 +16,8 @@ import pytest
 import fjord
 from fjord.client.spool import files, lines
 from fjord.client.spool import spool as module
-from fjord.client.spool.files import HEADER_BYTES, Appender
+from fjord.client.spool.appender import Appender
+from fjord.client.spool.files import HEADER_BYTES
 from fjord.client.spool.lines import Fate, Lines
 from fjord.client.spool.record import HEAD, stamp_of
 from fjord.client.spool.spool import Spool, open_spool

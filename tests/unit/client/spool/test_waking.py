@@ -12,8 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from fjord.client.spool import waking
-from fjord.client.spool.files import Flag
-from fjord.client.spool.waking import PING, Bell, Doorbell
+from fjord.client.spool.waking import PING, Bell, Doorbell, Flag
 from fjord.commands import Nop
 from fjord.wire.requests import RequestDecoder
 from tests.unit.client.spool.spool_samples import check_ended, in_child
@@ -32,7 +31,7 @@ def doorbell(tmp_path: Path) -> Iterator[Doorbell]:
 
 
 def is_wanted(bell: Bell) -> bool:
-    return bool(bell.is_wanted[0])
+    return bell._flag is not None and bell._flag.is_set()
 
 
 @pytest.mark.req("FJ-22", "FJ-23")
