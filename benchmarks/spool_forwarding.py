@@ -23,7 +23,7 @@ from benchmarks.forwarder import Child
 from benchmarks.jobs import key
 from benchmarks.loads import VALUE
 from benchmarks.scale import Scale
-from benchmarks.spool_writes import PERIOD_SECONDS, Rate
+from benchmarks.spool_writes import LIFE_SECONDS, PERIOD_SECONDS, Rate
 
 RECORDS: Final = 500_000  # of each side, all turns together
 BATCHES: Final = (1_000, 4_400)  # rows of a direct call
@@ -42,7 +42,7 @@ class Work:
 
     spooled: Callable[[fjord.Spool, Keys], None]
     direct: Callable[[fjord.Database, str, Keys], None]  # table, rows of one call
-    count: Callable[[fjord.Database, str], int]
+    count: Callable[[fjord.Database, str], int] | None  # None: nothing is left to be counted
     aim: float | None = None
 
 
@@ -94,6 +94,37 @@ def _set_many(db: fjord.Database, table: str, keys: Keys) -> None:
     db.kv(f"{table}-kv").set_many(dict.fromkeys(keys, VALUE))
 
 
+def _push_delayed(spool: fjord.Spool, keys: Keys) -> None:
+    push = spool.jobs(f"{SPOOLED}-delayed").push
+    for key_ in keys:
+        push(key_, VALUE, delay=LIFE_SECONDS)
+
+
+def _push_many_delayed(db: fjord.Database, table: str, keys: Keys) -> None:
+    jobs = db.jobs(f"{table}-delayed")
+    jobs.push_many(keys=keys, values=[VALUE] * len(keys), delay=LIFE_SECONDS)
+
+
+def _set_for_a_while(spool: fjord.Spool, keys: Keys) -> None:
+    set_ = spool.kv(f"{SPOOLED}-ttl").set
+    for key_ in keys:
+        set_(key_, VALUE, ttl=LIFE_SECONDS)
+
+
+def _set_many_for_a_while(db: fjord.Database, table: str, keys: Keys) -> None:
+    db.kv(f"{table}-ttl").set_many(dict.fromkeys(keys, VALUE), ttl=LIFE_SECONDS)
+
+
+def _delete(spool: fjord.Spool, keys: Keys) -> None:
+    delete = spool.kv(f"{SPOOLED}-kv").delete
+    for key_ in keys:
+        delete(key_)
+
+
+def _delete_many(db: fjord.Database, table: str, keys: Keys) -> None:
+    db.kv(f"{table}-kv").delete_many(keys)
+
+
 WORKS: Final = {
     "push / push_many": Work(
         spooled=_push,
@@ -107,6 +138,18 @@ WORKS: Final = {
         direct=_set_many,
         count=lambda db, table: len(list(db.kv(f"{table}-kv").keys())),
     ),
+    "push(delay) / push_many(delay)": Work(
+        spooled=_push_delayed,
+        direct=_push_many_delayed,
+        count=lambda db, table: db.jobs(f"{table}-delayed").count().waiting,
+    ),
+    "set(ttl) / set_many(ttl)": Work(
+        spooled=_set_for_a_while,
+        direct=_set_many_for_a_while,
+        count=lambda db, table: len(list(db.kv(f"{table}-ttl").keys())),
+    ),
+    # What was set above.
+    "delete / delete_many": Work(spooled=_delete, direct=_delete_many, count=None),
 }
 
 
@@ -145,7 +188,8 @@ def in_turns(
             calls = functools.partial(_call, work, db, f"direct-{size}", keys, size)
             rate.add(count, calls)
         for name in (SPOOLED, *(f"direct-{size}" for size in BATCHES)):
-            _expect(work.count(db, name), (turn + 1) * count)
+            if work.count is not None:
+                _expect(work.count(db, name), (turn + 1) * count)
     return spooled, direct
 
 

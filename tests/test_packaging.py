@@ -62,6 +62,35 @@ def test_client_imports_with_the_standard_library_only() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_front_end_writes_to_a_spool_with_the_standard_library_only(tmp_path: Path) -> None:
+    code = """
+import fjord, sys
+with fjord.spool(sys.argv[1], sync="group") as spool:
+    spool.jobs("pages").push("http://example.com/a", "v7", delay=5, priority=10)
+    spool.jobs("pages").push_many(keys=["a", "b"])
+    spool.stream("events").append_many([b"one", 2, 3.5, True, None])
+    spool.kv("settings").set("theme", "dark", ttl=60)
+    spool.kv("settings").delete("colour")
+"""
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code, str(tmp_path)],
+        env={"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (file,) = tmp_path.glob("*.spool")
+    assert file.read_bytes().count(b"\n@") == 5
+
+
+def test_a_forwarder_is_started_again_for_ever() -> None:
+    """It may come before the front end that makes the spool, or meet another forwarder."""
+    lines = (ROOT / "packaging" / "fjord-forward.service").read_text().splitlines()
+    assert {"Restart=on-failure", "StartLimitIntervalSec=0"} <= set(lines)
+    assert [line for line in lines if line.startswith("RestartPreventExitStatus")] == []
+
+
 @pytest.mark.req("FJ-51")
 def test_the_licence_is_mit() -> None:
     assert PROJECT["license"] == "MIT"

@@ -11,6 +11,8 @@ import threading
 import time
 from typing import Protocol
 
+from fjord import limits
+
 
 class Clock(Protocol):
     """What the engine needs to know of time."""
@@ -49,7 +51,11 @@ class LeaseClock:
 
 
 class Stamps:
-    """Strictly growing wall-clock stamps, so that one client's later write always wins."""
+    """Strictly growing wall-clock stamps, so that one client's later write always wins.
+
+    Where the clock was far ahead for a while, stamps begin again from what it says now: what was
+    written with those of the future was refused, and all that follows would be, too.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -58,10 +64,13 @@ class Stamps:
 
     def renew(self) -> None:
         """Is called after a fork: a thread that is not there any more may have had the lock."""
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()  # a signal handler may come in between
 
     def next_us(self) -> int:
         now_us = self._clock.wall_us()
         with self._guard:
-            self._last_us = next_us = max(now_us, self._last_us + 1)
+            next_us = self._last_us + 1
+            if not now_us < next_us <= now_us + limits.TIMESTAMP_AHEAD_US_MAX:
+                next_us = now_us
+            self._last_us = next_us
             return next_us

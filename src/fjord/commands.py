@@ -122,7 +122,8 @@ class Delete:
 
     table: str
     keys: Strings
-    timestamp_us: int
+    timestamp_us: int  # for nothing where each key has its own
+    timestamps_us: Sequence[int] | None = None  # one a key; None = `timestamp_us` for all
     purge: bool = False  # True: without a tombstone, removed everywhere
 
 

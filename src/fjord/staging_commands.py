@@ -75,7 +75,7 @@ class Advance:
 
     writer: str  # 1 to 128 bytes
     expected: int  # where it is by now, -1 = it is not known
-    batch: int  # larger than `expected`; 0 = the writer is forgotten
+    batch: int  # larger than `expected`; 0 = the writer is over, and is forgotten after a day
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import fjord
 from fjord.cli.commands import app
+from fjord.client.spool import files
 from tests.acceptance.daemon import FJORD, Daemon
 from tests.acceptance.forward_process import Forwarding, make_past, spool_files
 
@@ -64,7 +65,7 @@ def test_once_sends_all_and_deletes_what_is_finished(daemon: Daemon, tmp_path: P
     assert found == list(range(1000))
 
 
-@pytest.mark.req("FJ-23", "FJ-27")
+@pytest.mark.req("FJ-01", "FJ-23", "FJ-27")
 def test_what_is_written_while_it_is_away_arrives_when_it_is_back(
     daemon: Daemon, tmp_path: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_daemon_that_is_away_is_waited_for(tmp_path: Path) -> None:
         assert found["fjord_forwarder_problem"] == 1
         assert found["fjord_forwarder_waiting_bytes"] > 0
         assert found["fjord_forwarder_waiting_files"] == 1
+        assert found["fjord_forwarder_oldest_seconds"] > 0
         assert found["fjord_forwarder_retries_total"] > 0
         assert forwarding.fetch("/healthz") == (200, "ok\n")
         daemon = Daemon(tmp_path / "data")
@@ -105,6 +107,7 @@ def test_a_daemon_that_is_away_is_waited_for(tmp_path: Path) -> None:
         found = forwarding.metrics()
         assert found["fjord_forwarder_problem"] == 0
         assert found["fjord_forwarder_waiting_bytes"] == 0
+        assert found["fjord_forwarder_oldest_seconds"] == 0
         assert found["fjord_forwarder_records_total"] == 1
         assert found["fjord_forwarder_batches_total"] == 1
         assert found["fjord_forwarder_bytes_total"] > 0
@@ -142,14 +145,22 @@ def test_a_spool_that_fails_ends_it_with_a_sentence(daemon: Daemon, tmp_path: Pa
 
 
 def test_a_file_that_cannot_be_opened_is_told_of(daemon: Daemon, tmp_path: Path) -> None:
-    (made(tmp_path) / "05.spool").mkdir()
-    (tmp_path / "05.spool").chmod(0o777)
+    name = files.old_name(b"none".ljust(16))
+    (made(tmp_path) / name).mkdir()
+    tmp_path.chmod(0o702)
     with Forwarding(tmp_path, daemon.url, "--http", "0") as forwarding:
         log = forwarding.read_log_until("alert 60")
-        assert "ERROR 05.spool cannot be opened: Is a directory" in log
-        assert "05.spool: everybody can write to it" in log
+        assert f"ERROR {name} cannot be opened or read: " in log
+        assert "everybody can write to the directory" in log
         assert forwarding.metrics()["fjord_forwarder_alerts:writable"] == 1
         assert forwarding.stop() == 0
+    fjord.spool(tmp_path).kv("beside").set("key", "value")
+    done = once(tmp_path, daemon.url)
+    assert done.returncode == 1
+    assert done.stdout.startswith("1 record sent, ")
+    assert done.stdout.endswith("; 0 set aside; 1 file cannot be read\n")
+    again = once(tmp_path, daemon.url, "--json")
+    assert (again.returncode, json.loads(again.stdout)["unopened"]) == (1, [name])
 
 
 def test_one_that_is_stopped_before_all_is_sent_says_so(tmp_path: Path) -> None:
@@ -208,6 +219,7 @@ def test_systemd_is_told(daemon: Daemon, tmp_path: Path) -> None:
         (["--http", "0.0.0.0:0"], "neither authentication nor TLS"),
         (["--period", "0"], "0 is not within 1 to 604800 seconds"),
         (["--poll", "x"], "x is no number of seconds"),
+        (["--json"], "--json shows what --once has done"),
     ],
 )
 def test_wrong_use_is_told(tmp_path: Path, words: list[str], said: str) -> None:

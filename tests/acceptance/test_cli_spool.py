@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import fjord
 from fjord.cli.commands import app
 from fjord.client.spool import files
 from fjord.client.spool.alerts import RULES
+from fjord.jobs import Priority
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.forward_process import Forwarding, make_past, spool_files
 from tests.acceptance.test_cli_forward import once, unused_port
@@ -80,6 +81,65 @@ def test_what_is_written_from_a_shell_is_shown(tmp_path: Path) -> None:
     assert run("dump", spool, "--aside").stdout == ""
 
 
+def test_writes_from_a_shell_have_options(tmp_path: Path) -> None:
+    words = ["--priority", "important", "--delay", "60", "--period", "60"]
+    assert run("push", tmp_path, "pages", "http://example.com/a", *words).exit_code == 0
+    header = files.decode_header(file_of(tmp_path).read_bytes()[:96])
+    assert header is not None
+    slot = files.slot_of(header.created_us, 60 * 1_000_000)
+    assert file_of(tmp_path).name == files.name_of(slot)
+    (pushed,) = objects("dump", tmp_path)
+    assert pushed["priority"] == Priority.IMPORTANT
+    waits = datetime.fromisoformat(pushed["due_at"]) - datetime.fromisoformat(pushed["at"])
+    assert waits == timedelta(seconds=60)
+    spool = tmp_path / "other"
+    assert run("set", spool, "settings", "-5", "x", "--period", "604800").exit_code == 0
+    assert run("append", spool, "events", "x", "--period", "604800").exit_code == 0
+    assert run("delete", spool, "settings", "theme", "--period", "604800").exit_code == 0
+    found = [(one["what"], one["key"]) for one in objects("dump", spool)]
+    assert found == [("set", "-5"), ("append", ""), ("delete", "theme")]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--priority", "urgent"], "urgent is no priority"),
+        (["--delay", "-1"], "-1 is not within 0 to 31622400 seconds"),
+        (["--period", "0.5"], "0.5 is not within 1 to 604800 seconds"),
+        (["-", "--type", "integer"], "is no integer"),
+    ],
+)
+def test_a_bad_option_writes_nothing(tmp_path: Path, words: list[str], said: str) -> None:
+    result = run("push", tmp_path / "spool", "pages", "key", *words)
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.replace("│", " ").split())
+    assert not (tmp_path / "spool").exists()
+
+
+def test_a_file_that_cannot_be_read_does_not_keep_the_others(tmp_path: Path) -> None:
+    assert run("append", tmp_path, "events", "one").exit_code == 0
+    name = files.name_of(int(file_of(tmp_path).name[:2]) + 1)
+    (tmp_path / name).mkdir()
+    said = f"{name} cannot be read: not a regular file"
+    status = run("status", tmp_path)
+    assert (status.exit_code, said in status.stdout) == (1, True)
+    dumped = run("dump", tmp_path, "--json")
+    assert (dumped.exit_code, said in dumped.stderr) == (1, True)
+    assert json.loads(dumped.stdout)["value"] == "one"
+    verified = run("verify", tmp_path)
+    assert verified.exit_code == 2
+    assert verified.stdout.splitlines()[1:] == [said, "whole: 1 file; 1 file cannot be read"]
+    assert [one["problem"] for one in objects("verify", tmp_path)] == ["", "not a regular file"]
+    tried = run("retry", tmp_path)
+    assert (tried.exit_code, tried.stdout.splitlines()) == (
+        1,
+        [
+            f"{name} stays: it cannot be read: not a regular file",
+            "0 records to be sent again, 0 left; 1 file cannot be read",
+        ],
+    )
+
+
 def test_status_counts_what_waits(tmp_path: Path) -> None:
     with fjord.spool(tmp_path) as spool:
         spool.stream("events").append(b"one")
@@ -117,19 +177,24 @@ def test_verify_finds_damage_and_is_not_troubled_by_torn_lines(tmp_path: Path) -
     whole = run("verify", tmp_path)
     assert whole.exit_code == 0
     assert "3 waiting, 0 set aside, 44 bytes of a half line" in whole.stdout
-    assert whole.stdout.splitlines()[-1] == "whole: 1 files"
+    assert whole.stdout.splitlines()[-1] == "whole: 1 file"
     second = data.index(b"\n", 96) + 1
     file.write_bytes(damaged(data, second + 20))
     result = run("verify", tmp_path)
     assert result.exit_code == 2
     assert "2 waiting, 0 set aside, 1 damaged" in result.stdout
-    assert result.stdout.splitlines()[-1] == "damaged: 1 of 1 files"
+    assert result.stdout.splitlines()[-1] == "damaged: 1 of 1 file"
     (found,) = objects("verify", tmp_path)
     assert (found["waiting"], found["damaged"], found["torn"]) == (2, 1, 0)
     file.write_bytes(b"x" + data[1:])
-    assert run("verify", tmp_path).exit_code == 2
+    result = run("verify", tmp_path)
+    assert (result.exit_code, result.stdout.splitlines()[0].split(", ")[-1]) == (2, "1 damaged")
+    (found,) = objects("verify", tmp_path)
+    assert found["damaged"] is not True
+    assert found["damaged"] == 1
 
 
+@pytest.mark.req("FJ-24", "FJ-25")
 def test_what_was_set_aside_is_shown_and_sent_again(daemon: Daemon, tmp_path: Path) -> None:
     """Two refused records and a damaged one; then the table is mended, and the damage stays."""
     with fjord.connect(daemon.url) as db, fjord.spool(tmp_path) as spool:
@@ -147,14 +212,20 @@ def test_what_was_set_aside_is_shown_and_sent_again(daemon: Daemon, tmp_path: Pa
     done = once(tmp_path, daemon.url)
     assert (done.returncode, done.stdout.split(", ")[0]) == (1, "2 records sent")
     assert "3 set aside" in done.stdout
-    assert f"the record at byte {starts[0]} is refused and was set aside: WRONG_KIND" in done.stderr
+    said = f"2 records from byte {starts[0]} on are refused and were set aside: WRONG_KIND"
+    assert said in done.stderr
     result = run("status", tmp_path)
     assert result.exit_code == 1
     assert f"alert 80: {file.name}: has records that were set aside" in result.stdout
+    assert f"see `fjord spool dump {tmp_path} --aside`" in result.stdout
     shown = objects("dump", tmp_path, "--aside")
     assert [one.get("key", one.get("problem")) for one in shown] == ["a", "b", "c", "damaged"]
     assert shown[3]["offset"] == starts[3]
     # They cannot be sent again as long as others write to the file.
+    with fjord.spool(tmp_path) as spool:
+        spool.kv("fine").set("h", 3)
+        kept = run("retry", tmp_path)
+        assert f"{file.name} stays: a writer still has it open" in kept.stdout
     early = run("retry", tmp_path)
     assert early.exit_code == 1
     assert f"{file.name} stays: it is not sent whole yet" in early.stdout
@@ -200,6 +271,7 @@ def test_a_running_forwarder_sends_at_once_what_is_tried_again(
     assert spool_files(tmp_path) == []
 
 
+@pytest.mark.req("FJ-24", "FJ-26")
 def test_the_watch_rules_are_seen_in_status_log_and_metrics(tmp_path: Path) -> None:
     """One spool that breaks them all, while the daemon is away."""
     names = [file_with(tmp_path, number, b"x" * 100) for number in range(4)]

@@ -154,7 +154,7 @@ def test_a_batch_sees_where_its_writer_is_by_then() -> None:
     first, second = world.batch(2), Advance(writer=SPOOL, expected=2, batch=7)
     other = Advance(writer="other", expected=-1, batch=5)
     gone = Advance(writer="other", expected=5, batch=0)
-    world.ask(Batch(commands=[*first.commands, other, second, gone, other]))
+    world.ask(Batch(commands=[*first.commands, other, second, gone]))
     world.learn()
     assert world.at == 7
     twice = Batch(commands=[Advance(writer=SPOOL, expected=7, batch=8)] * 2)
@@ -192,6 +192,21 @@ def test_a_forwarder_is_forgotten_after_a_year() -> None:
     world.learn()
     assert world.at == -1
     assert not world.engine.scan_index(Tree.WRITERS, b"", None, 10)
+    world.check_index()
+
+
+def test_a_forwarder_that_is_over_is_forgotten_after_a_day() -> None:
+    world = begun()
+    world.send(3)
+    world.ask(Advance(writer=SPOOL, expected=world.at, batch=0))
+    world.clock.advance(DAY // 2)
+    world.upkeep()
+    world.learn()
+    assert world.at == 2**63 - 1
+    world.clock.advance(DAY)
+    world.upkeep()
+    world.learn()
+    assert world.at == -1
     world.check_index()
 
 

@@ -59,6 +59,7 @@ SOME: Final = limits.LEASE_US_MIN / 1_000_000  # the least that is more than not
 WAIT_MAX: Final = limits.WAIT_US_MAX / 1_000_000
 DELAY_MAX: Final = limits.PROCESS_AHEAD_US_MAX / 1_000_000
 LEASE_MAX: Final = limits.LEASE_US_MAX / 1_000_000
+_PERIOD_MAX: Final = 7 * 24 * 3600
 
 Delay = Annotated[
     float | None,
@@ -66,6 +67,13 @@ Delay = Annotated[
 ]
 At = Annotated[
     str, typer.Option("--at", help="A date within 366 days, with its zone: 2026-01-31T12:00:00Z.")
+]
+Period = Annotated[
+    float,
+    typer.Option(
+        parser=seconds(1, _PERIOD_MAX),
+        help="Seconds after which writers begin another file; the same for all of a spool.",
+    ),
 ]
 Domain = Annotated[str, typer.Option(help="Of this domain only; the table needs fairness.")]
 Lease = Annotated[

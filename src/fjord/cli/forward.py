@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fjord.cli import output
-from fjord.cli.arguments import LogForm, LogFormat, Verbose, seconds
+from fjord.cli.arguments import LogForm, LogFormat, Period, Verbose, seconds
 from fjord.cli.failing import EXIT_ERROR, explained, usage
 from fjord.cli.progress import Bar
 from fjord.cli.where import DAEMON, Json, To, loopback, shown_address
 from fjord.client.address import parse_url
 from fjord.client.spool.files import PERIOD_SECONDS
+from fjord.errors import UsageError
 
 if TYPE_CHECKING:
     from fjord.client.forwarder import Progress
 
-_PERIOD_MAX: Final = 7 * 24 * 3600
 _POLL_MIN, _POLL_MAX = 0.01, 3600.0
 
 
@@ -28,13 +28,7 @@ def forward(
     once: Annotated[
         bool, typer.Option("--once", help="End when all that is there is sent.")
     ] = False,
-    period: Annotated[
-        float,
-        typer.Option(
-            parser=seconds(1, _PERIOD_MAX),
-            help="Seconds after which writers begin another file; the same as theirs.",
-        ),
-    ] = PERIOD_SECONDS,
+    period: Period = PERIOD_SECONDS,
     poll: Annotated[
         float,
         typer.Option(
@@ -56,7 +50,8 @@ def forward(
     """Sends what is in a spool to a daemon, until SIGTERM or Ctrl-C.
 
     Each record arrives once, and stays in its file until the daemon has it on disk. With --once it
-    says at the end what it has done, and the exit code is 1 if some was set aside, or is left.
+    says at the end what it has done, and the exit code is 1 if some was set aside, or is left, or a
+    file cannot be read.
 
     Example: fjord forward --spool /var/spool/fjord --to fjord://127.0.0.1:17994
 
@@ -68,6 +63,10 @@ def forward(
     with explained(), Bar("sending bytes") as bar:
         with usage():
             parse_url(to)
+        if as_json and not once:
+            raise UsageError(
+                "--json shows what --once has done; without it there is --log-format json"
+            )
         options = forwarding.Options(
             directory=spool,
             url=to,
@@ -99,12 +98,15 @@ def _tell(progress: Progress, *, is_whole: bool, as_json: bool) -> None:
                 "batches": progress.batches,
                 "retries": progress.retries,
                 "set_aside": aside,
+                "unopened": progress.unopened,
                 "stopped": not is_whole,
             }
         )
     else:
         records = output.counted(progress.records, "record")
-        text = f"{records} sent, {progress.bytes} bytes; {aside} set aside"
+        text = f"{records} sent, {output.counted(progress.bytes, 'byte')}; {aside} set aside"
+        if progress.unopened:
+            text += f"; {output.counted(len(progress.unopened), 'file')} cannot be read"
         output.print_line(text if is_whole else f"{text}; stopped before the end")
-    if aside or not is_whole:
+    if aside or progress.unopened or not is_whole:
         raise typer.Exit(EXIT_ERROR)

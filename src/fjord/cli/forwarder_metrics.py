@@ -12,12 +12,12 @@ from fjord.server.exposition import Metric, count, count_by, gauge
 from fjord.server.http import Answer
 
 
-def page(progress: Progress, uptime_us: int) -> Answer:
+def page(progress: Progress, uptime_us: int, now_us: int) -> Answer:
     """Returns the page for Prometheus."""
-    return exposition.page(_metrics(progress, uptime_us))
+    return exposition.page(_metrics(progress, uptime_us, now_us))
 
 
-def _metrics(progress: Progress, uptime_us: int) -> Iterator[Metric]:
+def _metrics(progress: Progress, uptime_us: int, now_us: int) -> Iterator[Metric]:
     def name(last: str) -> str:
         return f"fjord_forwarder_{last}"
 
@@ -30,6 +30,8 @@ def _metrics(progress: Progress, uptime_us: int) -> Iterator[Metric]:
     yield count_by(name("set_aside"), "Records that were set aside.", "why", _reasons(progress))
     yield gauge(name("waiting_bytes"), "Bytes that wait.", progress.waiting_bytes)
     yield gauge(name("waiting_files"), "Files in which something waits.", progress.waiting_files)
+    age_us = max(0, now_us - progress.oldest_us) if progress.oldest_us else 0
+    yield gauge(name("oldest_seconds"), "Age of the oldest record that waits.", age_us / 1e6)
     yield gauge(name("problem"), "1 while nothing can be sent.", bool(progress.problem))
     found = Counter(alert.rule for alert in progress.alerts)
     yield exposition.by_labels(

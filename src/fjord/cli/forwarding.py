@@ -133,7 +133,8 @@ class _Service:
     def _show_metrics(self) -> Answer:
         self.forwarder.look()  # else what waits is what waited some seconds ago
         uptime_us = self._clock.monotonic_us() - self._begun_us
-        return forwarder_metrics.page(self.forwarder.progress, uptime_us)
+        progress, now_us = self.forwarder.progress, self._clock.wall_us()
+        return forwarder_metrics.page(progress, uptime_us, now_us)
 
     def _show_health(self) -> Answer:
         """A daemon that is away is no fault of the forwarder, which waits for it."""

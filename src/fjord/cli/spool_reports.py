@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fjord import values
 from fjord.cli import output
-from fjord.client.spool import alerts, files, survey
+from fjord.client.spool import alerts, files, retrying, survey
 from fjord.client.spool.alerts import Alert
 from fjord.client.spool.files import SpoolFile
 from fjord.client.spool.lines import Fate
@@ -23,6 +23,7 @@ from fjord.values import Type
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
 
 Progress = Callable[[int, int | None], None]
+Found = TypeVar("Found")
 
 
 def names_of(directory: str) -> list[str]:
@@ -37,18 +38,39 @@ def names_of(directory: str) -> list[str]:
         raise DirectoryError(f"{directory} is no spool: {error.strerror}") from error
 
 
-def _opened(directory: str) -> Iterator[SpoolFile]:
+def _in_files(
+    directory: str,
+    look: Callable[[SpoolFile], Iterable[Found]],
+    failed: Callable[[str, OSError], None],
+) -> Iterator[Found]:
+    """Yields what is found in each file of a spool; one that cannot be read does not end it.
+
+    Args:
+        look: looks into one file.
+        failed: told of each file that cannot be read.
+
+    Raises:
+        DirectoryError: if there is no such directory.
+    """
     for name in names_of(directory):
         try:
             file = SpoolFile(directory, name, is_writable=False)
+            try:
+                yield from look(file)
+            finally:
+                file.close()
         except FileNotFoundError:
             continue  # it was sent meanwhile
         except OSError as error:
-            raise DirectoryError(f"{name} cannot be read: {error.strerror}") from error
-        try:
-            yield file
-        finally:
-            file.close()
+            failed(name, error)
+
+
+def reason_of(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def unreadable_line(name: str, reason: str) -> str:
+    return f"{name} cannot be read: {reason}"
 
 
 # -- status ---------------------------------------------------------------------------------------
@@ -64,6 +86,15 @@ class Status:
     unreadable: dict[str, str]  # file: why
     alerts: list[Alert]
     now_us: int
+
+    @property
+    def beheaded(self) -> list[str]:
+        """Files whose first line is damaged."""
+        return [report.watched.name for report in self.reports if report.created_us is None]
+
+    @property
+    def is_well(self) -> bool:
+        return not self.alerts and not self.unreadable and not self.beheaded
 
     @property
     def waiting(self) -> int:
@@ -98,7 +129,7 @@ def status(directory: str, now_us: int, progress: Progress) -> Status:
         except FileNotFoundError:
             continue  # it was sent meanwhile
         except OSError as error:
-            unreadable[name] = error.strerror or str(error)
+            unreadable[name] = reason_of(error)
     outside = [survey.outside(directory, name) for name in unreadable]
     watched = [report.watched for report in reports] + [one for one in outside if one is not None]
     return Status(
@@ -106,7 +137,7 @@ def status(directory: str, now_us: int, progress: Progress) -> Status:
         is_forwarded=files.is_forwarded(directory),
         reports=reports,
         unreadable=unreadable,
-        alerts=alerts.find(watched, files.owner_of(directory), now_us),
+        alerts=alerts.find(watched, survey.place(directory), now_us),
         now_us=now_us,
     )
 
@@ -136,13 +167,16 @@ def status_rows(found: Status) -> Iterator[list[str]]:
 
 def status_lines(found: Status) -> Iterator[str]:
     """Yields what is true of all files together."""
-    text = f"{output.counted(found.waiting, 'record')} waiting, {found.waiting_bytes} bytes"
+    size = output.counted(found.waiting_bytes, "byte")
+    text = f"{output.counted(found.waiting, 'record')} waiting, {size}"
     if found.oldest_us:
         text += f", the oldest for {_age(found.oldest_us, found.now_us)}"
     yield f"{text}; {found.set_aside} set aside"
     yield "a forwarder is running" if found.is_forwarded else "no forwarder is running"
     for name, reason in found.unreadable.items():
-        yield f"{name} cannot be read: {reason}"
+        yield unreadable_line(name, reason)
+    for name in found.beheaded:
+        yield f"{name}: its first line is damaged; a forwarder replaces it, and sends the rest"
     for alert in found.alerts:
         yield f"alert {alert.severity}: {alert.text}"
 
@@ -188,18 +222,24 @@ class Shown:
     data: bytes = b""  # the piece then
 
 
-def dump(directory: str, *, is_aside: bool) -> Iterator[Shown]:
+def dump(
+    directory: str, *, is_aside: bool, failed: Callable[[str, OSError], None]
+) -> Iterator[Shown]:
     """Yields what waits in a spool, or what was set aside, row by row.
 
+    Args:
+        is_aside: what was set aside.
+        failed: told of each file that cannot be read.
+
     Raises:
-        DirectoryError: if there is no such directory, or a file cannot be read.
+        DirectoryError: if there is no such directory.
     """
-    for file in _opened(directory):
-        if is_aside or not files.is_aside(file.name):
-            yield from _dump_file(file, is_aside=is_aside)
+    return _in_files(directory, lambda file: _dump_file(file, is_aside=is_aside), failed)
 
 
 def _dump_file(file: SpoolFile, *, is_aside: bool) -> Iterator[Shown]:
+    if files.is_aside(file.name) and not is_aside:
+        return
     for found in survey.walk(file):
         if not is_aside:
             for start, record in zip(found.starts, found.records, strict=True):
@@ -295,6 +335,7 @@ class Checked:
     damaged: int = 0  # pieces that are no lines, and the first line
     unknown: int = 0  # whole lines of which this program cannot read the record
     half_bytes: int = 0  # at the end: a line that is being written, or torn
+    problem: str = ""  # why it cannot be read
 
     @property
     def is_damaged(self) -> bool:
@@ -302,24 +343,29 @@ class Checked:
 
 
 def verify(directory: str, progress: Progress) -> Iterator[Checked]:
-    """Checks every line of every file.
+    """Checks every line of every file; those that cannot be read come last.
 
     Raises:
-        DirectoryError: if there is no such directory, or a file cannot be read.
+        DirectoryError: if there is no such directory.
     """
     before = 0
-    for file in _opened(directory):
+    failed: list[Checked] = []
 
-        def show(done: int, before: int = before) -> None:
-            progress(before + done, None)
-
-        checked = _verify(file, show)
+    def look(file: SpoolFile) -> Iterator[Checked]:
+        nonlocal before
+        checked = _verify(file, lambda done: progress(before + done, None))
         before += checked.size
         yield checked
 
+    def note(name: str, error: OSError) -> None:
+        failed.append(Checked(file=name, size=0, problem=reason_of(error)))
+
+    yield from _in_files(directory, look, note)
+    yield from failed
+
 
 def _verify(file: SpoolFile, show: Callable[[int], None]) -> Checked:
-    checked = Checked(file=file.name, size=file.size(), damaged=file.header is None)
+    checked = Checked(file=file.name, size=file.size(), damaged=int(file.header is None))
     stop = min(files.HEADER_BYTES, checked.size)
     for found in survey.walk(file):
         for record in found.records:
@@ -354,10 +400,24 @@ def _is_known(record: bytes) -> bool:
 
 
 def checked_line(one: Checked) -> str:
-    text = f"{one.file}: {one.size} bytes, {one.waiting} waiting, {one.set_aside} set aside"
+    if one.problem:
+        return unreadable_line(one.file, one.problem)
+    size = output.counted(one.size, "byte")
+    text = f"{one.file}: {size}, {one.waiting} waiting, {one.set_aside} set aside"
     counts = (one.torn, "torn"), (one.damaged, "damaged"), (one.unknown, "unknown")
     text += "".join(f", {number} {word}" for number, word in counts if number)
-    return text + (f", {one.half_bytes} bytes of a half line" if one.half_bytes else "")
+    if one.half_bytes:
+        text += f", {output.counted(one.half_bytes, 'byte')} of a half line"
+    return text
+
+
+def verdict(*, total: int, damaged: int, unreadable: int) -> str:
+    """Returns what is true of all files together."""
+    files_ = output.counted(total, "file")
+    text = f"damaged: {damaged} of {files_}" if damaged else f"whole: {files_}"
+    if unreadable:
+        text += f"; {output.counted(unreadable, 'file')} cannot be read"
+    return text
 
 
 # -- retry ----------------------------------------------------------------------------------------
@@ -369,16 +429,27 @@ def still_open(directory: str) -> Iterator[Retried]:
     Raises:
         DirectoryError: if there is no such directory.
     """
-    for file in _opened(directory):
-        if not files.is_aside(file.name):
-            left = sum(len(found.pieces) for found in survey.walk(file))
-            if left:
-                yield Retried(name=file.name, new_name="", records=0, left=left)
+    failed: list[Retried] = []
+
+    def note(name: str, error: OSError) -> None:
+        if not files.is_aside(name):  # else it is met again
+            failed.append(retrying.unreadable(name, error))
+
+    yield from _in_files(directory, _still_open, note)
+    yield from failed
+
+
+def _still_open(file: SpoolFile) -> Iterator[Retried]:
+    if files.is_aside(file.name):
+        return
+    left = sum(len(found.pieces) for found in survey.walk(file))
+    if left:
+        why = "a writer still has it open"
+        if file.try_lock():
+            file.unlock()
+            why = "it is not sent whole yet, or its period is not over"
+        yield Retried(name=file.name, left=left, why=why)
 
 
 def retried_line(one: Retried) -> str:
-    if one.new_name:
-        return f"{one.name} is {one.new_name} now"
-    if files.is_aside(one.name):
-        return f"{one.name} stays: nothing in it can be sent"
-    return f"{one.name} stays: it is not sent whole yet, or its period is not over"
+    return f"{one.name} is {one.new_name} now" if one.new_name else f"{one.name} stays: {one.why}"

@@ -51,13 +51,14 @@ _PASSING: Final = frozenset(
         Code.FAILED,
         Code.IDLE_TIMEOUT,
         Code.LOCKED,
-        Code.QUOTA,
         Code.READ_ONLY,
         Code.READ_TIMEOUT,
     }
 )
 # Refusals of a table as such: none of its records will ever be taken.
 _OF_THE_TABLE: Final = frozenset({Code.BAD_NAME, Code.WRONG_KIND})
+# The daemon has no room for a further file.
+_OF_THE_ADVANCE: Final = "command 1 of the batch: "
 _REFUSED_COMMAND = re.compile(r"command (\d+) of the batch: ")
 
 
@@ -145,6 +146,7 @@ class Forwarder:
             if await self._try_pass():
                 continue  # more may have come meanwhile
             if until_empty and not self._sources.has_more():
+                self.look()  # what is told at the end is how it is then
                 return
             doorbell.sleep()
             if not self._sources.has_more():
@@ -202,8 +204,13 @@ class Forwarder:
         for source in sources:
             if self._stopping.is_set():
                 break
-            await self._forward(source)
-            await self._retire(source)
+            try:
+                await self._forward(source)
+                await self._retire(source)
+            except OSError as error:
+                self._sources.fail(source, error)  # the others go on
+            else:
+                self._sources.unopened.pop(source.file.name, None)
         return self.progress.batches > before
 
     # -- one file ---------------------------------------------------------------------------------
@@ -212,7 +219,7 @@ class Forwarder:
         """Sends all that a file has at the moment."""
         if not source.has_more():
             return
-        if source.known is None:
+        if source.known is None or source.is_cut():
             await self._align(source)
         while await self._send_all(source):
             pass  # something was found out, and it begins again from what is confirmed
@@ -267,11 +274,11 @@ class Forwarder:
         if refusal.code is Code.STALE_NUMBER:
             await self._align(source)
             return
-        if refusal.code in _PASSING or self._is_clock_ahead(refusal, load):
+        is_passing = refusal.code in _PASSING or refusal.text.startswith(_OF_THE_ADVANCE)
+        if is_passing or self._is_clock_ahead(refusal, load):
             raise _PassingError(f"{refusal.code}: {refusal.text}")
-        table = _table_of(refusal, load)
-        if table:
-            count = source.refuse_table(load, table)
+        command = _refused_for_its_table(refusal, load)
+        if command is not None and (count := source.refuse_like(load, command)):
             self._tell_refused(source, count, load.start, refusal)
             return
         if len(load.records) > 1:
@@ -291,11 +298,10 @@ class Forwarder:
 
     def _tell_refused(self, source: Source, count: int, start: int, refusal: Refusal) -> None:
         self.progress.refused[refusal.code] += count
-        what = "the record at byte" if count == 1 else f"{count} records from byte"
-        _log.error(
-            "%s: %s %d is refused and was set aside: %s: %s",
-            source.file.name, what, start, refusal.code, refusal.text,
-        )  # fmt: skip
+        what = f"the record at byte {start} is refused and was"
+        if count > 1:
+            what = f"{count} records from byte {start} on are refused and were"
+        _log.error("%s: %s set aside: %s: %s", source.file.name, what, refusal.code, refusal.text)
 
     def _is_clock_ahead(self, refusal: Refusal, load: Load) -> bool:
         """Says whether the clocks of the two machines differ: then waiting helps, or setting one.
@@ -344,6 +350,7 @@ class Forwarder:
             if not is_named:
                 _log.error("%s was removed by somebody else", file.path)
             elif source.set_aside:
+                source.erase_again()
                 file.sync()  # what was sent must not be back there after a power cut
                 file.rename(files.aside_name(source.identity))
                 _log.warning("%s has records that were set aside", file.path)
@@ -353,7 +360,7 @@ class Forwarder:
         finally:
             self._sources.drop(source)
         if is_named and source.known is not None and source.known != UNKNOWN:
-            # The name is gone for good, so the number is of no use; if this fails it stays longer.
+            # Nobody will send it again; so the daemon need not know it for long.
             await self._execute(Advance(writer=source.writer, expected=source.known, batch=0))
 
     # -- the daemon -------------------------------------------------------------------------------
@@ -361,13 +368,14 @@ class Forwarder:
     async def _align(self, source: Source) -> None:
         """Finds out how far the daemon is in a file."""
         known = await self._ask(source)
-        if known > source.file.size() and source.is_of_this_boot:
-            # No power cut has shortened it: somebody has put back what it was earlier.
+        # A power cut may have shortened it, and then all of it has arrived.
+        is_short = known > source.file.size() and source.is_of_this_boot
+        if is_short or source.is_cut():
             _log.error(
-                "%s is not the file any more that the daemon knows; all that is in it is sent, "
-                "also what has arrived before", source.file.path,
+                "%s was cut, or put back to what it was: all that is in it is sent, also what has "
+                "arrived before", source.file.path,
             )  # fmt: skip
-            source.renew(files.new_header(self._clock.wall_us()))
+            source.renew(self._clock.wall_us())
             known = UNKNOWN
         source.align(known)
 
@@ -401,13 +409,13 @@ class Forwarder:
 
     def _watch(self) -> None:
         """Looks at the rules now and then."""
-        if self._clock.wall_us() >= self._watched_us:
+        if self._clock.monotonic_us() >= self._watched_us:
             self.look()
 
     def look(self) -> None:
         """Looks at the rules, tells of what is new, and counts what waits."""
         now_us = self._clock.wall_us()
-        self._watched_us = now_us + WATCH_US
+        self._watched_us = self._clock.monotonic_us() + WATCH_US
         watched = self._sources.watched()
         found = alerts.find(watched, survey.place(self.directory), now_us)
         before = {(alert.rule, alert.name) for alert in self.progress.alerts}
@@ -421,16 +429,13 @@ class Forwarder:
         self.progress.waiting_files = sum(file.waiting_bytes > 0 for file in watched)
 
 
-def _table_of(refusal: Refusal, load: Load) -> str:
-    """Returns the table that is refused as a whole; empty if a row is the reason."""
+def _refused_for_its_table(refusal: Refusal, load: Load) -> Command | None:
+    """Returns the command that is refused whatever its rows are; None if one is the reason."""
     found = _REFUSED_COMMAND.match(refusal.text)
     if refusal.code not in _OF_THE_TABLE or found is None:
-        return ""
+        return None
     number = int(found[1]) - 2  # the first one is the Advance
-    if not 0 <= number < len(load.commands):
-        return ""
-    table: str = getattr(load.commands[number], "table", "")
-    return table
+    return load.commands[number] if 0 <= number < len(load.commands) else None
 
 
 async def _end(flight: deque[tuple[Load, asyncio.Task[Reply]]]) -> None:

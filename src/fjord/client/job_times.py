@@ -32,7 +32,7 @@ def delay_us(seconds: Seconds | None, name: str = "delay") -> int:
         return 0
     if isinstance(given, timedelta):
         found = given // _MICROSECOND  # a float has too few digits for long ones
-    elif not is_number(given):
+    elif type(given) not in (int, float) and not is_number(given):
         raise not_a(name, "a number of seconds, or a timedelta", given)
     elif isinstance(given, int) or math.isfinite(given):
         found = round(given * 1_000_000)

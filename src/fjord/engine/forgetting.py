@@ -12,13 +12,14 @@ from typing import Final, Protocol
 from fjord import limits, staging_commands
 from fjord.clock import Clock
 from fjord.commands import Refusal, Reply
-from fjord.tables import stage_entry, staging
+from fjord.tables import stage_entry, staging, writers
 from fjord.tables.kv_entry import PREFIX_BYTES
 from fjord.tables.state import Tree
 from fjord.tables.stream_entry import seq_key
 
 # What is run next, or None; it is told whether the last command was refused.
 Steps = Generator[object, bool | None, None]
+_ONCE: Final = staging_commands.WRITER_ONCE.encode()
 # So many entries are looked at in one step.
 _PIECE: Final = 2000
 
@@ -80,7 +81,7 @@ class Forgetting:
             while found.stages and self._is_staged(key, found.stages[-1]):
                 if (yield staging.RunStage(table=table, name=name)):
                     return  # perhaps a key is locked; others go on, and it is tried again
-        is_once = name.startswith(staging_commands.WRITER_ONCE.encode())
+        is_once = found.batch == writers.OVER or name.startswith(_ONCE)
         kept_us = limits.WRITER_ONCE_KEPT_US if is_once else limits.WRITER_KEPT_US
         if found.at_us + kept_us < now_us:
             yield staging.ForgetWriter(table=table, name=name, before_us=now_us - kept_us)

@@ -31,7 +31,15 @@ def keys_problem(keys: Strings) -> Refusal | None:
 
 
 def delete_problem(command: commands.Delete, now_us: int) -> Refusal | None:
-    return keys_problem(command.keys) or timestamp_problem(command.timestamp_us, now_us)
+    problem = keys_problem(command.keys)
+    if problem is not None:
+        return problem
+    stamps = command.timestamps_us
+    if stamps is None:
+        return timestamp_problem(command.timestamp_us, now_us)
+    if len(stamps) != len(command.keys):
+        return Refusal(code=Code.BAD_BATCH, text="keys and dates differ in number")
+    return timestamp_problem(min(stamps), now_us) or timestamp_problem(max(stamps), now_us)
 
 
 def set_problem(command: commands.Set, now_us: int) -> Refusal | None:

@@ -82,7 +82,9 @@ def decide_delete(command: commands.Delete, state: State, now_us: int) -> Decisi
     problem = lock_problem(state, lookup)
     if problem is not None:
         return Decision(problem)
-    timestamps_us = repeat(command.timestamp_us, len(command.keys))
+    timestamps_us = command.timestamps_us
+    if timestamps_us is None:
+        timestamps_us = repeat(command.timestamp_us, len(command.keys))
     write = _Write(table, creation, lookup, timestamps_us, state)
     rows = write.winners
     removal = write.purge(rows) if command.purge else write.delete(rows)

@@ -6,6 +6,9 @@
 Only the last number of each is kept.  A writer of no table moves from the number at which it is to
 a larger one: so whoever does not know whether a batch was applied sends it again, or asks where it
 is and goes on from there.
+
+A writer that is over stays for a day, at a number that nobody expects: a batch of it that was given
+up for lost, and comes late, must not find it new.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from fjord.tables.stage_entry import Writer
 from fjord.tables.state import Decision, State, Tree
 
 UNKNOWN: Final = -1  # where a writer is that is not known
-NUMBERS: Final = range(2**63)  # of batches
+OVER: Final = 2**63 - 1  # where a writer is that has no more batches
+NUMBERS: Final = range(OVER)  # of batches
 
 
 def decide_advance(command: commands.Advance, state: State, now_us: int) -> Decision:
@@ -36,27 +40,25 @@ def decide_advance(command: commands.Advance, state: State, now_us: int) -> Deci
     if at != command.expected:
         text = f"writer {command.writer} is {_place(at)}, not {_place(command.expected)}"
         return Decision(Refusal(code=Code.STALE_NUMBER, text=text))
-    if not command.batch:
-        gone = Op(Opcode.WRITER_GONE, catalog.NO_TABLE, 1, (Strings.of([command.writer.encode()]),))
-        return catalog.decision(state, [gone] if known else ())
     problem = None if known else room_problem(state)
     if problem is not None:
         return Decision(problem)
-    return catalog.decision(state, [op_of(catalog.NO_TABLE, command.writer, command.batch, now_us)])
+    number = command.batch or OVER
+    return catalog.decision(state, [op_of(catalog.NO_TABLE, command.writer, number, now_us)])
 
 
 def _numbers_problem(command: commands.Advance) -> Refusal | None:
     if command.expected != UNKNOWN and command.expected not in NUMBERS:
-        text = "a writer is expected at 0 to 2^63 - 1, or at -1 if it is not known"
+        text = "a writer is expected at 0 to 2^63 - 2, or at -1 if it is not known"
         return Refusal(code=Code.BAD_RANGE, text=text)
     if command.batch and (command.batch not in NUMBERS or command.batch <= command.expected):
-        text = "a writer goes forward, up to 2^63 - 1, or to 0 to be forgotten"
+        text = "a writer goes forward, up to 2^63 - 2, or to 0 if it is over"
         return Refusal(code=Code.BAD_RANGE, text=text)
     return None
 
 
 def _place(number: int) -> str:
-    return f"at {number}" if number != UNKNOWN else "new here"
+    return {UNKNOWN: "new here", OVER: "over"}.get(number, f"at {number}")
 
 
 # -- what all writers have ------------------------------------------------------------------------

@@ -169,7 +169,7 @@ FLAGS: Final[dict[int, int]] = {
     Function.STATS: 0,
     Function.SET_MANY: Flag.TIMEOUT | Flag.OVERWRITE | Flag.PERSIST | Flag.TTL | Flag.COUNT,
     Function.GET_MANY: Flag.DATA | Flag.WORKED_ON,
-    Function.DELETE_MANY: Flag.OVERWRITE,
+    Function.DELETE_MANY: Flag.TIMEOUT | Flag.OVERWRITE,
     Function.TOUCH_MANY: Flag.DATA | Flag.UPDATE_TIMEOUT,
     Function.MODIFY: 0,
     Function.RENAME_KEY: Flag.OVERWRITE,

@@ -85,15 +85,23 @@ def _decode_get(body: Body) -> Command:
 
 
 def _encode_delete(command: commands.Delete) -> Encoded:
-    flags = Flag.OVERWRITE if command.purge else 0
-    return Function.DELETE_MANY, flags, command.timestamp_us, _encode_keys(command)
+    flags, timestamp_us, stamps = 0, command.timestamp_us, b""
+    if command.timestamps_us is not None:
+        flags, timestamp_us, stamps = encode_dates(command.timestamps_us)
+    if command.purge:
+        flags |= Flag.OVERWRITE
+    head = encode_head(command.table, len(command.keys))
+    body = b"".join((head, stamps, command.keys.encode()))
+    return Function.DELETE_MANY, flags, timestamp_us, body
 
 
 def _decode_delete(body: Body) -> Command:
+    stamps_us = body.dates()
     return commands.Delete(
         table=body.table,
         keys=_decode_keys(body),
         timestamp_us=body.timestamp_us,
+        timestamps_us=stamps_us,
         purge=bool(body.flags & Flag.OVERWRITE),
     )
 
@@ -206,9 +214,7 @@ def _decode_range(body: Body) -> Command:
     )
 
 
-def _encode_keys(
-    command: commands.Delete | commands.Lock | commands.Unlock | commands.Listen,
-) -> bytes:
+def _encode_keys(command: commands.Lock | commands.Unlock | commands.Listen) -> bytes:
     return b"".join((encode_head(command.table, len(command.keys)), command.keys.encode()))
 
 

@@ -92,7 +92,7 @@ REQUEST_BODIES: Final[dict[Function, tuple[Step, ...]]] = {
         Step("strings", "further key", Flag.COUNT),
     ),
     Function.GET_MANY: _KEYS,
-    Function.DELETE_MANY: _KEYS,
+    Function.DELETE_MANY: (Step("time column", "date", Flag.TIMEOUT), *_KEYS),
     Function.TOUCH_MANY: (Step("time", "worked on until"), Step("strings", "key")),
     Function.MODIFY: (
         Step("u8 column", "type"),

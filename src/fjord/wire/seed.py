@@ -331,7 +331,8 @@ def _read_flags(command: commands.Get | commands.Range) -> int:
 
 def _encode_delete(command: commands.Delete) -> Encoded:
     flags, key = encode_keys(Flag.OVERWRITE if command.purge else 0, command.keys[0])
-    return Function.DELETE, flags, command.timestamp_us, key
+    stamps = command.timestamps_us
+    return Function.DELETE, flags, command.timestamp_us if stamps is None else stamps[0], key
 
 
 def _encode_modify(command: commands.Modify) -> Encoded:

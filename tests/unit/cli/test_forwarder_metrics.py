@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fjord.cli import forwarder_metrics
@@ -13,11 +14,12 @@ from fjord.client.spool.alerts import RULES, Alert
 from fjord.client.spool.lines import Fate
 from fjord.errors import Code
 
+NOW_US = 1_700_000_000_000_000
 OPERATIONS = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
 
 
 def samples(progress: Progress) -> dict[tuple[str, ...], float]:
-    text = forwarder_metrics.page(progress, 2_000_000).body.decode()
+    text = forwarder_metrics.page(progress, 2_000_000, NOW_US).body.decode()
     return {
         (sample.name.removeprefix("fjord_forwarder_"), *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(text)
@@ -36,6 +38,7 @@ def test_they_say_what_was_done_and_what_is_wrong() -> None:
         refused=Counter({Code.WRONG_KIND: 8}),
         waiting_bytes=9,
         waiting_files=10,
+        oldest_us=NOW_US - 11_500_000,
         problem="away",
         alerts=[Alert(73, "owner", "07.spool", "one"), Alert(73, "owner", "08.spool", "two")],
     )
@@ -52,11 +55,17 @@ def test_they_say_what_was_done_and_what_is_wrong() -> None:
         ("set_aside_total", "WRONG_KIND"): 8,
         ("waiting_bytes",): 9,
         ("waiting_files",): 10,
+        ("oldest_seconds",): 11.5,
         ("problem",): 1,
     }
     assert {rule: found["alerts", rule] for rule in RULES} == {
         rule: 2 * (rule == "owner") for rule in RULES
     }
+
+
+@pytest.mark.parametrize("oldest_us", [0, NOW_US + 5_000_000])
+def test_what_does_not_wait_or_is_ahead_of_the_clock_has_no_age(oldest_us: int) -> None:
+    assert samples(Progress(oldest_us=oldest_us))["oldest_seconds",] == 0
 
 
 def test_every_number_and_every_rule_is_explained() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from fjord.cli import spool_reports as reports
 from fjord.client.spool.files import Header, encode_header
 from fjord.client.spool.lines import line_of
 from fjord.client.spool.record import HEAD, Kind
-from fjord.errors import DirectoryError
 
 NOW_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
@@ -19,6 +19,10 @@ SECOND_US = 1_000_000
 
 def ignore(done: int, total: int | None) -> None:
     """Nobody looks."""
+
+
+def refuse(name: str, error: OSError) -> None:
+    raise AssertionError(f"{name}: {error}")
 
 
 def put(directory: Path, name: str, *records: bytes) -> None:
@@ -43,19 +47,63 @@ def test_ages_are_told_in_units_that_people_read(tmp_path: Path, seconds: int, s
 
 def test_a_file_that_cannot_be_read_is_told_of_and_the_others_are_read(tmp_path: Path) -> None:
     put(tmp_path, "07.spool", record(NOW_US))
-    (tmp_path / "08.spool").mkdir()
-    (tmp_path / "08.spool").chmod(0o777)
+    (tmp_path / "06.spool").mkdir()
     found = reports.status(str(tmp_path), NOW_US, ignore)
-    assert (found.waiting, [*found.unreadable]) == (1, ["08.spool"])
-    assert [(alert.rule, alert.name) for alert in found.alerts] == [("writable", "08.spool")]
-    assert any(line.startswith("08.spool cannot be read: ") for line in reports.status_lines(found))
-    with pytest.raises(DirectoryError, match=r"08\.spool cannot be read"):
-        list(reports.verify(str(tmp_path), ignore))
+    assert (found.waiting, [*found.unreadable], found.is_well) == (1, ["06.spool"], False)
+    said = "06.spool cannot be read: not a regular file"
+    assert said in reports.status_lines(found)
+    whole, none = reports.verify(str(tmp_path), ignore)
+    assert (whole.file, whole.waiting, whole.problem) == ("07.spool", 1, "")
+    assert (reports.checked_line(none), none.is_damaged) == (said, False)
+    failed: list[str] = []
+    (row,) = reports.dump(str(tmp_path), is_aside=False, failed=lambda name, _: failed.append(name))
+    assert (row.file, failed) == ("07.spool", ["06.spool"])
+    (kept,) = reports.still_open(str(tmp_path))
+    assert (kept.name, kept.is_readable) == ("06.spool", False)
+
+
+def test_a_damaged_first_line_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "07.spool").write_bytes(b"x" * 96 + line_of(record(NOW_US)))
+    found = reports.status(str(tmp_path), NOW_US, ignore)
+    assert (found.waiting, found.is_well) == (1, False)
+    assert [line for line in reports.status_lines(found) if "07.spool" in line] == [
+        "07.spool: its first line is damaged; a forwarder replaces it, and sends the rest"
+    ]
+    (checked,) = reports.verify(str(tmp_path), ignore)
+    assert type(checked.damaged) is int
+    assert reports.checked_line(checked).endswith("1 waiting, 0 set aside, 1 damaged")
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ((1, 0, 0), "whole: 1 file"),
+        ((2, 1, 0), "damaged: 1 of 2 files"),
+        ((0, 0, 1), "whole: 0 files; 1 file cannot be read"),
+        ((1, 1, 2), "damaged: 1 of 1 file; 2 files cannot be read"),
+    ],
+)
+def test_the_verdict_is_in_good_english(counts: tuple[int, int, int], said: str) -> None:
+    total, damaged, unreadable = counts
+    assert reports.verdict(total=total, damaged=damaged, unreadable=unreadable) == said
+
+
+def test_a_file_with_what_was_set_aside_stays_while_it_is_open(tmp_path: Path) -> None:
+    put(tmp_path, "07.spool", record(NOW_US))
+    with (tmp_path / "07.spool").open("r+b") as file:
+        file.seek(96)
+        file.write(b"!")
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_SH)  # as a writer does
+        (kept,) = reports.still_open(str(tmp_path))
+        assert reports.retried_line(kept) == "07.spool stays: a writer still has it open"
+    (kept,) = reports.still_open(str(tmp_path))
+    assert reports.retried_line(kept).startswith("07.spool stays: it is not sent whole yet, or ")
 
 
 def test_records_that_this_program_does_not_know_are_shown_as_bytes(tmp_path: Path) -> None:
     put(tmp_path, "07.spool", b"\x09 of the future", record(NOW_US, type_=99, value=b"odd"))
-    unknown, odd = reports.dump(str(tmp_path), is_aside=False)
+    unknown, odd = reports.dump(str(tmp_path), is_aside=False, failed=refuse)
     assert unknown.problem.startswith("unknown: ")
     assert reports.shown_json(unknown)["data"] == b"\x09 of the future"
     assert reports.shown_cells(unknown)[:2] == ["07.spool", "96"]
@@ -70,7 +118,7 @@ def test_records_that_this_program_does_not_know_are_shown_as_bytes(tmp_path: Pa
 
 def test_a_date_that_is_none_is_shown_as_its_number(tmp_path: Path) -> None:
     put(tmp_path, "07.spool", record(2**64 - 1))
-    (shown,) = reports.dump(str(tmp_path), is_aside=False)
+    (shown,) = reports.dump(str(tmp_path), is_aside=False, failed=refuse)
     assert reports.shown_json(shown)["at"] == str(2**64 - 1)
 
 

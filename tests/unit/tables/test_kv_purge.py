@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from fjord.columns import Strings
+from fjord.commands import Delete
 from fjord.ops import Opcode
 from fjord.tables.state import Tree
-from tests.unit.tables.world import MISSING, World, code_of, done
+from tests.unit.tables.world import MISSING, NOW_US, World, code_of, done
 
 
 @pytest.fixture
@@ -55,3 +57,25 @@ def test_a_purge_of_nothing_writes_nothing_and_makes_no_table(world: World) -> N
     before = world.journal
     assert code_of(world.delete(b"a", purge=True)) is None
     assert world.journal == before
+
+
+@pytest.mark.req("FJ-42")
+@pytest.mark.parametrize("is_purge", [False, True])
+def test_each_key_is_deleted_as_of_its_own_date(world: World, *, is_purge: bool) -> None:
+    world.set({b"a": 1, b"b": 2, b"c": 3}, at=5)
+    dates = [NOW_US + 4, NOW_US + 5, NOW_US + 6]
+    keys = Strings.of([b"a", b"b", b"c"])
+    # The date of the whole command counts for nothing: it would take all of them, or none.
+    for at in (0, 9):
+        world.run(
+            Delete(
+                table="t",
+                keys=keys,
+                timestamp_us=NOW_US + at,
+                timestamps_us=dates,
+                purge=is_purge,
+            )
+        )
+    assert world.get(b"a", b"b", b"c") == [1, MISSING, MISSING]
+    world.set({b"b": "late", b"c": "late"}, at=5)
+    assert world.get(b"b", b"c") == (["late", "late"] if is_purge else ["late", MISSING])

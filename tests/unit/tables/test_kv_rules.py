@@ -15,6 +15,7 @@ from tests.unit.tables.world import NOW_US, World, code_of, set_command
 
 DAY_US = 86_400_000_000
 GOOD = set_command([(b"k", b"v")])
+TWO = Strings.of([b"k", b"l"])
 
 
 def with_keys(keys: Strings) -> list[Command]:
@@ -178,6 +179,15 @@ def test_a_timestamp_is_in_microseconds_and_at_most_60_s_ahead(
     assert code_of_set(replace(GOOD, timestamps_us=(timestamp_us,))) is expected
     delete = Delete(table="t", keys=Strings.of([b"k"]), timestamp_us=timestamp_us)
     assert code_of(World().decide(delete).reply) is expected
+    for dates in ([NOW_US, timestamp_us], [timestamp_us, NOW_US]):
+        dated = Delete(table="t", keys=TWO, timestamp_us=NOW_US, timestamps_us=dates)
+        assert code_of(World().decide(dated).reply) is expected
+
+
+def test_each_key_to_delete_has_a_date_or_none_has() -> None:
+    for dates in ([], [NOW_US], [NOW_US] * 3):
+        command = Delete(table="t", keys=TWO, timestamp_us=NOW_US, timestamps_us=dates)
+        assert code_of(World().decide(command).reply) is Code.BAD_BATCH
 
 
 def test_one_bad_timestamp_refuses_the_batch() -> None:

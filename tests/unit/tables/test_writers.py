@@ -8,8 +8,7 @@ from fjord import limits
 from fjord.commands import Advance, AskWriter, CommitStages, Committed, Done, Refusal
 from fjord.errors import Code
 from fjord.ops import Opcode
-from fjord.tables import catalog, staging
-from fjord.tables.state import Tree
+from fjord.tables import catalog, staging, writers
 from tests.unit.tables.world import NOW_US, World
 
 
@@ -86,32 +85,42 @@ def test_a_writer_that_is_not_known_is_at_no_number(world: Spool, batch: int) ->
     assert world.at() == -1
 
 
-def test_a_writer_that_is_not_needed_any_more_is_forgotten(world: Spool) -> None:
+def test_a_writer_that_is_over_takes_no_batch_that_comes_late(world: Spool) -> None:
+    """Its first batch was given up for lost, and expects that nobody knows the writer."""
     world.advance(-1, 512)
     world.advance(512, 0)
-    assert world.at() == -1
-    assert not world.tree(Tree.WRITERS)
-    gone = world.ops()[-1]
-    assert (gone.opcode, gone.table) == (Opcode.WRITER_GONE, catalog.NO_TABLE)
-    assert world.advance(-1, 0).seq == world.next_seq - 1  # there is nothing to forget
-    assert world.ops()[-1] == gone
-    world.advance(-1, 7)
-    assert world.at() == 7
+    assert world.at() == writers.OVER
+    late = world.refused(-1, 512)
+    assert (late.code, late.text) == (Code.STALE_NUMBER, "writer w is over, not new here")
+    assert world.refused(512, 600).code is Code.STALE_NUMBER
+    assert world.refused(512, 0).code is Code.STALE_NUMBER
     world.verify()
 
 
 @pytest.mark.parametrize(
     ("expected", "batch"),
-    [(5, 5), (5, 4), (-1, -1), (0, -1), (5, -5), (-2, 5), (2**63, 2**63 + 1), (5, 2**63), (-2, 0)],
+    [
+        (5, 5),
+        (5, 4),
+        (-1, -1),
+        (0, -1),
+        (5, -5),
+        (-2, 5),
+        (2**63, 2**63 + 1),
+        (5, 2**63 - 1),
+        (-2, 0),
+    ],
 )
 def test_a_writer_only_goes_forward(world: Spool, expected: int, batch: int) -> None:
     assert world.refused(expected, batch).code is Code.BAD_RANGE
 
 
 def test_the_largest_number_is_one(world: Spool) -> None:
-    world.advance(-1, 2**63 - 2)
-    world.advance(2**63 - 2, 2**63 - 1)
-    assert world.at() == 2**63 - 1
+    world.advance(-1, 2**63 - 3)
+    world.advance(2**63 - 3, 2**63 - 2)
+    assert world.at() == 2**63 - 2
+    world.advance(2**63 - 2, 0)
+    assert world.at() == writers.OVER
 
 
 @pytest.mark.parametrize("name", ["", "x" * 129, "\u00fc" * 65])
@@ -139,8 +148,8 @@ def test_there_are_not_too_many_writers(world: Spool, monkeypatch: pytest.Monkey
         world.advance(-1, 5, name)
     assert world.refused(-1, 5, "three").code is Code.QUOTA
     world.advance(5, 6, "two")  # who is known goes on
-    world.advance(-1, 0, "three")
     world.advance(5, 0, "one")
+    world.run(staging.ForgetWriter(table=catalog.NO_TABLE, name=b"one", before_us=NOW_US + 1))
     world.advance(-1, 5, "three")
 
 
@@ -149,7 +158,7 @@ def test_packing_says_again_where_writers_are(world: Spool) -> None:
     world.advance(5, 6)
     world.advance(-1, 9, "other")
     world.advance(-1, 1, "gone")
-    world.advance(1, 0, "gone")
+    world.run(staging.ForgetWriter(table=catalog.NO_TABLE, name=b"gone", before_us=NOW_US + 1))
     said = world.pack(len(world.ops()))
     assert sorted(op.column("name")[0] for op in said) == [b"other", b"w"]
     assert {(op.opcode, op.table) for op in said} == {(Opcode.WRITER, catalog.NO_TABLE)}

@@ -87,6 +87,7 @@ INNER: list[Command] = [
     get_many("t", [b"k", b"l"], skip_worked=True),
     delete_many("t", [b"k"]),
     delete_many("t", [b"a", b"bb", b"ccc"], timestamp_us=2**64 - 1, purge=True),
+    delete_many("t", [b"a", b"bb"], timestamp_us=0, timestamps_us=(NOW_US, 2**64 - 1)),
     Touch(table="t", keys=ONE, extend=True),
     Touch(table="t", keys=SOME, extend=True, expires_at_us=NOW_US, worked_until_us=2**64 - 1),
     Touch(table="t", keys=ONE, worked_until_us=NOW_US, with_data=False),

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from fjord.columns import Strings, repeat
-from fjord.commands import Push, Set
+from fjord.commands import Delete, Push, Set
 from fjord.wire import bodies
 from fjord.wire.functions import Flag, Function
 
@@ -34,6 +34,7 @@ SET = Set(
     timestamps_us=repeat(NOW_US, ROWS),
     ttl_us=5,
 )
+DELETE = Delete(table="kv", keys=PUSH.keys, timestamp_us=NOW_US)
 DATES: list[Sequence[int]] = [
     (NOW_US, NOW_US + 1, NOW_US - 1),
     [NOW_US, NOW_US, NOW_US + 1],
@@ -72,3 +73,26 @@ def test_the_dates_of_delays_are_told_too() -> None:
     found = bodies.decode_body(function, flags, 0, body)
     assert isinstance(found, Push)
     assert (found.relative, list(found.timestamps_us)) == (True, [1, 2, 3])
+
+
+@pytest.mark.parametrize("dates", DATES)
+@pytest.mark.parametrize("is_purge", [False, True])
+def test_each_deletion_keeps_its_date(dates: Sequence[int], *, is_purge: bool) -> None:
+    command = replace(DELETE, timestamps_us=dates, purge=is_purge)
+    function, flags, timestamp_us, body = bodies.encode_body(command)
+    assert flags == Flag.TIMEOUT | (Flag.OVERWRITE if is_purge else 0)
+    assert (function, timestamp_us) == (Function.DELETE_MANY, 0)
+    found = bodies.decode_body(function, flags, timestamp_us, body)
+    assert isinstance(found, Delete)
+    assert found.timestamps_us is not None
+    assert list(found.timestamps_us) == list(dates)
+    assert (found.keys, found.purge) == (PUSH.keys, is_purge)
+
+
+def test_deletions_of_one_date_are_those_of_the_message() -> None:
+    encoded = bodies.encode_body(DELETE)
+    dated = replace(DELETE, timestamp_us=1, timestamps_us=repeat(NOW_US, ROWS))
+    assert bodies.encode_body(dated) == encoded
+    found = bodies.decode_body(*encoded)
+    assert isinstance(found, Delete)
+    assert (found.timestamp_us, found.timestamps_us) == (NOW_US, None)

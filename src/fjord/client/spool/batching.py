@@ -1,7 +1,8 @@
 """Batches: records of a spool file turned into commands with many rows.  Pure.
 
 Rows of one table stay in their order; tables do not wait for each other, since a batch is applied
-as one.  What has expired on its way has the effect of its end: a job is left out, and a value
+as one.  For the same reason a key of a key/value table is written once, with the newest of its
+values.  What has expired on its way has the effect of its end: a job is left out, and a value
 becomes the deletion of its key.
 """
 
@@ -9,47 +10,151 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import takewhile
-from typing import Any, Final
+from typing import Final
 
 from fjord import limits
-from fjord.client.spool.record import HEAD, Kind, to_command
+from fjord.client.spool.record import HEAD, Kind, Write, to_command
 from fjord.columns import Strings
-from fjord.commands import Append, Command, Delete, Push, Set
+from fjord.commands import Append, Command, Delete, Push, Refusal, Set
 
 ROWS_MAX: Final = 10_000
 # Of keys and values, in one batch; a record that has more goes alone.
 BYTES_MAX: Final = limits.BATCH_BYTES_MAX // 4
 
-# Of commands, in one batch; one more says how far the file is sent.
-_PARTS_MAX: Final = limits.BATCH_COMMANDS_MAX - 1
+# Of commands, in one batch; one more says how far the file is sent, and a record may add two.
+_PARTS_MAX: Final = limits.BATCH_COMMANDS_MAX - 2
 _HEAD_BYTES: Final = HEAD.size
-# What is in a run, row by row: type, key, value, timestamp; and for a job domain, priority,
-# process date and expiry.
-Row = tuple[Any, ...]
+# As plain numbers, which are compared faster than members of an enum.
+_PUSH, _APPEND, _SET, _DELETE = map(int, (Kind.PUSH, Kind.APPEND, Kind.SET, Kind.DELETE))
+_COMMAND: Final = int(Kind.COMMAND)
+_KV: Final = (_SET, _DELETE)
+_Life = tuple[int, int]  # how long a touch lets a value live, and when it expires
 
 
-class Run:
-    """Rows of one table that are one command."""
+class Jobs:
+    """Jobs that are pushed to one table; type, key, value, date, domain, priority, two dates."""
 
-    __slots__ = ("kind", "options", "rows", "table")
+    kinds = (_PUSH,)
 
-    def __init__(self, kind: int, table: str, options: Hashable) -> None:
-        self.kind = kind
-        self.table = table
-        self.options = options
-        self.rows: list[Row] = []
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self.rows: list[tuple[int, bytes, bytes, int, bytes, int, int, int]] = []
+
+    def commands(self, now_us: int) -> Iterable[Command]:
+        types, keys, values, stamps, domains, priorities, dues, expiries = zip(
+            *self.rows, strict=True
+        )
+        command = Push(
+            table=self._table,
+            keys=Strings.of(keys),
+            domains=Strings.of(domains),
+            types=bytes(types),
+            values=Strings.of(values),
+            priorities=bytes(priorities),
+            process_at_us=array("Q", dues),
+            expires_at_us=array("Q", expiries),
+            timestamps_us=array("Q", stamps),
+        )
+        live = _live_push(command, now_us)
+        return () if live is None else (live,)
 
 
-class Batch:
+class Messages:
+    """Messages that are appended to one stream; type, key, value, date."""
+
+    kinds = (_APPEND,)
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self.rows: list[tuple[int, bytes, bytes, int]] = []
+
+    def commands(self, now_us: int) -> Iterable[Command]:
+        types, keys, values, stamps = zip(*self.rows, strict=True)
+        yield Append(
+            table=self._table,
+            types=bytes(types),
+            keys=Strings.of(keys),
+            values=Strings.of(values),
+            timestamps_us=array("Q", stamps),
+        )
+
+
+class Values:
+    """What is set and deleted in one key/value table: of each key what counts in the end.
+
+    A value that follows the deletion of its key begins anew, with no further keys.  So both of them
+    are sent then, and deletions go before values.
+    """
+
+    kinds = _KV
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._set: dict[bytes, tuple[int, int, bytes, _Life]] = {}  # date, type, value
+        self._deleted: dict[bytes, int] = {}  # date
+        self.lives: set[_Life] = set()
+
+    def set(self, key: bytes, stamp_us: int, type_: int, value: bytes, life: _Life) -> None:
+        before = self._set.get(key)
+        if before is not None and before[0] > stamp_us:
+            return
+        if self._deleted and self._deleted.get(key, 0) > stamp_us:
+            return
+        self._set[key] = (stamp_us, type_, value, life)
+
+    def delete(self, key: bytes, stamp_us: int) -> None:
+        if self._set:
+            before = self._set.get(key)
+            if before is not None:
+                if before[0] > stamp_us:
+                    return
+                del self._set[key]
+        if self._deleted.get(key, 0) <= stamp_us:
+            self._deleted[key] = stamp_us
+
+    def commands(self, now_us: int) -> Iterable[Command]:
+        deleted = dict(self._deleted)
+        live: dict[_Life, list[tuple[bytes, int, int, bytes]]] = {}
+        for key, (stamp_us, type_, value, life) in self._set.items():
+            if 0 < life[1] <= now_us:
+                deleted[key] = stamp_us  # its own: what was set since then stays
+            else:
+                live.setdefault(life, []).append((key, stamp_us, type_, value))
+        if deleted:
+            stamps = array("Q", deleted.values())
+            yield Delete(
+                table=self._table,
+                keys=Strings.of(list(deleted)),
+                timestamp_us=stamps[0],
+                timestamps_us=stamps,
+            )
+        for (ttl_us, expires_us), rows in live.items():
+            keys, stamps_us, types, values = zip(*rows, strict=True)
+            yield Set(
+                table=self._table,
+                keys=Strings.of(keys),
+                types=bytes(types),
+                values=Strings.of(values),
+                timestamps_us=array("Q", stamps_us),
+                expires_at_us=expires_us,
+                ttl_us=ttl_us,
+            )
+
+
+Run = Jobs | Messages | Values
+
+
+class Gathering:
     """Commands that are put together record by record."""
 
     def __init__(self, now_us: int) -> None:
         self._now_us = now_us
         self._parts: list[Run | Command] = []
         self._open: dict[bytes, Run] = {}  # of each table, that to which rows are added
+        self._count = 0  # of commands, at most
         self.rows = 0
         self.size = 0
 
@@ -66,13 +171,13 @@ class Batch:
         added = 0
         for record, head in zip(records, HEAD.iter_unpack(heads), strict=False):
             self.size += len(record)
-            if added and (self.size > BYTES_MAX or len(self._parts) >= _PARTS_MAX):
+            if added and (self.size > BYTES_MAX or self._count >= _PARTS_MAX):
                 break
             kind = head[0]
-            if kind == Kind.COMMAND:
+            if kind == _COMMAND:
                 if not self._add_command(record, is_first=not added):
                     break
-            elif kind in _BUILDERS:
+            elif kind in _RUNS:
                 self._add_row(record, head)
             else:
                 break
@@ -84,21 +189,27 @@ class Batch:
         at = _HEAD_BYTES + table_size
         table, key = record[_HEAD_BYTES:at], record[at : at + key_size]
         at += key_size
-        row: Row
-        options: Hashable = None
-        if kind == Kind.PUSH:
-            end = at + domain_size
-            row = (type_, key, record[end:], stamp_us, record[at:end], priority, due, expires_us)
-        elif kind == Kind.DELETE:
-            row, options = (key,), stamp_us
-        else:
-            row = (type_, key, record[at:], stamp_us)
         run = self._open.get(table)
-        if run is None or run.kind != kind or run.options != options:
+        if run is None or kind not in run.kinds:
             # What is no name is for the daemon to refuse, and then it is set aside alone.
-            run = self._open[table] = Run(kind, table.decode(errors="replace"), options)
+            run = self._open[table] = _RUNS[kind](table.decode(errors="replace"))
             self._parts.append(run)
-        run.rows.append(row)
+            self._count += 1
+        if isinstance(run, Values):
+            if kind == _DELETE:
+                run.delete(key, stamp_us)
+            else:
+                life = due, expires_us
+                run.set(key, stamp_us, type_, record[at:], life)
+                if life not in run.lives:
+                    run.lives.add(life)
+                    self._count += 1
+        elif isinstance(run, Jobs):
+            end = at + domain_size
+            domain = record[at:end]
+            run.rows.append((type_, key, record[end:], stamp_us, domain, priority, due, expires_us))
+        else:
+            run.rows.append((type_, key, record[at:], stamp_us))
         self.rows += 1
 
     def commands(self) -> list[Command]:
@@ -106,9 +217,7 @@ class Batch:
         found: list[Command] = []
         for part in self._parts:
             if isinstance(part, Run):
-                command = _BUILDERS[part.kind](part, self._now_us)
-                if command is not None:
-                    found.append(command)
+                found.extend(part.commands(self._now_us))
             else:
                 found.append(part)
         return found
@@ -119,7 +228,7 @@ class Batch:
             command = to_command(record)
         except (struct.error, ValueError):
             return False
-        if not isinstance(command, Push | Append | Set | Delete):
+        if isinstance(command, Refusal):
             return False
         rows = len(command.keys)
         if not is_first and self.rows + rows > ROWS_MAX:
@@ -128,87 +237,33 @@ class Batch:
         live = _live(command, self._now_us)
         if live is not None:
             self._parts.append(live)
+            self._count += 1
         self.rows += rows
         return True
+
+
+_RUNS: Final[dict[int, type[Run]]] = {
+    kind: run for run in (Jobs, Messages, Values) for kind in run.kinds
+}
 
 
 def stamps_of(command: Command) -> Sequence[int]:
     """Returns the dates of the rows of a command."""
     if isinstance(command, Push | Append | Set):
         return command.timestamps_us or ()
-    return [command.timestamp_us] if isinstance(command, Delete) else []
+    if not isinstance(command, Delete):
+        return ()
+    return (command.timestamp_us,) if command.timestamps_us is None else command.timestamps_us
 
 
 def _has_head(record: bytes) -> bool:
     return len(record) >= _HEAD_BYTES
 
 
-# -- rows to columns ------------------------------------------------------------------------------
-
-
-def _push(run: Run, now_us: int) -> Push | None:
-    rows = run.rows
-    types, keys, values, stamps, domains, priorities, dues, expiries = zip(*rows, strict=True)
-    command = Push(
-        table=run.table,
-        keys=Strings.of(keys),
-        domains=Strings.of(domains),
-        types=bytes(types),
-        values=Strings.of(values),
-        priorities=bytes(priorities),
-        process_at_us=array("Q", dues),
-        expires_at_us=array("Q", expiries),
-        timestamps_us=array("Q", stamps),
-    )
-    return _live_push(command, now_us)
-
-
-def _append(run: Run, now_us: int) -> Append:
-    types, keys, values, stamps = zip(*run.rows, strict=True)
-    return Append(
-        table=run.table,
-        types=bytes(types),
-        keys=Strings.of(keys),
-        values=Strings.of(values),
-        timestamps_us=array("Q", stamps),
-    )
-
-
-def _set(run: Run, now_us: int) -> Set:
-    newest: dict[bytes, Row] = {}  # a command writes a key once
-    for row in run.rows:
-        before = newest.get(row[1])
-        if before is None or before[3] <= row[3]:
-            newest[row[1]] = row
-    types, keys, values, stamps = zip(*newest.values(), strict=True)
-    return Set(
-        table=run.table,
-        keys=Strings.of(keys),
-        types=bytes(types),
-        values=Strings.of(values),
-        timestamps_us=array("Q", stamps),
-    )
-
-
-def _delete(run: Run, now_us: int) -> Delete:
-    keys = [key for (key,) in run.rows]
-    stamp_us = run.options
-    assert isinstance(stamp_us, int)
-    return Delete(table=run.table, keys=Strings.of(keys), timestamp_us=stamp_us)
-
-
-_BUILDERS: Final[dict[int, Callable[[Run, int], Command | None]]] = {
-    Kind.PUSH: _push,
-    Kind.APPEND: _append,
-    Kind.SET: _set,
-    Kind.DELETE: _delete,
-}
-
-
 # -- what has expired -----------------------------------------------------------------------------
 
 
-def _live(command: Push | Append | Set | Delete, now_us: int) -> Command | None:
+def _live(command: Write, now_us: int) -> Command | None:
     """Returns what is left of a command of many rows."""
     if isinstance(command, Push):
         return _live_push(command, now_us)

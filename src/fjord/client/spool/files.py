@@ -196,6 +196,21 @@ def lock_for_forwarder(directory: str) -> LocalLock:
         raise DirectoryError(f"{directory} cannot be used as a spool: {error.strerror}") from error
 
 
+def make(directory: str, name: str, header: Header, data: bytes = b"") -> None:
+    """Makes a file durably, in the place of one that has this name."""
+    fresh = os.path.join(directory, new_name(header.identity))
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | COMMON, 0o600)
+    try:
+        data = encode_header(header) + data
+        if os.write(fd, data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), fresh)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(fresh, os.path.join(directory, name))
+    sync_directory(directory)
+
+
 def remove_leftovers(directory: str) -> None:
     """Removes what writers that died while they made a file have left.
 
@@ -269,10 +284,6 @@ class SpoolFile:
     def put_status(self, offset: int, status: bytes) -> None:
         """Changes the first byte of a line."""
         os.pwrite(self._fd, status, offset)
-
-    def put_end(self, offset: int) -> None:
-        """Writes the last byte of a line."""
-        os.pwrite(self._fd, b"\n", offset)
 
     def put_header(self, header: Header) -> None:
         os.pwrite(self._fd, encode_header(header), 0)

@@ -137,12 +137,6 @@ def _numbers(digits: tuple[bytes, ...]) -> tuple[int, ...]:
     return struct.unpack(f">{len(digits)}I", unhexlify(b"".join(digits)))
 
 
-def is_whole(line: bytes) -> bool:
-    """Says whether a line could be sent, were it not set aside."""
-    found = parse(WAITING + line[1:], 0, is_closed=True)
-    return len(found.records) == 1 and not found.pieces
-
-
 def _decode(text: bytes) -> bytes | None:
     try:
         return a2b_base64(text)

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fjord.client.spool import lines, record
-from fjord.client.spool.batching import ROWS_MAX, Batch
+from fjord.client.spool import files, lines, record
+from fjord.client.spool.batching import ROWS_MAX, Gathering
 from fjord.client.spool.files import HEADER_BYTES, Header, SpoolFile
 from fjord.client.spool.lines import ASIDE, BLANK, LINE_BYTES_MAX, Fate, Lines, Piece
 from fjord.commands import Command
@@ -60,6 +60,8 @@ class Source:
         self._noted = 0  # pieces before this offset are counted
         self._lines = Lines(stop=self.done)  # what was found, and not handed out yet
         self._next = 0  # of its lines
+        self._largest = 0  # the file ever was
+        self._unerased: OSError | None = None  # why something that has arrived is still there
         self._seen = 0  # how long the file was when it was last read
 
     @property
@@ -79,11 +81,15 @@ class Source:
         """Its name for the daemon."""
         return f"spool:{self.identity.hex()}"
 
-    def renew(self, header: Header) -> None:
+    def is_cut(self) -> bool:
+        """Says whether the file is shorter than it was: somebody has cut it."""
+        return self.file.size() < max(self.done, self._largest)
+
+    def renew(self, now_us: int) -> None:
         """Makes it a file that the daemon does not know."""
-        self.file.put_header(header)
-        self.file.sync()
-        self._header = header
+        self._header = renew(self.file, now_us)
+        self.done = HEADER_BYTES
+        self._largest = 0
 
     # -- where the daemon is ----------------------------------------------------------------------
 
@@ -92,7 +98,7 @@ class Source:
         self.known = known
         end = min(known, self.file.size())
         while self.done < end:
-            found = self._parse(self.done, end, is_closed=True)
+            found = stretch(self.file, self.done, end, is_closed=True)
             kept = [piece for piece in found.pieces if piece.fate is Fate.ASIDE]
             self._note(kept)
             # All else has arrived, also what was half erased when the power went.  What is blank
@@ -120,7 +126,7 @@ class Source:
         """
         while self._next < len(self._lines.records) or self._look(is_closed=is_closed):
             found, first = self._lines, self._next
-            batch = Batch(now_us)
+            batch = Gathering(now_us)
             added = batch.add_all(found.records[first : first + ROWS_MAX])
             self._next += max(1, added)
             if added:
@@ -132,7 +138,9 @@ class Source:
 
     def has_more(self) -> bool:
         """Says whether there is anything that was not looked at yet."""
-        return self._next < len(self._lines.records) or self.file.size() > self._seen
+        size = self.file.size()
+        is_cut = size < max(self.done, self._largest)
+        return self._next < len(self._lines.records) or size > self._seen or is_cut
 
     def oldest_us(self) -> int:
         """Returns when the first record that waits was written; 0 if that cannot be said."""
@@ -142,7 +150,7 @@ class Source:
     def waiting_bytes(self) -> int:
         return max(0, self.file.size() - self.done)
 
-    def _hand_out(self, part: slice, batch: Batch) -> Load:
+    def _hand_out(self, part: slice, batch: Gathering) -> Load:
         found = self._lines
         starts, ends = found.starts[part], found.ends[part]
         return Load(starts, ends, found.records[part], batch.commands())
@@ -155,12 +163,16 @@ class Source:
         self._erase(zip(load.starts, load.ends, strict=True))
         self.done = load.end
 
-    def refuse_table(self, load: Load, table: str) -> int:
-        """The daemon will never take its records of one table; returns how many they are."""
+    def refuse_like(self, load: Load, command: Command) -> int:
+        """The daemon will never take what asks its table for the same; returns how many they are.
+
+        Others of that table may be what it takes.
+        """
+        target = type(command), getattr(command, "table", "")
         refused = [
             (start, end)
             for start, end, one in zip(load.starts, load.ends, load.records, strict=True)
-            if record.table_of(one) == table
+            if record.target_of(one) == target
         ]
         for start, end in refused:
             self.file.put_status(start, ASIDE)
@@ -173,6 +185,19 @@ class Source:
         """The daemon will never take its only record."""
         self._put_aside(load.start, load.end, Fate.ASIDE)
         self.done = load.end
+
+    def erase_again(self) -> None:
+        """Ensures that all that has arrived is erased.
+
+        Raises:
+            OSError: if that still fails.
+        """
+        if self._unerased is None or self.known is None:
+            return
+        self.done, self._unerased = HEADER_BYTES, None
+        self.align(self.known)
+        if self._unerased is not None:
+            raise self._unerased
 
     def rest(self) -> None:
         """Nothing is under way: all that was read is done, if all of it was handed out."""
@@ -190,12 +215,21 @@ class Source:
         start = end = 0
         for begin, after in stretches:
             if begin != end:
-                if start < end:
-                    self.file.erase(start, end)
+                self._erase_one(start, end)
                 start = begin
             end = after
-        if start < end:
-            self.file.erase(start, end)
+        self._erase_one(start, end)
+
+    def _erase_one(self, start: int, end: int) -> None:
+        """Erases what has arrived; where that fails, the daemon still knows that it has.
+
+        Where the file was cut meanwhile, something else may be in that place.
+        """
+        if start < end <= self.file.size():
+            try:
+                self.file.erase(start, end)
+            except OSError as error:
+                self._unerased = error
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -204,20 +238,11 @@ class Source:
         start, self._seen = self._lines.stop, self.file.size()
         if self.limit is not None and not is_closed:
             self._seen = max(start, min(self._seen, self.limit))
-        found = self._parse(start, self._seen, is_closed=is_closed)
+        self._largest = max(self._largest, self._seen)
+        found = stretch(self.file, start, self._seen, is_closed=is_closed)
         self._note(found.pieces)
         self._lines, self._next = found, 0
         return found.stop > start
-
-    def _parse(self, start: int, end: int, *, is_closed: bool) -> Lines:
-        """Returns what is found in a stretch, or in its beginning if it is long."""
-        for size in (CHUNK_BYTES, LINE_BYTES_MAX):
-            data = self.file.read(start, min(size, end - start))
-            is_all = start + len(data) >= end
-            found = lines.parse(data, start, is_closed=is_closed and is_all)
-            if found.stop > start or is_all:
-                return found
-        return lines.parse(data, start, is_closed=True)  # it is longer than any line
 
     def _note(self, pieces: Iterable[Piece]) -> None:
         """Counts what is never sent, once, and marks what is not marked yet."""
@@ -231,6 +256,43 @@ class Source:
                 self._noted = piece.end
         if is_marked:
             self.file.sync()  # as for what is refused
+
+
+def renew(file: SpoolFile, now_us: int) -> Header:
+    """Gives a file another header.
+
+    Where the file was cut to nothing, records are in the place of the header.  They are moved to a
+    file of their own first; whoever is killed in between moves them twice.
+    """
+    found = lines.parse(file.read(0, LINE_BYTES_MAX), 0)
+    moved = [
+        (at, end) for at, end in zip(found.starts, found.ends, strict=True) if at < HEADER_BYTES
+    ]
+    if moved:
+        other = files.new_header(now_us)
+        data = b"".join([file.read(start, end - start) for start, end in moved])
+        files.make(file.directory, files.retry_name(other.identity), other, data)
+    header = files.new_header(now_us)
+    file.put_header(header)
+    if moved:
+        file.erase(HEADER_BYTES, moved[-1][1])
+    file.sync()
+    return header
+
+
+def stretch(file: SpoolFile, start: int, end: int, *, is_closed: bool) -> Lines:
+    """Returns what is found in a stretch of a file, or in its beginning if it is long.
+
+    Args:
+        is_closed: nobody writes to the file any more, so half a line will never be whole.
+    """
+    for size in (CHUNK_BYTES, LINE_BYTES_MAX):
+        data = file.read(start, min(size, end - start))
+        is_all = start + len(data) >= end
+        found = lines.parse(data, start, is_closed=is_closed and is_all)
+        if found.stop > start or is_all:
+            return found
+    return lines.parse(data, start, is_closed=True)  # it is longer than any line
 
 
 def _skip_erased(file: SpoolFile) -> int:
@@ -258,7 +320,7 @@ def as_of(load: Load, now_us: int) -> Load:
 
 def _part(load: Load, part: slice, now_us: int) -> Load:
     records = load.records[part]
-    batch = Batch(now_us)
+    batch = Gathering(now_us)
     added = batch.add_all(records)
     assert added == len(records), "a part does not fit where the whole did"
     return Load(load.starts[part], load.ends[part], records, batch.commands())

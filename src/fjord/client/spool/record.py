@@ -10,15 +10,26 @@ import enum
 import struct
 from typing import Final
 
-from fjord.commands import Command, Refusal
+from fjord.commands import Append, Command, Delete, Push, Refusal, Set
 from fjord.errors import Code
 from fjord.wire import bodies
-from fjord.wire.functions import FUNCTIONS, Function
+from fjord.wire.functions import Function
+
+Write = Push | Append | Set | Delete  # what a record of many rows may hold
 
 # kind, type, priority, sizes of table, key and domain, timestamp, due, expires.
 HEAD: Final = struct.Struct("<BBBBHHQQQ")
 _TABLE_SIZE_AT: Final = 3
 _STAMP: Final = struct.Struct("<8xQ")
+_WRITES: Final[dict[int, Function]] = {
+    int(function): function
+    for function in (
+        Function.PUSH_MANY,
+        Function.APPEND,
+        Function.SET_MANY,
+        Function.DELETE_MANY,
+    )
+}
 
 
 class Kind(enum.IntEnum):
@@ -26,7 +37,7 @@ class Kind(enum.IntEnum):
 
     PUSH = 1  # a job
     APPEND = 2  # a message
-    SET = 3  # a value
+    SET = 3  # a value; `due` is its TTL
     DELETE = 4  # of a key
     COMMAND = 5  # many rows, all or none
 
@@ -37,25 +48,28 @@ def of_command(command: Command, stamp_us: int) -> bytes:
     return HEAD.pack(Kind.COMMAND, 0, 0, 0, function, flags, stamp_us, timestamp_us, 0) + body
 
 
-def to_command(record: bytes) -> Command | Refusal:
-    """Returns the command of such a record; a refusal if this program does not know it.
+def to_command(record: bytes) -> Write | Refusal:
+    """Returns the command of such a record; a refusal if it is none that a spool holds.
 
     Raises:
         ValueError, struct.error: if it is none.
     """
     _, _, _, _, number, flags, _, timestamp_us, _ = HEAD.unpack_from(record)
-    function = FUNCTIONS.get(number)
-    if function not in _WRITES:
+    function = _WRITES.get(number)
+    if function is None:
         return Refusal(code=Code.UNKNOWN_FUNCTION, text=f"a record of function {number}")
-    return bodies.decode_body(function, flags, timestamp_us, memoryview(record)[HEAD.size :])
+    found = bodies.decode_body(function, flags, timestamp_us, memoryview(record)[HEAD.size :])
+    assert isinstance(found, Write | Refusal)
+    return found
 
 
-def table_of(record: bytes) -> str:
-    """Returns the table that a record is for; empty if it is none that this program knows."""
+def target_of(record: bytes) -> tuple[type, str]:
+    """Returns what a record asks for, as the type of a command, and of which table."""
     if record[0] == Kind.COMMAND:
         command = to_command(record)
-        return "" if isinstance(command, Refusal) else getattr(command, "table", "")
-    return record[HEAD.size : HEAD.size + record[_TABLE_SIZE_AT]].decode("ascii", "replace")
+        return type(command), getattr(command, "table", "")
+    table = record[HEAD.size : HEAD.size + record[_TABLE_SIZE_AT]]
+    return _TYPES[record[0]], table.decode(errors="replace")
 
 
 def stamp_of(record: bytes) -> int:
@@ -67,6 +81,9 @@ def stamp_of(record: bytes) -> int:
     return stamp_us
 
 
-_WRITES: Final = frozenset(
-    (Function.PUSH_MANY, Function.APPEND, Function.SET_MANY, Function.DELETE_MANY)
-)
+_TYPES: Final[dict[int, type]] = {
+    Kind.PUSH: Push,
+    Kind.APPEND: Append,
+    Kind.SET: Set,
+    Kind.DELETE: Delete,
+}

@@ -1,7 +1,7 @@
 """What was set aside is sent again: files of it get a name under which the forwarder takes them.
 
-    aside-A.spool, of A:  ends of lines -> "!" to "@" -> header of B -> retry-B.spool
-                                        sync          sync           sync           sync
+    aside-A.spool, of A:  "!" to "@" -> header of B -> retry-B.spool
+                                     sync           sync           sync
 
 The daemon has a number of A that says that all of it has arrived; so the file becomes B, of which
 it knows nothing.  After a crash anywhere between, the next try ends the same:
@@ -75,11 +75,6 @@ def _retry(file: SpoolFile, now_us: int) -> Retried:
     if header is None or files.aside_name(header.identity) == name:
         if not waiting and not aside:
             return Retried(name=name, left=left, why=NOTHING_WHOLE)
-        # The end of a line may be erased with what is behind it.  It is needed to know the line
-        # for whole, so it is there first.
-        for piece in _whole(file):
-            file.put_end(piece.end)
-        file.sync()
         for piece in _whole(file):
             file.put_status(piece.start, WAITING)
         waiting += aside

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fjord.client.spool.record import HEAD, Kind, stamp_of, to_command
-from fjord.commands import Append, Delete, Push, Refusal, Set
+from fjord.commands import Append, Push, Refusal, Set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def _of_one(record: bytes) -> Row:
         value=record[at:],
         domain=domain,
         priority=priority if kind is Kind.PUSH else None,
-        due_us=due_us,
+        due_us=due_us if kind is Kind.PUSH else 0,
         expires_us=expires_us,
     )
 
@@ -85,11 +85,9 @@ def _of_command(record: bytes) -> Iterator[Row]:
                 value=value,
                 expires_us=expires_us,
             )
-    elif isinstance(command, Delete):
+    else:
         for key in command.keys.rows():
             yield Row(stamp_us=stamp_us, what="delete", table=command.table, key=key)
-    else:
-        raise ValueError(f"a record of {type(command).__name__}")
 
 
 def _of_push(command: Push) -> Iterator[Row]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from fjord import limits
-from fjord.client.spool import files, survey
+from fjord.client.spool import files, reading, survey
 from fjord.client.spool.alerts import Watched
 from fjord.client.spool.files import SpoolFile
 from fjord.client.spool.reading import Source
@@ -27,8 +27,8 @@ class Sources:
         self._open: dict[str, Source] = {}  # by the name of the file
         self._closed: dict[str, int] = {}  # when those were begun whose turn has not come
         self._resting: dict[str, int] = {}  # how large those were that had nothing more
-        #: Names of files that cannot be opened.
-        self.unopened: set[str] = set()
+        #: Names of files that cannot be opened or read, and why.
+        self.unopened: dict[str, str] = {}
 
     def discover(self) -> None:
         """Looks at the directory, and opens the oldest files that are new.
@@ -39,13 +39,18 @@ class Sources:
             if source.file.is_moved():
                 self.drop(source)
         names = set(files.waiting_names(self._directory))
-        self.unopened &= names
+        self.unopened = {name: why for name, why in self.unopened.items() if name in names}
         self._closed = {name: at for name, at in self._closed.items() if name in names}
         self._resting = {name: size for name, size in self._resting.items() if name in names}
         for name in names - self._open.keys() - self._closed.keys():
             self._note(name)
-        for name in sorted(self._closed, key=self._closed.__getitem__):
-            if self._has_room() and not self._rests(name):
+        closed = sorted(self._closed, key=self._closed.__getitem__)
+        for name in closed:
+            if not self._rests(name) and self._has_room():
+                self._take(name)
+        # Those that had nothing more are looked at again where there is room: they may be gone.
+        for name in closed[: max(0, limits.SPOOL_FILES_OPEN_MAX - len(self._open))]:
+            if name in self._resting:
                 self._take(name)
 
     def in_order(self) -> list[Source]:
@@ -54,7 +59,7 @@ class Sources:
 
     def has_more(self) -> bool:
         """Says whether there is anything that was not looked at yet."""
-        known = self._open.keys() | self._closed.keys() | self.unopened
+        known = self._open.keys() | self._closed.keys() | self.unopened.keys()
         return (
             not known.issuperset(files.waiting_names(self._directory))
             or any(source.has_more() for source in self._open.values())
@@ -71,6 +76,12 @@ class Sources:
         """Closes a file that is gone, or has another name."""
         self._open = {name: one for name, one in self._open.items() if one is not source}
         source.file.close()
+
+    def fail(self, source: Source, error: OSError) -> None:
+        """Closes a file that cannot be read or written; it is tried again with the next look."""
+        name = source.file.name
+        self.drop(source)
+        self._tell(name, error)
 
     def close(self) -> None:
         for source in list(self._open.values()):
@@ -122,7 +133,12 @@ class Sources:
     def _rests(self, name: str) -> bool:
         """Says whether a file has nothing more than when it was closed."""
         size = self._resting.get(name)
-        return size is not None and files.status_of(self._directory, name).st_size == size
+        if size is None:
+            return False
+        try:
+            return files.status_of(self._directory, name).st_size == size
+        except FileNotFoundError:
+            return True  # it has another name by now, or none
 
     def _take(self, name: str) -> None:
         try:
@@ -135,15 +151,19 @@ class Sources:
         finally:
             self._closed.pop(name, None)
             self._resting.pop(name, None)
-        self.unopened.discard(name)
         if file.header is None:
             self._mend(file)
-        self._open[name] = Source(file)
+        try:
+            self._open[name] = Source(file)
+        except OSError as error:
+            file.close()
+            self._tell(name, error)
 
     def _tell(self, name: str, error: OSError) -> None:
-        if name not in self.unopened:
-            self.unopened.add(name)
-            _log.error("%s cannot be opened: %s", name, error.strerror)
+        why = error.strerror or str(error)
+        if self.unopened.get(name) != why:
+            self.unopened[name] = why
+            _log.error("%s cannot be opened or read: %s", name, why)
 
     def _mend(self, file: SpoolFile) -> None:
         """Gives a file whose first line is damaged another one, so that the rest is sent."""
@@ -151,8 +171,7 @@ class Sources:
             "the first line of %s is damaged, and was replaced; records that were under way may "
             "arrive twice; it was %r", file.path, file.read(0, files.HEADER_BYTES),
         )  # fmt: skip
-        file.put_header(files.new_header(self._clock.wall_us()))
-        file.sync()
+        reading.renew(file, self._clock.wall_us())
 
 
 def _watched(source: Source) -> Watched:

@@ -160,7 +160,7 @@ class Spool:
         with self._syncing:
             appender, self._appender, self._checked_us = self._appender, None, 0
             try:
-                if self._sync is Sync.GROUP:
+                if self._sync is Sync.GROUP and not self._problem:
                     appender.sync()
                     self._synced = self._written
             except OSError as error:
@@ -202,8 +202,9 @@ class Spool:
 
     def _renew_locks(self) -> None:
         """A thread that is not there after a fork may have had them."""
-        self._guard = threading.Lock()
-        self._syncing = threading.Lock()
+        # A signal handler may come in between, and write too.
+        self._guard = threading.RLock()
+        self._syncing = threading.RLock()
         self._stamps.renew()
 
 

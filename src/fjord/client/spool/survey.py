@@ -6,15 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
-from fjord.client.spool import files, lines
+from fjord.client.spool import files, lines, reading
 from fjord.client.spool.alerts import Place, Watched
 from fjord.client.spool.files import HEADER_BYTES, SpoolFile
-from fjord.client.spool.lines import BLANK, LINE_BYTES_MAX, WAITING, Fate, Lines, Piece
+from fjord.client.spool.lines import WAITING, Fate, Lines, Piece
 from fjord.client.spool.record import stamp_of
-
-_CHUNK_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,26 +89,11 @@ def walk(file: SpoolFile) -> Iterator[Lines]:
     at, end = HEADER_BYTES, file.size()
     is_aside = files.is_aside(file.name)
     while at < end:
-        found = stretch(file, at, end, is_closed=is_aside)
+        found = reading.stretch(file, at, end, is_closed=is_aside)
         yield found
         if found.stop == at:
             return
         at = found.stop
-
-
-def stretch(file: SpoolFile, start: int, end: int, *, is_closed: bool) -> Lines:
-    """Returns what is found in a stretch of a file, or in its beginning if it is long.
-
-    Args:
-        is_closed: nobody writes to the file any more, so half a line will never be whole.
-    """
-    for size in (_CHUNK_BYTES, LINE_BYTES_MAX):
-        data = file.read(start, min(size, end - start))
-        is_all = start + len(data) >= end
-        found = lines.parse(data, start, is_closed=is_closed and is_all)
-        if found.stop > start or is_all:
-            return found
-    return lines.parse(data, start, is_closed=True)  # it is longer than any line
 
 
 def record_of(file: SpoolFile, piece: Piece) -> bytes | Fate:
@@ -120,8 +102,8 @@ def record_of(file: SpoolFile, piece: Piece) -> bytes | Fate:
         return piece.fate
     size = piece.end - piece.start - 1
     data = file.read(piece.start + 1, size + 1)
-    # The end of the line may be erased with what is behind it; or another line follows at once.
-    end = b"\n" if data[size:] and data[size:] in BLANK else b""
+    # Without its newline it is torn: its writer was told of an error.
+    end = b"\n" if data[size:] == b"\n" else b""
     found = lines.parse(WAITING + data[:size] + end, 0, is_closed=True)
     if not found.pieces and len(found.records) == 1:
         return found.records[0]

@@ -12,7 +12,14 @@ from typing import Any, Final, NoReturn, Unpack
 
 from fjord import limits, values
 from fjord.client.calls import check_name, check_names
-from fjord.client.entries import AnyKey, Key, encode_domain, encode_key
+from fjord.client.entries import (
+    AnyKey,
+    Key,
+    duration_us,
+    encode_domain,
+    encode_key,
+    microseconds,
+)
 from fjord.client.job_calls import JobCalls
 from fjord.client.job_push import PushColumns, PushOptions, check_priority, due_us
 from fjord.client.job_times import moment_us
@@ -23,12 +30,13 @@ from fjord.clock import Stamps
 from fjord.columns import repeat
 from fjord.commands import Append, Command, Delete, Nop, Push, Set
 from fjord.errors import Code, LocalProtocolError
-from fjord.jobs import Priority
+from fjord.jobs import PRIORITY_MAX, Priority
 from fjord.values import Value
 
 Write = Callable[[bytes, int], None]  # a record, and when it was written
 
 _PUSH_OPTIONS: Final = PushOptions.__optional_keys__
+_SET_OPTIONS: Final = SetOneOptions.__optional_keys__ | SetOptions.__optional_keys__
 _EMPTY: Final = "a key has at least one byte"
 _VALUE: Final = f"a value has at most {limits.VALUE_BYTES_MAX} bytes"
 _KEY_BYTES_MAX: Final[dict[type, int]] = {
@@ -41,6 +49,9 @@ _pack = HEAD.pack
 # As plain numbers, which are packed faster than members of an enum.
 _PUSH, _APPEND, _SET, _DELETE = map(int, (Kind.PUSH, Kind.APPEND, Kind.SET, Kind.DELETE))
 _PRIORITY: Final = int(Priority.DEFAULT)
+# An expiry that comes from a TTL ends such a stretch, so that many values expire together and the
+# forwarder sends them as one command.
+_EXPIRY_STEP_US: Final = 100_000
 
 
 class _Table:
@@ -81,17 +92,7 @@ class SpoolJobs(_Table):
         if not options:
             priority, due, expires_us, domain = _PRIORITY, 0, 0, b""
         else:
-            check_names("push", options, _PUSH_OPTIONS)
-            priority = check_priority(options.get("priority", _PRIORITY))
-            due, is_relative = due_us(options.get("delay"), options.get("process_at"))
-            if due and is_relative:
-                due += stamp_us
-            expires_us = moment_us(options.get("expires_at"), "expires_at")
-            domain = encode_domain(options.get("domain"))
-            if len(domain) > limits.DOMAIN_BYTES_MAX:
-                raise LocalProtocolError(
-                    Code.BAD_DOMAIN, f"a domain has at most {limits.DOMAIN_BYTES_MAX} bytes"
-                )
+            priority, due, expires_us, domain = _job_fields(options, stamp_us)
         table = self._table
         head = _pack(
             _PUSH, type_, priority, len(table), len(name), len(domain), stamp_us, due, expires_us
@@ -130,7 +131,10 @@ class SpoolStream(_Table):
         self._write(head + table + name + data, stamp_us)
 
     def append_many(self, values: Iterable[Value], keys: Iterable[Key] | None = None) -> None:
-        """Adds messages in order; see `Stream.append_many`."""
+        """Adds messages in order; see `Stream.append_many`.
+
+        As on a connection, many are several parts: those before the one that fails are written.
+        """
         for call in StreamCalls(self._name).append_parts(values, keys):
             command = call.command
             assert isinstance(command, Append)
@@ -149,7 +153,7 @@ class SpoolKv(_Table):
             DiskFullError: if the disk is full; nothing was written then.
             ValueError: if an option asks for an answer, or for a value that is not kept.
         """
-        if options:
+        if options and options.get("also") is not None:
             _check_options(options)
             self._write_set(self._calls().set(key, value, **options).command)
             return
@@ -158,8 +162,9 @@ class SpoolKv(_Table):
         if not 0 < len(name) <= limits.KV_KEY_BYTES_MAX or len(data) > limits.VALUE_BYTES_MAX:
             raise _too_large(name, data, limits.KV_KEY_BYTES_MAX)
         stamp_us = self._stamps.next_us()
+        ttl_us, expires_us = _life(options, stamp_us) if options else (0, 0)
         table = self._table
-        head = _pack(_SET, type_, 0, len(table), len(name), 0, stamp_us, 0, 0)
+        head = _pack(_SET, type_, 0, len(table), len(name), 0, stamp_us, ttl_us, expires_us)
         self._write(head + table + name + data, stamp_us)
 
     def set_many(self, items: Mapping[AnyKey, Value], **options: Unpack[SetOptions]) -> None:
@@ -191,8 +196,8 @@ class SpoolKv(_Table):
             return  # set_many of nothing
         assert isinstance(command, Set)
         stamp_us = command.timestamps_us[0]
-        if command.ttl_us and not command.expires_at_us:
-            command = replace(command, expires_at_us=stamp_us + command.ttl_us)
+        expires_us = _expiry(command.ttl_us, command.expires_at_us, stamp_us)
+        command = replace(command, expires_at_us=expires_us)
         _write_command(self._write, command, stamp_us)
 
 
@@ -206,8 +211,6 @@ def _write_command(write: Write, command: Push | Append | Set | Delete, stamp_us
         raise LocalProtocolError(Code.EMPTY_KEY, _EMPTY)
     if max(lengths) > key_bytes_max:
         raise LocalProtocolError(Code.KEY_TOO_LONG, f"a key has at most {key_bytes_max} bytes")
-    if isinstance(command, Push):
-        size += len(command.domains.data)
     if not isinstance(command, Delete):
         size += len(command.values.data)
         if max(command.values.lengths()) > limits.VALUE_BYTES_MAX:
@@ -225,7 +228,50 @@ def _write_command(write: Write, command: Push | Append | Set | Delete, stamp_us
     write(of_command(command, stamp_us), stamp_us)
 
 
+def _job_fields(options: PushOptions, stamp_us: int) -> tuple[int, int, int, bytes]:
+    """Returns priority, process date, expiry and domain of a job that has options."""
+    if not options.keys() <= _PUSH_OPTIONS:
+        check_names("push", options, _PUSH_OPTIONS)
+    priority, due, expires_us, domain = options.get("priority", _PRIORITY), 0, 0, b""
+    if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
+        priority = check_priority(priority)
+    delay, process_at = options.get("delay"), options.get("process_at")
+    if delay is not None or process_at is not None:
+        due, is_relative = due_us(delay, process_at)
+        if due and is_relative:
+            due += stamp_us
+    if (expires_at := options.get("expires_at")) is not None:
+        expires_us = moment_us(expires_at, "expires_at")
+    if (given := options.get("domain")) is not None:
+        domain = encode_domain(given)
+        if len(domain) > limits.DOMAIN_BYTES_MAX:
+            raise LocalProtocolError(
+                Code.BAD_DOMAIN, f"a domain has at most {limits.DOMAIN_BYTES_MAX} bytes"
+            )
+    return priority, due, expires_us, domain
+
+
+def _life(options: SetOneOptions, stamp_us: int) -> tuple[int, int]:
+    """Returns TTL and expiry of a value that has options."""
+    _check_options(options)
+    ttl_us = duration_us(options.get("ttl"))
+    return ttl_us, _expiry(ttl_us, microseconds(options.get("expires_at")), stamp_us)
+
+
+def _expiry(ttl_us: int, expires_us: int, stamp_us: int) -> int:
+    """Returns when a value expires that was written at a moment; 0 = never."""
+    latest_us = stamp_us + limits.EXPIRY_AHEAD_US_MAX
+    if ttl_us > limits.EXPIRY_AHEAD_US_MAX or expires_us > latest_us:
+        raise LocalProtocolError(Code.BAD_TIMEOUT, "a value expires at most 30 days from now")
+    if expires_us or not ttl_us:
+        return expires_us
+    exact_us = stamp_us + ttl_us
+    return min(exact_us + -exact_us % _EXPIRY_STEP_US, latest_us)
+
+
 def _check_options(options: Mapping[str, Any]) -> None:
+    if not options.keys() <= _SET_OPTIONS:
+        check_names("set", options, _SET_OPTIONS)
     if not options.get("overwrite", True):
         raise ValueError("a spool cannot say whether a key was there: overwrite is True")
     if not options.get("persist", True):

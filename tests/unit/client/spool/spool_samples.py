@@ -36,8 +36,17 @@ def appended(value: bytes, key: bytes = b"", *, table: bytes = b"t", stamp: int 
     return _row(Kind.APPEND, table, key, stamp) + value
 
 
-def set_to(key: bytes, value: bytes, *, table: bytes = b"t", stamp: int = NOW) -> bytes:
-    return _row(Kind.SET, table, key, stamp) + value
+def set_to(
+    key: bytes,
+    value: bytes,
+    *,
+    table: bytes = b"t",
+    ttl: int = 0,
+    expires: int = 0,
+    stamp: int = NOW,
+) -> bytes:
+    sizes = len(table), len(key), 0
+    return HEAD.pack(Kind.SET, 1, 0, *sizes, stamp, ttl, expires) + table + key + value
 
 
 def deleted(key: bytes, *, table: bytes = b"t", stamp: int = NOW) -> bytes:

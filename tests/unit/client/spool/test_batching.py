@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fjord import limits
 from fjord.client.spool import batching
-from fjord.client.spool.batching import BYTES_MAX, ROWS_MAX, Batch
+from fjord.client.spool.batching import BYTES_MAX, ROWS_MAX, Gathering
 from fjord.client.spool.record import of_command
 from fjord.columns import Strings, repeat
 from fjord.commands import Advance, Append, Command, Delete, Push, Refusal, Set
@@ -21,7 +21,7 @@ from tests.unit.client.spool.spool_samples import NOW, appended, deleted, pushed
 
 
 def commands_of(*records: bytes, now: int = NOW) -> list[Command]:
-    batch = Batch(now)
+    batch = Gathering(now)
     assert batch.add_all(records) == len(records)
     return batch.commands()
 
@@ -29,6 +29,14 @@ def commands_of(*records: bytes, now: int = NOW) -> list[Command]:
 def keys_of(command: Command) -> list[bytes]:
     assert isinstance(command, Push | Append | Set | Delete)
     return list(command.keys)
+
+
+def dates_of(command: Command) -> list[int]:
+    assert isinstance(command, Set | Delete)
+    if command.timestamps_us is not None:
+        return list(command.timestamps_us)
+    assert isinstance(command, Delete)
+    return [command.timestamp_us] * len(command.keys)
 
 
 def through_the_wire(command: Command) -> Command:
@@ -69,7 +77,7 @@ def append_many(count: int, table: str = "t", size: int = 1) -> bytes:
 
 
 def test_nothing_is_no_command() -> None:
-    batch = Batch(NOW)
+    batch = Gathering(NOW)
     assert batch.add_all([]) == 0
     assert batch.commands() == []
 
@@ -113,22 +121,75 @@ def test_a_key_is_set_once_and_the_newest_value_is_it() -> None:
     assert list(command.timestamps_us) == [NOW - 7, NOW - 8]
 
 
-def test_deletions_of_one_moment_are_one_command() -> None:
-    found = commands_of(
-        deleted(b"a", stamp=NOW - 5), deleted(b"b", stamp=NOW - 5), deleted(b"c", stamp=NOW - 4)
+def test_deletions_become_one_command_with_their_dates() -> None:
+    (command,) = commands_of(
+        deleted(b"a", stamp=NOW - 5), deleted(b"b", stamp=NOW - 4), deleted(b"a", stamp=NOW - 6)
     )
-    assert [keys_of(command) for command in found] == [[b"a", b"b"], [b"c"]]
-    assert [command.timestamp_us for command in found if isinstance(command, Delete)] == [
-        NOW - 5, NOW - 4,
-    ]  # fmt: skip
+    assert isinstance(command, Delete)
+    assert (list(command.keys), dates_of(command)) == ([b"a", b"b"], [NOW - 5, NOW - 4])
+    assert list(batching.stamps_of(command)) == [NOW - 5, NOW - 4]
 
 
-def test_writes_to_one_table_stay_in_their_order() -> None:
+def test_what_was_set_and_deleted_in_turns_is_two_commands() -> None:
+    gone, kept = commands_of(
+        set_to(b"a", b"1", stamp=NOW - 9), deleted(b"a", stamp=NOW - 8),
+        set_to(b"b", b"2", stamp=NOW - 7), deleted(b"b", stamp=NOW - 6),
+        set_to(b"b", b"3", stamp=NOW - 5), set_to(b"c", b"4", stamp=NOW - 4),
+        deleted(b"c", stamp=NOW - 9),  # of another process, whose clock is behind
+    )  # fmt: skip
+    assert isinstance(gone, Delete)
+    assert isinstance(kept, Set)
+    # Of b both: its value is a new one, and what belonged to the old one is gone.
+    assert (list(gone.keys), dates_of(gone)) == ([b"a", b"b"], [NOW - 8, NOW - 6])
+    assert (list(kept.keys), list(kept.values)) == ([b"b", b"c"], [b"3", b"4"])
+
+
+def test_values_that_expire_together_are_one_command() -> None:
     found = commands_of(
-        set_to(b"a", b"1"), deleted(b"a"), set_to(b"a", b"2"), set_to(b"b", b"3"), deleted(b"b")
+        set_to(b"a", b"1"),
+        set_to(b"b", b"2", ttl=7, expires=NOW + 9),
+        set_to(b"c", b"3", expires=NOW + 9),
+        set_to(b"d", b"4", ttl=7, expires=NOW + 9),
+        set_to(b"a", b"5", ttl=7, expires=NOW + 9),
     )
-    assert [type(command) for command in found] == [Set, Delete, Set, Delete]
-    assert [keys_of(command) for command in found] == [[b"a"], [b"a"], [b"a", b"b"], [b"b"]]
+    assert [
+        (
+            command.ttl_us,
+            command.expires_at_us,
+            dict(zip(command.keys, command.values, strict=True)),
+        )
+        for command in found
+        if isinstance(command, Set)
+    ] == [(7, NOW + 9, {b"a": b"5", b"b": b"2", b"d": b"4"}), (0, NOW + 9, {b"c": b"3"})]
+
+
+WRITES = st.tuples(st.booleans(), st.sampled_from([b"a", b"b"]), st.integers(1, 6))
+Entry = tuple[int, bytes, bool]  # date, value (empty = none), whether it is the one of before
+
+
+def write(entries: dict[bytes, Entry], key: bytes, stamp: int, value: bytes) -> None:
+    """Does what the daemon does with a value, or with a deletion if that is empty."""
+    date, _, is_old = entries[key]
+    if date <= stamp:
+        entries[key] = (stamp, value, is_old and bool(value))
+
+
+@given(st.lists(WRITES, min_size=1, max_size=12), st.integers(0, 6))
+def test_a_batch_comes_to_the_same_as_its_records_one_by_one(
+    writes: list[tuple[bool, bytes, int]], before: int
+) -> None:
+    expected: dict[bytes, Entry] = dict.fromkeys((b"a", b"b"), (before, b"before", True))
+    found, records = dict(expected), []
+    for number, (is_set, key, stamp) in enumerate(writes):
+        value = b"%d" % number if is_set else b""
+        records.append(set_to(key, value, stamp=stamp) if is_set else deleted(key, stamp=stamp))
+        write(expected, key, stamp, value)
+    for command in map(through_the_wire, commands_of(*records)):
+        assert isinstance(command, Set | Delete)
+        rows = command.values if isinstance(command, Set) else [b""] * len(command.keys)
+        for key, value, stamp in zip(command.keys, rows, dates_of(command), strict=True):
+            write(found, key, stamp, value)
+    assert found == expected
 
 
 def test_tables_do_not_break_each_other_up() -> None:
@@ -144,7 +205,7 @@ def test_tables_do_not_break_each_other_up() -> None:
 
 
 ROWS = st.tuples(
-    st.sampled_from(["push", "append", "set", "delete", "many"]),
+    st.sampled_from(["push", "append", "many"]),
     st.sampled_from([b"t", b"u"]),
     st.integers(0, 3),
 )
@@ -160,10 +221,6 @@ def test_every_row_of_a_table_keeps_its_place(rows: list[tuple[str, bytes, int]]
             records.append(pushed(key, table=table))
         elif kind == "append":
             records.append(appended(b"v", key, table=table))
-        elif kind == "set":
-            records.append(set_to(key, b"v", table=table))
-        elif kind == "delete":
-            records.append(deleted(key, table=table))
         else:
             many = Delete(table=name, keys=Strings.of([key]), timestamp_us=NOW)
             records.append(of_command(many, NOW))
@@ -201,8 +258,8 @@ def test_what_is_not_known_ends_a_batch() -> None:
     other = of_command(Advance(writer="w", expected=-1, batch=1), NOW)
     broken = of_command(Delete(table="t", keys=Strings.of([b"k"]), timestamp_us=NOW), NOW)[:-9]
     for strange in (b"\x09" + appended(b"")[1:], b"\0" * 40, b"", b"\x05short", other, broken):
-        assert Batch(NOW).add_all([appended(b"a"), strange, appended(b"b")]) == 1
-        batch = Batch(NOW)
+        assert Gathering(NOW).add_all([appended(b"a"), strange, appended(b"b")]) == 1
+        batch = Gathering(NOW)
         assert batch.add_all([strange, appended(b"b")]) == 0
         assert batch.commands() == []
 
@@ -212,37 +269,43 @@ def test_what_is_not_known_ends_a_batch() -> None:
 
 def test_a_batch_has_so_many_rows_at_most() -> None:
     records = [appended(b"x")] * (ROWS_MAX + 5)
-    assert Batch(NOW).add_all(records) == ROWS_MAX
+    assert Gathering(NOW).add_all(records) == ROWS_MAX
 
 
 def test_a_batch_has_so_many_bytes_at_most() -> None:
     record = appended(b"x" * (BYTES_MAX // 3))
-    assert Batch(NOW).add_all([record] * 5) == 2
+    assert Gathering(NOW).add_all([record] * 5) == 2
     huge = appended(b"x" * (BYTES_MAX + 1))
-    assert Batch(NOW).add_all([huge, record]) == 1  # it goes alone
-    assert Batch(NOW).add_all([record, huge]) == 1
+    assert Gathering(NOW).add_all([huge, record]) == 1  # it goes alone
+    assert Gathering(NOW).add_all([record, huge]) == 1
 
 
 def test_records_of_many_rows_count_as_their_rows() -> None:
     some = append_many(ROWS_MAX // 2 - 1)
-    assert Batch(NOW).add_all([some, some, appended(b"1"), appended(b"2")]) == 4
-    assert Batch(NOW).add_all([some, some, some]) == 2
+    assert Gathering(NOW).add_all([some, some, appended(b"1"), appended(b"2")]) == 4
+    assert Gathering(NOW).add_all([some, some, some]) == 2
     larger = append_many(ROWS_MAX + 1)
-    assert Batch(NOW).add_all([larger, larger]) == 1
-    assert Batch(NOW).add_all([appended(b"1"), larger]) == 1
+    assert Gathering(NOW).add_all([larger, larger]) == 1
+    assert Gathering(NOW).add_all([appended(b"1"), larger]) == 1
 
 
-@pytest.mark.parametrize("kind", ["deletes", "both"])
-def test_every_batch_fits_into_a_message(kind: str) -> None:
-    # Deletions of one moment each are one command each: the most that a batch can be made of.
+def test_every_batch_fits_into_a_message() -> None:
+    # Values of one expiry each are one command each: the most that a batch can be made of.
     records = [
-        set_to(b"k", b"v", stamp=NOW + n) if kind == "both" and n % 2 else deleted(b"k", stamp=n)
+        deleted(b"k", table=b"u") if n % 3 == 0 else set_to(b"%d" % n, b"v", expires=NOW + n + 1)
         for n in range(ROWS_MAX + 10)
     ]
-    batch = Batch(NOW)
-    added = batch.add_all(records)
-    assert added
-    assert 1 + len(batch.commands()) <= limits.BATCH_COMMANDS_MAX  # one says how far it is
+    records = [records[1]] * 5 + records
+    tables = [set_to(b"k", b"v", table=b"%d" % n) for n in range(ROWS_MAX)]
+    for some, fewest in ((records, ROWS_MAX), (tables, ROWS_MAX // 2 - 1)):
+        batch = Gathering(NOW)
+        assert batch.add_all(some) >= fewest
+        assert 1 + len(batch.commands()) <= limits.BATCH_COMMANDS_MAX  # one says how far it is
+    only = [set_to(b"%d" % n, b"v", expires=NOW + n + 1) for n in range(ROWS_MAX)]
+    batch = Gathering(NOW)
+    added = batch.add_all(only)
+    assert ROWS_MAX - 5 < added < ROWS_MAX
+    assert len(batch.commands()) == added
 
 
 def test_every_row_keeps_its_date_on_its_way() -> None:
@@ -306,6 +369,19 @@ def test_a_value_that_has_expired_is_the_deletion_of_its_key(expires: int, kind:
     assert keys_of(found) == [b"a", b"b"]
     if isinstance(found, Delete):
         assert found.timestamp_us == NOW - 9  # of the write: what was set since then stays
+
+
+def test_a_row_that_has_expired_is_a_deletion_with_its_own_date() -> None:
+    gone, *kept = commands_of(
+        set_to(b"a", b"1", ttl=2, expires=NOW, stamp=NOW - 2),
+        set_to(b"b", b"2", ttl=3, expires=NOW + 1, stamp=NOW - 3),
+        deleted(b"c", stamp=NOW - 4),
+        set_to(b"d", b"3", ttl=1, expires=NOW - 5, stamp=NOW - 6),
+        set_to(b"d", b"4", stamp=NOW - 5),
+    )
+    assert isinstance(gone, Delete)
+    assert dict(zip(gone.keys, dates_of(gone), strict=True)) == {b"a": NOW - 2, b"c": NOW - 4}
+    assert [keys_of(command) for command in kept] == [[b"b"], [b"d"]]
 
 
 def test_every_kind_of_row_has_its_command() -> None:

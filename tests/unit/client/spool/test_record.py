@@ -69,9 +69,9 @@ def test_a_command_comes_back(command: Command) -> None:
     data = record.of_command(command, NOW + 3)
     assert data[0] == Kind.COMMAND
     found = record.to_command(data)
+    assert not isinstance(found, Refusal)
     assert type(found) is type(command)
     # Columns are read where they are; encoded once more, they are the same.
-    assert not isinstance(found, Refusal)
     assert record.of_command(found, NOW + 3) == data
     assert record.stamp_of(data) == NOW + 3
 

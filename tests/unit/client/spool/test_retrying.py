@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fjord.client.spool import files, retrying, survey
+from fjord.client.spool import files, reading, retrying, survey
 from fjord.client.spool.files import Header, SpoolFile
 from fjord.client.spool.lines import line_of
 from fjord.client.spool.reading import Source
@@ -36,7 +37,7 @@ TORN = aside(line_of(record(b"torn"))[:30])
 def directory(tmp_path: Path) -> str:
     """A spool with one file of records that were set aside."""
     data = [files.encode_header(OLD), b" " * 50, *WHOLE[:2], DAMAGED]
-    data += [WHOLE[2][:-1], b" " * 20, TORN]  # the end of a line may be erased with what follows
+    data += [WHOLE[2], b" " * 20, TORN]
     (tmp_path / files.aside_name(OLD.identity)).write_bytes(b"".join(data))
     return str(tmp_path)
 
@@ -79,8 +80,44 @@ def test_a_file_with_nothing_whole_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / files.aside_name(OLD.identity)
     path.write_bytes(files.encode_header(OLD) + DAMAGED + TORN)
     before = path.read_bytes()
-    assert retry(str(tmp_path)) == [Retried(name=path.name, new_name="", records=0, left=2)]
+    assert retry(str(tmp_path)) == [Retried(name=path.name, left=2, why=retrying.NOTHING_WHOLE)]
     assert path.read_bytes() == before
+
+
+def test_a_file_that_cannot_be_read_does_not_keep_the_others(directory: str) -> None:
+    none = files.aside_name(b"0" * 16)
+    Path(directory, none).mkdir()
+    first, second = retry(directory)
+    assert (first.name, first.is_readable, first.new_name) == (none, False, "")
+    assert first.why == "it cannot be read: Is a directory"
+    assert (second.records, keys_of(directory)) == (3, ALL)
+
+
+def test_a_disk_that_fails_to_read_is_told_of(
+    directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(file: SpoolFile, offset: int, size: int) -> bytes:
+        if offset:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(file, offset, size)
+
+    read = SpoolFile.read
+    monkeypatch.setattr(SpoolFile, "read", fail)
+    (only,) = retry(directory)
+    assert (only.is_readable, only.why) == (False, "it cannot be read: Input/output error")
+
+
+def test_any_number_of_records_is_changed_stretch_by_stretch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "CHUNK_BYTES", 100)
+    keys = [b"key %d" % number for number in range(200)]
+    data = b"".join(aside(line_of(record(key))) + DAMAGED for key in keys)
+    path = tmp_path / files.aside_name(OLD.identity)
+    path.write_bytes(files.encode_header(OLD) + data)
+    (done,) = retry(str(tmp_path))
+    assert (done.records, done.left) == (200, 200)
+    assert keys_of(str(tmp_path)) == keys
 
 
 def test_a_damaged_first_line_does_not_matter(tmp_path: Path) -> None:
@@ -120,12 +157,12 @@ def crash_at(step: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return call
 
-    for name in ("put_end", "put_status", "put_header", "sync", "rename"):
+    for name in ("put_status", "put_header", "sync", "rename"):
         monkeypatch.setattr(SpoolFile, name, watched(name))
     return steps
 
 
-STEPS = [*["put_end"] * 3, "sync", *["put_status"] * 3, "sync", "put_header", "sync", "rename"]
+STEPS = [*["put_status"] * 3, "sync", "put_header", "sync", "rename"]
 
 
 @pytest.mark.parametrize("step", range(len(STEPS) + 1))

@@ -56,7 +56,7 @@ def test_many_rows_are_one_record(tmp_path: Path) -> None:
         ("delete", "settings", b"u", b""),
         ("delete", "settings", b"v", b""),
     ]
-    assert [row.expires_us - row.stamp_us for row in rows[4:6]] == [5_000_000, 5_000_000]
+    assert {0 <= row.expires_us - row.stamp_us - 5_000_000 < 100_000 for row in rows[4:6]} == {True}
     assert [row.priority for row in rows] == [100, 100, *[None] * 6]
 
 
@@ -85,7 +85,7 @@ def test_a_row_of_a_job_has_its_own_date() -> None:
         (record.HEAD.pack(1, 0, 0, 1, 0, 0, 0, 0, 0), "cut short"),
         (record.HEAD.pack(9, 0, 0, 0, 0, 0, 0, 0, 0), "9 is not a valid Kind"),
         (record.HEAD.pack(5, 0, 0, 0, 60_000, 0, 0, 0, 0), "a record of function 60000"),
-        (record.of_command(Erase(table="t", keys=Strings.of([b"k"])), 1), "a record of Erase"),
+        (record.of_command(Erase(table="t", keys=Strings.of([b"k"])), 1), "of function 66"),
     ],
 )
 def test_what_is_no_record_is_said_to_be_none(what: bytes, said: str) -> None:

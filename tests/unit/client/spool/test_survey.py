@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
-from fjord.client.spool import files, survey
+from fjord.client.spool import files, reading, survey
 from fjord.client.spool.files import HEADER_BYTES, SpoolFile
 from fjord.client.spool.lines import ASIDE, Fate, line_of
 from tests.unit.client.spool.spool_samples import (
@@ -109,7 +110,7 @@ def test_something_can_be_said_without_a_look_inside(tmp_path: Path) -> None:
 def test_a_long_file_is_looked_at_in_stretches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(survey, "_CHUNK_BYTES", size)
+    monkeypatch.setattr(reading, "CHUNK_BYTES", size)
     found = report(tmp_path, 5 * LINES + b"#" + 5 * LINES + line_of(b"half")[:-1])
     assert found.waiting == 30
     assert found.fates == {Fate.DAMAGED: 1}
@@ -119,8 +120,8 @@ def test_a_long_file_is_looked_at_in_stretches(
 def test_what_is_longer_than_any_line_does_not_stop_a_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(survey, "_CHUNK_BYTES", 50)
-    monkeypatch.setattr(survey, "LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(reading, "CHUNK_BYTES", 50)
+    monkeypatch.setattr(reading, "LINE_BYTES_MAX", 100)
     found = report(tmp_path, b"#" * 130 + LINES)
     assert found.waiting == 3
     assert set(found.fates) == {Fate.DAMAGED}
@@ -136,12 +137,33 @@ def test_the_record_of_a_line_set_aside_can_be_shown(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_line_set_aside_whose_end_was_erased_with_what_followed_is_whole(tmp_path: Path) -> None:
-    for blank in (b" ", b"\0", b"\n"):
+def test_a_line_that_lacks_nothing_but_its_end_is_torn(tmp_path: Path) -> None:
+    """Its writer was told that the disk is full, and may have written it again."""
+    for blank in (b" ", b"\0", b""):
         file = make_file(tmp_path, REFUSED[:-1] + 3 * blank + LINES)
         (piece,) = [piece for found in survey.walk(file) for piece in found.pieces]
-        assert survey.record_of(file, piece) == RECORDS[0]
+        assert survey.record_of(file, piece) is Fate.TORN
         file.close()
+
+
+def test_a_stretch_has_what_is_whole_and_the_rest_if_nothing_follows(tmp_path: Path) -> None:
+    half = line_of(RECORDS[0])[:30]
+    file = make_file(tmp_path, LINES + half)
+    start, end = HEADER_BYTES, HEADER_BYTES + len(LINES + half)
+    found = reading.stretch(file, start, end, is_closed=False)
+    assert (found.records, found.pieces, found.stop) == (RECORDS, [], end - len(half))
+    found = reading.stretch(file, start, end, is_closed=True)
+    assert ([piece.fate for piece in found.pieces], found.stop) == ([Fate.TORN], end)
+    found = reading.stretch(file, start, start + len(line_of(RECORDS[0])), is_closed=False)
+    assert found.records == RECORDS[:1]
+    file.close()
+
+
+def test_something_can_be_said_of_the_directory(tmp_path: Path) -> None:
+    tmp_path.chmod(0o702)
+    place = survey.place(str(tmp_path))
+    assert (place.path, place.owner) == (str(tmp_path), os.geteuid())
+    assert stat.S_IMODE(place.mode) == 0o702
 
 
 def test_what_cannot_be_opened_is_an_error(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fjord import limits
-from fjord.client.spool.batching import Batch
+from fjord.client.spool.batching import Gathering
 from fjord.client.spool.record import Kind, stamp_of
 from fjord.client.spool.tables import SpoolJobs, SpoolKv, SpoolStream
 from fjord.clock import Stamps
@@ -21,6 +21,9 @@ from fjord.values import Type
 
 NOW = SimClock().wall_us()
 SECOND = 1_000_000
+STEP = SECOND // 10  # an expiry that comes from a TTL is a multiple of it
+MICROSECOND = timedelta(microseconds=1)
+AT = datetime.fromtimestamp(NOW // SECOND, UTC) + timedelta(seconds=1)
 
 
 class Written:
@@ -41,7 +44,7 @@ class Written:
     def commands(self, now_us: int = NOW) -> list[Command]:
         """Returns what a forwarder sends."""
         assert [stamp_of(record) for record in self.records] == self.stamps
-        batch = Batch(now_us)
+        batch = Gathering(now_us)
         assert batch.add_all(self.records) == len(self.records)
         return batch.commands()
 
@@ -137,16 +140,50 @@ def test_a_set_is_a_record(spool: Written) -> None:
     assert (command.expires_at_us, command.ttl_us, command.also) == (0, 0, None)
 
 
+def lives_of(commands: list[Command]) -> list[tuple[int, int]]:
+    """Returns when values expire, from the beginning on, and their TTLs."""
+    return [(one.expires_at_us - NOW, one.ttl_us) for one in commands if isinstance(one, Set)]
+
+
 def test_a_value_lives_from_the_call_on(spool: Written) -> None:
     spool.kv.set("a", 1, ttl=5)
     spool.kv.set_many({"b": 2, "c": 3}, ttl=5)
-    live = spool.commands()
-    assert [type(command) for command in live] == [Set, Set]
-    assert [(c.expires_at_us, c.ttl_us) for c in live if isinstance(c, Set)] == [
-        (NOW + 5 * SECOND, 5 * SECOND), (NOW + 1 + 5 * SECOND, 5 * SECOND),
+    spool.kv.set("d", 1, ttl=timedelta(seconds=7), also=["e"])
+    assert lives_of(spool.commands()) == [
+        (5 * SECOND, 5 * SECOND), (5 * SECOND + STEP, 5 * SECOND), (7 * SECOND + STEP, 7 * SECOND),
     ]  # fmt: skip
     late = spool.commands(NOW + 5 * SECOND)
-    assert [type(command) for command in late] == [Delete, Set]
+    assert [type(command) for command in late] == [Delete, Set, Set]
+
+
+def test_values_with_a_ttl_expire_together(spool: Written) -> None:
+    for number in range(10):  # a microsecond apart
+        spool.kv.set(f"k{number}", number, ttl=0.25)
+    (command,) = spool.commands()
+    assert isinstance(command, Set)
+    assert len(command.keys) == 10
+    # Never before its time: at the end of the tenth of a second.
+    assert lives_of([command]) == [(3 * STEP, SECOND // 4)]
+
+
+def test_an_expiry_that_was_given_is_kept_as_it_is(spool: Written) -> None:
+    moment = datetime.fromtimestamp(NOW // SECOND, UTC) + timedelta(microseconds=3_000_007)
+    spool.kv.set("a", 1, expires_at=moment)
+    spool.kv.set("b", 1, expires_at=moment, ttl=9)
+    spool.kv.set("c", 1, expires_at=None, ttl=None, also=None, overwrite=True, persist=True)
+    assert lives_of(spool.commands()) == [(3_000_007, 0), (3_000_007, 9 * SECOND), (-NOW, 0)]
+
+
+def test_a_value_lives_for_30_days_at_most(spool: Written) -> None:
+    spool.kv.set("a", 1)
+    days = timedelta(days=30)
+    spool.kv.set("b", 1, ttl=days)  # not a microsecond more, which would be refused for good
+    assert lives_of(spool.commands())[1:] == [(days // MICROSECOND + 1, days // MICROSECOND)]
+    for options in ({"ttl": days + MICROSECOND}, {"expires_at": AT + days + MICROSECOND}):
+        for call in (spool.kv.set, lambda *_, **given: spool.kv.set_many({"c": 1}, **given)):
+            with pytest.raises(ProtocolError, match="BAD_TIMEOUT"):
+                call("c", 1, **options)
+    assert len(spool.records) == 2
 
 
 def test_a_value_may_have_further_keys(spool: Written) -> None:
@@ -174,9 +211,10 @@ def test_one_row_is_the_quick_kind_of_record(spool: Written) -> None:
     spool.jobs.push("a")
     spool.stream.append(b"")
     spool.kv.set("a", 1)
+    spool.kv.set("a", 1, ttl=1)
     spool.kv.delete("a")
     assert [record[0] for record in spool.records] == [
-        Kind.PUSH, Kind.APPEND, Kind.SET, Kind.DELETE,
+        Kind.PUSH, Kind.APPEND, Kind.SET, Kind.SET, Kind.DELETE,
     ]  # fmt: skip
 
 
@@ -255,6 +293,16 @@ def test_what_is_as_large_as_it_may_be_is_written(spool: Written) -> None:
     spool.kv.delete(LONG[1:])
     spool.kv.delete_many([LONG[1:]])
     assert len(spool.records) == 5
+
+
+def test_domains_count_once(spool: Written) -> None:
+    rows = limits.BATCH_BYTES_MAX // 256
+    spool.jobs.push_many(keys=["k"] * rows, domain="d" * 255)
+    with pytest.raises(ProtocolError, match="TOO_LARGE"):
+        spool.jobs.push_many(
+            keys=["k"] * (rows - 1) + ["kk"], domain="d" * 255, values=[b"v"] * rows
+        )
+    assert len(spool.records) == 1
 
 
 def test_a_table_says_what_it_is(spool: Written) -> None:

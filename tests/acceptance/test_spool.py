@@ -1,0 +1,406 @@
+"""A spool, a forwarder and a real daemon: what arrives, what does not, what becomes of files."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import fjord
+from fjord import limits
+from fjord.client.forwarder import Forwarder, Progress
+from fjord.client.spool import batching, files, reading, waking
+from fjord.client.spool.lines import Fate
+from fjord.clock import SystemClock
+from fjord.errors import Code
+from tests.acceptance.cutting import CuttingProxy, Way
+from tests.acceptance.daemon import Daemon
+from tests.crash.spool_world import (
+    DEADLINE_SECONDS,
+    LOAD_ROWS,
+    PERIOD_US,
+    HeldFile,
+    SpoolInMemory,
+    Tables,
+    check,
+    forward,
+    opened,
+    put_in_the_past,
+    spool_files,
+    stream_values,
+    write,
+    write_all,
+)
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("daemon") / "data") as one:
+        yield one
+
+
+@pytest.fixture
+def db(daemon: Daemon) -> Iterator[fjord.Database]:
+    with fjord.connect(daemon.url) as one:
+        yield one
+
+
+@pytest.fixture
+def tables() -> Tables:
+    return Tables()
+
+
+@pytest.fixture
+def small_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (batching, reading):
+        monkeypatch.setattr(module, "ROWS_MAX", LOAD_ROWS)
+
+
+def is_erased(path: Path) -> bool:
+    return not path.read_bytes()[files.HEADER_BYTES :].strip(b" \n\0")
+
+
+# -- what is late ---------------------------------------------------------------------------------
+
+
+def test_a_late_value_does_not_replace_a_newer_one(
+    db: fjord.Database, daemon: Daemon, tables: Tables, tmp_path: Path
+) -> None:
+    kv = db.kv(tables.kv)
+    kv.set_many({"deleted since": "old", "set since": "old", "older": "old"})
+    with opened(tmp_path) as spool:
+        late = spool.kv(tables.kv)
+        late.set_many({"replaced": "late", "new": "late"})
+        late.set("deleted since", "late")
+        late.set("older", "late")
+        late.delete("set since")
+    kv.set_many({"replaced": "newer", "set since": "newer"})
+    kv.delete("deleted since")
+    forward(tmp_path, daemon.url)
+    assert dict(kv.range("")) == {
+        "new": "late",
+        "older": "late",
+        "replaced": "newer",
+        "set since": "newer",
+    }
+
+
+def test_a_late_job_does_not_replace_a_newer_one(
+    db: fjord.Database, daemon: Daemon, tables: Tables, tmp_path: Path
+) -> None:
+    jobs = db.jobs(tables.jobs)
+    with opened(tmp_path) as spool:
+        late = spool.jobs(tables.jobs)
+        late.push("replaced", "late", priority=1)
+        late.push_many(keys=["many", "new"], values=["late", "late"])
+    jobs.push_many(keys=["replaced", "many"], values=["newer", "newer"], priority=[7, 8])
+    forward(tmp_path, daemon.url)
+    found = {job.key: (job.value, job.priority) for job in jobs.next(count=10)}
+    assert found == {"replaced": ("newer", 7), "many": ("newer", 8), "new": ("late", 100)}
+
+
+def test_a_late_message_does_not_replace_a_newer_one_of_its_key(
+    db: fjord.Database, daemon: Daemon, tables: Tables, tmp_path: Path
+) -> None:
+    stream = db.create_stream(tables.stream, mode="latest")
+    stream.append("old", key="older")
+    with opened(tmp_path) as spool:
+        late = spool.stream(tables.stream)
+        late.append("late", key="replaced")
+        late.append_many(["late", "late", "late"], keys=["many", "new", "older"])
+    stream.append_many(["newer", "newer"], keys=["replaced", "many"])
+    forward(tmp_path, daemon.url)
+    found = {key: stream.get(key) for key in ("replaced", "many", "new", "older")}
+    assert found == {"replaced": "newer", "many": "newer", "new": "late", "older": "late"}
+
+
+def test_what_has_expired_on_its_way_has_the_effect_of_its_end(
+    db: fjord.Database, daemon: Daemon, tables: Tables, tmp_path: Path
+) -> None:
+    kv = db.kv(tables.kv)
+    kv.set("expired", "before")
+    with opened(tmp_path) as spool:
+        spool.kv(tables.kv).set("expired", "late", ttl=600)
+        spool.kv(tables.kv).set("lives", "late", ttl=7200)
+        soon = datetime.now(UTC) + timedelta(minutes=10)
+        spool.jobs(tables.jobs).push("expired", expires_at=soon)
+        spool.jobs(tables.jobs).push("lives", expires_at=soon + timedelta(hours=2))
+    progress = forward(tmp_path, daemon.url, hours=1)
+    assert not progress.refused
+    assert dict(kv.range("")) == {"lives": "late"}
+    assert [job.key for job in db.jobs(tables.jobs).next(count=10)] == ["lives"]
+
+
+# -- what cannot be sent --------------------------------------------------------------------------
+
+
+@pytest.mark.req("FJ-24", "FJ-25")
+def test_a_damaged_record_is_set_aside_and_the_rest_goes_on(
+    daemon: Daemon,
+    db: fjord.Database,
+    tables: Tables,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with opened(tmp_path) as spool:
+        write_all(spool, tables, range(4))
+        (path,) = spool_files(tmp_path)
+        size = path.stat().st_size
+        write_all(spool, tables, range(4, 12))
+    data = bytearray(path.read_bytes())
+    data[size + 40] ^= 2  # in the text of record 4
+    path.write_bytes(data)
+    progress = forward(tmp_path, daemon.url)
+    assert (progress.records, progress.set_aside) == (11, {Fate.DAMAGED: 1})
+    assert [alert.rule for alert in progress.alerts] == ["aside"]
+    assert f"{path.name}: 1 damaged record was set aside" in caplog.messages
+    left = path.read_bytes()[size:]
+    assert left[:1] == b"!"
+    assert left[1:50] == data[size + 1 : size + 50]  # all else of it is as it was
+    check(db, tables, [*range(4), *range(5, 12)])
+
+
+def test_a_record_that_is_refused_is_set_aside_and_the_rest_goes_on(
+    daemon: Daemon,
+    db: fjord.Database,
+    tables: Tables,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    db.kv(tables.kv).set("2", 2)
+    with opened(tmp_path) as spool:
+        write_all(spool, tables, range(10))
+        spool.jobs(tables.kv).push("not into a table of values")
+        write_all(spool, tables, range(10, 20))
+        spool.stream(tables.kv).append_many(["nor these", "two"])
+        write_all(spool, tables, range(20, 30))
+    progress = forward(tmp_path, daemon.url)
+    assert (progress.records, progress.refused) == (30, {Code.WRONG_KIND: 2})
+    assert [alert.rule for alert in progress.alerts] == ["aside"]
+    told = [text for text in caplog.messages if "is refused and was set aside" in text]
+    assert len(told) == 2
+    assert "WRONG_KIND" in told[0]
+    check(db, tables, range(30))
+    again = forward(tmp_path, daemon.url)  # another forwarder tells of it, and sends nothing
+    assert (again.records, [alert.rule for alert in again.alerts]) == (0, ["aside"])
+    put_in_the_past(tmp_path)
+    forward(tmp_path, daemon.url)
+    assert not spool_files(tmp_path)
+    assert len(files.aside_names(str(tmp_path))) == 1
+
+
+def test_the_largest_calls_arrive(
+    daemon: Daemon, db: fjord.Database, tables: Tables, tmp_path: Path
+) -> None:
+    rows = limits.BATCH_ROWS_MAX
+    with opened(tmp_path) as spool:
+        spool.stream(tables.stream).append_many(["x"] * rows)
+        spool.stream(tables.stream).append_many([b"x" * limits.VALUE_BYTES_MAX] * 8)
+        spool.kv(tables.kv).set("largest", b"x" * limits.VALUE_BYTES_MAX)
+    progress = forward(tmp_path, daemon.url)
+    assert not progress.refused
+    assert db.kv(tables.kv).get("largest") == b"x" * limits.VALUE_BYTES_MAX
+    last = db.stream(tables.stream).read(rows)
+    assert len(last) == rows
+    assert len(db.stream(tables.stream).read(after=last)) == 7  # as many as a reply has room for
+
+
+# -- who is away ----------------------------------------------------------------------------------
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Waits for something that a forwarder in the same loop does."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not is_so():  # noqa: ASYNC110 - what it waits for has no event
+            await asyncio.sleep(0.001)
+
+
+def while_forwarding(forwarder: Forwarder, act: Callable[[], Awaitable[None]]) -> Progress:
+    """Does something while a forwarder runs, and stops it."""
+
+    async def main() -> Progress:
+        task = asyncio.create_task(forwarder.run())
+        await act()
+        forwarder.stop()
+        await asyncio.wait_for(task, DEADLINE_SECONDS)
+        return forwarder.progress
+
+    return asyncio.run(main())
+
+
+@pytest.mark.req("FJ-16", "FJ-27")
+def test_what_is_written_while_the_daemon_is_away_arrives_when_it_is_back(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fjord.client.forwarder.REPLY_SECONDS", 0.5)  # it notices sooner
+    directory = tmp_path / "spool"
+    with Daemon(tmp_path / "data") as daemon, opened(directory) as spool:
+        forwarder = Forwarder(str(directory), daemon.url)
+
+        async def act() -> None:
+            write_all(spool, tables, range(10))
+            await until(lambda: forwarder.progress.records == 10)
+            port = daemon.port
+            await asyncio.to_thread(daemon.kill)
+            write_all(spool, tables, range(10, 20))
+            await until(lambda: bool(forwarder.progress.problem))
+            write_all(spool, tables, range(20, 30))
+            await asyncio.to_thread(daemon.start, port)
+            await until(lambda: forwarder.progress.records == 30)
+            await until(lambda: not forwarder.progress.problem)
+
+        progress = while_forwarding(forwarder, act)
+        assert progress.retries > 0
+        with fjord.connect(daemon.url) as db:
+            check(db, tables, range(30))
+        (path,) = spool_files(directory)
+        assert is_erased(path)
+
+
+@pytest.mark.req("FJ-16", "FJ-25")
+@pytest.mark.usefixtures("small_loads")
+@pytest.mark.parametrize("way", list(Way))
+def test_connections_that_are_cut_anywhere_double_and_lose_nothing(
+    way: Way, daemon: Daemon, db: fjord.Database, tables: Tables, tmp_path: Path
+) -> None:
+    written = 0
+    with CuttingProxy(daemon.port) as proxy:
+        for place in range(0, 900, 30):
+            with opened(tmp_path) as spool:
+                write_all(spool, tables, range(written, written + 4 * LOAD_ROWS))
+            written += 4 * LOAD_ROWS
+            proxy.arm(way, place)
+            forward(tmp_path, proxy.url)
+        assert proxy.cuts > 20
+    check(db, tables, range(written))
+
+
+# -- what becomes of files ------------------------------------------------------------------------
+
+
+@pytest.mark.req("FJ-25")
+def test_what_is_erased_is_not_sent_again_by_anybody(
+    daemon: Daemon, tables: Tables, tmp_path: Path
+) -> None:
+    directory = tmp_path / "spool"
+    with opened(directory) as spool:
+        write_all(spool, tables, range(8))
+        assert forward(directory, daemon.url).records == 8
+        (path,) = spool_files(directory)
+        assert is_erased(path)
+        write_all(spool, tables, range(8, 12))
+    # A daemon that knows nothing of this file gets what is not erased.
+    with Daemon(tmp_path / "data") as other, fjord.connect(other.url) as db:
+        assert forward(directory, other.url).records == 4
+        check(db, tables, range(8, 12))
+
+
+@pytest.mark.req("FJ-26")
+def test_a_finished_file_is_removed_when_its_writer_has_gone_on_and_its_name_used_again(
+    daemon: Daemon, db: fjord.Database, tables: Tables, tmp_path: Path
+) -> None:
+    idle = opened(tmp_path)
+    write(idle, tables, 0)
+    (path,) = spool_files(tmp_path)
+    first = path.read_bytes()[: files.HEADER_BYTES]
+    assert forward(tmp_path, daemon.url).files_deleted == 0  # its period is not over
+    assert forward(tmp_path, daemon.url, hours=1).files_deleted == 0  # somebody may still write
+    write(idle, tables, 1)
+    idle.close()
+    assert forward(tmp_path, daemon.url, hours=1).files_deleted == 1
+    assert not spool_files(tmp_path)
+    with opened(tmp_path) as spool:
+        write(spool, tables, 2)
+    (again,) = spool_files(tmp_path)
+    assert again == path
+    assert again.read_bytes()[: files.HEADER_BYTES] != first  # to the daemon it is another file
+    forward(tmp_path, daemon.url)
+    check(db, tables, range(3))
+
+
+def test_a_file_that_somebody_removed_does_not_take_the_next_one_with_it(
+    daemon: Daemon, db: fjord.Database, tables: Tables, tmp_path: Path
+) -> None:
+    forwarder = Forwarder(str(tmp_path), daemon.url, poll=0.01)
+
+    async def act() -> None:
+        for number in range(3):
+            with opened(tmp_path) as spool:
+                write(spool, tables, number)
+            await until(lambda seen=number + 1: forwarder.progress.records == seen)  # type: ignore[misc]
+            (path,) = spool_files(tmp_path)
+            path.unlink()
+
+    while_forwarding(forwarder, act)
+    check(db, tables, range(3))
+
+
+# -- in order, and at once ------------------------------------------------------------------------
+
+
+class Watched(Forwarder):
+    """A forwarder that lets somebody act each time when it is done with a file, for now."""
+
+    def __init__(self, directory: Path, url: str, act: Callable[[], None]) -> None:
+        super().__init__(str(directory), url)
+        self._act = act
+
+    async def _retire(self, source: reading.Source) -> None:
+        self._act()
+        await super()._retire(source)
+
+
+def test_records_of_a_process_that_goes_on_to_the_next_file_stay_in_order(
+    daemon: Daemon, db: fjord.Database, tables: Tables, tmp_path: Path
+) -> None:
+    slot = files.slot_of(SystemClock().wall_us(), PERIOD_US)
+    earlier, later = (HeldFile(tmp_path / files.name_of(slot + hour)) for hour in (-1, 0))
+    numbers, rounds = itertools.count(0, 4), iter(range(4))
+
+    def act() -> None:
+        """What a process does at the end of a period, while the forwarder is between two files."""
+        for _ in itertools.islice(rounds, 1):
+            memory = SpoolInMemory()
+            write_all(memory, tables, itertools.islice(numbers, 2))
+            for file, line in zip((earlier, later), memory.lines, strict=True):
+                file.write(line)
+
+    act()
+    forwarder = Watched(tmp_path, daemon.url, act)
+    asyncio.run(asyncio.wait_for(forwarder.run(until_empty=True), DEADLINE_SECONDS))
+    found = [int(value) for value in stream_values(db, tables.stream)]
+    # Those of one round are in order; that several rounds mix is due to the test, not to time.
+    assert [number for number in found if number % 8 == 0] == [0, 8, 16, 24]
+    assert all(found.index(number) < found.index(number + 4) for number in (0, 8, 16, 24))
+    earlier.close()
+    later.close()
+
+
+@pytest.mark.req("FJ-22", "FJ-23")
+@pytest.mark.parametrize("how", ["PING", "events"])
+def test_a_forwarder_that_sleeps_is_woken_by_a_write(
+    how: str,
+    daemon: Daemon,
+    db: fjord.Database,
+    tables: Tables,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if how == "PING":
+        monkeypatch.setattr(waking, "_watch", lambda directory: None)
+    else:
+        monkeypatch.setattr(waking.Bell, "ring", lambda bell: None)
+    forwarder = Forwarder(str(tmp_path), daemon.url, poll=10 * DEADLINE_SECONDS)
+
+    async def act() -> None:
+        with opened(tmp_path) as spool:
+            for number in range(20):
+                write(spool, tables, number)
+                await until(lambda seen=number + 1: forwarder.progress.records == seen)  # type: ignore[misc]
+
+    while_forwarding(forwarder, act)
+    check(db, tables, range(20))
