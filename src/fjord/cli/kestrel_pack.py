@@ -1,0 +1,56 @@
+"""What `fjord kestrel pack` does: each queue's files become one, with what is in the queue."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from fjord.cli import output
+from fjord.clock import SystemClock
+from fjord.disk import LocalDisk
+from fjord.errors import Code, DirectoryError, NotFoundError
+from fjord.kestrel import collection, reading
+from fjord.kestrel.codec import Dialect
+from fjord.kestrel.collection import Packed
+from fjord.kestrel.config import QueueConfig
+
+DIALECTS: Final = tuple(str(one) for one in Dialect)
+
+
+def pack(directory: str, queue: str, dialect: str, item_bytes_max: int) -> Iterator[Packed]:
+    """Packs the queues of a directory, or one, and yields what became of each.
+
+    Raises:
+        NotFoundError: if there is no such queue.
+        DirectoryInUseError: if a Fjord serves the directory.
+        DirectoryError: if something cannot be read, or there is no space.
+    """
+    if not os.path.isdir(directory):
+        raise DirectoryError(f"{directory} is not a directory")
+    disk, clock = LocalDisk(), SystemClock()
+    config = QueueConfig(dialect=Dialect(dialect))
+    found = reading.queues(disk, directory)
+    if queue and queue not in found:
+        raise NotFoundError(Code.NOT_FOUND, f"{directory} has no queue {queue}")
+    with collection.locked(disk, directory):
+        for name in [queue] if queue else found:
+            try:
+                yield collection.pack_queue(
+                    disk, directory, name, config, clock, item_bytes_max=item_bytes_max
+                )
+            except OSError as error:
+                raise DirectoryError(f"{name} was not packed: {error.strerror}") from error
+
+
+def line(packed: Packed) -> str:
+    return (
+        f"{packed.queue}: {output.counted(packed.items, 'item')}, "
+        f"{output.counted(packed.open_items, 'open item')}; "
+        f"{packed.bytes_before} bytes of files are {packed.bytes_after} now"
+    )
+
+
+def as_json(packed: Packed) -> dict[str, object]:
+    return dataclasses.asdict(packed)

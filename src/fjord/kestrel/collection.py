@@ -1,0 +1,311 @@
+"""All queues of a directory: found when it is opened, made when somebody adds or asks.
+
+`cars+seo` is a child of `cars`: it gets a copy of all that is added to `cars` from then on, and is
+a queue of its own for everything else.  An alias is a name that only takes items, for the queues
+that it stands for.
+
+What was open when the directory was left is put back at the head: whoever had it is gone.
+
+Nothing here waits, and nothing is durable before `sync`.  One process owns a directory; another
+Fjord is kept out by a lock, a Kestrel is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from fjord import disk as disks
+from fjord.clock import Clock
+from fjord.errors import UsageError
+from fjord.kestrel import codec, names, reading
+from fjord.kestrel.config import Configuration, QueueConfig
+from fjord.kestrel.journal import Journal
+from fjord.kestrel.queue import EXPIRE_COUNT_MAX, Item, PersistentQueue
+
+__all__ = ["Collection", "Item", "Packed", "locked", "pack_queue"]
+
+# No file of a queue for Fjord, and a temporary one for Kestrel.
+_LOCK: Final = "~~lock"
+
+
+class Collection:
+    """The queues of a directory, which one thread uses."""
+
+    def __init__(
+        self,
+        disk: disks.Disk,
+        folder: str,
+        config: Configuration | None,
+        clock: Clock,
+    ) -> None:
+        """Opens a directory, or makes one, and reads all of its queues.
+
+        Raises:
+            DirectoryInUseError: if another process has it open.
+            DirectoryError, DurabilityError: if it cannot be read, or not be repaired.
+        """
+        self._disk = disk
+        self._folder = folder
+        self._config = config or Configuration()
+        self._clock = clock
+        self._queues: dict[str, PersistentQueue] = {}
+        self._children: dict[str, list[str]] = {}  # of a queue, that get all that it gets
+        self._touched: set[str] = set()  # that may have something to sync
+        if not disk.exists(folder):
+            disk.make_directory(folder)
+            disk.sync_directory(os.path.dirname(os.path.abspath(folder)))
+        self._lock: disks.Lock | None = disk.lock(os.path.join(folder, _LOCK))
+        try:
+            for name in reading.queues(disk, folder):
+                self._open(name).back_out()
+        except BaseException:
+            self._release()
+            raise
+
+    # -- items ------------------------------------------------------------------------------------
+
+    def add(self, queue: str, data: bytes, expires_ms: int = 0) -> bool:
+        """Puts an item at the end of a queue and of its children.
+
+        Returns:
+            False if the queue is full or the item too large; then its children have not got it.
+
+        Raises:
+            UsageError: if no queue can have this name.
+            OSError: if there is no space on the disk.
+            DurabilityError: if the disk is broken.
+        """
+        if queue in self._config.aliases:
+            # All of them get it, also behind one that refuses.
+            added = [self._add(one, data, expires_ms) for one in self._config.aliases[queue]]
+            return all(added)
+        return self._add(queue, data, expires_ms)
+
+    def remove(self, queue: str, *, opens: bool = False) -> Item | None:
+        """Takes the item at the head, for good or as open; None if there is none."""
+        return self._fresh(queue).remove(opens=opens)
+
+    def peek(self, queue: str) -> Item | None:
+        """Returns the item at the head, which stays there."""
+        return self._fresh(queue).peek()
+
+    def confirm(self, queue: str, xid: int) -> bool:
+        """Takes an open item away for good; False if there is no such one."""
+        found = self._known(queue)
+        return found is not None and found.confirm(xid)
+
+    def unremove(self, queue: str, xid: int) -> bool:
+        """Puts an open item back at the head; False if there is no such one."""
+        found = self._known(queue)
+        return found is not None and found.unremove(xid)
+
+    # -- queues -----------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        return sorted(self._queues)
+
+    def flush(self, queue: str) -> None:
+        """Removes all that waits in a queue; its children keep what they have."""
+        found = self._known(queue)
+        if found is not None:
+            found.flush()
+
+    def delete(self, queue: str) -> None:
+        """Removes a queue and its files, durably; its children stay."""
+        found = self._queues.pop(queue, None)
+        self._touched.discard(queue)
+        if found is not None:
+            found.delete()
+            parent = names.parent_of(queue)
+            if parent is not None:
+                self._children[parent].remove(queue)
+
+    def flush_expired(self, queue: str) -> int:
+        """Removes what has expired at the head, so many as the queue allows; returns how many."""
+        found = self._known(queue)
+        return 0 if found is None else self._expire(found, found.config.max_expire_sweep)
+
+    def stats(self, queue: str) -> dict[str, int | str]:
+        """Returns the numbers of a queue by their names in Kestrel; none if there is no queue."""
+        found = self._queues.get(queue)
+        if found is None:
+            return {}
+        numbers = found.stats()
+        children = self._children.get(queue)
+        return {**numbers, "children": ",".join(children)} if children else numbers
+
+    def config(self, queue: str) -> QueueConfig:
+        return self._config.of(queue)
+
+    def configure(self, config: Configuration) -> None:
+        """Changes how queues behave from now on; where they are kept does not change."""
+        self._config = config
+        for name, queue in self._queues.items():
+            queue.configure(config.of(name))
+
+    def alerts(self) -> list[str]:
+        """Returns what was damaged when the queues were opened."""
+        return [alert for queue in self._queues.values() for alert in queue.alerts]
+
+    # -- durability -------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Ensures that all that was done so far is durable.
+
+        Raises:
+            DurabilityError: if it is not; nothing more is taken then.
+        """
+        for name in sorted(self._touched):
+            self._queues[name].sync()
+        self._touched.clear()
+
+    def close(self) -> None:
+        """Ends; all that was done is durable then.
+
+        Raises:
+            DurabilityError: if it is not; all other queues are closed well.
+        """
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._release)
+            for queue in self._queues.values():
+                closing.callback(queue.close)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _add(self, queue: str, data: bytes, expires_ms: int) -> bool:
+        found = self._use(queue)
+        if not found.config.fanout_only and not found.add(data, expires_ms):
+            return False
+        for child in self._children.get(queue, ()):
+            self._use(child).add(data, expires_ms)
+        return True
+
+    def _fresh(self, name: str) -> PersistentQueue:
+        """Returns a queue whose head has not expired."""
+        queue = self._use(name)
+        while self._expire(queue, EXPIRE_COUNT_MAX) == EXPIRE_COUNT_MAX:
+            pass
+        return queue
+
+    def _expire(self, queue: PersistentQueue, count_max: int) -> int:
+        count = 0
+        while count < count_max:
+            heads = queue.expired_heads(min(EXPIRE_COUNT_MAX, count_max - count))
+            if not heads:
+                break
+            target = queue.config.expire_to_queue
+            if target is not None and target != queue.name:
+                # It is there before it is gone from here: a crash may double it, not lose it.
+                for item in heads:
+                    self.add(target, item.data)
+                self._use(target).sync()
+            queue.drop_expired(len(heads))
+            count += len(heads)
+        return count
+
+    def _known(self, name: str) -> PersistentQueue | None:
+        if name in self._queues:
+            self._touched.add(name)
+        return self._queues.get(name)
+
+    def _use(self, name: str) -> PersistentQueue:
+        self._touched.add(name)
+        queue = self._queues.get(name)
+        if queue is not None:
+            return queue
+        problem = names.queue_problem(name)
+        if problem is not None:
+            self._touched.discard(name)
+            raise UsageError(problem)
+        return self._open(name)
+
+    def _open(self, name: str) -> PersistentQueue:
+        config = self._config.of(name)
+        journal = None
+        if config.keep_journal:
+            journal = Journal(
+                self._disk, self._folder, name, dialect=config.dialect, now_ms=self._now_ms
+            )
+        queue = PersistentQueue(name, config, self._clock, journal)
+        self._queues[name] = queue
+        self._touched.add(name)
+        parent = names.parent_of(name)
+        if parent is not None:
+            self._children.setdefault(parent, []).append(name)
+        return queue
+
+    def _now_ms(self) -> int:
+        return self._clock.wall_us() // 1000
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """A queue whose files were rewritten."""
+
+    queue: str
+    items: int  # that wait
+    open_items: int
+    bytes_before: int  # of its files
+    bytes_after: int
+    alerts: tuple[str, ...]  # what was damaged, and where it is kept
+
+
+def pack_queue(
+    disk: disks.Disk,
+    folder: str,
+    queue: str,
+    config: QueueConfig,
+    clock: Clock,
+    *,
+    item_bytes_max: int = codec.ITEM_BYTES_MAX,
+) -> Packed:
+    """Rewrites the files of a queue to what is in it, in a directory that is `locked`.
+
+    What is open stays open.  Larger queues than memory are packed, too.
+
+    Raises:
+        OSError: if there is no space; nothing has changed.
+        DirectoryError: if there is something that cannot be read.
+    """
+    journal = Journal(
+        disk,
+        folder,
+        queue,
+        dialect=config.dialect,
+        now_ms=lambda: clock.wall_us() // 1000,
+        item_bytes_max=item_bytes_max,
+    )
+    opened = PersistentQueue(queue, config, clock, journal)
+    stats = opened.stats()
+    opened.pack()
+    return Packed(
+        queue=queue,
+        items=int(stats["items"]),
+        open_items=int(stats["open_transactions"]),
+        bytes_before=int(stats["logsize"]),
+        bytes_after=journal.size,
+        alerts=tuple(journal.alerts),
+    )
+
+
+@contextlib.contextmanager
+def locked(disk: disks.Disk, folder: str) -> Iterator[None]:
+    """Keeps other Fjords out of a directory.
+
+    Raises:
+        DirectoryInUseError: if one is in it.
+    """
+    lock = disk.lock(os.path.join(folder, _LOCK))
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,219 @@
+"""How a queue of Kestrel's is to behave: every name of its configuration, and who inherits what.
+
+    built in  ->  default  ->  the queue  ->  its fanout child
+
+A later one says only what it changes.  Names are those of Kestrel 2 (`maxItems`) and those of 1.x
+(`max_items`), which are not the same: what 1.x calls max_journal_size is defaultJournalSize of 2.
+Times are milliseconds.  None means that there is no bound, as in Kestrel.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from fjord import limits
+from fjord.errors import UsageError
+from fjord.kestrel import names
+from fjord.kestrel.codec import Dialect
+
+# What Kestrel calls Int.MaxValue and Long.MaxValue.
+ITEMS_MAX: Final = 2**31 - 1
+BYTES_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueConfig:
+    """One queue's configuration, with the values that Kestrel has built in."""
+
+    max_items: int = ITEMS_MAX  # so many wait; more are refused
+    max_size: int = BYTES_MAX  # so many bytes wait; more are refused
+    max_item_size: int = BYTES_MAX  # a larger item is refused
+    max_age_ms: int | None = None  # an item expires then at the latest
+    default_journal_size: int = 16 * limits.MIB  # of an empty queue; then its journal is erased
+    max_memory_size: int = 128 * limits.MIB  # of items in memory, and of a file; then read-behind
+    max_journal_size: int = 1024 * limits.MIB  # of all files; then they are rewritten
+    min_journal_compact_delay_ms: int = 60_000  # between two rewrites of a queue that is not empty
+    discard_old_when_full: bool = False  # the oldest items give way instead of refusing new ones
+    keep_journal: bool = True  # False: in memory alone
+    sync_journal_ms: int | None = None  # 0: at every write; None: never; else as often as that
+    expire_to_queue: str | None = None  # where expired items go
+    max_expire_sweep: int = ITEMS_MAX  # so many items expire in one go
+    fanout_only: bool = False  # it keeps nothing itself; its children do
+    max_queue_age_ms: int | None = None  # an empty queue of that age may be deleted
+    enable_trace: bool = False
+    disable_aggressive_rewrites: bool = False  # the delay is kept for empty queues, too
+    open_transaction_timeout_ms: int | None = None
+    white_list_client_id_for_dequeue: tuple[str, ...] | None = None
+    white_list_client_id_for_enqueue: tuple[str, ...] | None = None
+    dialect: Dialect = Dialect.V24  # which ops are written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """The configuration of all queues: what each changes, by the fields of QueueConfig."""
+
+    default: Mapping[str, object] = field(default_factory=dict)
+    queues: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # write-only names
+
+    def of(self, queue: str) -> QueueConfig:
+        """Returns what holds for a queue."""
+        changes = dict(self.default)
+        parent = names.parent_of(queue)
+        if parent is not None:
+            # A child is no parent, and what its parent leaves to children it must not.
+            changes |= {k: v for k, v in self.queues.get(parent, {}).items() if k != "fanout_only"}
+        changes |= self.queues.get(queue, {})
+        return dataclasses.replace(QueueConfig(), **changes)  # type: ignore[arg-type]
+
+
+def read(given: Mapping[str, object]) -> Configuration:
+    """Returns the configuration of a file: `default`, `queues` by name, `aliases` by name.
+
+    Raises:
+        UsageError: if a name or a value is none that a queue can have.
+    """
+    unknown = sorted(set(given) - {"default", "queues", "aliases"})
+    if unknown:
+        raise UsageError(f"{unknown[0]} is no part of a configuration: default, queues, aliases")
+    aliases = {
+        name: _words(f"alias {name}", targets)
+        for name, targets in _mapping("aliases", given.get("aliases")).items()
+    }
+    queues = {
+        name: changes(_mapping(name, one))
+        for name, one in _mapping("queues", given.get("queues")).items()
+    }
+    for name in (*queues, *aliases):
+        problem = names.queue_problem(name)
+        if problem is not None:
+            raise UsageError(problem)
+    default = changes(_mapping("default", given.get("default")))
+    return Configuration(default=default, queues=queues, aliases=aliases)
+
+
+def changes(given: Mapping[str, object]) -> dict[str, object]:
+    """Returns what a part of a configuration changes, by the fields of QueueConfig.
+
+    Raises:
+        UsageError: if there is no such name, or it cannot have such a value.
+    """
+    made: dict[str, object] = {}
+    for name, value in given.items():
+        if name not in _NAMES:
+            raise UsageError(f"a queue has no {name}; it has {', '.join(sorted(_NAMES))}")
+        changed, read_value = _NAMES[name]
+        made[changed] = read_value(name, value)
+    overflow = made.pop(_OVERFLOW, None)
+    if isinstance(overflow, int) and "max_journal_size" not in made:
+        size = made.get("default_journal_size", QueueConfig().default_journal_size)
+        assert isinstance(size, int)
+        made["max_journal_size"] = overflow * size
+    return made
+
+
+def _number(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= BYTES_MAX:
+        raise UsageError(f"{name} is a number from 0 to {BYTES_MAX}, not {value!r}")
+    return value
+
+
+def _duration(name: str, value: object) -> int | None:
+    return None if value is None else _number(name, value)
+
+
+def _age(name: str, value: object) -> int | None:
+    """Reads a time of 1.x, where 0 means that there is none."""
+    return _number(name, value) or None
+
+
+def _switch(name: str, value: object) -> bool:
+    if value in ("on", "off"):
+        return value == "on"
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} is true or false, not {value!r}")
+    return value
+
+
+def _sync(name: str, value: object) -> int | None:
+    if value == "never" or value is False or value is None:
+        return None
+    return 0 if value is True or value == "always" else _number(name, value)
+
+
+def _queue(name: str, value: object) -> str | None:
+    if value is None or value == "":
+        return None
+    problem = names.queue_problem(value) if isinstance(value, str) else f"{value!r} is no name"
+    if problem is not None:
+        raise UsageError(f"{name}: {problem}")
+    return str(value)
+
+
+def _words(name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise UsageError(f"{name} is a list of names, not {value!r}")
+    return tuple(value)
+
+
+def _clients(name: str, value: object) -> tuple[str, ...] | None:
+    return None if value is None else _words(name, value)
+
+
+def _dialect(name: str, value: object) -> Dialect:
+    try:
+        return Dialect(str(value))
+    except ValueError:
+        raise UsageError(f"{name} is one of {', '.join(Dialect)}, not {value!r}") from None
+
+
+def _mapping(name: str, value: object) -> dict[str, object]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{name} has names and values, not {value!r}")
+    return {str(key): one for key, one in value.items()}
+
+
+_OVERFLOW: Final = "max_journal_overflow"
+
+# By the name in a configuration: the field, and how its value is read.
+_NAMES: Final[dict[str, tuple[str, Callable[[str, object], object]]]] = {
+    "maxItems": ("max_items", _number),
+    "maxSize": ("max_size", _number),
+    "maxItemSize": ("max_item_size", _number),
+    "maxAge": ("max_age_ms", _duration),
+    "defaultJournalSize": ("default_journal_size", _number),
+    "maxMemorySize": ("max_memory_size", _number),
+    "maxJournalSize": ("max_journal_size", _number),
+    "minJournalCompactDelay": ("min_journal_compact_delay_ms", _number),
+    "discardOldWhenFull": ("discard_old_when_full", _switch),
+    "keepJournal": ("keep_journal", _switch),
+    "syncJournal": ("sync_journal_ms", _sync),
+    "expireToQueue": ("expire_to_queue", _queue),
+    "maxExpireSweep": ("max_expire_sweep", _number),
+    "fanoutOnly": ("fanout_only", _switch),
+    "maxQueueAge": ("max_queue_age_ms", _duration),
+    "enableTrace": ("enable_trace", _switch),
+    "disableAggressiveRewrites": ("disable_aggressive_rewrites", _switch),
+    "openTransactionTimeout": ("open_transaction_timeout_ms", _duration),
+    "whiteListClientIdForDequeue": ("white_list_client_id_for_dequeue", _clients),
+    "whiteListClientIdForEnqueue": ("white_list_client_id_for_enqueue", _clients),
+    "dialect": ("dialect", _dialect),
+    # Those of 1.x.
+    "max_items": ("max_items", _number),
+    "max_size": ("max_size", _number),
+    "max_item_size": ("max_item_size", _number),
+    "max_age": ("max_age_ms", _age),
+    "max_journal_size": ("default_journal_size", _number),
+    "max_memory_size": ("max_memory_size", _number),
+    "max_journal_size_absolute": ("max_journal_size", _number),
+    _OVERFLOW: (_OVERFLOW, _number),
+    "discard_old_when_full": ("discard_old_when_full", _switch),
+    "journal": ("keep_journal", _switch),
+    "sync_journal": ("sync_journal_ms", _sync),
+    "move_expired_to": ("expire_to_queue", _queue),
+}

@@ -1,0 +1,383 @@
+"""Writing the files of one queue: append, rotate, pack, rewrite, each safe against a crash.
+
+    append    to `cars`
+    rotate    sync `cars`, rename it to `cars.904`, begin `cars` anew
+    pack      `cars.904` and all before become one: write `cars~~961`, sync it, rename it to
+              `cars.904.pack`; remove what that makes dead; rename it to `cars.904`
+    rewrite   rotate, then pack up to there, but the last rename is to `cars`
+
+The directory is synced behind each of these steps.  A crash leaves, between any two of them, names
+that mean either what was before or what is behind, never both and never half of one.  What has to
+be replaced gets a number first, so that the pack can say that it is dead: that is the step that
+Kestrel leaves out, and why its rewrite may double what is in `cars`.
+
+Opening ends what a crash has left: dead and temporary files are removed, a pack loses its ending.
+A torn tail is cut off the file that has it.  What is damaged is kept as `cars.904.corrupt`, and
+its file ends before it: `alerts` says so.
+
+Nothing is durable before `sync`.  When the disk fails to write or sync, nothing more is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from fjord import disk as disks
+from fjord import limits
+from fjord.errors import CorruptionError, DurabilityError
+from fjord.kestrel import codec, names, reading
+from fjord.kestrel.codec import Dialect, Placed
+from fjord.kestrel.ops import Op
+
+_WRITE_BYTES: Final = 1 * limits.MIB
+_CORRUPT: Final = ".corrupt"
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """One file of the journal."""
+
+    name: str  # changes when it is rotated
+    era: int  # how many files were begun before it
+    size: int = 0
+    number: int = -1  # of a file that is written to no more
+
+
+class Journal:
+    """The files of one queue, which nobody else writes to."""
+
+    def __init__(
+        self,
+        disk: disks.Disk,
+        folder: str,
+        queue: str,
+        *,
+        dialect: Dialect = Dialect.V24,
+        now_ms: Callable[[], int],
+        item_bytes_max: int = codec.ITEM_BYTES_MAX,
+    ) -> None:
+        """Ends what a crash has left; `replay` is to follow, and `begin`.
+
+        Raises:
+            DirectoryError: if the directory cannot be read.
+        """
+        self._disk = disk
+        self._folder = folder
+        self.queue = queue
+        self.dialect = dialect
+        self._now_ms = now_ms
+        self.item_bytes_max = item_bytes_max
+        self.segments: list[Segment] = []
+        self.alerts: list[str] = []  # what was damaged, and where it is kept
+        self.rewrites = 0
+        self.rotations = 0
+        self._file: disks.File | None = None
+        self._size = 0  # of all files
+        self._is_dirty = False
+        self._is_renamed = False  # the directory is not synced
+        self._failure: str | None = None
+        self._clean()
+
+    @property
+    def size(self) -> int:
+        """How many bytes all files have."""
+        return self._size
+
+    @property
+    def current(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def is_dirty(self) -> bool:
+        return self._is_dirty or self._is_renamed
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    def replay(self, now_ms: int) -> Iterator[tuple[Segment, Placed]]:
+        """Yields all ops; each is to be applied before the next.  What is broken is cut off."""
+        found = reading.survey(self._disk, self._folder, self.queue)
+        options = reading.Options(now_ms=now_ms, item_bytes_max=self.item_bytes_max)
+        for file in found.files:
+            parsed = names.parse(file.name)
+            assert parsed is not None
+            number = -1 if parsed.role is names.Role.CURRENT else parsed.number
+            segment = Segment(file.name, len(self.segments), file.size, number)
+            self.segments.append(segment)
+            # An 8 that looks like an item is one, whether or not what it confirms was lost.
+            for placed in file.ops(lambda xid: True, options):
+                yield segment, placed
+            if file.broken is not None:
+                self._cut(file)
+                segment.size = file.broken.offset
+            self._size += segment.size
+
+    def begin(self) -> None:
+        """Opens the file that is written to; makes one, if there is none."""
+        if not self.segments or self.segments[-1].number >= 0:
+            self.segments.append(Segment(names.current(self.queue), len(self.segments)))
+            self._is_renamed = True
+        self._file = self._disk.open(self._path(self.current.name), writable=True, create=True)
+        self._is_dirty = True  # a process that died may have left what no disk has yet
+
+    def open_segment(self, segment: Segment) -> disks.File:
+        return self._disk.open(self._path(segment.name))
+
+    def after(self, segment: Segment) -> Segment | None:
+        """Returns the file behind this one, None if it is the last."""
+        at = self.segments.index(segment)
+        return self.segments[at + 1] if at + 1 < len(self.segments) else None
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def append(self, op: Op) -> None:
+        """Writes an op behind all others.
+
+        Raises:
+            OSError: if there is no space; nothing has changed.
+            DurabilityError: if the disk is broken.
+        """
+        self.append_bytes(codec.encode(op, self.dialect))
+
+    def append_bytes(self, data: bytes) -> None:
+        """Writes the bytes of ops; raises what `append` does."""
+        self._check()
+        assert self._file is not None
+        segment = self.segments[-1]
+        try:
+            self._file.write(segment.size, data)
+        except OSError as error:
+            self._take_back(segment, error)
+            raise
+        segment.size += len(data)
+        self._size += len(data)
+        self._is_dirty = True
+
+    def sync(self) -> None:
+        """Ensures that all that was written is durable.
+
+        Raises:
+            DurabilityError: if it is not.
+        """
+        self._check()
+        assert self._file is not None
+        with self._failing():
+            if self._is_renamed:
+                self._sync_names()
+            if self._is_dirty:
+                self._file.sync()
+                self._is_dirty = False
+
+    def rotate(self) -> Segment:
+        """Begins a new file; returns the one that is written to no more.
+
+        Raises:
+            DurabilityError: if the disk is broken.
+        """
+        self.sync()
+        with self._failing():
+            old = self._retire()
+            fresh = Segment(names.current(self.queue), old.era + 1)
+            self._file = self._disk.open(self._path(fresh.name), writable=True, create=True)
+            self.segments.append(fresh)
+            self._sync_names()
+        self.rotations += 1
+        return old
+
+    def pack(self, last: Segment, made: Iterable[Op]) -> None:
+        """Replaces all files up to `last`, which is a rotated one, by these ops.
+
+        Raises:
+            OSError: if there is no space; nothing has changed.
+            DurabilityError: if the disk is broken.
+        """
+        self._check()
+        size = self._write_pack(last.number, made)
+        with self._failing():
+            self._bury(last)
+            name = names.rotated(self.queue, last.number)
+            self._rename(names.pack(self.queue, last.number), name)
+            self._sync_names()
+        self.segments.insert(0, Segment(name, last.era, size, last.number))
+        self._size += size
+        self.rewrites += 1
+
+    def rewrite(self, made: Iterable[Op]) -> None:
+        """Replaces all files by these ops; raises what `pack` does."""
+        old = self.rotate()
+        size = self._write_pack(old.number, made)
+        with self._failing():
+            self._bury(old)
+            self._close_file()
+            current = self.current
+            # It has no byte so far, and its name is taken over.
+            self._rename(names.pack(self.queue, old.number), current.name)
+            self._sync_names()
+            self._file = self._disk.open(self._path(current.name), writable=True)
+        current.size = size
+        self._size = size
+        self.rewrites += 1
+
+    def delete(self) -> None:
+        """Removes the queue: all of it, or, if it is cut short, nothing."""
+        self.rewrite(())
+        self._close_file()
+        with self._failing():
+            self._disk.remove(self._path(self.current.name))
+            self._sync_names()
+        self._failure = "it was deleted"
+
+    def close(self) -> None:
+        self._close_file()
+        self._failure = self._failure or "it was closed"
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    def _rename(self, old: str, new: str) -> None:
+        self._disk.rename(self._path(old), self._path(new))
+
+    def _sync_names(self) -> None:
+        self._disk.sync_directory(self._folder)
+        self._is_renamed = False
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise DurabilityError(f"the journal of {self.queue} takes nothing: {self._failure}")
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Whatever fails in here leaves it open what the disk has."""
+        try:
+            yield
+        except OSError as error:
+            self._failure = f"{error.strerror}; start again when the disk is well"
+            raise DurabilityError(f"the journal of {self.queue} failed: {self._failure}") from error
+
+    def _take_back(self, segment: Segment, error: OSError) -> None:
+        """Cuts off what a failed write may have left."""
+        assert self._file is not None
+        try:
+            self._file.truncate(segment.size)
+        except OSError:
+            self._failure = f"{error.strerror}, and its end could not be cut off"
+        if not disks.is_full(error):
+            self._failure = str(error.strerror)
+
+    def _retire(self) -> Segment:
+        """Gives the current file a number.  There is no current file then."""
+        old = self.current
+        last = max((one.number for one in self.segments), default=0)
+        number = max(self._now_ms(), last + 1)
+        name = names.rotated(self.queue, number)
+        self._rename(old.name, name)
+        # Before another file can have the name: else that one might be all that is left.
+        self._sync_names()
+        self._close_file()
+        old.name, old.number = name, number
+        return old
+
+    def _write_pack(self, number: int, made: Iterable[Op]) -> int:
+        """Makes a pack durable; returns its size.  Nothing has changed if that fails."""
+        temporary = names.temporary(self.queue, number)
+        path = self._path(temporary)
+        try:
+            with contextlib.closing(self._disk.open(path, writable=True, create=True)) as file:
+                file.truncate(0)
+                size = self._write_ops(file, made)
+                file.sync()
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._disk.remove(path)
+            raise
+        with self._failing():
+            self._rename(temporary, names.pack(self.queue, number))
+            self._sync_names()
+        return size
+
+    def _write_ops(self, file: disks.File, made: Iterable[Op]) -> int:
+        size = 0
+        parts: list[bytes] = []
+        bytes_ready = 0
+        last: Op | None = None
+        data = b""
+        for op in made:
+            if op is not last:
+                last, data = op, codec.encode(op, self.dialect)
+            parts.append(data)
+            bytes_ready += len(data)
+            if bytes_ready >= _WRITE_BYTES:
+                file.write(size, b"".join(parts))
+                size += bytes_ready
+                parts, bytes_ready = [], 0
+        if parts:
+            file.write(size, b"".join(parts))
+        return size + bytes_ready
+
+    def _bury(self, last: Segment) -> None:
+        """Removes the files up to `last`, durably: a pack has what they had."""
+        while self.segments[0].number >= 0 and self.segments[0].number <= last.number:
+            dead = self.segments.pop(0)
+            self._size -= dead.size
+            self._disk.remove(self._path(dead.name))
+        self._sync_names()
+
+    def _clean(self) -> None:
+        """Ends what a crash has left."""
+        with self._failing():
+            found = names.files_of(self.queue, self._disk.names(self._folder))
+            # What was renamed last may be in memory alone: a pack has to be there for good before
+            # what it replaces goes, and that has to be gone for good before it is no pack.
+            self._sync_names()
+            for name in (*found.temporary, *found.dead):
+                self._disk.remove(self._path(name))
+            if found.dead:
+                self._sync_names()
+            for name in found.live:
+                if name.endswith(names.PACK):
+                    self._rename(name, name.removesuffix(names.PACK))
+                    self._sync_names()
+
+    def _cut(self, file: reading.JournalFile) -> None:
+        """Ends a file before what cannot be read of it; keeps that, if it is damage."""
+        assert file.broken is not None
+        with (
+            self._failing(),
+            contextlib.closing(self._disk.open(file.path, writable=True)) as opened,
+        ):
+            if file.is_damaged:
+                kept = self._keep(opened, file)
+                broken = CorruptionError(file.path, file.broken.offset, file.broken.reason)
+                self.alerts.append(f"{broken}; {file.skipped_bytes} bytes are kept in {kept}")
+            opened.truncate(file.broken.offset)
+            opened.sync()
+
+    def _keep(self, opened: disks.File, file: reading.JournalFile) -> str:
+        """Copies what is damaged to a file of its own, durably; returns its name."""
+        assert file.broken is not None
+        taken = set(self._disk.names(self._folder))
+        name, count = file.name + _CORRUPT, 0
+        while name in taken:
+            count += 1
+            name = f"{file.name}.{count}{_CORRUPT}"
+        at = file.broken.offset
+        temporary = names.temporary(self.queue, at)
+        path = self._path(temporary)
+        with contextlib.closing(self._disk.open(path, writable=True, create=True)) as copy:
+            while data := opened.read(at, _WRITE_BYTES):
+                copy.write(at - file.broken.offset, data)
+                at += len(data)
+            copy.sync()
+        self._rename(temporary, name)
+        self._sync_names()
+        return name

@@ -1,0 +1,280 @@
+"""The memcache protocol as Kestrel speaks it: bytes in, requests out; replies in, bytes out.
+
+    reader = Reader()
+    reader.receive(data)
+    while (request := reader.next_request()) is not None:
+        ...
+        data, ends = encode(request, reply)
+
+A line ends with LF or CR LF, and words are separated by single spaces.  Of the commands only `set`
+is followed by data.  What is malformed makes a BROKEN request, and nothing behind it is read: the
+server answers CLIENT_ERROR and closes the connection.  The same holds for a line or an item that is
+longer than allowed, so that no peer decides how much memory it gets.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fjord.kestrel import names, requests
+from fjord.kestrel.requests import Outcome, Reply, Request, Verb
+
+# Below it an expiry counts seconds from now on, from it on seconds since 1970.
+_RELATIVE_MAX: Final = 1_000_000
+_CRLF: Final = b"\r\n"
+
+# Commands that are a word alone; what follows is ignored, as Kestrel does.
+_PLAIN: Final = {
+    "stats": Verb.STATS,
+    "flush_all": Verb.FLUSH_ALL,
+    "flush_all_expired": Verb.FLUSH_ALL_EXPIRED,
+    "version": Verb.VERSION,
+    "reload": Verb.RELOAD,
+    "quit": Verb.QUIT,
+    "shutdown": Verb.SHUTDOWN,
+}
+# Commands that name one queue.
+_NAMING: Final = {
+    "flush": Verb.FLUSH,
+    "flush_expired": Verb.FLUSH_EXPIRED,
+    "delete": Verb.DELETE,
+}
+_DONE: Final = {
+    Verb.FLUSH: b"END\r\n",
+    Verb.FLUSH_ALL: b"Flushed all queues.\r\n",
+    Verb.DELETE: b"DELETED\r\n",
+    Verb.CONFIRM: b"END\r\n",
+    Verb.RELOAD: b"Reloaded config.\r\n",
+    Verb.STATUS: b"END\r\n",
+    Verb.QUIT: b"",
+    Verb.SHUTDOWN: b"",
+}
+# Refusals; all but one end the connection.
+_REFUSED: Final = {
+    Outcome.BROKEN: b"CLIENT_ERROR\r\n",
+    Outcome.HAS_OPEN: b"ERROR\r\n",
+    Outcome.TOO_MANY_OPEN: b"ERROR\r\n",
+    Outcome.NOT_OPEN: b"ERROR\r\n",
+    Outcome.BLOCKED: b"SERVER_ERROR\r\n",
+    Outcome.FAILED: b"SERVER_ERROR\r\n",
+}
+
+
+class Reader:
+    """Finds requests in what a client sends."""
+
+    def __init__(self, item_bytes_max: int = requests.ITEM_BYTES_MAX) -> None:
+        self._item_bytes_max = item_bytes_max
+        self._buffer = bytearray()
+        self._searched = 0  # so far there is no end of a line
+        self._set: Request | None = None  # whose data is not there yet
+        self._data_bytes = 0
+        self._is_broken = False
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much was received and is in no request yet."""
+        return len(self._buffer)
+
+    def receive(self, data: bytes) -> None:
+        if not self._is_broken:
+            self._buffer += data
+
+    def next_request(self) -> Request | None:
+        """Returns the next request, or None if it is not there yet."""
+        if self._is_broken:
+            return None
+        if self._set is None:
+            line = self._line()
+            if line is None:
+                return None
+            request = line if isinstance(line, Request) else self._parsed(line)
+            if request is not None:
+                return self._told(request)
+        return self._told(self._stored())
+
+    def _told(self, request: Request | None) -> Request | None:
+        if request is not None and request.verb is Verb.BROKEN:
+            self._is_broken = True
+            self._buffer.clear()
+        return request
+
+    def _line(self) -> str | Request | None:
+        end = self._buffer.find(b"\n", self._searched)
+        if end > requests.LINE_BYTES_MAX or (
+            end < 0 and len(self._buffer) > requests.LINE_BYTES_MAX
+        ):
+            return _broken("line too long")
+        if end < 0:
+            self._searched = len(self._buffer)
+            return None
+        line = bytes(self._buffer[:end]).removesuffix(b"\r")
+        del self._buffer[: end + 1]
+        self._searched = 0
+        try:
+            return line.decode()
+        except UnicodeDecodeError:
+            return _broken("not UTF-8")
+
+    def _parsed(self, line: str) -> Request | None:
+        """Returns the request of a line, or None for one that waits for its data."""
+        words = line.split(" ")
+        if words[0].lower() != "set":
+            return _parse(words)
+        if len(words) < 5:
+            return _broken("set needs a queue, flags, an expiry and a size")
+        size = requests.number(words[4])
+        if size is None or size > self._item_bytes_max:
+            return _broken("no size, or too large")
+        request = _set(words)
+        if request.verb is Verb.PUT:
+            self._set, self._data_bytes = request, size
+            return None
+        return request
+
+    def _stored(self) -> Request | None:
+        assert self._set is not None
+        size = self._data_bytes
+        if len(self._buffer) < size + 1:
+            return None
+        ending = bytes(self._buffer[size : size + 2])
+        if ending == b"\r":
+            return None
+        if ending != _CRLF and ending[:1] != b"\n":
+            return _broken("the data is longer than its size")
+        request = self._set._replace(items=(bytes(self._buffer[:size]),))
+        del self._buffer[: size + (2 if ending == _CRLF else 1)]
+        self._set = None
+        return request
+
+
+def encode(request: Request, reply: Reply, *, whole_keys: bool = False) -> tuple[bytes, bool]:
+    """Returns the bytes of a reply, and whether the connection ends behind them.
+
+    `whole_keys` names a queue as it was asked for, options included; Kestrel does not.
+    """
+    if reply.outcome in _REFUSED:
+        return _REFUSED[reply.outcome], reply.outcome is not Outcome.NOT_OPEN
+    ends = request.verb in (Verb.QUIT, Verb.SHUTDOWN)
+    if request.is_quiet:
+        return b"", ends
+    if reply.outcome in (Outcome.ITEM, Outcome.MORE):
+        name = request.key if whole_keys and request.key else request.queue
+        end = b"" if reply.outcome is Outcome.MORE else b"END\r\n"
+        return _value(name, reply.data) + end, ends
+    if reply.outcome is Outcome.COUNT:
+        return _count(request, reply.item_count), ends
+    if reply.outcome is Outcome.DONE:
+        return _DONE[request.verb], ends
+    return _report(request, reply), ends
+
+
+def _value(name: str, data: bytes | None) -> bytes:
+    if data is None:
+        return b""
+    return b"VALUE %b 0 %d\r\n%b\r\n" % (name.encode(), len(data), data)
+
+
+def _count(request: Request, count: int) -> bytes:
+    if request.verb is Verb.PUT:
+        return b"STORED\r\n" if count else b"NOT_STORED\r\n"
+    return b"%d\r\n" % count
+
+
+def _report(request: Request, reply: Reply) -> bytes:
+    if reply.outcome is Outcome.WORD:
+        word = reply.word.upper() if request.verb is Verb.STATUS else f"VERSION {reply.word}"
+        return word.encode() + _CRLF
+    if reply.outcome is Outcome.FIELDS:
+        lines = [f"STAT {name} {value}" for name, value in reply.fields]
+    else:
+        lines = []
+        for queue, fields in reply.queues:
+            lines += [f"queue '{queue}' {{", *(f"  {name}={value}" for name, value in fields), "}"]
+    return "\r\n".join([*lines, "END", ""]).encode()
+
+
+# -- lines ----------------------------------------------------------------------------------------
+
+
+def _broken(reason: str) -> Request:
+    return Request(Verb.BROKEN, words=(reason,), ends=True)
+
+
+def _parse(words: list[str]) -> Request:
+    command, rest = words[0].lower(), words[1:]
+    if command in _PLAIN:
+        is_quiet = command == "flush_all" and rest[-1:] == ["noreply"]
+        return Request(_PLAIN[command], is_quiet=is_quiet)
+    if command in ("get", "gets"):
+        return _get(rest)
+    if command in _NAMING:
+        return _naming(_NAMING[command], rest)
+    if command == "monitor":
+        return _monitor(rest)
+    if command == "confirm":
+        return _confirm(rest)
+    if command == "dump_stats":
+        return Request(Verb.DUMP_STATS, words=tuple(word for word in rest if word))
+    if command == "status":
+        return Request(Verb.STATUS, words=tuple(word.lower() for word in rest[:1]))
+    return _broken("no such command")
+
+
+def _set(words: list[str]) -> Request:
+    queue = words[1]
+    flags, expiry = requests.number(words[2]), requests.number(words[3], low=-requests.NUMBER_MAX)
+    if names.queue_problem(queue) or flags is None or expiry is None:
+        return _broken("no queue, flags or expiry")
+    is_relative = expiry < _RELATIVE_MAX
+    return Request(
+        Verb.PUT,
+        queue,
+        expires_in_ms=expiry * 1000 if is_relative else 0,
+        expires_at_ms=0 if is_relative else expiry * 1000,
+        is_quiet=words[5:6] == ["noreply"],
+    )
+
+
+def _get(rest: list[str]) -> Request:
+    """Parses `queue/option/option`.  Options that nobody knows are ignored, as Kestrel does."""
+    queue, *options = rest[0].split("/") if rest else [""]
+    chosen = set(options)
+    opens, closes = "open" in chosen, "close" in chosen
+    aborts, peeks = "abort" in chosen, "peek" in chosen
+    if names.queue_problem(queue) or ((peeks or aborts) and (opens or closes)):
+        return _broken("no queue, or options that exclude each other")
+    waits = [requests.number(option[2:]) for option in options if option.startswith("t=")]
+    if (peeks and aborts) or None in waits:
+        return _broken("options that exclude each other, or no time")
+    return Request(
+        Verb.GET,
+        queue,
+        wait_ms=(waits[-1] or 0) if waits else 0,
+        opens=opens,
+        closes=closes,
+        aborts=aborts,
+        peeks=peeks,
+        key=rest[0],
+    )
+
+
+def _naming(verb: Verb, rest: list[str]) -> Request:
+    if not rest or names.queue_problem(rest[0]):
+        return _broken("no queue")
+    return Request(verb, rest[0], is_quiet=rest[-1] == "noreply" and len(rest) > 1)
+
+
+def _monitor(rest: list[str]) -> Request:
+    seconds = requests.number(rest[1]) if len(rest) > 1 else None
+    most = requests.number(rest[2], low=1) if len(rest) > 2 else 0
+    if seconds is None or most is None or names.queue_problem(rest[0]):
+        return _broken("monitor needs a queue and seconds, and may have the most items")
+    return Request(Verb.MONITOR, rest[0], wait_ms=seconds * 1000, item_count=most, opens=True)
+
+
+def _confirm(rest: list[str]) -> Request:
+    count = requests.number(rest[1]) if len(rest) > 1 else None
+    if count is None or names.queue_problem(rest[0]):
+        return _broken("confirm needs a queue and a number of items")
+    return Request(Verb.CONFIRM, rest[0], item_count=count)

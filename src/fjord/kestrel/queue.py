@@ -1,0 +1,451 @@
+"""A persistent queue: each op is written to its journal, then done in memory.
+
+    add --> waiting --remove--> gone
+               ^  |
+    unremove   |  | remove(opens=True)
+               |  v
+              open --confirm--> gone
+
+Nothing is durable before `sync`, which one fsync does for all that was done so far.
+
+When files are replaced (the guards are Kestrel's, and two of ours):
+
+- the queue is empty and has `defaultJournalSize` of journal: it is rewritten, to what is open;
+- all of it is in memory, and there is more than `maxJournalSize`: it is rewritten, but not within
+  `minJournalCompactDelay` of the last time;
+- the current file has more than `maxMemorySize`: it is rotated; if the queue is in read-behind,
+  the files up to there are packed as soon as all of their items were read.
+
+Ours: none of these is done unless it halves what it replaces, so that many open items cannot cause
+one rewrite after the other; and one that failed for want of space is not tried at every op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from fjord import disk as disks
+from fjord import limits
+from fjord.clock import Clock
+from fjord.kestrel import checkpoints, codec, ops
+from fjord.kestrel.checkpoints import Entry
+from fjord.kestrel.codec import Dialect
+from fjord.kestrel.config import QueueConfig
+from fjord.kestrel.journal import Journal
+from fjord.kestrel.ops import Item as JournalItem
+from fjord.kestrel.ops import Op, Opcode
+from fjord.kestrel.waiting import Waiting
+
+_REMOVES: Final = 65_536  # written at a time
+_FULL_US: Final = 60_000_000  # after a rewrite that found no space
+# Open items are in memory, and in every file that is rewritten.  A connection has a few of them.
+OPEN_ITEMS_MAX: Final = 100_000
+OPEN_BYTES_MAX: Final = 1024 * limits.MIB
+# Items expire in groups: they are somewhere else, durably, before they leave here.
+EXPIRE_COUNT_MAX: Final = 1_000
+
+
+class Item(NamedTuple):
+    """An item that somebody gets."""
+
+    data: bytes
+    added_ms: int
+    expires_ms: int  # 0 = never
+    xid: int = 0  # under which it is open, 0 = it is not
+
+
+class PersistentQueue:
+    """One queue, which one thread uses."""
+
+    def __init__(
+        self,
+        name: str,
+        config: QueueConfig,
+        clock: Clock,
+        journal: Journal | None = None,
+        *,
+        open_items_max: int = OPEN_ITEMS_MAX,
+    ) -> None:
+        """Reads the journal; what was open is open still.
+
+        Args:
+            name: of the queue.
+            config: how it behaves.
+            clock: tells when items expire.
+            journal: its files; None: it is in memory alone.
+            open_items_max: so many items are open at most.
+
+        Raises:
+            DirectoryError, DurabilityError: if the files cannot be read, or not be repaired.
+        """
+        self.name = name
+        self.config = config
+        self._clock = clock
+        self._journal = journal
+        self._open_items_max = open_items_max
+        now_ms = self._now_ms()
+        self.waiting = Waiting(journal, config.max_memory_size, now_ms)
+        self.total_items = self.expired = self.discarded = self.flushes = 0
+        self.transactions = self.canceled = 0
+        self.created_ms = now_ms
+        self._age_ms = 0  # how long the last item that was removed had waited
+        self._compacted_us: int | None = None
+        self._full_until_us = 0  # there was no space to rewrite
+        if journal is not None:
+            for segment, (op, offset, _) in journal.replay(now_ms):
+                self.waiting.apply(op, segment, offset)
+            self.waiting.end_apply()
+            journal.begin()
+            self.waiting.era = journal.current.era
+
+    # -- what a user does -------------------------------------------------------------------------
+
+    def add(self, data: bytes, expires_ms: int = 0) -> bool:
+        """Puts an item at the end; False if there is no room, or it is too large."""
+        # What is larger than any reader takes would be damage at the next start.
+        if len(data) > min(self.config.max_item_size, codec.ITEM_BYTES_MAX):
+            return False
+        while self.is_full():
+            if not self.config.discard_old_when_full or not self._discard():
+                return False
+        self._check_files()
+        now_ms = self._now_ms()
+        item = JournalItem(data, now_ms, self._capped(expires_ms, now_ms))
+        segment = offset = None
+        if self._journal is not None:
+            segment = self._journal.current
+            offset = segment.size
+            self._journal.append(Op(Opcode.ADDX, 0, item))
+        self.waiting.add(item, segment, offset or 0)
+        self.total_items += 1
+        return True
+
+    def remove(self, *, opens: bool = False) -> Item | None:
+        """Takes the item at the head, for good or as open; None if there is none.
+
+        None, too, if as many are open as may be.  What has expired is to be dropped before, see
+        `expired_heads`.
+        """
+        head = self.waiting.head()
+        if head is None or (opens and self._is_full_of_open()):
+            return None
+        item = self._item(head)
+        self._age_ms = max(0, self._now_ms() - head.added_ms)
+        if opens:
+            item = item._replace(xid=self._reserve(head))
+            self.transactions += 1
+        else:
+            self._write(ops.remove())
+            self.waiting.take()
+        self._check_files()
+        return item
+
+    def peek(self) -> Item | None:
+        """Returns the item at the head, which stays there."""
+        head = self.waiting.head()
+        return None if head is None else self._item(head)
+
+    def confirm(self, xid: int) -> bool:
+        """Takes an open item away for good; False if there is none with this xid."""
+        if xid not in self.waiting.open:
+            return False
+        self._write(ops.confirm_remove(xid))
+        self.waiting.confirm(xid)
+        self._check_files()
+        return True
+
+    def unremove(self, xid: int) -> bool:
+        """Puts an open item back at the head; False if there is none with this xid."""
+        if xid not in self.waiting.open:
+            return False
+        self._write(ops.unremove(xid))
+        self.waiting.unremove(xid)
+        self.canceled += 1
+        return True
+
+    def back_out(self) -> None:
+        """Puts all open items back: nobody is there any more who could confirm them."""
+        for xid in sorted(self.waiting.open, reverse=True):
+            self._write(ops.unremove(xid))
+            self.waiting.unremove(xid)
+
+    def flush(self) -> None:
+        """Removes all that waits; what is open stays so."""
+        self.flushes += 1
+        left = self.waiting.count
+        while self._journal is not None and left:
+            some = min(left, _REMOVES)
+            self._journal.append_bytes(bytes((Opcode.REMOVE,)) * some)
+            left -= some
+        self.waiting.drop_all()
+        self._check_files()
+
+    # -- expiry -----------------------------------------------------------------------------------
+
+    def expired_heads(self, count_max: int = EXPIRE_COUNT_MAX) -> list[Item]:
+        """Returns items at the head that have expired, so many at most; they stay there."""
+        now_ms = self._now_ms()
+        found: list[Item] = []
+        for entry in self.waiting.memory:
+            if len(found) >= count_max or not self._is_expired(entry, now_ms):
+                break
+            found.append(self._item(entry))
+        return found
+
+    def drop_expired(self, count: int) -> None:
+        """Removes so many items at the head, which `expired_heads` has given."""
+        if not count:
+            return
+        if self._journal is not None:
+            self._journal.append_bytes(bytes((Opcode.REMOVE,)) * count)
+        for _ in range(count):
+            self.waiting.take()
+        self.expired += count
+        self._check_files()
+
+    def _is_expired(self, entry: Entry, now_ms: int) -> bool:
+        expires_ms = self._capped(entry.expires_ms, entry.added_ms)
+        return 0 != expires_ms < now_ms
+
+    def _capped(self, expires_ms: int, added_ms: int) -> int:
+        age_ms = self.config.max_age_ms
+        if age_ms is None:
+            return expires_ms
+        return min(expires_ms or added_ms + age_ms, added_ms + age_ms)
+
+    # -- what it is -------------------------------------------------------------------------------
+
+    def is_full(self) -> bool:
+        """Says whether it takes no more: asked before an item is added, whatever its size."""
+        waiting = self.waiting
+        return waiting.count >= self.config.max_items or waiting.bytes >= self.config.max_size
+
+    def _is_full_of_open(self) -> bool:
+        waiting = self.waiting
+        return len(waiting.open) >= self._open_items_max or waiting.open_bytes >= OPEN_BYTES_MAX
+
+    @property
+    def alerts(self) -> list[str]:
+        return self._journal.alerts if self._journal else []
+
+    @property
+    def is_dirty(self) -> bool:
+        return self._journal is not None and self._journal.is_dirty
+
+    def configure(self, config: QueueConfig) -> None:
+        """Changes how it behaves from now on; its files stay what and where they are."""
+        self.config = config
+        self.waiting.memory_bytes_max = config.max_memory_size
+
+    def stats(self) -> dict[str, int | str]:
+        """Returns numbers under the names that Kestrel's stats have."""
+        waiting, journal = self.waiting, self._journal
+        return {
+            "items": waiting.count,
+            "bytes": waiting.bytes,
+            "total_items": self.total_items,
+            "logsize": journal.size if journal else 0,
+            "expired_items": self.expired,
+            "mem_items": len(waiting.memory),
+            "mem_bytes": waiting.memory_bytes,
+            "age": self._age_ms if waiting.count else 0,
+            "discarded": self.discarded,
+            "waiters": 0,
+            "open_transactions": len(waiting.open),
+            "transactions": self.transactions,
+            "canceled_transactions": self.canceled,
+            "total_flushes": self.flushes,
+            "journal_rewrites": journal.rewrites if journal else 0,
+            "journal_rotations": journal.rotations if journal else 0,
+        }
+
+    # -- files ------------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Ensures that all that was done is durable."""
+        if self._journal is not None and self._journal.is_dirty:
+            self._journal.sync()
+
+    def rewrite(self) -> None:
+        """Replaces all files by what there is now, which must all be in memory.
+
+        Raises:
+            OSError: if there is no space; nothing has changed.
+        """
+        assert self._journal is not None
+        assert not self.waiting.is_behind
+        self._journal.rewrite(self._state_ops())
+        self.waiting.era = self._journal.current.era
+        self.waiting.has_names = False
+        self._compacted_us = self._clock.monotonic_us()
+
+    def pack(self) -> None:
+        """Replaces all files by what there is now, however large, and ends.
+
+        Raises:
+            OSError: if there is no space; nothing has changed.
+        """
+        assert self._journal is not None
+        try:
+            if self._journal.size > 0:
+                self._journal.rewrite(self._draining_ops())
+        finally:
+            self.waiting.close()
+            self._journal.close()
+
+    def close(self) -> None:
+        """Ends: the journal of an empty queue is rewritten, others are left as they are."""
+        if self._journal is None:
+            return
+        if self.waiting.count == 0 and self._journal.size > self._state_size():
+            self._try_rewrite()
+        self.sync()
+        self.waiting.close()
+        self._journal.close()
+
+    def delete(self) -> None:
+        """Removes the queue and its files."""
+        self.waiting.close()
+        if self._journal is not None:
+            self._journal.delete()
+
+    def _check_files(self) -> None:
+        """Rotates, packs and rewrites, as the sizes ask for."""
+        journal, waiting, config = self._journal, self.waiting, self.config
+        if journal is None:
+            return
+        if waiting.checkpoints.waiting and waiting.is_behind:
+            self._pack_reached()
+        if waiting.count == 0 and journal.size >= config.default_journal_size:
+            if self._may_erase():
+                self._try_rewrite()
+        elif journal.size > config.max_journal_size and self._may_compact():
+            self._try_rewrite()
+        elif journal.current.size > max(config.max_memory_size, 1):
+            self._rotate()
+
+    def _may_erase(self) -> bool:
+        assert self._journal is not None
+        size = self._state_size()
+        if 2 * size > self._journal.size:
+            return False
+        large = 2 * size >= self.config.default_journal_size
+        return not (self.config.disable_aggressive_rewrites and large and self._is_too_soon())
+
+    def _may_compact(self) -> bool:
+        assert self._journal is not None
+        waiting = self.waiting
+        if waiting.is_behind or waiting.bytes >= self.config.max_memory_size:
+            return False
+        return not self._is_too_soon() and 2 * self._state_size() <= self._journal.size
+
+    def _is_too_soon(self) -> bool:
+        if self._compacted_us is None:
+            return False
+        since_us = self._clock.monotonic_us() - self._compacted_us
+        return since_us < self.config.min_journal_compact_delay_ms * 1000
+
+    def _try_rewrite(self) -> None:
+        now_us = self._clock.monotonic_us()
+        if now_us < self._full_until_us:
+            return
+        try:
+            self.rewrite()
+        except OSError as error:
+            if not disks.is_full(error):
+                raise
+            assert self._journal is not None
+            self.waiting.era = self._journal.current.era
+            self._full_until_us = now_us + _FULL_US
+
+    def _rotate(self) -> None:
+        assert self._journal is not None
+        waiting = self.waiting
+        old = self._journal.rotate()
+        if waiting.is_behind and not waiting.has_names:
+            waiting.checkpoints.add(old, waiting.open, waiting.last_xid)
+        waiting.era = self._journal.current.era
+
+    def _pack_reached(self) -> None:
+        """Packs the files whose items were all read, if that is worth it."""
+        assert self._journal is not None
+        marks = self.waiting.checkpoints
+        found = marks.reached(self.waiting.reader_era)
+        if found is None:
+            return
+        marks.compact()
+        era = found.segment.era
+        taken = list(marks.taken(found))
+        left = [entry for entry in self.waiting.memory if entry.era <= era]
+        before = sum(one.size for one in self._journal.segments if one.era <= era)
+        if 2 * checkpoints.size_of(found.open, taken, left) <= before:
+            made = checkpoints.made(
+                found.open, taken, left, last_xid=found.last_xid, dialect=self._journal.dialect
+            )
+            try:
+                self._journal.pack(found.segment, made)
+            except OSError as error:
+                if not disks.is_full(error):
+                    raise
+        marks.forget()
+
+    def _state_ops(self) -> Iterator[Op]:
+        assert self._journal is not None
+        waiting = self.waiting
+        return checkpoints.made(
+            waiting.open,
+            (),
+            waiting.memory,
+            last_xid=waiting.last_xid,
+            dialect=self._journal.dialect,
+        )
+
+    def _draining_ops(self) -> Iterator[Op]:
+        """Yields what makes this queue, and empties it meanwhile: items are read as they go."""
+        assert self._journal is not None
+        waiting = self.waiting
+        yield from checkpoints.made(
+            waiting.open, (), (), last_xid=waiting.last_xid, dialect=self._journal.dialect
+        )
+        waiting.checkpoints.clear()
+        while (entry := waiting.head()) is not None:
+            yield Op(Opcode.ADDX, 0, entry.item())
+            waiting.take()
+
+    def _state_size(self) -> int:
+        waiting = self.waiting
+        return checkpoints.file_size(
+            len(waiting.open) + waiting.count,
+            len(waiting.open),
+            waiting.open_bytes + waiting.bytes,
+        )
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return self._clock.wall_us() // 1000
+
+    def _write(self, op: Op) -> None:
+        if self._journal is not None:
+            self._journal.append(op)
+
+    def _item(self, entry: Entry) -> Item:
+        return Item(entry.data, entry.added_ms, entry.expires_ms)
+
+    def _reserve(self, head: Entry) -> int:
+        if self._journal is not None and self._journal.dialect is Dialect.DOC:
+            self._write(ops.remove_tentative())
+            return self.waiting.reserve(0)
+        xid = self.waiting.next_xid()
+        self._write(ops.remove_tentative(xid))
+        return self.waiting.reserve(xid)
+
+    def _discard(self) -> bool:
+        """Makes room; False if there is nothing that could give way."""
+        if self.waiting.head() is None:
+            return False
+        self._write(ops.remove())
+        self.waiting.take()
+        self.discarded += 1
+        return True

@@ -1,0 +1,353 @@
+"""Serves queues over the memcache and the text protocol.
+
+A connection has one task, which does its requests in order; replies are gathered and leave when
+there is nothing more to do, or when there are many, after the backend has settled.  A get that
+waits is told when an item comes, and looks at nothing meanwhile.  A client that goes away, or says
+that it sends no more, waits for nothing any longer; what it has open goes back to the head.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol, cast
+
+from fjord.clock import Clock
+from fjord.errors import DurabilityError, FjordError
+from fjord.kestrel import memcache, requests, text
+from fjord.kestrel.requests import Outcome, Reply, Request
+from fjord.kestrel.session import House, Queues, Session
+
+_log = logging.getLogger("fjord.kestrel")
+
+# What a client sends ahead of its replies is read up to here; an item may be larger.
+_AHEAD_BYTES_MAX: Final = 1024 * 1024
+# Replies that wait for the backend; more are sent first.
+_REPLIES_MAX: Final = 256
+_REPLY_BYTES_MAX: Final = 1024 * 1024
+# A longer wait is made of several, so that no timer has to count to the end of time.
+_WAIT_SECONDS_MAX: Final = 3600.0
+
+
+class Backend(Queues, Protocol):
+    """Where queues are, and who waits for them."""
+
+    def listen(self, queue: str) -> asyncio.Future[bool]:
+        """Returns what becomes true when something may have come into a queue."""
+        ...
+
+    def unlisten(self, queue: str, future: asyncio.Future[bool]) -> None: ...
+
+    def wake(self, queue: str) -> None:
+        """Tells the first who listens to a queue."""
+        ...
+
+
+class Reader(Protocol):
+    """Finds requests in bytes, as `memcache.Reader` and `text.Reader` do."""
+
+    @property
+    def kept_bytes(self) -> int: ...
+
+    def receive(self, data: bytes) -> None: ...
+
+    def next_request(self) -> Request | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a server behaves."""
+
+    open_max: int = 1  # items that a connection may have open of one queue; maxOpenTransactions
+    item_bytes_max: int = requests.ITEM_BYTES_MAX
+    connections_max: int = 10_000
+    whole_keys: bool = False  # VALUE names the queue with its options, which pymemcache wants
+    idle_seconds: float | None = None  # a connection that asks nothing is closed; clientTimeout
+    sweep_seconds: float | None = None  # expired items are looked for; expirationTimerFrequency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Speech:
+    """A protocol."""
+
+    reader: Callable[[], Reader]
+    encode: Callable[[Request, Reply], tuple[bytes, bool]]
+
+
+class Server:
+    """Queues, served on listening sockets."""
+
+    def __init__(self, backend: Backend, clock: Clock, options: Options) -> None:
+        self.backend = backend
+        self.options = options
+        self.house = House(
+            clock=clock,
+            open_max=options.open_max,
+            stop=self.stop,
+            started_us=clock.monotonic_us(),
+        )
+        self._stopped = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._listeners: list[asyncio.Server] = []
+        self._connections: set[Connection] = set()
+        self._sweeping: asyncio.Task[None] | None = None
+        self._memcache = _Speech(
+            reader=lambda: memcache.Reader(options.item_bytes_max),
+            encode=lambda request, reply: memcache.encode(
+                request, reply, whole_keys=options.whole_keys
+            ),
+        )
+        self._text = _Speech(reader=lambda: text.Reader(options.item_bytes_max), encode=text.encode)
+
+    async def start(self, at: socket.socket, text_at: socket.socket | None = None) -> None:
+        """Accepts connections; the first socket is for memcache."""
+        await self._listen(at, self._memcache)
+        if text_at is not None:
+            await self._listen(text_at, self._text)
+        if self.options.sweep_seconds is not None:
+            self._sweeping = asyncio.create_task(self._sweep(self.options.sweep_seconds))
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    async def run(self) -> None:
+        """Serves until it is stopped, then ends all connections and closes the backend.
+
+        Raises:
+            FjordError: if the disk failed; OSError likewise.
+        """
+        await self._stopped.wait()
+        await self.close()
+        if self._failure is not None:
+            raise self._failure
+
+    async def close(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        if self._failure is None:
+            await self.backend.settle()  # what waits for it is answered before it is ended
+        tasks = [one.end() for one in list(self._connections)]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._failure is None:
+            await self.backend.settle()
+            await self.backend.close()
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the server: nobody knows what is on disk."""
+        _log.critical("the disk failed", extra={"fields": {"error": error}})
+        self._failure = self._failure or error
+        self.stop()
+
+    def joined(self, connection: Connection) -> bool:
+        """Takes a connection in; False if there are too many."""
+        if len(self._connections) >= self.options.connections_max or self._stopped.is_set():
+            return False
+        self._connections.add(connection)
+        self.house.connections += 1
+        self.house.total_connections += 1
+        return True
+
+    def left(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self.house.connections -= 1
+
+    async def _listen(self, at: socket.socket, speech: _Speech) -> None:
+        loop = asyncio.get_running_loop()
+        self._listeners.append(await loop.create_server(lambda: Connection(self, speech), sock=at))
+
+    async def _sweep(self, seconds: float) -> None:
+        while True:
+            try:
+                await asyncio.wait_for(self._stopped.wait(), seconds)
+                return
+            except TimeoutError:
+                pass
+            try:
+                for queue in await self.backend.names():
+                    await self.backend.flush_expired(queue)
+                await self.backend.settle()
+            except (FjordError, OSError) as error:
+                self.fail(error)
+
+
+class Connection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, server: Server, speech: _Speech) -> None:
+        self._server = server
+        self._reader = speech.reader()
+        self._encode = speech.encode
+        self._session = Session(server.backend, server.house, self)
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()  # bytes came, or the end
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._waiting: asyncio.Future[bool] | None = None
+        self._replies: list[bytes] = []
+        self._replies_bytes = 0
+        self._is_eof = False
+        self._is_ending = False
+        self._is_busy = False
+
+    # -- what the loop tells ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = made = cast(asyncio.Transport, transport)  # that of uvloop is no subclass
+        if not self._server.joined(self):
+            made.abort()
+            return
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def data_received(self, data: bytes) -> None:
+        self._server.house.bytes_read += len(data)
+        self._reader.receive(data)
+        self._news.set()
+        if self._is_busy and self._reader.kept_bytes > _AHEAD_BYTES_MAX:
+            assert self._transport is not None
+            self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        self._is_eof = True
+        self._news.set()
+        if self._waiting is not None:
+            _tell(self._waiting, arrived=False)
+        return True  # what was asked before is still answered
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._writable.set()
+        if self._task is not None:
+            self._task.cancel()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def end(self) -> asyncio.Task[None]:
+        """Ends the connection; what is open goes back."""
+        assert self._task is not None
+        self._task.cancel()
+        return self._task
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            await self._serve()
+        except (FjordError, OSError) as error:
+            self._server.fail(error)
+        finally:
+            try:
+                await self._session.abort_all()
+            except (FjordError, OSError) as error:
+                self._server.fail(error)
+            finally:
+                self._server.left(self)
+                assert self._transport is not None
+                self._transport.close()
+
+    async def _serve(self) -> None:
+        while not self._is_ending:
+            self._news.clear()
+            request = self._reader.next_request()
+            if request is not None:
+                self._is_busy = True
+                await self.send(request, await self._reply(request))
+                continue
+            await self._flush()
+            self._resume()
+            if self._news.is_set():
+                continue
+            if self._is_eof or not await self._more():
+                return
+        await self._flush()
+
+    async def _reply(self, request: Request) -> Reply:
+        """Does a request; one that fails is told and costs the connection, not the server."""
+        try:
+            return await self._session.serve(request)
+        except DurabilityError:
+            raise
+        except (FjordError, OSError) as error:
+            fields = {"verb": request.verb.value, "queue": request.queue, "error": error}
+            _log.warning("a request failed", extra={"fields": fields})
+            return Reply(Outcome.FAILED)
+
+    async def _more(self) -> bool:
+        """Waits for bytes; False if none came for too long."""
+        try:
+            await asyncio.wait_for(self._news.wait(), self._server.options.idle_seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    def _resume(self) -> None:
+        self._is_busy = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # -- what the session asks for ----------------------------------------------------------------
+
+    async def send(self, request: Request, reply: Reply) -> None:
+        data, ends = self._encode(request, reply)
+        self._is_ending = self._is_ending or ends
+        if data:
+            self._replies.append(data)
+            self._replies_bytes += len(data)
+        if len(self._replies) >= _REPLIES_MAX or self._replies_bytes >= _REPLY_BYTES_MAX:
+            await self._flush()
+
+    async def wait(self, queue: str, until_us: int) -> bool:
+        if self._replies:
+            await self._flush()
+            return True
+        clock, backend = self._server.house.clock, self._server.backend
+        left_us = until_us - clock.monotonic_us()
+        if self._has_ended() or left_us <= 0:
+            return False
+        loop = asyncio.get_running_loop()
+        self._waiting = future = backend.listen(queue)
+        seconds = min(left_us / 1_000_000, _WAIT_SECONDS_MAX)
+        timer = loop.call_later(seconds, lambda: _tell(future, arrived=False))
+        arrived = False
+        try:
+            arrived = await future
+        except asyncio.CancelledError:
+            # It was told of an item that it will not take: then that is for the next one.
+            if future.done() and not future.cancelled() and future.result():
+                backend.unlisten(queue, future)
+                backend.wake(queue)
+            raise
+        finally:
+            timer.cancel()
+            backend.unlisten(queue, future)
+            self._waiting = None
+        return arrived or (not self._has_ended() and clock.monotonic_us() < until_us)
+
+    def _has_ended(self) -> bool:
+        return self._is_eof
+
+    async def _flush(self) -> None:
+        """Sends what is gathered, when the backend has settled."""
+        if not self._replies:
+            return
+        await self._server.backend.settle()
+        data = b"".join(self._replies)
+        self._replies.clear()
+        self._replies_bytes = 0
+        assert self._transport is not None
+        self._server.house.bytes_written += len(data)
+        self._transport.write(data)
+        await self._writable.wait()
+
+
+def _tell(future: asyncio.Future[bool], *, arrived: bool) -> None:
+    if not future.done():
+        future.set_result(arrived)

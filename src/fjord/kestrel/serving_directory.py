@@ -1,0 +1,206 @@
+"""Queues of a directory, for many connections: who waits for items, and when answers may leave.
+
+Everything happens on the loop's thread, one request after the other, as a `Collection` wants it.
+Answers of all connections that asked meanwhile wait for one fsync: a *settling* begins when all
+that is ready on the loop has been done.  If the fsync fails nobody knows what is on disk, so nobody
+gets an answer and the server ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from fjord.errors import FjordError
+from fjord.kestrel import names
+from fjord.kestrel.collection import Collection
+from fjord.kestrel.config import Configuration, QueueConfig
+from fjord.kestrel.session import Taken
+
+
+class DirectoryBackend:
+    """A collection that many connections share."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        config: Configuration,
+        *,
+        read_config: Callable[[], Configuration] | None = None,
+    ) -> None:
+        """`read_config` reads the configuration again, when somebody asks for it."""
+        self._collection = collection
+        self._config = config
+        self._configs: dict[str, QueueConfig] = {}  # of queues that were asked for
+        self._read_config = read_config
+        self._known = set(collection.names())
+        self._creates = 0
+        self._deletes = 0
+        self._listening: dict[str, dict[asyncio.Future[bool], None]] = {}  # first come, first told
+        self._is_dirty = False
+        self._settling: asyncio.Future[None] | None = None
+
+    # -- items ------------------------------------------------------------------------------------
+
+    async def add(self, queue: str, data: bytes, expires_ms: int) -> bool:
+        is_added = self._collection.add(queue, data, expires_ms)
+        self._touched(queue)
+        if is_added:
+            self._arrived(queue)
+        return is_added
+
+    async def remove(self, queue: str, *, opens: bool) -> Taken | None:
+        item = self._collection.remove(queue, opens=opens)
+        self._touched(queue)
+        self._expired(queue)
+        return item
+
+    async def peek(self, queue: str) -> Taken | None:
+        item = self._collection.peek(queue)
+        self._touched(queue)
+        self._expired(queue)
+        return item
+
+    async def confirm(self, queue: str, xid: int) -> bool:
+        self._touched(queue)
+        return self._collection.confirm(queue, xid)
+
+    async def unremove(self, queue: str, xid: int) -> bool:
+        is_back = self._collection.unremove(queue, xid)
+        if is_back:
+            self._touched(queue)
+            self.wake(queue)
+        return is_back
+
+    # -- queues -----------------------------------------------------------------------------------
+
+    async def flush(self, queue: str) -> None:
+        self._collection.flush(queue)
+        self._touched(queue)
+
+    async def delete(self, queue: str) -> None:
+        self._deletes += queue in self._known
+        self._collection.delete(queue)
+        self._known = set(self._collection.names())
+        self._configs.pop(queue, None)
+
+    async def flush_expired(self, queue: str) -> int:
+        count = self._collection.flush_expired(queue)
+        if count:
+            self._touched(queue)
+            self._expired(queue)
+        return count
+
+    async def names(self) -> list[str]:
+        return self._collection.names()
+
+    async def stats(self, queue: str) -> dict[str, int | str]:
+        found = self._collection.stats(queue)
+        return {**found, "waiters": len(self._listening.get(queue, ()))} if found else found
+
+    async def reload(self) -> None:
+        """Reads the configuration again.
+
+        Raises:
+            UsageError: if it is none; then nothing changes.
+            OSError: if it cannot be read; the same.
+        """
+        if self._read_config is not None:
+            self._config = self._read_config()
+            self._configs.clear()
+            self._collection.configure(self._config)
+
+    def counts(self) -> dict[str, int]:
+        return {
+            "queue_creates": self._creates,
+            "queue_deletes": self._deletes,
+            "queue_expires": 0,
+        }
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """Waits for the disk, if it has to.
+
+        Raises:
+            FjordError: if the disk does not promise anything.
+            OSError: the same.
+        """
+        if not self._is_dirty and self._settling is None:
+            return
+        if self._settling is None:
+            loop = asyncio.get_running_loop()
+            self._settling = loop.create_future()
+            loop.call_soon(self._settle)
+        await asyncio.shield(self._settling)
+
+    def _settle(self) -> None:
+        settling, self._settling = self._settling, None
+        assert settling is not None
+        self._is_dirty = False
+        try:
+            self._collection.sync()
+        except (FjordError, OSError) as error:
+            self._is_dirty = True
+            settling.set_exception(error)
+            settling.exception()  # who waited may be gone; then nobody looks at it
+        else:
+            settling.set_result(None)
+
+    async def close(self) -> None:
+        self._collection.close()
+
+    # -- waiting ----------------------------------------------------------------------------------
+
+    def listen(self, queue: str) -> asyncio.Future[bool]:
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._listening.setdefault(queue, {})[future] = None
+        return future
+
+    def unlisten(self, queue: str, future: asyncio.Future[bool]) -> None:
+        waiting = self._listening.get(queue)
+        if waiting is not None:
+            waiting.pop(future, None)
+            if not waiting:
+                del self._listening[queue]
+
+    def wake(self, queue: str) -> None:
+        for future in self._listening.get(queue, ()):
+            if not future.done():
+                future.set_result(True)
+                return
+
+    def _arrived(self, queue: str) -> None:
+        """Tells who waits for what was added, also where it was copied to."""
+        if not self._listening:
+            return
+        for target in self._targets(queue):
+            self.wake(target)
+            for name in [name for name in self._listening if names.parent_of(name) == target]:
+                self.wake(name)
+
+    def _expired(self, queue: str) -> None:
+        """Tells who waits where the expired items of a queue go, if some may have gone there."""
+        target = self._config_of(queue).expire_to_queue
+        if target is not None:
+            self._arrived(target)
+
+    def _targets(self, queue: str) -> Iterable[str]:
+        return self._config.aliases.get(queue, (queue,))
+
+    def _config_of(self, queue: str) -> QueueConfig:
+        found = self._configs.get(queue)
+        if found is None:
+            found = self._configs[queue] = self._config.of(queue)
+        return found
+
+    def _syncs(self, queue: str) -> bool:
+        return any(self._config_of(one).sync_journal_ms is not None for one in self._targets(queue))
+
+    def _touched(self, queue: str) -> None:
+        if queue not in self._known:
+            known = set(self._collection.names())
+            self._creates += len(known - self._known)
+            self._known = known
+        if not self._is_dirty:
+            self._is_dirty = self._syncs(queue)

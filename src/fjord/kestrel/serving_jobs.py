@@ -1,0 +1,232 @@
+"""Queues that are jobs tables of a daemon, for clients of Kestrel.
+
+A queue is a jobs table that does not merge.  An open item is a job under a lease, which is made
+longer for as long as its connection is there; should this process die, the lease ends and somebody
+else gets the job.  The daemon answers when something is durable, so there is nothing to settle.
+
+Who waits for a queue is told by a listener of its table.  What arrives while a take that found
+nothing is on its way back is not missed: each arrival has a number, and a session that has looked
+before the last one looks again instead of waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import UTC, datetime
+from typing import Final, NamedTuple, Self
+from weakref import WeakKeyDictionary
+
+from fjord import aio, limits
+from fjord.clock import Clock
+from fjord.errors import FjordError, NotFoundError, RefusedError
+from fjord.values import Value
+
+# An open item of a process that died waits for so long until somebody else gets it.
+_LEASE_SECONDS: Final = 60.0
+_HEARTBEAT_SECONDS: Final = 15.0
+# Tables that are listened to, with a connection each; those that nobody waits for give way.
+_LISTENERS_MAX: Final = 256
+_FLUSH_COUNT: Final = 1000
+# The year 9999, which is as far as dates go.
+_EXPIRY_MS_MAX: Final = 253_402_300_799_000
+
+
+class Item(NamedTuple):
+    """An item that was taken or looked at."""
+
+    data: bytes
+    xid: int = 0
+
+
+class JobsBackend:
+    """The jobs tables of a daemon, as queues."""
+
+    def __init__(self, db: aio.AsyncDatabase, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+        self._tables: dict[str, aio.AsyncJobs] = {}
+        self._open: dict[tuple[str, int], aio.AsyncJob] = {}
+        self._listening: dict[str, dict[asyncio.Future[bool], None]] = {}
+        self._listeners: dict[str, asyncio.Task[None]] = {}
+        self._arrivals: dict[str, int] = {}  # by queue; counts what its listener was told
+        self._seen = WeakKeyDictionary[asyncio.Task[object], int]()  # arrivals when a task looked
+        self._heartbeat = asyncio.create_task(self._beat())
+
+    @classmethod
+    async def connect(cls, url: str, clock: Clock) -> Self:
+        """Raises UnavailableError if nobody answers there."""
+        return cls(await aio.connect(url), clock)
+
+    # -- items ------------------------------------------------------------------------------------
+
+    async def add(self, queue: str, data: bytes, expires_ms: int) -> bool:
+        if len(data) > limits.VALUE_BYTES_MAX:
+            return False
+        if 0 < expires_ms <= self._clock.wall_us() // 1000:
+            return True  # it has expired already, which a jobs table does not take
+        expires_at = None
+        if expires_ms:
+            expires_at = datetime.fromtimestamp(min(expires_ms, _EXPIRY_MS_MAX) / 1000, UTC)
+        await self._table(queue).push_many(values=[data], expires_at=expires_at)
+        return True
+
+    async def remove(self, queue: str, *, opens: bool) -> Item | None:
+        self._look(queue)
+        lease = _LEASE_SECONDS if opens else None
+        jobs = await self._table(queue).next(1, lease=lease, done=not opens)
+        for job in jobs:
+            if opens:
+                self._open[queue, job.xid] = job
+            return Item(_bytes(job.value), job.xid if opens else 0)
+        return None
+
+    async def peek(self, queue: str) -> Item | None:
+        self._look(queue)
+        try:
+            jobs = await self._table(queue).peek(1)
+        except NotFoundError:
+            await self._db.create_jobs(queue, merge=False)
+            return None
+        return Item(_bytes(jobs[0].value)) if jobs else None
+
+    async def confirm(self, queue: str, xid: int) -> bool:
+        job = self._open.pop((queue, xid), None)
+        if job is None:
+            return False
+        try:
+            await job.done()
+        except RefusedError:
+            return False  # its lease was over, or its table is gone
+        return True
+
+    async def unremove(self, queue: str, xid: int) -> bool:
+        job = self._open.pop((queue, xid), None)
+        if job is None:
+            return False
+        try:
+            await job.fail(count=False)
+        except FjordError:
+            return False  # its lease ends by itself
+        return True
+
+    # -- queues -----------------------------------------------------------------------------------
+
+    async def flush(self, queue: str) -> None:
+        if queue in await self.names():
+            while await self._table(queue).next(_FLUSH_COUNT, done=True):
+                pass
+
+    async def delete(self, queue: str) -> None:
+        self._tables.pop(queue, None)
+        with contextlib.suppress(NotFoundError):
+            await self._db.drop(queue)
+
+    async def flush_expired(self, queue: str) -> int:
+        return 0  # the daemon does it
+
+    async def names(self) -> list[str]:
+        return sorted(table.name for table in await self._db.tables() if table.kind == "jobs")
+
+    async def stats(self, queue: str) -> dict[str, int | str]:
+        try:
+            counts = await self._table(queue).count()
+        except NotFoundError:
+            return {}
+        return {
+            "items": counts.waiting,
+            "waiters": len(self._listening.get(queue, ())),
+            "open_transactions": counts.taken,
+        }
+
+    async def reload(self) -> None:
+        pass  # settings of tables are fixed when they are made
+
+    async def settle(self) -> None:
+        pass
+
+    def counts(self) -> dict[str, int]:
+        return {"queue_creates": 0, "queue_deletes": 0, "queue_expires": 0}
+
+    async def close(self) -> None:
+        tasks = [self._heartbeat, *self._listeners.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._db.close()
+
+    # -- waiting ----------------------------------------------------------------------------------
+
+    def listen(self, queue: str) -> asyncio.Future[bool]:
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._listening.setdefault(queue, {})[future] = None
+        if self._seen.pop(_current(), -1) != self._arrivals.get(queue, 0):
+            future.set_result(True)
+        if queue not in self._listeners:
+            self._make_room()
+            self._listeners[queue] = asyncio.create_task(self._follow(queue))
+        return future
+
+    def unlisten(self, queue: str, future: asyncio.Future[bool]) -> None:
+        waiting = self._listening.get(queue)
+        if waiting is not None:
+            waiting.pop(future, None)
+            if not waiting:
+                del self._listening[queue]
+
+    def wake(self, queue: str) -> None:
+        """Tells all who listen: a listener is not told how many items have come."""
+        self._arrivals[queue] = self._arrivals.get(queue, 0) + 1
+        for future in self._listening.get(queue, ()):
+            if not future.done():
+                future.set_result(True)
+
+    def _look(self, queue: str) -> None:
+        self._seen[_current()] = self._arrivals.get(queue, 0)
+
+    def _make_room(self) -> None:
+        idle = [queue for queue in self._listeners if queue not in self._listening]
+        if len(self._listeners) >= _LISTENERS_MAX and idle:
+            self._listeners.pop(idle[0]).cancel()
+
+    async def _follow(self, queue: str) -> None:
+        try:
+            async with self._table(queue).listen() as changes:
+                self.wake(queue)  # what came before it listened
+                async for _ in changes:
+                    self.wake(queue)
+        except FjordError:
+            pass  # who waits looks again, and is told why
+        finally:
+            if self._listeners.get(queue) is asyncio.current_task():
+                del self._listeners[queue]
+            self.wake(queue)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _table(self, queue: str) -> aio.AsyncJobs:
+        found = self._tables.get(queue)
+        if found is None:
+            found = self._tables[queue] = self._db.jobs(queue, merge=False)
+        return found
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_HEARTBEAT_SECONDS)
+            queues = {queue for queue, _ in self._open}
+            for queue in queues:
+                jobs = [job for (name, _), job in self._open.items() if name == queue]
+                with contextlib.suppress(FjordError):
+                    await self._table(queue).touch_many(jobs, _LEASE_SECONDS)
+
+
+def _current() -> asyncio.Task[object]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+def _bytes(value: Value) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return b"" if value is None else str(value).encode()

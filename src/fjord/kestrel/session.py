@@ -1,0 +1,372 @@
+"""What one connection asks for, done: which items it has open, and what the status allows.
+
+A session does its requests one after the other.  Items that it opens stay its own until it closes
+or aborts them, or until it ends: then all go back to the head, in the order that they had there.
+
+Where the queues are is the matter of `Queues`; who waits, and what is sent when, that of a `Peer`.
+Nothing here knows a socket.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import fjord
+from fjord.clock import Clock
+from fjord.kestrel.requests import Outcome, Reply, Request, Verb
+
+
+class Taken(Protocol):
+    """An item that was taken or looked at."""
+
+    @property
+    def data(self) -> bytes | memoryview: ...
+
+    @property
+    def xid(self) -> int: ...
+
+
+class Queues(Protocol):
+    """Where queues are."""
+
+    async def add(self, queue: str, data: bytes, expires_ms: int) -> bool: ...
+
+    async def remove(self, queue: str, *, opens: bool) -> Taken | None: ...
+
+    async def peek(self, queue: str) -> Taken | None: ...
+
+    async def confirm(self, queue: str, xid: int) -> bool: ...
+
+    async def unremove(self, queue: str, xid: int) -> bool: ...
+
+    async def flush(self, queue: str) -> None: ...
+
+    async def delete(self, queue: str) -> None: ...
+
+    async def flush_expired(self, queue: str) -> int: ...
+
+    async def names(self) -> list[str]: ...
+
+    async def stats(self, queue: str) -> dict[str, int | str]: ...
+
+    async def reload(self) -> None:
+        """Reads the configuration again."""
+        ...
+
+    async def settle(self) -> None:
+        """Returns when all that was done so far may be answered: it is durable if it has to be."""
+        ...
+
+    async def close(self) -> None: ...
+
+    def counts(self) -> dict[str, int]:
+        """Returns how many queues were made, deleted, and deleted because nobody came."""
+        ...
+
+
+class Peer(Protocol):
+    """Who asks."""
+
+    async def send(self, request: Request, reply: Reply) -> None: ...
+
+    async def wait(self, queue: str, until_us: int) -> bool:
+        """Returns when it is worth to look again, or False if the time is over."""
+        ...
+
+
+class Status(enum.StrEnum):
+    """What a server does for clients."""
+
+    UP = "up"
+    READONLY = "readonly"  # nothing is put, flushed or deleted
+    QUIESCENT = "quiescent"  # and nothing is taken; what is open can be closed
+
+
+@dataclass(slots=True, kw_only=True)
+class House:
+    """What all sessions of a server share."""
+
+    clock: Clock
+    open_max: int  # items that one session may have open of one queue
+    stop: Callable[[], None]  # ends the server
+    started_us: int
+    status: Status = Status.UP
+    connections: int = 0
+    total_connections: int = 0
+    total_items: int = 0
+    cmd_get: int = 0
+    cmd_set: int = 0
+    cmd_peek: int = 0
+    get_hits: int = 0
+    get_misses: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+    @property
+    def blocks_reads(self) -> bool:
+        return self.status is Status.QUIESCENT
+
+    @property
+    def blocks_writes(self) -> bool:
+        return self.status is not Status.UP
+
+
+_BLOCKED: Final = Reply(Outcome.BLOCKED)
+_DONE: Final = Reply(Outcome.DONE)
+_NO_ITEM: Final = Reply(Outcome.ITEM)
+# What changes queues by itself, and is blocked with puts.
+_WRITES: Final = frozenset(
+    {
+        Verb.PUT,
+        Verb.FLUSH,
+        Verb.FLUSH_ALL,
+        Verb.FLUSH_EXPIRED,
+        Verb.FLUSH_ALL_EXPIRED,
+        Verb.DELETE,
+    }
+)
+
+
+class Session:
+    """One connection's requests and open items."""
+
+    def __init__(self, queues: Queues, house: House, peer: Peer) -> None:
+        self._queues = queues
+        self._house = house
+        self._peer = peer
+        self._open: dict[str, deque[int]] = {}  # xids by queue, the first opened first
+        self._done: dict[Verb, Callable[[Request], Awaitable[Reply]]] = {
+            Verb.PUT: self._put,
+            Verb.GET: self._get,
+            Verb.MONITOR: self._monitor,
+            Verb.CONFIRM: self._confirm,
+            Verb.FLUSH: self._flush,
+            Verb.FLUSH_ALL: self._flush_all,
+            Verb.FLUSH_EXPIRED: self._flush_expired,
+            Verb.FLUSH_ALL_EXPIRED: self._flush_all_expired,
+            Verb.DELETE: self._delete,
+            Verb.STATS: self._stats,
+            Verb.DUMP_STATS: self._dump_stats,
+            Verb.VERSION: self._version,
+            Verb.STATUS: self._status,
+            Verb.RELOAD: self._reload,
+            Verb.QUIT: self._quit,
+            Verb.SHUTDOWN: self._shutdown,
+            Verb.BROKEN: self._broken,
+        }
+
+    async def serve(self, request: Request) -> Reply:
+        """Does what is asked; returns the reply, or the last one of several."""
+        if request.verb in _WRITES and self._house.blocks_writes:
+            return _BLOCKED
+        return await self._done[request.verb](request)
+
+    async def abort_all(self) -> None:
+        """Gives back all that is open, the last opened first, so that their order is kept."""
+        opened, self._open = self._open, {}
+        for queue, xids in opened.items():
+            for xid in reversed(xids):
+                await self._queues.unremove(queue, xid)
+
+    # -- items ------------------------------------------------------------------------------------
+
+    async def _put(self, request: Request) -> Reply:
+        expires_ms = self._expires_ms(request)
+        stored = 0
+        for item in request.items:
+            self._house.cmd_set += 1
+            stored += await self._queues.add(request.queue, item, expires_ms)
+        self._house.total_items += stored
+        return Reply(Outcome.COUNT, item_count=stored)
+
+    def _expires_ms(self, request: Request) -> int:
+        if not request.expires_in_ms:
+            return request.expires_at_ms
+        return max(1, self._house.clock.wall_us() // 1000 + request.expires_in_ms)
+
+    async def _get(self, request: Request) -> Reply:
+        house, queue = self._house, request.queue
+        if request.aborts:
+            await self._abort(queue)
+            return _NO_ITEM
+        await self._close_before(request)
+        if request.closes and not request.opens:
+            return _NO_ITEM
+        if self._open_count(queue) and not request.peeks and not request.opens:
+            return Reply(Outcome.HAS_OPEN)
+        if house.blocks_reads:
+            return _BLOCKED
+        if request.opens and self._open_count(queue) >= house.open_max:
+            return Reply(Outcome.TOO_MANY_OPEN, item_count=house.open_max)
+        house.cmd_peek += request.peeks
+        house.cmd_get += not request.peeks
+        item = await self._fetch(request, self._until_us(request))
+        return _NO_ITEM if item is None else Reply(Outcome.ITEM, data=bytes(item.data))
+
+    async def _monitor(self, request: Request) -> Reply:
+        await self._close_before(request)
+        if self._house.blocks_reads:
+            return _BLOCKED
+        until_us = self._until_us(request)
+        sent = 0
+        while (
+            self._open_count(request.queue) < self._house.open_max
+            and (not request.item_count or sent < request.item_count)
+            and self._house.clock.monotonic_us() < until_us
+        ):
+            self._house.cmd_get += 1
+            item = await self._fetch(request, until_us)
+            if item is None:
+                break
+            await self._peer.send(request, Reply(Outcome.MORE, data=bytes(item.data)))
+            sent += 1
+        return _NO_ITEM
+
+    async def _fetch(self, request: Request, until_us: int) -> Taken | None:
+        """Takes an item, or looks at it; waits for it as long as was asked for."""
+        queue, house = request.queue, self._house
+        while True:
+            if request.peeks:
+                item = await self._queues.peek(queue)
+            else:
+                item = await self._queues.remove(queue, opens=request.opens)
+            if item is not None:
+                house.get_hits += 1
+                if request.opens:
+                    self._open.setdefault(queue, deque()).append(item.xid)
+                return item
+            if (
+                not request.wait_ms
+                or house.blocks_reads
+                or not await self._peer.wait(queue, until_us)
+            ):
+                house.get_misses += 1
+                return None
+
+    async def _confirm(self, request: Request) -> Reply:
+        if self._open_count(request.queue) < request.item_count:
+            return Reply(Outcome.NOT_OPEN)
+        await self._close(request.queue, request.item_count)
+        return _DONE
+
+    async def _close_before(self, request: Request) -> None:
+        if request.closes_all:
+            await self._close(request.queue, self._open_count(request.queue))
+        elif request.closes:
+            await self._close(request.queue, 1)
+
+    async def _close(self, queue: str, count: int) -> None:
+        for _ in range(count):
+            xid = self._pop(queue)
+            if xid is not None:
+                await self._queues.confirm(queue, xid)
+
+    async def _abort(self, queue: str) -> None:
+        xid = self._pop(queue)
+        if xid is not None:
+            await self._queues.unremove(queue, xid)
+
+    def _pop(self, queue: str) -> int | None:
+        xids = self._open.get(queue)
+        if not xids:
+            return None
+        xid = xids.popleft()
+        if not xids:
+            del self._open[queue]
+        return xid
+
+    def _open_count(self, queue: str) -> int:
+        return len(self._open.get(queue, ()))
+
+    def _until_us(self, request: Request) -> int:
+        return self._house.clock.monotonic_us() + request.wait_ms * 1000
+
+    # -- queues -----------------------------------------------------------------------------------
+
+    async def _flush(self, request: Request) -> Reply:
+        await self._queues.flush(request.queue)
+        return _DONE
+
+    async def _flush_all(self, request: Request) -> Reply:
+        for queue in await self._queues.names():
+            await self._queues.flush(queue)
+        return _DONE
+
+    async def _flush_expired(self, request: Request) -> Reply:
+        return Reply(Outcome.COUNT, item_count=await self._queues.flush_expired(request.queue))
+
+    async def _flush_all_expired(self, request: Request) -> Reply:
+        counts = [await self._queues.flush_expired(queue) for queue in await self._queues.names()]
+        return Reply(Outcome.COUNT, item_count=sum(counts))
+
+    async def _delete(self, request: Request) -> Reply:
+        await self._queues.delete(request.queue)
+        return _DONE
+
+    # -- the server -------------------------------------------------------------------------------
+
+    async def _stats(self, request: Request) -> Reply:
+        house = self._house
+        queues = {queue: await self._queues.stats(queue) for queue in await self._queues.names()}
+        fields: dict[str, int | str] = {
+            "uptime": (house.clock.monotonic_us() - house.started_us) // 1_000_000,
+            "time": house.clock.wall_us() // 1_000_000,
+            "version": fjord.__version__,
+            "curr_items": sum(int(one.get("items", 0)) for one in queues.values()),
+            "total_items": house.total_items,
+            "bytes": sum(int(one.get("bytes", 0)) for one in queues.values()),
+            "reserved_memory_ratio": "0.000",
+            "curr_connections": house.connections,
+            "total_connections": house.total_connections,
+            "cmd_get": house.cmd_get,
+            "cmd_set": house.cmd_set,
+            "cmd_peek": house.cmd_peek,
+            "get_hits": house.get_hits,
+            "get_misses": house.get_misses,
+            "bytes_read": house.bytes_read,
+            "bytes_written": house.bytes_written,
+            **self._queues.counts(),
+        }
+        for queue, one in queues.items():
+            fields |= {f"queue_{queue}_{name}": value for name, value in one.items()}
+        return Reply(Outcome.FIELDS, fields=_shown(fields))
+
+    async def _dump_stats(self, request: Request) -> Reply:
+        known = await self._queues.names()
+        wanted = [queue for queue in known if not request.words or queue in request.words]
+        shown = [(queue, _shown(await self._queues.stats(queue))) for queue in wanted]
+        return Reply(Outcome.QUEUES, queues=tuple(shown))
+
+    async def _version(self, request: Request) -> Reply:
+        return Reply(Outcome.WORD, word=fjord.__version__)
+
+    async def _status(self, request: Request) -> Reply:
+        if not request.words:
+            return Reply(Outcome.WORD, word=self._house.status.value)
+        wanted = request.words[0]
+        if wanted not in list(Status):
+            return Reply(Outcome.BROKEN, word=f"Unknown status: {wanted}")
+        self._house.status = Status(wanted)
+        return _DONE
+
+    async def _reload(self, request: Request) -> Reply:
+        await self._queues.reload()
+        return _DONE
+
+    async def _quit(self, request: Request) -> Reply:
+        return _DONE
+
+    async def _shutdown(self, request: Request) -> Reply:
+        self._house.stop()
+        return _DONE
+
+    async def _broken(self, request: Request) -> Reply:
+        return Reply(Outcome.BROKEN)
+
+
+def _shown(fields: dict[str, int | str]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, str(value)) for name, value in fields.items())

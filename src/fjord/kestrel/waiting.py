@@ -1,0 +1,289 @@
+"""A queue as it is used: items in memory, items in files behind them, and open items.
+
+    [ head ... memory ... ][ ... behind: counted, and read from the journal when needed ... ]
+
+It means what `replay.State` means, but holds no more in memory than it may.  When that is reached,
+items that are added are counted alone: read-behind.  When items are taken, those behind them are
+read; once all are in memory, read-behind is over.  The same methods serve a start, which applies
+the ops of the journal, and the work behind it, which writes each op before it is applied here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from fjord.kestrel import ops
+from fjord.kestrel.behind import Behind
+from fjord.kestrel.checkpoints import Checkpoints, Entry
+from fjord.kestrel.codec import Dialect
+from fjord.kestrel.journal import Journal, Segment
+from fjord.kestrel.ops import Item, Op, Opcode
+
+# Items without data take memory, too.
+_MEMORY_ITEMS_MAX: Final = 1_000_000
+# Ops that give xids by rules which a pack in the middle of a journal does not keep.
+_UNNAMED: Final = frozenset({Opcode.REMOVE_TENTATIVE, Opcode.ADD_XID, Opcode.STATE_DUMP})
+
+
+class Waiting:
+    """The items of one queue."""
+
+    def __init__(self, journal: Journal | None, memory_bytes_max: int, now_ms: int = 0) -> None:
+        """Begins with an empty queue.
+
+        Args:
+            journal: what it is read from when it is larger than memory; None: it never is.
+            memory_bytes_max: so much is in memory, and one item more.
+            now_ms: the add time of items that have none.
+        """
+        self.memory: deque[Entry] = deque()
+        self.memory_bytes = 0
+        self.behind_count = 0  # items that wait and are not in memory
+        self.behind_bytes = 0
+        self.open: dict[int, Entry] = {}
+        self.open_bytes = 0
+        self.last_xid = 0
+        self.missed = 0  # ops on what was not there
+        self.checkpoints = Checkpoints()
+        self.has_names = False  # some that wait may have brought an xid along
+        self.era = 0  # of the file that is written to
+        self._journal = journal
+        self.memory_bytes_max = memory_bytes_max
+        self._now_ms = now_ms
+        self._behind: Behind | None = None
+        self._named: tuple[Item, Segment, int] | None = None  # an ADD_XID, until what follows
+        self._dump_left = 0
+        self._is_told = False  # the op before was an ADD_XID of a STATE_DUMP
+
+    @property
+    def count(self) -> int:
+        return len(self.memory) + self.behind_count
+
+    @property
+    def bytes(self) -> int:
+        return self.memory_bytes + self.behind_bytes
+
+    @property
+    def is_behind(self) -> bool:
+        return self._behind is not None
+
+    @property
+    def reader_era(self) -> int:
+        """The era of the file that is read, if one is."""
+        return self._behind.segment.era if self._behind is not None else self.era
+
+    # -- what live work and a start share ---------------------------------------------------------
+
+    def add(self, item: Item, segment: Segment | None, offset: int) -> None:
+        """Puts an item at the end; its op begins at this place in the journal."""
+        if self._behind is None and segment is not None and self._is_full():
+            assert self._journal is not None
+            self._behind = Behind(self._journal, segment, offset, self._now_ms)
+        if self._behind is not None:
+            self.behind_count += 1
+            self.behind_bytes += item.size
+        else:
+            self._append(item, self.era)
+
+    def head(self) -> Entry | None:
+        return self.memory[0] if self.memory else None
+
+    def take(self) -> None:
+        """Takes the head away for good."""
+        entry = self._pop()
+        if entry is not None:
+            entry.go()
+
+    def reserve(self, xid: int) -> int:
+        """Makes the head open; returns under which xid, 0 if there is none."""
+        entry = self._pop()
+        if entry is None:
+            return 0
+        if xid:
+            self.last_xid = xid
+        return self._reserve(xid or entry.xid or self._fresh_xid(), entry)
+
+    def confirm(self, xid: int) -> bool:
+        entry = self.open.pop(xid, None)
+        if entry is None:
+            self.missed += 1
+            return False
+        self.open_bytes -= len(entry.data)
+        entry.go()
+        return True
+
+    def unremove(self, xid: int) -> bool:
+        entry = self.open.pop(xid, None)
+        if entry is None:
+            self.missed += 1
+            return False
+        self.open_bytes -= len(entry.data)
+        entry.xid = 0  # it was for the first reserve alone
+        entry.era = self.era
+        self.memory.appendleft(entry)
+        self.memory_bytes += len(entry.data)
+        return True
+
+    def next_xid(self) -> int:
+        xid = self.last_xid
+        while True:
+            xid = xid + 1 if xid < ops.XID_MAX else ops.XID_MIN
+            if xid != 0 and xid not in self.open:
+                return xid
+
+    def drop_all(self) -> None:
+        """Removes all that waits; what is open stays so."""
+        for entry in self.memory:
+            entry.go()
+        self.memory.clear()
+        self.memory_bytes = self.behind_count = self.behind_bytes = 0
+        self._end_behind()
+
+    def close(self) -> None:
+        self._end_behind()
+
+    # -- a start ----------------------------------------------------------------------------------
+
+    def apply(self, op: Op, segment: Segment, offset: int) -> None:
+        """Does what an op of the journal says, which begins at this place."""
+        if segment.era != self.era:
+            self._enter(segment)
+        opcode = op.opcode
+        if opcode in _UNNAMED:
+            self.checkpoints.clear()
+        if opcode is Opcode.ADD_XID:
+            self._apply_add_xid(op, segment, offset)
+            return
+        if opcode is Opcode.REMOVE_TENTATIVE:
+            self._apply_reserve()
+            return
+        self._settle()
+        self._dump_left, self._is_told = 0, False
+        if opcode is Opcode.STATE_DUMP:
+            self.last_xid, self._dump_left = op.xid, op.open_count
+        elif op.item is not None:
+            if opcode is Opcode.CONTINUE:
+                self.confirm(op.xid)
+            self.add(op.item, segment, offset)
+        else:
+            _APPLIERS[opcode](self, op.xid)
+
+    def _settle(self) -> None:
+        """An ADD_XID waits, if no reserve followed it."""
+        named, self._named = self._named, None
+        if named is not None:
+            self.has_names = True
+            self.add(*named)
+
+    def end_apply(self) -> None:
+        """Ends a start: the journal has no more ops."""
+        self._settle()
+        self._dump_left, self._is_told = 0, False
+
+    def _enter(self, segment: Segment) -> None:
+        assert self._journal is not None
+        if self.is_behind and self._named is None and self._journal.dialect is Dialect.V24:
+            at = self._journal.segments.index(segment)
+            self.checkpoints.add(self._journal.segments[at - 1], self.open, self.last_xid)
+        self.era = segment.era
+
+    def _apply_add_xid(self, op: Op, segment: Segment, offset: int) -> None:
+        assert op.item is not None
+        self._settle()
+        if self._dump_left and op.xid:
+            self._dump_left -= 1
+            self._is_told = True
+            if op.xid not in self.open:
+                self._reserve(op.xid, self._entry(op.item, self.era))
+            return
+        data = bytes(op.item.data)  # it is looked at when the next op was read
+        self._named = (op.item._replace(data=data), segment, offset)
+        self._is_told = False
+
+    def _apply_reserve(self) -> None:
+        named, self._named = self._named, None
+        told, self._is_told = self._is_told, False
+        if told:
+            return  # it is open since it was told
+        self._dump_left = 0
+        if named is not None:
+            entry = self._entry(named[0], self.era)
+            self._reserve(entry.xid or self._fresh_xid(), entry)
+        else:
+            self.reserve(0)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _is_full(self) -> bool:
+        full = self.memory_bytes >= self.memory_bytes_max and bool(self.memory)
+        return full or len(self.memory) >= _MEMORY_ITEMS_MAX
+
+    def _entry(self, item: Item, era: int) -> Entry:
+        data = item.data if isinstance(item.data, bytes) else bytes(item.data)
+        return Entry(data, item.add_ms, item.expiry_ms, item.xid, era)
+
+    def _append(self, item: Item, era: int) -> None:
+        self.memory.append(self._entry(item, era))
+        self.memory_bytes += item.size
+
+    def _pop(self) -> Entry | None:
+        if not self.memory:
+            self.missed += 1
+            return None
+        entry = self.memory.popleft()
+        self.memory_bytes -= len(entry.data)
+        self.checkpoints.note(entry, self.era)
+        self._fill()
+        return entry
+
+    def _fill(self) -> None:
+        """Ensures that memory has what it may have, and the head in any case."""
+        behind, memory = self._behind, self.memory
+        if behind is None:
+            return
+        while self.behind_count and not self._is_full():
+            item = behind.next()
+            data = bytes(item.data)
+            size = len(data)
+            era = behind.segment.era
+            memory.append(Entry(data, item.add_ms, item.expiry_ms, item.xid, era))
+            self.behind_count -= 1
+            self.behind_bytes -= size
+            self.memory_bytes += size
+        if self.behind_count == 0:
+            self._end_behind()
+
+    def _end_behind(self) -> None:
+        if self._behind is not None:
+            self._behind.close()
+            self._behind = None
+        self.checkpoints.clear()
+
+    def _fresh_xid(self) -> int:
+        self.last_xid = self.next_xid()
+        return self.last_xid
+
+    def _reserve(self, xid: int, entry: Entry) -> int:
+        before = self.open.pop(xid, None)
+        self.open[xid] = entry
+        self.open_bytes += len(entry.data)
+        if before is not None:
+            self.open[self._fresh_xid()] = before
+        return xid
+
+    def _apply_remove(self, xid: int) -> None:
+        self.take()
+
+    def _apply_save_xid(self, xid: int) -> None:
+        self.last_xid = xid
+
+
+_APPLIERS: Final[dict[Opcode, Callable[[Waiting, int], object]]] = {
+    Opcode.REMOVE: Waiting._apply_remove,
+    Opcode.SAVE_XID: Waiting._apply_save_xid,
+    Opcode.UNREMOVE: Waiting.unremove,
+    Opcode.CONFIRM_REMOVE: Waiting.confirm,
+    Opcode.REMOVE_TENTATIVE_XID: Waiting.reserve,
+}

@@ -1,0 +1,181 @@
+"""The files of a queue: how they are written, replaced and repaired."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+
+import pytest
+
+from fjord.errors import DurabilityError
+from fjord.kestrel import codec, ops
+from fjord.kestrel.codec import Dialect
+from fjord.kestrel.journal import Journal
+from fjord.kestrel.ops import Op, Opcode
+from fjord.testing import SimDisk
+from tests.unit.kestrel.vectors import ADD_MS
+
+FOLDER = "/kestrel"
+
+
+def put(disk: SimDisk, name: str, data: bytes) -> None:
+    with contextlib.closing(disk.open(f"{FOLDER}/{name}", create=True)) as file:
+        file.write(0, data)
+
+
+def read(disk: SimDisk, name: str) -> bytes:
+    with contextlib.closing(disk.open(f"{FOLDER}/{name}")) as file:
+        return file.read(0, file.size())
+
+
+def item(data: bytes) -> Op:
+    return ops.addx(data, add_ms=ADD_MS)
+
+
+def encoded(*made: Op) -> bytes:
+    return b"".join(codec.encode(op, Dialect.V24) for op in made)
+
+
+def contents(disk: SimDisk) -> dict[str, bytes]:
+    return {name: read(disk, name) for name in disk.names(FOLDER)}
+
+
+def begun(disk: SimDisk, now_ms: int = 904) -> Journal:
+    journal = Journal(disk, FOLDER, "cars", now_ms=lambda: now_ms)
+    data(journal)
+    journal.begin()
+    return journal
+
+
+def data(journal: Journal) -> list[bytes]:
+    """Returns the items in all ops of a journal that was not begun yet."""
+    placed: Iterable[Op] = (op for _, (op, _, _) in journal.replay(ADD_MS))
+    return [bytes(op.item.data) for op in placed if op.item is not None]
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    made = SimDisk()
+    made.make_directory(FOLDER)
+    return made
+
+
+@pytest.mark.req("KJ-05")
+def test_sizes_are_those_of_kestrel(disk: SimDisk) -> None:
+    journal = begun(disk)
+    journal.append(item(b"hello kitty"))
+    assert journal.size == 32
+    journal.append(ops.remove())
+    assert journal.size == 33
+    assert contents(disk) == {"cars": encoded(item(b"hello kitty"), ops.remove())}
+
+
+@pytest.mark.req("KJ-14")
+def test_a_rotated_file_gets_the_time_and_a_larger_number_than_all_before(disk: SimDisk) -> None:
+    journal = begun(disk)
+    for name in (b"a", b"b", b"c"):
+        journal.append(item(name))
+        journal.rotate()
+    assert journal.rotations == 3
+    assert {name: len(one) for name, one in contents(disk).items()} == {
+        "cars": 0,
+        "cars.904": 22,
+        "cars.905": 22,
+        "cars.906": 22,
+    }
+    assert data(Journal(disk, FOLDER, "cars", now_ms=lambda: 1)) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.req("KJ-16")
+def test_a_pack_takes_the_place_of_older_files_alone(disk: SimDisk) -> None:
+    journal = begun(disk)
+    journal.append(item(b"a"))
+    journal.rotate()
+    journal.append(item(b"b"))
+    last = journal.rotate()
+    journal.append(item(b"c"))
+    journal.rotate()
+    journal.pack(last, [item(b"ab")])
+    assert list(contents(disk)) == ["cars", "cars.905", "cars.906"]
+    assert journal.size == sum(map(len, contents(disk).values()))
+    assert data(Journal(disk, FOLDER, "cars", now_ms=lambda: 1)) == [b"ab", b"c"]
+
+
+def test_a_rewrite_leaves_one_file_which_is_written_to(disk: SimDisk) -> None:
+    journal = begun(disk)
+    journal.append(item(b"a"))
+    journal.rotate()
+    journal.append(item(b"b"))
+    journal.rewrite([item(b"ab")])
+    assert journal.rewrites == 1
+    journal.append(item(b"c"))
+    journal.sync()
+    assert contents(disk) == {"cars": encoded(item(b"ab"), item(b"c"))}
+    assert journal.size == 45
+
+
+@pytest.mark.req("KJ-16")
+def test_what_a_pack_makes_dead_is_removed_at_the_next_start(disk: SimDisk) -> None:
+    for name in ("cars.904", "cars.950", "cars.951", "cars"):
+        put(disk, name, encoded(item(name.encode())))
+    put(disk, "cars.950.pack", encoded(item(b"pack")))
+    put(disk, "cars~~960", b"whatever")
+    journal = Journal(disk, FOLDER, "cars", now_ms=lambda: 1)
+    assert data(journal) == [b"pack", b"cars.951", b"cars"]
+    assert list(contents(disk)) == ["cars", "cars.950", "cars.951"]
+
+
+def test_a_torn_tail_is_cut_off(disk: SimDisk) -> None:
+    whole = encoded(item(b"a"))
+    put(disk, "cars", whole + encoded(item(b"b"))[:-1])
+    journal = begun(disk)
+    assert contents(disk) == {"cars": whole}
+    assert journal.alerts == []
+    assert journal.size == len(whole)
+
+
+def test_damage_is_kept_in_a_file_of_its_own_and_told(disk: SimDisk) -> None:
+    whole = encoded(item(b"a"))
+    put(disk, "cars.904", whole + b"\x63damaged")
+    put(disk, "cars.904.corrupt", b"of another time")
+    put(disk, "cars", encoded(item(b"b")))
+    journal = Journal(disk, FOLDER, "cars", now_ms=lambda: 1)
+    assert data(journal) == [b"a", b"b"]
+    (alert,) = journal.alerts
+    assert "cars.904" in alert
+    assert "8 bytes are kept in cars.904.1.corrupt" in alert
+    assert contents(disk) == {
+        "cars": encoded(item(b"b")),
+        "cars.904": whole,
+        "cars.904.corrupt": b"of another time",
+        "cars.904.1.corrupt": b"\x63damaged",
+    }
+    assert data(Journal(disk, FOLDER, "cars", now_ms=lambda: 1)) == [b"a", b"b"]
+
+
+def test_a_deleted_journal_takes_nothing(disk: SimDisk) -> None:
+    journal = begun(disk)
+    journal.append(item(b"a"))
+    journal.rotate()
+    journal.delete()
+    assert contents(disk) == {}
+    with pytest.raises(DurabilityError, match="deleted"):
+        journal.append(item(b"b"))
+
+
+def test_a_broken_disk_ends_writing(disk: SimDisk) -> None:
+    journal = begun(disk)
+    journal.append(item(b"a"))
+    disk.errors = {len(disk.calls) + 1: 5}
+    with pytest.raises(OSError, match="Input/output"):
+        journal.append(item(b"b"))
+    with pytest.raises(DurabilityError):
+        journal.append(item(b"c"))
+    assert contents(disk) == {"cars": encoded(item(b"a"))}
+
+
+def test_a_closed_journal_takes_nothing(disk: SimDisk) -> None:
+    journal = begun(disk)
+    journal.close()
+    with pytest.raises(DurabilityError, match="closed"):
+        journal.append_bytes(bytes((Opcode.REMOVE,)))

@@ -1,0 +1,34 @@
+"""Numbers as clients write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from fjord.kestrel import requests
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("007", 7),
+        (str(requests.NUMBER_MAX), requests.NUMBER_MAX),
+        (str(requests.NUMBER_MAX + 1), None),
+        ("9" * 5000, None),
+        ("-1", None),
+        ("", None),
+        ("-", None),
+        ("--1", None),
+        ("+1", None),
+        ("1_0", None),
+        (" 1", None),
+        ("\u0661", None),
+    ],
+)
+def test_number_is_decimal_digits_within_bounds(text: str, expected: int | None) -> None:
+    assert requests.number(text) == expected
+
+
+def test_number_may_be_below_zero_where_that_means_something() -> None:
+    assert requests.number("-5", low=-10) == -5
+    assert requests.number("-11", low=-10) is None

@@ -1,0 +1,292 @@
+"""What happens between connections: who waits, who goes, and when answers leave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+
+import pytest
+
+import fjord
+from fjord.errors import DurabilityError
+from fjord.kestrel.collection import Collection
+from fjord.kestrel.serving import Options
+from fjord.testing import SimCrash
+from tests.unit.kestrel.serving_world import World, run
+
+VERSION = fjord.__version__.encode()
+
+
+def test_full_queue_stores_nothing() -> None:
+    async def test(world: World) -> None:
+        client = await world.client()
+        await client.check(b"set small 0 0 1\r\nx\r\n" * 11, b"STORED\r\n" * 10 + b"NOT_STORED\r\n")
+
+    run(test)
+
+
+def test_waiting_get_is_served_when_an_item_comes() -> None:
+    async def test(world: World) -> None:
+        first, second, writer = [await world.client() for _ in range(3)]
+        await first.send(b"get q/t=60000\r\n")
+        await world.waiting("q")
+        await second.send(b"get q/t=60000/open\r\n")
+        await world.waiting("q", 2)
+        await writer.check(b"set q 0 0 1\r\na\r\n", b"STORED\r\n")
+        await first.expect(b"VALUE q 0 1\r\na\r\nEND\r\n")
+        await writer.check(b"set q 0 0 1\r\nb\r\n", b"STORED\r\n")
+        await second.expect(b"VALUE q 0 1\r\nb\r\nEND\r\n")
+
+    run(test)
+
+
+def test_replies_before_a_wait_are_sent_before_it() -> None:
+    async def test(world: World) -> None:
+        client, writer = await world.client(), await world.client()
+        await client.check(b"set r 0 0 1\r\nx\r\nget q/t=60000\r\n", b"STORED\r\n")
+        await world.waiting("q")
+        await writer.check(b"set q 0 0 1\r\na\r\n", b"STORED\r\n")
+        await client.expect(b"VALUE q 0 1\r\na\r\nEND\r\n")
+
+    run(test)
+
+
+def test_waiting_for_a_child_is_served_by_its_parent() -> None:
+    async def test(world: World) -> None:
+        client, writer = await world.client(), await world.client()
+        await client.send(b"get q+x/t=60000\r\n")
+        await world.waiting("q+x")
+        await writer.check(b"set q 0 0 1\r\na\r\n", b"STORED\r\n")
+        await client.expect(b"VALUE q+x 0 1\r\na\r\nEND\r\n")
+
+    run(test)
+
+
+def test_item_that_is_given_back_goes_to_who_waits() -> None:
+    async def test(world: World) -> None:
+        holder, client = await world.client(), await world.client()
+        await holder.check(b"set q 0 0 1\r\na\r\n", b"STORED\r\n")
+        await holder.check(b"get q/open\r\n", b"VALUE q 0 1\r\na\r\nEND\r\n")
+        await client.send(b"get q/t=60000\r\n")
+        await world.waiting("q")
+        await holder.close()
+        await client.expect(b"VALUE q 0 1\r\na\r\nEND\r\n")
+
+    run(test)
+
+
+def test_open_items_go_back_in_their_order_when_a_client_goes() -> None:
+    async def test(world: World) -> None:
+        holder, client = await world.client(), await world.client()
+        await client.check(b"set q 0 0 1\r\na\r\nset q 0 0 1\r\nb\r\n", b"STORED\r\nSTORED\r\n")
+        await client.check(b"set q 0 0 1\r\nc\r\n", b"STORED\r\n")
+        await holder.check(
+            b"monitor q 60 2\r\n", b"VALUE q 0 1\r\na\r\nVALUE q 0 1\r\nb\r\nEND\r\n"
+        )
+        await holder.close()
+        await world.until(lambda: world.server.house.connections == 1)
+        for name in (b"a", b"b", b"c"):
+            await client.check(b"get q\r\n", b"VALUE q 0 1\r\n" + name + b"\r\nEND\r\n")
+
+    run(test, Options(open_max=5))
+
+
+def test_client_that_goes_while_it_waits_takes_nothing() -> None:
+    async def test(world: World) -> None:
+        gone, client = await world.client(), await world.client()
+        await gone.send(b"get q/t=60000\r\n")
+        await world.waiting("q")
+        await gone.close()
+        await world.waiting("q", 0)
+        await client.check(b"set q 0 0 1\r\na\r\n", b"STORED\r\n")
+        await client.check(b"get q\r\n", b"VALUE q 0 1\r\na\r\nEND\r\n")
+
+    run(test)
+
+
+def test_who_is_told_and_goes_leaves_the_item_to_the_next() -> None:
+    async def test(world: World) -> None:
+        gone, client, writer = [await world.client() for _ in range(3)]
+        await gone.send(b"get q/t=60000\r\n")
+        await world.waiting("q")
+        await client.send(b"get q/t=60000\r\n")
+        await world.waiting("q", 2)
+        # The first is told, and ended before it can look.
+        await world.backend.add("q", b"a", 0)
+        first = next(one for one in world.server._connections if one._waiting is not None)
+        waiting = next(iter(world.backend._listening["q"]))
+        for one in world.server._connections:
+            if one._waiting is waiting:
+                first = one
+        first.end()
+        await client.expect(b"VALUE q 0 1\r\na\r\nEND\r\n")
+        await writer.check(b"get q\r\n", b"END\r\n")
+
+    run(test)
+
+
+def test_client_that_sends_no_more_is_answered() -> None:
+    async def test(world: World) -> None:
+        client = await world.client()
+        await client.send(b"set q 0 0 1\r\nx\r\nget q\r\nget q/t=60000\r\nversion\r\n")
+        client.writer.write_eof()
+        await client.expect(b"STORED\r\nVALUE q 0 1\r\nx\r\nEND\r\nEND\r\nVERSION ")
+
+    run(test)
+
+
+def test_answers_of_many_wait_for_one_sync() -> None:
+    async def test(world: World) -> None:
+        clients = [await world.client() for _ in range(5)]
+        await clients[0].check(b"set q 0 0 1\r\nx\r\n" * 20, b"STORED\r\n" * 20)
+        assert world.syncs == 1
+        before = world.syncs
+        await clients[0].check(b"version\r\n", b"VERSION " + VERSION + b"\r\n")
+        assert world.syncs == before
+        for client in clients:
+            await client.send(b"set q 0 0 1\r\nx\r\n")
+        for client in clients:
+            await client.expect(b"STORED\r\n")
+        assert before < world.syncs <= before + 5
+
+    run(test)
+
+
+def test_queue_that_is_not_synced_does_not_wait() -> None:
+    async def test(world: World) -> None:
+        client = await world.client()
+        await client.check(b"set unsynced 0 0 1\r\nx\r\n", b"STORED\r\n")
+        assert world.syncs == 0
+
+    run(test)
+
+
+def test_failed_sync_answers_nobody_and_ends_the_server() -> None:
+    async def test(world: World) -> None:
+        client = await world.client()
+        await client.check(b"set q 0 0 1\r\nx\r\n", b"STORED\r\n")
+        call = len(world.disk.calls)
+        world.disk.errors[call + 2] = errno.EIO  # the write goes through, the sync does not
+        await client.send(b"set q 0 0 1\r\nx\r\n")
+        await client.expect_end()
+
+    with pytest.raises(DurabilityError):
+        run(test)
+
+
+def test_request_that_fails_ends_its_connection_only() -> None:
+    async def test(world: World) -> None:
+        client, other = await world.client(), await world.client()
+        await other.check(b"set q 0 0 1\r\nx\r\n", b"STORED\r\n")
+        world.disk.capacity = world.disk.used_bytes()
+        await client.check(b"set q 0 0 1\r\nx\r\n", b"SERVER_ERROR\r\n")
+        await client.expect_end()
+        world.disk.capacity = None
+        await other.check(b"set q 0 0 1\r\nx\r\n", b"STORED\r\n")
+
+    run(test)
+
+
+def test_shutdown_closes_the_collection_and_gives_back_what_is_open() -> None:
+    async def test(world: World) -> None:
+        holder, client = await world.client(), await world.client(text=True)
+        await holder.check(b"set q 0 0 1\r\na\r\n", b"STORED\r\n")
+        await holder.check(b"get q/open\r\n", b"VALUE q 0 1\r\na\r\nEND\r\n")
+        await client.check(b"put q:\nb\n\nshutdown\n", b"+1\n+0\n")
+        await holder.expect_end()
+        assert world.running is not None
+        await world.running
+        again = Collection(world.disk, "/queues", None, world.clock)
+        assert again.stats("q")["items"] == 2
+        assert again.stats("q")["open_transactions"] == 0
+        again.close()
+
+    run(test)
+
+
+def test_more_connections_than_allowed_are_closed() -> None:
+    async def test(world: World) -> None:
+        client = await world.client()
+        await client.check(b"get q\r\n", b"END\r\n")
+        await (await world.client()).expect_end()
+        await client.check(b"get q\r\n", b"END\r\n")
+
+    run(test, Options(connections_max=1))
+
+
+def test_idle_connection_is_closed() -> None:
+    async def test(world: World) -> None:
+        client = await world.client()
+        await client.check(b"get q\r\n", b"END\r\n")
+        await client.expect_end()
+
+    run(test, Options(idle_seconds=0.01))
+
+
+def test_expired_items_are_swept() -> None:
+    async def test(world: World) -> None:
+        client = await world.client()
+        await client.check(b"set q 0 -1 1\r\nx\r\n", b"STORED\r\n")
+        await world.until(lambda: world.collection.stats("q")["items"] == 0)
+
+    run(test, Options(sweep_seconds=0.01))
+
+
+def test_large_item_and_what_is_sent_ahead_go_through() -> None:
+    async def test(world: World) -> None:
+        client = await world.client()
+        item = bytes(3 * 1024 * 1024)
+        asked = b"set q 0 0 %d\r\n%b\r\n" % (len(item), item)
+        told = b"VALUE q 0 %d\r\n%b\r\nEND\r\n" % (len(item), item)
+        sending = asyncio.create_task(client.send((asked + b"get q\r\n") * 4))
+        await client.expect((b"STORED\r\n" + told) * 4)
+        await sending
+
+    run(test)
+
+
+def test_reload_reads_the_configuration_again() -> None:
+    async def test(world: World) -> None:
+        client = await world.client()
+        world.given = {"queues": {"q": {"maxItems": 1}}}
+        await client.check(b"reload\r\n", b"Reloaded config.\r\n")
+        await client.check(b"set q 0 0 1\r\nx\r\n" * 2, b"STORED\r\nNOT_STORED\r\n")
+        world.given = {"what": {}}
+        await client.check(b"reload\r\n", b"SERVER_ERROR\r\n")
+
+    run(test)
+
+
+def test_waiting_is_served_through_an_alias_and_by_what_expires() -> None:
+    async def test(world: World) -> None:
+        client, old, writer = [await world.client() for _ in range(3)]
+        await client.send(b"get second/t=60000\r\n")
+        await old.send(b"get expired/t=60000\r\n")
+        await world.waiting("second")
+        await world.waiting("expired")
+        await writer.check(b"set both 0 0 1\r\na\r\n", b"STORED\r\n")
+        await client.expect(b"VALUE second 0 1\r\na\r\nEND\r\n")
+        await writer.check(b"set old 0 -1 1\r\nb\r\nget old\r\n", b"STORED\r\nEND\r\n")
+        await old.expect(b"VALUE expired 0 1\r\nb\r\nEND\r\n")
+
+    run(test)
+
+
+def test_what_was_answered_survives_a_power_cut() -> None:
+    left: list[bytes] = []
+
+    async def test(world: World) -> None:
+        client = await world.client()
+        await client.check(b"set q 0 0 1\r\na\r\nset q 0 0 1\r\nb\r\n", b"STORED\r\n" * 2)
+        await client.check(b"get q\r\n", b"VALUE q 0 1\r\na\r\nEND\r\n")
+        await client.check(b"get q/open\r\n", b"VALUE q 0 1\r\nb\r\nEND\r\n")
+        world.disk.power_cut()
+        again = Collection(world.disk, "/queues", None, world.clock)
+        while (item := again.remove("q")) is not None:
+            left.append(item.data)
+
+    # The server has lost its disk under it.
+    with contextlib.suppress(DurabilityError, OSError, SimCrash):
+        run(test)
+    assert left == [b"b"]

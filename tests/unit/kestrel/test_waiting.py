@@ -1,0 +1,136 @@
+"""A queue that holds a part of its items in memory means what the ops of its journal mean."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord.errors import CorruptionError
+from fjord.kestrel import codec, ops, reading, replay, waiting
+from fjord.kestrel.codec import Dialect
+from fjord.kestrel.config import QueueConfig
+from fjord.kestrel.journal import Journal
+from fjord.kestrel.ops import Op, Opcode
+from fjord.kestrel.queue import PersistentQueue
+from fjord.testing import SimClock, SimDisk
+from tests.unit.kestrel.vectors import ADD_MS
+
+FOLDER = "/kestrel"
+
+XIDS = st.sampled_from([1, 2, 3, 7])
+DATA = st.binary(max_size=30)
+OPS = st.one_of(
+    st.builds(ops.add, DATA),
+    DATA.map(lambda data: ops.addx(data, add_ms=ADD_MS)),
+    DATA.map(lambda data: ops.addx(data, add_ms=ADD_MS)),
+    st.builds(lambda xid, data: ops.add_xid(xid, data, add_ms=ADD_MS), XIDS, DATA),
+    st.builds(lambda xid, data: ops.proceed(xid, data, add_ms=ADD_MS), XIDS, DATA),
+    st.just(ops.remove()),
+    st.just(ops.remove_tentative()),
+    XIDS.map(ops.remove_tentative),
+    XIDS.map(ops.save_xid),
+    XIDS.map(ops.unremove),
+    XIDS.map(ops.confirm_remove),
+    st.builds(ops.state_dump, XIDS, st.integers(0, 2)),
+)
+
+
+def written(made: list[Op]) -> bytes:
+    return b"".join(
+        codec.encode(op, next(one for one in Dialect if op.opcode in codec.WRITTEN[one]))
+        for op in made
+    )
+
+
+def put(disk: SimDisk, name: str, data: bytes) -> None:
+    disk.make_directory(FOLDER)
+    with contextlib.closing(disk.open(f"{FOLDER}/{name}", create=True)) as file:
+        file.write(0, data)
+
+
+def opened(disk: SimDisk, memory_bytes: int) -> PersistentQueue:
+    clock = SimClock()
+    journal = Journal(disk, FOLDER, "q", now_ms=lambda: clock.wall_us() // 1000)
+    return PersistentQueue("q", QueueConfig(max_memory_size=memory_bytes), clock, journal)
+
+
+def read(disk: SimDisk) -> tuple[list[bytes], dict[int, bytes], int]:
+    """Returns what the plain fold of all ops gives."""
+    state = replay.whole()
+    for _, (op, _, _) in reading.ops(reading.survey(disk, FOLDER, "q"), lambda xid: True):
+        state.apply(op)
+    items = [bytes(item.data) for item in state.queue]
+    return items, {xid: bytes(item.data) for xid, item in state.open.items()}, state.last_xid
+
+
+def held(queue: PersistentQueue) -> tuple[list[bytes], dict[int, bytes], int]:
+    reserved = {xid: entry.data for xid, entry in queue.waiting.open.items()}
+    last_xid = queue.waiting.last_xid
+    return [item.data for item in iter(queue.remove, None)], reserved, last_xid
+
+
+def test_every_op_is_applied_by_something() -> None:
+    special = {Opcode.ADD_XID, Opcode.REMOVE_TENTATIVE, Opcode.STATE_DUMP}
+    adding = {Opcode.ADD, Opcode.ADDX, Opcode.CONTINUE}
+    assert set(waiting._APPLIERS) | special | adding == set(Opcode)
+
+
+@given(
+    files=st.lists(st.lists(OPS, max_size=25), min_size=1, max_size=4),
+    memory_bytes=st.sampled_from([0, 10, 60, 1000]),
+)
+def test_any_journal_means_the_same_however_little_memory_there_is(
+    files: list[list[Op]], memory_bytes: int
+) -> None:
+    disk = SimDisk()
+    for number, made in enumerate(files):
+        put(disk, f"q.{number + 1}", written(made))
+    expected = read(disk)
+    queue = opened(disk, memory_bytes)
+    assert queue.stats()["items"] == len(expected[0])
+    assert held(queue) == expected
+
+
+@pytest.mark.parametrize("memory_bytes", [0, 40, 1000])
+def test_what_is_behind_damage_is_cut_off_for_the_reader_too(memory_bytes: int) -> None:
+    disk = SimDisk()
+    items = [ops.addx(b"%d" % number * 10, add_ms=ADD_MS) for number in range(9)]
+    put(disk, "q.1", written(items[:4]) + b"\x63damaged" + written(items[4:6]))
+    put(disk, "q", written(items[6:]) + written(items[:1])[:-1])
+    queue = opened(disk, memory_bytes)
+    assert held(queue)[0] == [b"%d" % number * 10 for number in (0, 1, 2, 3, 6, 7, 8)]
+    assert len(queue.alerts) == 1
+
+
+def test_memory_is_left_and_entered_again() -> None:
+    disk = SimDisk()
+    disk.make_directory(FOLDER)
+    queue = opened(disk, 30)
+    for _ in range(3):
+        for number in range(10):
+            queue.add(b"%d" % number * 10)
+        assert queue.waiting.is_behind
+        assert queue.waiting.memory_bytes == 30
+        assert queue.waiting.behind_count == 7
+        for number in range(10):
+            item = queue.remove()
+            assert item is not None
+            assert item.data == b"%d" % number * 10
+        assert not queue.waiting.is_behind
+
+
+def test_a_file_that_changes_under_a_reader_is_damage() -> None:
+    disk = SimDisk()
+    disk.make_directory(FOLDER)
+    queue = opened(disk, 30)
+    for number in range(10):
+        queue.add(b"%d" % number * 10)
+    with contextlib.closing(disk.open(f"{FOLDER}/{disk.names(FOLDER)[-1]}")) as file:
+        file.write(31, b"\x63" * 31)
+    with contextlib.closing(disk.open(f"{FOLDER}/q")) as file:
+        file.write(0, b"\x63" * file.size())
+    with pytest.raises(CorruptionError):
+        held(queue)
