@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated, Final
 
 import typer
 
 from fjord import limits
 from fjord.cli import output
-from fjord.cli.failing import EXIT_ERROR, explained, tell
+from fjord.cli.arguments import LogForm, LogFormat, Verbose
+from fjord.cli.failing import EXIT_ERROR, explained, tell, usage
 from fjord.cli.progress import Bar
-from fjord.cli.where import Json
+from fjord.cli.where import DAEMON, Json, check_directory, loopback, shown_address
+from fjord.client.address import parse_url
 from fjord.clock import SystemClock
 from fjord.errors import UsageError
 
 app = typer.Typer(
     name="kestrel",
-    help="Shows and verifies the queues of a Kestrel, or of a Starling. Nothing is changed.",
+    help="Shows, verifies, packs and serves the queues of a Kestrel, or of a Starling.",
     no_args_is_help=True,
 )
 
@@ -122,3 +125,113 @@ def verify(
             output.print_line(verdict.sentence())
     if verdict.damaged:
         raise typer.Exit(EXIT_ERROR)
+
+
+@app.command()
+def pack(
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="A directory of queues.", show_default=False)
+    ],
+    queue: Queue = "",
+    dialect: Annotated[
+        str, typer.Option(help="kestrel-2.4, or kestrel-doc as its document says.")
+    ] = "kestrel-2.4",
+    largest_item_mib: LargestItem = 64,
+    as_json: Json = False,
+) -> None:
+    """Replaces the files of each queue by one that has what is in the queue, and no more.
+
+    Open items stay open. What is damaged is kept in a file of its own, and told. No Kestrel may
+    run on the directory meanwhile.
+
+    Example: fjord kestrel pack /var/spool/kestrel
+    """
+    from fjord.cli import kestrel_pack
+
+    damaged = False
+    with explained(repairable=False):
+        if dialect not in kestrel_pack.DIALECTS:
+            raise UsageError(f"--dialect is one of {', '.join(kestrel_pack.DIALECTS)}")
+        for one in kestrel_pack.pack(directory, queue, dialect, largest_item_mib * limits.MIB):
+            if as_json:
+                output.print_json(kestrel_pack.as_json(one))
+            else:
+                output.print_line(kestrel_pack.line(one))
+            for alert in one.alerts:
+                damaged = True
+                tell(alert)
+    if damaged:
+        raise typer.Exit(EXIT_ERROR)
+
+
+@app.command()
+def serve(
+    directory: Annotated[
+        str, typer.Option("--dir", help="Directory of the queues; made if it is not there.")
+    ] = "",
+    to: Annotated[
+        str, typer.Option(help="A daemon whose jobs tables are the queues, instead of --dir.")
+    ] = "",
+    listen: Annotated[
+        str, typer.Option(help="Loopback address and port, or a port alone, for memcache.")
+    ] = "127.0.0.1:22133",
+    text: Annotated[
+        str, typer.Option(help="The same for the text protocol, or off.")
+    ] = "127.0.0.1:2222",
+    config: Annotated[
+        str, typer.Option(help="A JSON file that says how queues behave.", metavar="FILE")
+    ] = "",
+    whole_keys: Annotated[
+        bool,
+        typer.Option(
+            "--whole-keys",
+            help="Answer with keys as they were asked for, options included, as pymemcache wants.",
+        ),
+    ] = False,
+    largest_item_mib: Annotated[
+        int,
+        typer.Option("--largest-item-mib", help="Larger items are refused.", min=1, max=64),
+    ] = 64,
+    max_connections: Annotated[
+        int, typer.Option(help="Connections at a time; further ones are closed.", min=1)
+    ] = limits.CONNECTIONS_MAX,
+    log_format: LogForm = LogFormat.text,
+    verbose: Verbose = False,
+) -> None:
+    """Serves queues as Kestrel does, until SIGTERM or Ctrl-C.
+
+    Clients of Kestrel go on as they are. Answers wait for the disk, unless the configuration says
+    that they do not. No Kestrel may run on the directory meanwhile.
+
+    Example: fjord kestrel serve --dir /var/spool/kestrel --listen 127.0.0.1:22133
+
+    Example: fjord kestrel serve --to fjord://127.0.0.1:17994
+    """
+    from fjord.cli import kestrel_serving
+    from fjord.server import logs
+
+    def ready(at: tuple[str, int], text_at: tuple[str, int] | None) -> None:
+        words = ["ready", shown_address("memcache", at)]
+        typer.echo(" ".join([*words, *([shown_address("text", text_at)] if text_at else [])]))
+
+    with explained(repairable=False):
+        if bool(directory) == bool(to):
+            raise UsageError("give --dir with a directory, or --to with a daemon")
+        if to and config:
+            raise UsageError("--config is for --dir; tables of a daemon have settings of their own")
+        with usage():
+            parse_url(to or DAEMON)
+        check_directory(directory)
+        serving = kestrel_serving.Serving(
+            directory=directory,
+            to=to,
+            at=loopback(listen),
+            text_at=None if text == "off" else loopback(text),
+            config=config,
+            whole_keys=whole_keys,
+            item_bytes_max=largest_item_mib * limits.MIB,
+            connections_max=max_connections,
+            on_ready=ready,
+        )
+        logs.set_up(log_format, logging.DEBUG if verbose else logging.INFO)
+        kestrel_serving.serve(serving)
