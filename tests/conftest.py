@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,9 @@ LEFT_OUT = pytest.StashKey[list[str]]()
 # How long an example takes says more of the machine than of the code.
 hypothesis.settings.register_profile("fjord", deadline=None)
 hypothesis.settings.load_profile("fjord")
+
+# A run in the background is told to ignore it, and so would be all that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Spark starts its Python workers by name; it must be the Python that runs the tests.
 os.environ["PYSPARK_PYTHON"] = sys.executable

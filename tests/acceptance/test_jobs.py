@@ -465,7 +465,7 @@ def test_a_worker_goes_on_through_a_kill(tmp_path: Path) -> None:
 def test_the_jobs_of_the_readme_run_as_they_stand(db: fjord.Database) -> None:
     readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
     (code,) = [
-        one for one in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "jobs(" in one
+        one for one in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "db.jobs(" in one
     ]
     exec(compile(code, "README.md", "exec"), {"db": db})  # noqa: S102 - our own page
     assert db.jobs("pages").count() == (0, 0, 0)

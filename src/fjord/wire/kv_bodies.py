@@ -100,7 +100,7 @@ def _decode_delete(body: Body) -> Command:
     return commands.Delete(
         table=body.table,
         keys=_decode_keys(body),
-        timestamp_us=body.timestamp_us,
+        timestamp_us=body.timestamp_us if stamps_us is None else 0,
         timestamps_us=stamps_us,
         purge=bool(body.flags & Flag.OVERWRITE),
     )
