@@ -58,7 +58,7 @@ class Stamps:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self._now_us = clock.wall_us
         self._last_us = 0
         self.renew()
 
@@ -67,7 +67,7 @@ class Stamps:
         self._guard = threading.RLock()  # a signal handler may come in between
 
     def next_us(self) -> int:
-        now_us = self._clock.wall_us()
+        now_us = self._now_us()
         with self._guard:
             next_us = self._last_us + 1
             if not now_us < next_us <= now_us + limits.TIMESTAMP_AHEAD_US_MAX:

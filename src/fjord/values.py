@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Callable
+from typing import Final
 
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 
@@ -29,12 +30,17 @@ class Type(enum.IntEnum):
     BOOLEAN = 5
 
 
+_BUFFER: Final = int(Type.BUFFER)
+
+
 def encode(value: Value) -> tuple[int, bytes]:
     """Returns the type byte and the bytes of a Python value.
 
     Raises:
         LocalProtocolError: for a type that has no counterpart, or an integer beyond 64 bits.
     """
+    if type(value) is bytes:  # as most are that come in numbers
+        return _BUFFER, value
     encoder = _ENCODERS.get(type(value))
     if encoder is None:
         raise LocalProtocolError(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import enum
 import re
 import struct
-from binascii import Error, a2b_base64, b2a_base64, unhexlify
+from binascii import Error, a2b_base64, b2a_base64, hexlify, unhexlify
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -33,6 +33,7 @@ HEAD_BYTES: Final = 17  # of a line: status, length, crc
 # The largest line: that of a message of the wire, in base64.
 LINE_BYTES_MAX: Final = 4 * limits.MESSAGE_BYTES_MAX // 3 + 64
 
+_NUMBERS: Final = struct.Struct(">II")  # the length and the checksum
 _LINE = re.compile(rb"@([0-9a-f]{8})([0-9a-f]{8})([A-Za-z0-9+/]*={0,2}\n)")
 _BLANK = re.compile(rb"[ \n\0]*")
 _PIECE = re.compile(rb"[^ \n\0][^@! \n\0]*")
@@ -69,7 +70,7 @@ class Lines:
 
 def line_of(record: bytes) -> bytes:
     text = b2a_base64(record)
-    return b"@%08x%08x%b" % (len(text) - 1, crc32(text), text)
+    return WAITING + hexlify(_NUMBERS.pack(len(text) - 1, crc32(text))) + text
 
 
 def parse(data: bytes, offset: int, *, is_closed: bool = False) -> Lines:

@@ -68,14 +68,15 @@ class Spool:
         self._period_us = period_us
         self._stamps = Stamps(SystemClock())
         self._appender: Appender | None = None
-        self._slot = -1  # the period that its file is of
-        self._checked_us = 0  # when to look next whether the file is still there
+        self._checked_us = 0  # when to look next whether this is still the file to write to
         self._is_closed = False
         self._problem = ""  # a disk that failed: nothing is written any more
         self._written = self._synced = 0  # lines, for those who share a sync
         files.make_directory(path)
         files.check_owner(path)
         self._bell = Bell(path)
+        self._is_wanted = self._bell.is_wanted
+        self._is_shared = sync is Sync.GROUP
         self._renew_locks()
         _spools.add(self)
 
@@ -118,25 +119,26 @@ class Spool:
         try:
             with self._guard:
                 appender = self._appender
-                if stamp_us >= self._checked_us or stamp_us // self._period_us != self._slot:
+                if appender is None or stamp_us >= self._checked_us:
                     appender = self._check(stamp_us)
-                assert appender is not None
                 written = appender.write(line)
                 self._written = ticket = self._written + 1
         except OSError as error:
             raise self._failed(error) from error
         if written != len(line):
             raise _full(self.path)
-        if self._sync is Sync.GROUP:
+        if self._is_shared:
             self._share_sync(ticket)
-        self._bell.ring_if_wanted()
+        if self._is_wanted():
+            self._bell.ring()
 
     def _check(self, now_us: int) -> Appender:
-        """Returns the file of the moment, now and then also making sure that it is still there."""
-        self._checked_us = now_us + CHECK_US
+        """Returns the file of the moment: another one, also if the one that it has was removed."""
         appender = self._appender
-        if appender is None or now_us // self._period_us != self._slot or appender.is_removed():
+        slot = files.slot_of(now_us, self._period_us)
+        if appender is None or appender.slot != slot or self._problem or appender.is_removed():
             appender = self._turn(now_us)
+        self._checked_us = min(now_us + CHECK_US, (slot + 1) * self._period_us)
         return appender
 
     def _turn(self, now_us: int) -> Appender:
@@ -150,7 +152,7 @@ class Spool:
         appender = Appender(self.path, now_us, self._period_us, flags=flags)
         if self._sync is not Sync.NONE:
             files.sync_directory(self.path)  # another writer may have made it, just now
-        self._appender, self._slot = appender, appender.slot
+        self._appender = appender
         return appender
 
     def _drop(self) -> None:
@@ -158,7 +160,7 @@ class Spool:
         if self._appender is None:
             return
         with self._syncing:
-            appender, self._appender, self._checked_us = self._appender, None, 0
+            appender, self._appender = self._appender, None
             try:
                 if self._sync is Sync.GROUP and not self._problem:
                     appender.sync()
@@ -187,7 +189,7 @@ class Spool:
     def _fail(self, error: OSError) -> None:
         """What failed once is not asked again: the next answer would mean nothing."""
         self._problem = f"the disk of the spool {self.path} failed ({error.strerror})"
-        self._slot = -1
+        self._checked_us = 0
 
     def _lost(self) -> DurabilityError:
         return DurabilityError(f"{self._problem}; the record may or may not be kept")

@@ -60,6 +60,7 @@ class _Table:
     def __init__(self, write: Write, stamps: Stamps, table: str) -> None:
         self._write = write
         self._stamps = stamps
+        self._next_us = stamps.next_us
         self._name = check_name(table)
         self._table = table.encode()
 
@@ -88,7 +89,7 @@ class SpoolJobs(_Table):
         name = encode_key(key)
         if len(name) > limits.JOB_KEY_BYTES_MAX or len(data) > limits.VALUE_BYTES_MAX:
             raise _too_large(name, data, limits.JOB_KEY_BYTES_MAX)
-        stamp_us = self._stamps.next_us()
+        stamp_us = self._next_us()
         if not options:
             priority, due, expires_us, domain = _PRIORITY, 0, 0, b""
         else:
@@ -125,7 +126,7 @@ class SpoolStream(_Table):
         name = encode_key(key) if key else b""
         if len(name) > limits.KV_KEY_BYTES_MAX or len(data) > limits.VALUE_BYTES_MAX:
             raise _too_large(name, data, limits.KV_KEY_BYTES_MAX)
-        stamp_us = self._stamps.next_us()
+        stamp_us = self._next_us()
         table = self._table
         head = _pack(_APPEND, type_, 0, len(table), len(name), 0, stamp_us, 0, 0)
         self._write(head + table + name + data, stamp_us)
@@ -138,7 +139,7 @@ class SpoolStream(_Table):
         for call in StreamCalls(self._name).append_parts(values, keys):
             command = call.command
             assert isinstance(command, Append)
-            stamp_us = self._stamps.next_us()
+            stamp_us = self._next_us()
             dates = repeat(stamp_us, len(command.types))
             _write_command(self._write, replace(command, timestamps_us=dates), stamp_us)
 
@@ -161,7 +162,7 @@ class SpoolKv(_Table):
         name = encode_key(key)
         if not 0 < len(name) <= limits.KV_KEY_BYTES_MAX or len(data) > limits.VALUE_BYTES_MAX:
             raise _too_large(name, data, limits.KV_KEY_BYTES_MAX)
-        stamp_us = self._stamps.next_us()
+        stamp_us = self._next_us()
         ttl_us, expires_us = _life(options, stamp_us) if options else (0, 0)
         table = self._table
         head = _pack(_SET, type_, 0, len(table), len(name), 0, stamp_us, ttl_us, expires_us)
@@ -177,7 +178,7 @@ class SpoolKv(_Table):
         name = encode_key(key)
         if not 0 < len(name) <= limits.KV_KEY_BYTES_MAX:
             raise _too_large(name, b"", limits.KV_KEY_BYTES_MAX)
-        stamp_us = self._stamps.next_us()
+        stamp_us = self._next_us()
         table = self._table
         head = _pack(_DELETE, 0, 0, len(table), len(name), 0, stamp_us, 0, 0)
         self._write(head + table + name, stamp_us)

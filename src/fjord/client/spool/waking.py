@@ -73,11 +73,8 @@ class Bell:
         # file events too, and it looks for itself now and then.
         with contextlib.suppress(OSError):
             self._flag = Flag(directory)
-
-    def ring_if_wanted(self) -> None:
-        """Wakes the forwarder if it is asleep; is called after every write."""
-        if self._flag is not None and self._flag.is_set():
-            self.ring()
+        #: Says whether to ring; is asked after every write.
+        self.is_wanted = _never if self._flag is None else self._flag.is_set
 
     def ring(self) -> None:
         """Sends a PING; nothing is said if nobody hears it: the record is written all the same."""
@@ -91,6 +88,10 @@ class Bell:
             # It has enough of them, or is of another user, or there is no descriptor left.
             if error.errno in (errno.ENOENT, errno.ECONNREFUSED) and self._flag is not None:
                 self._flag.put(is_set=False)  # it is gone, and looks at all files when it is back
+
+
+def _never() -> bool:
+    return False
 
 
 class Doorbell:

@@ -31,7 +31,7 @@ def doorbell(tmp_path: Path) -> Iterator[Doorbell]:
 
 
 def is_wanted(bell: Bell) -> bool:
-    return bell._flag is not None and bell._flag.is_set()
+    return bell.is_wanted()
 
 
 @pytest.mark.req("FJ-22", "FJ-23")
