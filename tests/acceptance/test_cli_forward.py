@@ -238,7 +238,7 @@ def test_what_is_no_directory_is_told(daemon: Daemon, tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.root
 def test_a_spool_of_somebody_else_is_refused(daemon: Daemon, tmp_path: Path) -> None:
     os.chown(made(tmp_path), 12345, -1)
     for done in (once(tmp_path, daemon.url), run("spool", "push", tmp_path, "jobs", "key")):
