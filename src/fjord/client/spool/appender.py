@@ -80,20 +80,14 @@ class Appender:
 def _make(directory: str, name: str, now_us: int) -> None:
     """Makes a file with its header, unless another writer was faster."""
     os.makedirs(directory, mode=0o700, exist_ok=True)
-    header = files.new_header(now_us)
-    fresh = os.path.join(directory, files.new_name(header.identity))
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | COMMON, 0o600)
+    fresh = files.prepare(directory, files.new_header(now_us))
     try:
-        if os.write(fd, files.encode_header(header)) != HEADER_BYTES:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), fresh)
-        os.fsync(fd)
         os.link(fresh, os.path.join(directory, name), follow_symlinks=False)
     except FileExistsError:
         return  # it is there now, whoever has made it
     except FileNotFoundError:
         return  # the forwarder took it for a leftover; once more
     finally:
-        os.close(fd)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(fresh)
     files.sync_directory(directory)

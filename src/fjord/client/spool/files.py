@@ -42,6 +42,8 @@ _LOCK: Final = "forwarder.lock"
 _PUNCH_HOLE: Final = 0x03
 _PAGE: Final = mmap.PAGESIZE
 _SPACES: Final = b" " * (2 * _PAGE)
+#: Ensures that names made, changed or removed in a directory stay so.
+sync_directory: Final = LocalDisk().sync_directory
 _libc = ctypes.CDLL(None, use_errno=True)
 _fallocate: Final = getattr(_libc, "fallocate64", _libc.fallocate)  # musl has one for all sizes
 
@@ -172,15 +174,6 @@ def is_forwarded(path: str) -> bool:
     return LocalDisk().is_locked(os.path.join(path, _LOCK))
 
 
-def sync_directory(path: str) -> None:
-    """Ensures that names made, changed or removed in `path` stay so."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def lock_for_forwarder(directory: str) -> LocalLock:
     """Makes this process the one forwarder.
 
@@ -196,8 +189,8 @@ def lock_for_forwarder(directory: str) -> LocalLock:
         raise DirectoryError(f"{directory} cannot be used as a spool: {error.strerror}") from error
 
 
-def make(directory: str, name: str, header: Header, data: bytes = b"") -> None:
-    """Makes a file durably, in the place of one that has this name."""
+def prepare(directory: str, header: Header, data: bytes = b"") -> str:
+    """Makes a file durably, under a name that is to be changed; returns its path."""
     fresh = os.path.join(directory, new_name(header.identity))
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | COMMON, 0o600)
     try:
@@ -205,9 +198,18 @@ def make(directory: str, name: str, header: Header, data: bytes = b"") -> None:
         if os.write(fd, data) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), fresh)
         os.fsync(fd)
+    except OSError:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(fresh)
+        raise
     finally:
         os.close(fd)
-    os.rename(fresh, os.path.join(directory, name))
+    return fresh
+
+
+def make(directory: str, name: str, header: Header, data: bytes) -> None:
+    """Makes a file durably, in the place of one that has this name."""
+    os.rename(prepare(directory, header, data), os.path.join(directory, name))
     sync_directory(directory)
 
 

@@ -162,7 +162,7 @@ class Spool:
         with self._syncing:
             appender, self._appender = self._appender, None
             try:
-                if self._sync is Sync.GROUP and not self._problem:
+                if self._is_shared and not self._problem:
                     appender.sync()
                     self._synced = self._written
             except OSError as error:
