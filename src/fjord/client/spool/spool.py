@@ -124,7 +124,7 @@ class Spool:
                 written = appender.write(line)
                 self._written = ticket = self._written + 1
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._failed(error, "the record may or may not be kept") from error
         if written != len(line):
             raise _full(self.path)
         if self._is_shared:
@@ -149,9 +149,12 @@ class Spool:
             raise DurabilityError(f"{self._problem}; look after the disk, and open the spool again")
         self._drop()
         flags = os.O_DSYNC if self._sync is Sync.EACH else 0
-        appender = Appender(self.path, now_us, self._period_us, flags=flags)
-        if self._sync is not Sync.NONE:
-            files.sync_directory(self.path)  # another writer may have made it, just now
+        try:
+            appender = Appender(self.path, now_us, self._period_us, flags=flags)
+            if self._sync is not Sync.NONE:
+                files.sync_directory(self.path)  # another writer may have made it, just now
+        except OSError as error:
+            raise self._failed(error, "this record was not accepted") from error
         self._appender = appender
         return appender
 
@@ -194,12 +197,11 @@ class Spool:
     def _lost(self) -> DurabilityError:
         return DurabilityError(f"{self._problem}; the record may or may not be kept")
 
-    def _failed(self, error: OSError) -> FjordError:
+    def _failed(self, error: OSError, what: str) -> FjordError:
         if is_full(error):
             return _full(self.path)
         return DurabilityError(
-            f"the spool {self.path} cannot be written to ({error.strerror}); the record may or may "
-            "not be kept"
+            f"the spool {self.path} cannot be written to ({error.strerror}); {what}"
         )
 
     def _renew_locks(self) -> None:
