@@ -9,22 +9,42 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator
-from typing import Final
+from typing import Final, Protocol
 
+from fjord import disk as disks
 from fjord import limits
 from fjord.errors import CorruptionError
 from fjord.kestrel import codec
-from fjord.kestrel.journal import Journal, Segment
+from fjord.kestrel.journal import Segment
 from fjord.kestrel.ops import Item, Op, Opcode
 
 # Read at a time, beside the items in memory.
 _CHUNK_BYTES: Final = 256 * limits.KIB
 
 
+class Written(Protocol):
+    """Files of a queue that items are read from again."""
+
+    @property
+    def segments(self) -> list[Segment]: ...
+
+    @property
+    def item_bytes_max(self) -> int: ...
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Says whether some of the files may be replaced while others are read."""
+        ...
+
+    def open_segment(self, segment: Segment) -> disks.File: ...
+
+    def after(self, segment: Segment) -> Segment | None: ...
+
+
 class Behind:
     """Reads items from a place in the journal on."""
 
-    def __init__(self, journal: Journal, segment: Segment, offset: int, now_ms: int) -> None:
+    def __init__(self, journal: Written, segment: Segment, offset: int, now_ms: int) -> None:
         """Begins.
 
         Args:

@@ -92,6 +92,11 @@ class Journal:
         return self.segments[-1]
 
     @property
+    def has_checkpoints(self) -> bool:
+        """Says whether older files may be packed: only one dialect names xids wherever it is."""
+        return self.dialect is Dialect.V24
+
+    @property
     def is_dirty(self) -> bool:
         return self._is_dirty or self._is_renamed
 

@@ -96,7 +96,7 @@ class JournalFile:
         decoder = codec.Decoder(
             is_open=is_open, now_ms=options.now_ms, item_bytes_max=options.item_bytes_max
         )
-        with contextlib.closing(self._open()) as file:
+        with contextlib.closing(self.open()) as file:
             while self.read_bytes < self.size and decoder.wanted_end <= self.size:
                 size = min(_CHUNK_BYTES, self.size - self.read_bytes)
                 data = self._read(file, self.read_bytes, size)
@@ -121,7 +121,12 @@ class JournalFile:
         if self.broken is not None and not self.broken.is_torn:
             raise CorruptionError(self.path, self.broken.offset, self.broken.reason)
 
-    def _open(self) -> disks.File:
+    def open(self) -> disks.File:
+        """Opens what was found when the directory was looked at.
+
+        Raises:
+            DirectoryError: if it cannot be read, or was renamed or removed since.
+        """
         try:
             file = self._disk.open(self.path)
         except FileNotFoundError as error:

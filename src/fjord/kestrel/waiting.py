@@ -15,10 +15,9 @@ from collections.abc import Callable
 from typing import Final
 
 from fjord.kestrel import ops
-from fjord.kestrel.behind import Behind
+from fjord.kestrel.behind import Behind, Written
 from fjord.kestrel.checkpoints import Checkpoints, Entry
-from fjord.kestrel.codec import Dialect
-from fjord.kestrel.journal import Journal, Segment
+from fjord.kestrel.journal import Segment
 from fjord.kestrel.ops import Item, Op, Opcode
 
 # Items without data take memory, too.
@@ -30,7 +29,7 @@ _UNNAMED: Final = frozenset({Opcode.REMOVE_TENTATIVE, Opcode.ADD_XID, Opcode.STA
 class Waiting:
     """The items of one queue."""
 
-    def __init__(self, journal: Journal | None, memory_bytes_max: int, now_ms: int = 0) -> None:
+    def __init__(self, journal: Written | None, memory_bytes_max: int, now_ms: int = 0) -> None:
         """Begins with an empty queue.
 
         Args:
@@ -184,7 +183,7 @@ class Waiting:
 
     def _enter(self, segment: Segment) -> None:
         assert self._journal is not None
-        if self.is_behind and self._named is None and self._journal.dialect is Dialect.V24:
+        if self.is_behind and self._named is None and self._journal.has_checkpoints:
             at = self._journal.segments.index(segment)
             self.checkpoints.add(self._journal.segments[at - 1], self.open, self.last_xid)
         self.era = segment.era
