@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import importlib.util
 import os
 import re
 import shutil
@@ -30,6 +32,12 @@ SPARK_GROUP = pytest.mark.xdist_group("spark")
 # at the end of the run.
 # A container may have the tools and not the rights, so each is tried.
 HAS = {
+    "mariadb": all(
+        shutil.which(name, path=f"{os.defpath}:/usr/sbin")
+        for name in ("mariadb", "mariadb-dump", "mariadb-install-db", "mariadbd")
+    ),
+    "postgresql": bool(glob.glob("/usr/lib/postgresql/*/bin/initdb")),
+    "pylibmc": importlib.util.find_spec("pylibmc") is not None,
     "root": os.geteuid() == 0,
     "strace": _works("strace", "-f", "-o", "/dev/null", "true"),
     "loop": shutil.which("mkfs.ext4") is not None and _works("losetup", "--find"),

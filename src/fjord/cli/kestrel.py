@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import typer
 
 from fjord import limits
-from fjord.cli import output
-from fjord.cli.arguments import LogForm, LogFormat, Verbose
+from fjord.cli import kestrel_moving, output
+from fjord.cli.arguments import Awake, LogForm, LogFormat, Verbose
 from fjord.cli.failing import EXIT_ERROR, explained, tell, usage
 from fjord.cli.progress import Bar
 from fjord.cli.where import DAEMON, Json, check_directory, loopback, shown_address
@@ -19,7 +19,7 @@ from fjord.errors import UsageError
 
 app = typer.Typer(
     name="kestrel",
-    help="Shows, verifies, packs and serves the queues of a Kestrel, or of a Starling.",
+    help="Shows, verifies, packs, serves and moves the queues of a Kestrel, or of a Starling.",
     no_args_is_help=True,
 )
 
@@ -36,6 +36,13 @@ Queue = Annotated[str, typer.Option("--queue", help="This queue only.", metavar=
 LargestItem = Annotated[
     int,
     typer.Option("--largest-item-mib", help="Larger items are damage.", min=1, max=_ITEM_MIB_MAX),
+]
+Exact = Annotated[
+    bool,
+    typer.Option(
+        "--exact",
+        help="Answer byte for byte as Kestrel; clients of memcached may not understand it.",
+    ),
 ]
 
 
@@ -84,9 +91,11 @@ def dump(
         for found in reports.journals(paths, queue):
             options = reports.options(now_ms, largest_item_mib * limits.MIB)
             for file in reports.dump(found, style, options):
-                damaged = damaged or file.is_damaged
+                damaged = damaged or file.is_damaged or file.changed is not None
                 if file.broken is not None:
                     tell(reports.broken_sentence(file))
+                if file.changed is not None:
+                    tell(reports.changed_sentence(file))
     if damaged:
         raise typer.Exit(EXIT_ERROR)
 
@@ -181,13 +190,7 @@ def serve(
     config: Annotated[
         str, typer.Option(help="A JSON file that says how queues behave.", metavar="FILE")
     ] = "",
-    whole_keys: Annotated[
-        bool,
-        typer.Option(
-            "--whole-keys",
-            help="Answer with keys as they were asked for, options included, as pymemcache wants.",
-        ),
-    ] = False,
+    exact: Exact = False,
     largest_item_mib: Annotated[
         int,
         typer.Option("--largest-item-mib", help="Larger items are refused.", min=1, max=64),
@@ -195,6 +198,7 @@ def serve(
     max_connections: Annotated[
         int, typer.Option(help="Connections at a time; further ones are closed.", min=1)
     ] = limits.CONNECTIONS_MAX,
+    awake_us: Awake = None,
     log_format: LogForm = LogFormat.text,
     verbose: Verbose = False,
 ) -> None:
@@ -228,10 +232,15 @@ def serve(
             at=loopback(listen),
             text_at=None if text == "off" else loopback(text),
             config=config,
-            whole_keys=whole_keys,
+            is_exact=exact,
             item_bytes_max=largest_item_mib * limits.MIB,
             connections_max=max_connections,
+            awake_us=awake_us,
             on_ready=ready,
         )
         logs.set_up(log_format, logging.DEBUG if verbose else logging.INFO)
         kestrel_serving.serve(serving)
+
+
+app.command(name="import")(kestrel_moving.import_)
+app.command()(kestrel_moving.export)

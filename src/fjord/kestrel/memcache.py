@@ -14,6 +14,7 @@ longer than allowed, so that no peer decides how much memory it gets.
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 from fjord.kestrel import names, requests
@@ -22,6 +23,9 @@ from fjord.kestrel.requests import Outcome, Reply, Request, Verb
 # Below it an expiry counts seconds from now on, from it on seconds since 1970.
 _RELATIVE_MAX: Final = 1_000_000
 _CRLF: Final = b"\r\n"
+# Lines that are not taken apart again when they come again, and how long they are at most.
+_KNOWN_LINES_MAX: Final = 4096
+_KNOWN_LINE_BYTES_MAX: Final = 256
 
 # Commands that are a word alone; what follows is ignored, as Kestrel does.
 _PLAIN: Final = {
@@ -41,7 +45,7 @@ _NAMING: Final = {
 }
 _DONE: Final = {
     Verb.FLUSH: b"END\r\n",
-    Verb.FLUSH_ALL: b"Flushed all queues.\r\n",
+    Verb.FLUSH_ALL: b"OK\r\n",
     Verb.DELETE: b"DELETED\r\n",
     Verb.CONFIRM: b"END\r\n",
     Verb.RELOAD: b"Reloaded config.\r\n",
@@ -49,6 +53,7 @@ _DONE: Final = {
     Verb.QUIT: b"",
     Verb.SHUTDOWN: b"",
 }
+_DONE_EXACT: Final = {**_DONE, Verb.FLUSH_ALL: b"Flushed all queues.\r\n"}
 # Refusals; all but one end the connection.
 _REFUSED: Final = {
     Outcome.BROKEN: b"CLIENT_ERROR\r\n",
@@ -63,8 +68,11 @@ _REFUSED: Final = {
 class Reader:
     """Finds requests in what a client sends."""
 
-    def __init__(self, item_bytes_max: int = requests.ITEM_BYTES_MAX) -> None:
+    def __init__(
+        self, item_bytes_max: int = requests.ITEM_BYTES_MAX, *, is_exact: bool = False
+    ) -> None:
         self._item_bytes_max = item_bytes_max
+        self._is_exact = is_exact
         self._buffer = bytearray()
         self._searched = 0  # so far there is no end of a line
         self._set: Request | None = None  # whose data is not there yet
@@ -85,12 +93,10 @@ class Reader:
         if self._is_broken:
             return None
         if self._set is None:
-            line = self._line()
-            if line is None:
-                return None
-            request = line if isinstance(line, Request) else self._parsed(line)
-            if request is not None:
+            request = self._begun()
+            if request is None or request.verb is not Verb.PUT:
                 return self._told(request)
+            self._set = request
         return self._told(self._stored())
 
     def _told(self, request: Request | None) -> Request | None:
@@ -99,11 +105,10 @@ class Reader:
             self._buffer.clear()
         return request
 
-    def _line(self) -> str | Request | None:
+    def _begun(self) -> Request | None:
+        """Returns the request of the next line; that of a `set` has no data so far."""
         end = self._buffer.find(b"\n", self._searched)
-        if end > requests.LINE_BYTES_MAX or (
-            end < 0 and len(self._buffer) > requests.LINE_BYTES_MAX
-        ):
+        if (end if end >= 0 else len(self._buffer)) > requests.LINE_BYTES_MAX:
             return _broken("line too long")
         if end < 0:
             self._searched = len(self._buffer)
@@ -111,68 +116,63 @@ class Reader:
         line = bytes(self._buffer[:end]).removesuffix(b"\r")
         del self._buffer[: end + 1]
         self._searched = 0
-        try:
-            return line.decode()
-        except UnicodeDecodeError:
-            return _broken("not UTF-8")
-
-    def _parsed(self, line: str) -> Request | None:
-        """Returns the request of a line, or None for one that waits for its data."""
-        words = line.split(" ")
-        if words[0].lower() != "set":
-            return _parse(words)
-        if len(words) < 5:
-            return _broken("set needs a queue, flags, an expiry and a size")
-        size = requests.number(words[4])
-        if size is None or size > self._item_bytes_max:
-            return _broken("no size, or too large")
-        request = _set(words)
-        if request.verb is Verb.PUT:
-            self._set, self._data_bytes = request, size
-            return None
+        read = _read_again if end <= _KNOWN_LINE_BYTES_MAX else _read
+        request, self._data_bytes = read(line, is_exact=self._is_exact)
+        if self._data_bytes > self._item_bytes_max:
+            return _broken("too large")
         return request
 
     def _stored(self) -> Request | None:
-        assert self._set is not None
-        size = self._data_bytes
+        begun, size = self._set, self._data_bytes
+        assert begun is not None
         if len(self._buffer) < size + 1:
             return None
-        ending = bytes(self._buffer[size : size + 2])
+        ending = self._buffer[size : size + 2]
         if ending == b"\r":
             return None
-        if ending != _CRLF and ending[:1] != b"\n":
+        if ending != _CRLF and not ending.startswith(b"\n"):
             return _broken("the data is longer than its size")
-        request = self._set._replace(items=(bytes(self._buffer[:size]),))
+        with memoryview(self._buffer) as view:
+            data = bytes(view[:size])
         del self._buffer[: size + (2 if ending == _CRLF else 1)]
         self._set = None
-        return request
+        return Request(
+            Verb.PUT,
+            begun.queue,
+            (data,),
+            begun.expires_in_ms,
+            begun.expires_at_ms,
+            is_quiet=begun.is_quiet,
+        )
 
 
-def encode(request: Request, reply: Reply, *, whole_keys: bool = False) -> tuple[bytes, bool]:
+def encode(request: Request, reply: Reply, *, is_exact: bool = False) -> tuple[bytes, bool]:
     """Returns the bytes of a reply, and whether the connection ends behind them.
 
-    `whole_keys` names a queue as it was asked for, options included; Kestrel does not.
+    Clients of memcached want back the key that they have asked for, options included, and an `OK`.
+    `is_exact` is for clients of Kestrel that want what Kestrel says, byte for byte.
     """
     if reply.outcome in _REFUSED:
         return _REFUSED[reply.outcome], reply.outcome is not Outcome.NOT_OPEN
     ends = request.verb in (Verb.QUIT, Verb.SHUTDOWN)
-    if request.is_quiet:
+    if request.is_quiet and not is_exact:
         return b"", ends
     if reply.outcome in (Outcome.ITEM, Outcome.MORE):
-        name = request.key if whole_keys and request.key else request.queue
         end = b"" if reply.outcome is Outcome.MORE else b"END\r\n"
-        return _value(name, reply.data) + end, ends
+        return _value(request, reply.data, is_exact=is_exact) + end, ends
     if reply.outcome is Outcome.COUNT:
         return _count(request, reply.item_count), ends
     if reply.outcome is Outcome.DONE:
-        return _DONE[request.verb], ends
+        return (_DONE_EXACT if is_exact else _DONE)[request.verb], ends
     return _report(request, reply), ends
 
 
-def _value(name: str, data: bytes | None) -> bytes:
+def _value(request: Request, data: bytes | None, *, is_exact: bool) -> bytes:
     if data is None:
         return b""
-    return b"VALUE %b 0 %d\r\n%b\r\n" % (name.encode(), len(data), data)
+    name = request.queue if is_exact else request.key or request.queue
+    cas = b" 0" if request.wants_cas else b""  # there is no `cas`, so any number will do
+    return b"VALUE %b 0 %d%b\r\n%b\r\n" % (name.encode(), len(data), cas, data)
 
 
 def _count(request: Request, count: int) -> bytes:
@@ -201,13 +201,33 @@ def _broken(reason: str) -> Request:
     return Request(Verb.BROKEN, words=(reason,), ends=True)
 
 
-def _parse(words: list[str]) -> Request:
+def _read(line: bytes, *, is_exact: bool) -> tuple[Request, int]:
+    """Returns the request of a line, and how many bytes of data follow it."""
+    try:
+        words = line.decode().split(" ")
+    except UnicodeDecodeError:
+        return _broken("not UTF-8"), 0
+    if words[0].lower() != "set":
+        return _parse(words, is_exact=is_exact), 0
+    if len(words) < 5:
+        return _broken("set needs a queue, flags, an expiry and a size"), 0
+    size = requests.number(words[4])
+    if size is None:
+        return _broken("no size"), 0
+    return _set(words), size
+
+
+# Clients say the same again and again.
+_read_again: Final = functools.lru_cache(_KNOWN_LINES_MAX)(_read)
+
+
+def _parse(words: list[str], *, is_exact: bool) -> Request:
     command, rest = words[0].lower(), words[1:]
     if command in _PLAIN:
         is_quiet = command == "flush_all" and rest[-1:] == ["noreply"]
         return Request(_PLAIN[command], is_quiet=is_quiet)
     if command in ("get", "gets"):
-        return _get(rest)
+        return _get(rest[:1]) if is_exact else _get(rest, wants_cas=command == "gets")
     if command in _NAMING:
         return _naming(_NAMING[command], rest)
     if command == "monitor":
@@ -236,9 +256,20 @@ def _set(words: list[str]) -> Request:
     )
 
 
-def _get(rest: list[str]) -> Request:
+def _get(keys: list[str], *, wants_cas: bool = False) -> Request:
+    """Parses the keys of a line; the request is the last of them, and has the others before it."""
+    if len(keys) == 1:
+        return _get_one(keys[0], wants_cas=wants_cas)
+    found = [_get_one(key, wants_cas=wants_cas) for key in keys if key]
+    for request in found:
+        if request.verb is Verb.BROKEN:
+            return request
+    return found[-1]._replace(before=tuple(found[:-1])) if found else _broken("no queue")
+
+
+def _get_one(key: str, *, wants_cas: bool) -> Request:
     """Parses `queue/option/option`.  Options that nobody knows are ignored, as Kestrel does."""
-    queue, *options = rest[0].split("/") if rest else [""]
+    queue, *options = key.split("/")
     chosen = set(options)
     opens, closes = "open" in chosen, "close" in chosen
     aborts, peeks = "abort" in chosen, "peek" in chosen
@@ -255,7 +286,8 @@ def _get(rest: list[str]) -> Request:
         closes=closes,
         aborts=aborts,
         peeks=peeks,
-        key=rest[0],
+        key=key,
+        wants_cas=wants_cas,
     )
 
 

@@ -19,7 +19,7 @@ ITEM_BYTES_MAX: Final = codec.ITEM_BYTES_MAX
 NUMBER_MAX: Final = 2**53
 
 
-class Verb(enum.Enum):
+class Verb(enum.StrEnum):
     """What is asked for."""
 
     PUT = "put"  # items at the end of a queue
@@ -58,11 +58,13 @@ class Request(NamedTuple):
     peeks: bool = False  # the item stays where it is
     words: tuple[str, ...] = ()  # names of queues, a status, or a reason
     key: str = ""  # the queue as it was asked for, options included
+    before: tuple[Request, ...] = ()  # of GET: what the same line asks for first
+    wants_cas: bool = False  # of GET: a number is told behind the size of an item
     is_quiet: bool = False  # the client reads no reply
     ends: bool = False  # of BROKEN: where the next request begins is not known
 
 
-class Outcome(enum.Enum):
+class Outcome(enum.StrEnum):
     """How a request ended."""
 
     DONE = "done"

@@ -9,17 +9,24 @@ that it sends no more, waits for nothing any longer; what it has open goes back 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import socket
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
+from fjord import disk as disks
 from fjord.clock import Clock
 from fjord.errors import DurabilityError, FjordError
 from fjord.kestrel import memcache, requests, text
 from fjord.kestrel.requests import Outcome, Reply, Request
-from fjord.kestrel.session import House, Queues, Session
+from fjord.kestrel.serving_awake import Awake
+from fjord.kestrel.serving_memory import BYTES_MAX, FREE_BYTES, Memory
+from fjord.kestrel.serving_sweep import Sweeper, Tidied
+from fjord.kestrel.session import House, Session
+from fjord.kestrel.status import Standing
 
 _log = logging.getLogger("fjord.kestrel")
 
@@ -32,7 +39,7 @@ _REPLY_BYTES_MAX: Final = 1024 * 1024
 _WAIT_SECONDS_MAX: Final = 3600.0
 
 
-class Backend(Queues, Protocol):
+class Backend(Tidied, Protocol):
     """Where queues are, and who waits for them."""
 
     def listen(self, queue: str) -> asyncio.Future[bool]:
@@ -40,10 +47,6 @@ class Backend(Queues, Protocol):
         ...
 
     def unlisten(self, queue: str, future: asyncio.Future[bool]) -> None: ...
-
-    def wake(self, queue: str) -> None:
-        """Tells the first who listens to a queue."""
-        ...
 
 
 class Reader(Protocol):
@@ -64,9 +67,13 @@ class Options:
     open_max: int = 1  # items that a connection may have open of one queue; maxOpenTransactions
     item_bytes_max: int = requests.ITEM_BYTES_MAX
     connections_max: int = 10_000
-    whole_keys: bool = False  # VALUE names the queue with its options, which pymemcache wants
+    is_exact: bool = False  # memcache replies are those of Kestrel, byte for byte
     idle_seconds: float | None = None  # a connection that asks nothing is closed; clientTimeout
     sweep_seconds: float | None = None  # expired items are looked for; expirationTimerFrequency
+    refuse_writes_over: int | None = None  # connections; connectionLimitRefuseWrites
+    refuse_reads_over: int | None = None  # connections; connectionLimitRefuseReads
+    memory_bytes_max: int = BYTES_MAX  # that all connections keep together
+    awake_us: int = 0  # how long to stay awake after a reply, 0 = sleep at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,40 +82,55 @@ class _Speech:
 
     reader: Callable[[], Reader]
     encode: Callable[[Request, Reply], tuple[bytes, bool]]
+    no_memory: bytes  # what is told to a connection that sends more than there is room for
 
 
 class Server:
     """Queues, served on listening sockets."""
 
-    def __init__(self, backend: Backend, clock: Clock, options: Options) -> None:
+    def __init__(
+        self, backend: Backend, clock: Clock, options: Options, standing: Standing | None = None
+    ) -> None:
         self.backend = backend
         self.options = options
+        self.memory = Memory(clock, options.memory_bytes_max)
+        self.sweeper = Sweeper(
+            backend, clock, expire_seconds=options.sweep_seconds, forget=self._forget
+        )
         self.house = House(
             clock=clock,
             open_max=options.open_max,
             stop=self.stop,
+            deleted=lambda queue: self._forget(queue, None),
+            reloaded=self.sweeper.configure,
             started_us=clock.monotonic_us(),
+            standing=standing or Standing(clock),
+            refuse_writes_over=options.refuse_writes_over,
+            refuse_reads_over=options.refuse_reads_over,
         )
+        self.awake = Awake(clock, options.awake_us)
         self._stopped = asyncio.Event()
         self._failure: BaseException | None = None
         self._listeners: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
         self._sweeping: asyncio.Task[None] | None = None
         self._memcache = _Speech(
-            reader=lambda: memcache.Reader(options.item_bytes_max),
-            encode=lambda request, reply: memcache.encode(
-                request, reply, whole_keys=options.whole_keys
-            ),
+            reader=lambda: memcache.Reader(options.item_bytes_max, is_exact=options.is_exact),
+            encode=functools.partial(memcache.encode, is_exact=options.is_exact),
+            no_memory=b"SERVER_ERROR out of memory storing object\r\n",
         )
-        self._text = _Speech(reader=lambda: text.Reader(options.item_bytes_max), encode=text.encode)
+        self._text = _Speech(
+            reader=lambda: text.Reader(options.item_bytes_max),
+            encode=text.encode,
+            no_memory=b"-Out of memory.\n",
+        )
 
     async def start(self, at: socket.socket, text_at: socket.socket | None = None) -> None:
         """Accepts connections; the first socket is for memcache."""
         await self._listen(at, self._memcache)
         if text_at is not None:
             await self._listen(text_at, self._text)
-        if self.options.sweep_seconds is not None:
-            self._sweeping = asyncio.create_task(self._sweep(self.options.sweep_seconds))
+        self._sweeping = asyncio.create_task(self._sweep())
 
     def stop(self) -> None:
         self._stopped.set()
@@ -160,19 +182,15 @@ class Server:
         loop = asyncio.get_running_loop()
         self._listeners.append(await loop.create_server(lambda: Connection(self, speech), sock=at))
 
-    async def _sweep(self, seconds: float) -> None:
-        while True:
-            try:
-                await asyncio.wait_for(self._stopped.wait(), seconds)
-                return
-            except TimeoutError:
-                pass
-            try:
-                for queue in await self.backend.names():
-                    await self.backend.flush_expired(queue)
-                await self.backend.settle()
-            except (FjordError, OSError) as error:
-                self.fail(error)
+    async def _sweep(self) -> None:
+        try:
+            await self.sweeper.run()
+        except (FjordError, OSError) as error:
+            self.fail(error)
+
+    def _forget(self, queue: str, xids: AbstractSet[int] | None) -> None:
+        for session in [one.session for one in self._connections] + self.sweeper.orphans:
+            session.forget(queue, xids)
 
 
 class Connection(asyncio.Protocol):
@@ -180,9 +198,9 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: Server, speech: _Speech) -> None:
         self._server = server
+        self._speech = speech
         self._reader = speech.reader()
-        self._encode = speech.encode
-        self._session = Session(server.backend, server.house, self)
+        self.session = Session(server.backend, server.house, self)
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()  # bytes came, or the end
@@ -191,6 +209,9 @@ class Connection(asyncio.Protocol):
         self._waiting: asyncio.Future[bool] | None = None
         self._replies: list[bytes] = []
         self._replies_bytes = 0
+        self._unsent_bytes = 0  # that the client does not take
+        self._counted_bytes = 0  # of all that is kept, what the server knows of
+        self._is_refused = False  # it has sent more than there is room for
         self._is_eof = False
         self._is_ending = False
         self._is_busy = False
@@ -202,12 +223,16 @@ class Connection(asyncio.Protocol):
         if not self._server.joined(self):
             made.abort()
             return
+        made.set_write_buffer_limits(high=FREE_BYTES)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def data_received(self, data: bytes) -> None:
         self._server.house.bytes_read += len(data)
-        self._reader.receive(data)
         self._news.set()
+        if self._is_refused or not self._fits(len(data)):
+            self._is_refused = True
+            return
+        self._reader.receive(data)
         if self._is_busy and self._reader.kept_bytes > _AHEAD_BYTES_MAX:
             assert self._transport is not None
             self._transport.pause_reading()
@@ -245,13 +270,23 @@ class Connection(asyncio.Protocol):
             self._server.fail(error)
         finally:
             try:
-                await self._session.abort_all()
-            except (FjordError, OSError) as error:
-                self._server.fail(error)
+                await self._give_back()
             finally:
                 self._server.left(self)
+                self._recount(ended=True)
                 assert self._transport is not None
                 self._transport.close()
+
+    async def _give_back(self) -> None:
+        """Nothing stays open when a connection ends; what finds no space goes back later."""
+        try:
+            await self.session.abort_all()
+        except (FjordError, OSError) as error:
+            if not isinstance(error, OSError) or not disks.is_full(error):
+                self._server.fail(error)
+                return
+            _log.warning("the disk is full", extra={"fields": {"error": error}})
+            self._server.sweeper.adopt(self.session)
 
     async def _serve(self) -> None:
         while not self._is_ending:
@@ -261,6 +296,9 @@ class Connection(asyncio.Protocol):
                 self._is_busy = True
                 await self.send(request, await self._reply(request))
                 continue
+            if self._is_refused:
+                self._replies.append(self._speech.no_memory)
+                break
             await self._flush()
             self._resume()
             if self._news.is_set():
@@ -272,7 +310,7 @@ class Connection(asyncio.Protocol):
     async def _reply(self, request: Request) -> Reply:
         """Does a request; one that fails is told and costs the connection, not the server."""
         try:
-            return await self._session.serve(request)
+            return await self.session.serve(request)
         except DurabilityError:
             raise
         except (FjordError, OSError) as error:
@@ -290,19 +328,41 @@ class Connection(asyncio.Protocol):
 
     def _resume(self) -> None:
         self._is_busy = False
+        self._recount()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     # -- what the session asks for ----------------------------------------------------------------
 
     async def send(self, request: Request, reply: Reply) -> None:
-        data, ends = self._encode(request, reply)
+        data, ends = self._speech.encode(request, reply)
         self._is_ending = self._is_ending or ends
         if data:
             self._replies.append(data)
             self._replies_bytes += len(data)
+            if self._replies_bytes > FREE_BYTES:
+                self._recount()
         if len(self._replies) >= _REPLIES_MAX or self._replies_bytes >= _REPLY_BYTES_MAX:
             await self._flush()
+
+    @property
+    def address(self) -> str:
+        assert self._transport is not None
+        peer = self._transport.get_extra_info("peername")
+        return f"{peer[0]}:{peer[1]}" if peer else "unknown"
+
+    @property
+    def is_crowded(self) -> bool:
+        return self._server.memory.is_over
+
+    async def room(self, item_bytes: int) -> bool:
+        if self._replies:
+            await self._flush()
+        elif item_bytes > FREE_BYTES:
+            await self._server.memory.room()
+        else:
+            return False
+        return True
 
     async def wait(self, queue: str, until_us: int) -> bool:
         if self._replies:
@@ -345,7 +405,53 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._server.house.bytes_written += len(data)
         self._transport.write(data)
-        await self._writable.wait()
+        self._server.awake.replied()
+        if not self._writable.is_set():
+            await self._drain(self._transport)
+        self._recount()
+
+    async def _drain(self, transport: asyncio.Transport) -> None:
+        """Waits for a client that does not read; it asks for nothing meanwhile."""
+        memory = self._server.memory
+        self._unsent_bytes = transport.get_write_buffer_size()
+        self._recount()
+        memory.stall(self)
+        try:
+            await self._writable.wait()
+        finally:
+            memory.unstall(self)
+            self._unsent_bytes = 0
+
+    # -- memory -----------------------------------------------------------------------------------
+
+    def drop(self) -> None:
+        """Ends a connection whose client does not read, for others that want the room."""
+        _log.warning("a client does not read", extra={"fields": {"client": self.address}})
+        self._unsent_bytes = 0
+        self._recount(ended=True)
+        assert self._transport is not None
+        self._transport.abort()
+
+    def _fits(self, more_bytes: int) -> bool:
+        """Says whether so many bytes may be received; counts them then."""
+        more_bytes = self._kept_bytes(more_bytes) - self._counted_bytes
+        if more_bytes <= 0:
+            return True
+        if not self._server.memory.fits(more_bytes):
+            return False
+        self._counted_bytes += more_bytes
+        self._server.memory.change(more_bytes)
+        return True
+
+    def _recount(self, *, ended: bool = False) -> None:
+        kept_bytes = 0 if ended else self._kept_bytes()
+        if kept_bytes != self._counted_bytes:
+            self._server.memory.change(kept_bytes - self._counted_bytes)
+            self._counted_bytes = kept_bytes
+
+    def _kept_bytes(self, more_bytes: int = 0) -> int:
+        kept = self._reader.kept_bytes + self._replies_bytes + self._unsent_bytes
+        return max(0, kept + more_bytes - FREE_BYTES)
 
 
 def _tell(future: asyncio.Future[bool], *, arrived: bool) -> None:

@@ -9,13 +9,23 @@ gets an answer and the server ends.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from fjord.errors import FjordError
 from fjord.kestrel import names
 from fjord.kestrel.collection import Collection
 from fjord.kestrel.config import Configuration, QueueConfig
+from fjord.kestrel.serving_sweep import Forget
 from fjord.kestrel.session import Taken
+
+_log = logging.getLogger("fjord.kestrel")
+
+# Bounds of time are looked at so often within the shortest of them, and in these bounds.
+_TIDIES_PER_BOUND: Final = 4
+_TIDY_SECONDS_MIN: Final = 0.01
+_TIDY_SECONDS_MAX: Final = 1.0
 
 
 class DirectoryBackend:
@@ -33,12 +43,16 @@ class DirectoryBackend:
         self._config = config
         self._configs: dict[str, QueueConfig] = {}  # of queues that were asked for
         self._read_config = read_config
+        self._has_traces = False  # somewhere
+        self._tidy_seconds: float | None = None
         self._known = set(collection.names())
         self._creates = 0
         self._deletes = 0
+        self._expires = 0
         self._listening: dict[str, dict[asyncio.Future[bool], None]] = {}  # first come, first told
         self._is_dirty = False
         self._settling: asyncio.Future[None] | None = None
+        self._configure()
 
     # -- items ------------------------------------------------------------------------------------
 
@@ -76,7 +90,8 @@ class DirectoryBackend:
 
     async def flush(self, queue: str) -> None:
         self._collection.flush(queue)
-        self._touched(queue)
+        if queue in self._known:
+            self._touched(queue)
 
     async def delete(self, queue: str) -> None:
         self._deletes += queue in self._known
@@ -107,15 +122,58 @@ class DirectoryBackend:
         """
         if self._read_config is not None:
             self._config = self._read_config()
-            self._configs.clear()
+            self._configure()
             self._collection.configure(self._config)
+
+    def traces(self, queue: str) -> bool:
+        return self._has_traces and any(
+            self._config_of(one).enable_trace for one in self._targets(queue)
+        )
 
     def counts(self) -> dict[str, int]:
         return {
             "queue_creates": self._creates,
             "queue_deletes": self._deletes,
-            "queue_expires": 0,
+            "queue_expires": self._expires,
         }
+
+    def _configure(self) -> None:
+        self._configs.clear()
+        self._has_traces = any(self._config.given("enable_trace"))
+        bounds = [
+            bound_ms
+            for name in ("max_queue_age_ms", "open_transaction_timeout_ms")
+            for bound_ms in self._config.given(name)
+            if isinstance(bound_ms, int)
+        ]
+        self._tidy_seconds = None
+        if bounds:
+            wanted = min(bounds) / 1000 / _TIDIES_PER_BOUND
+            self._tidy_seconds = min(max(wanted, _TIDY_SECONDS_MIN), _TIDY_SECONDS_MAX)
+
+    # -- what time brings -------------------------------------------------------------------------
+
+    def tidy_seconds(self) -> float | None:
+        return self._tidy_seconds
+
+    async def tidy(self, forget: Forget) -> None:
+        """Gives back what is open for too long, and deletes queues that nobody uses.
+
+        Raises:
+            OSError: if there is no space; the rest is for the next time.
+        """
+        for queue in self._collection.names():
+            xids = self._collection.time_out(queue)
+            if xids:
+                forget(queue, set(xids))
+                self._touched(queue)
+                for _ in xids:
+                    self.wake(queue)
+                _told("items were open for too long", queue=queue, items=len(xids))
+            if queue not in self._listening and self._collection.is_unused(queue):
+                await self.delete(queue)
+                self._expires += 1
+                _told("a queue that nobody used was deleted", queue=queue)
 
     # -- answers ----------------------------------------------------------------------------------
 
@@ -195,6 +253,8 @@ class DirectoryBackend:
         return found
 
     def _syncs(self, queue: str) -> bool:
+        if queue not in self._config.aliases:
+            return self._config_of(queue).sync_journal_ms is not None
         return any(self._config_of(one).sync_journal_ms is not None for one in self._targets(queue))
 
     def _touched(self, queue: str) -> None:
@@ -204,3 +264,7 @@ class DirectoryBackend:
             self._known = known
         if not self._is_dirty:
             self._is_dirty = self._syncs(queue)
+
+
+def _told(what: str, **fields: object) -> None:
+    _log.info(what, extra={"fields": fields})

@@ -19,7 +19,8 @@ from weakref import WeakKeyDictionary
 
 from fjord import aio, limits
 from fjord.clock import Clock
-from fjord.errors import FjordError, NotFoundError, RefusedError
+from fjord.errors import Code, FjordError, NotFoundError, RefusedError
+from fjord.kestrel.serving_sweep import Forget
 from fjord.values import Value
 
 # An open item of a process that died waits for so long until somebody else gets it.
@@ -28,8 +29,8 @@ _HEARTBEAT_SECONDS: Final = 15.0
 # Tables that are listened to, with a connection each; those that nobody waits for give way.
 _LISTENERS_MAX: Final = 256
 _FLUSH_COUNT: Final = 1000
-# The year 9999, which is as far as dates go.
-_EXPIRY_MS_MAX: Final = 253_402_300_799_000
+# A daemon takes dates a bit further ahead; the rest is for clocks that differ.
+_AHEAD_MS_MAX: Final = limits.PROCESS_AHEAD_US_MAX // 1000 - 24 * 3600 * 1000
 
 
 class Item(NamedTuple):
@@ -63,12 +64,20 @@ class JobsBackend:
     async def add(self, queue: str, data: bytes, expires_ms: int) -> bool:
         if len(data) > limits.VALUE_BYTES_MAX:
             return False
-        if 0 < expires_ms <= self._clock.wall_us() // 1000:
+        now_ms = self._clock.wall_us() // 1000
+        if 0 < expires_ms <= now_ms:
             return True  # it has expired already, which a jobs table does not take
-        expires_at = None
-        if expires_ms:
-            expires_at = datetime.fromtimestamp(min(expires_ms, _EXPIRY_MS_MAX) / 1000, UTC)
-        await self._table(queue).push_many(values=[data], expires_at=expires_at)
+        expires_at = None  # that is also for what is further ahead than a daemon takes
+        if 0 < expires_ms <= now_ms + _AHEAD_MS_MAX:
+            expires_at = datetime.fromtimestamp(expires_ms / 1000, UTC)
+        try:
+            await self._table(queue).push_many(values=[data], expires_at=expires_at)
+        except RefusedError as error:
+            if error.code is not Code.EMPTY_KEY:
+                raise
+            # Somebody has dropped the table since it was made, so it is made again.
+            self._tables.pop(queue, None)
+            await self._table(queue).push_many(values=[data], expires_at=expires_at)
         return True
 
     async def remove(self, queue: str, *, opens: bool) -> Item | None:
@@ -121,6 +130,7 @@ class JobsBackend:
         self._tables.pop(queue, None)
         with contextlib.suppress(NotFoundError):
             await self._db.drop(queue)
+        self._open = {key: job for key, job in self._open.items() if key[0] != queue}
 
     async def flush_expired(self, queue: str) -> int:
         return 0  # the daemon does it
@@ -143,6 +153,15 @@ class JobsBackend:
         pass  # settings of tables are fixed when they are made
 
     async def settle(self) -> None:
+        pass
+
+    def traces(self, queue: str) -> bool:
+        return False
+
+    def tidy_seconds(self) -> float | None:
+        return None  # the daemon looks after leases
+
+    async def tidy(self, forget: Forget) -> None:
         pass
 
     def counts(self) -> dict[str, int]:

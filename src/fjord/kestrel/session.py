@@ -9,15 +9,19 @@ Nothing here knows a socket.
 
 from __future__ import annotations
 
-import enum
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import fjord
 from fjord.clock import Clock
 from fjord.kestrel.requests import Outcome, Reply, Request, Verb
+from fjord.kestrel.status import Standing, Status
+
+_log = logging.getLogger("fjord.kestrel")
 
 
 class Taken(Protocol):
@@ -63,27 +67,39 @@ class Queues(Protocol):
 
     async def close(self) -> None: ...
 
+    def wake(self, queue: str) -> None:
+        """Tells the first who waits for a queue that it is worth to look."""
+        ...
+
     def counts(self) -> dict[str, int]:
         """Returns how many queues were made, deleted, and deleted because nobody came."""
+        ...
+
+    def traces(self, queue: str) -> bool:
+        """Says whether all that is done with a queue is to be logged."""
         ...
 
 
 class Peer(Protocol):
     """Who asks."""
 
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def is_crowded(self) -> bool:
+        """Says whether there is little room for items that are to be sent."""
+        ...
+
+    async def room(self, item_bytes: int) -> bool:
+        """Waits for room for an item; False if there was nothing to wait for."""
+        ...
+
     async def send(self, request: Request, reply: Reply) -> None: ...
 
     async def wait(self, queue: str, until_us: int) -> bool:
         """Returns when it is worth to look again, or False if the time is over."""
         ...
-
-
-class Status(enum.StrEnum):
-    """What a server does for clients."""
-
-    UP = "up"
-    READONLY = "readonly"  # nothing is put, flushed or deleted
-    QUIESCENT = "quiescent"  # and nothing is taken; what is open can be closed
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,8 +109,12 @@ class House:
     clock: Clock
     open_max: int  # items that one session may have open of one queue
     stop: Callable[[], None]  # ends the server
+    deleted: Callable[[str], None]  # told that a queue is gone, with all that is open of it
+    reloaded: Callable[[], None]  # told that the configuration may be another one
     started_us: int
-    status: Status = Status.UP
+    standing: Standing
+    refuse_writes_over: int | None = None  # connections
+    refuse_reads_over: int | None = None  # connections
     connections: int = 0
     total_connections: int = 0
     total_items: int = 0
@@ -108,11 +128,17 @@ class House:
 
     @property
     def blocks_reads(self) -> bool:
-        return self.status is Status.QUIESCENT
+        over = self.refuse_reads_over
+        if over is not None and self.connections > over:
+            return True
+        return self.standing.enforced is Status.QUIESCENT
 
     @property
     def blocks_writes(self) -> bool:
-        return self.status is not Status.UP
+        over = self.refuse_writes_over
+        if over is not None and self.connections > over:
+            return True
+        return self.standing.enforced is not Status.UP
 
 
 _BLOCKED: Final = Reply(Outcome.BLOCKED)
@@ -166,11 +192,30 @@ class Session:
         return await self._done[request.verb](request)
 
     async def abort_all(self) -> None:
-        """Gives back all that is open, the last opened first, so that their order is kept."""
-        opened, self._open = self._open, {}
-        for queue, xids in opened.items():
-            for xid in reversed(xids):
-                await self._queues.unremove(queue, xid)
+        """Gives back all that is open, the last opened first, so that their order is kept.
+
+        Raises:
+            OSError: if there is no space; what is not given back is open still.
+        """
+        for queue in list(self._open):
+            xids = self._open[queue]
+            while xids:
+                await self._queues.unremove(queue, xids[-1])
+                self._trace("abort", queue, xids.pop())
+            del self._open[queue]
+
+    @property
+    def has_open(self) -> bool:
+        return bool(self._open)
+
+    def forget(self, queue: str, xids: AbstractSet[int] | None) -> None:
+        """These items of a queue are its own no more; None: none of them are."""
+        mine = self._open.pop(queue, None)
+        if mine is None or xids is None:
+            return
+        left = deque(xid for xid in mine if xid not in xids)
+        if left:
+            self._open[queue] = left
 
     # -- items ------------------------------------------------------------------------------------
 
@@ -179,7 +224,9 @@ class Session:
         stored = 0
         for item in request.items:
             self._house.cmd_set += 1
-            stored += await self._queues.add(request.queue, item, expires_ms)
+            is_stored = await self._queues.add(request.queue, item, expires_ms)
+            stored += is_stored
+            self._trace("put" if is_stored else "put refused", request.queue, size=len(item))
         self._house.total_items += stored
         return Reply(Outcome.COUNT, item_count=stored)
 
@@ -189,6 +236,11 @@ class Session:
         return max(1, self._house.clock.wall_us() // 1000 + request.expires_in_ms)
 
     async def _get(self, request: Request) -> Reply:
+        for one in request.before:
+            reply = await self._get(one)
+            if reply.outcome is not Outcome.ITEM:
+                return reply
+            await self._peer.send(one, Reply(Outcome.MORE, data=reply.data))
         house, queue = self._house, request.queue
         if request.aborts:
             await self._abort(queue)
@@ -229,7 +281,10 @@ class Session:
     async def _fetch(self, request: Request, until_us: int) -> Taken | None:
         """Takes an item, or looks at it; waits for it as long as was asked for."""
         queue, house = request.queue, self._house
+        what = "peek" if request.peeks else "open" if request.opens else "get"
         while True:
+            if self._peer.is_crowded:
+                await self._make_room(queue)
             if request.peeks:
                 item = await self._queues.peek(queue)
             else:
@@ -238,6 +293,7 @@ class Session:
                 house.get_hits += 1
                 if request.opens:
                     self._open.setdefault(queue, deque()).append(item.xid)
+                self._trace(what, queue, item.xid, size=len(item.data))
                 return item
             if (
                 not request.wait_ms
@@ -245,7 +301,21 @@ class Session:
                 or not await self._peer.wait(queue, until_us)
             ):
                 house.get_misses += 1
+                self._trace(f"{what} nothing", queue)
                 return None
+
+    async def _make_room(self, queue: str) -> None:
+        """Waits until the item at the head may be taken: what is taken has to be sent."""
+        is_made = False
+        try:
+            while self._peer.is_crowded:
+                item = await self._queues.peek(queue)
+                if item is None or not await self._peer.room(len(item.data)):
+                    break
+            is_made = True
+        finally:
+            if not is_made:
+                self._queues.wake(queue)  # if it was told of the item, that is for the next one
 
     async def _confirm(self, request: Request) -> Reply:
         if self._open_count(request.queue) < request.item_count:
@@ -260,30 +330,38 @@ class Session:
             await self._close(request.queue, 1)
 
     async def _close(self, queue: str, count: int) -> None:
-        for _ in range(count):
-            xid = self._pop(queue)
-            if xid is not None:
-                await self._queues.confirm(queue, xid)
+        for _ in range(min(count, self._open_count(queue))):
+            xid = self._open[queue][0]
+            await self._queues.confirm(queue, xid)
+            self._pop(queue)
+            self._trace("close", queue, xid)
 
     async def _abort(self, queue: str) -> None:
-        xid = self._pop(queue)
-        if xid is not None:
+        if self._open_count(queue):
+            xid = self._open[queue][0]
             await self._queues.unremove(queue, xid)
+            self._pop(queue)
+            self._trace("abort", queue, xid)
 
-    def _pop(self, queue: str) -> int | None:
-        xids = self._open.get(queue)
-        if not xids:
-            return None
-        xid = xids.popleft()
+    def _pop(self, queue: str) -> None:
+        """The item that was opened first is done: not before, as then it has to be given back."""
+        xids = self._open[queue]
+        xids.popleft()
         if not xids:
             del self._open[queue]
-        return xid
 
     def _open_count(self, queue: str) -> int:
         return len(self._open.get(queue, ()))
 
     def _until_us(self, request: Request) -> int:
         return self._house.clock.monotonic_us() + request.wait_ms * 1000
+
+    def _trace(self, what: str, queue: str, xid: int = 0, *, size: int | None = None) -> None:
+        """Logs what was done, if that is wanted of the queue; the item itself never is."""
+        if self._queues.traces(queue):
+            fields = {"queue": queue, "client": self._peer.address, "xid": xid, "size": size}
+            shown = {name: value for name, value in fields.items() if value not in (0, None)}
+            _log.info(what, extra={"fields": shown, "is_asked_for": True})
 
     # -- queues -----------------------------------------------------------------------------------
 
@@ -305,6 +383,7 @@ class Session:
 
     async def _delete(self, request: Request) -> Reply:
         await self._queues.delete(request.queue)
+        self._house.deleted(request.queue)
         return _DONE
 
     # -- the server -------------------------------------------------------------------------------
@@ -346,15 +425,16 @@ class Session:
 
     async def _status(self, request: Request) -> Reply:
         if not request.words:
-            return Reply(Outcome.WORD, word=self._house.status.value)
+            return Reply(Outcome.WORD, word=self._house.standing.told.value)
         wanted = request.words[0]
         if wanted not in list(Status):
             return Reply(Outcome.BROKEN, word=f"Unknown status: {wanted}")
-        self._house.status = Status(wanted)
+        self._house.standing.change(Status(wanted))
         return _DONE
 
     async def _reload(self, request: Request) -> Reply:
         await self._queues.reload()
+        self._house.reloaded()
         return _DONE
 
     async def _quit(self, request: Request) -> Reply:

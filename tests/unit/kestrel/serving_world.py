@@ -52,14 +52,16 @@ class Client:
 
 
 class World:
-    def __init__(self, options: Options, config: dict[str, object]) -> None:
+    def __init__(self, options: Options, config: dict[str, object], reserve_bytes: int = 0) -> None:
         self.clock = SystemClock()
         self.disk = SimDisk()
         self.given = config  # what is read when the configuration is read again
         self.disk.make_directory("/queues")
         self.disk.sync_directory("/")
         read = configuration.read(config)
-        self.collection = Collection(self.disk, "/queues", read, self.clock)
+        self.collection = Collection(
+            self.disk, "/queues", read, self.clock, reserve_bytes=reserve_bytes
+        )
         self.backend = DirectoryBackend(
             self.collection, read, read_config=lambda: configuration.read(self.given)
         )
@@ -106,6 +108,7 @@ SYNCED: dict[str, object] = {
     "queues": {
         "unsynced": {"syncJournal": "never"},
         "small": {"maxItems": 10},
+        "tiny": {"maxItemSize": 3},
         "old": {"expireToQueue": "expired"},
     },
     "aliases": {"both": ["first", "second"]},
@@ -116,11 +119,13 @@ def run(
     test: Callable[[World], Awaitable[None]],
     options: Options | None = None,
     config: dict[str, object] | None = None,
+    reserve_bytes: int = 0,
 ) -> None:
     """Runs a test in a world of its own."""
 
     async def main() -> None:
-        world = World(options or Options(), SYNCED if config is None else config)
+        given = SYNCED if config is None else config
+        world = World(options or Options(is_exact=True), given, reserve_bytes)
         await world.start()
         async with asyncio.timeout(SECONDS_MAX):
             try:

@@ -19,8 +19,17 @@ SAMPLES: list[tuple[bytes, Request]] = [
     (b"set q 0 1000000 1\r\nx\r\n", Request(Verb.PUT, "q", (b"x",), expires_at_ms=1_000_000_000)),
     (b"set q 0 999999 2\r\n\r\n\r\n", Request(Verb.PUT, "q", (b"\r\n",), 999_999_000)),
     (b"get q\r\n", Request(Verb.GET, "q", key="q")),
-    (b"GETS q\r\n", Request(Verb.GET, "q", key="q")),
-    (b"get q other\r\n", Request(Verb.GET, "q", key="q")),
+    (b"GETS q\r\n", Request(Verb.GET, "q", key="q", wants_cas=True)),
+    (
+        b"get q other/open \r\n",
+        Request(
+            Verb.GET,
+            "other",
+            opens=True,
+            key="other/open",
+            before=(Request(Verb.GET, "q", key="q"),),
+        ),
+    ),
     (
         b"get q/t=250/open/close\r\n",
         Request(Verb.GET, "q", wait_ms=250, opens=True, closes=True, key="q/t=250/open/close"),
@@ -65,6 +74,7 @@ MALFORMED = [
     b"get \r\n",
     b"get /open\r\n",
     b"get a~b\r\n",
+    b"get q a~b\r\n",
     b"get q/peek/open\r\n",
     b"get q/peek/close\r\n",
     b"get q/abort/open\r\n",
@@ -84,8 +94,8 @@ MALFORMED = [
 ]
 
 
-def read(*pieces: bytes, item_bytes_max: int = 100) -> list[Request]:
-    reader = memcache.Reader(item_bytes_max)
+def read(*pieces: bytes, item_bytes_max: int = 100, is_exact: bool = False) -> list[Request]:
+    reader = memcache.Reader(item_bytes_max, is_exact=is_exact)
     found = []
     for piece in pieces:
         reader.receive(piece)
@@ -103,6 +113,11 @@ def test_request_is_read(data: bytes, expected: Request) -> None:
     assert read(data) == [expected]
     assert read(*bytewise(data)) == [expected]
     assert read(data + b"version\r\nget ") == [expected, Request(Verb.VERSION)]
+
+
+@pytest.mark.parametrize("data", [b"get q other\r\n", b"gets q\r\n", b"get q \r\n"])
+def test_exact_get_has_one_key_and_no_cas(data: bytes) -> None:
+    assert read(data, is_exact=True) == [Request(Verb.GET, "q", key="q")]
 
 
 def test_every_verb_has_a_sample() -> None:
@@ -151,9 +166,15 @@ REPLIES = [
     (PUT, Reply(Outcome.COUNT, 1), b"STORED\r\n", False),
     (PUT, Reply(Outcome.COUNT, 0), b"NOT_STORED\r\n", False),
     (PUT._replace(is_quiet=True), Reply(Outcome.COUNT, 1), b"", False),
-    (GET, Reply(Outcome.ITEM, data=b"a\r\nb"), b"VALUE q 0 4\r\na\r\nb\r\nEND\r\n", False),
-    (GET, Reply(Outcome.ITEM, data=b""), b"VALUE q 0 0\r\n\r\nEND\r\n", False),
+    (GET, Reply(Outcome.ITEM, data=b"a\r\nb"), b"VALUE q/open 0 4\r\na\r\nb\r\nEND\r\n", False),
+    (GET, Reply(Outcome.ITEM, data=b""), b"VALUE q/open 0 0\r\n\r\nEND\r\n", False),
     (GET, Reply(Outcome.ITEM), b"END\r\n", False),
+    (
+        GET._replace(wants_cas=True),
+        Reply(Outcome.ITEM, data=b"x"),
+        b"VALUE q/open 0 1 0\r\nx\r\nEND\r\n",
+        False,
+    ),
     (GET, Reply(Outcome.HAS_OPEN), b"ERROR\r\n", True),
     (GET, Reply(Outcome.TOO_MANY_OPEN, 1), b"ERROR\r\n", True),
     (GET, Reply(Outcome.BLOCKED), b"SERVER_ERROR\r\n", True),
@@ -163,7 +184,7 @@ REPLIES = [
     (Request(Verb.CONFIRM, "q"), Reply(Outcome.DONE), b"END\r\n", False),
     (Request(Verb.CONFIRM, "q"), Reply(Outcome.NOT_OPEN), b"ERROR\r\n", False),
     (Request(Verb.FLUSH, "q"), Reply(Outcome.DONE), b"END\r\n", False),
-    (Request(Verb.FLUSH_ALL), Reply(Outcome.DONE), b"Flushed all queues.\r\n", False),
+    (Request(Verb.FLUSH_ALL), Reply(Outcome.DONE), b"OK\r\n", False),
     (Request(Verb.DELETE, "q"), Reply(Outcome.DONE), b"DELETED\r\n", False),
     (Request(Verb.FLUSH_EXPIRED, "q"), Reply(Outcome.COUNT, 3), b"3\r\n", False),
     (Request(Verb.RELOAD), Reply(Outcome.DONE), b"Reloaded config.\r\n", False),
@@ -197,9 +218,36 @@ def test_every_outcome_has_a_reply() -> None:
     assert {reply.outcome for _, reply, _, _ in REPLIES} == set(Outcome)
 
 
-def test_value_may_name_the_key_as_it_was_asked_for() -> None:
-    data, _ = memcache.encode(GET, Reply(Outcome.ITEM, data=b"x"), whole_keys=True)
-    assert data == b"VALUE q/open 0 1\r\nx\r\nEND\r\n"
+@pytest.mark.parametrize(
+    ("request_", "reply", "expected"),
+    [
+        (GET, Reply(Outcome.ITEM, data=b"x"), b"VALUE q 0 1\r\nx\r\nEND\r\n"),
+        (GET, Reply(Outcome.MORE, data=b"x"), b"VALUE q 0 1\r\nx\r\n"),
+        (Request(Verb.FLUSH_ALL), Reply(Outcome.DONE), b"Flushed all queues.\r\n"),
+        (PUT._replace(is_quiet=True), Reply(Outcome.COUNT, 1), b"STORED\r\n"),
+    ],
+)
+def test_exact_replies_are_those_of_kestrel(
+    request_: Request, reply: Reply, expected: bytes
+) -> None:
+    assert memcache.encode(request_, reply, is_exact=True) == (expected, False)
+
+
+def test_a_line_that_came_before_means_what_it_means_to_each_reader() -> None:
+    line = b"set q 0 0 50\r\n"
+    stored = Request(Verb.PUT, "q", (b"x" * 50,))
+    for _ in range(2):
+        assert read(line + b"x" * 50 + b"\r\n", item_bytes_max=50) == [stored]
+        assert [one.verb for one in read(line, item_bytes_max=49)] == [Verb.BROKEN]
+    for _ in range(2):
+        assert read(b"get q other\r\n", is_exact=True) == [Request(Verb.GET, "q", key="q")]
+        assert [one.queue for one in read(b"get q other\r\n")] == ["other"]
+
+
+def test_a_line_that_is_too_long_to_be_remembered_is_read() -> None:
+    words = tuple(f"queue{number}" for number in range(100))
+    line = b"dump_stats " + " ".join(words).encode() + b"\r\n"
+    assert read(line + line) == [Request(Verb.DUMP_STATS, words=words)] * 2
 
 
 FRAGMENTS = st.sampled_from(
