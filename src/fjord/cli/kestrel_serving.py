@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -16,21 +17,21 @@ from fjord.clock import SystemClock
 from fjord.disk import Disk, LocalDisk
 from fjord.errors import DirectoryError, DurabilityError, UsageError
 from fjord.kestrel import config as configuration
-from fjord.kestrel import reading
+from fjord.kestrel import names, reading, server_config, status
 from fjord.kestrel.collection import Collection
 from fjord.kestrel.config import Configuration
+from fjord.kestrel.reserve import RESERVE_BYTES
+from fjord.kestrel.server_config import ServerConfig
 from fjord.kestrel.serving import Backend, Options, Server
 from fjord.kestrel.serving_directory import DirectoryBackend
 from fjord.kestrel.serving_jobs import JobsBackend
+from fjord.kestrel.status import Standing
 from fjord.server import logs, service
 
 Address = tuple[str, int]
 
-# What a configuration says of the server, and not of queues.  Times are milliseconds.
-_OPEN_MAX: Final = "maxOpenTransactions"
-_IDLE: Final = "clientTimeout"
-_SWEEP: Final = "expirationTimerFrequency"
-_NUMBER_MAX: Final = 2**31 - 1
+# New objects after which the collector looks for cycles.  A queue that is read has many.
+_GC_THRESHOLD: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +43,10 @@ class Serving:
     at: Address
     text_at: Address | None  # None = nowhere
     config: str  # a file, empty = none
-    whole_keys: bool
+    is_exact: bool
     item_bytes_max: int
     connections_max: int
+    awake_us: int | None  # how long to stay awake after a reply, None = as is usual
     on_ready: Callable[[Address, Address | None], None]  # told where it is served
 
 
@@ -56,8 +58,8 @@ def serve(serving: Serving) -> None:
         DurabilityError: if the disk failed; what was answered before is kept.
         FjordError: if the directory cannot be opened, or the address not be listened on.
     """
-    config, given = read(serving.config)
-    options = _options(serving, given)
+    config, settings = _configured(serving.config)
+    options = _options(serving, settings)
     os.umask(0o077)
     if os.geteuid() == 0:
         logs.note(logging.WARNING, "running as root; use a user of its own")
@@ -67,12 +69,18 @@ def serve(serving: Serving) -> None:
     if not serving.directory:
         service.run(_run_jobs(serving, options, listeners))
         return
+    standing = _standing(serving.directory, settings)
+    # What is loaded by now stays, and items that wait are part of no cycle.
+    gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD)
     collection = _opened(serving.directory, config)
     for alert in collection.alerts():
         logs.note(logging.ERROR, "a queue was damaged", alert=alert)
-    backend = DirectoryBackend(collection, config, read_config=lambda: read(serving.config)[0])
+    backend = DirectoryBackend(
+        collection, config, read_config=lambda: _configured(serving.config)[0]
+    )
     try:
-        service.run(_run(serving, backend, options, listeners))
+        service.run(_run(serving, backend, options, listeners, standing))
     except OSError as error:
         raise DurabilityError(f"the queues in {serving.directory} failed: {error}") from error
 
@@ -83,9 +91,13 @@ async def _run_jobs(serving: Serving, options: Options, listeners: list[socket.s
 
 
 async def _run(
-    serving: Serving, backend: Backend, options: Options, listeners: list[socket.socket]
+    serving: Serving,
+    backend: Backend,
+    options: Options,
+    listeners: list[socket.socket],
+    standing: Standing | None = None,
 ) -> None:
-    server = Server(backend, SystemClock(), options)
+    server = Server(backend, SystemClock(), options, standing)
     service.on_stop(server.stop)
     await server.start(*listeners)
     at = [listener.getsockname()[:2] for listener in listeners]
@@ -105,7 +117,7 @@ async def _run(
     logs.note(logging.INFO, "stopped")
 
 
-def read(path: str) -> tuple[Configuration, dict[str, int]]:
+def read(path: str) -> tuple[Configuration, ServerConfig]:
     """Returns the configuration of queues in a file, and what it says of the server.
 
     Answers wait for the disk, unless the file says that they do not.
@@ -113,19 +125,23 @@ def read(path: str) -> tuple[Configuration, dict[str, int]]:
     Raises:
         UsageError: if there is no such file, or it is no configuration.
     """
-    given = _parsed(path) if path else {}
-    ours = {name: given.pop(name) for name in (_OPEN_MAX, _IDLE, _SWEEP) if name in given}
-    numbers: dict[str, int] = {
-        name: _number(name, value) for name, value in ours.items() if value is not None
-    }
+    settings, given = server_config.read(_parsed(path) if path else {})
     config = configuration.read(given)
     if "sync_journal_ms" in config.default:
-        return config, numbers
+        return config, settings
     default = {**config.default, "sync_journal_ms": 0}
     return (
         Configuration(default=default, queues=config.queues, aliases=config.aliases),
-        numbers,
+        settings,
     )
+
+
+def _configured(path: str) -> tuple[Configuration, ServerConfig]:
+    """Reads a configuration, and warns of what it says for nothing."""
+    config, settings = read(path)
+    for sentence in server_config.warnings(settings, config):
+        logs.note(logging.WARNING, sentence)
+    return config, settings
 
 
 def _parsed(path: str) -> dict[str, object]:
@@ -141,21 +157,42 @@ def _parsed(path: str) -> dict[str, object]:
     return given
 
 
-def _number(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _NUMBER_MAX:
-        raise UsageError(f"{name} is a number from 1 to {_NUMBER_MAX}, not {value!r}")
-    return value
-
-
-def _options(serving: Serving, given: dict[str, int]) -> Options:
-    idle_ms, sweep_ms = given.get(_IDLE), given.get(_SWEEP)
+def _options(serving: Serving, settings: ServerConfig) -> Options:
+    idle_ms, sweep_ms = settings.idle_ms, settings.sweep_ms
     return Options(
-        open_max=given.get(_OPEN_MAX, Options().open_max),
+        open_max=settings.open_max,
         item_bytes_max=serving.item_bytes_max,
         connections_max=serving.connections_max,
-        whole_keys=serving.whole_keys,
+        is_exact=serving.is_exact,
         idle_seconds=None if idle_ms is None else idle_ms / 1000,
         sweep_seconds=None if sweep_ms is None else sweep_ms / 1000,
+        refuse_writes_over=settings.refuse_writes_over,
+        refuse_reads_over=settings.refuse_reads_over,
+        awake_us=service.default_awake_us() if serving.awake_us is None else serving.awake_us,
+    )
+
+
+def _standing(directory: str, settings: ServerConfig) -> Standing:
+    """Returns the status to begin with: that of the file, if there is one."""
+    clock, grace_us = SystemClock(), settings.grace_ms * 1000
+    path, first = settings.status_file, settings.default_status
+    if path is None:
+        return Standing(clock, first, grace_us=grace_us)
+    above, name = os.path.split(path)
+    if os.path.realpath(above) == os.path.realpath(directory) and names.parse(name) is not None:
+        raise UsageError(f"statusFile {path} would be taken for a queue; put it somewhere else")
+    disk = LocalDisk()
+    try:
+        kept, found = status.read(disk, path)
+    except OSError as error:
+        raise DirectoryError(f"cannot read statusFile {path}: {error.strerror}") from error
+    if kept is None and found:
+        logs.note(logging.ERROR, "the file keeps no status", path=path, found=found, status=first)
+    return Standing(
+        clock,
+        kept or first,
+        grace_us=grace_us,
+        keep=lambda wanted: status.write(disk, path, wanted),
     )
 
 
@@ -163,7 +200,7 @@ def _opened(directory: str, config: Configuration) -> Collection:
     disk = LocalDisk()
     try:
         _make_directory(disk, os.path.abspath(directory))
-        return Collection(disk, directory, config, SystemClock())
+        return Collection(disk, directory, config, SystemClock(), reserve_bytes=RESERVE_BYTES)
     except OSError as error:
         raise DirectoryError(f"cannot open {directory}: {error.strerror or error}") from error
 

@@ -91,11 +91,28 @@ class Checkpoints:
 
     def note(self, entry: Entry, era: int) -> None:
         """Takes note of an item that left the head, before it goes."""
-        if self.waiting and entry.era < era:
-            self._shrink()
-            self._runs.append(_Run(entry.era, era, 1, entry))
-            if len(self._runs) >= self._compact_at:
-                self.compact()
+        if not self.waiting or entry.era >= era:
+            return
+        if len(self._runs) > 1 and self._join(entry, era):
+            return
+        self._shrink()
+        self._runs.append(_Run(entry.era, era, 1, entry))
+        if len(self._runs) >= self._compact_at:
+            self.compact()
+
+    def _join(self, entry: Entry, era: int) -> bool:
+        """Counts the last item with those before it and puts this one there; False if it cannot be.
+
+        It does what `_shrink` and a new run do, when items are taken one behind the other.
+        """
+        one, last = self._runs[-2:]
+        if one.entry is not None or last.entry is None or not last.entry.is_gone:
+            return False
+        if not one.entered == last.entered == entry.era or not one.taken == last.taken == era:
+            return False
+        one.count += 1
+        last.entry = entry
+        return True
 
     def _shrink(self) -> None:
         """Makes the last runs one, if what they had is gone."""

@@ -44,6 +44,7 @@ _NUMBER: Final = struct.Struct("<i")
 _XID: Final = struct.Struct("<Bi")
 _ADD: Final = struct.Struct("<Bii")
 _ADDX: Final = struct.Struct("<Biqq")
+_ITEM: Final = struct.Struct("<iqq")  # an ADDX behind its opcode
 _ADD_XID: Final = struct.Struct("<Biiqq")
 _DUMP: Final = struct.Struct("<Bii")
 _MOMENT: Final = struct.Struct("<q")
@@ -97,12 +98,20 @@ def encode(op: Op, dialect: Dialect) -> bytes:
         raise ValueError(f"a {op.opcode.name} cannot hold that: {error}") from error
 
 
+def addx(data: bytes | memoryview, add_ms: int, expiry_ms: int) -> bytes:
+    """Returns the bytes of an ADDX, which all dialects have; raises what `encode` does."""
+    try:
+        return b"".join((_ADDX.pack(2, len(data) + _TIMES_BYTES, add_ms, expiry_ms), data))
+    except struct.error as error:
+        raise ValueError(f"an ADDX cannot hold that: {error}") from error
+
+
 def _encode_bare(op: Op) -> bytes:
-    return bytes((op.opcode.number,))
+    return bytes((op.opcode,))
 
 
 def _encode_xid(op: Op) -> bytes:
-    return _XID.pack(op.opcode.number, op.xid)
+    return _XID.pack(op.opcode, op.xid)
 
 
 def _encode_dump(op: Op) -> bytes:
@@ -120,8 +129,7 @@ def _encode_add(op: Op) -> bytes:
 
 def _encode_addx(op: Op) -> bytes:
     item = _item_of(op)
-    head = _ADDX.pack(op.opcode.number, item.size + 16, item.add_ms, item.expiry_ms)
-    return b"".join((head, item.data))
+    return addx(item.data, item.add_ms, item.expiry_ms)
 
 
 def _encode_named(op: Op) -> bytes:
@@ -247,31 +255,33 @@ class Decoder:
         Does what `_next` does for any op, without a call for each.  Stops before what is short or
         bad, which is for `_next` to say.
         """
-        view, at, offset = self._view, self._at, self._offset
-        size_max = self._item_bytes_max + _TIMES_BYTES
-        last = len(view) - _ADDX.size  # an ADDX that begins later is not whole
-        unpack, bare = _ADDX.unpack_from, _BARE
+        view, at, new = self._view, self._at, _new
+        base = self._offset - at  # where in the file the view begins
+        size_max, end = self._item_bytes_max + _TIMES_BYTES, len(view)
+        last = end - _ADDX.size  # an ADDX that begins later is not whole
+        unpack, opcode_addx = _ITEM.unpack_from, Opcode.ADDX
+        head_bytes, xid_bytes = _ADDX.size, _XID.size
         while at <= last:
-            start = at
-            opcode, size, add_ms, expiry_ms = unpack(view, at)
+            start, opcode = at, view[at]
             if opcode == 2:
-                at += _XID.size + size
-                if not _TIMES_BYTES <= size <= size_max or at > len(view):
+                size, add_ms, expiry_ms = unpack(view, at + 1)
+                at += xid_bytes + size
+                if not _TIMES_BYTES <= size <= size_max or at > end:
                     return
-                item = _new(Item, (view[start + _ADDX.size : at], add_ms, expiry_ms, 0))
-                op = _new(Op, (Opcode.ADDX, 0, item, 0))
-            elif opcode in bare:
+                item = new(Item, (view[start + head_bytes : at], add_ms, expiry_ms, 0))
+                op = new(Op, (opcode_addx, 0, item, 0))
+            elif opcode in _BARE:
                 at += 1
-                op = bare[opcode]
+                op = _BARE[opcode]
             elif opcode in _XIDS:
-                at += _XID.size
-                op = _new(Op, (_BY_NUMBER[opcode], size, None, 0))  # its xid is where sizes are
+                at += xid_bytes
+                (xid,) = _NUMBER.unpack_from(view, start + 1)
+                op = new(Op, (_BY_NUMBER[opcode], xid, None, 0))
             else:
                 return
             self._at = at
-            self._offset = end = offset + at - start
-            yield op, offset, at - start
-            offset = end
+            self._offset = base + at
+            yield op, base + start, at - start
 
     def _next(self) -> Placed | None:
         """Returns the next op, None if it is not whole so far, or is none."""

@@ -25,6 +25,7 @@ from fjord.kestrel import codec, names, reading
 from fjord.kestrel.config import Configuration, QueueConfig
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import EXPIRE_COUNT_MAX, Item, PersistentQueue
+from fjord.kestrel.reserve import Reserve
 
 __all__ = ["Collection", "Item", "Packed", "locked", "pack_queue"]
 
@@ -41,8 +42,17 @@ class Collection:
         folder: str,
         config: Configuration | None,
         clock: Clock,
+        *,
+        reserve_bytes: int = 0,
     ) -> None:
         """Opens a directory, or makes one, and reads all of its queues.
+
+        Args:
+            disk: where it is.
+            folder: the directory.
+            config: how queues behave.
+            clock: tells when items expire.
+            reserve_bytes: kept back on the disk, so that items can be removed when it is full.
 
         Raises:
             DirectoryInUseError: if another process has it open.
@@ -59,9 +69,11 @@ class Collection:
             disk.make_directory(folder)
             disk.sync_directory(os.path.dirname(os.path.abspath(folder)))
         self._lock: disks.Lock | None = disk.lock(os.path.join(folder, _LOCK))
+        self._reserve = Reserve(disk, folder, reserve_bytes)
         try:
             for name in reading.queues(disk, folder):
-                self._open(name).back_out()
+                self._back_out(self._open(name))
+            self._keep_back()
         except BaseException:
             self._release()
             raise
@@ -87,7 +99,12 @@ class Collection:
 
     def remove(self, queue: str, *, opens: bool = False) -> Item | None:
         """Takes the item at the head, for good or as open; None if there is none."""
-        return self._fresh(queue).remove(opens=opens)
+        found = self._fresh(queue)
+        try:
+            return found.remove(opens=opens)
+        except OSError as error:
+            self._make_room(error)
+            return found.remove(opens=opens)
 
     def peek(self, queue: str) -> Item | None:
         """Returns the item at the head, which stays there."""
@@ -96,12 +113,20 @@ class Collection:
     def confirm(self, queue: str, xid: int) -> bool:
         """Takes an open item away for good; False if there is no such one."""
         found = self._known(queue)
-        return found is not None and found.confirm(xid)
+        try:
+            return found is not None and found.confirm(xid)
+        except OSError as error:
+            self._make_room(error)
+            return found is not None and found.confirm(xid)
 
     def unremove(self, queue: str, xid: int) -> bool:
         """Puts an open item back at the head; False if there is no such one."""
         found = self._known(queue)
-        return found is not None and found.unremove(xid)
+        try:
+            return found is not None and found.unremove(xid)
+        except OSError as error:
+            self._make_room(error)
+            return found is not None and found.unremove(xid)
 
     # -- queues -----------------------------------------------------------------------------------
 
@@ -111,18 +136,56 @@ class Collection:
     def flush(self, queue: str) -> None:
         """Removes all that waits in a queue; its children keep what they have."""
         found = self._known(queue)
-        if found is not None:
+        if found is None:
+            return
+        try:
+            found.flush()
+        except OSError as error:
+            self._make_room(error)
             found.flush()
 
     def delete(self, queue: str) -> None:
         """Removes a queue and its files, durably; its children stay."""
-        found = self._queues.pop(queue, None)
-        self._touched.discard(queue)
-        if found is not None:
+        found = self._queues.get(queue)
+        if found is None:
+            return
+        try:
             found.delete()
-            parent = names.parent_of(queue)
-            if parent is not None:
-                self._children[parent].remove(queue)
+        except OSError as error:
+            self._make_room(error)
+            found.delete()
+        del self._queues[queue]
+        self._touched.discard(queue)
+        parent = names.parent_of(queue)
+        if parent is not None:
+            self._children[parent].remove(queue)
+
+    def time_out(self, queue: str) -> list[int]:
+        """Gives back what is open for too long; returns the xids, the last opened first.
+
+        They are at the head in the order that they had there.
+
+        Raises:
+            OSError: if there is no space for any of them.
+        """
+        found = self._queues.get(queue)
+        given: list[int] = []
+        try:
+            for xid in reversed(found.timed_out() if found else ()):
+                self.unremove(queue, xid)
+                given.append(xid)
+        except OSError:
+            if not given:
+                raise
+        return given
+
+    def is_unused(self, queue: str) -> bool:
+        """Says whether a queue is empty and was not asked for as long as it may be kept so."""
+        found = self._queues.get(queue)
+        age_ms = found.config.max_queue_age_ms if found is not None else None
+        if found is None or age_ms is None or found.waiting.count or found.waiting.open:
+            return False
+        return found.used_us + age_ms * 1000 < self._clock.monotonic_us()
 
     def flush_expired(self, queue: str) -> int:
         """Removes what has expired at the head, so many as the queue allows; returns how many."""
@@ -171,6 +234,7 @@ class Collection:
         """
         with contextlib.ExitStack() as closing:
             closing.callback(self._release)
+            closing.callback(self._reserve.close)
             for queue in self._queues.values():
                 closing.callback(queue.close)
 
@@ -178,6 +242,8 @@ class Collection:
 
     def _add(self, queue: str, data: bytes, expires_ms: int) -> bool:
         found = self._use(queue)
+        if found.config.keep_journal:
+            self._reserve.take()
         if not found.config.fanout_only and not found.add(data, expires_ms):
             return False
         for child in self._children.get(queue, ()):
@@ -199,27 +265,65 @@ class Collection:
                 break
             target = queue.config.expire_to_queue
             if target is not None and target != queue.name:
-                # It is there before it is gone from here: a crash may double it, not lose it.
-                for item in heads:
-                    self.add(target, item.data)
-                self._use(target).sync()
-            queue.drop_expired(len(heads))
+                self._move_expired(queue, heads, target)
+            else:
+                self._drop_expired(queue, len(heads))
             count += len(heads)
         return count
 
+    def _move_expired(self, queue: PersistentQueue, heads: list[Item], target: str) -> None:
+        moved = 0
+        try:
+            for item in heads:
+                self.add(target, item.data)
+                moved += 1
+        finally:
+            if moved:
+                # It is there before it is gone from here: a crash may double it, not lose it.
+                self._use(target).sync()
+                self._drop_expired(queue, moved)
+
+    def _drop_expired(self, queue: PersistentQueue, count: int) -> None:
+        try:
+            queue.drop_expired(count)
+        except OSError as error:
+            self._make_room(error)
+            queue.drop_expired(count)
+
+    def _back_out(self, queue: PersistentQueue) -> None:
+        try:
+            queue.back_out()
+        except OSError as error:
+            self._make_room(error)
+            queue.back_out()
+
+    def _keep_back(self) -> None:
+        """A disk that is full already takes no items, but gives them."""
+        try:
+            self._reserve.take()
+        except OSError as error:
+            if not disks.is_full(error):
+                raise
+
+    def _make_room(self, error: OSError) -> None:
+        """Frees what was kept back, or raises the error again."""
+        if not disks.is_full(error) or not self._reserve.give():
+            raise error
+
     def _known(self, name: str) -> PersistentQueue | None:
-        if name in self._queues:
+        queue = self._queues.get(name)
+        if queue is not None:
             self._touched.add(name)
-        return self._queues.get(name)
+            if queue.config.max_queue_age_ms is not None:
+                queue.used_us = self._clock.monotonic_us()
+        return queue
 
     def _use(self, name: str) -> PersistentQueue:
-        self._touched.add(name)
-        queue = self._queues.get(name)
+        queue = self._known(name)
         if queue is not None:
             return queue
         problem = names.queue_problem(name)
         if problem is not None:
-            self._touched.discard(name)
             raise UsageError(problem)
         return self._open(name)
 

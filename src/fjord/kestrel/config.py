@@ -42,10 +42,11 @@ class QueueConfig:
     expire_to_queue: str | None = None  # where expired items go
     max_expire_sweep: int = ITEMS_MAX  # so many items expire in one go
     fanout_only: bool = False  # it keeps nothing itself; its children do
-    max_queue_age_ms: int | None = None  # an empty queue of that age may be deleted
-    enable_trace: bool = False
+    max_queue_age_ms: int | None = None  # an empty queue that nobody used for so long is deleted
+    enable_trace: bool = False  # what clients do with it is logged
     disable_aggressive_rewrites: bool = False  # the delay is kept for empty queues, too
-    open_transaction_timeout_ms: int | None = None
+    open_transaction_timeout_ms: int | None = None  # then an open item goes back
+    # Who may take and add, by ids that only thrift has; a server says that it does not look.
     white_list_client_id_for_dequeue: tuple[str, ...] | None = None
     white_list_client_id_for_enqueue: tuple[str, ...] | None = None
     dialect: Dialect = Dialect.V24  # which ops are written
@@ -68,6 +69,10 @@ class Configuration:
             changes |= {k: v for k, v in self.queues.get(parent, {}).items() if k != "fanout_only"}
         changes |= self.queues.get(queue, {})
         return dataclasses.replace(QueueConfig(), **changes)  # type: ignore[arg-type]
+
+    def given(self, name: str) -> list[object]:
+        """Returns every value that some part of it has for a field."""
+        return [part[name] for part in (self.default, *self.queues.values()) if name in part]
 
 
 def read(given: Mapping[str, object]) -> Configuration:

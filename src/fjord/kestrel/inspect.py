@@ -24,6 +24,7 @@ class Ending(enum.StrEnum):
     WHOLE = "whole"
     TORN = "torn"  # its last op is cut off, and it is the last file: the writer died
     DAMAGED = "damaged"  # what is behind some byte cannot be read
+    CHANGED = "changed"  # it can be read, but it is not what was written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,10 @@ class FileReport:
     offset: int  # up to where it was read; behind it nothing counts
     skipped_bytes: int  # how much that is
     reason: str  # why, empty if it is whole
+
+    @property
+    def is_damaged(self) -> bool:
+        return self.ending in (Ending.DAMAGED, Ending.CHANGED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +66,7 @@ class QueueReport:
 
     @property
     def is_damaged(self) -> bool:
-        return any(file.ending is Ending.DAMAGED for file in self.files)
+        return any(file.is_damaged for file in self.files)
 
 
 def verify(
@@ -129,11 +134,19 @@ def _read(
         ending=_ending(file),
         offset=broken.offset if broken else file.size,
         skipped_bytes=file.skipped_bytes,
-        reason=broken.reason if broken else "",
+        reason=_reason(file),
     )
 
 
 def _ending(file: JournalFile) -> Ending:
-    if file.broken is None:
-        return Ending.WHOLE
-    return Ending.TORN if file.is_torn else Ending.DAMAGED
+    if file.is_damaged:
+        return Ending.DAMAGED
+    if file.changed is not None:
+        return Ending.CHANGED
+    return Ending.TORN if file.is_torn else Ending.WHOLE
+
+
+def _reason(file: JournalFile) -> str:
+    if file.changed is not None and not file.is_damaged:
+        return file.changed
+    return file.broken.reason if file.broken else ""

@@ -15,6 +15,15 @@ Opening ends what a crash has left: dead and temporary files are removed, a pack
 A torn tail is cut off the file that has it.  What is damaged is kept as `cars.904.corrupt`, and
 its file ends before it: `alerts` says so.
 
+What a file holds is summed as it is written, and put down in `cars~~sums` when nothing more comes:
+
+    rotate    before `cars` gets its number
+    pack      behind the rename to `cars.904.pack`, while no sum counts
+    close     if all is durable
+
+So a crash leaves sums that are true, or none.  A file that is not what its sum says is left as it
+is, and told at every start until it is replaced.
+
 Nothing is durable before `sync`.  When the disk fails to write or sync, nothing more is written.
 """
 
@@ -29,12 +38,15 @@ from typing import Final
 from fjord import disk as disks
 from fjord import limits
 from fjord.errors import CorruptionError, DurabilityError
-from fjord.kestrel import codec, names, reading
+from fjord.kestrel import codec, names, reading, sums
 from fjord.kestrel.codec import Dialect, Placed
 from fjord.kestrel.ops import Op
+from fjord.kestrel.sums import Sum
 
 _WRITE_BYTES: Final = 1 * limits.MIB
 _CORRUPT: Final = ".corrupt"
+
+_add_to_crc = sums.add_to_crc
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +56,16 @@ class Segment:
     name: str  # changes when it is rotated
     era: int  # how many files were begun before it
     size: int = 0
-    number: int = -1  # of a file that is written to no more
+    number: int = sums.CURRENT  # of a file that is written to no more
+    crc: int = 0  # of all of it
+    sum: Sum | None = None  # what is told of it beside the files
+    is_changed: bool = False  # it is not what its sum says, and that has to be told again
+
+    def summed(self, identity: str = "") -> Sum:
+        """Returns its sum, now that nothing more is written to it."""
+        if self.is_changed and self.sum is not None:
+            return self.sum._replace(identity=identity)
+        return Sum(self.size, self.crc, identity)
 
 
 class Journal:
@@ -80,6 +101,7 @@ class Journal:
         self._is_dirty = False
         self._is_renamed = False  # the directory is not synced
         self._failure: str | None = None
+        self._sums: dict[int, Sum] = {}  # as they are on the disk
         self._clean()
 
     @property
@@ -109,19 +131,25 @@ class Journal:
         for file in found.files:
             parsed = names.parse(file.name)
             assert parsed is not None
-            number = -1 if parsed.role is names.Role.CURRENT else parsed.number
+            number = sums.CURRENT if parsed.role is names.Role.CURRENT else parsed.number
             segment = Segment(file.name, len(self.segments), file.size, number)
             self.segments.append(segment)
             # An 8 that looks like an item is one, whether or not what it confirms was lost.
             for placed in file.ops(lambda xid: True, options):
                 yield segment, placed
+            segment.crc = file.crc
             if file.broken is not None:
-                self._cut(file)
+                segment.crc = self._cut(file, number)
                 segment.size = file.broken.offset
+            self._take_sum(segment, file)
             self._size += segment.size
 
     def begin(self) -> None:
         """Opens the file that is written to; makes one, if there is none."""
+        known = self._known()
+        if any(known.get(number) != one for number, one in self._sums.items()):
+            with self._failing():
+                self._put_sums(known)  # a file that is made now must not have the sum of another
         if not self.segments or self.segments[-1].number >= 0:
             self.segments.append(Segment(names.current(self.queue), len(self.segments)))
             self._is_renamed = True
@@ -158,6 +186,7 @@ class Journal:
             self._take_back(segment, error)
             raise
         segment.size += len(data)
+        segment.crc = _add_to_crc(segment.crc, data)
         self._size += len(data)
         self._is_dirty = True
 
@@ -200,29 +229,35 @@ class Journal:
             DurabilityError: if the disk is broken.
         """
         self._check()
-        size = self._write_pack(last.number, made)
+        size, crc = self._write_pack(last.number, made)
+        name = names.rotated(self.queue, last.number)
+        packed = Segment(name, last.era, size, last.number, crc, Sum(size, crc))
         with self._failing():
+            left = [one for one in self.segments if not 0 <= one.number <= last.number]
+            self._put_sums(self._known([packed, *left]))
             self._bury(last)
-            name = names.rotated(self.queue, last.number)
             self._rename(names.pack(self.queue, last.number), name)
             self._sync_names()
-        self.segments.insert(0, Segment(name, last.era, size, last.number))
+        self.segments.insert(0, packed)
         self._size += size
         self.rewrites += 1
 
     def rewrite(self, made: Iterable[Op]) -> None:
         """Replaces all files by these ops; raises what `pack` does."""
         old = self.rotate()
-        size = self._write_pack(old.number, made)
+        size, crc = self._write_pack(old.number, made)
+        current = self.current
         with self._failing():
+            identity = self._identity(names.pack(self.queue, old.number))
+            current.sum = Sum(size, crc, identity)
+            self._put_sums(self._known([current]))
             self._bury(old)
             self._close_file()
-            current = self.current
             # It has no byte so far, and its name is taken over.
             self._rename(names.pack(self.queue, old.number), current.name)
             self._sync_names()
             self._file = self._disk.open(self._path(current.name), writable=True)
-        current.size = size
+        current.size, current.crc = size, crc
         self._size = size
         self.rewrites += 1
 
@@ -236,6 +271,12 @@ class Journal:
         self._failure = "it was deleted"
 
     def close(self) -> None:
+        if self._file is not None and self._failure is None and not self.is_dirty:
+            current = self.current
+            current.sum = current.summed(self._identity(current.name))
+            # What is there is true of the front of the file, so it may stay.
+            with contextlib.suppress(OSError):
+                self._put_sums(self._known())
         self._close_file()
         self._failure = self._failure or "it was closed"
 
@@ -246,6 +287,29 @@ class Journal:
 
     def _rename(self, old: str, new: str) -> None:
         self._disk.rename(self._path(old), self._path(new))
+
+    def _identity(self, name: str) -> str:
+        return self._disk.identity(self._path(name)) or "-"
+
+    def _known(self, segments: Iterable[Segment] | None = None) -> dict[int, Sum]:
+        """Returns the sums of files; of an empty one there is nothing to tell."""
+        listed = self.segments if segments is None else segments
+        return {one.number: one.sum for one in listed if one.sum is not None and one.sum.size}
+
+    def _put_sums(self, known: dict[int, Sum]) -> None:
+        """Ensures that these sums are on the disk, or none."""
+        if known != self._sums:
+            is_put = sums.put(self._disk, self._folder, self.queue, known)
+            self._sums = known if is_put else {}
+
+    def _take_sum(self, segment: Segment, file: reading.JournalFile) -> None:
+        """Takes over the sum of a file that was read; one without gets it from what was read."""
+        segment.sum = file.sum
+        if file.changed is not None:
+            segment.is_changed = True
+            self.alerts.append(f"{file.path} is changed: {file.changed}; it counts as it is")
+        elif segment.number != sums.CURRENT:
+            segment.sum = segment.summed()
 
     def _sync_names(self) -> None:
         self._disk.sync_directory(self._folder)
@@ -285,21 +349,23 @@ class Journal:
         last = max((one.number for one in self.segments), default=0)
         number = max(self._now_ms(), last + 1)
         name = names.rotated(self.queue, number)
+        summed = Segment(name, old.era, old.size, number, old.crc, old.summed())
+        self._put_sums(self._known([*self.segments[:-1], summed]))
         self._rename(old.name, name)
         # Before another file can have the name: else that one might be all that is left.
         self._sync_names()
         self._close_file()
-        old.name, old.number = name, number
+        old.name, old.number, old.sum = name, number, summed.sum
         return old
 
-    def _write_pack(self, number: int, made: Iterable[Op]) -> int:
-        """Makes a pack durable; returns its size.  Nothing has changed if that fails."""
+    def _write_pack(self, number: int, made: Iterable[Op]) -> tuple[int, int]:
+        """Makes a pack durable; returns its size and CRC.  Nothing has changed if that fails."""
         temporary = names.temporary(self.queue, number)
         path = self._path(temporary)
         try:
             with contextlib.closing(self._disk.open(path, writable=True, create=True)) as file:
                 file.truncate(0)
-                size = self._write_ops(file, made)
+                size, crc = self._write_ops(file, made)
                 file.sync()
         except OSError:
             with contextlib.suppress(OSError):
@@ -308,10 +374,10 @@ class Journal:
         with self._failing():
             self._rename(temporary, names.pack(self.queue, number))
             self._sync_names()
-        return size
+        return size, crc
 
-    def _write_ops(self, file: disks.File, made: Iterable[Op]) -> int:
-        size = 0
+    def _write_ops(self, file: disks.File, made: Iterable[Op]) -> tuple[int, int]:
+        size = crc = 0
         parts: list[bytes] = []
         bytes_ready = 0
         last: Op | None = None
@@ -322,12 +388,10 @@ class Journal:
             parts.append(data)
             bytes_ready += len(data)
             if bytes_ready >= _WRITE_BYTES:
-                file.write(size, b"".join(parts))
+                crc = _write_parts(file, size, parts, crc)
                 size += bytes_ready
                 parts, bytes_ready = [], 0
-        if parts:
-            file.write(size, b"".join(parts))
-        return size + bytes_ready
+        return size + bytes_ready, _write_parts(file, size, parts, crc)
 
     def _bury(self, last: Segment) -> None:
         """Removes the files up to `last`, durably: a pack has what they had."""
@@ -344,7 +408,12 @@ class Journal:
             # What was renamed last may be in memory alone: a pack has to be there for good before
             # what it replaces goes, and that has to be gone for good before it is no pack.
             self._sync_names()
-            for name in (*found.temporary, *found.dead):
+            for name in found.temporary:
+                self._disk.remove(self._path(name))
+            self._sums = sums.read(self._disk, self._folder, self.queue)
+            if any(name.endswith(names.PACK) for name in found.live):
+                self._put_sums({})  # they may be those of what is dead
+            for name in found.dead:
                 self._disk.remove(self._path(name))
             if found.dead:
                 self._sync_names()
@@ -353,8 +422,11 @@ class Journal:
                     self._rename(name, name.removesuffix(names.PACK))
                     self._sync_names()
 
-    def _cut(self, file: reading.JournalFile) -> None:
-        """Ends a file before what cannot be read of it; keeps that, if it is damage."""
+    def _cut(self, file: reading.JournalFile, number: int) -> int:
+        """Ends a file before what cannot be read of it; keeps that, if it is damage.
+
+        Returns its CRC.
+        """
         assert file.broken is not None
         with (
             self._failing(),
@@ -364,8 +436,12 @@ class Journal:
                 kept = self._keep(opened, file)
                 broken = CorruptionError(file.path, file.broken.offset, file.broken.reason)
                 self.alerts.append(f"{broken}; {file.skipped_bytes} bytes are kept in {kept}")
+            if file.sum is not None and file.sum.size > file.broken.offset:
+                file.sum = None
+                self._put_sums({one: self._sums[one] for one in self._sums if one != number})
             opened.truncate(file.broken.offset)
             opened.sync()
+            return sums.crc_of(opened, file.broken.offset)
 
     def _keep(self, opened: disks.File, file: reading.JournalFile) -> str:
         """Copies what is damaged to a file of its own, durably; returns its name."""
@@ -386,3 +462,11 @@ class Journal:
         self._rename(temporary, name)
         self._sync_names()
         return name
+
+
+def _write_parts(file: disks.File, offset: int, parts: list[bytes], crc: int) -> int:
+    """Writes pieces one behind the other; returns the CRC with them."""
+    data = b"".join(parts)
+    if data:
+        file.write(offset, data)
+    return sums.add_to_crc(crc, data)

@@ -4,6 +4,7 @@
     cars.904        a file that was written to before; the number is milliseconds since 1970
     cars.950.pack   takes the place of all files up to 950, itself not renamed to cars.950 yet
     cars~~961       something that is being made; counts for nothing
+    cars~~sums      checksums of these files, see `sums`; Kestrel takes it for such a thing
     cars+seo        what is written to now of the queue cars+seo, which gets all that cars gets
 
 The files of a queue are one journal: by number, 904 before 1000, and the one without a number at
@@ -24,6 +25,7 @@ FANOUT: Final = "+"
 # A file system takes 255 bytes, of which the longest ending has ".", 19 digits and ".pack".
 QUEUE_BYTES_MAX: Final = 230
 
+_SUMS: Final = re.compile(r"([^./~]+)~~sums")
 # Numbers are milliseconds, as Kestrel writes them: no more than 19 digits, the first not 0.  Two
 # names of one number, and thus two files in one place, cannot be.
 _KNOWN: Final = re.compile(r"([^./~]+)(?:\.(0|[1-9][0-9]{0,18})(\.pack)?)?")
@@ -36,6 +38,10 @@ class Role(enum.Enum):
     ROTATED = "rotated"
     PACK = "pack"
     TEMPORARY = "temporary"
+    SUMS = "sums"
+
+
+_OF_A_JOURNAL: Final = (Role.CURRENT, Role.ROTATED, Role.PACK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +80,19 @@ def temporary(queue: str, at_ms: int) -> str:
     return f"{queue}{TEMPORARY}{at_ms}"
 
 
+def sums(queue: str) -> str:
+    return f"{queue}{TEMPORARY}sums"
+
+
+def sums_made(queue: str) -> str:
+    """Returns what `disk.replace_whole` calls the sums before they are there; it is temporary."""
+    return sums(queue) + ".new"
+
+
 def parse(name: str) -> FileName | None:
     """Takes a file name apart; None if it is none of a queue's."""
+    if (found := _SUMS.fullmatch(name)) is not None:
+        return FileName(name=name, queue=found[1], role=Role.SUMS)
     if TEMPORARY in name:
         queue = name.split(TEMPORARY, 1)[0].split(".", 1)[0]
         return FileName(name=name, queue=queue, role=Role.TEMPORARY) if queue else None
@@ -115,10 +132,10 @@ def parent_of(queue: str) -> str | None:
 def queues_of(names: Iterable[str]) -> list[str]:
     """Returns the queues that have files in a directory, sorted.
 
-    What is only temporary makes no queue.
+    What is only temporary makes no queue, and neither do sums.
     """
     parsed = (parse(name) for name in names)
-    return sorted({one.queue for one in parsed if one and one.role is not Role.TEMPORARY})
+    return sorted({one.queue for one in parsed if one and one.role in _OF_A_JOURNAL})
 
 
 def files_of(queue: str, names: Iterable[str]) -> QueueFiles:
@@ -127,7 +144,9 @@ def files_of(queue: str, names: Iterable[str]) -> QueueFiles:
     The pack with the highest number replaces all files up to that number, other packs too; what
     has a higher number lives on behind it.
     """
-    mine = [one for one in map(parse, names) if one and one.queue == queue]
+    # A directory may have many queues, and each of them asks for its files.
+    likely = (name for name in names if name.startswith(queue))
+    mine = [one for one in map(parse, likely) if one and one.queue == queue]
     numbered = [one for one in mine if one.role in (Role.ROTATED, Role.PACK)]
     packs = [one.number for one in numbered if one.role is Role.PACK]
     last_pack = max(packs, default=-1)

@@ -17,7 +17,8 @@ When files are replaced (the guards are Kestrel's, and two of ours):
   the files up to there are packed as soon as all of their items were read.
 
 Ours: none of these is done unless it halves what it replaces, so that many open items cannot cause
-one rewrite after the other; and one that failed for want of space is not tried at every op.
+one rewrite after the other; and one that failed for want of space is not tried at every op, but
+when some time has passed, or half as much is to be written.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ from fjord.kestrel.checkpoints import Entry
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
+from fjord.kestrel.opened import Opened
 from fjord.kestrel.ops import Item as JournalItem
 from fjord.kestrel.ops import Op, Opcode
 from fjord.kestrel.waiting import Waiting
 
+_REMOVE: Final = ops.remove()
 _REMOVES: Final = 65_536  # written at a time
 _FULL_US: Final = 60_000_000  # after a rewrite that found no space
 # Open items are in memory, and in every file that is rewritten.  A connection has a few of them.
@@ -89,9 +92,11 @@ class PersistentQueue:
         self.total_items = self.expired = self.discarded = self.flushes = 0
         self.transactions = self.canceled = 0
         self.created_ms = now_ms
+        self.used_us = clock.monotonic_us()  # when somebody asked for it, if that is to be known
+        self._opened = Opened(clock)  # if there is a timeout
         self._age_ms = 0  # how long the last item that was removed had waited
         self._compacted_us: int | None = None
-        self._full_until_us = 0  # there was no space to rewrite
+        self._full_until_us = self._full_size = 0  # there was no space to rewrite so much
         if journal is not None:
             for segment, (op, offset, _) in journal.replay(now_ms):
                 self.waiting.apply(op, segment, offset)
@@ -104,20 +109,20 @@ class PersistentQueue:
     def add(self, data: bytes, expires_ms: int = 0) -> bool:
         """Puts an item at the end; False if there is no room, or it is too large."""
         # What is larger than any reader takes would be damage at the next start.
-        if len(data) > min(self.config.max_item_size, codec.ITEM_BYTES_MAX):
+        if len(data) > self.config.max_item_size or len(data) > codec.ITEM_BYTES_MAX:
             return False
         while self.is_full():
             if not self.config.discard_old_when_full or not self._discard():
                 return False
         self._check_files()
         now_ms = self._now_ms()
-        item = JournalItem(data, now_ms, self._capped(expires_ms, now_ms))
-        segment = offset = None
+        expires_ms = self._capped(expires_ms, now_ms)
+        segment, offset = None, 0
         if self._journal is not None:
             segment = self._journal.current
             offset = segment.size
-            self._journal.append(Op(Opcode.ADDX, 0, item))
-        self.waiting.add(item, segment, offset or 0)
+            self._journal.append_bytes(codec.addx(data, now_ms, expires_ms))
+        self.waiting.add(JournalItem(data, now_ms, expires_ms), segment, offset)
         self.total_items += 1
         return True
 
@@ -133,10 +138,13 @@ class PersistentQueue:
         item = self._item(head)
         self._age_ms = max(0, self._now_ms() - head.added_ms)
         if opens:
-            item = item._replace(xid=self._reserve(head))
+            xid = self._reserve(head)
+            item = item._replace(xid=xid)
             self.transactions += 1
+            if self.config.open_transaction_timeout_ms is not None:
+                self._opened.note(xid)
         else:
-            self._write(ops.remove())
+            self._write(_REMOVE)
             self.waiting.take()
         self._check_files()
         return item
@@ -152,6 +160,7 @@ class PersistentQueue:
             return False
         self._write(ops.confirm_remove(xid))
         self.waiting.confirm(xid)
+        self._opened.forget(xid)
         self._check_files()
         return True
 
@@ -161,6 +170,7 @@ class PersistentQueue:
             return False
         self._write(ops.unremove(xid))
         self.waiting.unremove(xid)
+        self._opened.forget(xid)
         self.canceled += 1
         return True
 
@@ -171,15 +181,29 @@ class PersistentQueue:
             self.waiting.unremove(xid)
 
     def flush(self) -> None:
-        """Removes all that waits; what is open stays so."""
-        self.flushes += 1
-        left = self.waiting.count
-        while self._journal is not None and left:
-            some = min(left, _REMOVES)
-            self._journal.append_bytes(bytes((Opcode.REMOVE,)) * some)
-            left -= some
+        """Removes all that waits; what is open stays so.
+
+        Raises:
+            OSError: if there is no space; some may be gone then.
+        """
+        if self._journal is not None:
+            self._write_removes(self._journal)
         self.waiting.drop_all()
+        self.flushes += 1
         self._check_files()
+
+    def _write_removes(self, journal: Journal) -> None:
+        """Writes that all is removed; what could be written is done."""
+        count, written = self.waiting.count, 0
+        try:
+            while written < count:
+                some = min(count - written, _REMOVES)
+                journal.append_bytes(bytes((Opcode.REMOVE,)) * some)
+                written += some
+        except OSError:
+            for _ in range(written):
+                self.waiting.take()
+            raise
 
     # -- expiry -----------------------------------------------------------------------------------
 
@@ -203,6 +227,11 @@ class PersistentQueue:
             self.waiting.take()
         self.expired += count
         self._check_files()
+
+    def timed_out(self) -> list[int]:
+        """Returns the xids of what is open for too long, the first opened first."""
+        timeout_ms = self.config.open_transaction_timeout_ms
+        return [] if timeout_ms is None else self._opened.too_long(timeout_ms, self.waiting.open)
 
     def _is_expired(self, entry: Entry, now_ms: int) -> bool:
         expires_ms = self._capped(entry.expires_ms, entry.added_ms)
@@ -305,10 +334,18 @@ class PersistentQueue:
         self._journal.close()
 
     def delete(self) -> None:
-        """Removes the queue and its files."""
-        self.waiting.close()
+        """Removes the queue and its files.
+
+        Raises:
+            OSError: if there is no space to say so; nothing has changed then.
+        """
         if self._journal is not None:
-            self._journal.delete()
+            try:
+                self._journal.delete()
+            except OSError:
+                self.waiting.era = self._journal.current.era
+                raise
+        self.waiting.close()
 
     def _check_files(self) -> None:
         """Rotates, packs and rewrites, as the sizes ask for."""
@@ -317,10 +354,11 @@ class PersistentQueue:
             return
         if waiting.checkpoints.waiting and waiting.is_behind:
             self._pack_reached()
-        if waiting.count == 0 and journal.size >= config.default_journal_size:
+        size = journal.size
+        if size >= config.default_journal_size and waiting.count == 0:
             if self._may_erase():
                 self._try_rewrite()
-        elif journal.size > config.max_journal_size and self._may_compact():
+        elif size > config.max_journal_size and self._may_compact():
             self._try_rewrite()
         elif journal.current.size > max(config.max_memory_size, 1):
             self._rotate()
@@ -347,8 +385,8 @@ class PersistentQueue:
         return since_us < self.config.min_journal_compact_delay_ms * 1000
 
     def _try_rewrite(self) -> None:
-        now_us = self._clock.monotonic_us()
-        if now_us < self._full_until_us:
+        now_us, size = self._clock.monotonic_us(), self._state_size()
+        if now_us < self._full_until_us and 2 * size >= self._full_size:
             return
         try:
             self.rewrite()
@@ -357,7 +395,7 @@ class PersistentQueue:
                 raise
             assert self._journal is not None
             self.waiting.era = self._journal.current.era
-            self._full_until_us = now_us + _FULL_US
+            self._full_until_us, self._full_size = now_us + _FULL_US, size
 
     def _rotate(self) -> None:
         assert self._journal is not None

@@ -7,6 +7,10 @@ a size that is wrong.  That, a short op in another file, and bytes that are no o
 damage: reported with the file, where it begins, and how many bytes of that file cannot
 be read behind it.  Later files are read all the same.
 
+Files that Fjord wrote have a sum, see `sums`.  One that does not have the bytes that its sum tells
+of is *changed*.  All of it that can be read counts, but it is said.  Where a sum tells of bytes,
+there is no torn tail: they were whole ops once.
+
 Nothing is written, removed or renamed here.  What a pack makes dead is passed over.  A Kestrel may
 be running: a file is read up to where it ended when the directory was looked at, and if files were
 renamed meanwhile, that is said instead of reading half of a journal.
@@ -24,8 +28,9 @@ from typing import Final
 from fjord import disk as disks
 from fjord import limits
 from fjord.errors import CorruptionError, DirectoryError
-from fjord.kestrel import codec, names
+from fjord.kestrel import codec, names, sums
 from fjord.kestrel.codec import Broken, Placed
+from fjord.kestrel.sums import Sum
 
 _CHUNK_BYTES: Final = 1 * limits.MIB
 # A look at the directory is repeated while files are renamed meanwhile.
@@ -61,7 +66,11 @@ class JournalFile:
         with contextlib.closing(disk.open(path)) as file:
             self.size = file.size()
         self.read_bytes = 0  # how far it is read
+        self.crc = 0  # of what was read
+        self.sum: Sum | None = None  # what it has to be
+        self._front_crc = 0  # of so many bytes as the sum tells of
         self.broken: Broken | None = None  # set when all ops were given
+        self.changed: str | None = None  # the same: how it is not what its sum says
 
     @property
     def name(self) -> str:
@@ -79,6 +88,11 @@ class JournalFile:
     @property
     def is_damaged(self) -> bool:
         return self.broken is not None and not self.broken.is_torn
+
+    def expect(self, known: Sum | None) -> None:
+        """Takes note of its sum, if that is of this very file."""
+        if known is not None and sums.counts(known, self.size, self._identity or ""):
+            self.sum = known
 
     def ops(
         self, is_open: Callable[[int], bool], options: Options | None = None
@@ -103,6 +117,7 @@ class JournalFile:
                 if not data:
                     self.size = self.read_bytes  # it was cut meanwhile
                     break
+                self._add_to_crc(data)
                 self.read_bytes += len(data)
                 decoder.feed(data)
                 yield from decoder.ops()
@@ -111,15 +126,18 @@ class JournalFile:
             decoder.end()
             yield from decoder.ops()
             self.broken = self._judge(file, decoder.broken)
+        self.changed = self._difference()
 
     def check(self) -> None:
         """Ensures that the file is whole, but for a torn tail where one may be.
 
         Raises:
-            CorruptionError: if it is damaged.
+            CorruptionError: if it is damaged or changed.
         """
         if self.broken is not None and not self.broken.is_torn:
             raise CorruptionError(self.path, self.broken.offset, self.broken.reason)
+        if self.changed is not None:
+            raise CorruptionError(self.path, 0, self.changed)
 
     def open(self) -> disks.File:
         """Opens what was found when the directory was looked at.
@@ -153,6 +171,26 @@ class JournalFile:
             offset += len(data)
         return True
 
+    def _add_to_crc(self, data: bytes) -> None:
+        """Adds the bytes at `read_bytes`."""
+        left = self.sum.size - self.read_bytes if self.sum else 0
+        if 0 < left <= len(data):
+            self._front_crc = sums.add_to_crc(self.crc, data[:left])
+        self.crc = sums.add_to_crc(self.crc, data)
+
+    def _is_summed(self, offset: int) -> bool:
+        return self.sum is not None and offset < self.sum.size
+
+    def _difference(self) -> str | None:
+        """Says how the file is not what its sum says; if it is damaged there, that says it."""
+        if self.sum is None or (self.broken is not None and self._is_summed(self.broken.offset)):
+            return None
+        if self.size < self.sum.size:
+            return f"it had {self.sum.size} bytes and has {self.size}"
+        if self._front_crc != self.sum.crc:
+            return f"its first {self.sum.size} bytes are not those that were written"
+        return None
+
     def _changed(self) -> DirectoryError:
         return DirectoryError(
             f"{self.path} was renamed or removed while it was read, so somebody writes to this "
@@ -163,7 +201,7 @@ class JournalFile:
         """Returns how the file ended, by the law of the tail."""
         if broken is None:
             return None
-        if not self.is_last:
+        if not self.is_last or self._is_summed(broken.offset):
             return broken._replace(is_torn=False)
         if not broken.is_torn and self._is_zero(file, broken.offset):
             return broken._replace(reason="nothing but zeros up to the end", is_torn=True)
@@ -211,12 +249,15 @@ def survey(disk: disks.Disk, directory: str, queue: str) -> QueueSurvey:
         DirectoryError: if one of them, or the directory, cannot be read.
     """
     for _ in range(_LOOKS_MAX):
+        known = sums.read(disk, directory, queue)
         found = names.files_of(queue, _names(disk, directory))
         try:
             files = _files(disk, directory, found.live)
         except FileNotFoundError:
             continue  # renamed since the names were listed
-        if names.files_of(queue, _names(disk, directory)).live == found.live:
+        is_same = names.files_of(queue, _names(disk, directory)).live == found.live
+        if is_same and sums.read(disk, directory, queue) == known:
+            _expect(files, known)
             return QueueSurvey(queue=queue, files=files, dead=found.dead, temporary=found.temporary)
     raise DirectoryError(
         f"the files of {queue} in {directory} change all the time; stop the writer"
@@ -242,6 +283,17 @@ def _names(disk: disks.Disk, directory: str) -> list[str]:
         return disk.names(directory)
     except OSError as error:
         raise unreadable(directory, error) from error
+
+
+def _expect(files: list[JournalFile], known: dict[int, Sum]) -> None:
+    """Tells files of their sums; see `sums` for why there are none beside a pack."""
+    parsed = [names.parse(file.name) for file in files]
+    if any(one is not None and one.role is names.Role.PACK for one in parsed):
+        return
+    for file, one in zip(files, parsed, strict=True):
+        assert one is not None
+        is_current = one.role is names.Role.CURRENT
+        file.expect(known.get(sums.CURRENT if is_current else one.number))
 
 
 def _files(disk: disks.Disk, directory: str, live: list[str]) -> list[JournalFile]:

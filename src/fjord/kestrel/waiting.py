@@ -82,9 +82,10 @@ class Waiting:
             self._behind = Behind(self._journal, segment, offset, self._now_ms)
         if self._behind is not None:
             self.behind_count += 1
-            self.behind_bytes += item.size
+            self.behind_bytes += len(item.data)
         else:
-            self._append(item, self.era)
+            self.memory.append(self._entry(item, self.era))
+            self.memory_bytes += len(item.data)
 
     def head(self) -> Entry | None:
         return self.memory[0] if self.memory else None
@@ -152,22 +153,25 @@ class Waiting:
         opcode = op.opcode
         if opcode in _UNNAMED:
             self.checkpoints.clear()
-        if opcode is Opcode.ADD_XID:
-            self._apply_add_xid(op, segment, offset)
+            self._apply_unnamed(op, segment, offset)
             return
-        if opcode is Opcode.REMOVE_TENTATIVE:
-            self._apply_reserve()
-            return
-        self._settle()
-        self._dump_left, self._is_told = 0, False
-        if opcode is Opcode.STATE_DUMP:
-            self.last_xid, self._dump_left = op.xid, op.open_count
-        elif op.item is not None:
+        if self._named is not None or self._dump_left or self._is_told:
+            self.end_apply()
+        if op.item is not None:
             if opcode is Opcode.CONTINUE:
                 self.confirm(op.xid)
             self.add(op.item, segment, offset)
         else:
             _APPLIERS[opcode](self, op.xid)
+
+    def _apply_unnamed(self, op: Op, segment: Segment, offset: int) -> None:
+        if op.opcode is Opcode.ADD_XID:
+            self._apply_add_xid(op, segment, offset)
+        elif op.opcode is Opcode.REMOVE_TENTATIVE:
+            self._apply_reserve()
+        else:
+            self.end_apply()
+            self.last_xid, self._dump_left = op.xid, op.open_count
 
     def _settle(self) -> None:
         """An ADD_XID waits, if no reserve followed it."""
@@ -177,7 +181,7 @@ class Waiting:
             self.add(*named)
 
     def end_apply(self) -> None:
-        """Ends a start: the journal has no more ops."""
+        """Ends a start: the journal has no more ops, or none that belong to those before."""
         self._settle()
         self._dump_left, self._is_told = 0, False
 
@@ -216,16 +220,13 @@ class Waiting:
     # -- inside -----------------------------------------------------------------------------------
 
     def _is_full(self) -> bool:
-        full = self.memory_bytes >= self.memory_bytes_max and bool(self.memory)
-        return full or len(self.memory) >= _MEMORY_ITEMS_MAX
+        if self.memory_bytes >= self.memory_bytes_max:
+            return bool(self.memory)
+        return len(self.memory) >= _MEMORY_ITEMS_MAX
 
     def _entry(self, item: Item, era: int) -> Entry:
         data = item.data if isinstance(item.data, bytes) else bytes(item.data)
         return Entry(data, item.add_ms, item.expiry_ms, item.xid, era)
-
-    def _append(self, item: Item, era: int) -> None:
-        self.memory.append(self._entry(item, era))
-        self.memory_bytes += item.size
 
     def _pop(self) -> Entry | None:
         if not self.memory:
@@ -233,15 +234,14 @@ class Waiting:
             return None
         entry = self.memory.popleft()
         self.memory_bytes -= len(entry.data)
-        self.checkpoints.note(entry, self.era)
-        self._fill()
+        if self._behind is not None:
+            self.checkpoints.note(entry, self.era)
+            self._fill(self._behind)
         return entry
 
-    def _fill(self) -> None:
+    def _fill(self, behind: Behind) -> None:
         """Ensures that memory has what it may have, and the head in any case."""
-        behind, memory = self._behind, self.memory
-        if behind is None:
-            return
+        memory = self.memory
         while self.behind_count and not self._is_full():
             item = behind.next()
             data = bytes(item.data)

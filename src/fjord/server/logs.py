@@ -36,13 +36,18 @@ def set_up(form: str, level: int) -> None:
 
 
 class Seldom(logging.Filter):
-    """Lets so many lines of a kind pass in so many seconds, and all that are critical."""
+    """Lets so many lines of a kind pass in so many seconds.
+
+    All pass that are critical, or were asked for one by one.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._kinds: dict[str, tuple[float, int, int]] = {}  # kind: begin, passed, left out
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if getattr(record, "is_asked_for", False):
+            return True
         kind = str(record.msg)
         begin, passed, left_out = self._kinds.get(kind, (record.created, 0, 0))
         if not 0 <= record.created - begin < limits.LOG_WINDOW_SECONDS:

@@ -208,6 +208,7 @@ class SimDisk:
                 self._lose_unsynced(entry)
         self._names = {path: entry for path, entry in names.items() if _is_reachable(path, names)}
         self._durable_names = dict(self._names)
+        self._steps = []  # what was dropped is gone for good
         self._boots += 1
         self._restart()
 

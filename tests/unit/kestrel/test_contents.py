@@ -26,8 +26,10 @@ def item(data: bytes, expiry_ms: int = 0) -> Op:
     return ops.addx(data, add_ms=1, expiry_ms=expiry_ms)
 
 
-def look(directory: Path, **options: int) -> Contents:
-    return contents.read(LocalDisk(), str(directory), "cars", Options(now_ms=5), **options)
+def look(directory: Path, memory_bytes_max: int = contents.MEMORY_BYTES_MAX) -> Contents:
+    return contents.read(
+        LocalDisk(), str(directory), "cars", Options(now_ms=5), memory_bytes_max=memory_bytes_max
+    )
 
 
 def data_of(found: Contents) -> list[bytes]:

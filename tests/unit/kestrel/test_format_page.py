@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fjord.kestrel import codec
+from fjord.kestrel import codec, sums
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.ops import Opcode
+from fjord.kestrel.sums import CURRENT, Sum
 from tests.unit.kestrel.vectors import VECTORS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "kestrel.md").read_text()
@@ -32,3 +33,15 @@ def test_the_page_has_the_number_of_every_op() -> None:
 
 def test_the_page_names_every_dialect() -> None:
     assert [dialect for dialect in Dialect if f"| `{dialect}` |" not in PAGE] == []
+
+
+def test_the_page_has_sums_as_they_are_written() -> None:
+    found = re.search(r"```sums\n(.*?)```", PAGE, re.DOTALL)
+    assert found is not None
+    older = bytes.fromhex(VECTORS["ADDX"][2])
+    current = older + bytes.fromhex(VECTORS["REMOVE"][2])
+    known = {
+        904: Sum(len(older), sums.add_to_crc(0, older)),
+        CURRENT: Sum(len(current), sums.add_to_crc(0, current), "2049:1311"),
+    }
+    assert found[1].encode() == sums.encode(known)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from fjord import limits
 from fjord.disk import LocalDisk
-from fjord.kestrel import inspect, ops, reading
+from fjord.kestrel import inspect, ops, reading, sums
 from fjord.kestrel.inspect import Ending, FileReport, QueueReport
+from fjord.kestrel.sums import Sum
 from tests.unit.kestrel.vectors import ADD_MS, encoded
 
 
@@ -89,3 +90,21 @@ def test_progress_goes_to_the_end(tmp_path: Path) -> None:
     assert told == sorted(told)
     assert len(told) >= 4
     assert told[-1] == (total, total)
+
+
+def test_a_changed_file_is_told_and_its_items_count(tmp_path: Path) -> None:
+    (tmp_path / "cars.5").write_bytes(items(b"1", b"2"))
+    sums.put(LocalDisk(), str(tmp_path), "cars", {5: Sum(44, 1)})
+    (one,) = verify(tmp_path)
+    assert (one.items, one.is_damaged, one.temporary) == (2, True, [])
+    (file,) = one.files
+    assert (file.ending, file.offset, file.skipped_bytes) == (Ending.CHANGED, 44, 0)
+    assert file.reason == "its first 44 bytes are not those that were written"
+
+
+def test_what_cannot_be_read_of_a_changed_file_is_damage(tmp_path: Path) -> None:
+    (tmp_path / "cars.5").write_bytes(items(b"1", b"2") + b"\x63")
+    sums.put(LocalDisk(), str(tmp_path), "cars", {5: Sum(22, 1)})
+    (one,) = verify(tmp_path)
+    assert (one.files[0].ending, one.files[0].offset) == (Ending.DAMAGED, 44)
+    assert "99" in one.files[0].reason

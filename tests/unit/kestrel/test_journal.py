@@ -8,10 +8,11 @@ from collections.abc import Iterable
 import pytest
 
 from fjord.errors import DurabilityError
-from fjord.kestrel import codec, ops
+from fjord.kestrel import codec, ops, sums
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.ops import Op, Opcode
+from fjord.kestrel.sums import CURRENT, Sum
 from fjord.testing import SimDisk
 from tests.unit.kestrel.vectors import ADD_MS
 
@@ -37,7 +38,8 @@ def encoded(*made: Op) -> bytes:
 
 
 def contents(disk: SimDisk) -> dict[str, bytes]:
-    return {name: read(disk, name) for name in disk.names(FOLDER)}
+    """Returns the bytes of all files but the sums."""
+    return {name: read(disk, name) for name in disk.names(FOLDER) if name != "cars~~sums"}
 
 
 def begun(disk: SimDisk, now_ms: int = 904) -> Journal:
@@ -179,3 +181,126 @@ def test_a_closed_journal_takes_nothing(disk: SimDisk) -> None:
     journal.close()
     with pytest.raises(DurabilityError, match="closed"):
         journal.append_bytes(bytes((Opcode.REMOVE,)))
+
+
+# -- sums -----------------------------------------------------------------------------------------
+
+
+def summed(disk: SimDisk, name: str) -> Sum:
+    whole = read(disk, name)
+    identity = disk.identity(f"{FOLDER}/{name}") or ""
+    return Sum(len(whole), sums.add_to_crc(0, whole), identity if name == "cars" else "")
+
+
+def known(disk: SimDisk) -> dict[int, Sum]:
+    return sums.read(disk, FOLDER, "cars")
+
+
+def test_a_file_is_summed_when_nothing_more_is_written_to_it(disk: SimDisk) -> None:
+    journal = begun(disk)
+    journal.append(item(b"a"))
+    journal.append(ops.remove())
+    journal.sync()
+    assert known(disk) == {}
+    last = journal.rotate()
+    assert known(disk) == {904: summed(disk, "cars.904")}
+    journal.append(item(b"b"))
+    journal.rotate()
+    journal.pack(last, [item(b"packed")])
+    assert known(disk) == {904: summed(disk, "cars.904"), 905: summed(disk, "cars.905")}
+    journal.append(item(b"c"))
+    journal.sync()
+    journal.close()
+    assert known(disk) == {
+        904: summed(disk, "cars.904"),
+        905: summed(disk, "cars.905"),
+        CURRENT: summed(disk, "cars"),
+    }
+
+
+def test_what_was_rewritten_is_summed_and_goes_on(disk: SimDisk) -> None:
+    journal = begun(disk)
+    journal.append(item(b"a"))
+    journal.rewrite([item(b"b")])
+    front = summed(disk, "cars")
+    assert known(disk) == {CURRENT: front}
+    journal.append(item(b"c"))
+    journal.sync()
+    assert known(disk) == {CURRENT: front}
+    journal.close()
+    assert known(disk) == {CURRENT: summed(disk, "cars")}
+    journal = begun(disk)
+    journal.append(item(b"d"))
+    journal.rotate()
+    assert known(disk) == {904: summed(disk, "cars.904")}
+
+
+def test_a_start_and_an_end_without_a_change_put_nothing_down(disk: SimDisk) -> None:
+    journal = begun(disk)
+    journal.append(item(b"a"))
+    journal.sync()
+    journal.close()
+    calls = len(disk.calls)
+    journal = begun(disk)
+    journal.sync()
+    journal.close()
+    assert "rename" not in disk.calls[calls:]
+    assert known(disk) == {CURRENT: summed(disk, "cars")}
+
+
+def test_what_may_not_be_durable_is_not_summed(disk: SimDisk) -> None:
+    journal = begun(disk)
+    journal.append(item(b"a"))
+    journal.close()
+    assert known(disk) == {}
+
+
+def test_a_file_whose_torn_tail_was_cut_off_is_summed(disk: SimDisk) -> None:
+    put(disk, "cars", encoded(item(b"a")) + encoded(item(b"b"))[:-1])
+    journal = begun(disk)
+    journal.append(item(b"c"))
+    journal.sync()
+    journal.close()
+    assert known(disk) == {CURRENT: summed(disk, "cars")}
+    assert begun(disk).alerts == []
+
+
+def test_files_of_kestrel_are_summed_once_they_were_read(disk: SimDisk) -> None:
+    put(disk, "cars.904", encoded(item(b"a")))
+    put(disk, "cars", encoded(item(b"b")))
+    begun(disk, 1000).rotate()
+    assert known(disk) == {904: summed(disk, "cars.904"), 1000: summed(disk, "cars.1000")}
+
+
+def test_a_changed_file_is_told_and_left_as_it_is(disk: SimDisk) -> None:
+    journal = begun(disk)
+    journal.append(item(b"a"))
+    journal.rotate()
+    before = known(disk)
+    disk.flip_bit(f"{FOLDER}/cars.904", 21)
+    again = Journal(disk, FOLDER, "cars", now_ms=lambda: 1)
+    assert data(again) == [b"`"]
+    (alert,) = again.alerts
+    assert alert.startswith("/kestrel/cars.904 is changed: its first 22 bytes are not those that")
+    assert alert.endswith("; it counts as it is")
+    assert known(disk) == before
+
+
+def test_a_size_that_has_changed_is_damage_and_no_torn_tail(disk: SimDisk) -> None:
+    journal = begun(disk)
+    journal.append(item(b"a"))
+    journal.append(item(b"b"))
+    journal.sync()
+    journal.close()
+    disk.flip_bit(f"{FOLDER}/cars", 23, bit=5)
+    (alert,) = begun(disk).alerts
+    assert "22 bytes are kept in cars.corrupt" in alert
+    assert contents(disk)["cars"] == encoded(item(b"a"))
+
+
+def test_a_deleted_journal_leaves_no_sums(disk: SimDisk) -> None:
+    journal = begun(disk)
+    journal.append(item(b"a"))
+    journal.rotate()
+    journal.delete()
+    assert disk.names(FOLDER) == []

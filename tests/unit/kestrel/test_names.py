@@ -20,6 +20,8 @@ def test_what_is_built_is_parsed(queue: str, number: int) -> None:
         (names.rotated(queue, number), Role.ROTATED, number),
         (names.pack(queue, number), Role.PACK, number),
         (names.temporary(queue, number), Role.TEMPORARY, 0),
+        (names.sums(queue), Role.SUMS, 0),
+        (names.sums_made(queue), Role.TEMPORARY, 0),
     ):
         assert names.parse(name) == FileName(name=name, queue=queue, role=role, number=found)
 
@@ -30,6 +32,16 @@ def test_names_are_those_of_kestrel() -> None:
     assert names.rotated("cars", 904) == "cars.904"
     assert names.pack("cars", 950) == "cars.950.pack"
     assert names.temporary("cars", 961) == "cars~~961"
+
+
+def test_kestrel_takes_sums_for_something_temporary() -> None:
+    assert names.sums("cars").startswith("cars~~")
+    assert names.sums_made("cars").startswith("cars~~")
+    listed = ["cars", "cars~~sums", "cars~~sums.new", "vans~~sums", "cars.904~~sums"]
+    found = names.files_of("cars", listed)
+    assert found.live == ["cars"]
+    assert (found.dead, found.temporary) == ([], ["cars.904~~sums", "cars~~sums.new"])
+    assert names.queues_of(listed) == ["cars"]
 
 
 @pytest.mark.parametrize(
@@ -149,4 +161,11 @@ def test_these_cannot(queue: str) -> None:
 
 def test_the_longest_name_leaves_room_for_every_ending() -> None:
     queue = "q" * names.QUEUE_BYTES_MAX
+    assert len(names.sums_made(queue)) <= 255
     assert len(names.pack(queue, 10**19 - 1)) <= 255
+
+
+@given(st.text(max_size=30))
+def test_a_name_begins_with_its_queue(name: str) -> None:
+    found = names.parse(name)
+    assert found is None or name.startswith(found.queue)

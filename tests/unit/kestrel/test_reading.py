@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from fjord import limits
 from fjord.disk import LocalDisk, LocalFile
 from fjord.errors import CorruptionError, DirectoryError
-from fjord.kestrel import ops, reading, replay
+from fjord.kestrel import ops, reading, replay, sums
 from fjord.kestrel.ops import Item, Op
 from fjord.kestrel.reading import JournalFile, Options, QueueSurvey
 from fjord.kestrel.replay import State
+from fjord.kestrel.sums import CURRENT, Sum
 from fjord.testing import SimDisk
 from tests.unit.kestrel.vectors import ADD_MS, encoded
 
@@ -351,3 +352,106 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
         cars(tmp_path)
     with pytest.raises(DirectoryError, match="cannot be read"):
         reading.queues(LocalDisk(), __file__)
+
+
+# -- sums -----------------------------------------------------------------------------------------
+
+
+def summed(data: bytes, identity: str = "") -> Sum:
+    return Sum(len(data), sums.add_to_crc(0, data), identity)
+
+
+def put_sums(directory: Path, known: dict[int, Sum]) -> None:
+    assert sums.put(LocalDisk(), str(directory), "cars", known)
+
+
+def changed(directory: Path) -> list[str | None]:
+    _, found = cars(directory)
+    return [file.changed for file in found.files]
+
+
+def test_files_are_compared_with_their_sums(tmp_path: Path) -> None:
+    first, second = encoded(item(b"1")), encoded(item(b"2"), ops.remove())
+    write(tmp_path, cars_1=first, cars_2=second, cars=WHOLE)
+    put_sums(tmp_path, {1: summed(first), 2: summed(second), CURRENT: summed(WHOLE, "any")})
+    assert changed(tmp_path) == [None] * 3
+    assert reading.foreign(LocalDisk(), str(tmp_path)) == []
+    write(tmp_path, cars_1=encoded(item(b"x")), cars_2=second[:-1])
+    assert changed(tmp_path) == [
+        "its first 22 bytes are not those that were written",
+        "it had 23 bytes and has 22",
+        None,
+    ]
+    write(tmp_path, cars_1=first, cars_2=second, cars=WHOLE[::-1])
+    _, found = cars(tmp_path)
+    with pytest.raises(CorruptionError):
+        found.files[-1].check()
+
+
+def test_a_changed_file_is_not_whole_to_who_asks(tmp_path: Path) -> None:
+    write(tmp_path, cars=encoded(item(b"x")))
+    put_sums(tmp_path, {CURRENT: summed(encoded(item(b"1")), "any")})
+    _, found = cars(tmp_path)
+    with pytest.raises(CorruptionError, match="not those that were written"):
+        found.files[0].check()
+
+
+def test_only_the_front_of_a_file_is_compared(tmp_path: Path) -> None:
+    write(tmp_path, cars=WHOLE + encoded(item(b"2")) + b"\x02")
+    identity = LocalDisk().identity(str(tmp_path / "cars")) or ""
+    put_sums(tmp_path, {CURRENT: summed(WHOLE, identity)})
+    _, found = cars(tmp_path)
+    assert (found.files[0].changed, found.files[0].is_torn) == (None, True)
+
+
+def test_where_a_sum_tells_of_bytes_is_no_torn_tail(tmp_path: Path) -> None:
+    data = WHOLE + encoded(item(b"2"))
+    write(tmp_path, cars=data[:-1] + b"x")
+    put_sums(tmp_path, {CURRENT: summed(data, "any")})
+    assert changed(tmp_path) == ["its first 45 bytes are not those that were written"]
+    larger = WHOLE + encoded(item(b"22"))[:-1]
+    write(tmp_path, cars=larger)
+    _, found = cars(tmp_path)
+    assert (found.files[0].is_damaged, found.files[0].changed) == (True, None)
+
+
+def test_a_current_file_of_another_size_and_identity_has_no_sum(tmp_path: Path) -> None:
+    write(tmp_path, cars=WHOLE)
+    put_sums(tmp_path, {CURRENT: Sum(99, 1, "other")})
+    assert changed(tmp_path) == [None]
+    put_sums(tmp_path, {CURRENT: Sum(3, 1, "other")})
+    assert changed(tmp_path) == [None]
+
+
+def test_no_sum_counts_beside_a_pack(tmp_path: Path) -> None:
+    write(tmp_path, cars_5_pack=WHOLE, cars_7=WHOLE, cars=WHOLE)
+    put_sums(tmp_path, {5: Sum(3, 1), 7: Sum(3, 1), CURRENT: Sum(len(WHOLE), 1, "any")})
+    assert changed(tmp_path) == [None] * 3
+
+
+def test_sums_that_are_put_while_files_are_looked_up_are_those_that_count(tmp_path: Path) -> None:
+    write(tmp_path, cars_5=WHOLE)
+    put_sums(tmp_path, {5: Sum(3, 1)})
+
+    class Packing(LocalDisk):
+        """Another process replaces a file behind the first look at the sums."""
+
+        def names(self, path: str) -> list[str]:
+            put_sums(tmp_path, {5: summed(WHOLE)})
+            return super().names(path)
+
+    (file,) = reading.survey(Packing(), str(tmp_path), "cars").files
+    assert file.sum == summed(WHOLE)
+
+
+def test_a_sum_may_end_anywhere_in_what_is_read_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_CHUNK_BYTES", 10)
+    data = encoded(*[item(b"1")] * 4)
+    write(tmp_path, cars_5=data)
+    for size in range(1, len(data) + 1):
+        put_sums(tmp_path, {5: summed(data[:size])})
+        assert changed(tmp_path) == [None]
+        put_sums(tmp_path, {5: Sum(size, 1)})
+        assert changed(tmp_path) != [None]

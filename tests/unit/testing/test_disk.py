@@ -183,6 +183,22 @@ def test_a_name_that_was_not_synced_may_be_lost() -> None:
     assert found == {True, False}
 
 
+def test_a_name_that_a_power_cut_has_dropped_does_not_come_back() -> None:
+    found = set()
+    for seed in SEEDS:
+        disk = durable_directory(seed)
+        disks.replace_whole(disk, "/data/old", b"kept")
+        disk.rename("/data/old", "/data/new")
+        disk.power_cut()
+        left = disk.names("/data")
+        found.add(tuple(left))
+        disk.power_cut()
+        assert disk.names("/data") == left
+        disk.sync_directory("/data")
+        assert disk.names("/data") == left
+    assert found == {("old",), ("new",)}
+
+
 def test_a_process_crash_keeps_the_page_cache_and_frees_the_lock() -> None:
     disk = durable_directory(1)
     boot = disk.boot_id()

@@ -1,0 +1,193 @@
+"""Importing a queue: its items become batches for a jobs table or a stream, each once.  Pure.
+
+    items of the queue  ->  loads, in order  ->  ADVANCE and PUSH or APPEND, in one commit
+
+How far an import is, the daemon knows, and nobody else: each batch moves a writer of no table on to
+
+    number = CRC of the files << 32 | how many items of the queue are done
+
+So whoever was cut off asks where the writer is, and goes on behind it; and whoever finds another
+CRC there knows that the files have changed since.  Items that are left out count as done, too.
+
+An item was inserted when it was added to the queue, and is due since then.  Both dates never go
+back from one item to the next, since the order of jobs is that of their dates.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from operator import add
+from typing import Final, NamedTuple
+
+from fjord import limits
+from fjord.columns import Strings
+from fjord.commands import Append, Push
+from fjord.jobs import Priority
+from fjord.kestrel.ops import Item
+from fjord.values import Type
+
+# Of one batch; an item that is larger goes alone.
+ITEMS_MAX: Final = 1000
+BYTES_MAX: Final = 1 * limits.MIB
+
+_DONE_BITS: Final = 32
+# The sign is not used, so that a number has 63 bits.
+_CRC_MASK: Final = 0x7FFF_FFFF
+_DIGEST_BYTES: Final = 16
+
+
+class Kind(enum.StrEnum):
+    """What items become."""
+
+    JOBS = "jobs"
+    STREAM = "stream"
+
+
+class Place(NamedTuple):
+    """How far an import is."""
+
+    crc: int
+    done: int  # items of the queue
+
+
+def writer_of(directory: str, queue: str, table: str, *numbers: int) -> str:
+    """Returns the name under which the daemon knows how far an import is.
+
+    Numbers make it that of one table, by its id, and of one state of the files, by their CRC.  A
+    table that is dropped and made again has another id, and no import has begun there.
+    """
+    parts = [os.fsencode(os.path.realpath(directory)), os.fsencode(queue), table.encode()]
+    parts += [b"%d" % number for number in numbers]
+    digest = hashlib.blake2b(b"\0".join(parts), digest_size=_DIGEST_BYTES)
+    return f"kestrel:{digest.hexdigest()}"
+
+
+def number_of(crc: int, done: int) -> int:
+    """Returns the number of a writer that has done so many items, which are one at least."""
+    assert 0 < done < 1 << _DONE_BITS
+    return (crc & _CRC_MASK) << _DONE_BITS | done
+
+
+def place_of(number: int) -> Place:
+    return Place(number >> _DONE_BITS, number & (1 << _DONE_BITS) - 1)
+
+
+def is_same(place: Place, crc: int) -> bool:
+    """Says whether an import has begun with files of this CRC."""
+    return place.crc == crc & _CRC_MASK
+
+
+class Tally(NamedTuple):
+    """What becomes of items."""
+
+    imported: int = 0
+    expired: int = 0  # left out
+    too_large: int = 0  # left out
+
+    def plus(self, other: Tally) -> Tally:
+        return Tally(*map(add, self, other))
+
+
+@dataclass(slots=True, kw_only=True)
+class Load:
+    """Items that are sent together, as columns."""
+
+    end: int  # so many items of the queue are done with it
+    too_large: int = 0  # items that no value may hold; they are not in it
+    data: list[bytes] = field(default_factory=list)
+    dates_us: array[int] = field(default_factory=lambda: array("Q"))
+    expiries_us: array[int] = field(default_factory=lambda: array("Q"))  # 0 = never
+
+    @property
+    def done(self) -> int:
+        """How many items are done with it, left out or not."""
+        return len(self.data) + self.too_large
+
+    def live(self, now_us: int) -> Sequence[int]:
+        """Returns which of its items have not expired."""
+        expiries = self.expiries_us
+        if not any(expiries):
+            return range(len(expiries))
+        return [at for at, expiry_us in enumerate(expiries) if not expiry_us or expiry_us > now_us]
+
+
+def tally(items: Iterable[Item], now_us: int) -> Tally:
+    """Counts what would become of items by now."""
+    count = expired = too_large = 0
+    for data, _, expiry_ms, _ in items:
+        count += 1
+        if len(data) > limits.VALUE_BYTES_MAX:
+            too_large += 1
+        elif expiry_ms and _expiry_us(expiry_ms) <= now_us:
+            expired += 1
+    return Tally(count - expired - too_large, expired, too_large)
+
+
+def loads(items: Iterable[Item], now_us: int, *, skip: int = 0) -> Iterator[Load]:
+    """Yields the items of a queue behind those that are done, a batch at a time.
+
+    Args:
+        items: all of the queue, in order.
+        now_us: no date is later.
+        skip: so many are done already.
+    """
+    date_us = limits.TIMESTAMP_US_MIN
+    source = iter(items)
+    for item in islice(source, skip):
+        date_us = max(date_us, min(item.add_ms * 1000, now_us))
+    load, size = Load(end=skip), 0
+    for data, add_ms, expiry_ms, _ in source:
+        if load.done >= ITEMS_MAX or (load.data and size + len(data) > BYTES_MAX):
+            yield load
+            load, size = Load(end=load.end), 0
+        load.end += 1
+        date_us = max(date_us, min(add_ms * 1000, now_us))
+        if len(data) > limits.VALUE_BYTES_MAX:
+            load.too_large += 1
+            continue
+        load.data.append(bytes(data))
+        load.dates_us.append(date_us)
+        load.expiries_us.append(_expiry_us(expiry_ms))
+        size += len(data)
+    if load.done:
+        yield load
+
+
+def command(load: Load, rows: Sequence[int], table: str, kind: Kind, now_us: int) -> Push | Append:
+    """Returns what adds some items of a load to a table; there is one at least."""
+    data, count = [load.data[row] for row in rows], len(rows)
+    types, keys = bytes((Type.BUFFER,)) * count, Strings.of([b""] * count)
+    if kind is Kind.STREAM:
+        return Append(table=table, types=types, keys=keys, values=Strings.of(data))
+    dates_us = array("Q", [load.dates_us[row] for row in rows])
+    last_us = now_us + limits.PROCESS_AHEAD_US_MAX - limits.TIMESTAMP_AHEAD_US_MAX
+    expiries_us = (load.expiries_us[row] for row in rows)
+    return Push(
+        table=table,
+        keys=keys,
+        domains=keys,
+        types=types,
+        values=Strings.of(data),
+        priorities=bytes((Priority.DEFAULT,)) * count,
+        process_at_us=dates_us,
+        # Later than a job can expire: it does not, rather than too early.
+        expires_at_us=array("Q", [one if one <= last_us else 0 for one in expiries_us]),
+        timestamps_us=dates_us,
+    )
+
+
+def _expiry_us(expiry_ms: int) -> int:
+    """Returns an expiry as jobs have it: 0 = never, and what was before 1970 is over."""
+    if expiry_ms <= 0:
+        return 1 if expiry_ms else 0
+    return min(expiry_ms * 1000, _NEVER_US)
+
+
+# More than any date has, and less than what a column holds.
+_NEVER_US: Final = 2**62

@@ -1,0 +1,174 @@
+"""Importing, the pure part: loads in the order of the queue, dates, expiries, and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord import limits
+from fjord.commands import Append, Push
+from fjord.jobs import Priority
+from fjord.kestrel import importing
+from fjord.kestrel.importing import Kind, Load, Place, Tally
+from fjord.kestrel.ops import Item
+from fjord.values import Type
+
+NOW_MS = 1_700_000_000_000
+NOW_US = NOW_MS * 1000
+
+
+def item(data: bytes = b"x", *, add_ms: int = NOW_MS, expiry_ms: int = 0, xid: int = 0) -> Item:
+    return Item(data, add_ms, expiry_ms, xid)
+
+
+def loaded(items: Sequence[Item], skip: int = 0) -> list[Load]:
+    return list(importing.loads(items, NOW_US, skip=skip))
+
+
+def pushed(load: Load, now_us: int = NOW_US) -> Push:
+    made = importing.command(load, load.live(now_us), "cars", Kind.JOBS, now_us)
+    assert isinstance(made, Push)
+    return made
+
+
+# -- how far an import is -------------------------------------------------------------------------
+
+
+def test_writer_is_that_of_the_directory_however_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "queues").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "queues")
+    name = importing.writer_of(str(tmp_path / "queues"), "cars", "cars", 7)
+    assert name.startswith("kestrel:")
+    assert len(name) <= limits.WRITER_BYTES_MAX
+    assert importing.writer_of(str(tmp_path / "link"), "cars", "cars", 7) == name
+
+
+def test_writer_differs_with_all_that_it_is_of(tmp_path: Path) -> None:
+    here, there = str(tmp_path), str(tmp_path / "there")
+    names = {
+        importing.writer_of(here, "cars", "cars", 7),
+        importing.writer_of(there, "cars", "cars", 7),
+        importing.writer_of(here, "bikes", "cars", 7),
+        importing.writer_of(here, "cars", "bikes", 7),
+        importing.writer_of(here, "cars", "cars", 8),
+        importing.writer_of(here, "cars", "cars", 7, 1),
+    }
+    assert len(names) == 6
+
+
+@given(crc=st.integers(0, 2**32 - 1), done=st.integers(1, 2**32 - 2))
+def test_numbers_have_the_crc_and_how_many_are_done(crc: int, done: int) -> None:
+    number = importing.number_of(crc, done)
+    assert 0 < number < 2**63 - 1
+    place = importing.place_of(number)
+    assert place == Place(crc & 0x7FFF_FFFF, done)
+    assert importing.is_same(place, crc)
+    assert not importing.is_same(place, crc ^ 1)
+    assert importing.number_of(crc, done + 1) == number + 1
+
+
+# -- loads ----------------------------------------------------------------------------------------
+
+
+def test_loads_have_so_many_items_or_so_many_bytes() -> None:
+    many = loaded([item()] * (2 * importing.ITEMS_MAX + 1))
+    assert [len(load.data) for load in many] == [importing.ITEMS_MAX, importing.ITEMS_MAX, 1]
+    assert [load.end for load in many] == [1000, 2000, 2001]
+    half = bytes(importing.BYTES_MAX // 2)
+    assert [len(load.data) for load in loaded([item(half)] * 5)] == [2, 2, 1]
+    assert loaded([]) == []
+
+
+def test_item_of_the_most_bytes_goes_alone_and_a_larger_one_is_left_out() -> None:
+    most = item(bytes(limits.VALUE_BYTES_MAX))
+    larger = item(bytes(limits.VALUE_BYTES_MAX + 1))
+    loads = loaded([item(), most, larger, item(b"y")])
+    assert [load.end for load in loads] == [1, 2, 4]
+    assert [load.too_large for load in loads] == [0, 0, 1]
+    assert sum(load.done for load in loads) == 4
+
+
+def test_load_of_nothing_but_too_large_items_is_bounded() -> None:
+    larger = item(bytes(limits.VALUE_BYTES_MAX + 1))
+    loads = loaded([larger] * (importing.ITEMS_MAX + 1))
+    assert [(load.too_large, load.data) for load in loads] == [(1000, []), (1, [])]
+
+
+@given(
+    sizes=st.lists(st.integers(0, 3), max_size=30),
+    skip=st.integers(0, 30),
+)
+def test_loads_are_the_rest_of_the_queue_wherever_it_was_cut(sizes: list[int], skip: int) -> None:
+    items = [item(bytes(size), add_ms=NOW_MS - at) for at, size in enumerate(sizes)]
+    skip = min(skip, len(items))
+    rest = loaded(items, skip)
+    assert [one for load in rest for one in load.data] == [one.data for one in items[skip:]]
+    whole = [date for load in loaded(items) for date in load.dates_us]
+    assert [date for load in rest for date in load.dates_us] == whole[skip:]
+    assert [load.end for load in rest][-1:] == ([len(items)] if rest else [])
+
+
+def test_dates_never_go_back_and_are_not_to_come() -> None:
+    added_ms = (NOW_MS - 5, NOW_MS - 9, NOW_MS - 2, NOW_MS + 10**9, NOW_MS - 1)
+    (load,) = loaded([item(add_ms=one) for one in added_ms])
+    assert [date_us // 1000 - NOW_MS for date_us in load.dates_us] == [-5, -5, -2, 0, 0]
+    (old,) = loaded([item(add_ms=-1), item(add_ms=5)])
+    assert list(old.dates_us) == [limits.TIMESTAMP_US_MIN] * 2
+
+
+# -- what is sent ---------------------------------------------------------------------------------
+
+
+def test_jobs_have_no_key_and_are_due_since_they_were_added() -> None:
+    (load,) = loaded([item(b"a", add_ms=NOW_MS - 3, xid=7), item(b"b", add_ms=NOW_MS - 2)])
+    push = pushed(load)
+    assert push.table == "cars"
+    assert push.values.rows() == [b"a", b"b"]
+    assert push.keys.rows() == push.domains.rows() == [b"", b""]
+    assert push.types == bytes((Type.BUFFER,)) * 2
+    assert push.priorities == bytes((Priority.DEFAULT,)) * 2
+    assert list(push.timestamps_us) == [NOW_US - 3000, NOW_US - 2000]
+    assert list(push.process_at_us) == list(push.timestamps_us)
+    assert not push.relative
+
+
+def test_expired_items_are_left_out_and_others_expire_as_they_did() -> None:
+    (load,) = loaded(
+        [
+            item(b"expired", expiry_ms=NOW_MS),
+            item(b"soon", expiry_ms=NOW_MS + 1),
+            item(b"long ago", expiry_ms=-1),
+            item(b"never"),
+        ]
+    )
+    push = pushed(load)
+    assert push.values.rows() == [b"soon", b"never"]
+    assert list(push.expires_at_us) == [NOW_US + 1000, 0]
+    assert list(load.live(NOW_US + 1000)) == [3]
+
+
+@pytest.mark.parametrize("expiry_ms", [NOW_MS + 367 * 24 * 3600 * 1000, 2**63 - 1])
+def test_expiry_later_than_a_job_can_have_is_none(expiry_ms: int) -> None:
+    (load,) = loaded([item(expiry_ms=expiry_ms)])
+    assert list(pushed(load).expires_at_us) == [0]
+
+
+def test_messages_are_values_alone() -> None:
+    (load,) = loaded([item(b"a"), item(b"b", expiry_ms=NOW_MS + 1), item(b"c", expiry_ms=1)])
+    append = importing.command(load, load.live(NOW_US), "cars", Kind.STREAM, NOW_US)
+    assert isinstance(append, Append)
+    assert append.table == "cars"
+    assert append.values.rows() == [b"a", b"b"]
+    assert append.keys.rows() == [b"", b""]
+    assert append.timestamps_us is None
+
+
+def test_tally_counts_what_would_become_of_items() -> None:
+    larger = item(bytes(limits.VALUE_BYTES_MAX + 1), expiry_ms=1)
+    found = importing.tally([item(), item(expiry_ms=NOW_MS), larger], NOW_US)
+    assert found == Tally(imported=1, expired=1, too_large=1)
+    assert found.plus(found) == (2, 2, 2)

@@ -1,0 +1,146 @@
+"""Checksums beside the files of a queue: their format, and when they count."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord.disk import LocalDisk
+from fjord.kestrel import sums
+from fjord.kestrel.sums import CURRENT, Sum
+from fjord.testing import SimDisk
+
+FOLDER = "/kestrel"
+KNOWN = {904: Sum(32, 0x6FEA3B87), CURRENT: Sum(33, 0xF64565FA, "2049:1311")}
+TEXT = b"fjord-sums 1\n904 32 6fea3b87\ncurrent 33 f64565fa 2049:1311\ncrc 431c2e9e\n"
+
+known_sums = st.dictionaries(
+    st.one_of(st.just(CURRENT), st.integers(0, 10**19 - 1)),
+    st.builds(
+        Sum,
+        st.integers(1, 10**19 - 1),
+        st.integers(0, 2**32 - 1),
+        st.from_regex(r"(\w{1,9}:[0-9]{1,9})?", fullmatch=True).filter(str.isascii),
+    ),
+    max_size=5,
+)
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    made = SimDisk()
+    made.make_directory(FOLDER)
+    made.sync_directory("/")
+    return made
+
+
+def put(disk: SimDisk, name: str, data: bytes) -> None:
+    with contextlib.closing(disk.open(f"{FOLDER}/{name}", create=True)) as file:
+        file.write(0, data)
+
+
+def test_the_format_is_text() -> None:
+    assert sums.encode(KNOWN) == TEXT
+    assert sums.decode(TEXT) == KNOWN
+
+
+@given(known_sums)
+def test_what_is_encoded_is_decoded(known: dict[int, Sum]) -> None:
+    assert sums.decode(sums.encode(known)) == known
+
+
+def test_sums_with_a_wrong_byte_are_none() -> None:
+    for at in range(len(TEXT)):
+        for bit in range(8):
+            wrong = bytearray(TEXT)
+            wrong[at] ^= 1 << bit
+            assert sums.decode(bytes(wrong)) == {}
+        assert sums.decode(TEXT[:at]) == {}
+    assert sums.decode(TEXT + b"\n") == {}
+
+
+@pytest.mark.parametrize("line", [b"904 32 6fea3b87", b"0904 1 00000000", b"x", b"905 0 00000000"])
+def test_a_line_that_nobody_writes_makes_all_of_them_none(line: bytes) -> None:
+    data = TEXT[: TEXT.index(b"crc")] + line + b"\n"
+    assert sums.decode(data + b"crc %08x\n" % sums.add_to_crc(0, data)) == {}
+
+
+def test_sums_of_another_version_are_none() -> None:
+    data = b"fjord-sums 2\n"
+    assert sums.decode(data + b"crc %08x\n" % sums.add_to_crc(0, data)) == {}
+
+
+def test_a_numbered_file_is_held_to_its_sum_whatever_it_is() -> None:
+    assert sums.counts(Sum(22, 1), 22, "other")
+    assert sums.counts(Sum(22, 1), 99, "other")
+    assert sums.counts(Sum(22, 1), 3, "other")
+
+
+def test_a_current_file_of_another_size_must_be_the_same_file() -> None:
+    known = Sum(22, 1, "this")
+    assert sums.counts(known, 22, "copy")
+    assert sums.counts(known, 99, "this")
+    assert sums.counts(known, 3, "this")
+    assert not sums.counts(known, 99, "another")
+    assert not sums.counts(known, 3, "another")
+
+
+def test_sums_are_put_and_read(disk: SimDisk) -> None:
+    assert sums.read(disk, FOLDER, "cars") == {}
+    assert sums.put(disk, FOLDER, "cars", KNOWN)
+    disk.power_cut()
+    assert disk.names(FOLDER) == ["cars~~sums"]
+    assert sums.read(disk, FOLDER, "cars") == KNOWN
+    assert sums.read(disk, FOLDER, "vans") == {}
+
+
+def test_no_sums_are_no_file(disk: SimDisk) -> None:
+    sums.put(disk, FOLDER, "cars", KNOWN)
+    assert sums.put(disk, FOLDER, "cars", {})
+    disk.power_cut()
+    assert disk.names(FOLDER) == []
+
+
+def test_without_space_there_are_no_sums_instead_of_old_ones(disk: SimDisk) -> None:
+    sums.put(disk, FOLDER, "cars", KNOWN)
+    disk.capacity = disk.used_bytes() + 5
+    assert not sums.put(disk, FOLDER, "cars", {**KNOWN, 905: Sum(1, 1)})
+    disk.power_cut()
+    assert disk.names(FOLDER) == []
+
+
+def test_old_sums_that_may_be_left_are_told(disk: SimDisk) -> None:
+    sums.put(disk, FOLDER, "cars", KNOWN)
+    disk.errors = dict.fromkeys(range(len(disk.calls), len(disk.calls) + 9), errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        sums.put(disk, FOLDER, "cars", {905: Sum(1, 1)})
+
+
+def test_more_sums_than_are_read_are_not_put(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sums, "BYTES_MAX", len(TEXT))
+    assert sums.put(disk, FOLDER, "cars", KNOWN)
+    assert not sums.put(disk, FOLDER, "cars", {**KNOWN, 905: Sum(1, 1)})
+    assert sums.read(disk, FOLDER, "cars") == {}
+    put(disk, "cars~~sums", TEXT + b"x")
+    assert sums.read(disk, FOLDER, "cars") == {}
+
+
+def test_a_name_that_leaves_no_room_for_sums_has_none(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder, queue = str(tmp_path_factory.mktemp("q")), "q" * 252
+    assert sums.read(LocalDisk(), folder, queue) == {}
+    assert not sums.put(LocalDisk(), folder, queue, KNOWN)
+
+
+def test_the_crc_is_that_of_the_front(disk: SimDisk) -> None:
+    put(disk, "cars", b"123456789 and more")
+    with contextlib.closing(disk.open(f"{FOLDER}/cars")) as file:
+        assert sums.crc_of(file, 9) == 0xE3069283
+        assert sums.crc_of(file, 0) == 0
