@@ -252,6 +252,27 @@ def test_damage_is_told_with_its_place_and_ends_with_1(spool: Path) -> None:
     assert "00000041  CAN 9" in result.stdout  # of the file behind it
 
 
+def test_a_changed_byte_of_a_file_that_fjord_wrote_is_told_and_ends_with_1(spool: Path) -> None:
+    assert run("pack", spool, "--queue", "vans").exit_code == 0
+    (line, *_) = lines("verify", spool, "--queue", "vans")
+    assert line.startswith(f"{spool}/vans is whole: ")
+    data = (spool / "vans").read_bytes()
+    (spool / "vans").write_bytes(data[:25] + bytes((data[25] ^ 1,)) + data[26:])
+    result = run("verify", spool)
+    assert result.exit_code == 1
+    told = f"{spool}/vans is changed: its first {len(data)} bytes are not those that were written"
+    assert f"{told}; 4 ops up to byte {len(data)} count as they are" in result.stdout
+    assert "sums" not in result.stdout
+    assert result.stdout.splitlines()[-1] == "damaged: 1 of 4 files"
+    found = objects("verify", spool, "--queue", "vans")[0]
+    assert (found["damaged"], found["files"][0]["ending"]) == (True, "changed")
+    result = run("dump", spool, "--queue", "vans", "-q")
+    assert (result.exit_code, told in result.stderr) == (1, True)
+    result = run("pack", spool, "--queue", "vans")
+    assert (result.exit_code, f"{told}; it counts" in result.stderr) == (1, True)
+    assert run("verify", spool, "--queue", "vans").exit_code == 0
+
+
 def test_ops_on_what_is_not_there_are_told(spool: Path) -> None:
     (spool / "vans").write_bytes(
         b"\x01" + written(item(b"1"), item(b"2"), *[ops.remove_tentative(3)] * 2)

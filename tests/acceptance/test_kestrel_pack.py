@@ -41,7 +41,8 @@ def spool(tmp_path: Path) -> Path:
 
 
 def files(spool: Path) -> dict[str, int]:
-    return {one.name: one.stat().st_size for one in sorted(spool.iterdir()) if one.name[0] != "~"}
+    """Returns the sizes of all files but the lock and the sums."""
+    return {one.name: one.stat().st_size for one in sorted(spool.iterdir()) if "~" not in one.name}
 
 
 def test_files_become_one_with_what_is_in_the_queue(spool: Path) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from fjord.cli.commands import app
 from tests.acceptance.daemon import Daemon
+from tests.unit.spark.kestrel.journals import item, put
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipelines.md"
 URL = "fjord://127.0.0.1:17994"
@@ -31,10 +32,12 @@ def commands() -> list[str]:
 @pytest.mark.spark
 def test_its_python_runs(spark: SparkSession, tmp_path: Path) -> None:
     names: dict[str, Any] = {}
+    put(tmp_path, "cars", item(b"one"), item(b"two"))
     with Daemon(tmp_path / "data") as daemon:
         for block in blocks("python"):
             # Spark's own paths are relative to where its process was started.
             code = re.sub(r'"((?:warehouse/|report)[^"]*)"', rf'"{tmp_path}/\1"', block)
+            code = code.replace("/var/spool/kestrel", str(tmp_path))
             if "evening.py" in code:
                 with pytest.raises(SystemExit) as ended:
                     exec(compile(code.replace(URL, daemon.url), PAGE.name, "exec"), names)  # noqa: S102

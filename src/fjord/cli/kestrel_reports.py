@@ -236,6 +236,10 @@ def moment(at_ms: int) -> str:
         return str(at_ms)
 
 
+def changed_sentence(file: JournalFile) -> str:
+    return f"{file.path} is changed: {file.changed}"
+
+
 def broken_sentence(file: JournalFile) -> str:
     assert file.broken is not None
     how = Ending.TORN if file.is_torn else Ending.DAMAGED
@@ -256,7 +260,7 @@ class Verdict:
     def add(self, one: QueueReport) -> None:
         self.queues += 1
         self.files += len(one.files)
-        self.damaged += sum(file.ending is Ending.DAMAGED for file in one.files)
+        self.damaged += sum(file.is_damaged for file in one.files)
 
     def sentence(self) -> str:
         files = output.counted(self.files, "file")
@@ -288,6 +292,9 @@ def queue_json(one: QueueReport) -> dict[str, object]:
 
 
 def _file_line(file: FileReport) -> str:
+    if file.ending is Ending.CHANGED:
+        read = f"{output.counted(file.ops, 'op')} up to byte {file.offset} count as they are"
+        return f"{file.path} is changed: {file.reason}; {read}"
     if file.ending is not Ending.WHOLE:
         read = f"; {output.counted(file.ops, 'op')} before it"
         return _broken(file.path, file.ending, file.offset, file.reason, file.skipped_bytes) + read

@@ -9,6 +9,7 @@ from fjord.cli.pipelines import (
     dead_letters,
     ingest,
     init,
+    kestrel_import,
     latest,
     lifecycle,
     reconcile,
@@ -17,7 +18,7 @@ from fjord.cli.pipelines import (
 
 app = typer.Typer(
     name="pipeline",
-    help="Runs the data pipeline on Spark: ingest, latest, compact, replay and reports.",
+    help="Runs the data pipeline on Spark: ingest, latest, compact, replay, imports and reports.",
     no_args_is_help=True,
 )
 
@@ -29,3 +30,4 @@ app.command("latest")(latest.latest)
 app.command("compact")(compact.compact)
 app.command("lifecycle")(lifecycle.lifecycle)
 app.command("dead-letters")(dead_letters.dead_letters)
+app.command("kestrel-import")(kestrel_import.kestrel_import)

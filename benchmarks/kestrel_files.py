@@ -1,0 +1,98 @@
+"""How fast the journals of Kestrel are read, on one core.
+
+The file is one of a busy queue: items are added, and each is taken soon behind it, by turns for
+good and as an open one that is confirmed; a part of them waits at its end.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+from rich.table import Table
+
+from benchmarks import report, servers
+from benchmarks.scale import Scale
+from fjord.clock import SystemClock
+from fjord.disk import LocalDisk
+from fjord.kestrel import codec, ops, reading, replay
+from fjord.kestrel.config import QueueConfig
+from fjord.kestrel.journal import Journal
+from fjord.kestrel.ops import Op
+from fjord.kestrel.queue import PersistentQueue
+
+QUEUE = "cars"
+FILE_BYTES = 32 * 2**20
+SIZES = {"64 B": 64, "1 KB": 1000, "16 KB": 16_000}
+ADD_MS = 1_700_000_000_000
+AIM = 50
+# Of so many items the first waits for good; the others are taken.
+LEFT = 10
+
+
+def run(scale: Scale) -> None:
+    table = Table("a journal, MB/s of a core", "ops alone", "counted", "opened", "asked for")
+    for name, size in SIZES.items():
+        with servers.data_directory() as folder:
+            path = os.path.join(folder, QUEUE)
+            _write(path, size, max(scale.of(FILE_BYTES), 2**20))
+            rates = [_rate(path, read, scale) for read in (_parse, _count, _open)]
+        missed = "" if min(rates) >= AIM else "  missed"
+        table.add_row(f"items of {name}", *(f"{rate:,.0f}" for rate in rates), f"{AIM}{missed}")
+    report.console.print(table)
+
+
+def _write(path: str, size: int, file_bytes: int) -> None:
+    with open(path, "wb") as file:
+        for op in _ops(size):
+            file.write(codec.encode(op, codec.Dialect.V24))
+            if file.tell() >= file_bytes:
+                return
+
+
+def _ops(size: int) -> Iterator[Op]:
+    data, number = b"x" * size, 0
+    while True:
+        number += 1
+        yield ops.addx(data, add_ms=ADD_MS + number)
+        if number % LEFT == 0:
+            continue
+        if number % 2:
+            yield ops.remove()
+        else:
+            yield ops.remove_tentative(number)
+            yield ops.confirm_remove(number)
+
+
+def _rate(path: str, read: Callable[[str], object], scale: Scale) -> float:
+    """Returns megabytes a second of processor time."""
+    rates = []
+    for _ in range(scale.rounds):
+        start = time.process_time()
+        read(path)
+        rates.append(os.path.getsize(path) / 1e6 / (time.process_time() - start))
+    return statistics.median(rates)
+
+
+def _parse(path: str) -> None:
+    """Looks at each op; what `dump` does before it prints."""
+    for _ in reading.JournalFile(LocalDisk(), path).ops(lambda xid: True):
+        pass
+
+
+def _count(path: str) -> None:
+    """Follows what happens to each item, without its data; what `verify` does."""
+    state = replay.counting()
+    for op, _, _ in reading.JournalFile(LocalDisk(), path).ops(state.is_open):
+        state.apply(op)
+
+
+def _open(path: str) -> None:
+    """Opens the queue to use it; what a start of the server does."""
+    folder, queue = os.path.split(path)
+    clock = SystemClock()
+    journal = Journal(LocalDisk(), folder, queue, now_ms=lambda: clock.wall_us() // 1000)
+    PersistentQueue(queue, QueueConfig(), clock, journal)
+    journal.close()

@@ -1,0 +1,336 @@
+"""What `fjord kestrel import` does: what is in queues goes to tables of a daemon, each item once.
+
+    look at every queue, and ask the daemon how far it is  ->  make the tables  ->  send, in order
+
+All that can be refused is found while queues are looked at, before anything is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from fjord import limits
+from fjord.cli import output
+from fjord.cli.kestrel_reports import broken_sentence, changed_sentence
+from fjord.cli.kestrel_sending import UNKNOWN, Sending, Target
+from fjord.client.calls import Call, Result, expect, follow
+from fjord.client.job_calls import JobCalls
+from fjord.client.node_calls import table_call
+from fjord.client.socket import Connection
+from fjord.client.stream_calls import StreamCalls
+from fjord.clock import Stamps, SystemClock
+from fjord.commands import AskWriter, Committed, name_problem
+from fjord.disk import LocalDisk
+from fjord.errors import (
+    Code,
+    DirectoryError,
+    FjordError,
+    NotFoundError,
+    UnavailableError,
+    UsageError,
+)
+from fjord.kestrel import contents, importing, reading
+from fjord.kestrel.contents import Contents
+from fjord.kestrel.importing import Kind, Tally
+
+# Items that are counted before the next look at the bar.
+_COUNTED: Final = 10_000
+_AGAIN: Final = "nothing is lost or twice: run the same command again to go on"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What is imported, and where to."""
+
+    directory: str
+    url: str
+    queues: tuple[str, ...] = ()  # none: all of the directory
+    table: str = ""  # empty: named as the queue
+    kind: Kind = Kind.JOBS
+    is_anew: bool = False  # True: whatever was imported before
+    is_dry: bool = False  # True: nothing is sent
+    skips_too_large: bool = False
+    takes_damaged: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What becomes of one queue."""
+
+    queue: str
+    table: str
+    kind: Kind
+    is_dry: bool
+    items: int  # in the queue, open ones included
+    before: int  # of them, done by an earlier run
+    tally: Tally  # of the others
+    damaged: tuple[str, ...]  # a sentence for each file of which a part is missing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """A queue that may be imported."""
+
+    target: Target
+    outcome: Outcome  # as it will be
+
+    @property
+    def is_done(self) -> bool:
+        return self.outcome.before == self.outcome.items
+
+
+Show = Callable[[str, int, int], None]  # what is done, how far, of how much
+
+
+def run(options: Options, on_outcome: Callable[[Outcome], None], show: Show) -> None:
+    """Imports queues, and tells what becomes of each.
+
+    Raises:
+        UsageError: if a queue needs another name for its table.
+        NotFoundError: if there is no such queue.
+        DirectoryError: if the directory cannot be read, or changes meanwhile.
+        FjordError: if something is refused, or the daemon is away; nothing is lost then.
+    """
+    importer = _Importer(options, show)
+    names = _names(options)
+    with contextlib.closing(Connection(options.url, timeout=limits.REPLY_SECONDS_MAX)) as daemon:
+        plans = [importer.plan(queue, daemon) for queue in names]
+        _check_sizes(options, plans)
+        if not options.is_dry:
+            plans = [plan if plan.is_done else importer.settle(plan, daemon) for plan in plans]
+    for plan in plans:
+        is_over = options.is_dry or plan.is_done
+        on_outcome(plan.outcome if is_over else importer.send(plan))
+
+
+def _names(options: Options) -> list[str]:
+    """Returns the queues to import, each of which has a name that its table can have."""
+    if not os.path.isdir(options.directory):
+        raise DirectoryError(f"{options.directory} is not a directory")
+    known = reading.queues(LocalDisk(), options.directory)
+    for queue in options.queues:
+        if queue not in known:
+            raise NotFoundError(Code.NOT_FOUND, f"{options.directory} has no queue {queue}")
+    names = list(dict.fromkeys(options.queues)) or known
+    if options.table and len(names) != 1:
+        raise UsageError("--table names the table of one queue; name that with --queue")
+    bad = [name for name in names if name_problem(options.table or name) is not None]
+    if bad:
+        problem = name_problem(options.table or bad[0])
+        assert problem is not None
+        others = ", and name the others with --queue" if len(names) > 1 else ""
+        raise UsageError(
+            f"no table can be called {options.table or ', '.join(bad)}, since {problem.text}; give "
+            f"another name, such as --queue {bad[0]} --table {_table_for(bad[0])}{others}"
+        )
+    return names
+
+
+def _table_for(queue: str) -> str:
+    """Returns a name that a table can have, and that is like that of a queue."""
+    plain = (one if one.isascii() and (one.isalnum() or one in "_-") else "_" for one in queue)
+    return "".join(plain).lstrip("-")[: limits.NAME_BYTES_MAX] or "queue"
+
+
+def _check_sizes(options: Options, plans: list[_Plan]) -> None:
+    """Makes sure that nothing is too large, unless that is to be left out."""
+    found = [plan.outcome for plan in plans if plan.outcome.tally.too_large]
+    if found and not options.skips_too_large:
+        counts = ", ".join(
+            f"{one.queue} has {output.counted(one.tally.too_large, 'item')}" for one in found
+        )
+        raise FjordError(
+            f"{counts} of more than {limits.VALUE_BYTES_MAX} bytes, which is the most that a value "
+            "may have; --skip-too-large imports all others"
+        )
+
+
+class _Importer:
+    """Imports the queues of one directory."""
+
+    def __init__(self, options: Options, show: Show) -> None:
+        self._options = options
+        self._show = show
+        self._clock = SystemClock()
+
+    def plan(self, queue: str, daemon: Connection) -> _Plan:
+        """Looks at a queue, and asks how far it is imported."""
+        options, table = self._options, self._options.table or queue
+        with self._opened(queue) as found:
+            damaged = tuple(_damage(found))
+            if damaged and not options.takes_damaged:
+                raise FjordError(f"{'; '.join(damaged)}; --damaged imports what can be read")
+            target = Target(table=table, kind=options.kind, crc=found.crc())
+            if self._is_there(table, daemon):
+                writer = self._writer(queue, target, daemon)
+                target = replace(target, writer=writer, at=_ask(daemon, writer))
+            before = self._before(queue, target)
+            outcome = Outcome(
+                queue=queue,
+                table=table,
+                kind=options.kind,
+                is_dry=options.is_dry,
+                items=found.count,
+                before=before,
+                tally=self._tally(found, before),
+                damaged=damaged,
+            )
+        return _Plan(target=target, outcome=outcome)
+
+    def settle(self, plan: _Plan, daemon: Connection) -> _Plan:
+        """Makes the table of a queue, if it is not there."""
+        if plan.target.writer:
+            return plan
+        writer = self._writer(plan.outcome.queue, plan.target, daemon)
+        return replace(plan, target=replace(plan.target, writer=writer))
+
+    def _is_there(self, table: str, daemon: Connection) -> bool:
+        try:
+            _run(daemon, table_call(table))
+        except NotFoundError:
+            return False
+        return True
+
+    def _writer(self, queue: str, target: Target, daemon: Connection) -> str:
+        """Makes a table, or finds that it is as it should be; returns the name of its writer.
+
+        Raises:
+            RefusedError: if the table is of another kind, or has other settings.
+        """
+        table = target.table
+        if target.kind is Kind.JOBS:
+            declaration = JobCalls(table, Stamps(self._clock)).declare({"merge": False})
+        else:
+            declaration = StreamCalls(table).declare({"mode": "log"})
+        follow(partial(_run, daemon), declaration.steps())
+        table_id = _run(daemon, table_call(table)).id
+        state = (target.crc,) if self._options.is_anew else ()
+        return importing.writer_of(self._options.directory, queue, table, table_id, *state)
+
+    def _tally(self, found: Contents, before: int) -> Tally:
+        """Counts what is to become of items that are not done yet."""
+        tally = Tally()
+        if before == found.count:
+            return tally
+        now_us, items = self._clock.wall_us(), islice(found.items(), before, None)
+        while any(counted := importing.tally(islice(items, _COUNTED), now_us)):
+            tally = tally.plus(counted)
+            self._show(f"looking at {found.queue}", before + sum(tally), found.count)
+        return tally
+
+    def send(self, plan: _Plan) -> Outcome:
+        """Sends what is in a queue and not imported yet."""
+        outcome, directory = plan.outcome, self._options.directory
+        with self._opened(outcome.queue) as found:
+            if found.crc() != plan.target.crc:
+                raise DirectoryError(
+                    f"the files of {outcome.queue} in {directory} changed while they were read; "
+                    "stop the writer"
+                )
+            sending = Sending(
+                importing.loads(found.items(), self._clock.wall_us(), skip=outcome.before),
+                plan.target,
+                lambda done: self._show(f"importing {outcome.queue}", done, outcome.items),
+            )
+            try:
+                asyncio.run(sending.run(self._options.url))
+            except UnavailableError as error:
+                raise UnavailableError(f"{error}; {_AGAIN}") from error
+        return replace(outcome, tally=sending.tally)
+
+    def _before(self, queue: str, target: Target) -> int:
+        """Returns how many items of a queue are done, going by where its writer is."""
+        if target.at == UNKNOWN:
+            return 0
+        place = importing.place_of(target.at)
+        if not importing.is_same(place, target.crc):
+            raise FjordError(
+                f"the files of {queue} have changed since {place.done} items of it were imported; "
+                "--anew imports all that is in it now"
+            )
+        return place.done
+
+    @contextlib.contextmanager
+    def _opened(self, queue: str) -> Iterator[Contents]:
+        options = reading.Options(now_ms=self._clock.wall_us() // 1000)
+        disk = LocalDisk()
+        total = reading.survey(disk, self._options.directory, queue).size
+        done = 0
+
+        def on_bytes(size: int) -> None:
+            nonlocal done
+            done += size
+            self._show(f"reading {queue}", done, total)
+
+        read = contents.read(disk, self._options.directory, queue, options, on_bytes=on_bytes)
+        with contextlib.closing(read) as found:
+            yield found
+
+
+def _damage(found: Contents) -> Iterator[str]:
+    """Yields what is wrong with the files of a queue, in words."""
+    for file in found.files:
+        if file.is_damaged:
+            yield broken_sentence(file)
+        elif file.changed is not None:
+            yield changed_sentence(file)
+
+
+def _run(daemon: Connection, call: Call[Result]) -> Result:
+    return call.result(daemon.execute(call.command))
+
+
+def _ask(daemon: Connection, writer: str) -> int:
+    """Returns where a writer is."""
+    command = AskWriter(table="", writer=writer)
+    return _run(daemon, Call(command, lambda reply: expect(reply, Committed).batch))
+
+
+# -- words ----------------------------------------------------------------------------------------
+
+
+def line(one: Outcome) -> str:
+    """Returns what became of a queue, in words."""
+    items = output.counted(one.items, "item")
+    into = f"{one.kind} table" if one.kind is Kind.JOBS else "stream"
+    if one.items and one.before == one.items:
+        return f"{one.queue}: {items}, all of them imported into {into} {one.table} already"
+    would = "to be imported" if one.is_dry else "imported"
+    notes = [
+        f"{count} {what}"
+        for count, what in (
+            (one.before, "imported before"),
+            (one.tally.expired, "expired"),
+            (one.tally.too_large, "too large"),
+        )
+        if count
+    ]
+    told = f" ({', '.join(notes)})" if notes else ""
+    return f"{one.queue}: {items}, {one.tally.imported} {would} into {into} {one.table}{told}"
+
+
+def total(found: list[Outcome]) -> str:
+    """Returns what became of all queues, in words."""
+    imported = sum(one.tally.imported for one in found)
+    would = "to be imported" if any(one.is_dry for one in found) else "imported"
+    return f"{output.counted(len(found), 'queue')}, {output.counted(imported, 'item')} {would}"
+
+
+def as_json(one: Outcome) -> dict[str, object]:
+    return {
+        "queue": one.queue,
+        "table": one.table,
+        "kind": str(one.kind),
+        "dry_run": one.is_dry,
+        "items": one.items,
+        "imported_before": one.before,
+        **one.tally._asdict(),
+        "damaged": list(one.damaged),
+    }

@@ -1,0 +1,1 @@
+"""Queues of a Kestrel as rows of Spark."""

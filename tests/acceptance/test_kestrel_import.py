@@ -1,0 +1,392 @@
+"""`fjord kestrel import`: what is in queues gets to a daemon in order and once, whoever dies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fjord
+from fjord import limits
+from fjord.cli import kestrel_import, kestrel_sending
+from fjord.cli.kestrel_import import Options, Outcome
+from fjord.clock import SystemClock
+from fjord.errors import FjordError, UnavailableError
+from fjord.kestrel import ops
+from tests.acceptance.cutting import CuttingProxy, Way
+from tests.acceptance.daemon import Daemon
+from tests.acceptance.kestrel_queues import (
+    ADD_MS,
+    command,
+    fill,
+    item,
+    now_ms,
+    numbered,
+    read_all,
+    run,
+    take_all,
+    written,
+)
+
+# Enough for some tens of batches.
+MANY = 30_000
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with Daemon(tmp_path / "data") as one:
+        yield one
+
+
+@pytest.fixture
+def queues(tmp_path: Path) -> Path:
+    path = tmp_path / "queues"
+    path.mkdir()
+    first = [item(b"gone"), ops.remove(), item(b"open"), item(b"1"), item(b"2")]
+    (path / "cars.904").write_bytes(written(*first, ops.remove_tentative(7)))
+    (path / "cars").write_bytes(written(item(b"3"), item(b"two words\n\0")))
+    (path / "bikes").write_bytes(written(item(b"one")))
+    (path / "empty").write_bytes(b"")
+    return path
+
+
+def files(path: Path) -> dict[str, bytes]:
+    return {one.name: one.read_bytes() for one in path.iterdir()}
+
+
+def imported(options: Options, show: kestrel_import.Show = lambda *_: None) -> list[Outcome]:
+    found: list[Outcome] = []
+    kestrel_import.run(options, found.append, show)
+    return found
+
+
+def begun(label: str) -> bool:
+    return label.startswith("importing")
+
+
+# -- what it does ---------------------------------------------------------------------------------
+
+
+@pytest.mark.req("KJ-01", "KJ-08", "KJ-14")
+def test_queues_become_jobs_tables_with_open_items_at_the_head(
+    daemon: Daemon, queues: Path
+) -> None:
+    before = files(queues)
+    words = command("import", queues, "--to", daemon.url)
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines() == [
+        "bikes: 1 item, 1 imported into jobs table bikes",
+        "cars: 5 items, 5 imported into jobs table cars",
+        "empty: 0 items, 0 imported into jobs table empty",
+        "3 queues, 6 items imported",
+    ]
+    assert files(queues) == before
+    with fjord.connect(daemon.url) as db:
+        assert [table.name for table in db.tables()] == ["bikes", "cars"]
+        db.create_jobs("cars", merge=False)  # just as it is
+        (first,) = db.jobs("cars").peek(1)
+        assert first.inserted_at.timestamp() * 1000 == ADD_MS
+    assert take_all(daemon.url, "cars") == [b"open", b"1", b"2", b"3", b"two words\n\0"]
+    assert take_all(daemon.url, "bikes") == [b"one"]
+
+
+def test_second_run_finds_that_all_is_there(daemon: Daemon, queues: Path) -> None:
+    assert run("import", queues, "--to", daemon.url).exit_code == 0
+    ended = run("import", queues, "--to", daemon.url, "--queue", "cars")
+    assert ended.exit_code == 0
+    assert ended.stdout.splitlines() == [
+        "cars: 5 items, all of them imported into jobs table cars already",
+        "1 queue, 0 items imported",
+    ]
+    with fjord.connect(daemon.url) as db:
+        assert db.jobs("cars").count().waiting == 5
+        db.drop("cars")
+    ended = run("import", queues, "--to", daemon.url, "--queue", "cars", "--json")
+    assert json.loads(ended.stdout) == {
+        "queue": "cars",
+        "table": "cars",
+        "kind": "jobs",
+        "dry_run": False,
+        "items": 5,
+        "imported_before": 0,
+        "imported": 5,
+        "expired": 0,
+        "too_large": 0,
+        "damaged": [],
+    }
+
+
+def test_dry_run_does_nothing(daemon: Daemon, queues: Path) -> None:
+    ended = run("import", queues, "--to", daemon.url, "--dry-run")
+    assert ended.exit_code == 0
+    assert ended.stdout.splitlines()[-1] == "3 queues, 6 items to be imported"
+    with fjord.connect(daemon.url) as db:
+        assert db.tables() == []
+
+
+def test_items_become_messages_of_a_stream(daemon: Daemon, queues: Path) -> None:
+    words = ("--queue", "cars", "--table", "log", "--as", "stream")
+    ended = run("import", queues, "--to", daemon.url, *words)
+    assert ended.exit_code == 0, ended.stderr
+    assert "5 imported into stream log" in ended.stdout
+    assert read_all(daemon.url, "log") == [b"open", b"1", b"2", b"3", b"two words\n\0"]
+    again = run("import", queues, "--to", daemon.url, *words)
+    assert "all of them imported into stream log already" in again.stdout
+
+
+def test_what_has_expired_is_left_out_and_the_rest_expires_as_before(
+    daemon: Daemon, queues: Path
+) -> None:
+    later_ms = now_ms() + 3_600_000
+    made = (item(b"a", expiry_ms=ADD_MS), item(b"b", expiry_ms=later_ms), item(b"c"))
+    (queues / "old").write_bytes(written(*made))
+    ended = run("import", queues, "--to", daemon.url, "--queue", "old")
+    assert "3 items, 2 imported into jobs table old (1 expired)" in ended.stdout
+    with fjord.connect(daemon.url) as db:
+        found = db.jobs("old").peek(3)
+    assert [job.value for job in found] == [b"b", b"c"]
+    assert [job.expires_at and job.expires_at.timestamp() * 1000 for job in found] == [
+        later_ms,
+        None,
+    ]
+
+
+def test_imported_items_stand_before_newer_jobs(daemon: Daemon, queues: Path) -> None:
+    with fjord.connect(daemon.url) as db:
+        db.jobs("cars", merge=False).push_many(values=[b"pushed"])
+    assert run("import", queues, "--to", daemon.url, "--queue", "cars").exit_code == 0
+    assert take_all(daemon.url, "cars")[-2:] == [b"two words\n\0", b"pushed"]
+
+
+# -- what it refuses ------------------------------------------------------------------------------
+
+
+def test_too_large_items_are_refused_before_anything_is_sent(daemon: Daemon, queues: Path) -> None:
+    large = bytes(limits.VALUE_BYTES_MAX + 1)
+    (queues / "large").write_bytes(written(item(b"1"), item(large), item(large[1:])))
+    ended = run("import", queues, "--to", daemon.url)
+    assert ended.exit_code == 1
+    assert "large has 1 item of more than 1048576 bytes" in ended.stderr
+    assert "--skip-too-large" in ended.stderr
+    with fjord.connect(daemon.url) as db:
+        assert db.tables() == []
+    ended = run("import", queues, "--to", daemon.url, "--skip-too-large")
+    assert "large: 3 items, 2 imported into jobs table large (1 too large)" in ended.stdout
+    assert take_all(daemon.url, "large") == [b"1", large[1:]]
+
+
+def test_damage_is_refused_unless_it_is_accepted(daemon: Daemon, queues: Path) -> None:
+    with (queues / "cars.904").open("ab") as file:
+        file.write(b"\x63damaged")
+    ended = run("import", queues, "--to", daemon.url)
+    assert ended.exit_code == 1
+    assert "8 bytes cannot be read; --damaged imports" in ended.stderr
+    ended = run("import", queues, "--to", daemon.url, "--damaged", "--json")
+    assert ended.exit_code == 0
+    assert "8 bytes cannot be read" in ended.stderr
+    (cars,) = [one for one in map(json.loads, ended.stdout.splitlines()) if one["items"] == 5]
+    assert [sentence.endswith("8 bytes cannot be read") for sentence in cars["damaged"]] == [True]
+    assert take_all(daemon.url, "cars") == [b"open", b"1", b"2", b"3", b"two words\n\0"]
+
+
+def test_name_that_no_table_has_needs_another(daemon: Daemon, queues: Path) -> None:
+    (queues / "cars+seo").write_bytes(written(item(b"s")))
+    ended = run("import", queues, "--to", daemon.url)
+    assert ended.exit_code == 2
+    assert "--queue cars+seo --table cars_seo" in ended.stderr
+    words = ("--queue", "cars+seo", "--table", "cars_seo")
+    assert run("import", queues, "--to", daemon.url, *words).exit_code == 0
+    assert take_all(daemon.url, "cars_seo") == [b"s"]
+    others = ("--queue", "cars", "--queue", "bikes")
+    ended = run("import", queues, "--to", daemon.url, *others)
+    assert ended.stdout.splitlines()[-1] == "2 queues, 6 items imported"
+
+
+def test_tables_that_are_something_else_are_refused(daemon: Daemon, queues: Path) -> None:
+    with fjord.connect(daemon.url) as db:
+        db.kv("cars").set("a", "b")
+        db.jobs("bikes").push("key")
+    ended = run("import", queues, "--to", daemon.url, "--queue", "cars")
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert "cars" in ended.stderr
+    ended = run("import", queues, "--to", daemon.url, "--queue", "bikes")
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert "merge is True, not False" in ended.stderr
+
+
+def test_wrong_use_is_told(daemon: Daemon, queues: Path) -> None:
+    assert run("import", queues / "nowhere", "--to", daemon.url).exit_code == 2
+    assert run("import", queues, "--to", "nonsense://").exit_code == 2
+    assert run("import", queues, "--to", daemon.url, "--table", "one").exit_code == 2
+    ended = run("import", queues, "--to", daemon.url, "--queue", "boats")
+    assert (ended.exit_code, "has no queue boats" in ended.stderr) == (1, True)
+    daemon.stop()
+    daemon_is_away = run("import", queues, "--to", daemon.url)
+    assert (daemon_is_away.exit_code, "no daemon answers" in daemon_is_away.stderr) == (1, True)
+
+
+def test_files_that_have_changed_are_imported_only_anew(daemon: Daemon, queues: Path) -> None:
+    assert run("import", queues, "--to", daemon.url, "--queue", "cars").exit_code == 0
+    assert take_all(daemon.url, "cars")[:1] == [b"open"]
+    with (queues / "cars").open("ab") as file:
+        file.write(written(item(b"new")))
+    ended = run("import", queues, "--to", daemon.url, "--queue", "cars")
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert "have changed since 5 items of it were imported; --anew" in ended.stderr
+    words = ("--queue", "cars", "--anew")
+    assert run("import", queues, "--to", daemon.url, *words).exit_code == 0
+    again = run("import", queues, "--to", daemon.url, *words)
+    assert "6 items, all of them imported into jobs table cars already" in again.stdout
+    assert take_all(daemon.url, "cars")[-1:] == [b"new"]
+
+
+# -- whoever dies ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def importing(*words: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """Runs an import in a process of its own, which does not outlive the block."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command("import", *words), stdout=pipe, stderr=pipe, text=True)
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_importer_that_is_killed_again_and_again_imports_each_item_once(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    fill(tmp_path / "queues" / "cars", numbered(MANY))
+    seen = [0]
+    with fjord.connect(daemon.url) as db:
+        jobs = db.create_jobs("cars", merge=False)
+        for _ in range(3):
+            with (
+                jobs.listen() as changes,
+                importing(tmp_path / "queues", "--to", daemon.url) as importer,
+            ):
+                assert changes.wait(60) is not None, importer.communicate()
+                importer.kill()
+                assert importer.wait(timeout=60) == -signal.SIGKILL
+            seen.append(jobs.count().waiting)
+    assert seen == sorted(set(seen))
+    assert seen[-1] < MANY
+    ended = run("import", tmp_path / "queues", "--to", daemon.url)
+    assert ended.exit_code == 0, ended.stderr
+    assert f"({seen[-1]} imported before)" in ended.stdout
+    assert take_all(daemon.url, "cars") == numbered(MANY)
+
+
+def test_importer_outlives_a_daemon_that_is_killed_and_comes_back(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    fill(tmp_path / "queues" / "cars", numbered(MANY))
+    port = daemon.port
+    with fjord.connect(daemon.url) as db:
+        stream = db.create_stream("cars")
+        words = (tmp_path / "queues", "--to", daemon.url, "--as", "stream")
+        with importing(*words) as importer:
+            assert len(stream.read(1, wait=60)) == 1
+            daemon.kill()
+            daemon.start(port)
+            told, problem = importer.communicate(timeout=120)
+            assert (importer.returncode, problem) == (0, "")
+    assert f"cars: {MANY} items, {MANY} imported into stream cars" in told
+    assert read_all(daemon.url, "cars") == numbered(MANY)
+
+
+def test_daemon_that_stays_away_is_told_and_the_next_run_goes_on(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "queues" / "cars", numbered(MANY))
+    monkeypatch.setattr(limits, "REPLY_SECONDS_MAX", 2.0)
+    port, options = daemon.port, Options(directory=str(tmp_path / "queues"), url=daemon.url)
+
+    def kill_once(label: str, done: int, total: int) -> None:
+        if begun(label) and done == 5000:
+            daemon.kill()
+
+    with pytest.raises(UnavailableError, match="run the same command again"):
+        imported(options, kill_once)
+    daemon.start(port)
+    (outcome,) = imported(options)
+    assert 5000 <= outcome.before < MANY
+    assert outcome.tally.imported == MANY - outcome.before
+    assert take_all(daemon.url, "cars") == numbered(MANY)
+
+
+@pytest.mark.parametrize("way", list(Way))
+def test_connections_that_break_anywhere_double_nothing(
+    way: Way, daemon: Daemon, tmp_path: Path
+) -> None:
+    fill(tmp_path / "queues" / "cars", numbered(MANY))
+
+    def cut(label: str, done: int, total: int) -> None:
+        if begun(label):
+            proxy.arm(way, done % 3571 if way is Way.REQUEST else done % 97)
+
+    with CuttingProxy(daemon.port) as proxy:
+        (outcome,) = imported(Options(directory=str(tmp_path / "queues"), url=proxy.url), cut)
+        assert proxy.cuts > 3
+    assert outcome.tally == (MANY, 0, 0)
+    assert take_all(daemon.url, "cars") == numbered(MANY)
+
+
+def test_interrupt_in_the_middle_loses_nothing(daemon: Daemon, tmp_path: Path) -> None:
+    fill(tmp_path / "queues" / "cars", numbered(MANY))
+    options = Options(directory=str(tmp_path / "queues"), url=daemon.url)
+
+    def interrupt(label: str, done: int, total: int) -> None:
+        if begun(label) and done >= 2000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        imported(options, interrupt)
+    (outcome,) = imported(options)
+    assert outcome.before >= 2000
+    assert take_all(daemon.url, "cars") == numbered(MANY)
+
+
+def test_two_importers_at_a_time_import_each_item_once(daemon: Daemon, tmp_path: Path) -> None:
+    fill(tmp_path / "queues" / "cars", numbered(MANY))
+    words = (tmp_path / "queues", "--to", daemon.url)
+    with importing(*words) as first, importing(*words) as second:
+        for one in (first, second):
+            _, told = one.communicate(timeout=120)
+            assert one.returncode == 0 or "somebody else imports this queue" in told
+    assert run("import", tmp_path / "queues", "--to", daemon.url).exit_code == 0
+    assert take_all(daemon.url, "cars") == numbered(MANY)
+
+
+def test_queue_that_changes_between_two_looks_is_refused(daemon: Daemon, queues: Path) -> None:
+    def change(label: str, done: int, total: int) -> None:
+        if label == "looking at cars":
+            (queues / "cars").write_bytes(written(item(b"other")))
+
+    with pytest.raises(FjordError, match="changed while they were read"):
+        imported(Options(directory=str(queues), url=daemon.url, queues=("cars",)), change)
+    assert take_all(daemon.url, "cars") == []
+
+
+def test_what_expires_on_its_way_is_left_out(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Behind(SystemClock):
+        def wall_us(self) -> int:
+            return super().wall_us() - 30_000_000
+
+    (tmp_path / "queues").mkdir()
+    made = (item(b"a"), item(b"b", expiry_ms=now_ms() - 15_000), item(b"c"))
+    (tmp_path / "queues" / "cars").write_bytes(written(*made))
+    monkeypatch.setattr(kestrel_sending, "SystemClock", Behind)
+    (outcome,) = imported(Options(directory=str(tmp_path / "queues"), url=daemon.url))
+    assert outcome.tally == (2, 1, 0)
+    assert take_all(daemon.url, "cars") == [b"a", b"c"]

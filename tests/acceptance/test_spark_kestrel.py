@@ -1,0 +1,280 @@
+"""Queues of a Kestrel in Spark: read as rows, and imported into tables, exactly once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from typer.testing import CliRunner
+
+import fjord
+from fjord import limits
+from fjord.cli.commands import app
+from fjord.cli.pipelines import running
+from fjord.client.socket import Connection
+from fjord.clock import SystemClock
+from fjord.columns import Strings
+from fjord.commands import CommitStages
+from fjord.errors import CorruptionError, FjordError
+from fjord.kestrel import importing, ops
+from fjord.spark.kestrel import counting
+from fjord.spark.pipelines.kestrel_import import kestrel_import
+from fjord.values import Type
+from tests.acceptance.daemon import Daemon
+from tests.unit.spark.kestrel.journals import ADD_MS, item, put, written
+
+pytestmark = pytest.mark.spark
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One for all tests here; each has tables of its own."""
+    with Daemon(tmp_path_factory.mktemp("kestrel") / "data") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def database(daemon: Daemon) -> Iterator[fjord.Database]:
+    with fjord.connect(daemon.url) as database:
+        yield database
+
+
+def load(spark: SparkSession, directory: Path, **options: Any) -> DataFrame:
+    return spark.read.format("kestrel").options(**options).load(str(directory))
+
+
+def numbers(start: int, end: int) -> list[ops.Op]:
+    return [item(b"%d" % number, add_ms=ADD_MS + number) for number in range(start, end)]
+
+
+# -- the source -----------------------------------------------------------------------------------
+
+
+@pytest.mark.req("KJ-14", "KJ-16")
+def test_what_is_in_queues_is_read_in_order(spark: SparkSession, tmp_path: Path) -> None:
+    put(tmp_path, "cars.904.pack", *numbers(0, 3000), ops.remove_tentative(7))
+    put(tmp_path, "cars.904", item(b"dead"))
+    put(tmp_path, "cars", *numbers(3000, 4000), ops.remove())
+    put(tmp_path, "trucks", item(b"one"))
+    put(tmp_path, "empty")
+    found = load(spark, tmp_path, batchRows=999)
+    assert found.rdd.getNumPartitions() == 3
+    cars = found.where("queue = 'cars'").collect()
+    assert [bytes(row.data) for row in cars] == [b"%d" % n for n in (0, *range(2, 4000))]
+    assert [row.position for row in cars] == list(range(3999))
+    assert [row.xid for row in cars[:2]] == [7, None]
+    counts = found.groupBy("queue").count().collect()
+    assert {row["queue"]: row["count"] for row in counts} == {"cars": 3999, "trucks": 1}
+    assert load(spark, tmp_path, queue="empty").collect() == []
+    made = load(spark, tmp_path, mode="ops", queue="cars").groupBy("file", "op").count().collect()
+    assert {(row["file"], row["op"]): row["count"] for row in made} == {
+        ("cars.904.pack", "ADDX"): 3000,
+        ("cars.904.pack", "REMOVE_TENTATIVE_XID"): 1,
+        ("cars", "ADDX"): 1000,
+        ("cars", "REMOVE"): 1,
+    }
+
+
+def test_columns_are_chosen_by_schema_and_by_option_and_in_sql(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    put(tmp_path, "cars", item(b"a"), ops.remove_tentative(3))
+    plain = spark.read.format("kestrel").schema("data binary, queue string").load(str(tmp_path))
+    assert [tuple(row) for row in plain.collect()] == [(b"a", "cars")]
+    some = load(spark, tmp_path, mode="ops", columns="op,xid")
+    assert [tuple(row) for row in some.collect()] == [
+        ("ADDX", None),
+        ("REMOVE_TENTATIVE_XID", 3),
+    ]
+    spark.sql(f"CREATE TEMPORARY VIEW cars USING kestrel OPTIONS (path '{tmp_path}')")
+    try:
+        (row,) = spark.sql("SELECT count(*) AS n, max(xid) AS xid FROM cars").collect()
+        assert tuple(row) == (1, 3)
+    finally:
+        spark.catalog.dropTempView("cars")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "America/Los_Angeles"])
+def test_every_date_is_read_in_every_time_zone(
+    spark: SparkSession, tmp_path: Path, zone: str
+) -> None:
+    dates = (1, ADD_MS + 1, -5, -(2**63), 2**63 - 1)
+    put(tmp_path, "cars", *[item(b"", add_ms=date, expiry_ms=date) for date in dates])
+    before = spark.conf.get("spark.sql.session.timeZone")
+    assert before is not None
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        frame = load(spark, tmp_path)
+        exact = frame.selectExpr("unix_micros(added) AS added", "unix_micros(expires) AS expires")
+        last_us = 253_402_128_000_000_000
+        assert [tuple(row) for row in exact.collect()] == [
+            (us, us) for us in (1000, (ADD_MS + 1) * 1000, 0, 0, last_us)
+        ]
+        assert len(frame.selectExpr("cast(added AS string)", "date(expires)").collect()) == 5
+        assert all(row.added is not None for row in frame.collect())
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_what_is_wrong_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    path = put(tmp_path, "cars", item(b"a"))
+    path.write_bytes(path.read_bytes() + b"\x63" + written(item(b"lost")))
+    for told, options in {
+        r"the option mode is state or ops, not 'all'": {"mode": "all"},
+        r"no queue 'truck' in .*; check the option queue: it has cars": {"queue": "truck"},
+        r"unknown option server": {"server": "x"},
+        rf"{path}.*22": {},
+    }.items():
+        with pytest.raises(PySparkException, match=told):
+            load(spark, tmp_path, **options).collect()
+    (row,) = load(spark, tmp_path, damaged="skip").collect()
+    assert bytes(row.data) == b"a"
+
+
+# -- the import -----------------------------------------------------------------------------------
+
+
+def test_queues_become_jobs_tables_once(
+    spark: SparkSession, tmp_path: Path, daemon: Daemon, database: fjord.Database
+) -> None:
+    now_ms = SystemClock().wall_us() // 1000
+    lives = item(b"lives", expiry_ms=now_ms + HOUR_MS)
+    far = item(b"far", expiry_ms=now_ms + 9000 * HOUR_MS)
+    over = [item(b"over", expiry_ms=1), item(b"soon", expiry_ms=now_ms + 30_000)]
+    path = put(tmp_path, "cars", *numbers(0, 25_000), lives, *over, far, ops.remove_tentative(1))
+    put(tmp_path, "trucks", ops.add(b"old"), item(b""))
+    put(tmp_path, "bikes", item(b"gone", expiry_ms=1))
+
+    dry = kestrel_import(spark, str(tmp_path), daemon.url, dry_run=True)
+    assert (dry.figures["items"], dry.figures["written"], dry.figures["expired"]) == (25007, 0, 2)
+    assert database.tables() == []
+
+    first = kestrel_import(spark, str(tmp_path), daemon.url)
+    assert (first.figures["written"], first.figures["expired"]) == (25_004, 3)
+    assert [table.name for table in database.tables()] == ["cars", "trucks"]
+    second = kestrel_import(spark, str(tmp_path), daemon.url)
+    assert (second.figures["written"], second.figures["queues_there_before"]) == (0, 2)
+
+    assert database.jobs("cars", merge=False).count().waiting == 25_002
+    taken = [job for _ in range(3) for job in database.jobs("cars").next(count=10_000)]
+    assert [job.value for job in taken] == [*(b"%d" % n for n in range(25_000)), b"lives", b"far"]
+    assert [job.expires_at is None for job in taken[-3:]] == [True, False, True]
+    assert [job.value for job in database.jobs("trucks").next(count=5)] == [b"old", b""]
+
+    path.write_bytes(path.read_bytes() + written(item(b"new")))
+    with pytest.raises(FjordError, match=r"cars .*imported into cars before.*--anew imports"):
+        kestrel_import(spark, str(tmp_path), daemon.url)
+    more = kestrel_import(spark, str(tmp_path), daemon.url, anew=True)
+    again = kestrel_import(spark, str(tmp_path), daemon.url, anew=True)
+    assert (more.figures["written"], again.figures["written"]) == (25_003, 0)
+    assert database.jobs("cars").count().waiting == 25_003
+
+
+def test_a_batch_that_was_begun_is_brought_to_its_end(
+    spark: SparkSession, tmp_path: Path, daemon: Daemon, database: fjord.Database
+) -> None:
+    path = put(tmp_path, "begun", item(b"of the file"))
+    database.create_jobs("begun", merge=False)
+    stage = database.staging("begun").push(
+        keys=Strings.of([b""]),
+        domains=Strings.of([b""]),
+        types=bytes([Type.BUFFER]),
+        values=Strings.of([b"of who has begun it"]),
+        priorities=bytes([100]),
+        process_at_us=[0],
+        expires_at_us=[0],
+        timestamps_us=[0],
+    )
+    command = CommitStages(
+        table="begun",
+        writer=importing.writer_of(str(tmp_path), "begun", "begun"),
+        batch=zlib.crc32(path.read_bytes()),
+        stages=[stage],
+    )
+    with contextlib.closing(Connection(daemon.url, timeout=30)) as connection:
+        connection.execute(command)  # decided, and its driver is killed here
+    assert database.jobs("begun").count().waiting == 0
+    report = kestrel_import(spark, str(tmp_path), daemon.url)
+    assert (report.figures["written"], report.figures["queues_there_before"]) == (0, 1)
+    assert [job.value for job in database.jobs("begun").next(count=5)] == [b"of who has begun it"]
+
+
+def test_nothing_is_written_if_something_is_wrong(
+    spark: SparkSession,
+    tmp_path: Path,
+    daemon: Daemon,
+    database: fjord.Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = database.tables()
+    put(tmp_path, "planes", item(b"fits"))
+    put(tmp_path, "ships", item(bytes(limits.VALUE_BYTES_MAX + 1)), item(b"small"))
+    with pytest.raises(FjordError, match=r"1 of ships; the largest has 1048577.*--skip-too-large"):
+        kestrel_import(spark, str(tmp_path), daemon.url)
+    with pytest.raises(FjordError, match="items become jobs or stream, not 'kv'"):
+        kestrel_import(spark, str(tmp_path), daemon.url, kind="kv")
+    broken = put(tmp_path, "trains", item(b"a"))
+    broken.write_bytes(broken.read_bytes() + b"\x63x")
+    with pytest.raises(CorruptionError, match="trains"):
+        kestrel_import(spark, str(tmp_path), daemon.url, skip_too_large=True)
+    assert database.tables() == before
+
+    # A queue that changes between the look and the write is not written.
+    count = counting.count
+
+    def count_and_change(directory: str, queue: str, **given: Any) -> counting.Counted:
+        found = count(directory, queue, **given)
+        path = tmp_path / queue
+        path.write_bytes(path.read_bytes() + written(item(b"late")))
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(counting, "count", count_and_change)
+        with pytest.raises(FjordError, match=r"files of planes in .* have changed since"):
+            kestrel_import(spark, str(tmp_path), daemon.url, queues=["planes"])
+    assert database.jobs("planes").count().waiting == 0
+
+    report = kestrel_import(spark, str(tmp_path), daemon.url, skip_too_large=True, damaged=True)
+    figures = report.figures
+    assert (figures["written"], figures["too_large"], figures["damaged_bytes"]) == (4, 1, 2)
+    assert [job.value for job in database.jobs("planes").next(count=5)] == [b"fits", b"late"]
+
+
+def test_the_verb_writes_a_stream_and_reports(
+    spark: SparkSession,
+    tmp_path: Path,
+    daemon: Daemon,
+    database: fjord.Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put(tmp_path, "a+b", *numbers(0, 10), ops.remove())
+    put(tmp_path, "other", item(b"x"))
+    # The session of all tests, which is not ended.
+    monkeypatch.setattr(running, "spark_of", lambda *_: contextlib.nullcontext(spark))
+
+    def run(*words: str) -> tuple[int, str]:
+        given = ["pipeline", "kestrel-import", str(tmp_path), "--to", daemon.url, *words]
+        done = CliRunner().invoke(app, given)
+        return done.exit_code, done.stdout
+
+    named = ("--queue", "a+b", "--table", "both", "--as", "stream")
+    code, told = run(*named, "--json")
+    figures = json.loads(told)
+    assert (code, figures["job"], figures["written"]) == (0, "kestrel-import", 9)
+    (line,) = figures["lines"]
+    assert (line["queue"], line["table"], line["there_before"]) == ("a+b", "both", False)
+    code, told = run(*named)
+    assert (code, "yes" in told) == (0, True)
+    values = [message.value for message in database.stream("both").read()]
+    assert values == [b"%d" % number for number in range(1, 10)]
+    assert run("--as", "kv")[0] == 2
+    assert run()[0] == 1  # no table can be called a+b
