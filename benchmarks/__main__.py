@@ -13,6 +13,7 @@ from benchmarks import (
     commands,
     job_scale,
     jobs,
+    kestrel,
     kv,
     memory,
     packing,
@@ -60,6 +61,11 @@ PARTS: dict[str, Part] = {
         shows="writes to a spool beside a plain file, and how fast they reach the daemon",
         run=spool.run,
         needs=("fjord:spool",),
+    ),
+    "kestrel": Part(
+        shows="journals and queues of Kestrel, served beside memcached and beanstalkd",
+        run=kestrel.run,
+        needs=("fjord.kestrel.serving:Server",),
     ),
     "spark": Part(
         shows="reads, the sink and streaming, beside Spark's own",

@@ -18,6 +18,7 @@ from typing import Self
 
 REDIS_INSTALL = "apt-get install redis-server"
 BEANSTALKD_INSTALL = "apt-get install beanstalkd"
+MEMCACHED_INSTALL = "apt-get install memcached"
 _TRIES = 200
 
 
@@ -73,11 +74,7 @@ class Daemon:
     def memory_bytes(self, kind: str) -> int:
         """Returns a figure of the process as the kernel has it: RssAnon, RssFile, RssShmem."""
         assert self._process is not None
-        for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():
-            name, _, size = line.partition(":")
-            if name == kind:
-                return int(size.split()[0]) * 1024
-        raise RuntimeError(f"this kernel does not tell {kind}")
+        return _memory_bytes(self._process.pid, kind)
 
     def cpu_seconds(self) -> float:
         """Returns the processor time that the process has taken, the kernel's for it included."""
@@ -98,6 +95,75 @@ class Daemon:
         process, self._process = self._process, None
         process.send_signal(number)
         process.communicate(timeout=60)
+
+
+class KestrelServer:
+    """`fjord kestrel serve` on the queues below a directory."""
+
+    def __init__(self, process: subprocess.Popen[str], port: int, start_seconds: float) -> None:
+        self._process = process
+        self.port = port
+        self.start_seconds = start_seconds  # until it said that it was ready
+
+    def memory_bytes(self, kind: str) -> int:
+        """Returns a figure of the process as the kernel has it, such as RssAnon."""
+        return _memory_bytes(self._process.pid, kind)
+
+
+@contextlib.contextmanager
+def kestrel_server(directory: str, config: str) -> Iterator[KestrelServer]:
+    """Runs a server on `queues` in a directory, with this configuration."""
+    file = Path(directory) / "config.json"
+    file.write_text(config)
+    program = [sys.executable, "-c", "from fjord.cli import main; main()", "kestrel", "serve"]
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        [
+            *(*program, "--dir", f"{directory}/queues", "--config", str(file)),
+            *("--listen", "127.0.0.1:0", "--text", "off"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        ready = process.stdout.readline().split()
+        if ready[:1] != ["ready"]:
+            raise RuntimeError("fjord kestrel serve did not start")
+        port = int(ready[1].rpartition(":")[2])
+        yield KestrelServer(process, port, time.perf_counter() - start)
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def _memory_bytes(process: int, kind: str) -> int:
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        name, _, size = line.partition(":")
+        if name == kind:
+            return int(size.split()[0]) * 1024
+    raise RuntimeError(f"this kernel does not tell {kind}")
+
+
+def has_memcached() -> bool:
+    return shutil.which("memcached") is not None
+
+
+@contextlib.contextmanager
+def memcached_server() -> Iterator[int]:
+    """Runs memcached, which keeps nothing on disk; yields its port."""
+    port = free_port()
+    user = ["-u", "nobody"] if os.geteuid() == 0 else []
+    process = subprocess.Popen(
+        ["memcached", "-l", "127.0.0.1", "-p", str(port), "-U", "0", "-m", "1024", *user]
+    )
+    try:
+        _wait_until_open(port)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
 
 
 def has_redis() -> bool:
@@ -134,12 +200,13 @@ def has_beanstalkd() -> bool:
 
 
 @contextlib.contextmanager
-def beanstalkd_server() -> Iterator[int]:
-    """Runs beanstalkd with an fsync before every acknowledgement; yields its port."""
+def beanstalkd_server(*, syncs: bool = True) -> Iterator[int]:
+    """Runs beanstalkd with an fsync before every acknowledgement, or with none; yields its port."""
+    sync = ["-f", "0"] if syncs else ["-F"]
     port = free_port()
     with data_directory() as directory:
         process = subprocess.Popen(
-            ["beanstalkd", "-l", "127.0.0.1", "-p", str(port), "-b", directory, "-f", "0"]
+            ["beanstalkd", "-l", "127.0.0.1", "-p", str(port), "-b", directory, *sync]
         )
         try:
             _wait_until_open(port)

@@ -1,0 +1,224 @@
+"""Generations: a jobs table with a period is one after the other, each of an hour, a day, a month.
+
+    GENERATION --> current --the next one begins--> draining --no job is left--> GENERATION_GONE
+
+Jobs are pushed to the current generation.  The others only drain: their jobs are handed out as
+ever, in one order with all others, and one that is pushed again moves to the current generation
+(decision 21).
+
+    META  "generation" | table id u32 | id u32  -> number, began, first row, schema: u64 each
+    META  "given-back" | table id u32           -> seq u64: the space before goes back to the disk
+
+A generation is a range of rows: those from its first on, up to that of the next.  So nothing that
+is done to a job has to know of generations, and where it belongs is stored nowhere.  Each has an
+id of its own, out of those of tables, under which its jobs are counted.
+
+A new one begins when the period of the wall clock is another one than that in which the last one
+began, and that one has jobs; or when somebody declares the table anew, with other columns.  Each
+keeps the columns that it began with, and a row says by its number which those are (SJ-04).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from fjord import jobs
+from fjord.columns import Strings
+from fjord.commands import Refusal
+from fjord.errors import Code
+from fjord.jobs import Period
+from fjord.ops import Op, Opcode, Place
+from fjord.tables.state import Generation, Kind, State, Table, Tree, Writes
+
+_KEY: Final = b"generation"
+_GIVEN_BACK: Final = b"given-back"
+_ID = struct.Struct(">I")
+_SEQ = struct.Struct(">Q")
+_IDS = struct.Struct(">II")
+_NUMBERS = struct.Struct(">QQQQ")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_US: Final = timedelta(microseconds=1)
+# What a table may change when it is declared anew; all else decides where jobs are in the index.
+_FIXED: Final = ("merge", "fairness")
+EARLIER_MAX: Final = 64  # schemas that are remembered
+
+
+# The generations of tables, by id; the current one is the last.
+Generations = Mapping[int, tuple[Generation, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Begins the generation of a table whose time has come, or ends those that have drained."""
+
+
+# -- time -----------------------------------------------------------------------------------------
+
+
+def began_us(period: Period, now_us: int) -> int:
+    """Returns when the period of a moment began, in UTC."""
+    moment = (_EPOCH + now_us * _US).replace(minute=0, second=0, microsecond=0)
+    if period is not Period.HOUR:
+        moment = moment.replace(hour=0)
+    if period is Period.MONTH:
+        moment = moment.replace(day=1)
+    return (moment - _EPOCH) // _US
+
+
+def ends_us(period: Period, now_us: int) -> int:
+    """Returns when the period of a moment ends."""
+    steps = {Period.HOUR: timedelta(hours=1), Period.DAY: timedelta(days=1)}
+    longest = timedelta(days=31)
+    first = _EPOCH + began_us(period, now_us) * _US
+    return began_us(period, (first + steps.get(period, longest) - _EPOCH) // _US)
+
+
+# -- ops ------------------------------------------------------------------------------------------
+
+
+def begin(table: Table, id_: int, number: int, now_us: int, first_row: int) -> Op:
+    """Returns the op with which a generation begins."""
+    schema = jobs.decode_settings(table.settings).schema
+    columns = ((id_,), (number,), (now_us,), (first_row,), (schema,))
+    return Op(Opcode.GENERATION, table.id, 1, columns)
+
+
+def end(table: int, listed: Sequence[Generation], before: int) -> Op:
+    """Returns the op that ends generations; rows before this one are all gone."""
+    return Op(
+        Opcode.GENERATION_GONE,
+        table,
+        len(listed),
+        ([one.id for one in listed], [before] * len(listed)),
+    )
+
+
+def keep_generation(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    known = {one.id for one in state.generations.get(op.table, ())}
+    rows = [row for row in zip(*_columns(op), strict=True) if row[0] in known]
+    if not rows:
+        return ()
+    return [Op(Opcode.GENERATION, op.table, len(rows), tuple(zip(*rows, strict=True)))]
+
+
+def apply_generation(writes: Writes, op: Op, place: Place) -> None:
+    ids, *numbers = _columns(op)
+    items = [
+        (_KEY + _IDS.pack(op.table, id_), _NUMBERS.pack(*row))
+        for id_, *row in zip(ids, *numbers, strict=True)
+    ]
+    writes.put_many(Tree.META, items)
+
+
+def apply_gone(writes: Writes, op: Op, place: Place) -> None:
+    ids, before = _columns(op)
+    writes.delete_many(Tree.META, [_KEY + _IDS.pack(op.table, id_) for id_ in ids])
+    if before[0]:
+        writes.put_many(Tree.META, [(_GIVEN_BACK + _ID.pack(op.table), _SEQ.pack(before[0]))])
+
+
+def _columns(op: Op) -> Any:
+    return op.columns
+
+
+def key_range() -> tuple[bytes, bytes]:
+    """Returns the range of META keys that hold generations."""
+    return _KEY, _KEY + b"\xff" * 9
+
+
+def given_back_range() -> tuple[bytes, bytes]:
+    """Returns the range of META keys that say which space goes back to the disk."""
+    return _GIVEN_BACK, _GIVEN_BACK + b"\xff" * 5
+
+
+def given_back(items: Iterable[tuple[bytes, bytes]]) -> int:
+    """Returns the seq before which space goes back to the disk."""
+    return max((_SEQ.unpack(data)[0] for _, data in items), default=0)
+
+
+def read(items: Iterable[tuple[bytes, bytes]]) -> Generations:
+    found: dict[int, list[Generation]] = {}
+    for key, data in items:
+        table, id_ = _IDS.unpack(key[len(_KEY) :])
+        found.setdefault(table, []).append(Generation(id_, *_NUMBERS.unpack(data)))
+    return {table: tuple(sorted(listed, key=_number)) for table, listed in found.items()}
+
+
+def after(known: Generations, op: Op) -> Generations:
+    """Returns the generations after an op that says something of them."""
+    listed = known.get(op.table, ())
+    if op.opcode not in (Opcode.GENERATION, Opcode.GENERATION_GONE):
+        return known
+    if op.opcode is Opcode.GENERATION:
+        more = [Generation._make(row) for row in zip(*_columns(op), strict=True)]
+        ids = {one.id for one in more}
+        kept = [one for one in listed if one.id not in ids]
+        return {**known, op.table: tuple(sorted((*kept, *more), key=_number))}
+    left = tuple(one for one in listed if one.id not in gone(op))
+    return {**known, op.table: left}
+
+
+def gone(op: Op) -> Sequence[int]:
+    """Returns the ids of the generations that an op ends."""
+    ids: Sequence[int] = _columns(op)[0] if op.opcode is Opcode.GENERATION_GONE else ()
+    return ids
+
+
+def freed(op: Op) -> int:
+    """Returns the seq before which the space goes back to the disk because of an op, 0 = none."""
+    return max(_columns(op)[1]) if op.opcode is Opcode.GENERATION_GONE else 0
+
+
+def _number(one: Generation) -> int:
+    return one.number
+
+
+def count_by_id(listed: Sequence[Generation], rows: Sequence[int]) -> dict[int, int]:
+    """Returns how many of these rows are in which generation."""
+    if not rows:
+        return {}
+    current = listed[-1]
+    if min(rows) >= current.first_row:
+        return {current.id: len(rows)}
+    counts: dict[int, int] = {}
+    for row in rows:
+        at = next((one for one in reversed(listed) if one.first_row <= row), listed[0])
+        counts[at.id] = counts.get(at.id, 0) + 1
+    return counts
+
+
+# -- declaring anew -------------------------------------------------------------------------------
+
+
+def changed(table: Table, settings: jobs.Settings) -> Table | Refusal:
+    """Returns a table as it is when it is declared anew, or why it cannot be."""
+    old = jobs.decode_settings(table.settings)
+    if not (old.period and settings.period):
+        text = (
+            f"table {table.name} is there with other settings, and has no period; only a table "
+            "with a period gets new ones, with its next generation"
+        )
+        return Refusal(code=Code.EXISTS, text=text)
+    for name in _FIXED:
+        if getattr(old, name) != getattr(settings, name):
+            text = f"{name} of table {table.name} cannot be changed; make another table"
+            return Refusal(code=Code.EXISTS, text=text)
+    number, earlier = old.schema, old.earlier
+    if (old.columns, old.key) != (settings.columns, settings.key):
+        number += 1
+        earlier = (*earlier, (old.schema, old.columns))[-EARLIER_MAX:]
+    made = replace(settings, schema=number, earlier=earlier)
+    return replace_settings(table, made)
+
+
+def replace_settings(table: Table, settings: jobs.Settings) -> Table:
+    return Table(id=table.id, name=table.name, kind=Kind.JOBS, settings=settings.encode())
+
+
+def creation(table: Table) -> Op:
+    row = (bytes([table.kind]), Strings.of([table.name.encode()]), Strings.of([table.settings]))
+    return Op(Opcode.CREATE_TABLE, table.id, 1, row)
