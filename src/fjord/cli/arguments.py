@@ -31,6 +31,17 @@ Xids = Annotated[
     typer.Argument(metavar="XID", help="Numbers that `fjord next` gave.", show_default=False),
 ]
 
+Awake = Annotated[
+    int | None,
+    typer.Option(
+        help="Microseconds to stay awake after a reply: faster answers for some processor "
+        "time. 0 = sleep at once.",
+        min=0,
+        max=limits.AWAKE_US_MAX,
+        show_default="150, or 0 with one processor",
+    ),
+]
+
 
 def seconds(low: float = 0.0, high: float = float("inf")) -> Callable[[str], float]:
     """Returns what reads a number of seconds from `low` to `high`, which is not without end."""

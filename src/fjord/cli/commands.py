@@ -28,12 +28,18 @@ from fjord.cli import (
     wire,
     work,
 )
-from fjord.cli.arguments import LogForm, LogFormat, Numeric, Verbose
+from fjord.cli.arguments import Awake, LogForm, LogFormat, Numeric, Verbose
 from fjord.cli.failing import explained
 from fjord.cli.forward import forward
 from fjord.cli.progress import Bar
 from fjord.cli.stats import stats
-from fjord.cli.where import BLOCKS_VARIABLE, check_directory, loopback, shown_address
+from fjord.cli.where import (
+    BLOCKS_VARIABLE,
+    check_directory,
+    loopback,
+    shown_address,
+    wake_addresses,
+)
 from fjord.errors import UsageError
 
 app = typer.Typer(
@@ -85,16 +91,6 @@ Blocks = Annotated[
         show_default="blocks in the data directory",
     ),
 ]
-Awake = Annotated[
-    int | None,
-    typer.Option(
-        help="Microseconds to stay awake after a reply: faster answers for some processor "
-        "time. 0 = sleep at once.",
-        min=0,
-        max=limits.AWAKE_US_MAX,
-        show_default="150, or 0 with one processor",
-    ),
-]
 
 
 @app.command()
@@ -126,6 +122,14 @@ def serve(
         int, typer.Option(help="Connections at a time; further ones get BUSY.", min=1)
     ] = limits.CONNECTIONS_MAX,
     awake_us: Awake = None,
+    wake: Annotated[
+        str,
+        typer.Option(
+            help="Loopback addresses and ports, or ports alone, with commas between: where a "
+            "datagram tells that a table has work.",
+            show_default="off",
+        ),
+    ] = "",
     log_format: LogForm = LogFormat.text,
     verbose: Verbose = False,
 ) -> None:
@@ -134,7 +138,7 @@ def serve(
     Example: fjord serve --data /var/lib/fjord --listen 127.0.0.1:17994
     """
     from fjord.engine import Settings
-    from fjord.server import daemon, logs
+    from fjord.server import daemon, logs, service
     from fjord.server.bounds import Bounds
 
     with explained(), Bar("rebuilding the index") as bar:
@@ -145,6 +149,7 @@ def serve(
             host=host,
             port=port,
             http=loopback(http) if http else None,
+            wake=wake_addresses(wake),
             blocks=blocks_,
             settings=Settings(progress=bar.update),
             bounds=Bounds(
@@ -153,7 +158,7 @@ def serve(
                 memory_bytes=memory_mib * limits.MIB,
                 connections=max_connections,
             ),
-            awake_us=daemon.default_awake_us() if awake_us is None else awake_us,
+            awake_us=service.default_awake_us() if awake_us is None else awake_us,
             on_ready=lambda at, http_at: _ready(bar, at, http_at),
         )
         logs.set_up(log_format, logging.DEBUG if verbose else logging.INFO)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fjord import limits
-from fjord.cli import arguments, dead_jobs, job_output, output
+from fjord.cli import arguments, dead_jobs, job_output, jobs_sql, output
 from fjord.cli.arguments import At, Delay, Domain, JobKeys, TableName, Xids
 from fjord.cli.failing import EXIT_ERROR, explained, tell
 from fjord.cli.taking import end_of_leases
@@ -346,10 +346,18 @@ def fail(
         end_of_leases("failed", table, xids, late, as_json=as_json)
 
 
-# -- the dead, and being told ---------------------------------------------------------------------
+# -- the dead -------------------------------------------------------------------------------------
 
 for verb in (dead_jobs.dead, dead_jobs.redrive, dead_jobs.discard):
     app.command()(verb)
+
+
+# -- from and to SQL ------------------------------------------------------------------------------
+
+app.command("import")(jobs_sql.import_)
+app.command()(jobs_sql.export)
+
+# -- being told -----------------------------------------------------------------------------------
 
 
 @app.command()

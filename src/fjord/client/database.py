@@ -8,9 +8,17 @@ from types import TracebackType
 from typing import Any, Protocol, Self, Unpack
 
 from fjord import commands
-from fjord.client import node_calls, scan_calls, snapshot_calls, span_calls, stream_calls
+from fjord.client import (
+    declared_tables,
+    node_calls,
+    scan_calls,
+    snapshot_calls,
+    span_calls,
+    stream_calls,
+)
 from fjord.client.address import shown_at
 from fjord.client.calls import Call, Result, follow
+from fjord.client.declared_tables import Made
 from fjord.client.entries import Key, Seconds
 from fjord.client.job_calls import JobCalls
 from fjord.client.job_settings import JobSettings
@@ -96,13 +104,21 @@ class Database:
             settings=settings,
         )
 
-    def create_jobs(self, table: str, **settings: Unpack[JobSettings]) -> Jobs:
+    def create_jobs(
+        self, table: str, *, change: bool = False, **settings: Unpack[JobSettings]
+    ) -> Jobs:
         """Makes a jobs table, and returns it; one that is there, and is the same, is no error.
+
+        Args:
+            table: its name.
+            change: True: one that is there, with a period, gets these settings and columns with
+                a new generation, which begins now; jobs that wait keep the columns they have.
+            settings: those of `jobs`.
 
         Raises:
             ExistsError: if it is there with other settings.
         """
-        self._run(JobCalls(table, self._stamps).create(settings))
+        self._run(JobCalls(table, self._stamps).create(settings, change=change))
         return self.jobs(table)
 
     def stream(self, table: str, **settings: Unpack[StreamSettings]) -> Stream:
@@ -143,6 +159,26 @@ class Database:
         """
         self._run(StreamCalls(table).create(settings))
         return self.stream(table)
+
+    def create_tables(
+        self, tables: declared_tables.Tables, *, change: bool = False, dry_run: bool = False
+    ) -> list[Made]:
+        """Makes the tables that a file declares; those that are there, and the same, stay.
+
+        All are checked first, so none is made if one is wrong.
+
+        Args:
+            tables: a file of XML, or of TOML if its name ends so, see docs/declarations.md; or
+                declarations.
+            change: a jobs table that is there, has a period and differs begins a generation with
+                what is declared.
+            dry_run: makes nothing, and says what would be.
+
+        Raises:
+            DeclarationError: if something is wrong; the text says all of it, and where.
+            ExistsError: if a table is there and differs; the text says in what.
+        """
+        return follow(self._run, declared_tables.steps(tables, change=change, dry_run=dry_run))
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -337,6 +373,14 @@ class Database:
                 one does not fit.
         """
         self._run(stream_calls.replace_call(table, names, new))
+
+    def run(self, call: Call[Result]) -> Result:
+        """Runs a call that was built elsewhere, for what the tables here do not offer.
+
+        Raises:
+            RefusedError: if it is refused; nothing was changed then.
+        """
+        return self._run(call)
 
     def close(self) -> None:
         self._executor.close()

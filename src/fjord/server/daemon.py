@@ -8,7 +8,7 @@ import logging
 import os
 import resource
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -31,7 +31,9 @@ from fjord.server.metrics import Metrics
 from fjord.server.sealer import Sealer
 from fjord.server.session import Session
 from fjord.server.sessions import Sessions, Shared
+from fjord.server.wakeups import Sender, Wakeups
 from fjord.wire import Cursors
+from fjord.wire.wakeups import Address
 
 # Deadlines are looked at this often, or four times within the shortest of them.
 _CHECK_SECONDS: Final = 1.0
@@ -48,17 +50,13 @@ class Options:
     host: str
     port: int  # 0 = any free one
     http: tuple[str, int] | None = None  # where to serve metrics, None = nowhere
+    wake: Sequence[Address] = ()  # where wake-ups go to
     settings: Settings
     blocks: str = ""  # where cold blocks go, empty = as before, or in the data directory
     bounds: Bounds = field(default_factory=Bounds)
     awake_us: int  # how long to stay awake after a reply, 0 = sleep at once
     # Told the address once it is served, and that of HTTP.
     on_ready: Callable[[tuple[str, int], tuple[str, int] | None], None]
-
-
-def default_awake_us() -> int:
-    """Staying awake pays only where the client has a processor of its own."""
-    return limits.AWAKE_US if len(os.sched_getaffinity(0)) > 1 else 0
 
 
 def serve(options: Options) -> None:
@@ -126,12 +124,15 @@ class _Daemon:
         self._blocks = cold_blocks.attach(engine, options.blocks)
         self._sealer: Sealer | None = None
         self._rounds: Rounds | None = None
+        self._wakeups: Wakeups | None = None
         self._stop = asyncio.Event()
         self._failure: Exception | None = None
 
     async def run(self, listeners: list[socket.socket]) -> None:
         loop = asyncio.get_running_loop()
         service.on_stop(self._stop.set)
+        if self._options.wake:
+            self._wakeups = self._make_wakeups(loop)
         committer = self._make_committer(loop)
         if self._blocks is not None:
             self._sealer, self._rounds = cold_blocks.make_sealer(
@@ -169,8 +170,14 @@ class _Daemon:
                 awake_us=self._options.awake_us,
                 cold=self._blocks and self._blocks.cold,
                 note_writes=self._note_writes,
+                wakeups=self._wakeups,
             )
         )
+
+    def _make_wakeups(self, loop: asyncio.AbstractEventLoop) -> Wakeups:
+        identity = int.from_bytes(LocalDisk().new_uuid()[:8], "big")
+        sender = Sender(self._options.wake, identity, self._counters)
+        return Wakeups(sender, loop, self._clock)
 
     def _note_writes(self) -> None:
         if self._sealer is not None:
@@ -219,6 +226,7 @@ class _Daemon:
             data=self._options.data,
             address=f"{host}:{port}",
             http="off" if http_address is None else "{}:{}".format(*http_address),
+            wake=",".join("{}:{}".format(*address) for address in self._options.wake) or "off",
             version=fjord.__version__,
             seq=self._engine.durable_seq,
             segments=stats["segments"],
@@ -254,6 +262,8 @@ class _Daemon:
                     logging.WARNING, "clients do not take replies", clients=len(self._sessions)
                 )
         committer.close()
+        if self._wakeups is not None:
+            self._wakeups.close()
         if self._blocks is not None:
             self._blocks.cold.close()
 

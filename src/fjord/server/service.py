@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import uvloop
 
+from fjord import limits
 from fjord.errors import FjordError
 from fjord.server import logs
 from fjord.server.http import HttpConnection, Pages
@@ -25,6 +26,11 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     """Runs a service until it ends."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main)
+
+
+def default_awake_us() -> int:
+    """Staying awake pays only where the client has a processor of its own."""
+    return limits.AWAKE_US if len(os.sched_getaffinity(0)) > 1 else 0
 
 
 def on_stop(act: Callable[[], None]) -> None:

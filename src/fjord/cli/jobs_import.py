@@ -1,0 +1,218 @@
+"""What `fjord jobs import` does: the rows of a journal table in SQL become jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from fjord import limits
+from fjord.cli import lines, output
+from fjord.cli.failing import tell
+from fjord.cli.lines import Bad, Row
+from fjord.cli.progress import Bar
+from fjord.client.calls import Call, done
+from fjord.clock import SystemClock
+from fjord.errors import FjordError, UsageError
+from fjord.sql import dump, shape
+from fjord.sql.live import Address, Live, parse
+from fjord.sql.shape import Found, Job, Rules
+
+if TYPE_CHECKING:
+    from fjord.client.database import Database
+
+BATCH_ROWS: Final = 5_000
+BATCH_BYTES: Final = limits.BATCH_BYTES_MAX // 2
+_TABLE: Final = "journal"
+
+Show = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What is imported."""
+
+    table: str
+    mysql_dump: str  # a file, or a URL of a database
+    sql: str
+    sql_table: str  # empty: as usual
+    is_now: bool
+    has_value: bool
+
+
+def run(options: Options, connect: Callable[[], Database], *, as_json: bool) -> bool:
+    """Imports rows, and tells what was done; says whether all of them were good.
+
+    Raises:
+        UsageError: if it cannot be meant.
+        FjordError: if something cannot be read, or is refused; what was read before is imported.
+    """
+    rules = Rules(
+        now_us=SystemClock().wall_us(),
+        is_now=options.is_now,
+        read_value=lines.value if options.has_value else None,
+    )
+    address = parse(options.sql) if options.sql else None
+    with connect() as db, Bar("importing") as bar:
+        importing = _Importing(db, options.table, rules, bar.update)
+        try:
+            if address is None:
+                importing.run_dump(options.mysql_dump, options.sql_table)
+            else:
+                importing.run_live(address, options.sql_table or _TABLE)
+        finally:
+            bar.stop()
+            importing.report(as_json=as_json)
+    return not importing.bad
+
+
+class _Importing:
+    """Pushes rows as they come, and counts."""
+
+    def __init__(self, db: Database, table: str, rules: Rules, show: Show) -> None:
+        self._db = db
+        self._table = table
+        self._rules = rules
+        self._show = show
+        self._rows: list[Row[Job]] = []
+        self._bytes = 0  # of these
+        self._bytes_read = 0  # of a dump
+        self._found = ""  # the table in SQL
+        self.imported = 0
+        self.bad = 0
+
+    def run_dump(self, path: str, sql_table: str) -> None:
+        with _opened(path) as (read, place, size):
+
+            def read_and_show(count: int) -> bytes:
+                data = read(count)
+                self._bytes_read += len(data)
+                self._show(self._bytes_read if size is None else place(), size)
+                return data
+
+            found = dump.Dump(read_and_show, table=sql_table, columns=self._rules.columns)
+            try:
+                self._run(found.rows(), "line", lambda _: self._note(found.table, found.left_out))
+            finally:
+                self._note(found.table, found.left_out)
+            for other in sorted(found.others):
+                tell(
+                    f"table {other} has the same columns and is left out; --sql-table {other} "
+                    "imports it",
+                    style="yellow",
+                )
+        if not found.table:
+            raise FjordError(_nothing(path, sql_table, self._rules.columns))
+
+    def run_live(self, address: Address, sql_table: str) -> None:
+        with Live(address, sql_table, self._rules.columns).opened() as found:
+            self._note(found.table, found.left_out)
+            first, last = found.extent
+
+            def show(number: int) -> None:
+                if first is not None and last is not None:
+                    self._show(number - first, last - first)
+
+            self._run(found.rows(), "id", show)
+
+    def _run(
+        self, rows: Iterable[Found | dump.Bad], noun: str, on_batch: Callable[[int], None]
+    ) -> None:
+        """Pushes rows, and tells after each batch where it is."""
+        try:
+            for row in rows:
+                if isinstance(row, dump.Bad):
+                    self._tell(noun, [Bad(*row)])
+                    continue
+                self._add(row, noun)
+                if len(self._rows) >= BATCH_ROWS or self._bytes > BATCH_BYTES:
+                    self._push(noun)
+                    on_batch(row.number)
+        except FjordError:
+            self._push(noun)  # what was read before that counts
+            raise
+        self._push(noun)
+
+    def _add(self, row: Found, noun: str) -> None:
+        try:
+            job = self._rules.job(row.cells)
+        except UsageError as error:
+            self._tell(noun, [Bad(row.number, str(error))])
+            return
+        self._rows.append(Row(row.number, job))
+        self._bytes += len(job.key) + len(job.domain) + len(job.data)
+
+    def _push(self, noun: str) -> None:
+        rows, self._rows, self._bytes = self._rows, [], 0
+        self._tell(noun, lines.in_halves(rows, self._push_rows))
+
+    def _push_rows(self, rows: list[Row[Job]]) -> None:
+        self._db.run(Call(shape.push(self._table, [row.what for row in rows]), done))
+        self.imported += len(rows)
+
+    def _tell(self, noun: str, found: Iterable[Bad]) -> None:
+        for bad in found:
+            self.bad += 1
+            tell(f"{noun} {bad.number}: {bad.reason}", style="yellow")
+
+    def _note(self, sql_table: str, left_out: list[str]) -> None:
+        """Says which columns are left out, once the table is known."""
+        if sql_table and not self._found:
+            self._found = sql_table
+            if left_out:
+                tell(f"columns of {sql_table} that are left out: {', '.join(left_out)}")
+
+    def report(self, *, as_json: bool) -> None:
+        if not self._found:
+            return
+        if as_json:
+            what = {"table": self._table, "sql_table": self._found}
+            output.print_json({**what, "imported": self.imported, "bad": self.bad})
+        else:
+            imported = output.counted(self.imported, "row")
+            bad = output.counted(self.bad, "bad row")
+            tell(f"{imported} of {self._found} imported, {bad}")
+
+
+def _nothing(path: str, sql_table: str, columns: tuple[str, ...]) -> str:
+    name = "standard input" if path == lines.STDIN else path
+    if sql_table:
+        return f"{name} has no table {sql_table}"
+    return (
+        f"{name} has no table with the columns {', '.join(columns)}; if the dump has its rows and "
+        "does not tell its columns, name it with --sql-table"
+    )
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[tuple[Callable[[int], bytes], Callable[[], int], int | None]]:
+    """Opens a dump; yields what reads it, what tells how far that is, and its size if known.
+
+    Raises:
+        UsageError: if it cannot be read.
+    """
+    with lines.opened(path) as (file, size):
+        if path == lines.STDIN:
+            yield _reading("standard input", file.read), lambda: 0, None
+        elif path.endswith(".gz"):
+            with gzip.open(file) as unpacked:
+                yield _reading(path, unpacked.read), file.tell, size
+        else:
+            yield _reading(path, file.read), file.tell, size
+
+
+def _reading(name: str, read: Callable[[int], bytes]) -> Callable[[int], bytes]:
+    """Returns the same with errors that say what is wrong with the file."""
+
+    def read_on(count: int) -> bytes:
+        try:
+            return read(count)
+        except EOFError as error:
+            raise FjordError(f"{name} was cut short: it ends in the middle") from error
+        except (OSError, zlib.error) as error:
+            raise FjordError(f"{name} cannot be read: {error}") from error
+
+    return read_on

@@ -1,0 +1,435 @@
+"""The rows of the journal table in a mysqldump: which statements matter, and what they say.
+
+CREATE TABLE tells the columns of a table, and so which table it is; INSERT and REPLACE hold its
+rows, with a list of columns or without.  SET tells in which character set they are, and whether
+backslashes escape.  All else is passed over.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from fjord.errors import FjordError
+from fjord.sql import shape
+from fjord.sql.scanning import CutShortError, Kind, Scanner, Token
+from fjord.sql.shape import Cell, Found, Odd
+
+# MySQL has no table with more.
+_COLUMNS_MAX: Final = 4096
+# Of one dump, that have the columns of the journal.
+_TABLES_MAX: Final = 1000
+_SET_BYTES_MAX: Final = 4096
+
+_EARLY: Final = {b"LOW_PRIORITY", b"DELAYED", b"HIGH_PRIORITY", b"IGNORE", b"INTO"}
+# Behind the rows: what is to be done where one is there already.
+_LATE: Final = {b"ON", b"AS", b"RETURNING"}
+_NO_COLUMN: Final = {
+    *(b"PRIMARY", b"UNIQUE", b"KEY", b"INDEX", b"FULLTEXT", b"SPATIAL", b"CONSTRAINT"),
+    *(b"FOREIGN", b"CHECK", b"PERIOD", b"EXCLUDE", b"LIKE"),
+}
+_UTF8: Final = {b"utf8", b"utf8mb3", b"utf8mb4", b"ascii", b"binary"}
+_NAMES: Final = re.compile(rb"^SET NAMES (\w+)", re.IGNORECASE)
+# A row of usual values is matched whole; all others are taken apart by tokens.
+_NUMBER: Final = rb"NULL|-?\d{1,20}+"
+_STRINGS: Final = (rb"'(?:[^']++|'')*+'", rb"'(?:[^'\\]++|\\.|'')*+'")
+_MATCHED_COLUMNS_MAX: Final = 64
+_NO_MATCH: Final = re.compile(rb"(?!)")
+_NULL: Final = b"NULL"
+_QUOTE: Final = b"'"[0]
+_TRUTH: Final = {b"TRUE": 1, b"FALSE": 0}
+_EXPRESSION: Final = Odd("an expression, and no plain value")
+_TOO_LONG: Final = Odd("too long")
+
+
+class Bad(NamedTuple):
+    """What should be a row, and is none."""
+
+    number: int  # the line on which it begins
+    reason: str
+
+
+class _Table(NamedTuple):
+    schema: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}" if self.schema else self.name
+
+
+class _Plan(NamedTuple):
+    """How the values of a row are cells."""
+
+    places: tuple[int, ...]  # the cell of each value, -1 if none
+    least: int  # how many values there are at least
+
+
+class Dump:
+    """The table in a dump that has the columns of the journal."""
+
+    def __init__(
+        self,
+        read: Callable[[int], bytes],
+        *,
+        table: str = "",
+        columns: Sequence[str] = shape.COLUMNS,
+    ) -> None:
+        """Takes note of what to read.
+
+        Args:
+            read: reads at most so many bytes, and none at the end.
+            table: its name, perhaps with that of its schema and a dot; empty: the first that has
+                the columns.
+            columns: those that are wanted; a row has its cells in this order.
+        """
+        self._scanner = Scanner(read)
+        self._wanted = tuple(table.rpartition(".")[::2])
+        self._columns = columns
+        self._schema = ""
+        self._charset = b"utf8mb4"
+        self._known: dict[_Table, list[str]] = {}
+        self._table: _Table | None = None
+        self.left_out: list[str] = []  # columns that are not read
+        self.others: set[str] = set()  # tables that have the columns, too, and are not read
+
+    @property
+    def table(self) -> str:
+        """The table that was found; empty if there is none."""
+        return str(self._table or next(filter(self._fits, self._known), ""))
+
+    @property
+    def line(self) -> int:
+        return self._scanner.line
+
+    def rows(self) -> Iterator[Found | Bad]:
+        """Yields rows as they come.
+
+        Raises:
+            FjordError: if the dump was cut short, or cannot be read; rows before that were
+                yielded.
+        """
+        scanner = self._scanner
+        if scanner.passes(b"\xff\xfe") or scanner.passes(b"\xfe\xff"):
+            raise FjordError(_UTF16)
+        scanner.passes(b"\xef\xbb\xbf")
+        while (token := scanner.token()).kind is not Kind.END:
+            word = token.text.upper() if token.kind is Kind.WORD else b""
+            if word in (b"INSERT", b"REPLACE"):
+                yield from self._insert()
+            elif word == b"CREATE":
+                self._create()
+            elif word == b"SET":
+                self._set()
+            elif word == b"USE":
+                self._schema = _text(scanner.token())
+                scanner.skip()
+            elif word == b"DELIMITER":
+                scanner.delimiter = scanner.rest_of_line() or b";"
+            elif word == b"COPY":
+                raise FjordError(
+                    f"line {scanner.line} is COPY of PostgreSQL; make the dump with "
+                    "pg_dump --inserts, or read the table itself with --sql"
+                )
+            elif token == _META:
+                scanner.rest_of_line()
+            elif token != _STOP:
+                scanner.skip()
+
+    # -- statements -------------------------------------------------------------------------------
+
+    def _set(self) -> None:
+        """Reads SET, of which it matters what it says of characters and of backslashes."""
+        words: list[bytes] = [b"SET"]
+        size = 0
+        while (token := self._scanner.token()).text != b";" or token.kind is not Kind.MARK:
+            if token.kind is Kind.END:
+                raise self._cut("a statement")
+            size += len(token.text)
+            if size > _SET_BYTES_MAX:
+                self._scanner.skip()
+                return
+            words.append(token.text)
+        text = b" ".join(words)
+        names = _NAMES.match(text)
+        if names is not None:
+            self._charset = names[1].lower()
+        upper = text.upper()
+        if b"SQL_MODE =" in upper:
+            self._scanner.escapes = b"NO_BACKSLASH_ESCAPES" not in upper
+        if b"STANDARD_CONFORMING_STRINGS =" in upper:
+            self._scanner.escapes = upper.endswith(b" OFF")
+
+    def _create(self) -> None:
+        """Reads the columns of a table, if it is one."""
+        scanner = self._scanner
+        token = scanner.token()
+        while token.text.upper() in (b"OR", b"REPLACE", b"TEMPORARY"):
+            token = scanner.token()
+        if token.text.upper() == b"TABLE":
+            token = scanner.token()
+            while token.kind is Kind.WORD and token.text.upper() in (b"IF", b"NOT", b"EXISTS"):
+                token = scanner.token()
+            table, token = self._name(token)
+            if token.text == b"(":
+                columns = self._column_definitions()
+                if not shape.missing(columns, self._columns) or table.name == self._wanted[1]:
+                    self._known[table] = columns
+                if len(self._known) > _TABLES_MAX:
+                    raise FjordError(f"more than {_TABLES_MAX} tables have the wanted columns")
+        if token.kind is Kind.END:
+            raise self._cut("a statement")
+        if token != _STOP:
+            scanner.skip()
+
+    def _column_definitions(self) -> list[str]:
+        """Reads up to the end of the bracket that is open; returns the names of columns."""
+        columns: list[str] = []
+        depth, is_first = 1, True
+        while depth:
+            token = self._scanner.token()
+            if token.kind is Kind.END:
+                raise self._cut("a statement")
+            if token.kind is Kind.MARK:
+                depth += (token.text == b"(") - (token.text == b")")
+                is_first = depth == 1 and token.text == b","
+                continue
+            is_name = token.kind is Kind.NAME or token.text.upper() not in _NO_COLUMN
+            if is_first and is_name and len(columns) < _COLUMNS_MAX:
+                columns.append(_text(token).lower())
+            is_first = False
+        return columns
+
+    def _name(self, token: Token) -> tuple[_Table, Token]:
+        """Reads the name of a table that begins with a token; returns the token behind it, too."""
+        first, following = _text(token), self._scanner.token()
+        if following.text != b".":
+            return _Table(self._schema, first), following
+        second = _text(self._scanner.token())
+        return _Table(first, second), self._scanner.token()
+
+    def _is_wanted(self, table: _Table) -> bool:
+        schema, name = self._wanted
+        return not name or (name == table.name and schema in ("", table.schema))
+
+    def _fits(self, table: _Table) -> bool:
+        return self._is_wanted(table) and not shape.missing(self._known[table], self._columns)
+
+    # -- rows -------------------------------------------------------------------------------------
+
+    def _insert(self) -> Iterator[Found | Bad]:
+        scanner, line = self._scanner, self._scanner.line
+        token = scanner.token()
+        while token.kind is Kind.WORD and token.text.upper() in _EARLY:
+            token = scanner.token()
+        table, token = self._name(token)
+        listed: list[str] = []
+        if token.text == b"(":
+            listed = self._column_definitions()
+            token = scanner.token()
+        if token.kind is Kind.END:
+            raise self._cut("a statement")
+        plan = self._plan(table, listed)
+        if plan is None or token.text.upper() not in (b"VALUES", b"VALUE"):
+            if token != _STOP:
+                scanner.skip()
+            if plan is not None:
+                yield Bad(line, "an INSERT without VALUES is not understood")
+            return
+        yield from self._values(plan)
+
+    def _plan(self, table: _Table, listed: list[str]) -> _Plan | None:
+        """Returns how rows of a table are read; None if the table does not matter.
+
+        Raises:
+            FjordError: if it is the table that is asked for, and has not its columns.
+        """
+        if not self._is_wanted(table):
+            return None
+        is_named = self._wanted[1] != ""
+        columns = listed or self._known.get(table, [])
+        least = len(columns)
+        if not columns and is_named:  # those of the original; the last is written, or not
+            columns, least = [*shape.ORDER, shape.GENERATED], len(shape.ORDER)
+        missing = shape.missing(columns, self._columns)
+        if missing and is_named:
+            raise FjordError(f"table {table} has no column {', '.join(missing)}")
+        if missing:
+            return None
+        if self._table is None:
+            self._table = table
+            self.left_out = shape.left_out(columns, self._columns)
+        if table != self._table:
+            if len(self.others) < _TABLES_MAX:
+                self.others.add(str(table))
+            return None
+        if self._charset not in _UTF8:
+            raise FjordError(
+                f"the dump is in {self._charset.decode('latin-1')}; make it with "
+                "--default-character-set=utf8mb4"
+            )
+        wanted = list(self._columns)
+        places = (wanted.index(one) if one in wanted else -1 for one in columns)
+        return _Plan(tuple(places), least)
+
+    def _values(self, plan: _Plan) -> Iterator[Found | Bad]:
+        scanner, usual = self._scanner, _pattern(*plan, self._scanner.escapes)
+        wanted = [place for place in plan.places if place >= 0]
+        while True:
+            found = usual.match(scanner.text, scanner.at)
+            if found is not None:
+                scanner.at = found.start(1)
+                line = scanner.line
+                scanner.at = found.end()
+                yield Found(line, self._matched(wanted, found.groups()[1:]))
+                continue
+            line = scanner.line
+            try:
+                if not self._begins_row():
+                    return
+                line = scanner.line
+                yield self._row(plan, line)
+            except _NoRowError as error:
+                yield Bad(line, f"{error}; the rest of its statement is left out")
+                return
+
+    def _matched(self, wanted: list[int], texts: Sequence[bytes]) -> list[Cell]:
+        """Returns the cells of a row that was matched whole."""
+        cells: list[Cell] = [None] * len(self._columns)
+        for place, text in zip(wanted, texts, strict=True):
+            if text[0] == _QUOTE:
+                cells[place] = self._scanner.unquoted(text[1:-1])
+            elif text != _NULL:
+                cells[place] = int(text)
+        return cells
+
+    def _begins_row(self) -> bool:
+        """Goes to the next row of a statement; to the end of the statement if there is none."""
+        token = self._scanner.token()
+        if token.text == b",":
+            token = self._scanner.token()
+        if token.text == b"(":
+            return True
+        if token.kind is Kind.END:
+            raise self._cut("an INSERT")
+        if token != _STOP:
+            self._scanner.skip()
+            if token.text.upper() not in _LATE:
+                raise _NoRowError("this is no row")
+        return False
+
+    def _row(self, plan: _Plan, line: int) -> Found | Bad:
+        """Reads a row whose bracket is open, value by value."""
+        cells: list[Cell] = [None] * len(self._columns)
+        places, count = plan.places, 0
+        end = b","
+        while end == b",":
+            cell, end = self._value()
+            if count < len(places) and places[count] >= 0:
+                cells[places[count]] = cell
+            count += 1
+        if not plan.least <= count <= len(places):
+            return Bad(line, f"it has {count} values for {plan.least} columns")
+        return Found(line, cells)
+
+    def _value(self) -> tuple[Cell, bytes]:
+        """Reads any value, token by token; returns it, and whether a comma or a bracket follows."""
+        tokens: list[Token] = []
+        depth = 0
+        while True:
+            token = self._scanner.token()
+            if token.kind is Kind.END:
+                raise self._cut("an INSERT")
+            if token.kind is Kind.MARK:
+                if depth == 0 and token.text in (b",", b")"):
+                    return _plain(tokens), token.text
+                if token == _STOP:
+                    raise _NoRowError("it has no end")
+                depth += (token.text == b"(") - (token.text == b")")
+            if len(tokens) < _TOKENS_MAX:
+                tokens.append(token)
+
+    def _cut(self, what: str) -> CutShortError:
+        return CutShortError(
+            f"it ends at line {self.line} in the middle of {what}: it was cut short"
+        )
+
+
+@functools.lru_cache(maxsize=16)
+def _pattern(places: tuple[int, ...], least: int, escapes: bool) -> re.Pattern[bytes]:  # noqa: FBT001
+    """Returns what matches a row of usual values: its bracket, then the values that are wanted."""
+    if len(places) > _MATCHED_COLUMNS_MAX:
+        return _NO_MATCH
+    value = _NUMBER + b"|" + _STRINGS[escapes]
+    values = [rb"\s*+(%b%b)\s*+" % (b"" if place >= 0 else b"?:", value) for place in places]
+    rest = b"".join(b"(?:," + one + b")?+" for one in values[least:])
+    return re.compile(rb"\s*+,?\s*+(\()" + b",".join(values[:least]) + rest + rb"\)", re.DOTALL)
+
+
+class _NoRowError(Exception):
+    """What follows is not the rest of a row."""
+
+
+_STOP: Final = Token(Kind.MARK, b";")
+_META: Final = Token(Kind.MARK, b"\\")  # a line for the client of PostgreSQL
+_UTF16: Final = (
+    "the dump is in UTF-16, as some shells write what a program prints; make it with "
+    "mysqldump --result-file=FILE"
+)
+# Of a plain value: a sign and a number, or an introducer and a string; one more shows that it is
+# none.
+_TOKENS_MAX: Final = 3
+
+
+def _plain(tokens: list[Token]) -> Cell:
+    """Returns what the tokens of a value stand for."""
+    if any(token.kind is Kind.TOO_LONG for token in tokens):
+        return _TOO_LONG
+    if len(tokens) == 2:
+        first, second = tokens[0], tokens[1]
+        if first.text in (b"-", b"+") and second.kind is Kind.WORD:
+            number = _word(second.text)
+            sign = -1 if first.text == b"-" else 1
+            return sign * number if isinstance(number, int) else _EXPRESSION
+        if first.kind is Kind.WORD:
+            return _introduced(first.text.upper(), second)
+    if len(tokens) != 1:
+        return _EXPRESSION
+    (token,) = tokens
+    if token.kind is Kind.STRING:
+        return token.text
+    return _word(token.text) if token.kind is Kind.WORD else _EXPRESSION
+
+
+def _introduced(introducer: bytes, token: Token) -> Cell:
+    """Returns what a string stands for that has letters before it, such as X'6162'."""
+    if introducer == b"X" and token.kind is Kind.STRING:
+        return _from_hex(token.text)
+    if introducer == b"N" and token.kind is Kind.STRING:
+        return token.text
+    if introducer.lower().removeprefix(b"_") in _UTF8 and introducer[:1] == b"_":
+        return _plain([token])
+    return _EXPRESSION
+
+
+def _word(word: bytes) -> Cell:
+    upper = word.upper()
+    if upper == b"NULL":
+        return None
+    if upper.isdigit() and len(upper) <= 20:
+        return int(upper)
+    if upper.startswith(b"0X"):
+        return _from_hex(word[2:])
+    return _TRUTH.get(upper, _EXPRESSION)
+
+
+def _from_hex(digits: bytes) -> Cell:
+    try:
+        return bytes.fromhex(digits.decode("latin-1"))
+    except ValueError:
+        return Odd("no hexadecimal number")
+
+
+def _text(token: Token) -> str:
+    return token.text.decode(errors="replace")

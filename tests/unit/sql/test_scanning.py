@@ -1,0 +1,239 @@
+"""SQL as tokens."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord.sql import scanning
+from fjord.sql.scanning import CutShortError, Kind, Scanner, Token
+from tests.unit.sql.reading import bytewise, endless, whole
+
+SAMPLES = [
+    (b"", []),
+    (b" \n\t", []),
+    (b"SELECT 15", [(Kind.WORD, b"SELECT"), (Kind.WORD, b"15")]),
+    (b"`a``b`", [(Kind.NAME, b"a`b")]),
+    (b"'a''b'", [(Kind.STRING, b"a'b")]),
+    (rb"'\0\b\n\r\t\Z\\\'\"\x\%\_'", [(Kind.STRING, b"\0\b\n\r\t\x1a\\'\"x\\%\\_")]),
+    (b'"a""b\'\'c\\n"', [(Kind.STRING, b"a\"b''c\n")]),
+    (b"'a' 'b'", [(Kind.STRING, b"a"), (Kind.STRING, b"b")]),
+    (b"-- it's\na", [(Kind.WORD, b"a")]),
+    (b"--", []),
+    (b"--a", [(Kind.MARK, b"-"), (Kind.MARK, b"-"), (Kind.WORD, b"a")]),
+    (b"# it's\na", [(Kind.WORD, b"a")]),
+    (b"/* it's */a", [(Kind.WORD, b"a")]),
+    (b"/**/a", [(Kind.WORD, b"a")]),
+    (b"/*!40101 SET */;", [(Kind.WORD, b"SET"), (Kind.MARK, b";")]),
+    (b"/*M!100100 SET */;", [(Kind.WORD, b"SET"), (Kind.MARK, b";")]),
+    (b"/*M!999999\\- enable the sandbox mode */ a", [(Kind.WORD, b"a")]),
+    (
+        b"a/b*c",
+        [
+            (Kind.WORD, b"a"),
+            (Kind.MARK, b"/"),
+            (Kind.WORD, b"b"),
+            (Kind.MARK, b"*"),
+            (Kind.WORD, b"c"),
+        ],
+    ),
+]
+
+
+def tokens(scanner: Scanner) -> list[Token]:
+    found = []
+    while (token := scanner.token()).kind is not Kind.END:
+        found.append(token)
+    return found
+
+
+@pytest.mark.parametrize("reader", [whole, bytewise], ids=["whole", "bytewise"])
+@pytest.mark.parametrize(("text", "wanted"), SAMPLES)
+def test_text_is_taken_apart(
+    text: bytes, wanted: list[Token], reader: Callable[[bytes], Callable[[int], bytes]]
+) -> None:
+    assert tokens(Scanner(reader(text))) == wanted
+
+
+def test_a_backslash_is_a_letter_where_it_does_not_escape() -> None:
+    scanner = Scanner(whole(rb"'a\' 'b\n''' " + rb'"c\"'))
+    scanner.escapes = False
+    assert [token.text for token in tokens(scanner)] == [b"a\\", b"b\\n'", b"c\\"]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (b"\n'a", "line 2 in the middle of a string"),
+        (b"'a\\", "line 1 in the middle of a string"),
+        (b'"a', "a string"),
+        (b"`a", "a name"),
+        (b"/* a", "a comment"),
+    ],
+)
+@pytest.mark.parametrize("reader", [whole, bytewise], ids=["whole", "bytewise"])
+def test_text_that_ends_inside_of_a_token_was_cut_short(
+    text: bytes, what: str, reader: Callable[[bytes], Callable[[int], bytes]]
+) -> None:
+    with pytest.raises(CutShortError, match=what):
+        tokens(Scanner(reader(text)))
+    with pytest.raises(CutShortError):
+        Scanner(reader(text)).skip()
+
+
+@pytest.mark.parametrize("reader", [whole, bytewise], ids=["whole", "bytewise"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        b";",
+        b"a;",
+        b"'a;' \"b;\" `c;`;",
+        b"'a'';\\';';",
+        b"/* ; */;",
+        b"/*!1 a */;",
+        b"/*M!1 'b;' */;",
+        b"a -- ;\n;",
+        b"a # ;\n;",
+        b"a - b / c;",
+        b"a--b;",
+    ],
+)
+def test_a_statement_is_skipped(
+    statement: bytes, reader: Callable[[bytes], Callable[[int], bytes]]
+) -> None:
+    scanner = Scanner(reader(statement + b"next"))
+    scanner.skip()
+    assert tokens(scanner) == [(Kind.WORD, b"next")]
+
+
+def test_a_delimiter_is_what_it_is_said_to_be() -> None:
+    scanner = Scanner(whole(b" ;;  \nBEGIN; a; END ;; next"))
+    scanner.delimiter = scanner.rest_of_line()
+    assert scanner.delimiter == b";;"
+    scanner.skip()
+    assert tokens(scanner) == [(Kind.WORD, b"next")]
+
+
+@pytest.mark.parametrize("reader", [whole, bytewise], ids=["whole", "bytewise"])
+def test_lines_are_counted_in_strings_and_comments_too(
+    reader: Callable[[bytes], Callable[[int], bytes]],
+) -> None:
+    scanner = Scanner(reader(b"a\n'\n' /*\n*/ -- \n`\n`\n;\nb"))
+    scanner.skip()
+    assert scanner.line == 7
+    assert (scanner.token().text, scanner.line) == (b"b", 8)
+
+
+def test_a_statement_without_an_end_was_cut_short() -> None:
+    with pytest.raises(CutShortError, match="in the middle of a statement"):
+        Scanner(whole(b"SELECT 1 ")).skip()
+
+
+# -- bounds ---------------------------------------------------------------------------------------
+
+PIECE = scanning.READ_BYTES
+TOKEN_BYTES_MAX = 4 * PIECE
+
+
+@pytest.fixture(autouse=True)
+def _smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a text that is too long be a short one."""
+    monkeypatch.setattr(scanning, "TOKEN_BYTES_MAX", TOKEN_BYTES_MAX)
+
+
+def long_text(first: bytes, unit: bytes, last: bytes) -> Callable[[int], bytes]:
+    """Returns what reads four times as much as a token may have."""
+    count = 4 * TOKEN_BYTES_MAX // PIECE
+    return endless(
+        itertools.chain([first], itertools.repeat(unit * (PIECE // len(unit)), count), [last])
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "unit", "last"),
+    [
+        (b"'", b"ab", b"'"),
+        (b"'", b"''", b"'"),
+        (b"'", b"\\'", b"'"),
+        (b"`", b"ab", b"`"),
+        (b"", b"ab", b" "),
+    ],
+)
+def test_a_token_that_is_too_long_is_passed_over(first: bytes, unit: bytes, last: bytes) -> None:
+    scanner = Scanner(long_text(first, unit, last + b" next"))
+    assert scanner.token().kind is Kind.TOO_LONG
+    assert len(scanner.text) <= 3 * TOKEN_BYTES_MAX
+    assert tokens(scanner) == [(Kind.WORD, b"next")]
+
+
+@pytest.mark.parametrize(
+    ("first", "unit", "last"),
+    [
+        (b"", b" \n", b""),
+        (b"--  ", b"ab", b"\n"),
+        (b"/*", b"a*", b"*/"),
+    ],
+)
+def test_long_space_and_comments_are_not_kept(first: bytes, unit: bytes, last: bytes) -> None:
+    scanner = Scanner(long_text(first, unit, last + b" next"))
+    assert tokens(scanner) == [(Kind.WORD, b"next")]
+    assert len(scanner.text) <= 2 * PIECE
+
+
+@pytest.mark.parametrize("first", [b"'", b'"', b"`", b"a", b"/*", b"-- "])
+def test_a_long_statement_is_skipped_without_being_kept(first: bytes) -> None:
+    last = {b"a": b"", b"/*": b"*/", b"-- ": b"\n"}.get(first, first)
+    scanner = Scanner(long_text(first, b"ab", last + b"; next"))
+    scanner.skip()
+    assert len(scanner.text) <= 2 * PIECE
+    assert tokens(scanner) == [(Kind.WORD, b"next")]
+
+
+# -- anything -------------------------------------------------------------------------------------
+
+PIECES = st.lists(
+    st.sampled_from(
+        [
+            b"'",
+            b'"',
+            b"`",
+            b"\\",
+            b"/*",
+            b"/*!",
+            b"/*M!",
+            b"*/",
+            b"--",
+            b" ",
+            b"\n",
+            b"#",
+            b";",
+            b"a",
+        ]
+    ),
+    max_size=12,
+)
+
+
+@given(PIECES, st.integers(1, 5))
+def test_pieces_make_no_difference(pieces: list[bytes], step: int) -> None:
+    text = b"".join(pieces)
+    assert outcome(Scanner(whole(text))) == outcome(Scanner(bytewise(text, step)))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_tokens_or_cut_short(text: bytes) -> None:
+    assert outcome(Scanner(whole(text))) == outcome(Scanner(bytewise(text)))
+
+
+def outcome(scanner: Scanner) -> tuple[list[Token], str, int]:
+    found: list[Token] = []
+    try:
+        while (token := scanner.token()).kind is not Kind.END:
+            found.append(token)
+    except CutShortError as error:
+        return found, str(error), 0
+    return found, "", scanner.line

@@ -1,0 +1,98 @@
+"""Rows of the journal table as INSERT statements and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord.errors import UsageError
+from fjord.sql import creating, shape, writing
+from fjord.sql.creating import Dialect
+from fjord.sql.dump import Dump
+from fjord.sql.shape import Found, Row
+from tests.unit.sql.reading import bytewise
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
+ODD_TEXT = st.text("\\'\"`;,()-#/*%_ \n\r\tn0", max_size=10)
+NUMBERS = st.integers(0, 2**63 - 1)
+ROWS = st.builds(
+    Row,
+    TEXT | ODD_TEXT,
+    st.integers(0, 255),
+    NUMBERS,
+    TEXT | ODD_TEXT,
+    st.none() | NUMBERS,
+    st.none() | (TEXT | ODD_TEXT).map(json.dumps),
+)
+
+
+def encoded(row: Row) -> list[shape.Cell]:
+    return [one.encode() if isinstance(one, str) else one for one in row]
+
+
+@pytest.mark.req("FJ-17")
+@pytest.mark.parametrize("dialect", [None, *Dialect])
+@given(st.lists(ROWS, max_size=5), st.integers(1, 50), st.booleans())
+def test_what_is_written_is_read_again(
+    dialect: Dialect | None, rows: list[Row], step: int, has_value: bool
+) -> None:
+    columns = (*shape.COLUMNS, "value") if has_value else shape.COLUMNS
+    made = creating.create("journal", dialect, has_value=has_value) if dialect else ""
+    text = "".join(writing.inserts(rows, "journal", creation=made, has_value=has_value))
+    found = Dump(bytewise(text.encode(), step), columns=columns)
+    cells = [one.cells for one in found.rows() if isinstance(one, Found)]
+    assert cells == [encoded(row)[: len(columns)] for row in rows]
+    assert found.left_out == []
+    assert found.table == ("journal" if rows or dialect else "")
+
+
+@given(st.lists(ROWS, max_size=5), st.booleans())
+def test_csv_is_read_again(rows: list[Row], has_value: bool) -> None:
+    text = "".join(writing.lines(rows, has_value=has_value))
+    head, *found = csv.reader(io.StringIO(text, newline=""), strict=True)
+    assert head == [*shape.ORDER, *(["value"] if has_value else [])]
+    assert found == [
+        [str(number), *("" if one is None else str(one) for one in row[: 6 if has_value else 5])]
+        for number, row in enumerate(rows, start=1)
+    ]
+
+
+def test_statements_have_an_end() -> None:
+    rows = [Row("d", 1, 2, "u" * 1000, None, None)] * 1201
+    statements = [
+        one
+        for one in writing.inserts(rows, "db.journal")
+        if one.startswith("INSERT INTO db.journal")
+    ]
+    assert max(map(len, statements)) < 300_000
+    assert [one.count("\n(") for one in statements] == [256, 256, 256, 256, 177]
+    short = [Row("d", 1, 2, "u", None, None)] * 1201
+    found = [one.count("\n(") for one in writing.inserts(short, "j") if one.startswith("INSERT")]
+    assert found == [500, 500, 201]
+
+
+def test_rows_are_inserted_together_and_modes_put_back() -> None:
+    text = "".join(writing.inserts([Row("d", 1, 2, "it's", None, None)], "journal"))
+    assert text.splitlines()[3:] == [
+        "START TRANSACTION;",
+        "INSERT INTO journal (domain, priority, key_start_date, uri, status) VALUES",
+        "('d', 1, 2, 'it''s', NULL);",
+        "COMMIT;",
+        "/*!40101 SET SQL_MODE=@OLD_SQL_MODE */;",
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a;b", "1a", "a.b.c", "`a`", "a" * 64, "a\n", "\xe4"])
+def test_a_name_that_needs_quotes_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="no plain name"):
+        writing.check_name(name)
+
+
+@pytest.mark.parametrize("name", ["journal", "snaplist.journal", "_a1"])
+def test_a_plain_name_is_taken(name: str) -> None:
+    assert writing.check_name(name) == name
