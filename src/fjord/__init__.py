@@ -28,6 +28,7 @@ from fjord.client.job_entries import (
     Moment,
     Redriven,
 )
+from fjord.client.job_generations import Generation
 from fjord.client.jobs import Job, Jobs
 from fjord.client.kv import Kv
 from fjord.client.listening import Changes
@@ -43,9 +44,11 @@ from fjord.client.stream_calls import BlockInfo, SubscriberInfo
 from fjord.client.streams import Stream
 from fjord.client.subscribers import Reader, Subscriber
 from fjord.client.transaction import Transaction
+from fjord.client.waker import Waker
 from fjord.errors import (
     ClosedError,
     CorruptionError,
+    DeclarationError,
     DirectoryError,
     DirectoryInUseError,
     DiskFullError,
@@ -72,6 +75,7 @@ __all__ = [
     "Counts",
     "Database",
     "DeadJob",
+    "DeclarationError",
     "DirectoryError",
     "DirectoryInUseError",
     "Discarded",
@@ -80,6 +84,7 @@ __all__ = [
     "Entry",
     "ExistsError",
     "FjordError",
+    "Generation",
     "Job",
     "JobBatch",
     "JobInfo",
@@ -107,6 +112,7 @@ __all__ = [
     "TableInfo",
     "Transaction",
     "UnavailableError",
+    "Waker",
     "connect",
     "open",
     "spool",

@@ -7,6 +7,7 @@ from fjord.client.async_snapshots import AsyncSnapshot
 from fjord.client.async_streams import AsyncStream
 from fjord.client.async_subscribers import AsyncReader, AsyncSubscriber
 from fjord.client.asynchronous import AsyncDatabase, connect
+from fjord.client.waker import AsyncWaker
 
 __all__ = [
     "AsyncChanges",
@@ -18,5 +19,6 @@ __all__ = [
     "AsyncSnapshot",
     "AsyncStream",
     "AsyncSubscriber",
+    "AsyncWaker",
     "connect",
 ]

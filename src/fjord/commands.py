@@ -212,6 +212,7 @@ class CreateTable:
     name: str
     kind: int  # tables.state.Kind
     settings: bytes = b""
+    changes: bool = False  # one that is there, with a period, gets these with a new generation
 
 
 @dataclass(slots=True, kw_only=True)

@@ -26,6 +26,7 @@ _WHOLE_FILE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 # How many pieces the kernel takes in one call.
 _PARTS_MAX = 1024
+_ZEROS_BYTES = 1024 * 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -147,6 +148,15 @@ def replace_whole(disk: Disk, path: str, data: bytes) -> None:
         file.sync()
     disk.rename(fresh, path)
     disk.sync_directory(os.path.dirname(path))
+
+
+def overwrite(disk: Disk, path: str) -> None:
+    """Ensures that a file durably holds nothing but zeros, as many bytes as it had."""
+    with contextlib.closing(disk.open(path, writable=True)) as file:
+        size = file.size()
+        for offset in range(0, size, _ZEROS_BYTES):
+            file.write(offset, bytes(min(_ZEROS_BYTES, size - offset)))
+        file.sync()
 
 
 class LocalFile:
@@ -297,7 +307,7 @@ class LocalDisk:
             status = os.stat(path, follow_symlinks=False)
         except FileNotFoundError:
             return None
-        return f"{status.st_dev}:{status.st_ino}"
+        return None if stat.S_ISDIR(status.st_mode) else f"{status.st_dev}:{status.st_ino}"
 
     def open(self, path: str, *, writable: bool = False, create: bool = False) -> LocalFile:
         return LocalFile(path, writable=writable, create=create)

@@ -9,6 +9,7 @@
     │   ├── ExistsError
     │   ├── LockedError
     │   ├── StaleError
+    │   ├── StaleSchemaError
     │   └── DiskFullError
     ├── CorruptionError           stored bytes are not what was written: file and offset
     ├── DurabilityError           the disk could not promise that data is kept; the node stops
@@ -16,6 +17,7 @@
     │   └── DirectoryInUseError   another process writes to it
     ├── ClosedError               the database or the connection was closed, or forked
     ├── UnavailableError          the daemon cannot be reached, or does not answer in time
+    ├── DeclarationError          a file that declares tables is wrong: file, line and column
     └── UsageError                the command line was given something that it cannot mean
 
 The docstring of a class is its default message and says what to do about it.  A refusal is a
@@ -52,12 +54,13 @@ class Code(enum.StrEnum):
     # A numbered batch so old that its answer is no longer known; or a writer is not where the
     # sender thinks it is.
     STALE_NUMBER = enum.auto()
+    STALE_SCHEMA = enum.auto()  # a row has the columns that the table had before; ask for them
     QUOTA = enum.auto()  # a bound on how much may be kept is reached
     DISK_FULL = enum.auto()  # nothing was written; it works again when there is space
     EMPTY_KEY = enum.auto()
     KEY_TOO_LONG = enum.auto()
     BAD_NAME = enum.auto()
-    BAD_TYPE = enum.auto()  # a type above 5, or a void that has data
+    BAD_TYPE = enum.auto()  # a type that there is not here, or a void that has data
     BAD_VALUE = enum.auto()  # the bytes do not fit their type
     BAD_VALUE_SIZE = enum.auto()
     VALUE_TOO_LARGE = enum.auto()
@@ -149,6 +152,10 @@ class StaleError(RefusedError):
     """A lease was over, or a subscriber was moved: this came too late, and nothing was done."""
 
 
+class StaleSchemaError(RefusedError):
+    """The table has other columns by now; nothing was written. Ask for them, and write again."""
+
+
 class DiskFullError(RefusedError):
     """The disk is full; nothing was written. Free some space and try again."""
 
@@ -160,6 +167,7 @@ RefusedError.by_code.update(
         Code.LOCKED: LockedError,
         Code.STALE_XID: StaleError,
         Code.STALE_EPOCH: StaleError,
+        Code.STALE_SCHEMA: StaleSchemaError,
         Code.DISK_FULL: DiskFullError,
     }
 )
@@ -199,6 +207,14 @@ class ClosedError(FjordError):
 
 class UnavailableError(FjordError):
     """The daemon cannot be reached; check the address and that `fjord serve` runs."""
+
+
+class DeclarationError(FjordError):
+    """What declares tables is wrong; each line of this text says where, and what is allowed."""
+
+    @property
+    def problems(self) -> list[str]:
+        return str(self).split("\n")
 
 
 class UsageError(FjordError):

@@ -143,11 +143,13 @@ class Find:
 class CountJobs:
     """Asks how many jobs wait, are taken and are dead, and when the next one is due.
 
-    Answered with Numbers: waiting, taken, dead, next_at_us (0: none waits or is taken).
+    Answered with Numbers: waiting, taken, dead, next_at_us (0: none waits or is taken); with
+    `generations` also generation.N.began_us, .first_row, .schema and .jobs of each generation N.
     """
 
     table: str
     domain: bytes = b""  # next_at_us of this domain; the others are of the whole table
+    generations: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import enum
 import functools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from fjord import limits, settings
+from fjord.declared import schema
+from fjord.declared.schema import Schema
 
 SECOND_US: Final = 1_000_000
 # From here up a job is slow: it is never handed out together with others, and only while none of
@@ -65,6 +68,26 @@ class Fairness(enum.StrEnum):
     DOMAIN = "domain"  # one after the other from each domain that has something ready
 
 
+class Period(enum.StrEnum):
+    """How long a generation of a table takes."""
+
+    NONE = ""  # there is only one
+    HOUR = "hour"
+    DAY = "day"
+    MONTH = "month"
+
+
+class Drained(enum.StrEnum):
+    """What becomes of a generation that has no jobs any more."""
+
+    DELETE = "delete"  # its space goes back to the disk, and its history goes
+    TRUNCATE = "truncate"  # its space goes back to the disk
+    RESET = "reset"  # its space is used again when there is need
+
+
+Triples = tuple[tuple[str, str, bool], ...]  # columns: name, type, whether it is required
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How a jobs table works; fixed when the table is made."""
@@ -75,6 +98,22 @@ class Settings:
     timeouts_max: int = 5  # a job that fails or times out more often is dead
     debounce_us: int = 3600 * SECOND_US  # no merge moves a date beyond insertion date + this
     history: bool = True  # what leaves the journal goes to cold blocks, where there are some
+    columns: Triples = ()  # what values are made of; none: anything
+    key: tuple[str, ...] = ()  # those columns that are the key
+    schema: int = 1  # the number that rows of these columns have
+    earlier: tuple[tuple[int, Triples], ...] = ()  # schemas that earlier generations began with
+    period: Period = Period.NONE  # a new generation begins each hour, day or month
+    drained: Drained = Drained.DELETE  # what becomes of a generation without jobs
+    secure: bool = False  # what is given back to the disk is overwritten before
+
+    @property
+    def declared(self) -> Schema:
+        return schema.of(self.columns, self.key, self.schema)
+
+    @property
+    def earlier_declared(self) -> Sequence[Schema]:
+        """The schemas that rows of earlier generations may have."""
+        return [schema.of(columns, (), number) for number, columns in self.earlier]
 
     def encode(self) -> bytes:
         """Returns the bytes that a table is declared with."""
@@ -91,7 +130,17 @@ def decode_settings(data: bytes) -> Settings:
     given = settings.read(data, Settings)
     if given.get("fairness", Fairness.NONE) not in list(Fairness):
         raise ValueError("fairness is none or domain")
-    found = Settings(**{**given, "fairness": Fairness(given.get("fairness", Fairness.NONE))})
+    for name, kind in (("period", Period), ("drained", Drained)):
+        if given.get(name, kind(next(iter(kind)))) not in list(kind):
+            raise ValueError(f"{name} is {' or '.join(one for one in kind if one)}")
+    words = {
+        "fairness": Fairness(given.get("fairness", Fairness.NONE)),
+        "period": Period(given.get("period", Period.NONE)),
+        "drained": Drained(given.get("drained", Drained.DELETE)),
+        "earlier": settings.earlier_schemas(given.get("earlier", ())),
+    }
+    found = settings.with_columns(Settings(**{**given, **words}))
+    settings.check_switch("secure", found.secure)
     settings.check_switch("merge", found.merge)
     settings.check_switch("history", found.history)
     check = settings.check_number

@@ -13,11 +13,14 @@ VALUE_BYTES_MAX = 1 * MIB
 # A file name is never made from a table name, but it is shown in paths, logs and SQL.
 NAME_BYTES_MAX = 128
 # Settings are read with the list of all tables, at every start.
-SETTINGS_BYTES_MAX = 4 * KIB
+SETTINGS_BYTES_MAX = 32 * KIB
 # A batch is decided in one go while everyone else waits: 8 MiB is some tens of milliseconds.
 BATCH_BYTES_MAX = 8 * MIB
 BATCH_ROWS_MAX = 100_000
 TABLES_MAX = 10_000
+# Of one table; then the current one goes on until another one has drained.  All are looked at
+# whenever jobs come or go: a month of hours is some hundred microseconds.
+GENERATIONS_MAX = 744
 TAKEOVERS_MAX = 1_000_000
 # Values with persist=0 live in memory only; beyond this they are refused, never swapped.
 VOLATILE_BYTES_MAX = 256 * MIB

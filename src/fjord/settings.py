@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from fjord.declared import schema
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+
+class _HasColumns(Protocol):
+    """Settings of a table whose values may have columns."""
+
+    @property
+    def columns(self) -> tuple[tuple[str, str, bool], ...]: ...
+
+    @property
+    def key(self) -> tuple[str, ...]: ...
+
+    @property
+    def schema(self) -> int: ...
+
+
+Declared = TypeVar("Declared", bound=_HasColumns)
 
 
 def encode(settings: DataclassInstance) -> bytes:
@@ -35,6 +53,35 @@ def read(data: bytes, kind: type[DataclassInstance]) -> Mapping[str, Any]:
         if name not in names:
             raise ValueError(f"there is no setting {name[:40]!r}; there are {', '.join(names)}")
     return found
+
+
+def with_columns(found: Declared) -> Declared:
+    """Returns settings whose columns are checked, and in one form.
+
+    Raises:
+        ValueError: if they are none; the text says why.
+    """
+    declared = schema.read(found.columns, found.key, found.schema)
+    columns = tuple((one.name, one.type, one.required) for one in declared.columns)
+    return replace(found, columns=columns, key=declared.key)  # type: ignore[type-var]
+
+
+def earlier_schemas(given: Any) -> tuple[tuple[int, tuple[tuple[str, str, bool], ...]], ...]:
+    """Returns the schemas that a table has had, checked and in one form.
+
+    Raises:
+        ValueError: if they are none.
+    """
+    if not isinstance(given, list | tuple):
+        raise ValueError("earlier schemas are a list")
+    found = []
+    for one in given:
+        if not isinstance(one, list | tuple) or len(one) != 2:
+            raise ValueError("an earlier schema is a number and its columns")
+        declared = schema.read(one[1], (), one[0])
+        columns = tuple((column.name, column.type, column.required) for column in declared.columns)
+        found.append((declared.number, columns))
+    return tuple(found)
 
 
 def check_switch(name: str, value: object) -> None:

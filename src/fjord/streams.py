@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import enum
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from fjord import limits, settings
+from fjord.declared import schema
+from fjord.declared.schema import Schema
 
 SECOND_US: Final = 1_000_000
 
@@ -38,6 +41,17 @@ class Settings:
     block_age_us: int = 24 * 3600 * SECOND_US  # or when the oldest message has waited so long
     retention_us: int = 0  # blocks whose messages are all older go; 0 = they stay for ever
     retention_bytes: int = 0  # the oldest blocks go when all have more bytes; 0 = they stay
+    columns: tuple[tuple[str, str, bool], ...] = ()  # what messages are made of; none: anything
+    key: tuple[str, ...] = ()  # those columns that are the key
+    schema: int = 1  # the number that rows of these columns have
+
+    @property
+    def declared(self) -> Schema:
+        return schema.of(self.columns, self.key, self.schema)
+
+    @property
+    def earlier_declared(self) -> Sequence[Schema]:
+        return ()  # a stream has one
 
     def encode(self) -> bytes:
         """Returns the bytes that a table is declared with."""
@@ -55,6 +69,7 @@ def decode_settings(data: bytes) -> Settings:
     if given.get("mode", Mode.LOG) not in list(Mode):
         raise ValueError("mode is log or latest")
     found = Settings(**{**given, "mode": Mode(given.get("mode", Mode.LOG))})
+    found = settings.with_columns(found)
     settings.check_switch("history", found.history)
     if found.mode is Mode.LOG and not found.history:
         raise ValueError("a stream of mode log has history; use retention to keep less of it")

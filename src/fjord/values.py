@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
@@ -30,6 +30,8 @@ class Type(enum.IntEnum):
     BOOLEAN = 5
 
 
+# The type byte of a row of a declared table: `declared.rows` has its bytes.
+ROW: Final = 6
 _BUFFER: Final = int(Type.BUFFER)
 
 
@@ -43,10 +45,7 @@ def encode(value: Value) -> tuple[int, bytes]:
         return _BUFFER, value
     encoder = _ENCODERS.get(type(value))
     if encoder is None:
-        raise LocalProtocolError(
-            Code.BAD_TYPE,
-            f"a value is None, bytes, str, int, float or bool, not {type(value).__name__}",
-        )
+        raise LocalProtocolError(Code.BAD_TYPE, _no_value(value))
     return encoder(value)
 
 
@@ -66,9 +65,18 @@ def problem(type_: int, data: bytes) -> tuple[Code, str] | None:
     """Says what is wrong with a value that came from outside, or None."""
     if type_ == Type.BUFFER:
         return None
+    if type_ == ROW:
+        return Code.BAD_TYPE, "a row is for a table with declared columns; this one has none"
     if type_ > Type.BOOLEAN:
         return Code.BAD_TYPE, f"type {type_} does not exist; types are 0 to 5"
     return _CHECKS[type_](data)
+
+
+def _no_value(given: object) -> str:
+    text = f"a value is None, bytes, str, int, float or bool, not {type(given).__name__}"
+    if isinstance(given, Mapping):
+        text += "; rows are for jobs tables and streams with declared columns"
+    return text
 
 
 def _encode_integer(value: int) -> tuple[int, bytes]:

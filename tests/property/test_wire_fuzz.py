@@ -255,7 +255,7 @@ job_commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(commands.Discard, table=tables, rows=numbers_of_jobs),
     st.builds(commands.Peek, table=tables, state=u32s, start=binary, count=u64s, domain=binary),
     keyed(commands.Find),
-    st.builds(commands.CountJobs, table=tables, domain=binary),
+    st.builds(commands.CountJobs, table=tables, domain=binary, generations=st.booleans()),
 )
 inner_commands: st.SearchStrategy[Command] = st.one_of(
     st.just(commands.Nop()),
@@ -291,7 +291,13 @@ inner_commands: st.SearchStrategy[Command] = st.one_of(
         with_data=booleans,
         skip_worked=booleans,
     ),
-    st.builds(commands.CreateTable, name=tables, kind=st.integers(0, 255), settings=binary),
+    st.builds(
+        commands.CreateTable,
+        name=tables,
+        kind=st.integers(0, 255),
+        settings=binary,
+        changes=st.booleans(),
+    ),
     st.builds(commands.DropTable, name=tables),
     st.builds(commands.ListTables, name=tables),
 )

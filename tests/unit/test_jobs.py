@@ -77,6 +77,9 @@ def test_usual_settings_are_those_of_the_decisions() -> None:
         "timeouts_max": 5,
         "debounce_us": hour_us,
         "history": True,
+        "columns": (),
+        "key": (),
+        "schema": 1,
     }
 
 

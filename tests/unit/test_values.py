@@ -105,7 +105,7 @@ def test_a_string_that_utf8_cannot_hold_is_refused() -> None:
 
 
 def test_a_type_above_5_does_not_exist() -> None:
-    for type_ in range(6, 256):
+    for type_ in range(7, 256):
         problem = values.problem(type_, b"")
         assert problem is not None
         assert problem[0] is Code.BAD_TYPE

@@ -125,6 +125,10 @@ class Files(Protocol):
 
     def remove(self, path: str) -> None: ...
 
+    def wipe(self, path: str) -> None:
+        """Overwrites a file that is to go, if it is there; elsewhere that cannot be done."""
+        ...
+
     def folders(self) -> list[str]: ...
 
     def names(self, folder: str) -> list[str]: ...
@@ -186,6 +190,10 @@ class Folder:
             raise _missing(self.shown(path))
         self._disk.remove(self.shown(path))
         self._disk.sync_directory(os.path.dirname(self.shown(path)))
+
+    def wipe(self, path: str) -> None:
+        if self.exists(path):
+            disks.overwrite(self._disk, self.shown(path))
 
     def folders(self) -> list[str]:
         return self._disk.names(self._root)
@@ -333,6 +341,9 @@ class Remote:
 
     def remove(self, path: str) -> None:
         self._files.rm_file(self._path(path))
+
+    def wipe(self, path: str) -> None:
+        """Leaves it as it is: what is written there lands elsewhere."""
 
     def folders(self) -> list[str]:
         return self._names(self._root)

@@ -60,10 +60,10 @@ class Shelf:
             with self._changing:
                 self._child = None
 
-    def remove(self, blocks: Sequence[Block]) -> None:
-        """Ensures that blocks are not there any more."""
+    def remove(self, blocks: Sequence[Block], *, wipes: bool = False) -> None:
+        """Ensures that blocks are not there any more; `wipes`: overwritten before, where we can."""
         for block in blocks:
-            self._store().remove(block.name)
+            self._store().remove(block.name, wipes=wipes)
 
     def missing(self, blocks: Sequence[Block]) -> list[str]:
         """Returns the names of those whose metadata is not there."""

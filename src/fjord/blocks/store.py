@@ -126,12 +126,16 @@ class Store:
     def has_data(self, name: str) -> bool:
         return self._files.exists(data_path(checked(name)))
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, *, wipes: bool = False) -> None:
         """Ensures that a block is not there; its metadata goes first.
 
         It goes once more behind the data: who changed it meanwhile looks at the data afterwards.
+        With `wipes` what is on this machine is overwritten before it goes.
         """
         data, metadata = data_path(checked(name)), metadata_path(name)
+        if wipes and self._is_local:
+            for path in (metadata, data):
+                self._files.wipe(path)
         for path in (metadata, data, metadata):
             try:
                 self._files.remove(path)

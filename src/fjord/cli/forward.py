@@ -11,7 +11,7 @@ from fjord.cli import output
 from fjord.cli.arguments import LogForm, LogFormat, Period, Verbose, seconds
 from fjord.cli.failing import EXIT_ERROR, explained, usage
 from fjord.cli.progress import Bar
-from fjord.cli.where import DAEMON, Json, To, loopback, shown_address
+from fjord.cli.where import DAEMON, Json, To, loopback, shown_address, wake_address
 from fjord.client.address import parse_url
 from fjord.client.spool.files import PERIOD_SECONDS
 from fjord.errors import UsageError
@@ -36,6 +36,13 @@ def forward(
             help="Look at the files this often, in seconds, also without an event.",
         ),
     ] = 1.0,
+    wake: Annotated[
+        str,
+        typer.Option(
+            help="A port, or a loopback address with one, where datagrams of writers are heard.",
+            show_default="off",
+        ),
+    ] = "",
     http: Annotated[
         str,
         typer.Option(
@@ -63,6 +70,8 @@ def forward(
     with explained(), Bar("sending bytes") as bar:
         with usage():
             parse_url(to)
+        if wake:
+            wake_address(wake)
         if as_json and not once:
             raise UsageError(
                 "--json shows what --once has done; without it there is --log-format json"
@@ -73,6 +82,7 @@ def forward(
             is_once=once,
             period=period,
             poll=poll,
+            wake=wake,
             http=loopback(http) if http else None,
             on_ready=lambda at: _ready(at, is_once=once),
             show=bar.update,

@@ -34,6 +34,7 @@ class Options:
     is_once: bool  # True: it ends when all is sent
     period: float  # seconds
     poll: float  # seconds
+    wake: str  # where to hear wake-ups, empty = nowhere
     http: tuple[str, int] | None  # where to serve metrics, None = nowhere
     on_ready: Callable[[tuple[str, int] | None], None]  # told the address of HTTP
     show: Callable[[int, int | None], None]  # told how many bytes are sent, and of how many
@@ -78,7 +79,11 @@ class _Service:
         self._begun_us = self._clock.monotonic_us()
         self.is_stopped = False
         self.forwarder = Forwarder(
-            options.directory, options.url, period=options.period, poll=options.poll
+            options.directory,
+            options.url,
+            period=options.period,
+            poll=options.poll,
+            wake=options.wake or None,
         )
 
     async def run(self, listener: socket.socket | None) -> None:
@@ -109,6 +114,7 @@ class _Service:
             spool=self._options.directory,
             to=self._options.url,
             http="off" if address is None else "{}:{}".format(*address),
+            wake=self._options.wake or "off",
             version=fjord.__version__,
         )
         self._options.on_ready(address)

@@ -129,8 +129,8 @@ def verify(
             for line in reports.queue_lines(one):
                 output.print_line(line)
         if not as_json:
-            for name in reports.foreign(directory):
-                output.print_line(f"{name} is no file of a queue")
+            for line in reports.foreign(directory):
+                output.print_line(line)
             output.print_line(verdict.sentence())
     if verdict.damaged:
         raise typer.Exit(EXIT_ERROR)

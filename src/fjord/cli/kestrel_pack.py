@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterator
 from typing import Final
 
 from fjord.cli import output
+from fjord.cli.kestrel_reports import queues
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
-from fjord.errors import Code, DirectoryError, NotFoundError
-from fjord.kestrel import collection, reading
+from fjord.errors import DirectoryError
+from fjord.kestrel import collection
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.collection import Packed
 from fjord.kestrel.config import QueueConfig
@@ -27,15 +27,11 @@ def pack(directory: str, queue: str, dialect: str, item_bytes_max: int) -> Itera
         DirectoryInUseError: if a Fjord serves the directory.
         DirectoryError: if something cannot be read, or there is no space.
     """
-    if not os.path.isdir(directory):
-        raise DirectoryError(f"{directory} is not a directory")
     disk, clock = LocalDisk(), SystemClock()
     config = QueueConfig(dialect=Dialect(dialect))
-    found = reading.queues(disk, directory)
-    if queue and queue not in found:
-        raise NotFoundError(Code.NOT_FOUND, f"{directory} has no queue {queue}")
+    found = queues(directory, *([queue] if queue else ()))
     with collection.locked(disk, directory):
-        for name in [queue] if queue else found:
+        for name in found:
             try:
                 yield collection.pack_queue(
                     disk, directory, name, config, clock, item_bytes_max=item_bytes_max

@@ -13,7 +13,7 @@ from typing import Final
 from fjord.cli import output
 from fjord.disk import LocalDisk
 from fjord.errors import Code, DirectoryError, NotFoundError, UsageError
-from fjord.kestrel import inspect, reading, replay
+from fjord.kestrel import inspect, quarantine, reading, replay
 from fjord.kestrel.codec import Placed
 from fjord.kestrel.inspect import Ending, FileReport, QueueReport
 from fjord.kestrel.ops import Item, Op, Opcode
@@ -96,22 +96,38 @@ def verify(
         DirectoryError: if it cannot be read.
         NotFoundError: if there is no such queue.
     """
-    if not os.path.isdir(directory):
-        raise DirectoryError(f"{directory} is no directory")
     yield from inspect.verify(_surveys(directory, queue), progress, options)
 
 
-def foreign(directory: str) -> list[str]:
-    return reading.foreign(LocalDisk(), directory)
+def foreign(directory: str) -> Iterator[str]:
+    """Yields what else is in a directory, in words."""
+    disk = LocalDisk()
+    for name in reading.foreign(disk, directory):
+        yield f"{name} is no file of a queue"
+    kept = os.path.join(directory, quarantine.DIRECTORY)
+    for name in disk.names(kept) if disk.exists(kept) else ():
+        yield f"{quarantine.DIRECTORY}/{name} keeps what could not be read of a queue"
+
+
+def queues(directory: str, *wanted: str) -> list[str]:
+    """Returns the queues of a directory, or those that are wanted.
+
+    Raises:
+        DirectoryError: if there is no such directory.
+        NotFoundError: if there is no such queue.
+    """
+    if not os.path.isdir(directory):
+        raise DirectoryError(f"{directory} is not a directory")
+    known = reading.queues(LocalDisk(), directory)
+    for queue in wanted:
+        if queue not in known:
+            raise NotFoundError(Code.NOT_FOUND, f"{directory} has no queue {queue}")
+    return list(dict.fromkeys(wanted)) or known
 
 
 def _surveys(directory: str, queue: str) -> Iterator[QueueSurvey]:
-    disk = LocalDisk()
-    known = reading.queues(disk, directory)
-    if queue and queue not in known:
-        raise NotFoundError(Code.NOT_FOUND, f"{directory} has no queue {queue}")
-    for one in [queue] if queue else known:
-        yield reading.survey(disk, directory, one)
+    for one in queues(directory, *([queue] if queue else ())):
+        yield reading.survey(LocalDisk(), directory, one)
 
 
 def _alone(path: str) -> QueueSurvey:

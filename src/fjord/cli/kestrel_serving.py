@@ -7,12 +7,14 @@ import gc
 import json
 import logging
 import os
+import resource
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import fjord
+from fjord import limits
 from fjord.clock import SystemClock
 from fjord.disk import Disk, LocalDisk
 from fjord.errors import DirectoryError, DurabilityError, UsageError
@@ -59,7 +61,7 @@ def serve(serving: Serving) -> None:
         FjordError: if the directory cannot be opened, or the address not be listened on.
     """
     config, settings = _configured(serving.config)
-    options = _options(serving, settings)
+    options, queues_max = _fit_files(_options(serving, settings))
     os.umask(0o077)
     if os.geteuid() == 0:
         logs.note(logging.WARNING, "running as root; use a user of its own")
@@ -73,7 +75,7 @@ def serve(serving: Serving) -> None:
     # What is loaded by now stays, and items that wait are part of no cycle.
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)
-    collection = _opened(serving.directory, config)
+    collection = _opened(serving.directory, config, queues_max)
     for alert in collection.alerts():
         logs.note(logging.ERROR, "a queue was damaged", alert=alert)
     backend = DirectoryBackend(
@@ -196,11 +198,38 @@ def _standing(directory: str, settings: ServerConfig) -> Standing:
     )
 
 
-def _opened(directory: str, config: Configuration) -> Collection:
+def _fit_files(options: Options) -> tuple[Options, int]:
+    """Takes as many files as the system allows; returns how many connections and queues that gives.
+
+    A connection is a file.  A queue has one that is written to, and may have one that is read.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    room = max(4, most - limits.FILES_RESERVED)
+    connections = min(options.connections_max, room * 3 // 4)
+    queues = (room - connections) // 2
+    if connections < options.connections_max:
+        logs.note(
+            logging.WARNING,
+            "few files may be open, so few connections and queues",
+            connections=connections,
+            queues=queues,
+        )
+    return replace(options, connections_max=connections), queues
+
+
+def _opened(directory: str, config: Configuration, queues_max: int) -> Collection:
     disk = LocalDisk()
     try:
         _make_directory(disk, os.path.abspath(directory))
-        return Collection(disk, directory, config, SystemClock(), reserve_bytes=RESERVE_BYTES)
+        return Collection(
+            disk,
+            directory,
+            config,
+            SystemClock(),
+            reserve_bytes=RESERVE_BYTES,
+            queues_max=queues_max,
+        )
     except OSError as error:
         raise DirectoryError(f"cannot open {directory}: {error.strerror or error}") from error
 

@@ -11,7 +11,9 @@ import fjord
 from fjord.cli.failing import READ_ONLY_ADVICE, usage
 from fjord.client.address import parse_url
 from fjord.client.database import Database
-from fjord.errors import DirectoryError, DirectoryInUseError, NotFoundError
+from fjord.errors import DirectoryError, DirectoryInUseError, NotFoundError, UsageError
+from fjord.wire import wakeups
+from fjord.wire.wakeups import Address
 
 if TYPE_CHECKING:
     from fjord.engine.layout import Layout
@@ -26,6 +28,8 @@ Data = Annotated[str, typer.Option(help="A data directory, used instead of a dae
 Directory = Annotated[str, typer.Option("--data", help="The data directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 
+# Each wake-up is sent to all of them; one address may be heard by any number of processes.
+_WAKE_MAX: Final = 16
 _ASK_INSTEAD: Final = ", or, if it is a daemon, give --to instead of --data to ask it"
 
 
@@ -60,6 +64,26 @@ def loopback(text: str) -> tuple[str, int]:
         host, port = parse_url(f"127.0.0.1:{text}" if text.isdigit() else text)
         check_host(host)
     return host, port
+
+
+def wake_address(text: str) -> Address:
+    """Returns where wake-ups go to, or are heard; a port alone is enough.
+
+    Raises:
+        UsageError: if it is none, or not on this machine.
+    """
+    try:
+        return wakeups.parse_address(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def wake_addresses(text: str) -> tuple[Address, ...]:
+    """Returns all addresses of a list with commas; none of an empty one."""
+    found = tuple(dict.fromkeys(map(wake_address, text.split(",")))) if text else ()
+    if len(found) > _WAKE_MAX:
+        raise UsageError(f"wake-ups go to at most {_WAKE_MAX} addresses, not {len(found)}")
+    return found
 
 
 def shown_address(scheme: str, address: tuple[str, int]) -> str:

@@ -9,11 +9,13 @@ import typer
 from fjord.cli import arguments, output
 from fjord.cli.arguments import Domain, TableName
 from fjord.cli.failing import EXIT_ERROR, explained, tell
-from fjord.cli.where import DAEMON, Data, Json, To, database, is_there
+from fjord.cli.where import DAEMON, Data, Json, To, database, is_there, wake_address
 from fjord.cli.worker import Crew, Orders, Result
 from fjord.errors import UsageError
+from fjord.wire.wakeups import is_shared
 
 WORKERS_MAX = 256
+POLL, POLL_MIN = 30.0, 0.01
 
 
 Exec = Annotated[
@@ -42,6 +44,22 @@ Backoff = Annotated[
         "at most five minutes.",
     ),
 ]
+Wake = Annotated[
+    str,
+    typer.Option(
+        help="Where `fjord serve --wake` sends wake-ups to: ask when one comes, instead of "
+        "waiting on the server.",
+        show_default="off",
+    ),
+]
+Poll = Annotated[
+    float | None,
+    typer.Option(
+        parser=arguments.seconds(POLL_MIN, arguments.WAIT_MAX),
+        help="With --wake: ask this often, in seconds, also if none comes.",
+        show_default="30",
+    ),
+]
 
 
 def work(
@@ -58,6 +76,8 @@ def work(
     ] = False,
     timeout: Timeout = None,
     backoff: Backoff = 1.0,
+    wake: Wake = "",
+    poll: Poll = None,
     to: To = DAEMON,
     data: Data = "",
     as_json: Json = False,
@@ -85,6 +105,8 @@ def work(
         workers=workers,
         timeout=timeout,
         backoff=backoff,
+        wake=wake,
+        poll=POLL if poll is None else poll,
         once=once,
         drain=drain,
         as_json=as_json,
@@ -94,6 +116,10 @@ def work(
             raise UsageError("--exec needs a command")
         if once and drain:
             raise UsageError("--once and --drain both say when to end; give one of them")
+        if wake:
+            _check_wake(orders, data)
+        elif poll is not None:
+            raise UsageError("--poll goes with --wake; without, a worker waits on the server")
         crew = _run(orders, to, data)
     counts = crew.counts
     if as_json:
@@ -106,6 +132,15 @@ def work(
     is_undone = (once or drain) and counts[Result.DONE] != total
     if crew.was_cut or is_undone or (once and not total):
         raise typer.Exit(EXIT_ERROR)
+
+
+def _check_wake(orders: Orders, data: str) -> None:
+    if data:
+        raise UsageError("--wake is of a daemon; nobody sends wake-ups for a directory")
+    if not is_shared(wake_address(orders.wake)) and orders.workers > 1:
+        raise UsageError(
+            f"{orders.wake} is heard by one worker only; give a port alone for several of them"
+        )
 
 
 def _run(orders: Orders, to: str, data: str) -> Crew:

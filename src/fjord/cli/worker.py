@@ -5,7 +5,8 @@ touches the lease at a third of its length; a lease that is lost all the same en
 since somebody else may have the job.
 
 A thread without a job waits on the server, through another database, which is closed to end all
-waits at once; so nobody polls, and what was taken before can still be said to be done.
+waits at once; so nobody polls, and what was taken before can still be said to be done.  Or it waits
+for wake-ups, and asks now and then: so it costs the server nothing while there is nothing to do.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from fjord.cli import output
 from fjord.cli.failing import tell
 from fjord.cli.job_process import JobProcess, reason_of
 from fjord.client.database import Database
+from fjord.client.waker import Waker
 from fjord.clock import SystemClock
 from fjord.errors import ClosedError, UnavailableError
 
@@ -58,6 +60,8 @@ class Orders:
     workers: int = 1
     timeout: float | None = None  # how long a command may run
     backoff: float = 1.0  # how long a job waits after its first failure; twice as long each time
+    wake: str = ""  # where wake-ups are heard; empty: threads wait on the server
+    poll: float = 30.0  # how often they ask without one
     once: bool = False  # each thread works on one job at most
     drain: bool = False  # a thread ends when nothing is due
     as_json: bool = False
@@ -95,7 +99,11 @@ class Crew:
         Raises:
             FjordError: if jobs cannot be taken; running ones are finished first.
         """
-        with _signals() as told, _pair() as (woken, waking):
+        with (
+            _signals() as told,
+            _pair() as (woken, waking),
+            _pair() as (self._ended, self._ending),
+        ):
             self._wake = woken
             with concurrent.futures.ThreadPoolExecutor(self._orders.workers) as pool:
                 threads = [pool.submit(self._work) for _ in range(self._orders.workers)]
@@ -104,7 +112,7 @@ class Crew:
                 try:
                     self._watch(threads, told, waking)
                 finally:
-                    self._stop.set()
+                    self._end()
             for thread in threads:
                 thread.result()
 
@@ -116,13 +124,18 @@ class Crew:
         while not all(thread.done() for thread in threads):
             signals += sum(number != 0 for number in told.receive())  # 0: a thread has ended
             if signals and not self._stop.is_set():
-                self._stop.set()
+                self._end()
                 tell("no new jobs; a second signal gives back those under way", style="dim")
             if signals > 1 and not self.was_cut:
                 self.was_cut = True
                 waking.send(b"\0")
             if self._stop.is_set() and self._is_free(threads):
                 self._waiting.close()
+
+    def _end(self) -> None:
+        """Lets threads take no more jobs, also those that wait for a wake-up."""
+        self._stop.set()
+        self._ending.send(b"\0")
 
     def _is_free(self, threads: list[concurrent.futures.Future[None]]) -> bool:
         """Says whether nobody needs the database of those who wait for anything else."""
@@ -136,20 +149,25 @@ class Crew:
     def _work(self) -> None:
         try:
             own = contextlib.nullcontext(self._waiting) if self._own is None else self._own()
-            with own as db:
+            with own as db, self._listen() as waker:
                 jobs = db.jobs(self._orders.table)
                 while not self._stop.is_set():
-                    if not self._take(jobs) or self._orders.once:
+                    if not self._take(jobs, waker) or self._orders.once:
                         return
         except BaseException:
-            self._stop.set()  # one that cannot go on ends all
+            self._end()  # one that cannot go on ends all
             raise
 
-    def _take(self, jobs: Jobs) -> bool:
+    def _listen(self) -> AbstractContextManager[Waker | None]:
+        if not self._orders.wake:
+            return contextlib.nullcontext()
+        return Waker(self._orders.wake, tables=[self._orders.table])
+
+    def _take(self, jobs: Jobs, waker: Waker | None) -> bool:
         """Works on the next job, if there is one; says whether to go on."""
         waits = not (self._orders.once or self._orders.drain)
         try:
-            found = self._wait() if waits else self._next(jobs)
+            found = self._wait() if waits and waker is None else self._next(jobs)
         except UnavailableError as error:
             tell(f"fjord: {error}; trying again")
             return True
@@ -158,6 +176,8 @@ class Crew:
                 self._give_back(jobs, job)
             else:
                 self._settle(jobs, job)
+        if waits and waker is not None and not found:
+            waker.wait(self._orders.poll, stop=self._ended)
         return waits or len(found) > 0
 
     def _wait(self) -> Sequence[Job]:

@@ -6,12 +6,19 @@ import asyncio
 import contextlib
 import functools
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from datetime import datetime
 from typing import Any, Unpack
 
 from fjord import commands
-from fjord.client import job_dead, job_work
+from fjord.client import job_dead, job_generations, job_work
 from fjord.client.address import shown_at
 from fjord.client.async_listening import AsyncChanges
 from fjord.client.calls import AsyncRun, Call, Result, follow_async
@@ -29,10 +36,13 @@ from fjord.client.job_entries import (
     TakenJob,
     read_moment,
 )
-from fjord.client.job_pages import JobWalk, Row
+from fjord.client.job_generations import Generation
+from fjord.client.job_pages import Found, JobWalk
 from fjord.client.job_push import PushColumns, PushOptions
 from fjord.client.job_settings import JobSettings
 from fjord.client.job_work import Shift, Tally, WorkOptions
+from fjord.client.schemas import Row
+from fjord.client.waker import AsyncWaker
 from fjord.commands import Changed
 from fjord.errors import FjordError, UnavailableError
 from fjord.values import Value
@@ -87,13 +97,16 @@ class AsyncJobs:
 
     # -- pushing ----------------------------------------------------------------------------------
 
-    async def push(self, key: Key, value: Value = None, **options: Unpack[PushOptions]) -> None:
-        await self._ask(self._calls.push(key, value, **options))
+    async def push(
+        self, key: Key | Row, value: Value | Row = None, **options: Unpack[PushOptions]
+    ) -> None:
+        await self._write(lambda: self._calls.push(key, value, **options))
 
     async def push_many(
         self, jobs: Iterable[Mapping[str, Any]] | None = None, **columns: Unpack[PushColumns]
     ) -> None:
-        await self._ask(self._calls.push_many(jobs, **columns))
+        listed = jobs if jobs is None or isinstance(jobs, Sequence | Mapping) else list(jobs)
+        await self._write(lambda: self._calls.push_many(listed, **columns))
 
     # -- taking -----------------------------------------------------------------------------------
 
@@ -106,7 +119,7 @@ class AsyncJobs:
         wait: Seconds | None = None,
         done: bool = False,
     ) -> JobBatch[AsyncJob]:
-        return await self._ask(
+        return await self._take(
             self._calls.next(self._make, count, domain=domain, lease=lease, wait=wait, done=done)
         )
 
@@ -131,19 +144,23 @@ class AsyncJobs:
         return self._work(Shift(self._calls, self._make, options))
 
     async def _work(self, shift: Shift[AsyncJob]) -> AsyncGenerator[AsyncJob, None]:
-        while not shift.is_over():
-            batch = await self._ask(shift.next_call)
-            try:
-                for job in shift.hand_out(batch):
-                    yield job
-                    if not job.is_settled:
-                        await job.done()
-            except UnavailableError:
-                raise  # more calls would end in the same way
-            except BaseException:
+        with shift.listen(AsyncWaker) as waker:
+            while not shift.is_over():
+                batch = await self._take(shift.next_call)
+                if waker is not None and not batch:
+                    await waker.wait(shift.poll)
+                    continue
+                try:
+                    for job in shift.hand_out(batch):
+                        yield job
+                        if not job.is_settled:
+                            await job.done()
+                except UnavailableError:
+                    raise  # more calls would end in the same way
+                except BaseException:
+                    await self._leave(shift)
+                    raise
                 await self._leave(shift)
-                raise
-            await self._leave(shift)
 
     async def _leave(self, shift: Shift[AsyncJob]) -> None:
         for call in shift.leave():
@@ -187,7 +204,7 @@ class AsyncJobs:
     # -- waiting jobs, by key ---------------------------------------------------------------------
 
     async def get(self, key: Key) -> JobInfo | None:
-        return await self._run(self._calls.get(key))
+        return await self._look(self._calls.get(key))
 
     async def cancel(self, key: Key) -> bool:
         return await self._run(self._calls.cancel(key))
@@ -217,6 +234,9 @@ class AsyncJobs:
     async def count(self) -> Counts:
         return await self._run(self._calls.count())
 
+    async def generations(self) -> list[Generation]:
+        return await self._run(job_generations.generations(self._calls.table))
+
     async def next_at(self, domain: Key | None = None) -> datetime | None:
         return await self._run(self._calls.next_at(domain))
 
@@ -229,9 +249,9 @@ class AsyncJobs:
     def dead(self, **filters: Unpack[DeadFilters]) -> AsyncIterator[DeadJob]:
         return self._walk(job_dead.dead(self._calls, filters))
 
-    async def _walk(self, walk: JobWalk[Row] | DeadWalk[Row]) -> AsyncIterator[Row]:
+    async def _walk(self, walk: JobWalk[Found] | DeadWalk[Found]) -> AsyncIterator[Found]:
         while (call := walk.next_call()) is not None:
-            for row in await self._run(call):
+            for row in await self._look(call):
                 yield row
 
     # -- dead jobs --------------------------------------------------------------------------------
@@ -262,6 +282,15 @@ class AsyncJobs:
         return self._listen(self._calls.listen(), read_moment)
 
     # -- inside -----------------------------------------------------------------------------------
+
+    async def _write(self, build: Callable[[], Call[None]]) -> None:
+        await follow_async(self._ask, self._calls.schemas.writing(build))
+
+    async def _take(self, call: Call[JobBatch[AsyncJob]]) -> JobBatch[AsyncJob]:
+        return await follow_async(self._ask, self._calls.schemas.receiving(call))
+
+    async def _look(self, call: Call[Result]) -> Result:
+        return await follow_async(self._run, self._calls.schemas.reading(call))
 
     async def _ask(self, call: Call[Result]) -> Result:
         if self._declaration is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from fjord import commands
 from fjord.client.address import shown_at
@@ -12,11 +12,13 @@ from fjord.client.calls import AsyncRun, Call, Result, follow_async
 from fjord.client.entries import AnyKey, Entry, Key, date
 from fjord.client.kv_calls import KvCalls
 from fjord.client.pages import Row, Span, Walk
+from fjord.client.schemas import Schemas, SchemasOf
 from fjord.client.snapshot_calls import as_of
 from fjord.client.stream_batch import MessageBatch
 from fjord.client.stream_places import COUNT, Cursor, check_seq, read_on
 from fjord.clock import Stamps
 from fjord.commands import Opened
+from fjord.streams import decode_settings
 from fjord.values import Value
 
 Default = TypeVar("Default")
@@ -25,10 +27,19 @@ Default = TypeVar("Default")
 class AsyncSnapshot:
     """Tables as they were when it was opened; each method is that of `fjord.Snapshot`, awaited."""
 
-    def __init__(self, run: AsyncRun, opened: Opened, stamps: Stamps, *, name: str = "") -> None:
+    def __init__(
+        self,
+        run: AsyncRun,
+        opened: Opened,
+        stamps: Stamps,
+        *,
+        name: str = "",
+        schemas_of: SchemasOf = Schemas,
+    ) -> None:
         self._run = run
         self._opened = opened
         self._stamps = stamps
+        self._schemas_of = schemas_of
         self._name = name  # of the database
 
     def __repr__(self) -> str:
@@ -53,7 +64,12 @@ class AsyncSnapshot:
         return AsyncSnapshotKv(self._read, KvCalls(table, self._stamps))
 
     def stream(self, table: str) -> AsyncSnapshotStream:
-        return AsyncSnapshotStream(self._read, KvCalls(table, self._stamps))
+        schemas = self._schemas_of(table, decode_settings)
+
+        async def look(call: Call[Result]) -> Result:
+            return await follow_async(self._read, schemas.reading(call))
+
+        return AsyncSnapshotStream(look, KvCalls(table, self._stamps, schemas), schemas)
 
     async def _read(self, call: Call[Result]) -> Result:
         return await self._run(as_of(self.seq, call))
@@ -70,23 +86,23 @@ class AsyncSnapshotEntries:
         return f"<{type(self).__name__} {self._calls.table!r}>"
 
     @overload
-    async def get(self, key: Key) -> Value: ...
+    async def get(self, key: Key) -> Any: ...
     @overload
-    async def get(self, key: Key, default: Default) -> Value | Default: ...
+    async def get(self, key: Key, default: Default) -> Any | Default: ...
     async def get(self, key: Key, default: object = None) -> object:
         return (await self._run(self._calls.get_many([key]))).get(key, default)
 
-    async def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Value]:
+    async def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
         return await self._run(self._calls.get_many(keys))
 
     async def exists(self, key: Key) -> bool:
         return await self._run(self._calls.exists(key))
 
     @overload
-    def items(self) -> AsyncIterator[tuple[str, Value]]: ...
+    def items(self) -> AsyncIterator[tuple[str, Any]]: ...
     @overload
-    def items(self, prefix: AnyKey) -> AsyncIterator[tuple[AnyKey, Value]]: ...
-    def items(self, prefix: Key = "") -> AsyncIterator[tuple[Key, Value]]:
+    def items(self, prefix: AnyKey) -> AsyncIterator[tuple[AnyKey, Any]]: ...
+    def items(self, prefix: Key = "") -> AsyncIterator[tuple[Key, Any]]:
         return self._walk(self._calls.items(Span(prefix=prefix)))
 
     @overload
@@ -125,6 +141,10 @@ class AsyncSnapshotKv(AsyncSnapshotEntries):
 class AsyncSnapshotStream(AsyncSnapshotEntries):
     """A stream as of a snapshot; its keys and values are there in mode latest."""
 
+    def __init__(self, run: AsyncRun, calls: KvCalls, schemas: Schemas) -> None:
+        super().__init__(run, calls)
+        self._schemas = schemas
+
     async def read(self, n: int = COUNT, *, after: int = 0) -> MessageBatch:
         return await follow_async(self._run, read_on(self._cursor(after), n, None))
 
@@ -137,4 +157,4 @@ class AsyncSnapshotStream(AsyncSnapshotEntries):
                 yield batch
 
     def _cursor(self, after: int) -> Cursor:
-        return Cursor(self._calls.table, check_seq("after", after))
+        return Cursor(self._calls.table, check_seq("after", after), schemas=self._schemas)

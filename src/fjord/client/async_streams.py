@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from fjord.client import stream_calls
 from fjord.client.address import shown_at
@@ -11,9 +11,11 @@ from fjord.client.async_subscribers import AsyncReader, AsyncSubscriber
 from fjord.client.calls import AsyncRun, Call, Result, Steps, follow_async
 from fjord.client.entries import AnyKey, Entry, Key, Seconds
 from fjord.client.kv_calls import KvCalls
-from fjord.client.pages import Row, Span, Walk
+from fjord.client.pages import Row as Found
+from fjord.client.pages import Span, Walk
+from fjord.client.schemas import Row
 from fjord.client.stream_batch import MessageBatch
-from fjord.client.stream_calls import BlockInfo, StreamCalls, SubscriberInfo
+from fjord.client.stream_calls import BlockInfo, Given, StreamCalls, SubscriberInfo
 from fjord.client.stream_places import COUNT, Starting
 from fjord.client.stream_settings import StreamSettings
 from fjord.client.subscriber_calls import subscribe
@@ -46,14 +48,12 @@ class AsyncStream:
 
     # -- writes -----------------------------------------------------------------------------------
 
-    async def append(self, value: Value, key: Key = "") -> int:
-        return await self._ask(self._calls.append(value, key))
+    async def append(self, value: Value | Row, key: Key = "") -> int:
+        steps = self._calls.schemas.writing(lambda: self._calls.append(value, key))
+        return await self._follow(steps)
 
-    async def append_many(self, values: Iterable[Value], keys: Iterable[Key] | None = None) -> int:
-        last = 0
-        for call in self._calls.append_parts(values, keys):
-            last = await self._ask(call)
-        return last
+    async def append_many(self, values: Given, keys: Iterable[Key] | None = None) -> int:
+        return await self._follow(self._calls.appending(values, keys))
 
     async def delete(self, key: Key) -> bool:
         return await self._ask(self._calls.delete(key))
@@ -64,7 +64,7 @@ class AsyncStream:
     # -- reads ------------------------------------------------------------------------------------
 
     async def subscriber(self, name: str, *, start: Starting = "beginning") -> AsyncSubscriber:
-        calls = await self._ask(subscribe(self._calls.table, name, start))
+        calls = await self._ask(subscribe(self._calls.table, name, start, self._calls.schemas))
         return AsyncSubscriber(self._run, calls)
 
     async def reader(self, *, start: Starting = "beginning") -> AsyncReader:
@@ -77,31 +77,32 @@ class AsyncStream:
         after: int | MessageBatch = 0,
         wait: Seconds | None = None,
     ) -> MessageBatch:
-        return await self._ask(self._calls.read(n, after, wait))
+        call = self._calls.read(n, after, wait)
+        return await self._follow(self._calls.schemas.receiving(call))
 
     # -- the latest of each key -------------------------------------------------------------------
 
     @overload
-    async def get(self, key: Key) -> Value: ...
+    async def get(self, key: Key) -> Any: ...
     @overload
-    async def get(self, key: Key, default: Default) -> Value | Default: ...
+    async def get(self, key: Key, default: Default) -> Any | Default: ...
     async def get(self, key: Key, default: object = None) -> object:
-        return (await self._ask(self._entries.get_many([key]))).get(key, default)
+        return (await self._look(self._entries.get_many([key]))).get(key, default)
 
-    async def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Value]:
-        return await self._ask(self._entries.get_many(keys))
+    async def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
+        return await self._look(self._entries.get_many(keys))
 
     async def entry(self, key: Key) -> Entry | None:
-        return await self._ask(self._entries.entry(key))
+        return await self._look(self._entries.entry(key))
 
     async def exists(self, key: Key) -> bool:
         return await self._ask(self._entries.exists(key))
 
     @overload
-    def items(self) -> AsyncIterator[tuple[str, Value]]: ...
+    def items(self) -> AsyncIterator[tuple[str, Any]]: ...
     @overload
-    def items(self, prefix: AnyKey) -> AsyncIterator[tuple[AnyKey, Value]]: ...
-    def items(self, prefix: Key = "") -> AsyncIterator[tuple[Key, Value]]:
+    def items(self, prefix: AnyKey) -> AsyncIterator[tuple[AnyKey, Any]]: ...
+    def items(self, prefix: Key = "") -> AsyncIterator[tuple[Key, Any]]:
         return self._walk(self._entries.items(Span(prefix=prefix)))
 
     @overload
@@ -111,7 +112,7 @@ class AsyncStream:
     def keys(self, prefix: Key = "") -> AsyncIterator[Key]:
         return self._walk(self._entries.keys(Span(prefix=prefix)))
 
-    def values(self, prefix: Key = "") -> AsyncIterator[Value]:
+    def values(self, prefix: Key = "") -> AsyncIterator[Any]:
         return (value async for _, value in self.items(prefix))
 
     def __aiter__(self) -> AsyncIterator[str]:
@@ -133,10 +134,13 @@ class AsyncStream:
             self._declaration = None
         return await self._run(call)
 
+    async def _look(self, call: Call[Result]) -> Result:
+        return await self._follow(self._calls.schemas.reading(call))
+
     async def _follow(self, steps: Steps[Result]) -> Result:
         return await follow_async(self._ask, steps)
 
-    async def _walk(self, walk: Walk[Row]) -> AsyncIterator[Row]:
+    async def _walk(self, walk: Walk[Found]) -> AsyncIterator[Found]:
         while (call := walk.next_call()) is not None:
-            for row in await self._ask(call):
+            for row in await self._look(call):
                 yield row

@@ -8,7 +8,15 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from fjord import commands, limits
-from fjord.client import node_calls, scan_calls, snapshot_calls, span_calls, stream_calls
+from fjord.client import (
+    declared_tables,
+    node_calls,
+    scan_calls,
+    schemas,
+    snapshot_calls,
+    span_calls,
+    stream_calls,
+)
 from fjord.client.address import shown_at
 from fjord.client.async_connection import AsyncConnection
 from fjord.client.async_jobs import AsyncJobs
@@ -18,6 +26,7 @@ from fjord.client.async_snapshots import AsyncSnapshot
 from fjord.client.async_staging import AsyncStaging
 from fjord.client.async_streams import AsyncStream
 from fjord.client.calls import Call, Result, follow_async
+from fjord.client.declared_tables import Made
 from fjord.client.entries import Key, Seconds
 from fjord.client.job_calls import JobCalls
 from fjord.client.job_settings import JobSettings
@@ -59,6 +68,7 @@ class AsyncDatabase:
         self._connection = connection
         self._clock = SystemClock()
         self._stamps = Stamps(self._clock)
+        self._schemas_of = schemas.shared()
 
     def __repr__(self) -> str:
         return f"<AsyncDatabase{shown_at(self._connection.name)}>"
@@ -70,20 +80,23 @@ class AsyncDatabase:
 
     def jobs(self, table: str, **settings: Unpack[JobSettings]) -> AsyncJobs:
         """Returns a jobs table; it comes into being with its first job."""
-        calls = JobCalls(table, self._stamps)
+        calls = JobCalls(table, self._stamps, self._schemas_of)
         name = self._connection.name
         return AsyncJobs(self._run, calls, self._listen, name=name, settings=settings)
 
-    async def create_jobs(self, table: str, **settings: Unpack[JobSettings]) -> AsyncJobs:
-        await self._run(JobCalls(table, self._stamps).create(settings))
+    async def create_jobs(
+        self, table: str, *, change: bool = False, **settings: Unpack[JobSettings]
+    ) -> AsyncJobs:
+        await self._run(JobCalls(table, self._stamps).create(settings, change=change))
         return self.jobs(table)
 
     def stream(self, table: str, **settings: Unpack[StreamSettings]) -> AsyncStream:
         """Returns a stream; it comes into being with its first message."""
+        calls = StreamCalls(table, self._schemas_of)
         return AsyncStream(
             self._run,
-            StreamCalls(table),
-            KvCalls(table, self._stamps),
+            calls,
+            KvCalls(table, self._stamps, calls.schemas),
             name=self._connection.name,
             settings=settings,
         )
@@ -92,13 +105,20 @@ class AsyncDatabase:
         await self._run(StreamCalls(table).create(settings))
         return self.stream(table)
 
+    async def create_tables(
+        self, tables: declared_tables.Tables, *, change: bool = False, dry_run: bool = False
+    ) -> list[Made]:
+        steps = declared_tables.steps(tables, change=change, dry_run=dry_run)
+        return await follow_async(self._run, steps)
+
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         """Gathers the writes of an `async with` block; they are not awaited, only its end is."""
-        gathered = Transaction(self._stamps, name=self._connection.name)
+        name = self._connection.name
+        gathered = Transaction(self._stamps, name=name, schemas_of=self._schemas_of)
         try:
             yield gathered
-            gathered.results = await self._run(gathered.call())
+            gathered.results = await follow_async(self._run, gathered.steps())
         except BaseException:
             gathered.fail()
             raise
@@ -108,7 +128,8 @@ class AsyncDatabase:
         """Shows streams and key/value tables as they are now to an `async with` block."""
         opened = await self._run(snapshot_calls.open_call(lifetime))
         try:
-            yield AsyncSnapshot(self._run, opened, self._stamps, name=self._connection.name)
+            name, schemas_of = self._connection.name, self._schemas_of
+            yield AsyncSnapshot(self._run, opened, self._stamps, name=name, schemas_of=schemas_of)
         except UnavailableError:
             raise  # it is closed when its time is over
         except BaseException:

@@ -12,6 +12,7 @@ from fjord.client import (
     declared_tables,
     node_calls,
     scan_calls,
+    schemas,
     snapshot_calls,
     span_calls,
     stream_calls,
@@ -65,6 +66,7 @@ class Database:
         self._is_remote = is_remote  # a server, which answers scans in Arrow too
         self._clock = SystemClock()
         self._stamps = Stamps(self._clock)
+        self._schemas_of = schemas.shared()
 
     def __repr__(self) -> str:
         return f"<Database{shown_at(self._name)}>"
@@ -97,7 +99,7 @@ class Database:
         """
         return Jobs(
             self._run,
-            JobCalls(table, self._stamps),
+            JobCalls(table, self._stamps, self._schemas_of),
             self._executor.listen,
             clock=self._clock,
             name=self._name,
@@ -143,10 +145,11 @@ class Database:
             ValueError: if a setting cannot be meant.
             RefusedError: if this is no name of a table.
         """
+        calls = StreamCalls(table, self._schemas_of)
         return Stream(
             self._run,
-            StreamCalls(table),
-            KvCalls(table, self._stamps),
+            calls,
+            KvCalls(table, self._stamps, calls.schemas),
             name=self._name,
             settings=settings,
         )
@@ -189,10 +192,10 @@ class Database:
         Raises:
             RefusedError: if any of the writes is refused; none is done then.
         """
-        gathered = Transaction(self._stamps, name=self._name)
+        gathered = Transaction(self._stamps, name=self._name, schemas_of=self._schemas_of)
         try:
             yield gathered
-            gathered.results = self._run(gathered.call())
+            gathered.results = follow(self._run, gathered.steps())
         except BaseException:
             gathered.fail()
             raise
@@ -210,7 +213,9 @@ class Database:
         """
         opened = self._run(snapshot_calls.open_call(lifetime))
         try:
-            yield Snapshot(self._run, opened, self._stamps, name=self._name)
+            yield Snapshot(
+                self._run, opened, self._stamps, name=self._name, schemas_of=self._schemas_of
+            )
         except UnavailableError:
             raise  # it is closed when its time is over
         except BaseException:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from fjord import values
 from fjord.commands import Changed, Entries
@@ -29,8 +29,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Entry:
     """A value and what is known of it."""
 
-    value: Value
-    type: values.Type
+    value: Any  # of a stream with declared columns, a dict of them
+    type: int  # a `fjord.values.Type`, or `fjord.values.ROW`
     written_at: datetime  # the writer's clock
     created_at: datetime  # when the key got its first value
     accessed_at: datetime | None  # when it was last touched or taken
@@ -147,17 +147,41 @@ def decode_value(type_: int, data: bytes) -> Value:
         raise RemoteProtocolError(Code.BAD_VALUE, f"a value of type {type_}: {error}") from error
 
 
-def read_values(keys: Sequence[AnyKey], found: Entries) -> dict[AnyKey, Value]:
+class Decoding(Protocol):
+    """How values become those of Python."""
+
+    def decode(self, type_: int, data: bytes, /) -> Any: ...
+
+    def decode_all(self, types: bytes, column: Sequence[bytes], /) -> list[Any]: ...
+
+
+class Plain:
+    """Decodes the values of tables that have no declared columns."""
+
+    decode = staticmethod(decode_value)
+
+    def decode_all(self, types: bytes, column: Sequence[bytes], /) -> list[Any]:
+        return list(map(decode_value, types, column))
+
+
+PLAIN: Final = Plain()
+
+
+def read_values(
+    keys: Sequence[AnyKey], found: Entries, decoding: Decoding = PLAIN
+) -> dict[AnyKey, Any]:
     """Returns the values of those keys that have one."""
+    decode = decoding.decode
     rows = zip(keys, found.types, found.values.rows(), strict=True)
-    return {key: decode_value(type_, data) for key, type_, data in rows if type_ != Entries.MISSING}
+    return {key: decode(type_, data) for key, type_, data in rows if type_ != Entries.MISSING}
 
 
-def read_entry(found: Entries, row: int) -> Entry:
+def read_entry(found: Entries, row: int, decoding: Decoding = PLAIN) -> Entry:
     """Returns all that is known of an entry that is there."""
+    type_ = found.types[row]
     return Entry(
-        value=decode_value(found.types[row], found.values[row]),
-        type=values.Type(found.types[row]),
+        value=decoding.decode(type_, found.values[row]),
+        type=type_ if type_ == values.ROW else values.Type(type_),
         written_at=date(found.timestamps_us[row]),
         created_at=date(found.created_us[row]),
         accessed_at=date_or_none(found.accessed_us[row]),

@@ -3,7 +3,7 @@
     look at the files -> send, several batches under way -> confirmed: erase -> sent whole: delete
             ^                          |
             |   nothing left: sleep    +-- away, busy, full: wait a little, ask how far it is, go on
-            +-- PING, file event, poll
+            +-- PING, file event, wake-up, poll
 
 Each batch holds an `Advance`: the number that the daemon has of the file, and the one that it has
 afterwards.  So batches are applied in their order or not at all, and one whose answer was lost is
@@ -18,6 +18,7 @@ import logging
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,9 +30,11 @@ from fjord.client.spool.lines import Fate
 from fjord.client.spool.reading import UNKNOWN, Load, Source
 from fjord.client.spool.sources import Sources
 from fjord.client.spool.waking import Doorbell
+from fjord.client.waker import AsyncWaker
 from fjord.clock import Clock, SystemClock
 from fjord.commands import Advance, AskWriter, Batch, Command, Committed, Refusal, Reply
 from fjord.errors import Code, FjordError, RemoteProtocolError, UnavailableError
+from fjord.wire import wakeups
 
 _log = logging.getLogger(__name__)
 
@@ -95,6 +98,7 @@ class Forwarder:
         *,
         period: float = files.PERIOD_SECONDS,
         poll: float = POLL_SECONDS,
+        wake: str | int | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.directory = directory
@@ -102,6 +106,7 @@ class Forwarder:
         self._url = url
         self._period_us = round(period * 1_000_000)
         self._poll = poll
+        self._wake = wake
         self._clock = clock or SystemClock()
         self._sources = Sources(directory, self._clock)
         self._connection: AsyncConnection | None = None
@@ -126,20 +131,28 @@ class Forwarder:
 
         Raises:
             DirectoryError: if the directory cannot be used, or another forwarder does.
+            FjordError: if wake-ups cannot be heard where it shall.
         """
         lock = files.lock_for_forwarder(self.directory)
         try:
             files.remove_leftovers(self.directory)
-            with contextlib.closing(Doorbell(self.directory)) as doorbell:
+            with contextlib.closing(Doorbell(self.directory)) as doorbell, self._listen() as waker:
                 on_ready()
-                await self._run(doorbell, until_empty=until_empty)
+                await self._run(doorbell, waker, until_empty=until_empty)
         finally:
             if self._connection is not None:
                 self._connection.close()
             self._sources.close()
             lock.release()
 
-    async def _run(self, doorbell: Doorbell, *, until_empty: bool) -> None:
+    def _listen(self) -> AbstractContextManager[AsyncWaker | None]:
+        if self._wake is None:
+            return contextlib.nullcontext()
+        return AsyncWaker(self._wake, tables=[wakeups.SPOOL])
+
+    async def _run(
+        self, doorbell: Doorbell, waker: AsyncWaker | None, *, until_empty: bool
+    ) -> None:
         while not self._stopping.is_set():
             doorbell.wake()
             self._rung.clear()
@@ -150,21 +163,29 @@ class Forwarder:
                 return
             doorbell.sleep()
             if not self._sources.has_more():
-                await self._sleep(doorbell)
+                await self._sleep(doorbell, waker)
 
-    async def _sleep(self, doorbell: Doorbell) -> None:
+    async def _sleep(self, doorbell: Doorbell, waker: AsyncWaker | None) -> None:
         """Waits until somebody rings, or for as long as it may go without a look at the files."""
         # Only now: while it works, or waits for the daemon, each write and each of its own erasures
         # is an event that nobody takes, and the loop would turn round and round.
         loop = asyncio.get_running_loop()
         for descriptor in doorbell.descriptors:
             loop.add_reader(descriptor, self._rung.set)
+        hearing = None if waker is None else asyncio.create_task(self._hear(waker))
         try:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._rung.wait(), self._poll)
         finally:
             for descriptor in doorbell.descriptors:
                 loop.remove_reader(descriptor)
+            if hearing is not None:
+                hearing.cancel()
+                await asyncio.gather(hearing, return_exceptions=True)
+
+    async def _hear(self, waker: AsyncWaker) -> None:
+        if await waker.wait(self._poll):
+            self._rung.set()
 
     # -- one pass ---------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
 
-from fjord import limits
+from fjord import limits, values
 from fjord.client.calls import Call, check_names, check_whole, done, expect, not_a
 from fjord.client.declaring import Declaration
 from fjord.client.entries import (
@@ -42,6 +42,7 @@ from fjord.client.job_push import (
 )
 from fjord.client.job_settings import JobSettings, encode_settings
 from fjord.client.job_times import delay_us, lease_us, wait_us
+from fjord.client.schemas import Row, Schemas, SchemasOf
 from fjord.clock import Stamps
 from fjord.columns import Strings
 from fjord.commands import (
@@ -110,12 +111,13 @@ class _Note(NamedTuple):
 class JobCalls:
     """Builds the calls of one table."""
 
-    def __init__(self, table: str, stamps: Stamps) -> None:
+    def __init__(self, table: str, stamps: Stamps, schemas_of: SchemasOf = Schemas) -> None:
         self.table = table
+        self.schemas = schemas_of(table, decode_settings)
         self._stamps = stamps
 
-    def create(self, settings: JobSettings) -> Call[None]:
-        return Call(self._creation(settings), done)
+    def create(self, settings: JobSettings, *, change: bool = False) -> Call[None]:
+        return Call(replace(self._creation(settings), changes=change), done)
 
     def declare(self, settings: JobSettings) -> Declaration:
         return Declaration(self._creation(settings), settings.keys(), decode_settings)
@@ -125,8 +127,25 @@ class JobCalls:
 
     # -- pushing ----------------------------------------------------------------------------------
 
-    def push(self, key: Key, value: Value, **options: Unpack[PushOptions]) -> Call[None]:
-        return Call(push_one(self.table, key, value, options, self._stamps.next_us()), done)
+    def push(
+        self, key: Key | Row, value: Value | Row, **options: Unpack[PushOptions]
+    ) -> Call[None]:
+        found, encoded = self._encoded(key, value)
+        return Call(push_one(self.table, found, encoded, options, self._stamps.next_us()), done)
+
+    def _encoded(self, key: Key | Row, value: Value | Row) -> tuple[Key, tuple[int, bytes]]:
+        """Returns the key of a job, and its value as a type and bytes."""
+        if isinstance(key, Mapping):
+            if value is not None:
+                raise TypeError("push takes a row, or a key and a value")
+            (data,), keys = self.schemas.encode([key])
+            return (keys[0] if keys else b""), (values.ROW, data)
+        if isinstance(value, Mapping):
+            (data,), keys = self.schemas.encode([value])
+            if keys:
+                raise TypeError("the key is made of columns of the row; push the row alone")
+            return key, (values.ROW, data)
+        return key, values.encode(value)
 
     def push_many(
         self, rows: Iterable[Mapping[str, Any]] | None, **columns: Unpack[PushColumns]
@@ -134,11 +153,11 @@ class JobCalls:
         now_us = self._stamps.next_us()
         command: Push | None
         if rows is None:
-            command = push_columns(self.table, columns, now_us)
+            command = push_columns(self.table, columns, now_us, self.schemas)
         elif columns:
             raise TypeError("push_many takes a list of dicts, or columns, not both")
         else:
-            command = push_rows(self.table, rows, now_us)
+            command = push_rows(self.table, rows, now_us, self.schemas)
         return Call(command or Nop(), done)
 
     # -- taking -----------------------------------------------------------------------------------
@@ -166,7 +185,9 @@ class JobCalls:
                 text = f"{len(taken.types)} jobs, not {count} at most"
                 raise RemoteProtocolError(Code.BAD_BATCH, text)
             now_us = self._stamps.next_us()
-            return JobBatch(self.table, taken, make, now_us, lease_us=command.lease_us)
+            return JobBatch(
+                self.table, taken, make, now_us, lease_us=command.lease_us, schemas=self.schemas
+            )
 
         return Call(command, read)
 
@@ -276,7 +297,11 @@ class JobCalls:
     # -- waiting jobs, by key ---------------------------------------------------------------------
 
     def get(self, key: Key) -> Call[JobInfo | None]:
-        return Call(Find(table=self.table, keys=_key(key)), _first_job)
+        def read(reply: Reply) -> JobInfo | None:
+            found = read_jobs(expect(reply, JobPage), State.WAITING, self.schemas)
+            return found[0] if found else None
+
+        return Call(Find(table=self.table, keys=_key(key)), read)
 
     def cancel(self, key: Key) -> Call[bool]:
         return Call(Cancel(table=self.table, keys=_key(key)), _was_there)
@@ -343,7 +368,11 @@ class JobCalls:
 
     def _walk(self, state: State, count: int, domain: Key | None = None) -> JobWalk[JobInfo]:
         return JobWalk(
-            self.table, state, lambda page: read_jobs(page, state), limit=count, domain=domain
+            self.table,
+            state,
+            lambda page: read_jobs(page, state, self.schemas),
+            limit=count,
+            domain=domain,
         )
 
     # -- dead jobs, by row ------------------------------------------------------------------------
@@ -420,11 +449,6 @@ def _dead_counts(reply: Reply, rows: int) -> DeadCounts:
 
 def _was_there(reply: Reply) -> bool:
     return not _missing(reply, 1)
-
-
-def _first_job(reply: Reply) -> JobInfo | None:
-    found = read_jobs(expect(reply, JobPage), State.WAITING)
-    return found[0] if found else None
 
 
 def _number(reply: Reply, name: str) -> int:

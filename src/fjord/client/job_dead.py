@@ -16,7 +16,7 @@ from fjord.client.calls import Call, check_names, check_whole, is_number, not_a
 from fjord.client.entries import Key, Seconds, encode_domain, encode_key
 from fjord.client.job_calls import DeadCounts, JobCalls, encode_reason
 from fjord.client.job_entries import DeadJob, Discarded, Redriven, read_dead
-from fjord.client.job_pages import JobWalk, Row
+from fjord.client.job_pages import Found, JobWalk
 from fjord.client.job_times import delay_us, moment_us
 from fjord.commands import JobPage
 from fjord.jobs import State, domain_of
@@ -64,7 +64,7 @@ class DiscardOptions(DeadOptions, total=False):
 def dead(calls: JobCalls, filters: DeadFilters) -> DeadWalk[DeadJob]:
     """Walks through dead jobs."""
     check_names("dead", filters, DeadFilters.__optional_keys__)
-    return DeadWalk(calls.table, filters, read_dead)
+    return DeadWalk(calls.table, filters, lambda page, rows: read_dead(page, rows, calls.schemas))
 
 
 def redrive(calls: JobCalls, options: RedriveOptions) -> Plan[Redriven]:
@@ -98,11 +98,11 @@ def _narrows(options: DeadOptions) -> bool:
     return bool(options.get("key_prefix") or options.get("reason"))
 
 
-class DeadWalk(Generic[Row]):
+class DeadWalk(Generic[Found]):
     """Goes through the dead once, a page at a time, and reads those that are meant."""
 
     def __init__(
-        self, table: str, filters: DeadFilters, read: Callable[[JobPage, list[int]], list[Row]]
+        self, table: str, filters: DeadFilters, read: Callable[[JobPage, list[int]], list[Found]]
     ) -> None:
         self._left = filters.get("limit")
         if self._left is not None and check_whole("limit", self._left) < 1:
@@ -111,15 +111,16 @@ class DeadWalk(Generic[Row]):
         self._read = read
         self._walk = JobWalk(table, State.DEAD, self._read_page)
 
-    def next_call(self) -> Call[list[Row]] | None:
+    def next_call(self) -> Call[list[Found]] | None:
         """Returns the call for the next page, None if there is no more."""
         return None if self._left == 0 else self._walk.next_call()
 
-    def _read_page(self, page: JobPage) -> list[Row]:
+    def _read_page(self, page: JobPage) -> list[Found]:
         places = self._choose(page)[: self._left]
+        found = self._read(page, places)
         if self._left is not None:
             self._left -= len(places)
-        return self._read(page, places)
+        return found
 
 
 class _Sweep:

@@ -14,11 +14,12 @@ from itertools import repeat
 from typing import Any, NamedTuple, TypeVar, overload
 
 from fjord.client.entries import date, date_or_none, decode_key, decode_value
+from fjord.client.schemas import Schemas
 from fjord.commands import Changed, JobPage, Taken
 from fjord.errors import Code, RemoteProtocolError
 from fjord.job_commands import ARRIVED, DUE
 from fjord.jobs import How, State, domain_of
-from fjord.values import Value
+from fjord.values import ROW
 
 AnyJob = TypeVar("AnyJob", bound="TakenJob")
 
@@ -63,7 +64,7 @@ class JobInfo:
     """A job that was only looked at."""
 
     key: str
-    value: Value
+    value: Any  # of a table with declared columns, a dict of them
     priority: int
     domain: str
     state: State
@@ -138,8 +139,9 @@ class TakenJob:
         return decode_key(self._batch.keys[self._place])
 
     @property
-    def value(self) -> Value:
-        return decode_value(self._batch.taken.types[self._place], self._batch.values[self._place])
+    def value(self) -> Any:
+        """What was pushed; of a table with declared columns, a dict of them."""
+        return self._batch.value_of(self._place)
 
     @property
     def priority(self) -> int:
@@ -215,7 +217,9 @@ class JobBatch(Sequence[AnyJob]):
         "_make",
         "_outcome",
         "_outcomes",
+        "_read",
         "_values",
+        "schemas",
         "table",
         "taken",
     )
@@ -228,6 +232,7 @@ class JobBatch(Sequence[AnyJob]):
         now_us: int,
         *,
         lease_us: int = 0,
+        schemas: Schemas,
     ) -> None:
         """Holds what was taken just now.
 
@@ -237,7 +242,9 @@ class JobBatch(Sequence[AnyJob]):
             make: makes the object of one place.
             now_us: this client's clock.
             lease_us: what was asked for; 0: the setting of the table, which shows by the dates.
+            schemas: the columns of the table.
         """
+        self.schemas = schemas
         self.table = table
         self.taken = taken
         self._lease = Lease(taken.until_us, lease_us or max(0, taken.until_us - now_us))
@@ -247,6 +254,7 @@ class JobBatch(Sequence[AnyJob]):
         self._make = make
         self._keys: list[bytes] | None = None
         self._values: list[bytes] | None = None
+        self._read: list[Any] | None = None
 
     def __repr__(self) -> str:
         if self:
@@ -277,6 +285,20 @@ class JobBatch(Sequence[AnyJob]):
         if self._values is None:
             self._values = self.taken.values.rows()
         return self._values
+
+    @property
+    def lacks_columns(self) -> bool:
+        """Whether there are rows whose columns are to be asked for before they can be read."""
+        return self.schemas.lacks(self.taken.types, self.values)
+
+    def value_of(self, place: int) -> Any:
+        """Returns the value of a job; rows are all read together."""
+        type_ = self.taken.types[place]
+        if type_ != ROW:
+            return decode_value(type_, self.values[place])
+        if self._read is None:
+            self._read = self.schemas.decode_all(self.taken.types, self.values)
+        return self._read[place]
 
     def __len__(self) -> int:
         return len(self.taken.types)
@@ -339,16 +361,16 @@ class JobBatch(Sequence[AnyJob]):
 # -- replies --------------------------------------------------------------------------------------
 
 
-def read_jobs(page: JobPage, state: State) -> list[JobInfo]:
+def read_jobs(page: JobPage, state: State, schemas: Schemas) -> list[JobInfo]:
     """Returns waiting or taken jobs of a page."""
-    return [JobInfo(**_fields(page, row, state)) for row in range(len(page.types))]
+    return [JobInfo(**_fields(page, row, state, schemas)) for row in range(len(page.types))]
 
 
-def read_dead(page: JobPage, rows: Iterable[int]) -> list[DeadJob]:
+def read_dead(page: JobPage, rows: Iterable[int], schemas: Schemas) -> list[DeadJob]:
     """Returns these of the dead jobs of a page."""
     return [
         DeadJob(
-            **_fields(page, row, State.DEAD),
+            **_fields(page, row, State.DEAD, schemas),
             reason=page.reasons[row].decode(errors="replace"),
             died_at=date(page.moments_us[row]),
         )
@@ -356,11 +378,11 @@ def read_dead(page: JobPage, rows: Iterable[int]) -> list[DeadJob]:
     ]
 
 
-def _fields(page: JobPage, row: int, state: State) -> dict[str, Any]:
+def _fields(page: JobPage, row: int, state: State, schemas: Schemas) -> dict[str, Any]:
     key = page.keys[row]
     return {
         "key": decode_key(key),
-        "value": decode_value(page.types[row], page.values[row]),
+        "value": schemas.decode(page.types[row], page.values[row]),
         "priority": page.priorities[row],
         "domain": _domain(page.domains[row], key),
         "state": state,

@@ -12,17 +12,17 @@ from fjord.commands import JobPage, Peek, Reply
 from fjord.errors import Code, RemoteProtocolError
 from fjord.jobs import State
 
-Row = TypeVar("Row")
+Found = TypeVar("Found")
 
 
-class JobWalk(Generic[Row]):
+class JobWalk(Generic[Found]):
     """Asks for one page after the other."""
 
     def __init__(
         self,
         table: str,
         state: State,
-        read: Callable[[JobPage], list[Row]],
+        read: Callable[[JobPage], list[Found]],
         *,
         limit: int | None = None,
         domain: Key | None = None,
@@ -37,7 +37,7 @@ class JobWalk(Generic[Row]):
         self._start = b""
         self._is_over = False
 
-    def next_call(self) -> Call[list[Row]] | None:
+    def next_call(self) -> Call[list[Found]] | None:
         """Returns the call for the next page, None if there is no more."""
         if self._is_over:
             return None
@@ -51,15 +51,16 @@ class JobWalk(Generic[Row]):
         )
         return Call(command, lambda reply: self._read_page(reply, command.count))
 
-    def _read_page(self, reply: Reply, count: int) -> list[Row]:
+    def _read_page(self, reply: Reply, count: int) -> list[Found]:
         page = expect(reply, JobPage)
         rows = len(page.types)
         if rows > count:
             raise RemoteProtocolError(Code.BAD_BATCH, f"a page of {rows} jobs, not {count} at most")
         if page.next_start and page.next_start == self._start:
             raise RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same page again")
+        found = self._read(page)  # if that fails, the same page can be asked for again
         if self._left is not None:
             self._left -= rows
         self._is_over = not page.next_start or self._left == 0
         self._start = page.next_start
-        return self._read(page)
+        return found

@@ -15,6 +15,7 @@ from fjord import values
 from fjord.client.calls import check_names, not_a
 from fjord.client.entries import Key, Seconds, encode_domain, encode_keys
 from fjord.client.job_times import delay_us, moment_us
+from fjord.client.schemas import Columns, Encoded, Row, Schemas
 from fjord.columns import Strings, repeat
 from fjord.commands import Push
 from fjord.jobs import PRIORITY_MAX, Priority
@@ -35,7 +36,8 @@ class PushColumns(TypedDict, total=False):
     """Many jobs: keys and values one each, all else one each or one for all."""
 
     keys: Sequence[Key]  # without them, jobs have none: for a table that does not merge
-    values: Sequence[Value]  # None for all unless given
+    # None for all unless given; for declared columns rows, or a list for each column.
+    values: Sequence[Value | Row] | Columns
     priority: int | Sequence[int]
     delay: Seconds | Sequence[Seconds | None] | None
     process_at: datetime | Sequence[datetime | None] | None
@@ -58,8 +60,10 @@ _SINGLE: Final = (str, bytes, bytearray, memoryview)
 _NO_DOMAIN: Final = Strings((0, 0), b"")
 
 
-def push_one(table: str, key: Key, value: Value, options: PushOptions, timestamp_us: int) -> Push:
-    """Returns the command that pushes one job.
+def push_one(
+    table: str, key: Key, value: tuple[int, bytes], options: PushOptions, timestamp_us: int
+) -> Push:
+    """Returns the command that pushes one job, whose value is a type and its bytes.
 
     Raises:
         ValueError: if an option cannot be meant.
@@ -71,7 +75,7 @@ def push_one(table: str, key: Key, value: Value, options: PushOptions, timestamp
         check_names("push", options, _OPTIONS)
         process_at_us, is_relative = due_us(options.get("delay"), options.get("process_at"))
     domain = options.get("domain")
-    type_, data = values.encode(value)
+    type_, data = value
     return Push(
         table=table,
         keys=Strings.of(encode_keys([key])),
@@ -86,11 +90,14 @@ def push_one(table: str, key: Key, value: Value, options: PushOptions, timestamp
     )
 
 
-def push_rows(table: str, rows: Iterable[Mapping[str, Any]], timestamp_us: int) -> Push | None:
+def push_rows(
+    table: str, rows: Iterable[Mapping[str, Any]], timestamp_us: int, schemas: Schemas
+) -> Push | None:
     """Returns the command that pushes jobs given as dicts; None if there are none.
 
     Raises:
         TypeError: if they are no dicts, or one has what no job has.
+        UnknownSchemaError: if the server is to be asked for the columns of the table first.
     """
     if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable):
         raise not_a("what push_many takes", "a list of dicts", rows)
@@ -99,11 +106,18 @@ def push_rows(table: str, rows: Iterable[Mapping[str, Any]], timestamp_us: int) 
         if not isinstance(row, Mapping):
             raise not_a("each job of push_many", 'a dict such as {"key": ..., "value": ...}', row)
     names: set[str] = set().union(*listed)
-    check_names("a job", names, _FIELDS)
-    columns: PushColumns = {
-        "keys": [row.get("key", b"") for row in listed],
-        "values": [row.get("value") for row in listed],
-    }
+    columns: PushColumns = {}
+    if not names <= _FIELDS:
+        check_names("a job", names, {*_FIELDS, *schemas.names} - {"value"})
+        _check_apart(names & _FIELDS, schemas)
+        if "key" in names:
+            columns["keys"] = [row.get("key", b"") for row in listed]
+        given = {name: [row.get(name) for row in listed] for name in schemas.names}
+        columns = _with_rows(columns, *schemas.encode_columns(given))
+    else:
+        if "key" in names or not schemas.has_key:
+            columns["keys"] = [row.get("key", b"") for row in listed]
+        columns["values"] = [row.get("value") for row in listed]
     if "priority" in names:
         columns["priority"] = [row.get("priority", Priority.DEFAULT) for row in listed]
     if "delay" in names:
@@ -114,12 +128,25 @@ def push_rows(table: str, rows: Iterable[Mapping[str, Any]], timestamp_us: int) 
         columns["expires_at"] = [row.get("expires_at") for row in listed]
     if "domain" in names:
         columns["domain"] = [row.get("domain") for row in listed]
-    return push_columns(table, columns, timestamp_us)
+    return push_columns(table, columns, timestamp_us, schemas)
 
 
-def push_columns(table: str, columns: PushColumns, timestamp_us: int) -> Push | None:
-    """Returns the command that pushes jobs given as columns; None if there are none."""
-    check_names("push_many", columns, _COLUMNS)
+def push_columns(
+    table: str, columns: PushColumns, timestamp_us: int, schemas: Schemas
+) -> Push | None:
+    """Returns the command that pushes jobs given as columns; None if there are none.
+
+    Raises:
+        UnknownSchemaError: if the server is to be asked for the columns of the table first.
+    """
+    given = columns.get("values")
+    if not columns.keys() <= _COLUMNS:
+        columns = _declared(columns, schemas)
+    elif isinstance(given, Mapping):
+        columns = _with_rows(columns, *schemas.encode_columns(given))
+    elif isinstance(given, Sequence) and given and isinstance(given[0], Mapping):
+        rows: Any = given  # those that are none are refused
+        columns = _with_rows(columns, *schemas.encode(rows))
     keys, given = columns.get("keys"), columns.get("values")
     if keys is None and given is None:
         raise TypeError("push_many takes a list of dicts, or the columns keys=[...], values=[...]")
@@ -155,13 +182,38 @@ def _keys(keys: Sequence[Key]) -> list[bytes]:
         return encode_keys(keys)  # some are bytes, or have escaped ones
 
 
-def _values(given: Sequence[Value] | None, count: int) -> tuple[bytes, Strings]:
+def _declared(columns: PushColumns, schemas: Schemas) -> PushColumns:
+    """Returns columns of a table that has its own, as keys and rows."""
+    check_names("push_many", columns, {*_COLUMNS, *schemas.names} - {"values"})
+    _check_apart(columns.keys() & _COLUMNS, schemas)
+    given: Any = {name: column for name, column in columns.items() if name not in _COLUMNS}
+    found: Any = {name: column for name, column in columns.items() if name in _COLUMNS}
+    return _with_rows(found, *schemas.encode_columns(given))
+
+
+def _check_apart(options: Iterable[str], schemas: Schemas) -> None:
+    """Makes sure that what is given as an option is no column."""
+    for name in set(options).intersection(schemas.names):
+        raise TypeError(f"{name} is an option and a column; give the rows as values=[...] apart")
+
+
+def _with_rows(columns: PushColumns, rows: Encoded, keys: list[bytes]) -> PushColumns:
+    found: PushColumns = {**columns, "values": rows}
+    if keys:
+        if "keys" in columns:
+            raise TypeError("the key is made of columns of the rows; keys=[...] is too much")
+        found["keys"] = keys
+    return found
+
+
+def _values(given: Any, count: int) -> tuple[bytes, Strings]:
     if given is None:
         return bytes(count), _blank(count)
     _check_count("values", len(given), count)
-    kinds = set(map(type, given))
-    if kinds == {bytes}:
-        return bytes((Type.BUFFER,)) * count, Strings.of(given)  # type: ignore[arg-type]
+    if isinstance(given, Encoded):
+        return bytes((values.ROW,)) * count, Strings.of(given)
+    if set(map(type, given)) == {bytes}:
+        return bytes((Type.BUFFER,)) * count, Strings.of(given)
     encoded = list(map(values.encode, given))
     return bytes([type_ for type_, _ in encoded]), Strings.of([data for _, data in encoded])
 

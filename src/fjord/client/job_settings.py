@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, TypedDict
 
 from fjord import jobs, limits
+from fjord import settings as settings_module
 from fjord.client.calls import check_names
 from fjord.client.entries import Seconds
 from fjord.client.job_times import delay_us
+from fjord.declared.schema import Columns
 
 
 class JobSettings(TypedDict, total=False):
@@ -19,6 +22,11 @@ class JobSettings(TypedDict, total=False):
     timeouts_max: int  # a job that fails or times out more often is dead; 5
     debounce: Seconds  # pushing again moves no date beyond insertion date + this; an hour
     history: bool  # what happened to jobs goes to cold blocks; True unless given
+    columns: Columns  # what jobs are made of; anything unless given
+    key: str | Sequence[str]  # those columns that are the key
+    period: str  # "hour", "day" or "month": how long a generation takes; there is one unless given
+    drained: str  # what becomes of one without jobs: "delete" unless given, "truncate" or "reset"
+    secure: bool  # True: what is given back to the disk is overwritten before
 
 
 _BOUNDS_US: Final = {
@@ -39,9 +47,10 @@ def encode_settings(settings: JobSettings) -> bytes:
     for name in _BOUNDS_US:
         if name in found:
             found[f"{name}_us"] = _duration_us(name, found.pop(name))
-    if "fairness" in found:
-        found["fairness"] = str(found["fairness"])
-    encoded = jobs.Settings(**found).encode()
+    for name in ("fairness", "period", "drained"):
+        if name in found:
+            found[name] = str(found[name])
+    encoded = settings_module.with_columns(jobs.Settings(**found)).encode()
     jobs.decode_settings(encoded)  # what a server would refuse is refused here
     return encoded
 

@@ -5,10 +5,13 @@ Pure but for the log; the shells run what is built here.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Generic, Protocol, TypedDict
+from contextlib import AbstractContextManager
+from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
 
+from fjord import limits
 from fjord.client.calls import Call, check_names, check_whole, not_a
 from fjord.client.entries import Key, Seconds
 from fjord.client.job_calls import JobCalls
@@ -16,13 +19,19 @@ from fjord.client.job_entries import AnyJob, JobBatch, TakenJob
 from fjord.client.job_times import delay_us, wait_us
 from fjord.errors import FjordError
 from fjord.jobs import How
+from fjord.wire import wakeups
 
 _log = logging.getLogger(__name__)
 
 # A wait that finds nothing costs one request, and a stop is seen when it is over.
 _WAIT_SECONDS: Final = 30
 _DELAY_SECONDS_MAX: Final = 300
+# Who wants to ask more often waits on the server, which is faster and costs less.
+_POLL_US_MIN: Final = 10_000
 _REASON_CHARACTERS: Final = 500
+
+
+AnyWaker = TypeVar("AnyWaker", bound=AbstractContextManager[Any])
 
 
 class Event(Protocol):
@@ -38,6 +47,8 @@ class WorkOptions(TypedDict, total=False):
     domain: Key | None
     batch: int  # so many at a time; 1 unless given
     wait: Seconds  # how long one wait on the server takes; 30 seconds unless given
+    wake: str | int | None  # where to hear wake-ups, instead of waiting on the server
+    poll: Seconds  # with `wake`: how often to ask without one; 30 seconds unless given
     stop: Event | Callable[[], bool] | None  # ends the loop, after a job or a wait
 
 
@@ -52,8 +63,10 @@ class Shift(Generic[AnyJob]):
     ) -> None:
         check_names("work", options, WorkOptions.__optional_keys__)
         self._calls = calls
-        wait = options.get("wait", _WAIT_SECONDS)
-        if not wait_us(wait):
+        self._wake = options.get("wake")
+        self.poll = _poll_seconds(options)
+        wait = None if self._wake is not None else options.get("wait", _WAIT_SECONDS)
+        if self._wake is None and not wait_us(wait):
             raise ValueError("a worker waits more than 0 seconds: it does not poll")
         lease, domain = options.get("lease"), options.get("domain")
         batch = options.get("batch", 1)
@@ -67,6 +80,12 @@ class Shift(Generic[AnyJob]):
             raise not_a("stop", "an event, or a function that says whether to end", self._stop)
         self._job: AnyJob | None = None  # the one that is worked on
         self._left: Sequence[int] = ()  # xids of those that nobody has begun
+
+    def listen(self, hear: Callable[..., AnyWaker]) -> AbstractContextManager[AnyWaker | None]:
+        """Begins to hear wake-ups of the table, with `Waker` or `AsyncWaker`; None: it waits."""
+        if self._wake is None:
+            return contextlib.nullcontext()
+        return hear(self._wake, tables=[self._calls.table])
 
     def is_over(self) -> bool:
         """Says whether the worker shall take no more."""
@@ -92,6 +111,27 @@ class Shift(Generic[AnyJob]):
             calls.append(self._calls.fail_many(self._left, count=False))
         self._job, self._left = None, ()
         return calls
+
+
+def _poll_seconds(options: WorkOptions) -> float:
+    """Returns how often a worker that is woken asks by itself.
+
+    Raises:
+        ValueError: if that cannot be meant, or contradicts another option.
+    """
+    wake = options.get("wake")
+    if wake is None:
+        if "poll" in options:
+            raise ValueError("poll goes with wake; without, a worker waits on the server")
+        return 0.0
+    if "wait" in options:
+        raise ValueError("a worker with wake does not wait on the server; give poll, not wait")
+    wakeups.parse_address(wake)
+    found_us = delay_us(options.get("poll", _WAIT_SECONDS), "poll")
+    if not _POLL_US_MIN <= found_us <= limits.WAIT_US_MAX:
+        low, high = _POLL_US_MIN / 1_000_000, limits.WAIT_US_MAX // 1_000_000
+        raise ValueError(f"poll is from {low} to {high} seconds, not {options['poll']}")
+    return found_us / 1_000_000
 
 
 class Tally:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
-from fjord.client import job_dead, job_work
+from fjord.client import job_dead, job_generations, job_work
 from fjord.client.address import shown_at
 from fjord.client.calls import Call, Result, Run, follow
 from fjord.client.entries import AnyKey, Key, Seconds
@@ -25,11 +25,14 @@ from fjord.client.job_entries import (
     TakenJob,
     read_moment,
 )
-from fjord.client.job_pages import JobWalk, Row
+from fjord.client.job_generations import Generation
+from fjord.client.job_pages import Found, JobWalk
 from fjord.client.job_push import PushColumns, PushOptions
 from fjord.client.job_settings import JobSettings
 from fjord.client.job_work import Shift, Tally, WorkOptions
 from fjord.client.listening import Changes, Listen
+from fjord.client.schemas import Row
+from fjord.client.waker import Waker
 from fjord.clock import Clock
 from fjord.errors import FjordError, UnavailableError
 from fjord.values import Value
@@ -107,12 +110,15 @@ class Jobs:
 
     # -- pushing ----------------------------------------------------------------------------------
 
-    def push(self, key: Key, value: Value = None, **options: Unpack[PushOptions]) -> None:
+    def push(
+        self, key: Key | Row, value: Value | Row = None, **options: Unpack[PushOptions]
+    ) -> None:
         """Adds a job, or merges it with the one that waits under the same key.
 
         Args:
-            key: what the job is about, at most 1024 bytes; usually a URI.
-            value: what its worker needs to know, at most 1 MiB.
+            key: what the job is about, at most 1024 bytes; usually a URI.  Of a table whose key
+                is made of declared columns: the row, a dict of the columns.
+            value: what its worker needs to know, at most 1 MiB; a row, if columns are declared.
             options:
                 priority: 0 to 255, the smallest first; see `fjord.Priority`.
                 delay: seconds that it waits at least, by the clock of the server.
@@ -124,7 +130,7 @@ class Jobs:
             RefusedError: if the server refuses; nothing was changed then.
             ValueError: if an option cannot be meant.
         """
-        self._ask(self._calls.push(key, value, **options))
+        self._write(lambda: self._calls.push(key, value, **options))
 
     def push_many(
         self, jobs: Iterable[Mapping[str, Any]] | None = None, **columns: Unpack[PushColumns]
@@ -142,7 +148,8 @@ class Jobs:
             RefusedError: if any of the jobs is refused; none is added then.
             ValueError: if an option cannot be meant, or the columns differ in length.
         """
-        self._ask(self._calls.push_many(jobs, **columns))
+        listed = jobs if jobs is None or isinstance(jobs, Sequence | Mapping) else list(jobs)
+        self._write(lambda: self._calls.push_many(listed, **columns))
 
     # -- taking -----------------------------------------------------------------------------------
 
@@ -169,7 +176,7 @@ class Jobs:
                 unless given.
             done: they are done at once, and nothing is left to say of them.
         """
-        return self._ask(
+        return self._take(
             self._calls.next(self._make, count, domain=domain, lease=lease, wait=wait, done=done)
         )
 
@@ -192,7 +199,7 @@ class Jobs:
     # -- working ----------------------------------------------------------------------------------
 
     def work(self, **options: Unpack[WorkOptions]) -> Generator[Job, None, None]:
-        """Yields jobs as they become due, for ever; waits on the server, and never polls.
+        """Yields jobs as they become due, for ever; waits on the server.
 
         A job is done when the loop goes on to the next one, unless it was said to be done or
         failed inside of the loop.  When the loop is left, by an exception or by `break`, the job
@@ -208,6 +215,9 @@ class Jobs:
                 domain: of this domain only.
                 batch: how many jobs are taken at a time; 1 unless given.
                 wait: seconds that one wait on the server takes; 30 unless given.
+                wake: where `fjord serve --wake` sends wake-ups to, as `Waker` has it.  Then the
+                    worker does not wait on the server, and asks when it is woken.
+                poll: with `wake`: seconds after which it asks all the same; 30 unless given.
                 stop: an event, or a function that says whether to end.  It is asked after each
                     job, and after each wait.
 
@@ -220,19 +230,23 @@ class Jobs:
         return self._work(Shift(self._calls, self._make, options))
 
     def _work(self, shift: Shift[Job]) -> Generator[Job, None, None]:
-        while not shift.is_over():
-            batch = self._ask(shift.next_call)
-            try:
-                for job in shift.hand_out(batch):
-                    yield job
-                    if not job.is_settled:
-                        job.done()
-            except UnavailableError:
-                raise  # more calls would end in the same way
-            except BaseException:
+        with shift.listen(Waker) as waker:
+            while not shift.is_over():
+                batch = self._take(shift.next_call)
+                if waker is not None and not batch:
+                    waker.wait(shift.poll)
+                    continue
+                try:
+                    for job in shift.hand_out(batch):
+                        yield job
+                        if not job.is_settled:
+                            job.done()
+                except UnavailableError:
+                    raise  # more calls would end in the same way
+                except BaseException:
+                    self._leave(shift)
+                    raise
                 self._leave(shift)
-                raise
-            self._leave(shift)
 
     def _leave(self, shift: Shift[Job]) -> None:
         for call in shift.leave():
@@ -295,7 +309,7 @@ class Jobs:
 
     def get(self, key: Key) -> JobInfo | None:
         """Returns the job that waits under `key`, None if there is none."""
-        return self._run(self._calls.get(key))
+        return self._look(self._calls.get(key))
 
     def cancel(self, key: Key) -> bool:
         """Takes the job that waits under `key` away; says whether there was one."""
@@ -334,6 +348,10 @@ class Jobs:
         """Returns how many jobs wait, are taken and are dead."""
         return self._run(self._calls.count())
 
+    def generations(self) -> list[Generation]:
+        """Returns the generations of a table with a period, the current one last."""
+        return self._run(job_generations.generations(self._calls.table))
+
     def next_at(self, domain: Key | None = None) -> datetime | None:
         """Returns when the next job is due, perhaps in the past, or its lease is over; or None."""
         return self._run(self._calls.next_at(domain))
@@ -360,9 +378,9 @@ class Jobs:
         """
         return self._walk(job_dead.dead(self._calls, filters))
 
-    def _walk(self, walk: JobWalk[Row] | DeadWalk[Row]) -> Iterator[Row]:
+    def _walk(self, walk: JobWalk[Found] | DeadWalk[Found]) -> Iterator[Found]:
         while (call := walk.next_call()) is not None:
-            yield from self._run(call)
+            yield from self._look(call)
 
     # -- dead jobs --------------------------------------------------------------------------------
 
@@ -418,6 +436,15 @@ class Jobs:
         return Changes(self._listen(self._calls.listen()), read_moment)
 
     # -- inside -----------------------------------------------------------------------------------
+
+    def _write(self, build: Callable[[], Call[None]]) -> None:
+        follow(self._ask, self._calls.schemas.writing(build))
+
+    def _take(self, call: Call[JobBatch[Job]]) -> JobBatch[Job]:
+        return follow(self._ask, self._calls.schemas.receiving(call))
+
+    def _look(self, call: Call[Result]) -> Result:
+        return follow(self._run, self._calls.schemas.reading(call))
 
     def _ask(self, call: Call[Result]) -> Result:
         """Runs a call for which the table must be as it was declared."""

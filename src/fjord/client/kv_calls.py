@@ -12,7 +12,9 @@ from typing import Any, Final, TypedDict, Unpack
 from fjord import limits, values
 from fjord.client.calls import Call, done, expect, expect_rows
 from fjord.client.entries import (
+    PLAIN,
     AnyKey,
+    Decoding,
     Entry,
     Key,
     Seconds,
@@ -67,9 +69,10 @@ _SET_OPTIONS: Final = SetOptions.__optional_keys__
 class KvCalls:
     """Builds the calls of one table."""
 
-    def __init__(self, table: str, stamps: Stamps) -> None:
+    def __init__(self, table: str, stamps: Stamps, decoding: Decoding = PLAIN) -> None:
         self.table = table
         self._stamps = stamps
+        self._decoding = decoding
 
     # -- writes -----------------------------------------------------------------------------------
 
@@ -155,11 +158,21 @@ class KvCalls:
         if not wanted:
             return Call(Nop(), _nothing)
         command = Get(table=self.table, keys=self._keys(wanted), skip_worked=skip_worked)
-        return Call(command, lambda reply: read_values(wanted, _entries(reply, len(wanted))))
+        return Call(
+            command,
+            lambda reply: read_values(wanted, _entries(reply, len(wanted)), self._decoding),
+        )
 
     def entry(self, key: Key) -> Call[Entry | None]:
         command = Get(table=self.table, keys=self._keys([key]))
-        return Call(command, _first_entry)
+
+        def read(reply: Reply) -> Entry | None:
+            found = _entries(reply, 1)
+            if found.types[0] == Entries.MISSING:
+                return None
+            return read_entry(found, 0, self._decoding)
+
+        return Call(command, read)
 
     def exists(self, key: Key) -> Call[bool]:
         command = Get(table=self.table, keys=self._keys([key]), with_data=False)
@@ -203,10 +216,10 @@ class KvCalls:
     # -- pages ------------------------------------------------------------------------------------
 
     def items(self, span: Span[AnyKey]) -> Walk[tuple[AnyKey, Value]]:
-        return Walk(self.table, span, read_items(span))
+        return Walk(self.table, span, read_items(span, self._decoding))
 
     def entries(self, span: Span[AnyKey]) -> Walk[tuple[AnyKey, Entry]]:
-        return Walk(self.table, span, read_entries(span))
+        return Walk(self.table, span, read_entries(span, self._decoding))
 
     def keys(self, span: Span[AnyKey]) -> Walk[AnyKey]:
         return Walk(self.table, span, read_keys(span), with_data=False)
@@ -267,11 +280,6 @@ def _entries(reply: Reply, rows: int) -> Entries:
     found = expect(reply, Entries)
     expect_rows(len(found.types), rows)
     return found
-
-
-def _first_entry(reply: Reply) -> Entry | None:
-    found = _entries(reply, 1)
-    return None if found.types[0] == Entries.MISSING else read_entry(found, 0)
 
 
 def _first_value(reply: Reply) -> Value:

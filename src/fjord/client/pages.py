@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from fjord import limits
 from fjord.client.calls import Call, expect
 from fjord.client.entries import (
+    PLAIN,
     AnyKey,
+    Decoding,
     Entry,
     Key,
     decode_key,
-    decode_value,
     encode_key,
     read_entry,
 )
 from fjord.commands import Page, Range, Reply
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
-from fjord.values import Value
 
 Row = TypeVar("Row")
 
@@ -106,25 +106,30 @@ class Walk(Generic[Row]):
             raise RemoteProtocolError(Code.BAD_BATCH, text)
         if page.next_key and page.next_key <= self._page.start:
             raise RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same page again")
+        found = self._read(page)  # if that fails, the same page can be asked for again
         if self._left is not None:
             self._left -= len(page.keys)
         self._is_over = not page.next_key or (self._left is not None and self._left <= 0)
         self._page.start = page.next_key
-        return self._read(page)
+        return found
 
 
-def read_items(span: Span[AnyKey]) -> Callable[[Page], list[tuple[AnyKey, Value]]]:
-    def read(page: Page) -> list[tuple[AnyKey, Value]]:
-        found = map(decode_value, page.entries.types, page.entries.values.rows())
+def read_items(
+    span: Span[AnyKey], decoding: Decoding = PLAIN
+) -> Callable[[Page], list[tuple[AnyKey, Any]]]:
+    def read(page: Page) -> list[tuple[AnyKey, Any]]:
+        found = decoding.decode_all(bytes(page.entries.types), page.entries.values.rows())
         return list(zip(span.decode_keys(page.keys.rows()), found, strict=True))
 
     return read
 
 
-def read_entries(span: Span[AnyKey]) -> Callable[[Page], list[tuple[AnyKey, Entry]]]:
+def read_entries(
+    span: Span[AnyKey], decoding: Decoding = PLAIN
+) -> Callable[[Page], list[tuple[AnyKey, Entry]]]:
     def read(page: Page) -> list[tuple[AnyKey, Entry]]:
         keys = span.decode_keys(page.keys.rows())
-        return [(key, read_entry(page.entries, row)) for row, key in enumerate(keys)]
+        return [(key, read_entry(page.entries, row, decoding)) for row, key in enumerate(keys)]
 
     return read
 

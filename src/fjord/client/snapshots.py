@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from fjord import commands
 from fjord.client.address import shown_at
@@ -12,11 +12,13 @@ from fjord.client.calls import Call, Result, Run, follow
 from fjord.client.entries import AnyKey, Entry, Key, date
 from fjord.client.kv_calls import KvCalls
 from fjord.client.pages import Row, Span, Walk
+from fjord.client.schemas import Schemas, SchemasOf
 from fjord.client.snapshot_calls import as_of
 from fjord.client.stream_batch import MessageBatch
 from fjord.client.stream_places import COUNT, Cursor, check_seq, read_on
 from fjord.clock import Stamps
 from fjord.commands import Opened
+from fjord.streams import decode_settings
 from fjord.values import Value
 
 Default = TypeVar("Default")
@@ -25,10 +27,19 @@ Default = TypeVar("Default")
 class Snapshot:
     """Key/value tables and streams as they were when it was opened, whatever is written since."""
 
-    def __init__(self, run: Run, opened: Opened, stamps: Stamps, *, name: str = "") -> None:
+    def __init__(
+        self,
+        run: Run,
+        opened: Opened,
+        stamps: Stamps,
+        *,
+        name: str = "",
+        schemas_of: SchemasOf = Schemas,
+    ) -> None:
         self._run = run
         self._opened = opened
         self._stamps = stamps
+        self._schemas_of = schemas_of
         self._name = name  # of the database
 
     def __repr__(self) -> str:
@@ -55,7 +66,12 @@ class Snapshot:
 
     def stream(self, table: str) -> SnapshotStream:
         """Returns a stream to read."""
-        return SnapshotStream(self._read, KvCalls(table, self._stamps))
+        schemas = self._schemas_of(table, decode_settings)
+
+        def look(call: Call[Result]) -> Result:
+            return follow(self._read, schemas.reading(call))
+
+        return SnapshotStream(look, KvCalls(table, self._stamps, schemas), schemas)
 
     def _read(self, call: Call[Result]) -> Result:
         return self._run(as_of(self.seq, call))
@@ -72,14 +88,14 @@ class SnapshotEntries:
         return f"<{type(self).__name__} {self._calls.table!r}>"
 
     @overload
-    def get(self, key: Key) -> Value: ...
+    def get(self, key: Key) -> Any: ...
     @overload
-    def get(self, key: Key, default: Default) -> Value | Default: ...
+    def get(self, key: Key, default: Default) -> Any | Default: ...
     def get(self, key: Key, default: object = None) -> object:
         """Returns the value of a key, or `default` if there was none."""
         return self._run(self._calls.get_many([key])).get(key, default)
 
-    def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Value]:
+    def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
         """Returns the values of those keys that had one."""
         return self._run(self._calls.get_many(keys))
 
@@ -88,10 +104,10 @@ class SnapshotEntries:
         return self._run(self._calls.exists(key))
 
     @overload
-    def items(self) -> Iterator[tuple[str, Value]]: ...
+    def items(self) -> Iterator[tuple[str, Any]]: ...
     @overload
-    def items(self, prefix: AnyKey) -> Iterator[tuple[AnyKey, Value]]: ...
-    def items(self, prefix: Key = "") -> Iterator[tuple[Key, Value]]:
+    def items(self, prefix: AnyKey) -> Iterator[tuple[AnyKey, Any]]: ...
+    def items(self, prefix: Key = "") -> Iterator[tuple[Key, Any]]:
         """Yields keys that begin with `prefix`, in order, and their values, a page at a time."""
         return self._walk(self._calls.items(Span(prefix=prefix)))
 
@@ -106,7 +122,7 @@ class SnapshotEntries:
     def __contains__(self, key: Key) -> bool:
         return self.exists(key)
 
-    def __getitem__(self, key: Key) -> Value:
+    def __getitem__(self, key: Key) -> Any:
         return self.get_many([key])[key]
 
     def _walk(self, walk: Walk[Row]) -> Iterator[Row]:
@@ -139,6 +155,10 @@ class SnapshotKv(SnapshotEntries):
 class SnapshotStream(SnapshotEntries):
     """A stream as of a snapshot; its keys and values are there in mode latest."""
 
+    def __init__(self, run: Run, calls: KvCalls, schemas: Schemas) -> None:
+        super().__init__(run, calls)
+        self._schemas = schemas
+
     def read(self, n: int = COUNT, *, after: int = 0) -> MessageBatch:
         """Returns messages behind a seq, at most `n`; perhaps none."""
         return follow(self._run, read_on(self._cursor(after), n, None))
@@ -153,4 +173,4 @@ class SnapshotStream(SnapshotEntries):
                 yield batch
 
     def _cursor(self, after: int) -> Cursor:
-        return Cursor(self._calls.table, check_seq("after", after))
+        return Cursor(self._calls.table, check_seq("after", after), schemas=self._schemas)

@@ -10,10 +10,11 @@ import bisect
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 from fjord import limits, values
 from fjord.client.entries import Key, encode_keys
+from fjord.client.schemas import Encoded
 from fjord.columns import Strings
 from fjord.commands import Append
 from fjord.errors import Code, LocalProtocolError
@@ -97,21 +98,28 @@ def _columns(
     given: Iterable[Value], keys: Iterable[Key] | None
 ) -> tuple[bytes, list[bytes], list[bytes] | None]:
     """Returns types, values and keys, as bytes; None for keys that are all empty."""
-    listed = _listed("values", given)
-    named = None if keys is None else _listed("keys", keys)
-    if named is not None and len(named) != len(listed):
-        raise ValueError(f"keys: {len(named)} for {len(listed)} values")
-    types, data = _values(listed)
+    found = listed("values", given)
+    named = None if keys is None else listed("keys", keys)
+    if named is not None and len(named) != len(found):
+        raise ValueError(f"keys: {len(named)} for {len(found)} values")
+    types, data = _values(found)
     return types, data, None if named is None else _keys(named)
 
 
-def _listed(name: str, given: Iterable[Value] | Iterable[Key]) -> list[Value]:
+def listed(name: str, given: Iterable[Any]) -> list[Any]:
+    """Returns messages or keys as a list.
+
+    Raises:
+        TypeError: if it is a single one, which would be taken for one of each letter.
+    """
     if isinstance(given, _SINGLE) or not isinstance(given, Iterable):
         raise TypeError(f"{name} are a list; this is a single {type(given).__name__}")
     return given if isinstance(given, list) else list(given)
 
 
 def _values(given: Sequence[Value]) -> tuple[bytes, list[bytes]]:
+    if isinstance(given, Encoded):
+        return bytes((values.ROW,)) * len(given), given
     kinds = set(map(type, given))
     if kinds == _ALL_BYTES:
         return bytes((Type.BUFFER,)) * len(given), given  # type: ignore[return-value]

@@ -18,11 +18,13 @@ from typing import Any, Final, NamedTuple, cast, overload
 from fjord import columns, ops
 from fjord.client import arrow
 from fjord.client.entries import date, decode_key, decode_value
+from fjord.client.schemas import Schemas
 from fjord.columns import Strings
 from fjord.commands import Messages
 from fjord.errors import Code, RemoteProtocolError
 from fjord.ops import Opcode
-from fjord.values import Type, Value
+from fjord.streams import decode_settings
+from fjord.values import ROW, Type, Value
 
 
 class Message(NamedTuple):
@@ -30,7 +32,7 @@ class Message(NamedTuple):
 
     seq: int  # its number; those of a stream ascend
     key: str  # may be empty in mode log
-    value: Value  # None for a tombstone
+    value: Any  # None for a tombstone; of a stream with declared columns, a dict of them
     at: datetime  # when it was committed, by the server's clock
     is_tombstone: bool = False  # its key was deleted, in mode latest
 
@@ -55,12 +57,19 @@ class MessageColumns(NamedTuple):
 class MessageBatch:
     """What a read returns: messages in order, perhaps none."""
 
-    __slots__ = ("_columns", "found", "read_by", "stream")
+    __slots__ = ("_columns", "_decoding", "found", "read_by", "stream")
 
-    def __init__(self, stream: str, found: Messages, read_by: ReadBy | None = None) -> None:
+    def __init__(
+        self,
+        stream: str,
+        found: Messages,
+        read_by: ReadBy | None = None,
+        schemas: Schemas | None = None,
+    ) -> None:
         self.stream = stream  # its name
         self.found = found  # as they came
         self.read_by = read_by  # the subscriber that has read it, if it was one
+        self._decoding = Schemas(stream, decode_settings) if schemas is None else schemas
         self._columns: list[MessageColumns] | None = None
 
     def __repr__(self) -> str:
@@ -72,6 +81,14 @@ class MessageBatch:
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self.messages)
+
+    @property
+    def lacks_columns(self) -> bool:
+        """Whether there are rows whose columns are to be asked for before they can be read.
+
+        A stream keeps the columns that it was made with, so it is asked once.
+        """
+        return not self._decoding.is_known and any(ROW in part.types for part in self.columns)
 
     @property
     def last_seq(self) -> int:
@@ -109,8 +126,8 @@ class MessageBatch:
         return _joined(_keys(part.keys) for part in self.columns)
 
     @property
-    def values(self) -> list[Value]:
-        return _joined(_values(part) for part in self.columns)
+    def values(self) -> list[Any]:
+        return _joined(_values(part, self._decoding) for part in self.columns)
 
     @property
     def times(self) -> list[datetime]:
@@ -130,23 +147,24 @@ class MessageBatch:
     @property
     def messages(self) -> MessageSequence:
         """The messages as objects, each of which is made when it is asked for."""
-        return MessageSequence(self.columns)
+        return MessageSequence(self.columns, self._decoding)
 
 
 class MessageSequence(Sequence[Message]):
     """Messages that are made on demand; to go through all of them is the fastest way."""
 
-    __slots__ = ("_ends", "_parts")
+    __slots__ = ("_decoding", "_ends", "_parts")
 
-    def __init__(self, parts: Sequence[MessageColumns]) -> None:
+    def __init__(self, parts: Sequence[MessageColumns], schemas: Schemas) -> None:
         self._parts = parts
+        self._decoding = schemas
         self._ends = list(accumulate(len(part.types) for part in parts))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
     def __iter__(self) -> Iterator[Message]:
-        return chain.from_iterable(map(_messages, self._parts))
+        return chain.from_iterable(map(_messages, self._parts, repeat(self._decoding)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -170,10 +188,13 @@ class MessageSequence(Sequence[Message]):
         return Message(
             part.seqs[row],
             decode_key(part.keys[row]),
-            _value(part.types[row], part.values[row]),
+            self._value(part.types[row], part.values[row]),
             date(part.at_us[row]),
             part.types[row] == ops.TOMBSTONE,
         )
+
+    def _value(self, type_: int, data: bytes) -> Any:
+        return None if type_ == ops.TOMBSTONE else self._decoding.decode(type_, data)
 
 
 # -- from ops to columns --------------------------------------------------------------------------
@@ -268,12 +289,14 @@ _EVEN_ROWS: Final = 64
 _make: Final = cast(Callable[[type[Message], tuple[Any, ...]], Message], tuple.__new__)
 
 
-def _messages(part: MessageColumns) -> Iterable[Message]:
+def _messages(part: MessageColumns, schemas: Schemas) -> Iterable[Message]:
     count = len(part.types)
     marks: Iterable[bool] = repeat(False, count)
     if ops.TOMBSTONE in part.types:
         marks = map(ops.TOMBSTONE.__eq__, part.types)
-    rows = zip(part.seqs, _keys(part.keys), _values(part), _dates(part.at_us), marks, strict=True)
+    rows = zip(
+        part.seqs, _keys(part.keys), _values(part, schemas), _dates(part.at_us), marks, strict=True
+    )
     return map(_make, repeat(Message), rows)
 
 
@@ -304,7 +327,7 @@ def _even(length: int) -> struct.Struct:
     return struct.Struct(f"{length}s" * _EVEN_ROWS)
 
 
-def _values(part: MessageColumns) -> Iterable[Value]:
+def _values(part: MessageColumns, schemas: Schemas) -> Iterable[Any]:
     types, rows = part.types, _rows(part.values)
     if not types.strip(_BUFFER):
         return rows
@@ -313,6 +336,8 @@ def _values(part: MessageColumns) -> Iterable[Value]:
             return list(map(bytes.decode, rows))
         except UnicodeDecodeError as error:
             raise RemoteProtocolError(Code.BAD_VALUE, f"a string: {error}") from error
+    if ROW in types:
+        return schemas.decode_all(types, list(rows), _value)
     return map(_value, types, rows)
 
 

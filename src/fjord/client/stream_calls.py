@@ -6,16 +6,17 @@ Pure, and shared by all shells.  What belongs to one subscriber is in `subscribe
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fjord import limits
 from fjord.client.calls import Call, Steps, check_name, done, expect, expect_rows, not_a
 from fjord.client.declaring import Declaration
 from fjord.client.entries import AnyKey, Key, Seconds, date, encode_keys, microseconds
 from fjord.client.node_calls import stats_call
-from fjord.client.stream_append import append_all, append_one, append_parts
+from fjord.client.schemas import Columns, Row, Schemas, SchemasOf
+from fjord.client.stream_append import append_all, append_one, append_parts, listed
 from fjord.client.stream_batch import MessageBatch
 from fjord.client.stream_places import Cursor, Starting, check_seq, start_of
 from fjord.client.stream_settings import StreamSettings, encode_settings
@@ -42,6 +43,9 @@ from fjord.streams import Start, decode_settings
 from fjord.values import Value
 
 KIND: Final = 3  # of a stream, as it is declared
+
+# Messages: a list of values, or of rows; or for declared columns a list for each column.
+Given = Iterable[Value | Row] | Columns
 
 
 class SubscriberInfo(NamedTuple):
@@ -71,8 +75,9 @@ class BlockInfo(NamedTuple):
 class StreamCalls:
     """Builds the calls of one stream."""
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, table: str, schemas_of: SchemasOf = Schemas) -> None:
         self.table = check_name(table)
+        self.schemas = schemas_of(table, decode_settings)
 
     def create(self, settings: StreamSettings) -> Call[None]:
         return Call(self._creation(settings), done)
@@ -85,20 +90,46 @@ class StreamCalls:
 
     # -- writes -----------------------------------------------------------------------------------
 
-    def append(self, value: Value, key: Key) -> Call[int]:
-        return Call(append_one(self.table, value, key), _seq)
+    def append(self, value: Value | Row, key: Key) -> Call[int]:
+        if not isinstance(value, Mapping):
+            return Call(append_one(self.table, value, key), _seq)
+        return self.append_many([value], [key] if key else None)
 
-    def append_many(self, values: Iterable[Value], keys: Iterable[Key] | None) -> Call[int]:
+    def append_many(self, values: Given, keys: Iterable[Key] | None) -> Call[int]:
         """Returns the call that appends messages in one commit."""
-        command = append_all(self.table, values, keys)
+        command = append_all(self.table, *self._encoded(values, keys))
         return Call(Nop(), _none) if command is None else Call(command, _seq)
 
-    def append_parts(
-        self, values: Iterable[Value], keys: Iterable[Key] | None
-    ) -> Iterator[Call[int]]:
+    def append_parts(self, values: Given, keys: Iterable[Key] | None) -> Iterator[Call[int]]:
         """Returns the calls that append messages in as few commits as can be."""
-        parts = append_parts(self.table, values, keys)
+        parts = append_parts(self.table, *self._encoded(values, keys))
         return (Call(command, _seq) for command in parts)
+
+    def appending(self, values: Given, keys: Iterable[Key] | None) -> Steps[int]:
+        """Appends messages in as few commits as can be; returns the seq of the last one."""
+        given = values if isinstance(values, Mapping) else listed("values", values)
+        named = None if keys is None else listed("keys", keys)
+        last = 0
+        for call in (yield from self.schemas.building(lambda: self.append_parts(given, named))):
+            last = yield call
+        return last
+
+    def _encoded(
+        self, given: Given, keys: Iterable[Key] | None
+    ) -> tuple[Iterable[Value], Iterable[Key] | None]:
+        """Returns messages and their keys; rows are encoded, and may bring their keys."""
+        if isinstance(given, Mapping):
+            rows, made = self.schemas.encode_columns(given)
+        else:
+            values: Any = listed("values", given)
+            if not values or not isinstance(values[0], Mapping):
+                return values, keys
+            rows, made = self.schemas.encode(values)
+        if not made:
+            return rows, keys
+        if keys is not None:
+            raise TypeError("the key is made of columns of the row; append the row alone")
+        return rows, made
 
     def delete(self, key: Key) -> Call[bool]:
         return Call(self._erase([key]), lambda reply: not _missing(reply, 1))
@@ -124,9 +155,11 @@ class StreamCalls:
         self, count: int, after: int | MessageBatch, wait: Seconds | None = None
     ) -> Call[MessageBatch]:
         if not isinstance(after, MessageBatch):
-            return Cursor(self.table, check_seq("after", after)).read(count, wait)
-        until = 0 if after.end_of_snapshot else after.found.until
-        return Cursor(self.table, after.last_seq, until).read(count, wait)
+            cursor = Cursor(self.table, check_seq("after", after), schemas=self.schemas)
+        else:
+            until = 0 if after.end_of_snapshot else after.found.until
+            cursor = Cursor(self.table, after.last_seq, until, schemas=self.schemas)
+        return cursor.read(count, wait)
 
     def reader(self, start: Starting) -> Steps[Cursor]:
         """Finds out where a reader without a name begins."""
@@ -138,7 +171,7 @@ class StreamCalls:
             after = yield from self._locate(at)
         else:
             after = max(0, at - 1)
-        return Cursor(self.table, after)
+        return Cursor(self.table, after, schemas=self.schemas)
 
     def _locate(self, at_us: int) -> Steps[int]:
         """Only a subscriber begins at a moment, so there is one for as long as it takes."""

@@ -13,10 +13,11 @@ from fjord import limits
 from fjord.client.calls import Call, Steps, check_whole, expect, not_a
 from fjord.client.entries import Seconds
 from fjord.client.job_times import moment_us, wait_us
+from fjord.client.schemas import Schemas
 from fjord.client.stream_batch import MessageBatch, ReadBy
 from fjord.commands import Messages, Read, Reply
 from fjord.errors import Code, RemoteProtocolError
-from fjord.streams import Start
+from fjord.streams import Start, decode_settings
 
 #: Where to begin: "beginning", "end", the seq of the first message, or its moment.
 Starting = str | int | datetime
@@ -68,10 +69,19 @@ def check_count(count: int) -> int:
 class Cursor:
     """How far a reader is, and how far its snapshot reaches."""
 
-    __slots__ = ("after", "subscriber", "table", "until")
+    __slots__ = ("after", "schemas", "subscriber", "table", "until")
 
-    def __init__(self, table: str, after: int, until: int = 0, *, subscriber: str = "") -> None:
+    def __init__(
+        self,
+        table: str,
+        after: int,
+        until: int = 0,
+        *,
+        subscriber: str = "",
+        schemas: Schemas | None = None,
+    ) -> None:
         self.table = table
+        self.schemas = Schemas(table, decode_settings) if schemas is None else schemas
         self.after = after  # everything up to here was given
         self.until = until  # the end of the snapshot; 0 = the next read begins one
         self.subscriber = subscriber  # who reads, if it has a name
@@ -104,7 +114,7 @@ class Cursor:
             self.after = found.after
             is_begun = not once or found.until == command.until
             self.until = found.until if is_begun and not found.ended else 0
-            return MessageBatch(self.table, found, read_by)
+            return MessageBatch(self.table, found, read_by, self.schemas)
 
         return Call(command, read)
 
@@ -125,7 +135,13 @@ def read_on(
 ) -> Steps[MessageBatch]:
     """Reads until there is a message, or the end of the snapshot."""
     while True:
-        batch: MessageBatch = yield cursor.read(count, wait, read_by=read_by, once=once)
+        place = cursor.after, cursor.until
+        call = cursor.read(count, wait, read_by=read_by, once=once)
+        try:
+            batch = yield from cursor.schemas.receiving(call)
+        except BaseException:
+            cursor.after, cursor.until = place  # what nobody was given comes again
+            raise
         if len(batch) or batch.end_of_snapshot:
             return batch
 

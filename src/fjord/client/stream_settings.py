@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, TypedDict
 
 from fjord import limits, streams
+from fjord import settings as settings_module
 from fjord.client.calls import check_names
 from fjord.client.entries import Seconds
 from fjord.client.job_times import delay_us
+from fjord.declared.schema import Columns
 
 
 class StreamSettings(TypedDict, total=False):
@@ -19,6 +22,8 @@ class StreamSettings(TypedDict, total=False):
     block_age: Seconds  # or when the oldest message has waited so long; a day
     retention: Seconds | None  # blocks whose messages are all older go; None: they stay
     retention_bytes: int | None  # the oldest blocks go when all have more bytes; None: they stay
+    columns: Columns  # what messages are made of; anything unless given
+    key: str | Sequence[str]  # those columns that are the key
 
 
 _BOUNDS_US: Final = {
@@ -41,7 +46,7 @@ def encode_settings(settings: StreamSettings) -> bytes:
             found[f"{name}_us"] = _duration_us(name, found.pop(name))
     if "mode" in found:
         found["mode"] = str(found["mode"])
-    encoded = streams.Settings(**found).encode()
+    encoded = settings_module.with_columns(streams.Settings(**found)).encode()
     streams.decode_settings(encoded)  # what a server would refuse is refused here
     return encoded
 

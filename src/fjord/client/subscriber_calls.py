@@ -16,6 +16,7 @@ from typing import Final
 
 from fjord.client.calls import Call, Steps, check_name, done, expect
 from fjord.client.entries import Seconds
+from fjord.client.schemas import Schemas
 from fjord.client.stream_batch import Message, MessageBatch, ReadBy
 from fjord.client.stream_calls import SubscriberInfo, read_position, read_subscribers
 from fjord.client.stream_places import Cursor, Starting, check_seq, read_on, start_of
@@ -40,24 +41,28 @@ Processed = MessageBatch | Message | int
 _MESSAGES: Final = b"messages"
 
 
-def subscribe(table: str, name: str, start: Starting) -> Call[SubscriberCalls]:
+def subscribe(
+    table: str, name: str, start: Starting, schemas: Schemas | None = None
+) -> Call[SubscriberCalls]:
     """Returns the call that makes a subscriber, or finds the one that is there."""
     where, at = start_of(start)
     command = Subscribe(table=table, name=check_name(name), start=where, at=at)
-    return Call(command, lambda reply: SubscriberCalls(table, name, read_position(reply)))
+    return Call(command, lambda reply: SubscriberCalls(table, name, read_position(reply), schemas))
 
 
 class SubscriberCalls:
     """Builds the calls of one subscriber, and takes notice of what comes of them."""
 
-    def __init__(self, table: str, name: str, position: Position) -> None:
+    def __init__(
+        self, table: str, name: str, position: Position, schemas: Schemas | None = None
+    ) -> None:
         self.table = table
         self.name = name
         self._epoch = position.epoch
         self._mark = position.seq
         self._is_asleep = position.asleep
         self._is_lost = False  # the mark may be anywhere: it is asked for before the next read
-        self._cursor = Cursor(table, position.seq, subscriber=name)
+        self._cursor = Cursor(table, position.seq, subscriber=name, schemas=schemas)
 
     # -- reading ----------------------------------------------------------------------------------
 

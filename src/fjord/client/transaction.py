@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, Unpack
 
 from fjord import commands, limits
 from fjord.client.address import shown_at
-from fjord.client.calls import Call, done, expect, expect_rows
+from fjord.client.calls import Call, Steps, done, expect, expect_rows
 from fjord.client.entries import AnyKey, Key, Seconds
 from fjord.client.job_calls import FailOptions, JobCalls
 from fjord.client.job_entries import TakenJob
@@ -16,12 +18,14 @@ from fjord.client.job_push import PushColumns, PushOptions
 from fjord.client.jobs import Jobs
 from fjord.client.kv import Kv
 from fjord.client.kv_calls import KvCalls, SetOneOptions, SetOptions
-from fjord.client.stream_calls import StreamCalls
+from fjord.client.schemas import Row, Schemas, SchemasOf, UnknownSchemaError
+from fjord.client.stream_append import listed
+from fjord.client.stream_calls import Given, StreamCalls
 from fjord.client.streams import Stream
 from fjord.client.subscriber_calls import Processed, SubscriberCalls
 from fjord.clock import Stamps
-from fjord.commands import Batch, Nop, Replies, Reply
-from fjord.errors import Code, LocalProtocolError
+from fjord.commands import Batch, Nop, Replies, Reply, Stats
+from fjord.errors import Code, LocalProtocolError, StaleSchemaError
 from fjord.values import Value
 
 
@@ -35,13 +39,17 @@ class AnySubscriber(Protocol):
 class Transaction:
     """Writes to any tables, all of them or none, visible at one moment.
 
-    Nothing is sent before the end, so a transaction can write but not read.
+    Nothing is sent before the end, so a transaction can write but not read.  Rows of a table whose
+    columns nobody knows yet are checked at the end too, when the server can be asked for them.
     """
 
-    def __init__(self, stamps: Stamps, *, name: str = "") -> None:
+    def __init__(self, stamps: Stamps, *, name: str = "", schemas_of: SchemasOf = Schemas) -> None:
         self._stamps = stamps
         self._name = name  # of the database
+        self._schemas_of = schemas_of
         self._calls: list[Call[object]] = []
+        self._later: dict[int, _Later] = {}  # writes that cannot be built yet, by their places
+        self._schemas: set[Schemas] = set()  # of the tables that rows are written to
         self._subscribers: list[SubscriberCalls] = []  # for which something is acknowledged
         #: What each write returned, in their order; filled when the transaction is done.
         self.results: Sequence[Any] = ()
@@ -51,15 +59,15 @@ class Transaction:
 
     def kv(self, table: str = commands.DEFAULT_TABLE) -> TransactionKv:
         """Returns a key/value table to write to."""
-        return TransactionKv(self._add, KvCalls(table, self._stamps))
+        return TransactionKv(self.add, KvCalls(table, self._stamps))
 
     def jobs(self, table: str) -> TransactionJobs:
         """Returns a jobs table to push to, and to say of jobs what became of them."""
-        return TransactionJobs(self._add, JobCalls(table, self._stamps))
+        return TransactionJobs(self, JobCalls(table, self._stamps, self._schemas_of))
 
     def stream(self, table: str) -> TransactionStream:
         """Returns a stream to append to."""
-        return TransactionStream(self._add, StreamCalls(table))
+        return TransactionStream(self, StreamCalls(table, self._schemas_of))
 
     def ack(self, subscriber: AnySubscriber, processed: Processed) -> None:
         """Says that messages are processed, with all else that the transaction does.
@@ -69,12 +77,28 @@ class Transaction:
         transaction fails, for whatever reason, the subscriber reads from its mark again.
         """
         self._subscribers.append(subscriber.calls)
-        self._add(subscriber.calls.pledge(processed))
+        self.add(subscriber.calls.pledge(processed))
 
     def fail(self) -> None:
         """Takes notice that nothing came of it, as far as anybody knows."""
         for calls in self._subscribers:
             calls.lose()
+
+    def steps(self) -> Steps[Sequence[Any]]:
+        """Does it all: asks for columns that are still unknown, and sends the writes.
+
+        Raises:
+            StaleSchemaError: if the columns of a table were changed meanwhile.
+        """
+        for place, later in self._later.items():
+            self._calls[place] = yield from later.schemas.building(later.build)
+        try:
+            found: Sequence[Any] = yield self.call()
+        except StaleSchemaError:
+            for schemas in self._schemas:
+                schemas.forget()
+            raise
+        return found
 
     def call(self) -> Call[Sequence[Any]]:
         """Returns the one call that does it all."""
@@ -89,7 +113,22 @@ class Transaction:
 
         return Call(Batch(commands=[call.command for call in calls]), read)
 
-    def _add(self, call: Call[object]) -> None:
+    def write(self, schemas: Schemas, build: partial[Any]) -> None:
+        """Adds a write that may hold rows, which are kept as they are now."""
+        self._schemas.add(schemas)
+        try:
+            self.add(build())
+        except UnknownSchemaError:
+            arguments, options = copy.deepcopy((build.args, build.keywords))
+            later = _Later(schemas, partial(build.func, *arguments, **options))
+            self.add(_UNKNOWN)
+            self._later[len(self._calls) - 1] = later
+        except (LocalProtocolError, TypeError):
+            schemas.forget()  # it may have other columns by now
+            raise
+
+    def add(self, call: Call[object]) -> None:
+        """Adds a write."""
         if isinstance(call.command, Nop):
             return  # set_many of nothing
         if len(self._calls) >= limits.BATCH_COMMANDS_MAX:
@@ -97,6 +136,17 @@ class Transaction:
                 Code.BAD_BATCH, f"a transaction has at most {limits.BATCH_COMMANDS_MAX} writes"
             )
         self._calls.append(call)
+
+
+class _Later(NamedTuple):
+    """A write of rows whose columns are still to be asked for."""
+
+    schemas: Schemas
+    build: Callable[[], Call[object]]
+
+
+# Stands for a write that is built when the server was asked.
+_UNKNOWN: Final[Call[object]] = Call(Stats(), done)
 
 
 def _nothing(reply: Reply) -> Sequence[Any]:
@@ -161,17 +211,21 @@ class TransactionJobs:
     StaleError: what follows from a job is written once, by whoever still has it.
     """
 
-    def __init__(self, add: Callable[[Call[object]], None], calls: JobCalls) -> None:
-        self._add = add
+    def __init__(self, transaction: Transaction, calls: JobCalls) -> None:
+        self._write = partial(transaction.write, calls.schemas)
+        self._add = transaction.add
         self._calls = calls
 
-    def push(self, key: Key, value: Value = None, **options: Unpack[PushOptions]) -> None:
-        self._add(self._calls.push(key, value, **options))
+    def push(
+        self, key: Key | Row, value: Value | Row = None, **options: Unpack[PushOptions]
+    ) -> None:
+        self._write(partial(self._calls.push, key, value, **options))
 
     def push_many(
         self, jobs: Iterable[Mapping[str, Any]] | None = None, **columns: Unpack[PushColumns]
     ) -> None:
-        self._add(self._calls.push_many(jobs, **columns))
+        listed = jobs if jobs is None or isinstance(jobs, Sequence | Mapping) else list(jobs)
+        self._write(partial(self._calls.push_many, listed, **columns))
 
     def done_many(self, jobs: Iterable[TakenJob | int]) -> None:
         self._add(self._calls.done_many(jobs, strict=True))
@@ -221,15 +275,18 @@ class TransactionStream:
     All of `append_many` is one commit, and has at most 100,000 messages and 8 MiB.
     """
 
-    def __init__(self, add: Callable[[Call[object]], None], calls: StreamCalls) -> None:
-        self._add = add
+    def __init__(self, transaction: Transaction, calls: StreamCalls) -> None:
+        self._write = partial(transaction.write, calls.schemas)
+        self._add = transaction.add
         self._calls = calls
 
-    def append(self, value: Value, key: Key = "") -> None:
-        self._add(self._calls.append(value, key))
+    def append(self, value: Value | Row, key: Key = "") -> None:
+        self._write(partial(self._calls.append, value, key))
 
-    def append_many(self, values: Iterable[Value], keys: Iterable[Key] | None = None) -> None:
-        self._add(self._calls.append_many(values, keys))
+    def append_many(self, values: Given, keys: Iterable[Key] | None = None) -> None:
+        given = values if isinstance(values, Mapping) else listed("values", values)
+        named = None if keys is None else listed("keys", keys)
+        self._write(partial(self._calls.append_many, given, named))
 
     def delete(self, key: Key) -> None:
         self._add(self._calls.delete(key))

@@ -39,6 +39,11 @@ class ColumnType(NamedTuple):
     def is_fixed(self) -> bool:
         return bool(self.code)
 
+    @property
+    def converts(self) -> bool:
+        """Says whether what is packed is something else than the value."""
+        return self.load is not _as_it_is
+
     def takes(self, python: type) -> bool:
         """Says whether values may be of a type, or of one that is derived from it."""
         if python is bool:

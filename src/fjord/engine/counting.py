@@ -1,19 +1,34 @@
-"""How many jobs each table has, kept with the index: META "jobs" | table id -> three u64."""
+"""How many jobs each table has, kept with the index.
+
+    META  "jobs" | table id u32        -> waiting, taken, dead: u64 each
+    META  "jobs-of" | generation u32   -> jobs u64, how many there were u64, 0
+
+In memory, generations stand among the tables, under their ids with a minus.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from fjord import limits
 from fjord.index import Transaction
-from fjord.tables.state import JobCounts, Tree
+from fjord.tables import generations, job_row, job_upkeep
+from fjord.tables.generations import Generations
+from fjord.tables.state import Generation, JobCounts, Tree
 
 _KEY: Final = b"jobs"
+_GENERATION: Final = b"jobs-of"
 _TABLE = struct.Struct(">I")
 _COUNTS = struct.Struct(">QQQ")
 NONE: Final = JobCounts()
+# Where jobs of generations are counted, whatever their state: those that are there, and all that
+# ever came.
+_LIVE: Final = 1
+_EVER: Final = 2
+_PAGE: Final = 10_000
+_COUNTED_MAX: Final = limits.TABLES_MAX * (1 + limits.GENERATIONS_MAX)
 
 
 # What is counted by the index itself.
@@ -33,7 +48,12 @@ class Counts:
         self.changed: dict[int, JobCounts] = {}
 
     def of(self, table: int) -> JobCounts:
-        return self.changed.get(table) or self._known.get(table, NONE)
+        found = self.changed.get(table)
+        return self._known.get(table, NONE) if found is None else found
+
+    def forget(self, ids: Iterable[int]) -> None:
+        """Counts nothing any more of generations that are gone."""
+        self.changed |= dict.fromkeys((-id_ for id_ in ids), NONE)
 
     def change(self, table: int, before: int, fewer: int, after: int, more: int) -> None:
         """Counts jobs that left a state (jobs.State; 0 = none) and jobs that came to one."""
@@ -44,26 +64,74 @@ class Counts:
         self.changed[table] = JobCounts._make(max(0, count) for count in counts[1:])
 
 
+def change_rows(
+    counts: Counts, listed: Sequence[Generation], rows: Sequence[int], change: int
+) -> None:
+    """Counts jobs that came to generations of a table, or left them; each counts as waiting."""
+    for generation, number in generations.count_by_id(listed, rows).items():
+        if change > 0:
+            counts.change(-generation, 0, 0, _LIVE, number)
+            counts.change(-generation, 0, 0, _EVER, number)
+        else:
+            counts.change(-generation, _LIVE, number, 0, 0)
+
+
+def recount(transaction: Transaction, known: Generations) -> dict[int, JobCounts]:
+    """Counts the jobs of all generations that are in an index.
+
+    Where one begins is said again when the journal is packed, and then stands behind jobs that
+    are in it; so a rebuild cannot count them one after the other.
+    """
+    found = Counts({})
+    for table, listed in known.items():
+        found.changed |= dict.fromkeys((-one.id for one in listed), NONE)
+        for rows in _rows(transaction, job_row.PREFIX.pack(table)) if listed else ():
+            change_rows(found, listed, rows, 1)
+    return found.changed
+
+
+def _rows(transaction: Transaction, prefix: bytes) -> Iterator[list[int]]:
+    """Yields the rows of all jobs of a table, some at a time."""
+    stop = job_row.end_of(prefix)
+    for tree in job_upkeep.STATES:
+        start = prefix
+        while items := transaction.scan(tree, start, stop, _PAGE):
+            yield [job_row.row_of(job_upkeep.parts(tree, *item)[1]) for item in items]
+            start = items[-1][0] + b"\0"
+
+
 def of_trees(transaction: Transaction) -> dict[str, int]:
     return {name: transaction.count(tree) for name, tree in _TREES.items()}
 
 
 def read(transaction: Transaction) -> dict[int, JobCounts]:
-    items = transaction.scan(Tree.META, _KEY, _KEY + b"\xff" * 5, limits.TABLES_MAX)
-    return {
-        _TABLE.unpack_from(key, len(_KEY))[0]: JobCounts._make(_COUNTS.unpack(data))
-        for key, data in items
-    }
+    found = {}
+    for prefix, sign in ((_KEY, 1), (_GENERATION, -1)):
+        items = transaction.scan(Tree.META, prefix, prefix + b"\xff" * 5, _COUNTED_MAX)
+        for key, data in items:
+            if len(key) == len(prefix) + _TABLE.size:
+                id_ = sign * _TABLE.unpack_from(key, len(prefix))[0]
+                found[id_] = JobCounts._make(_COUNTS.unpack(data))
+    return found
+
+
+def of_tables(counts: Mapping[int, JobCounts]) -> list[JobCounts]:
+    """Returns the counts of tables, without those of their generations."""
+    return [one for id_, one in counts.items() if id_ > 0]
 
 
 def write(transaction: Transaction, changed: Mapping[int, JobCounts]) -> None:
     if not changed:
         return
-    items = [(_KEY + _TABLE.pack(table), counts) for table, counts in changed.items()]
+    items = [(_key(id_), counts) for id_, counts in changed.items()]
     kept = [(key, _COUNTS.pack(*counts)) for key, counts in items if any(counts)]
     if kept:
         transaction.put_many(Tree.META, kept)
     transaction.delete_many(Tree.META, [key for key, counts in items if not any(counts)])
+
+
+def _key(id_: int) -> bytes:
+    return (_KEY if id_ > 0 else _GENERATION) + _TABLE.pack(abs(id_))
 
 
 def known_of(held: Sequence[int], first_seq: int) -> int:

@@ -31,7 +31,7 @@ from fjord.engine.group import (
     encode_all,
     encoded_bytes,
     read_live,
-    read_snapshots,
+    read_memory,
     read_tables,
     write_progress,
 )
@@ -69,7 +69,7 @@ class Engine:
         self._published_seq = 0
         self._syncing = threading.Lock()
         self._memory = Memory()
-        self._watched = Watched()
+        self.watched = Watched()
         self._changed: list[Changed] = []
         self._process = os.getpid()
         self._status = Status.OPEN
@@ -80,12 +80,11 @@ class Engine:
         self.tables: Mapping[str, Table] = {}
         self.live_bytes = 0
         self._read_state()
-        self.sealing = Sealing(self, parts.clock, parts.journal, parts.writer)
+        self.sealing = Sealing(self, self._memory, parts.clock, parts.journal, parts.writer)
         self.sealing.look()
         self.is_held = self.sealing.is_held
-        packer = Packer(self, parts.journal, parts.writer, segment_bytes=parts.segment_bytes)
-        self._packer = packer
-        self._upkeep = Upkeep(self, parts.clock, packer, parts.writer)
+        self._packer = Packer(self, self._memory, parts.journal, parts.writer, parts.segment_bytes)
+        self._upkeep = Upkeep(self, self._memory, parts.clock, self._packer, parts.writer)
         self._take_over()
         self._takeovers = self.takeovers()  # nobody else takes over meanwhile
 
@@ -202,10 +201,10 @@ class Engine:
 
     def watch(self, table: str, key: bytes) -> None:
         """From now on `take_changes` tells of this key."""
-        self._watched.add(table, key)
+        self.watched.add(table, key)
 
     def unwatch(self, table: str, key: bytes) -> None:
-        self._watched.discard(table, key)
+        self.watched.discard(table, key)
 
     def take_changes(self) -> list[Changed]:
         """Returns what changed of watched keys since the last call; to be told once durable."""
@@ -337,7 +336,7 @@ class Engine:
                 self._known(),
                 self._writer,
                 live_bytes=self.live_bytes,
-                watched=self._watched,
+                watched=self.watched,
                 wall_us=self._clock.wall_us(),
             )
             group.notes_jobs = self._packer.notes_jobs
@@ -364,11 +363,13 @@ class Engine:
         self.tables, self.live_bytes = group.tables, group.live_bytes
         self._changed += group.changed
         memory.snapshots = group.snapshots
+        memory.turn(group.generations, group.given_back_seq, is_secure=group.is_secure)
         memory.note_appends(group.appended)
         if group.drops:
             memory.lanes.retain({table.id for table in self.tables.values()})
-        self._upkeep.note(group.schedules, sweeps=group.sweeps)
-        looks = group.seals or group.drops
+        turns = min(group.counts.changed, default=0) < 0 or group.given_back_seq > 0
+        self._upkeep.note(group.schedules, sweeps=group.sweeps, turns=turns)
+        looks = group.seals or group.drops or group.given_back_seq > 0
         self.sealing.note(group.last_seqs, group.table_rows, looks=looks, stages=group.stages)
         for op, place in group.applied:
             self._packer.note(op, place)
@@ -489,8 +490,7 @@ class Engine:
     def _read_state(self) -> None:
         with self._view() as transaction:
             self.tables, self.live_bytes = read_tables(transaction), read_live(transaction)
-            self._memory.counts = counting.read(transaction)
-            self._memory.snapshots = read_snapshots(transaction)
+            read_memory(self._memory, transaction)
 
     def _take_over(self) -> None:
         """Every start is a takeover: a new UUID at the current seq."""

@@ -20,12 +20,14 @@ from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
 from fjord.ops import Op, Opcode, Place
-from fjord.tables import catalog, snapshots
+from fjord.tables import catalog, generations, snapshots
+from fjord.tables.generations import Generations
 from fjord.tables.state import AnyPointer, JobCounts, Moment, Table, Tree, VolatileValue
 
 _APPLIED = b"applied"
 _LIVE = b"live"
 _CATALOG_OPS = frozenset({Opcode.CREATE_TABLE, Opcode.DROP_TABLE})
+GENERATION_OPS = frozenset({Opcode.GENERATION, Opcode.GENERATION_GONE})
 _SNAPSHOT_OPS = frozenset({Opcode.SNAPSHOT, Opcode.SNAPSHOT_END})
 # Ops that bring messages, and those after which there may be something to sweep.
 _MESSAGE_OPS = frozenset(
@@ -69,6 +71,23 @@ def read_snapshots(transaction: Transaction) -> dict[int, Moment]:
     return snapshots.read_all(transaction.scan(Tree.SNAPSHOTS, b"", None, limits.SNAPSHOTS_MAX))
 
 
+def read_memory(memory: Memory, transaction: Transaction) -> None:
+    """Reads what is kept in memory of an index."""
+    memory.counts = counting.read(transaction)
+    memory.snapshots = read_snapshots(transaction)
+    memory.generations = read_generations(transaction)
+    start, stop = generations.given_back_range()
+    items = transaction.scan(Tree.META, start, stop, limits.TABLES_MAX)
+    memory.given_back_seq = generations.given_back(items)
+    memory.is_secure = transaction.get(Tree.META, catalog.SECURE) is not None
+
+
+def read_generations(transaction: Transaction) -> Generations:
+    start, stop = generations.key_range()
+    limit = limits.TABLES_MAX * limits.GENERATIONS_MAX
+    return generations.read(transaction.scan(Tree.META, start, stop, limit))
+
+
 def read_tables(transaction: Transaction) -> dict[str, Table]:
     return catalog.tables(transaction.scan(Tree.TABLES, b"", None, limits.TABLES_MAX))
 
@@ -96,6 +115,7 @@ class Snapshot:
         self._volatile, self._locks, self.lanes = memory.volatile, memory.locks, memory.lanes
         self.snapshots, self.location = memory.snapshots, memory.location
         self.counts = Counts(memory.counts)
+        self.generations = memory.generations
         self.get_many = transaction.get_many
         self.scan = transaction.scan
         self.size_of = transaction.count
@@ -136,6 +156,8 @@ class _Moment(NamedTuple):
     arrivals: Mapping[int, Arrival]
     deaths: Mapping[int, int]
     snapshots: Mapping[int, Moment]
+    generations: Generations
+    given_back_seq: int
     tasks: tuple[bool, bool, bool, bool]
     appended: set[int]
     last_seqs: dict[int, int]
@@ -180,6 +202,8 @@ class Group(Snapshot):
         self.sweeps = False  # there may be something to sweep
         self.seals = False  # something was said of blocks
         self.stages = False  # something was staged, or is no more
+        self.given_back_seq = 0  # the space before goes back to the disk
+        self.is_secure = False  # a table was declared so; one in a batch that is refused may count
         self.appended: set[int] = set()  # streams that got messages
         self.last_seqs: dict[int, int] = {}  # by table
         self.table_rows: dict[int, int] = {}
@@ -196,6 +220,11 @@ class Group(Snapshot):
     ) -> None:
         rows = holds or len(held)
         self.counts.change(table, before, rows, after, rows)
+
+    def tally_rows(self, table: int, rows: Sequence[int], change: int) -> None:
+        listed = self.generations.get(table)
+        if listed:
+            counting.change_rows(self.counts, listed, rows, change)
 
     @property
     def _base(self) -> int:
@@ -225,8 +254,13 @@ class Group(Snapshot):
                 self.applied.append((op, place))
             if op.opcode is Opcode.JOB_BURY:
                 self.deaths[op.table] = self.deaths.get(op.table, 0) + op.rows
+            if op.opcode in GENERATION_OPS:
+                self.generations = generations.after(self.generations, op)
+                self.counts.forget(generations.gone(op))
+                self.given_back_seq = max(self.given_back_seq, generations.freed(op))
             if op.opcode in _CATALOG_OPS:
                 self.drops |= op.opcode is Opcode.DROP_TABLE
+                self.is_secure |= catalog.is_secure(op)
                 self.tables = catalog.tables(self.scan(Tree.TABLES, b"", None, limits.TABLES_MAX))
             if self._watched:
                 self.changed += self._watched.changes_of(op, self.tables)
@@ -283,6 +317,8 @@ class Group(Snapshot):
             dict(self.arrivals),
             dict(self.deaths),
             self.snapshots,
+            self.generations,
+            self.given_back_seq,
             (self.drops, self.sweeps, self.seals, self.stages),
             set(self.appended),
             dict(self.last_seqs),
@@ -310,6 +346,7 @@ class Group(Snapshot):
         self.tables, self.live_bytes = moment.tables, moment.live_bytes
         self.counts.changed, self.arrivals = dict(moment.counts), dict(moment.arrivals)
         self.deaths, self.snapshots = dict(moment.deaths), moment.snapshots
+        self.generations, self.given_back_seq = moment.generations, moment.given_back_seq
         self.drops, self.sweeps, self.seals, self.stages = moment.tasks
         self.appended, self.last_seqs = moment.appended, moment.last_seqs
         self.table_rows = moment.table_rows

@@ -16,6 +16,7 @@ from sortedcontainers import SortedList  # type: ignore[import-untyped]
 from fjord.engine import counting
 from fjord.engine.dates import Arrival
 from fjord.engine.lanes import TableLanes
+from fjord.tables.generations import Generations
 from fjord.tables.state import JobCounts, Kind, Moment, Table, VolatileValue, volatile_bytes
 
 Held = TypeVar("Held")
@@ -109,6 +110,9 @@ class Memory:
         self.locks = Locks()
         self.lanes = TableLanes()
         self.counts: dict[int, JobCounts] = {}  # of jobs, by table
+        self.generations: Generations = {}  # of tables with a period
+        self.given_back_seq = 0  # the space before goes back to the disk
+        self.is_secure = False  # what goes is overwritten before
         self.deaths: collections.Counter[int] = collections.Counter()  # since the start, by table
         self.snapshots: Mapping[int, Moment] = {}  # those that are open, the oldest first
         self.location = ""  # where cold blocks are
@@ -121,6 +125,12 @@ class Memory:
         self.locks.keep()
         self.lanes.keep()
 
+    def turn(self, generations: Generations, given_back_seq: int, *, is_secure: bool) -> None:
+        """Takes over what a group has said of generations, and of what goes with them."""
+        self.generations = generations
+        self.given_back_seq = max(self.given_back_seq, given_back_seq)
+        self.is_secure |= is_secure
+
     def undo(self) -> None:
         """The group is refused: all is as it was before."""
         self.volatile.undo()
@@ -128,7 +138,7 @@ class Memory:
         self.lanes.undo()
 
     def stats(self) -> dict[str, int]:
-        counts = self.counts.values()
+        counts = counting.of_tables(self.counts)
         return {
             "volatile_values": len(self.volatile.values),
             "volatile_bytes": self.volatile.bytes,

@@ -257,8 +257,11 @@ def _sync(disk: Disk, path: str) -> None:
 
 def _remove_unfinished(disk: Disk, layout: Layout) -> None:
     for name in disk.names(layout.journal):
-        if name.endswith(names.UNFINISHED):
-            disk.remove(os.path.join(layout.journal, name))
+        path = os.path.join(layout.journal, name)
+        if name.endswith(names.UNWIPED):
+            disks.overwrite(disk, path)
+        if name.endswith((names.UNFINISHED, names.UNWIPED)):
+            disk.remove(path)
 
 
 # -- the index ----------------------------------------------------------------------------------
@@ -336,11 +339,11 @@ def _begin(index: Index) -> tuple[int, int]:
         transaction.abort()
 
 
-def _has_lost(index: Index) -> bool:
-    """Says whether seqs were lost to damage that was repaired."""
+def _has(index: Index, note: bytes) -> bool:
+    """Says whether there is a note of META."""
     transaction = index.view()
     try:
-        return transaction.get(Tree.META, catalog.LOST) is not None
+        return transaction.get(Tree.META, note) is not None
     finally:
         transaction.abort()
 
@@ -348,7 +351,7 @@ def _has_lost(index: Index) -> bool:
 def _check_begin(journal: Journal, index: Index) -> None:
     segment, seq = _begin(index)
     first = journal.segments[0]
-    if _has_lost(index):
+    if _has(index, catalog.LOST):
         return  # to what was lost may belong what the journal says of its begin
     if first.segment > max(segment, 1) or first.first_seq > max(seq, 1):
         path = journal.path(first.segment)
@@ -358,7 +361,8 @@ def _check_begin(journal: Journal, index: Index) -> None:
 def _remove_packed(journal: Journal, writer: Writer, index: Index) -> None:
     """Removes segments that were packed before a crash, and not removed any more."""
     segment, _ = _begin(index)
+    wipes = _has(index, catalog.SECURE)
     for header in journal.segments[:-1]:
         if header.segment < segment:
             journal.remove(header.segment)
-            writer.recycle(header.segment)
+            writer.recycle(header.segment, wipes=wipes)

@@ -19,6 +19,7 @@ from fjord import limits, ops
 from fjord.columns import Strings
 from fjord.commands import Refusal, Reply
 from fjord.engine import moving
+from fjord.engine.memory import Memory
 from fjord.errors import Code, CorruptionError
 from fjord.journal.frame import PlacedOp, SegmentHeader
 from fjord.journal.reader import Journal
@@ -33,6 +34,8 @@ _ROWS_MAX: Final = 2048
 # A journal of which so much had to be kept rests until it has grown to so many times.
 _KEPT_SHARE: Final = 0.75
 _GROWTH: Final = 1.25
+# With so much of it dead a journal is packed up to where a generation has drained.
+_DRAINED_RATIO: Final = 1.25
 # What packing runs.
 Step = Pack | MoveJobs
 
@@ -68,8 +71,16 @@ class Packer:
     space that is reserved for what frees space, with a share left for deletes.
     """
 
-    def __init__(self, host: Host, journal: Journal, writer: Writer, *, segment_bytes: int) -> None:
+    def __init__(
+        self,
+        host: Host,
+        memory: Memory,
+        journal: Journal,
+        writer: Writer,
+        segment_bytes: int,
+    ) -> None:
         self._host = host
+        self._memory = memory
         self._journal = journal
         self._writer = writer
         self._segment_bytes = segment_bytes
@@ -103,6 +114,9 @@ class Packer:
             return False
         if self._host.is_held(self._journal.segments[0].segment):
             return False  # whoever writes blocks comes first
+        is_given_back = self._memory.given_back_seq >= self._journal.segments[1].first_seq
+        if is_given_back and self.used_bytes() > _DRAINED_RATIO * live_bytes:
+            return True  # a generation has drained: all that is dead before goes
         if self._host.is_full:  # then every segment counts
             return self.used_bytes() > live_bytes + self._segment_bytes
         allowed = limits.PACK_RATIO * live_bytes + 2 * self._segment_bytes
@@ -185,7 +199,7 @@ class Packer:
         self._host.sync()
         self._gone_bytes += self._journal.segment_bytes(oldest.segment)
         self._journal.remove(oldest.segment)
-        self._writer.recycle(oldest.segment)
+        self._writer.recycle(oldest.segment, wipes=self._memory.is_secure)
         self.packed_segments += 1
         self._judge_gain()
         return True

@@ -23,7 +23,7 @@ from fjord.engine.group import (
     Snapshot,
     read_applied,
     read_live,
-    read_snapshots,
+    read_memory,
     read_tables,
 )
 from fjord.engine.layout import Clean, Layout
@@ -83,8 +83,7 @@ class ReadOnlyEngine:
     def _run(self, wanted: Sequence[Command]) -> list[Reply]:
         with self._durable_view() as (transaction, applied_seq):
             memory = Memory()
-            memory.counts = counting.read(transaction)
-            memory.snapshots = read_snapshots(transaction)
+            read_memory(memory, transaction)
             memory.location = self.location
             known = Known(
                 self._journal,
@@ -115,7 +114,7 @@ class ReadOnlyEngine:
         """Returns those numbers of a directory that can be seen from outside its writer."""
         with self._durable_view() as (transaction, applied_seq):
             known, live_bytes = read_tables(transaction), read_live(transaction)
-            counts = counting.read(transaction).values()
+            counts = counting.of_tables(counting.read(transaction))
         self._journal.refresh()
         return {
             "applied_seq": applied_seq,

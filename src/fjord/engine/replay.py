@@ -7,12 +7,19 @@ from collections.abc import Callable, Sequence
 from fjord import tables
 from fjord.engine import counting
 from fjord.engine.counting import Counts
-from fjord.engine.group import read_applied, read_live, write_progress
+from fjord.engine.group import (
+    GENERATION_OPS,
+    read_applied,
+    read_generations,
+    read_live,
+    write_progress,
+)
 from fjord.engine.overlay import Gathered
 from fjord.errors import CorruptionError
 from fjord.index import Index, IndexFullError, Transaction
 from fjord.journal.reader import Journal, Located
-from fjord.tables import catalog
+from fjord.tables import catalog, generations
+from fjord.tables.generations import Generations
 from fjord.tables.state import JobCounts, Tree
 
 # Told how many of how many seqs a rebuild has applied.
@@ -33,10 +40,14 @@ class Replay:
         try:
             self._applied = read_applied(transaction)
             live_bytes, counts = read_live(transaction), counting.read(transaction)
+            self._generations = read_generations(transaction)
+            # All that an index lacks of a packed journal may be said again at its end.
+            _, begins_seq = catalog.begins(transaction.get(Tree.META, catalog.BEGINS))
         finally:
             transaction.abort()
-        self._gathered = _Accounted(live_bytes, counts, journal.first_seq)
+        self._gathered = _Accounted(live_bytes, counts, journal.first_seq, self._generations)
         self._largest_table = 0
+        self._is_rebuild = not self._applied or begins_seq < journal.first_seq > 1
 
     def run(self, last_seq: int, *, moved_from: int) -> None:
         """Applies everything up to `last_seq`.
@@ -57,29 +68,33 @@ class Replay:
             if self._gathered.rows >= self._rebuild_rows:
                 self._flush(applied)
                 self._progress(applied - start, last_seq - start)
-        self._flush(applied)
+        self._flush(applied, recounts=self._is_rebuild)
         self._progress(last_seq - start, last_seq - start)
 
     def _apply(self, located: Located) -> None:
         try:
             for op, place in located.ops():
                 tables.APPLY[op.opcode](self._gathered, op, place)
+                if op.opcode in GENERATION_OPS:
+                    self._generations = generations.after(self._generations, op)
+                    self._gathered.generations = self._generations
+                    self._gathered.job_counts.forget(generations.gone(op))
                 self._largest_table = max(self._largest_table, op.table)
         except ValueError as error:
             path = self._journal.path(located.segment)
             raise CorruptionError(path, located.offset, str(error)) from error
 
-    def _flush(self, applied: int) -> None:
+    def _flush(self, applied: int, *, recounts: bool = False) -> None:
         gathered = self._gathered
+        changed = gathered.job_counts.changed
         while True:
             transaction = self._index.begin()
             try:
                 gathered.write(transaction)
+                if recounts:
+                    changed |= counting.recount(transaction, self._generations)
                 write_progress(
-                    transaction,
-                    max(applied, self._applied),
-                    gathered.live_bytes,
-                    gathered.job_counts.changed,
+                    transaction, max(applied, self._applied), gathered.live_bytes, changed
                 )
                 if transaction.get(Tree.META, catalog.LOST) is not None:
                     self._note_largest_table(transaction)
@@ -92,7 +107,9 @@ class Replay:
                 transaction.abort()
                 raise
         counts = gathered.known_counts | gathered.job_counts.changed
-        self._gathered = _Accounted(gathered.live_bytes, counts, self._journal.first_seq)
+        self._gathered = _Accounted(
+            gathered.live_bytes, counts, self._journal.first_seq, self._generations
+        )
 
     def _note_largest_table(self, transaction: Transaction) -> None:
         """After a loss a table may be unknown whose rows are there; its id stays its own."""
@@ -104,8 +121,15 @@ class Replay:
 class _Accounted(Gathered):
     """Gathered writes of a replay, and how much of the journal lives after them."""
 
-    def __init__(self, live_bytes: int, counts: dict[int, JobCounts], first_seq: int) -> None:
+    def __init__(
+        self,
+        live_bytes: int,
+        counts: dict[int, JobCounts],
+        first_seq: int,
+        known: Generations,
+    ) -> None:
         super().__init__()
+        self.generations = known
         self.live_bytes = live_bytes
         self.known_counts = counts
         self.job_counts = Counts(counts)
@@ -129,3 +153,9 @@ class _Accounted(Gathered):
         if self.counts:
             known = counting.known_of(held, self._first_seq)
             self.job_counts.change(table, before, known, after, holds or known)
+
+    def tally_rows(self, table: int, rows: Sequence[int], change: int) -> None:
+        """Right only where nothing was packed; else `recount` follows."""
+        listed = self.generations.get(table)
+        if self.counts and listed:
+            counting.change_rows(self.job_counts, listed, rows, change)

@@ -35,6 +35,11 @@ class Plans(Protocol):
     @property
     def journal_directory(self) -> str: ...
 
+    @property
+    def is_secure(self) -> bool:
+        """Says that the files of blocks are overwritten before they go."""
+        ...
+
     def due_us(self) -> int | None: ...
 
     def plan_seal(self, table: str = "", *, now: bool = False) -> SealPlan | None: ...
@@ -69,8 +74,8 @@ class Shelf(Protocol):
         """Writes blocks, durably; the same ones again if they are there."""
         ...
 
-    def remove(self, blocks: Sequence[Block]) -> None:
-        """Removes the files of blocks, as far as they are there."""
+    def remove(self, blocks: Sequence[Block], *, wipes: bool = False) -> None:
+        """Removes the files of blocks, as far as they are there; `wipes`: overwritten before."""
         ...
 
     def stop(self) -> None:
@@ -204,6 +209,6 @@ class Rounds:
         """Removes what need not be kept; says whether there was something."""
         blocks = self._turn(self._plans.plan_retirement)
         if blocks:
-            self._shelf.remove(blocks)
+            self._shelf.remove(blocks, wipes=self._plans.is_secure)
             self._turn(lambda: self._plans.finish_retirement(blocks))
         return bool(blocks)

@@ -16,10 +16,11 @@ from typing import Final, Protocol
 from fjord import limits, streams
 from fjord.clock import Clock
 from fjord.commands import Refusal, Reply
+from fjord.engine.memory import Memory
 from fjord.history import Block, SealedRange, SealPlan
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
-from fjord.tables import staging, stream_entry, stream_history, stream_rules
+from fjord.tables import staging, stream_entry, stream_history, stream_rules, turning
 from fjord.tables.state import Kind, Table, Tree
 from fjord.tables.stream_entry import History
 
@@ -49,8 +50,11 @@ class Host(Protocol):
 class Sealing:
     """Knows how far each table is in blocks, and how much of it is new."""
 
-    def __init__(self, host: Host, clock: Clock, journal: Journal, writer: Writer) -> None:
+    def __init__(
+        self, host: Host, memory: Memory, clock: Clock, journal: Journal, writer: Writer
+    ) -> None:
         self._host = host
+        self._memory = memory
         self._clock = clock
         self._journal = journal
         self._writer = writer
@@ -72,6 +76,11 @@ class Sealing:
         items = stream_history.all_items(host.scan_index)
         self.cold_lasts = {block.table: block.last for block, _ in items}
         self.shared_seq = 0  # blocks up to here may be those of another directory, too
+
+    @property
+    def is_secure(self) -> bool:
+        """Says that the files of blocks are overwritten before they go."""
+        return self._memory.is_secure
 
     @property
     def shard(self) -> bytes:
@@ -203,10 +212,9 @@ class Sealing:
         """Takes blocks out of use that are too old; returns all whose files are to go."""
         now_us = self._clock.wall_us()
         for table in self._host.tables.values():
-            if table.kind is Kind.STREAM and _has_retention(table):
-                gone = stream_history.outdated(table, self.blocks(table.name), now_us)
-                if gone:
-                    self._run(stream_history.Retire(blocks=gone))
+            gone = self._outdated(table, now_us)
+            if gone:
+                self._run(stream_history.Retire(blocks=gone))
         items = stream_history.all_items(self._host.scan_index)
         retired = [block for block, is_retired in items if is_retired]
         retired += [block for block in self._replaced() if _removal_us(block) <= now_us]
@@ -214,6 +222,18 @@ class Sealing:
         if shared:
             self._run(stream_history.Gone(blocks=shared))
         return [block for block in retired if block.last > self.shared_seq]
+
+    def _outdated(self, table: Table, now_us: int) -> list[Block]:
+        """Returns the blocks of a table that are too old."""
+        if table.kind is Kind.STREAM and _has_retention(table):
+            return stream_history.outdated(table, self.blocks(table.name), now_us)
+        begins = self._begins(table)
+        return [block for block in self.blocks(table.name) if block.last < begins] if begins else []
+
+    def _begins(self, table: Table) -> int:
+        """Returns the seq before which a jobs table wants no history; 0 = it wants all of it."""
+        listed = self._memory.generations.get(table.id)
+        return turning.history_begins(table, listed) if listed else 0
 
     def finish_retirement(self, blocks: Sequence[Block]) -> None:
         """Takes note that the files of blocks are gone."""
@@ -313,6 +333,8 @@ class Sealing:
                 settings = stream_rules.settings_of(table)
                 if settings.retention_us:
                     dates.append(block.max_us + settings.retention_us + 1)
+            elif table is not None and block.last < self._begins(table):
+                return 0
         return min(dates, default=None)
 
     def _removal_us(self) -> int | None:

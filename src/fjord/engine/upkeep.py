@@ -4,6 +4,7 @@
     leases      jobs whose leases are over wait again
     expiry      values whose time is over become tombstones, jobs are removed
     snapshots   those whose time is over are closed
+    turning     generations begin and end, see `tables.turning`
     sweeping    rows of dropped tables are purged, and what is in blocks or kept in vain
     clients     answers for clients that were not heard of for a day are forgotten, and what was
                 staged in vain
@@ -21,18 +22,22 @@ from typing import Final, Protocol
 from fjord import limits
 from fjord.clock import Clock
 from fjord.commands import Refusal, Reply
+from fjord.engine.counting import Counts
 from fjord.engine.forgetting import Forgetting
+from fjord.engine.memory import Memory
 from fjord.engine.packing import Packer
 from fjord.journal.writer import Writer
 from fjord.tables import (
     catalog,
     clients,
+    generations,
     job_leases,
     job_upkeep,
     kv_expiry,
     snapshots,
+    turning,
 )
-from fjord.tables.state import Tree
+from fjord.tables.state import Table, Tree
 
 _RETRY_US: Final = 1_000_000
 _CLIENTS_US: Final = 3600 * 1_000_000
@@ -45,6 +50,7 @@ class Host(Protocol):
     """What upkeep needs of the engine."""
 
     live_bytes: int
+    tables: Mapping[str, Table]
 
     @property
     def applied_seq(self) -> int: ...
@@ -75,8 +81,11 @@ _LEASE_TIME: Final = frozenset({Tree.JOBS_LEASES, Tree.SNAPSHOTS})
 class Upkeep:
     """Decides what is due."""
 
-    def __init__(self, host: Host, clock: Clock, packer: Packer, writer: Writer) -> None:
+    def __init__(
+        self, host: Host, memory: Memory, clock: Clock, packer: Packer, writer: Writer
+    ) -> None:
         self._host = host
+        self._memory = memory
         self._clock = clock
         self._packer = packer
         self._forgetting = Forgetting(host, clock)
@@ -91,15 +100,29 @@ class Upkeep:
         self._blocked_us: dict[Tree, int] = {}  # monotonic: until then there is nothing to do
         self._rows = limits.UPKEEP_ROWS  # of one step; fewer where space is short
         self._is_sweeping = True  # a crash may have left a dropped table half swept
+        self._turn_us: int | None = 0  # wall time: when generations are looked at
 
-    def note(self, schedules: Mapping[Tree, int], *, sweeps: bool) -> None:
-        """Takes note of what a frame did: dates that it has set, and that there is to sweep."""
+    def note(self, schedules: Mapping[Tree, int], *, sweeps: bool, turns: bool) -> None:
+        """Takes note of what a frame did.
+
+        Args:
+            schedules: dates that it has set.
+            sweeps: there is something to sweep.
+            turns: it said something of generations, or of jobs in them.
+        """
         for tree, date in schedules.items():
             if tree in self._dates:
                 known = self._dates[tree]
                 self._dates[tree] = date if known is None else min(known, date)
         if sweeps:
             self._is_sweeping = True
+        if turns:
+            self._look_at_generations()
+
+    def _look_at_generations(self) -> None:
+        memory, now_us = self._memory, self._clock.wall_us()
+        counts = Counts(memory.counts)
+        self._turn_us = turning.due_us(self._host.tables, memory.generations, counts.of, now_us)
 
     def due_us(self) -> int:
         """Returns the wall time when the next step is due."""
@@ -111,6 +134,8 @@ class Upkeep:
                 moments.append(date_us)
         if self._is_sweeping:
             moments.append(now_us)
+        if self._turn_us is not None:
+            moments.append(self._turn_us)
         if self._packer.is_wanted(self._host.live_bytes):
             moments.append(now_us + max(0, self._no_packing_before_us - monotonic_us))
         pause_us = max(0, self._not_before_us - monotonic_us)
@@ -143,6 +168,9 @@ class Upkeep:
                 self._blocked_us[due] = monotonic_us + _RETRY_US
         elif self._is_sweeping:
             self._is_sweeping = self._run(catalog.Sweep(limit=self._rows))
+        elif self._turn_us is not None and self._turn_us <= self._clock.wall_us():
+            if not self._run(generations.Turn()):
+                self._look_at_generations()
         elif self._clients_us <= monotonic_us:
             is_more = self._run(clients.ForgetClients(limit=self._rows))
             if not is_more and not self._forgetting.step():

@@ -8,6 +8,7 @@ from typing import Final
 from fjord.columns import Strings
 from fjord.commands import Changed, Entries
 from fjord.ops import Op, Opcode
+from fjord.tables.kv_entry import PREFIX_BYTES
 from fjord.tables.state import Table, VolatileValue
 
 _WRITES: Final = frozenset({Opcode.KV_INSERT, Opcode.KV_SET})
@@ -19,9 +20,22 @@ class Watched:
 
     def __init__(self) -> None:
         self._keys: dict[str, set[bytes]] = {}
+        # Tables with other values than before, by id; None while nobody wants to know.
+        self._written: set[int] | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._keys)
+        return bool(self._keys) or self._written is not None
+
+    def watch_tables(self) -> None:
+        """From now on `take_written` tells of tables."""
+        self._written = set()
+
+    def take_written(self, tables: Mapping[str, Table]) -> list[str]:
+        """Returns which key/value tables have other values since the last call."""
+        if not self._written:
+            return []
+        written, self._written = self._written, set()
+        return [name for name, table in tables.items() if table.id in written]
 
     def add(self, table: str, key: bytes) -> None:
         self._keys.setdefault(table, set()).add(key)
@@ -36,6 +50,8 @@ class Watched:
         """Yields what an op changes of the keys that somebody listens to."""
         if op.opcode not in _WRITES and op.opcode not in _REMOVALS:
             return
+        if self._written is not None:
+            self._written.add(op.table)
         for name, wanted in self._keys.items():
             table = tables.get(name)
             if table is not None and table.id == op.table:
@@ -47,6 +63,8 @@ class Watched:
         self, changes: Mapping[bytes, VolatileValue | None], tables: Mapping[str, Table]
     ) -> Iterator[Changed]:
         """Yields the same for values that never enter the journal; keys are those of the index."""
+        if self._written is not None:
+            self._written.update(int.from_bytes(key[:PREFIX_BYTES], "big") for key in changes)
         for name, wanted in self._keys.items():
             table = tables.get(name)
             if table is None:

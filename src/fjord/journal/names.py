@@ -8,6 +8,8 @@ import re
 _SEGMENT = re.compile(r"(\d{10})\.seg\Z")
 # A file under this suffix is being made; it counts for nothing until it is renamed.
 UNFINISHED = ".new"
+# A packed segment under this suffix is to be overwritten; a start goes on with that.
+UNWIPED = ".old"
 
 
 def segment_path(directory: str, segment: int) -> str:

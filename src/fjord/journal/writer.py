@@ -122,10 +122,21 @@ class Writer:
         """Says whether there is a spare, after allocating one if need be; False on a full disk."""
         return self._spare.ensure()
 
-    def recycle(self, segment: int) -> None:
-        """Makes a packed segment the spare, or removes it where it cannot be one."""
+    def recycle(self, segment: int, *, wipes: bool = False) -> None:
+        """Makes a packed segment the spare, or removes it where it cannot be one.
+
+        Args:
+            segment: its number.
+            wipes: what it held is overwritten before.
+        """
         assert segment < self.segment
         path = names.segment_path(self._directory, segment)
+        if wipes:
+            # Under another name first: under its own it must stay whole, even in a crash.
+            self._disk.rename(path, path + names.UNWIPED)
+            self._disk.sync_directory(self._directory)
+            path += names.UNWIPED
+            disks.overwrite(self._disk, path)
         if not self._spare.adopt(path):
             self._disk.remove(path)
             self._disk.sync_directory(self._directory)

@@ -36,7 +36,9 @@ from fjord.server.listeners import Listeners, Told
 from fjord.server.origin import After, Origin
 from fjord.server.reading import Reads
 from fjord.server.upkeep import Upkeep
+from fjord.server.wakeups import Wakeups
 from fjord.server.worker import Worker
+from fjord.wire.wakeups import What
 
 Pending = tuple[Origin, Any, Command, After | None]
 
@@ -57,6 +59,7 @@ class Parts:
     awake_us: int  # how long to stay awake after a reply, 0 = sleep at once
     cold: LazyCold | None = None  # reads blocks
     note_writes: Callable[[], None] = lambda: None  # called when something was written
+    wakeups: Wakeups | None = None  # None: none are sent
 
 
 class Committer:
@@ -71,6 +74,7 @@ class Committer:
         self._on_failure = parts.on_failure
         self._awake_us = parts.awake_us
         self._note_writes = parts.note_writes
+        self._wakeups = parts.wakeups
         self._awake_until_us = 0
         self._is_awake = False
         self._waiting: deque[Pending] = deque()
@@ -94,6 +98,8 @@ class Committer:
             parts.engine, parts.loop, parts.clock, parts.counters.upkeep, self._tend
         )
         self._upkeep.plan()
+        if parts.wakeups is not None:
+            self._watch_tables(parts.wakeups)
 
     def submit(
         self, origin: Origin, request: Any, command: Command, after: After | None = None
@@ -251,7 +257,7 @@ class Committer:
             origin.answer(request, reply)
         for pending in group:
             pending[0].flush()
-        if self._told:
+        if self._told or self._wakeups:
             self._tell()
         self.jobs.go_on()
         self.reads.go_on()
@@ -279,14 +285,29 @@ class Committer:
 
     def _match_changes(self) -> None:
         """Matches what changed with the listenings as they are now; it is told after the sync."""
-        self.reads.note()
+        engine = self._engine
+        appended = self.reads.note()
         changes = self.jobs.note()
+        if self._wakeups is not None:
+            for table in (*appended, *engine.watched.take_written(engine.tables)):
+                self._wakeups.note(table, What.CHANGED)
         if self._listeners:
-            self._told += self._listeners.match(changes + self._engine.take_changes())
+            self._told += self._listeners.match(changes + engine.take_changes())
+
+    def _watch_tables(self, wakeups: Wakeups) -> None:
+        """From now on there is news of all tables; the first is of jobs that wait already."""
+        self._engine.watched.watch_tables()
+        for table, counts in self._engine.job_counts().items():
+            self.jobs.listen(table)
+            if counts.waiting:
+                wakeups.note(table, What.ARRIVED)
+        self._sync_step()
 
     def _tell(self) -> None:
         told, self._told = self._told, []
         self._counters.changes += self._listeners.tell(told)
+        if self._wakeups:
+            self._wakeups.tell()
 
     def _follow_jobs(self, parts: Parts) -> JobEvents:
         return JobEvents(
@@ -299,6 +320,7 @@ class Committer:
                 submit=self.submit,
                 tell=self._tell_soon,
                 on_failure=parts.on_failure,
+                wakeups=parts.wakeups,
             )
         )
 
@@ -341,7 +363,7 @@ class Committer:
         if self._engine.durable_seq < self._engine.applied_seq:
             self._syncing = True
             self._worker.put(self._sync, self._after_sync((), ()))
-        elif self._told:
+        elif self._told or self._wakeups:
             self._tell()
 
     def _watch_disk(self) -> None:

@@ -43,6 +43,8 @@ class Counters:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.changes = 0  # told to listeners
+        self.wakeups = 0  # datagrams that were sent
+        self.wakeups_lost = 0  # datagrams that could not be sent
         self.parked_waits = 0  # requests that wait for jobs, now
         self.parked_reads = 0  # requests that wait for messages, now
         self.jobs_died = 0  # jobs that died

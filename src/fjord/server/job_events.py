@@ -22,6 +22,8 @@ from fjord.server.dead_jobs import Counts, DeadJobs
 from fjord.server.listeners import Listeners
 from fjord.server.origin import Origin
 from fjord.server.waiting import Waiting
+from fjord.server.wakeups import Wakeups
+from fjord.wire.wakeups import What
 
 
 class Source(Protocol):
@@ -51,6 +53,7 @@ class Parts:
     submit: Callable[[Origin, Any, Command], None]
     tell: Callable[[Sequence[Changed]], None]  # as soon as everything is durable
     on_failure: Callable[[Exception], None]
+    wakeups: Wakeups | None = None  # None: none are sent
 
 
 class JobEvents:
@@ -62,6 +65,7 @@ class JobEvents:
         self._clock = clock
         self._listeners = parts.listeners
         self._tell = parts.tell
+        self._wakeups = parts.wakeups
         self._on_failure = parts.on_failure
         self.waiting = Waiting(parts.submit, loop, clock, parts.counters)
         self._dead = DeadJobs(source, loop, clock, parts.counters)
@@ -78,9 +82,11 @@ class JobEvents:
             known = self._arrivals.get(table)
             self._arrivals[table] = arrival.joined(known) if known else arrival
         now_us = self._clock.wall_us()
-        heard = [table for table in arrivals if self._listeners.has_jobs(table)]
+        heard = [table for table in arrivals if self._is_heard(table)]
         for table in heard:
             self._dates.look(table, now_us)
+            if self._wakeups is not None and arrivals[table].first_us <= now_us:
+                self._wakeups.note(table, What.ARRIVED)  # else it will be due
         self._plan()
         return [moment(table, ARRIVED, now_us) for table in heard]
 
@@ -117,6 +123,10 @@ class JobEvents:
         self._dead.close()
         self._alarm.stop()
 
+    def _is_heard(self, table: str) -> bool:
+        """Says whether anybody is told of a table: who listens, or everybody, by wake-ups."""
+        return self._wakeups is not None or self._listeners.has_jobs(table)
+
     def _plan(self) -> None:
         look_us = self._dates.look_us(self._clock.wall_us())
         if look_us is not None:
@@ -129,8 +139,10 @@ class JobEvents:
             self._on_failure(error)
             return
         for change in changes:
-            if not self._listeners.has_jobs(change.table):
+            if not self._is_heard(change.table):
                 self._dates.forget(change.table)
+            if self._wakeups is not None:
+                self._wakeups.note(change.table, What.DUE)
         self._plan()
         if changes:
             self._tell(changes)

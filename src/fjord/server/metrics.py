@@ -121,6 +121,8 @@ class Metrics:
             "syncs_us": counters.syncs.sum_us,
             "upkeep_steps": counters.upkeep.count,
             "uptime_us": self.uptime_us(),
+            "wakeups": counters.wakeups,
+            "wakeups_lost": counters.wakeups_lost,
         }
 
     def _blocks(self) -> Iterator[Metric]:
@@ -159,6 +161,8 @@ class Metrics:
         yield count("fjord_received_bytes", "Bytes from clients.", counters.received_bytes)
         yield count("fjord_sent_bytes", "Bytes to clients.", counters.sent_bytes)
         yield count("fjord_changes", "Changes told to listeners.", counters.changes)
+        yield count("fjord_wakeups", "Wake-ups that were sent.", counters.wakeups)
+        yield count("fjord_wakeups_lost", "Wake-ups that could not be sent.", counters.wakeups_lost)
         yield count_by(
             "fjord_requests",
             "Requests.",

@@ -159,9 +159,11 @@ class Reads:
         self._leave(reading)
         reading.origin.forget(reading.request)
 
-    def note(self) -> None:
-        """Takes note of what ran."""
-        self._appended.update(self._source.take_appends())
+    def note(self) -> Iterable[str]:
+        """Takes note of what ran; returns the streams that got messages."""
+        appended = self._source.take_appends()
+        self._appended.update(appended)
+        return appended
 
     def go_on(self) -> None:
         """Runs again who waits for what came, after all replies of a group were given."""

@@ -18,6 +18,7 @@ from fjord.tables import (
     block_replacing,
     catalog,
     clients,
+    generations,
     job,
     job_change,
     job_finish,
@@ -43,6 +44,7 @@ from fjord.tables import (
     stream_read,
     stream_subscribers,
     sweeping,
+    turning,
     writers,
 )
 from fjord.tables.state import Decision, State, Writes
@@ -98,6 +100,8 @@ APPLY: Final[dict[Opcode, Callable[[Writes, Op, Place], None]]] = {
     Opcode.WRITER: stage.apply_writer,
     Opcode.WRITER_GONE: stage.apply_writer_gone,
     Opcode.STREAM_PUT_AT: stream.apply_put_at,
+    Opcode.GENERATION: generations.apply_generation,
+    Opcode.GENERATION_GONE: generations.apply_gone,
 }
 
 
@@ -154,6 +158,7 @@ DECIDE: Final[dict[type, Callable[[Any, State, int], Decision]]] = {
     # What only a writer asks of itself.
     catalog.TakeOver: catalog.decide_take_over,
     catalog.Sweep: sweeping.decide_sweep,
+    generations.Turn: turning.decide_turn,
     kv_expiry.Expire: kv_expiry.decide_expire,
     job_upkeep.ExpireJobs: job_upkeep.decide_expire_jobs,
     job_upkeep.MoveJobs: job_upkeep.decide_move_jobs,
@@ -213,6 +218,7 @@ FREES: Final[frozenset[type]] = frozenset(
         stream_history.Gone,
         catalog.TakeOver,
         catalog.Sweep,
+        generations.Turn,
         kv_expiry.Expire,
         job_upkeep.ExpireJobs,
         job_leases.EndLeases,

@@ -6,6 +6,7 @@
     META    "begins"                        -> segment u64 BE, seq u64 BE
     META    "lost"                          -> nothing; there after a repair
     META    "largest-table"                 -> table id u32 BE; there after a repair
+    META    "secure"                        -> nothing; there once a table was declared secure
 
 A table that is dropped loses its name at once, and its rows bit by bit (`Sweep`).  Ids are never
 used again, since ops of the old table may still be in the journal: the largest id that was ever
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.errors import Code
 from fjord.ops import Op, Opcode, Place
+from fjord.tables import generations
 from fjord.tables.state import Decision, Kind, State, Table, Tree, VolatileValue, Writes
 
 # Ops that belong to no table carry the id 0.
@@ -35,6 +37,9 @@ _DROPPED: Final = b"dropped"
 BEGINS: Final = b"begins"
 # There when seqs were lost to damage: then what the journal says of itself may be incomplete.
 LOST: Final = b"lost"
+# There once a table was declared secure: what goes is overwritten before.  It stays when the table
+# is dropped, since its rows are in the journal for a while.
+SECURE: Final = b"secure"
 # After such a loss: the largest table id that any op had.
 LARGEST_TABLE: Final = b"largest-table"
 _SEQ = struct.Struct(">Q")
@@ -119,13 +124,50 @@ def decide_create_table(command: commands.CreateTable, state: State, now_us: int
     if isinstance(found, Refusal):
         return Decision(found)
     if found is not None:
-        if found.settings == settings:
+        if found.settings == settings or _is_same(found, settings):
             return decision(state, ())
+        if command.changes and found.kind is Kind.JOBS:
+            return _declared_anew(state, found, settings, now_us)
         shown = found.settings.decode(errors="replace") or "the usual ones"
         text = f"table {found.name} is there with other settings: {shown}"
         return Decision(Refusal(code=Code.EXISTS, text=text))
     made = _create(state, command.name, Kind(command.kind), settings)
-    return Decision(made) if isinstance(made, Refusal) else decision(state, made[1])
+    if isinstance(made, Refusal):
+        return Decision(made)
+    table, ops = made
+    if table.kind is Kind.JOBS and jobs.decode_settings(settings).period:
+        ops = [*ops, generations.begin(table, table.id + 1, 1, now_us, state.next_seq + 2)]
+    return decision(state, ops)
+
+
+def _is_same(table: Table, settings: bytes) -> bool:
+    """Says whether a table has these settings, whatever it has been before."""
+    if table.kind is not Kind.JOBS:
+        return False
+    found, wanted = jobs.decode_settings(table.settings), jobs.decode_settings(settings)
+    return replace(found, schema=1, earlier=()) == wanted
+
+
+def _declared_anew(state: State, found: Table, settings: bytes, now_us: int) -> Decision:
+    """Begins a generation with other settings."""
+    table = generations.changed(found, jobs.decode_settings(settings))
+    if isinstance(table, Refusal):
+        return Decision(table)
+    if len(table.settings) > limits.SETTINGS_BYTES_MAX:
+        text = f"table {table.name} has had so many columns that its settings are too long"
+        return Decision(Refusal(code=Code.TOO_LARGE, text=text))
+    if len(state.generations.get(table.id, ())) >= limits.GENERATIONS_MAX:
+        text = f"table {table.name} has {limits.GENERATIONS_MAX} generations; let some drain first"
+        return Decision(Refusal(code=Code.QUOTA, text=text))
+    ops = [generations.creation(table), next_generation(state, table, now_us, ops_before=1)]
+    return decision(state, ops)
+
+
+def next_generation(state: State, table: Table, now_us: int, *, ops_before: int) -> Op:
+    """Returns the op that begins the next generation of a table."""
+    number = 1 + max((one.number for one in state.generations.get(table.id, ())), default=0)
+    first_row = state.next_seq + ops_before + 1
+    return generations.begin(table, 1 + largest_id(state), number, now_us, first_row)
 
 
 def _canonical(kind: Kind, settings: bytes) -> bytes | Refusal:
@@ -153,8 +195,10 @@ def decide_drop_table(command: commands.DropTable, state: State, now_us: int) ->
     if table is None:
         return Decision(_no_table(command.name))
     op = Op(Opcode.DROP_TABLE, table.id, 1, (Strings.of([table.name.encode()]),))
+    listed = state.generations.get(table.id, ())
+    ended = [generations.end(table.id, listed, 0)] if listed else []
     gone = {key: None for key in state.volatile if key.startswith(table.prefix)}
-    return decision(state, [op], gone)
+    return decision(state, [*ended, op], gone)
 
 
 def decide_list_tables(command: commands.ListTables, state: State, now_us: int) -> Decision:
@@ -194,7 +238,8 @@ def largest_id(state: State) -> int:
     """Returns the largest id that a table has, or has had as far as it matters; 0 = none."""
     (largest,) = state.get_many(Tree.META, [LARGEST_TABLE])
     known = _TABLE_ID.unpack(largest)[0] if largest else NO_TABLE
-    return max([known, *dropped(state), *(table.id for table in state.tables.values())])
+    ids = [one.id for listed in state.generations.values() for one in listed]
+    return max([known, *dropped(state), *ids, *(table.id for table in state.tables.values())])
 
 
 def _no_table(name: str) -> Refusal:
@@ -219,8 +264,7 @@ def by_id(state: State, table_id: int) -> Table | None:
 
 def is_last(state: State, table_id: int) -> bool:
     """Says whether no table has got a larger id."""
-    ids = [*dropped(state), *(table.id for table in state.tables.values())]
-    return table_id == max(ids)
+    return table_id == max([*dropped(state), *(table.id for table in state.tables.values())])
 
 
 def tables(items: Iterable[tuple[bytes, bytes]]) -> dict[str, Table]:
@@ -250,6 +294,16 @@ def apply_create_table(writes: Writes, op: Op, place: Place) -> None:
     kinds, names, settings = _columns(op)
     head = bytes([kinds[0], len(names[0])])
     writes.put_many(Tree.TABLES, [(_TABLE_ID.pack(op.table), head + names[0] + settings[0])])
+    if is_secure(op):
+        writes.put_many(Tree.META, [(SECURE, b"")])
+
+
+def is_secure(op: Op) -> bool:
+    """Says whether an op declares a table whose data is overwritten when it goes."""
+    if op.opcode is not Opcode.CREATE_TABLE:
+        return False
+    kinds, _, settings = _columns(op)
+    return kinds[0] == Kind.JOBS and jobs.decode_settings(bytes(settings[0])).secure
 
 
 def apply_drop_table(writes: Writes, op: Op, place: Place) -> None:
@@ -260,6 +314,7 @@ def apply_drop_table(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_forget_table(writes: Writes, op: Op, place: Place) -> None:
     writes.delete_many(Tree.META, [_DROPPED + _TABLE_ID.pack(op.table)])
+    writes.delete_many(Tree.META, [generations.given_back_key(op.table)])
     writes.delete_many(Tree.HISTORY, [_TABLE_ID.pack(op.table)])
 
 
@@ -314,7 +369,10 @@ def keep_never(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
 
 
 def keep_create_table(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    return [op] if is_there(state, op.table) else ()
+    """A table that was declared anew is said by a later op."""
+    table = by_id(state, op.table)
+    _, _, settings = _columns(op)
+    return [op] if table is not None and settings[0] == table.settings else ()
 
 
 def keep_lost(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:

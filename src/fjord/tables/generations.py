@@ -11,15 +11,17 @@ ever, in one order with all others, and one that is pushed again moves to the cu
 
 A generation is a range of rows: those from its first on, up to that of the next.  So nothing that
 is done to a job has to know of generations, and where it belongs is stored nowhere.  Each has an
-id of its own, out of those of tables, under which its jobs are counted.
+id of its own, larger than those of all tables, under which its jobs are counted.
 
 A new one begins when the period of the wall clock is another one than that in which the last one
-began, and that one has jobs; or when somebody declares the table anew, with other columns.  Each
-keeps the columns that it began with, and a row says by its number which those are (SJ-04).
+began, and that one has jobs, or has had some; or when somebody declares the table anew, with other
+columns.  Each keeps the columns that it began with, and a row says by its number which those are
+(SJ-04).
 """
 
 from __future__ import annotations
 
+import bisect
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -77,6 +79,15 @@ def ends_us(period: Period, now_us: int) -> int:
     return began_us(period, (first + steps.get(period, longest) - _EPOCH) // _US)
 
 
+def is_over(period: Period, generation_us: int, now_us: int) -> bool:
+    """Says whether the period in which a generation began is another one by now.
+
+    A clock that was set back a little is waited for; one that was far ahead is not.
+    """
+    began = began_us(period, generation_us)
+    return began_us(period, now_us) > began or ends_us(period, now_us) < began
+
+
 # -- ops ------------------------------------------------------------------------------------------
 
 
@@ -98,8 +109,8 @@ def end(table: int, listed: Sequence[Generation], before: int) -> Op:
 
 
 def keep_generation(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    known = {one.id for one in state.generations.get(op.table, ())}
-    rows = [row for row in zip(*_columns(op), strict=True) if row[0] in known]
+    known = set(state.generations.get(op.table, ()))
+    rows = [row for row in zip(*_columns(op), strict=True) if row in known]
     if not rows:
         return ()
     return [Op(Opcode.GENERATION, op.table, len(rows), tuple(zip(*rows, strict=True)))]
@@ -118,7 +129,7 @@ def apply_gone(writes: Writes, op: Op, place: Place) -> None:
     ids, before = _columns(op)
     writes.delete_many(Tree.META, [_KEY + _IDS.pack(op.table, id_) for id_ in ids])
     if before[0]:
-        writes.put_many(Tree.META, [(_GIVEN_BACK + _ID.pack(op.table), _SEQ.pack(before[0]))])
+        writes.put_many(Tree.META, [(given_back_key(op.table), _SEQ.pack(before[0]))])
 
 
 def _columns(op: Op) -> Any:
@@ -128,6 +139,11 @@ def _columns(op: Op) -> Any:
 def key_range() -> tuple[bytes, bytes]:
     """Returns the range of META keys that hold generations."""
     return _KEY, _KEY + b"\xff" * 9
+
+
+def given_back_key(table: int) -> bytes:
+    """Returns the META key that says which space of a table goes back to the disk."""
+    return _GIVEN_BACK + _ID.pack(table)
 
 
 def given_back_range() -> tuple[bytes, bytes]:
@@ -186,9 +202,14 @@ def count_by_id(listed: Sequence[Generation], rows: Sequence[int]) -> dict[int, 
         return {current.id: len(rows)}
     counts: dict[int, int] = {}
     for row in rows:
-        at = next((one for one in reversed(listed) if one.first_row <= row), listed[0])
-        counts[at.id] = counts.get(at.id, 0) + 1
+        at = bisect.bisect_right(listed, row, key=_first_row) - 1
+        id_ = listed[max(at, 0)].id
+        counts[id_] = counts.get(id_, 0) + 1
     return counts
+
+
+def _first_row(one: Generation) -> int:
+    return one.first_row
 
 
 # -- declaring anew -------------------------------------------------------------------------------
@@ -197,11 +218,14 @@ def count_by_id(listed: Sequence[Generation], rows: Sequence[int]) -> dict[int, 
 def changed(table: Table, settings: jobs.Settings) -> Table | Refusal:
     """Returns a table as it is when it is declared anew, or why it cannot be."""
     old = jobs.decode_settings(table.settings)
-    if not (old.period and settings.period):
+    if not old.period:
         text = (
             f"table {table.name} is there with other settings, and has no period; only a table "
             "with a period gets new ones, with its next generation"
         )
+        return Refusal(code=Code.EXISTS, text=text)
+    if not settings.period:
+        text = f"table {table.name} has a period, which can be another one, but not none"
         return Refusal(code=Code.EXISTS, text=text)
     for name in _FIXED:
         if getattr(old, name) != getattr(settings, name):

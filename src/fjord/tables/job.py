@@ -41,6 +41,7 @@ def apply_add(writes: Writes, op: Op, place: Place) -> None:
     _put_new(writes, op, place, places, dated)
     writes.account(place.seq, _live_bytes(op))
     writes.tally(op.table, 0, _WAITING, holds=op.rows)
+    writes.tally_rows(op.table, rows, 1)
 
 
 def apply_replace(writes: Writes, op: Op, place: Place) -> None:
@@ -135,10 +136,11 @@ def apply_take(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_done(writes: Writes, op: Op, place: Place) -> None:
-    xids, leases, _, previous, freed = _columns(op)
+    xids, leases, rows, previous, freed = _columns(op)
     _end_leases(writes, op.table, xids, leases)
     writes.account(place.seq, 0, previous, freed)
     writes.tally(op.table, _TAKEN, 0, previous)
+    writes.tally_rows(op.table, rows, -1)
 
 
 def apply_touch(writes: Writes, op: Op, place: Place) -> None:
@@ -188,7 +190,7 @@ def apply_bury(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_remove(writes: Writes, op: Op, place: Place) -> None:
-    at, leases, _, expiries, previous, freed, states, _, places, slots = _columns(op)
+    at, leases, rows, expiries, previous, freed, states, _, places, slots = _columns(op)
     prefix = PREFIX.pack(op.table)
     _forget_notes(writes, op.table, at, leases)
     _unschedule(writes, op.table, expiries, places.rows())
@@ -197,6 +199,7 @@ def apply_remove(writes: Writes, op: Op, place: Place) -> None:
     writes.account(place.seq, 0, previous, freed)
     for state, held in _by_state(states, previous):
         writes.tally(op.table, state, 0, held)
+    writes.tally_rows(op.table, rows, -1)
 
 
 def apply_lease(writes: Writes, op: Op, place: Place) -> None:

@@ -28,6 +28,15 @@ from fjord.tables.state import Decision, Kind, State, Table, Tree
 
 
 def decide_push(command: commands.Push, state: State, now_us: int) -> Decision:
+    return _decide(command, state, now_us, is_staged=False)
+
+
+def decide_staged(command: commands.Push, state: State, now_us: int) -> Decision:
+    """Pushes jobs that were staged, even if the table has got other columns since."""
+    return _decide(command, state, now_us, is_staged=True)
+
+
+def _decide(command: commands.Push, state: State, now_us: int, *, is_staged: bool) -> Decision:
     problem = job_rules.push_problem(command, now_us)
     if problem is not None:
         return Decision(problem)
@@ -41,6 +50,9 @@ def decide_push(command: commands.Push, state: State, now_us: int) -> Decision:
     if problem is not None:
         return Decision(problem)
     settings = job_rules.settings_of(table)
+    problem = None if is_staged else job_rules.values_problem(command, settings)
+    if problem is not None:
+        return Decision(problem)
     push = _Push(command, table, settings, inserted, dates, command.keys.rows())
     made = push.merged(state, now_us) if settings.merge else push.plain(NO_PROBE)
     if isinstance(made, Refusal):
@@ -130,17 +142,35 @@ class _Push:
         gone = {row.key: row for row in rows if row is not None and row.is_expired(now_us)}
         waiting = [None if row is None or row.key in gone else row for row in rows]
         merged = self._fold(waiting)
-        new = [one for one in merged if one.row is None]
-        free = {row.slot for row in gone.values()}
+        moved = self._moved(state, merged)
+        new = [one for one in merged if one.row is None or one.row in moved]
+        free = {row.slot for row in (*gone.values(), *moved)}
         wanted = [hashes[one.pushed] for one in new]
         slots = job_lookup.FreeSlots(state, prefix, wanted, without=free)
         probes = [slots.probe(hashes[one.pushed], places[one.pushed]) for one in new]
         added = self._add(new, probes)
         if isinstance(added, Refusal):
             return added
-        replaced = [one for one in merged if one.row is not None and one.pushed >= 0]
+        replaced = [
+            one
+            for one in merged
+            if one.row is not None and one.pushed >= 0 and one.row not in moved
+        ]
         expired = job_ops.remove_waiting(self.table.id, gone.values(), jobs.How.EXPIRE)
-        return [*expired, *added, *self._replace(replaced)]
+        left = job_ops.remove_waiting(self.table.id, moved, jobs.How.SUPERSEDED)
+        return [*expired, *left, *added, *self._replace(replaced)]
+
+    def _moved(self, state: State, merged: Sequence[_Merged]) -> dict[Row, None]:
+        """Returns the jobs of earlier generations that move to the current one."""
+        listed = state.generations.get(self.table.id)
+        if not listed:
+            return {}
+        first_row = listed[-1].first_row
+        return {
+            one.row: None
+            for one in merged
+            if one.row is not None and one.pushed >= 0 and one.row.row < first_row
+        }
 
     def _fold(self, rows: Sequence[Row | None]) -> list[_Merged]:
         """Applies the rule of merging push by push; one result a key, in order of the first."""

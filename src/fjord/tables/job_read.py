@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fjord import commands, limits
@@ -20,6 +20,7 @@ _TREES: Final = {
     JobState.TAKEN: Tree.JOBS_TAKEN,
     JobState.DEAD: Tree.JOBS_DEAD,
 }
+_OF_GENERATION: Final = (b"began_us", b"first_row", b"schema", b"jobs")
 _ALIVE: Final = Death(0, 0, b"")
 
 
@@ -85,17 +86,31 @@ def decide_count(command: commands.CountJobs, state: State, now_us: int) -> Deci
     if problem is not None or isinstance(table, Refusal):
         return Decision(problem or table)  # type: ignore[arg-type]
     if table is None:
-        return Decision(_numbers((0, 0, 0), None))
+        return Decision(_numbers((0, 0, 0), None, {}))
     problem = job_rules.fairness_problem(command.domain, table)
     if problem is not None:
         return Decision(problem)
     next_at_us = job_next.next_at_us(state, table, command.domain, now_us)
-    return Decision(_numbers(state.job_counts(table.id), next_at_us))
+    further = _generations(state, table.id) if command.generations else {}
+    return Decision(_numbers(state.job_counts(table.id), next_at_us, further))
 
 
-def _numbers(counts: Sequence[int], next_at_us: int | None) -> commands.Numbers:
-    names = Strings.of([b"waiting", b"taken", b"dead", b"next_at_us"])
-    return commands.Numbers(names=names, values=[*counts, next_at_us or 0])
+def _generations(state: State, table_id: int) -> dict[bytes, int]:
+    """Returns the numbers of the generations of a table, the oldest first."""
+    found: dict[bytes, int] = {}
+    for one in state.generations.get(table_id, ()):
+        jobs = state.job_counts(-one.id).waiting
+        numbers = (one.began_us, one.first_row, one.schema, jobs)
+        for name, number in zip(_OF_GENERATION, numbers, strict=True):
+            found[b"generation.%d.%s" % (one.number, name)] = number
+    return found
+
+
+def _numbers(
+    counts: Sequence[int], next_at_us: int | None, further: Mapping[bytes, int]
+) -> commands.Numbers:
+    names = Strings.of([b"waiting", b"taken", b"dead", b"next_at_us", *further])
+    return commands.Numbers(names=names, values=[*counts, next_at_us or 0, *further.values()])
 
 
 class _Seen:

@@ -213,6 +213,10 @@ def done_parts(taken: Sequence[bytes]) -> tuple[list[int], list[int], list[int],
     )
 
 
+def row_of(image: bytes) -> int:
+    return int.from_bytes(image[PLACE_BYTES - XID.size : PLACE_BYTES], "big")
+
+
 def held_of(image: bytes) -> int:
     held: int = _HELD.unpack_from(image, _HELD_AT)[0]
     return held

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fjord import commands, jobs, limits, values
+from fjord import commands, jobs, limits
 from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.errors import Code
-from fjord.tables import kv_rules
+from fjord.tables import kv_rules, row_rules
 from fjord.tables.state import Table
-from fjord.values import Type
-
-_BUFFER = bytes([Type.BUFFER])
 
 
 def settings_of(table: Table) -> jobs.Settings:
@@ -45,7 +42,7 @@ def push_problem(command: commands.Push, now_us: int) -> Refusal | None:
         return Refusal(code=Code.BAD_DOMAIN, text=_DOMAIN_TOO_LONG)
     first_us, last_us = min(stamps), max(stamps)
     problem = kv_rules.timestamp_problem(first_us, now_us)
-    return problem or kv_rules.timestamp_problem(last_us, now_us) or _values_problem(command)
+    return problem or kv_rules.timestamp_problem(last_us, now_us)
 
 
 def dates_problem(
@@ -71,14 +68,9 @@ def empty_key_problem(keys: Strings) -> Refusal | None:
     return Refusal(code=Code.EMPTY_KEY, text=text)
 
 
-def _values_problem(command: commands.Push) -> Refusal | None:
-    if not command.types.strip(_BUFFER):
-        return None
-    for type_, value in zip(command.types, command.values.rows(), strict=True):
-        problem = values.problem(type_, value)
-        if problem is not None:
-            return Refusal(code=problem[0], text=problem[1])
-    return None
+def values_problem(command: commands.Push, settings: jobs.Settings) -> Refusal | None:
+    """Says what is wrong with the values of a push to a table of these settings, or None."""
+    return row_rules.problem(command.types, command.values, settings.declared)
 
 
 # -- NEXT and what follows it ---------------------------------------------------------------------

@@ -21,7 +21,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from fjord import ops
+from fjord import ops, values
 from fjord.tables.state import Pointer
 
 BASE: Final = struct.Struct("<QQIIIIB")
@@ -34,7 +34,7 @@ MARK: Final = struct.Struct("<QQQQ")
 ROW: Final = struct.Struct("<Q")
 TYPE_AT: Final = BASE.size - 1
 # The largest type of a value; above it are tombstones and aliases.
-VALUE_TYPE_MAX: Final = 5
+VALUE_TYPE_MAX: Final = values.ROW  # streams of mode latest may have rows
 
 PREFIX_BYTES: Final = 4
 EXPIRY_BYTES: Final = 8

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import struct
 
-from fjord import commands, limits, values
+from fjord import commands, limits
 from fjord.columns import Strings
 from fjord.commands import Change, Refusal
 from fjord.errors import Code
+from fjord.tables import row_rules
 from fjord.values import Type
-
-_BUFFER = bytes([Type.BUFFER])
 
 
 def keys_problem(keys: Strings) -> Refusal | None:
@@ -64,17 +63,8 @@ def set_problem(command: commands.Set, now_us: int) -> Refusal | None:
     newest_us = now_us + limits.TIMESTAMP_AHEAD_US_MAX
     if min(dates) < limits.TIMESTAMP_US_MIN or max(dates) > newest_us:
         return timestamp_problem(0, now_us)
-    return _values_problem(command) or (None if command.also is None else _also_problem(command))
-
-
-def _values_problem(command: commands.Set) -> Refusal | None:
-    if not command.types.strip(_BUFFER):
-        return None
-    for type_, value in zip(command.types, command.values.rows(), strict=True):
-        problem = values.problem(type_, value)
-        if problem is not None:
-            return Refusal(code=problem[0], text=problem[1])
-    return None
+    problem = row_rules.plain_problem(command.types, command.values)
+    return problem or (None if command.also is None else _also_problem(command))
 
 
 def _also_problem(command: commands.Set) -> Refusal | None:

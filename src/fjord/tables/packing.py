@@ -16,6 +16,7 @@ from fjord.ops import Op, Opcode, Place
 from fjord.tables import (
     catalog,
     clients,
+    generations,
     job_upkeep,
     kv_keep,
     snapshots,
@@ -79,6 +80,8 @@ KEEP: Final[dict[Opcode, Callable[[Op, Place, State, int], Sequence[Op]]]] = {
     Opcode.STREAM_COMMIT: catalog.keep_never,
     Opcode.WRITER: stage.keep_writer,
     Opcode.WRITER_GONE: catalog.keep_never,
+    Opcode.GENERATION: generations.keep_generation,
+    Opcode.GENERATION_GONE: catalog.keep_never,
     Opcode.STREAM_PUT_AT: stream_keep.keep_messages,
 }
 

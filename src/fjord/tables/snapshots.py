@@ -250,6 +250,7 @@ class AsOf:
         self.lanes, self.snapshots = state.lanes, state.snapshots
         self.payloads, self.job_counts = state.payloads, state.job_counts
         self.location, self.size_of = state.location, state.size_of
+        self.generations = state.generations
 
     def volatile_between(self, start: bytes, stop: bytes | None, limit: int) -> list[bytes]:
         return []

@@ -257,7 +257,7 @@ def _run(
         command = _stamped(command, now_us)
     decision = Decision(None)  # type: ignore[arg-type] # nothing of it is left to be written
     if command is not None:
-        decide = _ROWS[type(command)][1]
+        decide = _RUN.get(type(command), _ROWS[type(command)][1])
         decision = decide(command, state, now_us)
         if isinstance(decision.reply, Refusal):
             return decision
@@ -438,6 +438,8 @@ _ROWS: Final[
     Push: (Kind.JOBS, job_push.decide_push, _push_op),
     Set: (Kind.KV, kv_write.decide_set, _set_op),
 }
+# What writes it once it was looked at, where that is something else.
+_RUN: Final[dict[type, Callable[[Any, State, int], Decision]]] = {Push: job_push.decide_staged}
 _COMMANDS: Final[dict[Opcode, Callable[[str, Op, int], Append | Push | Set | None]]] = {
     Opcode.STREAM_APPEND: _append_of,
     Opcode.JOB_ADD: _push_of,

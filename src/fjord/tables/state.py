@@ -108,6 +108,10 @@ class Writes(Protocol):
         """Takes note that rows from `seq` on hold `added` live bytes, and earlier ones fewer."""
         ...
 
+    def tally_rows(self, table: int, rows: Sequence[int], change: int) -> None:
+        """Takes note that the jobs of these rows are there from now on (1), or are gone (-1)."""
+        ...
+
     def tally(
         self, table: int, before: int, after: int, held: Sequence[int] = (), *, holds: int = 0
     ) -> None:
@@ -121,6 +125,16 @@ class Writes(Protocol):
             holds: how many of them the op itself holds from now on: all, or none.
         """
         ...
+
+
+class Generation(NamedTuple):
+    """One of the tables that a table with a period has been, see `generations`."""
+
+    id: int
+    number: int  # 1 for the first
+    began_us: int
+    first_row: int
+    schema: int  # that it began with
 
 
 class JobCounts(NamedTuple):
@@ -253,6 +267,11 @@ class State(Protocol):
         ...
 
     def job_counts(self, table: int) -> JobCounts: ...
+
+    @property
+    def generations(self) -> Mapping[int, Sequence[Generation]]:
+        """The generations of tables with a period, by table; the current one is the last."""
+        ...
 
     def size_of(self, tree: int) -> int:
         """Returns how many items a tree has, but for what the batch under way has done."""

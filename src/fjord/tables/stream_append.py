@@ -29,6 +29,9 @@ def decide_append(command: commands.Append, state: State, now_us: int) -> Decisi
     if isinstance(found, Refusal):
         return Decision(found)
     table, creation = found
+    problem = stream_rules.values_problem(command, table)
+    if problem is not None:
+        return Decision(problem)
     if not stream_rules.is_latest(table):
         columns = (command.types, command.keys, command.values)
         op = Op(Opcode.STREAM_APPEND, table.id, len(command.types), columns)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fjord import commands, limits, streams, values
+from fjord import commands, limits, streams
 from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.errors import Code
 from fjord.streams import Mode, Start
-from fjord.tables import catalog, kv_rules
+from fjord.tables import catalog, kv_rules, row_rules
 from fjord.tables.state import Kind, State, Table
 from fjord.values import Type
 
-_BUFFER: Final = bytes([Type.BUFFER])
 _STRING: Final = bytes([Type.STRING])
 
 
@@ -60,7 +59,7 @@ def append_problem(command: commands.Append, now_us: int) -> Refusal | None:
     if len(command.keys.data) > limits.KV_KEY_BYTES_MAX < max(command.keys.lengths()):
         text = f"a key has at most {limits.KV_KEY_BYTES_MAX} bytes"
         return Refusal(code=Code.KEY_TOO_LONG, text=text)
-    return _dates_problem(command.timestamps_us, rows, now_us) or _values_problem(command)
+    return _dates_problem(command.timestamps_us, rows, now_us)
 
 
 def _dates_problem(dates: Sequence[int] | None, rows: int, now_us: int) -> Refusal | None:
@@ -74,16 +73,12 @@ def _dates_problem(dates: Sequence[int] | None, rows: int, now_us: int) -> Refus
     )
 
 
-def _values_problem(command: commands.Append) -> Refusal | None:
-    """Looks at single values only where their types say that it matters."""
-    types = command.types
-    if not types.strip(_BUFFER) or (not types.strip(_STRING) and _is_text(command.values)):
+def values_problem(command: commands.Append, table: Table) -> Refusal | None:
+    """Looks at single values only where their types, or columns, say that it matters."""
+    types, settings = command.types, settings_of(table)
+    if not settings.columns and not types.strip(_STRING) and _is_text(command.values):
         return None
-    for type_, value in zip(types, command.values.rows(), strict=True):
-        problem = values.problem(type_, value)
-        if problem is not None:
-            return Refusal(code=problem[0], text=problem[1])
-    return None
+    return row_rules.problem(types, command.values, settings.declared)
 
 
 def _is_text(column: Strings) -> bool:

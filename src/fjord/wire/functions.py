@@ -164,7 +164,7 @@ FLAGS: Final[dict[int, int]] = {
     Function.USE: 0,
     Function.BATCH: 0,
     Function.TABLES: 0,
-    Function.CREATE_TABLE: 0,
+    Function.CREATE_TABLE: Flag.OVERWRITE,
     Function.DROP_TABLE: 0,
     Function.STATS: 0,
     Function.SET_MANY: Flag.TIMEOUT | Flag.OVERWRITE | Flag.PERSIST | Flag.TTL | Flag.COUNT,

@@ -288,15 +288,17 @@ def _decode_peek(body: Body) -> Command:
 
 
 def _encode_count(command: commands.CountJobs) -> Encoded:
-    domain = Strings.of([command.domain])
-    return Function.COUNT_JOBS, 0, 0, b"".join((encode_head(command.table, 1), domain.encode()))
+    head = encode_head(command.table, 1, int(command.generations))
+    return Function.COUNT_JOBS, 0, 0, b"".join((head, Strings.of([command.domain]).encode()))
 
 
 def _decode_count(body: Body) -> Command:
     body.has_rows(1)
     domain = body.strings()[0]
-    body.end_plain()
-    return commands.CountJobs(table=body.table, domain=domain)
+    body.end()
+    if body.argument > 1:
+        raise ValueError("the argument is 0, or 1: generations too")
+    return commands.CountJobs(table=body.table, domain=domain, generations=bool(body.argument))
 
 
 def _encode_listen(command: commands.ListenJobs) -> Encoded:

@@ -62,7 +62,9 @@ def _decode_tables(body: Body) -> Command:
 
 def _encode_create(command: commands.CreateTable) -> Encoded:
     head = encode_head(command.name, 1, command.kind)
-    return Function.CREATE_TABLE, 0, 0, b"".join((head, Strings.of([command.settings]).encode()))
+    flags = Flag.OVERWRITE if command.changes else 0
+    body = b"".join((head, Strings.of([command.settings]).encode()))
+    return Function.CREATE_TABLE, flags, 0, body
 
 
 def _decode_create(body: Body) -> Command:
@@ -71,7 +73,12 @@ def _decode_create(body: Body) -> Command:
     body.end()
     if body.argument > 0xFF:
         raise ValueError("the argument is a kind of 8 bits")
-    return commands.CreateTable(name=body.table, kind=body.argument, settings=settings)
+    return commands.CreateTable(
+        name=body.table,
+        kind=body.argument,
+        settings=settings,
+        changes=bool(body.flags & Flag.OVERWRITE),
+    )
 
 
 def _encode_drop(command: commands.DropTable) -> Encoded:

@@ -23,6 +23,8 @@ from fjord.client.job_entries import (
     Redriven,
     TakenJob,
 )
+from fjord.client.job_generations import Generation
+from fjord.client.schemas import Schemas
 from fjord.clock import Stamps
 from fjord.columns import Strings, repeat
 from fjord.commands import (
@@ -48,7 +50,7 @@ from fjord.commands import (
     Revive,
     Taken,
 )
-from fjord.jobs import State
+from fjord.jobs import State, decode_settings
 from fjord.testing import SimClock
 from tests.unit.client.scripted import NOW_US, TOKEN
 from tests.unit.client.shell_calls import Sample
@@ -59,6 +61,7 @@ MINUTE: Final = timedelta(minutes=1)
 MINUTE_US: Final = 60 * SECOND_US
 URI: Final = "http://example.com/a"
 ACTED: Final = Acted(master=b"m" * 16, seq=5, missing=())
+SCHEMAS = Schemas("t", decode_settings)  # that were not asked for
 
 
 def make_calls() -> JobCalls:
@@ -186,6 +189,21 @@ def _info(key: str, state: State, row: int) -> dict[str, Any]:
 def numbers_of(waiting: int = 5, taken: int = 2, dead: int = 1, next_at_us: int = 0) -> Numbers:
     names = (b"waiting", b"taken", b"dead", b"next_at_us")
     return Numbers(names=Strings.of(names), values=(waiting, taken, dead, next_at_us))
+
+
+GENERATIONS: Final = Numbers(
+    names=Strings.of(
+        [
+            b"waiting",
+            *(
+                b"generation.%d.%s" % (number, name)
+                for number in (2, 3)
+                for name in (b"began_us", b"first_row", b"schema", b"jobs")
+            ),
+        ]
+    ),
+    values=(3, NOW_US, 7, 1, 3, NOW_US, 9, 4, 0),
+)
 
 
 def peek_of(state: State, **changes: Any) -> Peek:
@@ -402,6 +420,16 @@ LOOKING: Final = [
         Counts(waiting=5, taken=2, dead=1),
     ),
     Sample(
+        "generations",
+        lambda jobs: jobs.generations(),
+        [CountJobs(table="t", generations=True)],
+        [GENERATIONS],
+        [
+            Generation(number=2, began_at=NOW, first_row=7, schema=1, jobs=3, is_current=False),
+            Generation(number=3, began_at=NOW, first_row=9, schema=4, jobs=0, is_current=True),
+        ],
+    ),
+    Sample(
         "next_at",
         lambda jobs: jobs.next_at("d"),
         [CountJobs(table="t", domain=b"d")],
@@ -494,4 +522,4 @@ class Backend:
 
 
 def taken_batch(*keys: bytes) -> JobBatch[TakenJob]:
-    return JobBatch("t", taken_of(*keys), TakenJob, NOW_US)
+    return JobBatch("t", taken_of(*keys), TakenJob, NOW_US, schemas=SCHEMAS)

@@ -25,6 +25,7 @@ from fjord.jobs import How, State
 from tests.unit.client.job_samples import (
     MINUTE,
     NOW,
+    SCHEMAS,
     URI,
     Dead,
     dead_of,
@@ -38,7 +39,7 @@ from tests.unit.client.scripted import NOW_US
 
 
 def batch_of(taken: Taken) -> JobBatch[TakenJob]:
-    return JobBatch("t", taken, TakenJob, NOW_US)
+    return JobBatch("t", taken, TakenJob, NOW_US, schemas=SCHEMAS)
 
 
 def test_a_job_has_all_that_was_handed_out() -> None:
@@ -92,7 +93,7 @@ def test_no_object_is_made_before_it_is_looked_at() -> None:
         made.append(place)
         return TakenJob(batch, place)
 
-    batch = JobBatch("t", taken_of(*[b"k"] * 1000), make, NOW_US)
+    batch = JobBatch("t", taken_of(*[b"k"] * 1000), make, NOW_US, schemas=SCHEMAS)
     assert len(batch) == 1000
     assert batch.xids[-1] == 1069
     assert made == []
@@ -126,7 +127,9 @@ def test_a_lease_is_as_long_as_it_was() -> None:
 
 
 def test_a_lease_that_was_asked_for_does_not_go_by_the_clocks() -> None:
-    batch = JobBatch("t", taken_of(b"k"), TakenJob, NOW_US + 5, lease_us=60_000_000)
+    batch = JobBatch(
+        "t", taken_of(b"k"), TakenJob, NOW_US + 5, lease_us=60_000_000, schemas=SCHEMAS
+    )
     assert batch[0].lease_us == 60_000_000
 
 
@@ -200,16 +203,18 @@ def test_a_value_of_an_unknown_type_is_the_peers_mistake() -> None:
 
 
 def test_jobs_that_are_looked_at() -> None:
-    assert read_jobs(page_of(b"k"), State.WAITING) == [info_of("k")]
-    assert read_jobs(page_of(b"k", state=State.TAKEN), State.TAKEN) == [info_of("k", State.TAKEN)]
+    assert read_jobs(page_of(b"k"), State.WAITING, SCHEMAS) == [info_of("k")]
+    assert read_jobs(page_of(b"k", state=State.TAKEN), State.TAKEN, SCHEMAS) == [
+        info_of("k", State.TAKEN)
+    ]
     page = page_of(b"k", b"l", state=State.DEAD)
-    assert read_dead(page, range(2)) == [dead_of("k"), dead_of("l", 11)]
-    assert read_dead(page, [1]) == [dead_of("l", 11)]
+    assert read_dead(page, range(2), SCHEMAS) == [dead_of("k"), dead_of("l", 11)]
+    assert read_dead(page, [1], SCHEMAS) == [dead_of("l", 11)]
     assert pickle.loads(pickle.dumps(dead_of("k"))) == dead_of("k")
 
 
 def test_a_reason_that_is_no_text_is_shown_all_the_same() -> None:
-    (job,) = read_dead(dead_page(Dead(URI.encode(), reason=b"\xff!")), [0])
+    (job,) = read_dead(dead_page(Dead(URI.encode(), reason=b"\xff!")), [0], SCHEMAS)
     assert (job.reason, job.domain) == ("\ufffd!", "example.com")
 
 

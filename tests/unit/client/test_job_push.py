@@ -10,23 +10,28 @@ from typing import Any
 import pytest
 
 from fjord.client.job_push import PushColumns, push_columns, push_one, push_rows
+from fjord.client.schemas import Schemas
 from fjord.columns import Strings
 from fjord.commands import Push
 from fjord.errors import Code, LocalProtocolError
-from fjord.jobs import Priority
+from fjord.jobs import Priority, decode_settings
 from fjord.values import Type
 from tests.unit.client.job_samples import MINUTE, MINUTE_US, NOW, push_of
 from tests.unit.client.scripted import NOW_US
 
+VALUE = (Type.BUFFER, b"v")
+PLAIN = Schemas("t", decode_settings)
+PLAIN.lack()
+
 
 def pushed(**columns: Any) -> Push:
-    found = push_columns("t", columns, NOW_US)  # type: ignore[arg-type]
+    found = push_columns("t", columns, NOW_US, PLAIN)  # type: ignore[arg-type]
     assert found is not None
     return found
 
 
 def rows(*given: Any) -> Push:
-    found = push_rows("t", given, NOW_US)
+    found = push_rows("t", given, NOW_US, PLAIN)
     assert found is not None
     return found
 
@@ -35,7 +40,7 @@ def rows(*given: Any) -> Push:
 
 
 def test_one_job_is_as_it_is_among_many() -> None:
-    one = push_one("t", "k", b"v", {"priority": 5, "process_at": NOW + MINUTE}, NOW_US)
+    one = push_one("t", "k", VALUE, {"priority": 5, "process_at": NOW + MINUTE}, NOW_US)
     assert one == pushed(keys=["k"], values=[b"v"], priority=5, process_at=NOW + MINUTE)
     assert one.process_at_us == (NOW_US + MINUTE_US,)
     assert not one.relative
@@ -44,7 +49,7 @@ def test_one_job_is_as_it_is_among_many() -> None:
 @pytest.mark.parametrize("priority", [-1, 256, 1.5, "5", None, True, False])
 def test_a_priority_is_one_byte(priority: Any) -> None:
     refusals: list[Callable[[], object]] = [
-        lambda: push_one("t", "k", b"v", {"priority": priority}, NOW_US),
+        lambda: push_one("t", "k", VALUE, {"priority": priority}, NOW_US),
         lambda: pushed(keys=["k"], priority=priority),
         lambda: pushed(keys=["k", "l"], priority=[5, priority]),
         lambda: rows({"key": "k", "priority": priority}),
@@ -56,14 +61,14 @@ def test_a_priority_is_one_byte(priority: Any) -> None:
 
 @pytest.mark.parametrize(("priority", "found"), [(0, b"\0"), (Priority.SLOW, b"\xc8")])
 def test_named_priorities_are_numbers(priority: int, found: bytes) -> None:
-    assert push_one("t", "k", b"v", {"priority": priority}, NOW_US).priorities == found
+    assert push_one("t", "k", VALUE, {"priority": priority}, NOW_US).priorities == found
     assert pushed(keys=["k"], priority=priority).priorities == found
 
 
 def test_a_job_has_a_delay_or_a_date() -> None:
     both: Any = {"delay": 5, "process_at": NOW}
     refusals: list[Callable[[], object]] = [
-        lambda: push_one("t", "k", b"v", both, NOW_US),
+        lambda: push_one("t", "k", VALUE, both, NOW_US),
         lambda: pushed(keys=["k"], **both),
         lambda: rows({"key": "k", **both}),
     ]
@@ -83,7 +88,7 @@ def test_a_job_has_a_delay_or_a_date() -> None:
 )
 def test_what_is_of_another_type_is_named(option: Any, text: str) -> None:
     refusals: list[Callable[[], object]] = [
-        lambda: push_one("t", "k", b"v", option, NOW_US),
+        lambda: push_one("t", "k", VALUE, option, NOW_US),
         lambda: pushed(keys=["k"], **option),
         lambda: pushed(keys=["k"], **{name: [value] for name, value in option.items()}),
         lambda: rows({"key": "k", **option}),
@@ -96,7 +101,7 @@ def test_what_is_of_another_type_is_named(option: Any, text: str) -> None:
 def test_a_domain_is_not_called_a_key() -> None:
     wrong: Any = {"domain": 5}
     with pytest.raises(LocalProtocolError, match="a domain is str or bytes, not int"):
-        push_one("t", "k", b"v", wrong, NOW_US)
+        push_one("t", "k", VALUE, wrong, NOW_US)
     with pytest.raises(LocalProtocolError, match="a domain is str or bytes, not int"):
         rows({"key": "k", **wrong})
     with pytest.raises(TypeError, match="domain is str or bytes, or a list of one each, not int"):
@@ -106,7 +111,7 @@ def test_a_domain_is_not_called_a_key() -> None:
 def test_unknown_options_are_named() -> None:
     unknown: Any = {"prioritty": 5}
     refusals: list[Callable[[], object]] = [
-        lambda: push_one("t", "k", b"v", unknown, NOW_US),
+        lambda: push_one("t", "k", VALUE, unknown, NOW_US),
         lambda: pushed(keys=["k"], **unknown),
         lambda: rows({"key": "k"}, {"key": "l", **unknown}),
     ]
@@ -205,11 +210,11 @@ def test_columns_have_one_row_a_job(column: PushColumns) -> None:
 
 
 def test_nothing_is_no_command() -> None:
-    assert push_columns("t", {"keys": [], "values": []}, NOW_US) is None
-    assert push_columns("t", {"values": []}, NOW_US) is None
-    assert push_rows("t", [], NOW_US) is None
+    assert push_columns("t", {"keys": [], "values": []}, NOW_US, PLAIN) is None
+    assert push_columns("t", {"values": []}, NOW_US, PLAIN) is None
+    assert push_rows("t", [], NOW_US, PLAIN) is None
     with pytest.raises(ValueError, match="values: 1 for 0 jobs"):
-        push_columns("t", {"keys": [], "values": [b"v"]}, NOW_US)
+        push_columns("t", {"keys": [], "values": [b"v"]}, NOW_US, PLAIN)
 
 
 # -- dates ----------------------------------------------------------------------------------------
@@ -258,16 +263,16 @@ def test_dicts_and_columns_are_the_same() -> None:
 
 
 def test_dicts_come_from_any_iterable_but_are_dicts() -> None:
-    found = push_rows("t", ({"key": str(number)} for number in range(3)), NOW_US)
+    found = push_rows("t", ({"key": str(number)} for number in range(3)), NOW_US, PLAIN)
     assert found is not None
     assert found.keys.rows() == [b"0", b"1", b"2"]
     singles: list[Any] = [{"key": "a", "value": b"v"}, "abc", 5]
     for single in singles:
         with pytest.raises(TypeError, match="push_many takes is a list of dicts, not"):
-            push_rows("t", single, NOW_US)
+            push_rows("t", single, NOW_US, PLAIN)
     wrong: Any = [{"key": "a"}, "a"]
     with pytest.raises(TypeError, match=r"each job of push_many is a dict such as .*, not str"):
-        push_rows("t", wrong, NOW_US)
+        push_rows("t", wrong, NOW_US, PLAIN)
 
 
 # -- speed ----------------------------------------------------------------------------------------

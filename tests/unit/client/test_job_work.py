@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from typing import Any
@@ -42,6 +43,43 @@ def test_a_worker_takes_one_job_at_a_time_and_waits_on_the_server() -> None:
 def test_a_worker_does_not_poll(wait: Any) -> None:
     with pytest.raises(ValueError, match="wait"):
         shift_of(wait=wait)
+
+
+def test_a_worker_that_is_woken_asks_and_does_not_wait_on_the_server() -> None:
+    shift = shift_of(wake=17997, poll=0.5)
+    assert shift.next_call.command == Next(table="t", count=1)
+    assert shift.poll == 0.5
+    assert shift_of(wake="127.0.0.1:17997").poll == 30
+
+
+def test_a_worker_that_is_woken_hears_its_table_only() -> None:
+    heard: list[tuple[Any, Any]] = []
+
+    def hear(address: str | int, *, tables: list[str]) -> contextlib.nullcontext[None]:
+        heard.append((address, tables))
+        return contextlib.nullcontext()
+
+    with shift_of(wake=17997).listen(hear), shift_of().listen(hear) as nobody:
+        assert nobody is None
+    assert heard == [(17997, ["t"])]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"poll": 5}, "poll goes with wake"),
+        ({"wake": 5, "wait": 5}, "give poll, not wait"),
+        ({"wake": "192.0.2.1:5"}, "loopback addresses only"),
+        ({"wake": ""}, "no address for wake-ups"),
+        ({"wake": 5, "poll": 0}, r"poll is from 0\.01 to 3600 seconds, not 0"),
+        ({"wake": 5, "poll": 3601}, r"poll is from 0\.01 to 3600 seconds, not 3601"),
+        ({"wake": 5, "poll": None}, r"poll is from 0\.01 to 3600 seconds, not None"),
+    ],
+    ids=str,
+)
+def test_how_to_be_woken_is_checked(options: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        shift_of(**options)
 
 
 @pytest.mark.parametrize(

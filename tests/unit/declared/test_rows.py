@@ -145,7 +145,7 @@ def _integers(bits: int, *, signed: bool) -> st.SearchStrategy[int]:
     )
 
 
-def _values(type_: str) -> st.SearchStrategy[Any]:
+def values_of(type_: str) -> st.SearchStrategy[Any]:
     if "int" in type_:
         return _integers(int(type_.rpartition("int")[2]), signed=type_.startswith("int"))
     moments = st.datetimes(timezones=st.just(UTC))
@@ -180,7 +180,7 @@ def filled(draw: st.DrawFn) -> tuple[Schema, list[dict[str, Any]]]:
     made = draw(schemas())
     row = st.fixed_dictionaries(
         {
-            one.name: _values(one.type) if one.required else st.none() | _values(one.type)
+            one.name: values_of(one.type) if one.required else st.none() | values_of(one.type)
             for one in made.columns
         }
     )

@@ -79,7 +79,7 @@ class Shelf:
             for one in plan.ranges
         ]
 
-    def remove(self, blocks: Sequence[Block]) -> None:
+    def remove(self, blocks: Sequence[Block], *, wipes: bool = False) -> None:
         self.removed += [block.name for block in blocks]
 
     def stop(self) -> None:

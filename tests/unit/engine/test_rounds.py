@@ -45,6 +45,7 @@ class World:
         self.master = b"m" * 16
         self.durable_seq = 100
         self.journal_directory = "journal"
+        self.is_secure = False
         self.due: int | None = 0
         self.sealing = self
         self.rounds = Rounds(self, self, self.turn, self.clock)
@@ -77,8 +78,8 @@ class World:
             raise self.failure
         return [block_of(one.first, one.last) for one in plan.ranges]
 
-    def remove(self, blocks: Sequence[Block]) -> None:
-        self.steps.append("remove")
+    def remove(self, blocks: Sequence[Block], *, wipes: bool = False) -> None:
+        self.steps.append("wipe" if wipes else "remove")
 
     def stop(self) -> None:
         self.steps.append("stop")

@@ -221,7 +221,7 @@ def test_damage_is_told() -> None:
     world.disk.make_directory(FOLDER)
     with contextlib.closing(world.disk.open(f"{FOLDER}/q", create=True)) as file:
         file.write(0, b"\x63nonsense")
-    assert "q.corrupt" in world.again().alerts()[0]
+    assert "~~corrupt/q" in world.again().alerts()[0]
 
 
 def test_a_start_that_fails_gives_the_directory_back() -> None:

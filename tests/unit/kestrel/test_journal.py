@@ -39,7 +39,9 @@ def encoded(*made: Op) -> bytes:
 
 def contents(disk: SimDisk) -> dict[str, bytes]:
     """Returns the bytes of all files but the sums."""
-    return {name: read(disk, name) for name in disk.names(FOLDER) if name != "cars~~sums"}
+    names = [name for name in disk.names(FOLDER) if name not in ("cars~~sums", "~~corrupt")]
+    names += [f"~~corrupt/{name}" for name in disk.names(f"{FOLDER}/~~corrupt")]
+    return {name: read(disk, name) for name in names}
 
 
 def begun(disk: SimDisk, now_ms: int = 904) -> Journal:
@@ -139,18 +141,20 @@ def test_a_torn_tail_is_cut_off(disk: SimDisk) -> None:
 def test_damage_is_kept_in_a_file_of_its_own_and_told(disk: SimDisk) -> None:
     whole = encoded(item(b"a"))
     put(disk, "cars.904", whole + b"\x63damaged")
-    put(disk, "cars.904.corrupt", b"of another time")
+    disk.make_directory(f"{FOLDER}/~~corrupt")
+    put(disk, "~~corrupt/cars.904", b"of another time")
+    put(disk, "~~corrupt/cars.904~new", b"of a copy that was cut short")
     put(disk, "cars", encoded(item(b"b")))
     journal = Journal(disk, FOLDER, "cars", now_ms=lambda: 1)
     assert data(journal) == [b"a", b"b"]
     (alert,) = journal.alerts
     assert "cars.904" in alert
-    assert "8 bytes are kept in cars.904.1.corrupt" in alert
+    assert "8 bytes are kept in ~~corrupt/cars.904~1" in alert
     assert contents(disk) == {
         "cars": encoded(item(b"b")),
         "cars.904": whole,
-        "cars.904.corrupt": b"of another time",
-        "cars.904.1.corrupt": b"\x63damaged",
+        "~~corrupt/cars.904": b"of another time",
+        "~~corrupt/cars.904~1": b"\x63damaged",
     }
     assert data(Journal(disk, FOLDER, "cars", now_ms=lambda: 1)) == [b"a", b"b"]
 
@@ -294,7 +298,7 @@ def test_a_size_that_has_changed_is_damage_and_no_torn_tail(disk: SimDisk) -> No
     journal.close()
     disk.flip_bit(f"{FOLDER}/cars", 23, bit=5)
     (alert,) = begun(disk).alerts
-    assert "22 bytes are kept in cars.corrupt" in alert
+    assert "22 bytes are kept in ~~corrupt/cars" in alert
     assert contents(disk)["cars"] == encoded(item(b"a"))
 
 

@@ -16,6 +16,7 @@ from fjord.engine import Engine
 from fjord.server.committer import Committer, Parts
 from fjord.server.counters import Counters
 from fjord.server.listeners import Listeners
+from fjord.server.wakeups import Sender, Wakeups
 from fjord.testing import SimClock
 from tests.unit.engine.job_records import TABLE, push
 from tests.unit.engine.world import open_at
@@ -71,7 +72,13 @@ class Client:
 class World:
     """A committer on an engine; what it runs and syncs is counted."""
 
-    def __init__(self, engine: Engine, clock: SimClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: SimClock,
+        monkeypatch: pytest.MonkeyPatch,
+        sender: Sender | None = None,
+    ) -> None:
         self.engine = engine
         self.clock = clock
         self.loop = SimLoop(clock)
@@ -90,6 +97,7 @@ class World:
                 listeners=self.listeners,
                 on_failure=self.failures.append,
                 awake_us=0,
+                wakeups=None if sender is None else Wakeups(sender, self.loop.as_loop, clock),
             )
         )
         self.loop.pass_time(2)  # whatever a start has to do

@@ -38,6 +38,7 @@ class World:
         self.master = bytes(16)
         self.durable_seq = 1
         self.journal_directory = "journal"
+        self.is_secure = False
         self.due: int | None = None
         self.written = 0
         self.failure: Exception | None = None
@@ -95,7 +96,7 @@ class World:
             raise self.failure
         return [Block(7, 1, 50, 50, 100, 1, 2, 3, "t-7/1")]
 
-    def remove(self, blocks: Sequence[Block]) -> None:
+    def remove(self, blocks: Sequence[Block], *, wipes: bool = False) -> None:
         raise AssertionError
 
     def stop(self) -> None:

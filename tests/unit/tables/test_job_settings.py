@@ -61,7 +61,7 @@ def test_bad_settings_are_refused(settings: bytes) -> None:
 
 
 def test_settings_that_are_too_large_are_refused() -> None:
-    command = CreateTable(name="new", kind=Kind.JOBS, settings=b" " * 5000)
+    command = CreateTable(name="new", kind=Kind.JOBS, settings=b" " * 33_000)
     check_refused(command, Code.TOO_LARGE)
 
 

@@ -11,6 +11,7 @@ from fjord.ops import Opcode
 from fjord.tables import (
     catalog,
     clients,
+    generations,
     job_leases,
     job_upkeep,
     kv_expiry,
@@ -25,6 +26,7 @@ from tests.unit.tables.world import World
 INTERNAL = {
     catalog.TakeOver,
     catalog.Sweep,
+    generations.Turn,
     kv_expiry.Expire,
     job_leases.EndLeases,
     job_upkeep.ExpireJobs,

@@ -12,6 +12,7 @@ import google_crc32c
 from fjord import ops, tables, values
 from fjord.columns import Strings, repeat
 from fjord.commands import Delete, Done, Entries, Get, Page, Refusal, Reply, Set, Touch
+from fjord.engine import counting
 from fjord.engine.counting import Counts
 from fjord.engine.dates import arrival_of, lanes_of
 from fjord.engine.lanes import TableLanes
@@ -20,6 +21,7 @@ from fjord.index.memory import MemoryIndex
 from fjord.ops import Op, Place
 from fjord.tables import (
     catalog,
+    generations,
     job_row,
     job_upkeep,
     kv_entry,
@@ -88,6 +90,7 @@ class World:
         self.as_of = 0
         self.location = ""
         self.snapshots: Mapping[int, Moment] = {}
+        self.generations: generations.Generations = {}
 
     # -- what decide looks at, and apply does -----------------------------------------------------
 
@@ -121,6 +124,11 @@ class World:
     ) -> None:
         known = sum(seq >= self.first_seq for seq in held)
         self.counts.change(table, before, known, after, holds or known)
+
+    def tally_rows(self, table: int, rows: Sequence[int], change: int) -> None:
+        listed = self.generations.get(table)
+        if listed:
+            counting.change_rows(self.counts, listed, rows, change)
 
     def job_counts(self, table: int) -> JobCounts:
         return self.counts.of(table)
@@ -158,6 +166,8 @@ class World:
         if arrival_of(op):
             for lane, date in lanes_of(op):
                 self.lanes.lower(op.table, lane, date)
+        self.generations = generations.after(self.generations, op)
+        self.counts.forget(generations.gone(op))
         self.journal += data
         self.next_seq += op.rows
         self.tables = catalog.tables(self.scan(Tree.TABLES, b"", None, 10_000))
@@ -168,6 +178,7 @@ class World:
         world = World(self.journal[: self.begin], self.first_seq)
         for op, _ in self.placed():
             world.apply(op)
+        world.counts.changed |= counting.recount(world._writes, world.generations)
         return world
 
     def placed(self) -> list[tuple[Op, Place]]:

@@ -137,6 +137,7 @@ INNER_JOBS: list[Command] = [
     Find(table="t", keys=KEYS),
     CountJobs(table="t"),
     CountJobs(table="t", domain=b"x.com"),
+    CountJobs(table="t", generations=True),
 ]
 
 # Those that it may not.

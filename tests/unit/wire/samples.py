@@ -104,6 +104,7 @@ INNER: list[Command] = [
     Range(table="t", count=7, with_data=False, skip_worked=True),
     CreateTable(name="t", kind=1),
     CreateTable(name="t", kind=255, settings=b"a=1"),
+    CreateTable(name="t", kind=2, settings=b"{}", changes=True),
     DropTable(name="t"),
     ListTables(),
     ListTables(name="t"),

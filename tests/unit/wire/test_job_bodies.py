@@ -224,6 +224,8 @@ def test_a_state_or_a_priority_that_is_none_is_left_to_the_table_to_refuse(
 def test_a_count_names_a_domain_and_a_listening_only_its_table() -> None:
     count = bodies.encode_body(CountJobs(table="t", domain=b"x.com"))
     assert count == (Function.COUNT_JOBS, 0, 0, head(b"t", 1) + strings(b"x.com"))
+    more = bodies.encode_body(CountJobs(table="t", generations=True))
+    assert more == (Function.COUNT_JOBS, 0, 0, head(b"t", 1, 1) + strings(b""))
     assert bodies.encode_body(ListenJobs(table="t")) == (Function.LISTEN_JOBS, 0, 0, head(b"t", 0))
 
 

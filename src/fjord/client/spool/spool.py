@@ -22,6 +22,8 @@ from fjord.client.spool.waking import Bell
 from fjord.clock import Stamps, SystemClock
 from fjord.disk import is_full
 from fjord.errors import ClosedError, Code, DiskFullError, DurabilityError, FjordError
+from fjord.wire import wakeups
+from fjord.wire.wakeups import Address
 
 # Whoever removes a file by hand takes what is written to it for so long afterwards, too.
 CHECK_US: Final = 100_000
@@ -40,6 +42,7 @@ def open_spool(
     *,
     sync: str = Sync.NONE,
     period: float = files.PERIOD_SECONDS,
+    wake: str | int | None = None,
 ) -> Spool:
     """Opens or makes a directory in which writes wait for `fjord forward` to send them.
 
@@ -47,6 +50,7 @@ def open_spool(
         path: the directory.
         sync: what a write waits for: "none", "each" or "group".
         period: seconds after which another file is begun.
+        wake: where `fjord forward --wake` hears wake-ups; none are sent unless given.
 
     Raises:
         DirectoryError: if the directory cannot be made.
@@ -56,13 +60,20 @@ def open_spool(
         raise ValueError(f"sync is one of {', '.join(Sync)}, not {sync!r}")
     if not 1 <= period <= 7 * 24 * 3600:
         raise ValueError(f"period is from 1 second to 7 days, not {period}")
-    return Spool(os.path.abspath(path), sync=Sync(sync), period_us=round(period * 1_000_000))
+    return Spool(
+        os.path.abspath(path),
+        sync=Sync(sync),
+        period_us=round(period * 1_000_000),
+        wake=None if wake is None else wakeups.parse_address(wake),
+    )
 
 
 class Spool:
     """Tables to write to, daemon or not.  Every call returns when its record is in a file."""
 
-    def __init__(self, path: str, *, sync: Sync, period_us: int) -> None:
+    def __init__(
+        self, path: str, *, sync: Sync, period_us: int, wake: Address | None = None
+    ) -> None:
         self.path = path
         self._sync = sync
         self._period_us = period_us
@@ -74,7 +85,7 @@ class Spool:
         self._written = self._synced = 0  # lines, for those who share a sync
         files.make_directory(path)
         files.check_owner(path)
-        self._bell = Bell(path)
+        self._bell = Bell(path, wake)
         self._is_wanted = self._bell.is_wanted
         self._is_shared = sync is Sync.GROUP
         self._renew_locks()
@@ -210,6 +221,7 @@ class Spool:
         self._guard = threading.RLock()
         self._syncing = threading.RLock()
         self._stamps.renew()
+        self._bell.renew()
 
 
 def _full(path: str) -> DiskFullError:

@@ -3,6 +3,9 @@
 The forwarder raises a flag before it sleeps, and looks at the files once more.  Who has written
 looks at the flag, which costs little, and sends a PING only if it is up.  So nobody pays for a
 PING while the forwarder works, and none is missed.
+
+Where a writer shall, it sends a wake-up over UDP with each PING; and with each write, where it
+cannot see the flag.
 """
 
 from __future__ import annotations
@@ -10,15 +13,18 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import itertools
 import os
 import socket
+import uuid
 from collections.abc import Iterator
 from typing import Final
 
 from fjord.client.spool.files import COMMON
 from fjord.disk import is_full
-from fjord.wire import Function
+from fjord.wire import Function, wakeups
 from fjord.wire.functions import MAGIC_REQUEST, REQUEST, VERSION
+from fjord.wire.wakeups import Address, Wakeup, What
 
 # The message of the protocol, in one datagram.
 PING: Final = REQUEST.pack(MAGIC_REQUEST, VERSION, Function.PING, 0, 0, 0)
@@ -66,18 +72,27 @@ class Flag:
 class Bell:
     """The writer's side: rings where the forwarder is asleep."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, wake: Address | None = None) -> None:
         self._directory = directory
+        self._wake = wake
         self._flag: Flag | None = None
+        self.renew()
         # A full disk, or a forwarder that is another user, is no reason not to write: there are
         # file events too, and it looks for itself now and then.
         with contextlib.suppress(OSError):
             self._flag = Flag(directory)
         #: Says whether to ring; is asked after every write.
-        self.is_wanted = _never if self._flag is None else self._flag.is_set
+        self.is_wanted = self._always if self._flag is None else self._flag.is_set
+
+    def renew(self) -> None:
+        """Draws another number for itself: a process that was forked counts by itself."""
+        self._identity = 0 if self._wake is None else uuid.uuid4().int >> 64
+        self._numbers = itertools.count(1)
 
     def ring(self) -> None:
         """Sends a PING; nothing is said if nobody hears it: the record is written all the same."""
+        if self._wake is not None:
+            self._send_wakeup(self._wake)
         try:
             with (
                 socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender,
@@ -89,9 +104,20 @@ class Bell:
             if error.errno in (errno.ENOENT, errno.ECONNREFUSED) and self._flag is not None:
                 self._flag.put(is_set=False)  # it is gone, and looks at all files when it is back
 
+    def _always(self) -> bool:
+        """Without a flag it is not known who sleeps, and only a wake-up gets through."""
+        return self._wake is not None
 
-def _never() -> bool:
-    return False
+    def _send_wakeup(self, address: Address) -> None:
+        found = Wakeup(What.WRITTEN, wakeups.SPOOL, self._identity, next(self._numbers))
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        with (
+            contextlib.suppress(OSError),  # as with a PING that nobody hears
+            socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender,
+        ):
+            if wakeups.is_shared(address):
+                sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+            sender.sendto(wakeups.encode(found), address)
 
 
 class Doorbell:

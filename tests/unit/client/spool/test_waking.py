@@ -11,10 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
+import fjord
 from fjord.client.spool import waking
 from fjord.client.spool.waking import PING, Bell, Doorbell, Flag
 from fjord.commands import Nop
 from fjord.wire.requests import RequestDecoder
+from fjord.wire.wakeups import SPOOL, Wakeup, What, decode
 from tests.unit.client.spool.spool_samples import check_ended, in_child
 
 
@@ -124,6 +126,64 @@ def test_without_a_flag_nobody_rings(tmp_path: Path) -> None:
     bell = Bell(str(tmp_path))
     assert not is_wanted(bell)
     bell.ring()
+
+
+@pytest.fixture
+def ear() -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
+        found.bind(("127.0.0.1", 0))
+        found.settimeout(10)
+        yield found
+
+
+def heard(ear: socket.socket) -> Wakeup:
+    found = decode(ear.recv(600))
+    assert found is not None
+    assert (found.what, found.table) == (What.WRITTEN, SPOOL)
+    return found
+
+
+def test_a_wakeup_goes_beside_the_ping(
+    tmp_path: Path, doorbell: Doorbell, ear: socket.socket
+) -> None:
+    bell = Bell(str(tmp_path), ear.getsockname())
+    doorbell.wake()
+    assert not is_wanted(bell)
+    doorbell.sleep()
+    assert is_wanted(bell)
+    bell.ring()
+    bell.ring()
+    assert doorbell._socket.recv(64) == PING
+    assert [heard(ear).number for _ in range(2)] == [1, 2]
+
+
+def test_who_cannot_see_the_flag_sends_a_wakeup_each_time(
+    tmp_path: Path, ear: socket.socket
+) -> None:
+    (tmp_path / "asleep").mkdir()
+    bell = Bell(str(tmp_path), ear.getsockname())
+    assert is_wanted(bell)
+    bell.ring()
+    assert heard(ear).number == 1
+
+
+def test_whoever_is_forked_is_another_sender(tmp_path: Path, ear: socket.socket) -> None:
+    (tmp_path / "asleep").mkdir()
+    with fjord.spool(tmp_path, wake="{}:{}".format(*ear.getsockname())) as spool:
+        spool.stream("events").append(b"mine")
+        check_ended([in_child(lambda: spool.stream("events").append(b"its"))])
+        spool.stream("events").append(b"mine")
+    found = [heard(ear) for _ in range(3)]
+    assert len({(one.sender, one.number) for one in found}) == 3
+    assert found[0].sender == found[2].sender != found[1].sender
+
+
+def test_a_wakeup_that_cannot_be_sent_does_no_harm(tmp_path: Path, doorbell: Doorbell) -> None:
+    bell = Bell(str(tmp_path), ("127.0.0.1", 0))
+    doorbell.wake()
+    doorbell.sleep()
+    bell.ring()
+    assert is_rung(doorbell)
 
 
 def test_a_new_forwarder_takes_the_place_of_one_that_died(tmp_path: Path) -> None:

@@ -1,0 +1,297 @@
+"""Tables that files declare: their settings checked before anything is sent, then made.
+
+All of them are compared with what is there before the first is made, so one that cannot be made
+as it is declared leaves everything as it was.  A table with a period may be changed instead: what
+is declared holds from its next generation on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import fields, replace
+from typing import Any, Final, NamedTuple
+
+from fjord import jobs, streams
+from fjord.client import job_settings, stream_settings
+from fjord.client.calls import Call, Steps, done
+from fjord.client.node_calls import TableInfo, tables_call
+from fjord.commands import CreateTable
+from fjord.declared import declaration
+from fjord.declared.declaration import Declaration, Index, Place, Problems
+from fjord.declared.schema import Schema
+from fjord.errors import Code, DeclarationError, ExistsError, FjordError
+
+# What a file says elsewhere than in its settings.
+_APART: Final = frozenset({"columns", "key"})
+
+Tables = str | os.PathLike[str] | Iterable[Declaration]
+
+
+class _Kind(NamedTuple):
+    """What a table of a model is to a server."""
+
+    name: str
+    number: int
+    settings: frozenset[str] = frozenset()  # that may be given
+    encode: Callable[[Any], bytes] = lambda settings: b""
+    decode: Callable[[bytes], Any] = lambda data: None
+    fixed: tuple[tuple[str, Any], ...] = ()  # settings that the model is about
+
+
+_JOBS: Final = job_settings.JobSettings.__optional_keys__ - _APART
+_STREAM: Final = stream_settings.StreamSettings.__optional_keys__ - _APART
+_KINDS: Final = {
+    "jobs": _Kind("jobs", 2, _JOBS, job_settings.encode_settings, jobs.decode_settings),
+    "queue": _Kind(
+        "jobs",
+        2,
+        _JOBS - {"merge"},
+        job_settings.encode_settings,
+        jobs.decode_settings,
+        (("merge", False),),
+    ),
+    "stream": _Kind("stream", 3, _STREAM, stream_settings.encode_settings, streams.decode_settings),
+    "kv": _Kind("kv", 1),
+}
+
+
+class Made(NamedTuple):
+    """What became of a declaration."""
+
+    name: str
+    model: str
+    outcome: str  # "made"; "same": it was there; "changed": the same, with other settings
+
+
+def read_file(path: str | os.PathLike[str]) -> list[Declaration]:
+    """Returns the tables that a file declares: TOML if its name ends so, XML otherwise.
+
+    Raises:
+        DeclarationError: if something is wrong, with settings too; the text has all of it.
+        FjordError: if it is XML, and defusedxml is not installed.
+    """
+    problems = Problems()
+    found = _read(path, problems)
+    for one in found:
+        _creation(one, problems)
+    problems.check()
+    return found
+
+
+def _read(path: str | os.PathLike[str], problems: Problems) -> list[Declaration]:
+    source = os.fspath(path)
+    try:
+        with open(source, "rb") as file:
+            data = file.read(declaration.FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise DeclarationError(f"{source}: {error.strerror or error}") from error
+    if source.endswith(".toml"):
+        from fjord.declared import toml
+
+        return toml.read(data, source, problems)
+    from fjord.declared import xml
+
+    return xml.read(data, source, problems)
+
+
+def creations(tables: Tables) -> list[tuple[Declaration, CreateTable]]:
+    """Returns the commands that make tables, checked as far as that can be done here.
+
+    Raises:
+        DeclarationError: if a setting is unknown or cannot be meant; the text has all of it.
+    """
+    declarations = read_file(tables) if isinstance(tables, str | os.PathLike) else list(tables)
+    problems = Problems()
+    found = [(one, _creation(one, problems)) for one in declarations]
+    problems.check()
+    return found
+
+
+def steps(tables: Tables, *, change: bool = False, dry_run: bool = False) -> Steps[list[Made]]:
+    """Makes tables that are not there, and finds that the others are as they are declared.
+
+    Raises:
+        DeclarationError: if a declaration is wrong.
+        ExistsError: if a table is there, differs, and is not to be changed, or cannot be; no table
+            was made then.
+    """
+    wanted = creations(tables)
+    there: dict[str, TableInfo] = {one.name: one for one in (yield tables_call())}
+    changed: list[CreateTable] = []
+    refused: list[str] = []
+    for declared, command in wanted:
+        found = there.get(declared.name)
+        differing = _differing(declared, command, found) if found else []
+        if found and differing and change and _can_change(command, found):
+            changed.append(replace(command, changes=True))
+        elif differing:
+            text = f"table {declared.name} is there, and differs: {'; '.join(differing)}"
+            refused.append(f"{declared.place}: {text}")
+    if refused:
+        raise ExistsError(Code.EXISTS, "; ".join(refused[: declaration.PROBLEMS_MAX]))
+    new = [command for _, command in wanted if command.name not in there]
+    # Others can be refused, so they are the first.
+    for command in () if dry_run else (*changed, *new):
+        yield Call(command, done)
+    outcomes = {one.name: "changed" for one in changed} | {one.name: "made" for one in new}
+    return [Made(one.name, one.model, outcomes.get(one.name, "same")) for one, _ in wanted]
+
+
+def declaration_of(table: TableInfo) -> Declaration:
+    """Returns what would declare a table that is there.
+
+    Raises:
+        FjordError: if it is of a kind, or has settings, that a later version knows.
+    """
+    try:
+        kind = _KINDS[table.kind]
+        settings = kind.decode(table.settings)
+    except (KeyError, ValueError) as error:
+        raise FjordError(f"table {table.name} is not known in this version: {error}") from error
+    if settings is None:
+        return Declaration(name=table.name, model=table.kind)
+    declared: Schema = settings.declared
+    given = _given(kind, settings)
+    model = table.kind
+    if given.get("merge") is False and not declared.key:
+        model = "queue"
+        del given["merge"]
+    indexes = [Index("key", declared.key)] if declared.key and model == "jobs" else []
+    return Declaration(
+        name=table.name,
+        model=model,
+        columns=declared.columns,
+        key=declared.key,
+        indexes=tuple(indexes),
+        settings=given,
+    )
+
+
+# -- settings -------------------------------------------------------------------------------------
+
+
+def _creation(table: Declaration, problems: Problems) -> CreateTable:
+    kind = _KINDS.get(table.model, _Kind("", 0))
+    if not kind.name:
+        problems.add(table.place, f"there is no model {declaration.shown(table.model)}")
+    settings = dict(table.settings)
+    for name in sorted(settings.keys() - kind.settings):
+        del settings[name]
+        there = f"there are {', '.join(sorted(kind.settings))}" if kind.settings else "it has none"
+        text = f"a table of model {table.model} has no setting {declaration.shown(name)}; {there}"
+        problems.add(_place(table, name), text)
+    # Some are right only together with others, so all are tried, less those that were wrong.
+    while True:
+        wrong = _wrong(table, kind, settings)
+        if wrong is None:
+            break
+        name, text = wrong
+        problems.add(_place(table, name), text)
+        if name not in settings:
+            break
+        del settings[name]
+    encoded = b"" if wrong else _encode(table, kind, settings)
+    return CreateTable(name=table.name, kind=kind.number, settings=encoded)
+
+
+def _wrong(table: Declaration, kind: _Kind, settings: dict[str, Any]) -> tuple[str, str] | None:
+    """Returns a setting that cannot be meant, and why; no name if it is none of them alone."""
+    text = _refusal(table, kind, settings)
+    if text is None:
+        return None
+    alone = (name for name in settings if _refusal(table, kind, {name: settings[name]}) == text)
+    return next(alone, ""), text
+
+
+def _refusal(table: Declaration, kind: _Kind, settings: dict[str, Any]) -> str | None:
+    try:
+        _encode(table, kind, settings)
+    except (ValueError, TypeError, OverflowError) as error:
+        return declaration.plain(str(error))
+    return None
+
+
+def _encode(table: Declaration, kind: _Kind, settings: dict[str, Any]) -> bytes:
+    apart = {"columns": table.columns, "key": table.key} if table.columns else {}
+    return kind.encode({**settings, **dict(kind.fixed), **apart})
+
+
+def _place(table: Declaration, setting: str) -> Place:
+    return table.setting_places.get(setting, table.place)
+
+
+def _given(kind: _Kind, settings: Any) -> dict[str, Any]:
+    """Returns those settings that are not as usual, as users give them."""
+    usual = type(settings)()
+    found: dict[str, Any] = {}
+    for name in (one.name for one in fields(settings)):
+        value = getattr(settings, name)
+        shown = name.removesuffix("_us")
+        if value == getattr(usual, name) or shown not in kind.settings:
+            continue
+        found[shown] = _seconds(value) if shown != name else _plain(value)
+    return found
+
+
+def _seconds(duration_us: int) -> int | float:
+    seconds, rest = divmod(duration_us, jobs.SECOND_US)
+    return duration_us / jobs.SECOND_US if rest else seconds
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, str) else value  # of a name in an enumeration
+
+
+# -- what is there --------------------------------------------------------------------------------
+
+
+def _differing(declared: Declaration, command: CreateTable, there: TableInfo) -> list[str]:
+    kind = _KINDS[declared.model]
+    if kind.name != there.kind:
+        return [f"it is a {there.kind} table, not {declared.model}"]
+    one, other = kind.decode(there.settings), kind.decode(command.settings)
+    if one is None or other is None:
+        return []
+    found = _differing_columns(one.declared, other.declared)
+    for name in (one_field.name for one_field in fields(one)):
+        shown = name.removesuffix("_us")
+        has, wants = getattr(one, name), getattr(other, name)
+        if has != wants and shown in kind.settings | dict(kind.fixed).keys():
+            in_seconds = shown != name
+            has, wants = (map(_seconds, (has, wants))) if in_seconds else (has, wants)
+            found.append(f"{shown} is {_word(has)}, not {_word(wants)}")
+    return found
+
+
+def _can_change(command: CreateTable, there: TableInfo) -> bool:
+    """Says whether a table begins a generation with other settings when it is told to."""
+    if there.kind != "jobs" or command.kind != _KINDS["jobs"].number:
+        return False
+    return all(jobs.decode_settings(one).period for one in (there.settings, command.settings))
+
+
+def _differing_columns(there: Schema, wanted: Schema) -> list[str]:
+    has = {column.name: _words(column) for column in there.columns}
+    wants = {column.name: _words(column) for column in wanted.columns}
+    found = [f"it has no column {name}" for name in wants.keys() - has.keys()]
+    found += [f"it has a column {name}" for name in has.keys() - wants.keys()]
+    found += [
+        f"column {name} is {has[name]}, not {wants[name]}"
+        for name in has.keys() & wants.keys()
+        if has[name] != wants[name]
+    ]
+    if not found and there.names != wanted.names:
+        found = [f"its columns are {', '.join(there.names)}, not {', '.join(wanted.names)}"]
+    if there.key != wanted.key:
+        keys = [", ".join(key) or "none" for key in (there.key, wanted.key)]
+        found.append(f"its key is {keys[0]}, not {keys[1]}")
+    return sorted(found)
+
+
+def _words(column: Any) -> str:
+    return f"{column.type}{' and required' if column.required else ''}"
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

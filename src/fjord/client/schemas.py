@@ -1,0 +1,252 @@
+"""The columns of declared tables, as far as a client has heard of them.
+
+Nobody has to ask for them: a table's handle asks the server when it first meets a row that it
+cannot write or read, and does again what it was about.  What takes several calls is written down
+once, as steps that every shell follows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from fjord import values
+from fjord.client.calls import Call, Result, Steps, not_a
+from fjord.client.entries import decode_value
+from fjord.client.node_calls import TableInfo, table_call
+from fjord.declared import rows as declared_rows
+from fjord.declared.rows import Rows
+from fjord.declared.schema import Schema
+from fjord.errors import (
+    Code,
+    FjordError,
+    LocalProtocolError,
+    NotFoundError,
+    StaleSchemaError,
+)
+
+Row = Mapping[str, Any]  # a value of each column, by name
+Columns = Mapping[str, Sequence[Any]]  # the values of each column, by name
+
+_ROW: Final = bytes((values.ROW,))
+_NUMBER_BYTES: Final = 2  # of the schema, in front of each row
+# A database remembers the columns of so many tables; those that were not used for long are asked
+# for again.
+_TABLES_MAX: Final = 1024
+
+
+class UnknownSchemaError(FjordError):
+    """The columns of the table were changed just now. Read or write again."""
+
+
+class Encoded(list[bytes]):
+    """Rows of a declared table, as they are sent."""
+
+
+class _Settings(Protocol):
+    """Settings of a table that may have columns."""
+
+    @property
+    def declared(self) -> Schema: ...
+
+    @property
+    def earlier_declared(self) -> Sequence[Schema]: ...
+
+
+class _Batch(Protocol):
+    """Values that came together, and are read when they are looked at."""
+
+    @property
+    def lacks_columns(self) -> bool: ...
+
+
+AnyBatch = TypeVar("AnyBatch", bound=_Batch)
+ReadSettings = Callable[[bytes], _Settings]
+SchemasOf = Callable[[str, ReadSettings], "Schemas"]
+
+
+def shared() -> SchemasOf:
+    """Returns what gives all handles of one table the same columns to learn."""
+    return functools.lru_cache(maxsize=_TABLES_MAX)(Schemas)
+
+
+class Schemas:
+    """What the rows of one table are made of."""
+
+    def __init__(self, table: str, read_settings: ReadSettings) -> None:
+        self._table = table
+        self._read_settings = read_settings
+        self._current: Rows | None = None  # None: it was not asked yet
+        self._known: dict[bytes, Rows] = {}  # by the number that rows begin with
+
+    def forget(self) -> None:
+        """Takes notice that the columns may be others by now."""
+        self._current = None
+
+    # -- asking the server ------------------------------------------------------------------------
+
+    def learning(self) -> Steps[None]:
+        """Asks for the columns; a table that is not there has none."""
+        try:
+            table: TableInfo = yield table_call(self._table)
+        except NotFoundError:
+            self._current = declared_rows.of(Schema())
+            return
+        settings = self._read_settings(table.settings)
+        self._current = declared_rows.of(settings.declared)
+        for schema in (*settings.earlier_declared, settings.declared):
+            self._known[_beginning(schema.number)] = declared_rows.of(schema)
+
+    def building(self, build: Callable[[], Result]) -> Steps[Result]:
+        """Builds what may hold rows; `build` is called again when the columns are known."""
+        before = self._current
+        try:
+            return build()
+        except UnknownSchemaError:
+            yield from self.learning()
+        except (LocalProtocolError, TypeError):
+            if before is None:
+                raise  # it had no columns to be wrong about
+            yield from self.learning()
+            if self._current is before:
+                raise
+        return build()
+
+    def writing(self, build: Callable[[], Call[Result]]) -> Steps[Result]:
+        """Runs a call that may hold rows, and again if the table has other columns by now."""
+        call = yield from self.building(build)
+        try:
+            found: Result = yield call
+        except StaleSchemaError:
+            yield from self.learning()
+            found = yield build()
+        return found
+
+    def reading(self, call: Call[Result]) -> Steps[Result]:
+        """Runs a call that changes nothing, and may be answered with rows."""
+        try:
+            found: Result = yield call
+        except UnknownSchemaError:
+            yield from self.learning()
+            found = yield call
+        return found
+
+    def receiving(self, call: Call[AnyBatch]) -> Steps[AnyBatch]:
+        """Runs a call whose rows are read later, and which cannot be run again for them."""
+        batch: AnyBatch = yield call
+        if batch.lacks_columns:
+            yield from self.learning()
+        return batch
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of a row that is written now; none if the table has none.
+
+        Raises:
+            UnknownSchemaError: if the server is to be asked first.
+        """
+        if self._current is None:
+            raise UnknownSchemaError
+        return self._current.schema.names
+
+    @property
+    def has_key(self) -> bool:
+        """Says whether keys are made of columns; not as long as nobody knows."""
+        return self._current is not None and bool(self._current.schema.key)
+
+    def encode(self, rows: Sequence[Row]) -> tuple[Encoded, list[bytes]]:
+        """Returns rows as they are sent, and their keys, if the table has key columns.
+
+        Raises:
+            UnknownSchemaError: if the server is to be asked first.
+            LocalProtocolError: if they are no rows of this table.
+            TypeError: if they are no rows at all.
+        """
+        if set(map(type, rows)) != {dict}:
+            for row in rows:
+                if not isinstance(row, Mapping):
+                    raise not_a("each value, where one is a row,", "a dict", row)
+        found, keys = self._rows().encode(rows)
+        return Encoded(found), keys
+
+    def encode_columns(self, columns: Columns) -> tuple[Encoded, list[bytes]]:
+        """Returns the same for rows that are given as a list for each column; raises the same."""
+        for name, column in columns.items():
+            if isinstance(column, str | bytes) or not isinstance(column, Sequence):
+                raise not_a(f"column {name}", "a list of values", column)
+        found, keys = self._rows().encode_columns(columns)
+        return Encoded(found), keys
+
+    def _rows(self) -> Rows:
+        if self._current is None:
+            raise UnknownSchemaError
+        if not self._current.schema.columns:
+            self.forget()  # it may have some when it is made
+            text = f"table {self._table} has no declared columns, so it takes no rows"
+            raise LocalProtocolError(Code.BAD_TYPE, text)
+        return self._current
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    @property
+    def is_known(self) -> bool:
+        """Says whether the server was asked."""
+        return self._current is not None
+
+    def lacks(self, types: bytes, column: Sequence[bytes]) -> bool:
+        """Says whether there are rows among some values that cannot be read without asking."""
+        if values.ROW not in types:
+            return False
+        begun = {
+            data[:_NUMBER_BYTES]
+            for type_, data in zip(types, column, strict=True)
+            if type_ == values.ROW
+        }
+        return not self._known.keys() >= begun
+
+    def decode(self, type_: int, data: bytes) -> Any:
+        """Returns a value, or a row as a dict.
+
+        Raises:
+            UnknownSchemaError: if the server is to be asked first.
+        """
+        if type_ != values.ROW:
+            return decode_value(type_, data)
+        return self._of(data[:_NUMBER_BYTES]).decode([data])[0]
+
+    def decode_all(
+        self,
+        types: bytes,
+        column: Sequence[bytes],
+        plain: Callable[[int, bytes], Any] = decode_value,
+    ) -> list[Any]:
+        """Returns the same for many, rows of one schema all together; `plain` reads the others."""
+        begun = {data[:_NUMBER_BYTES] for data in column}
+        if len(begun) == 1 and not types.strip(_ROW):
+            return list(self._of(begun.pop()).decode(column))
+        places: dict[bytes, list[int]] = {}
+        found: list[Any] = [None] * len(column)
+        for place, (type_, data) in enumerate(zip(types, column, strict=True)):
+            if type_ == values.ROW:
+                places.setdefault(data[:_NUMBER_BYTES], []).append(place)
+            else:
+                found[place] = plain(type_, data)
+        for number, those in places.items():
+            rows = self._of(number).decode([column[place] for place in those])
+            for place, row in zip(those, rows, strict=True):
+                found[place] = row
+        return found
+
+    def _of(self, number: bytes) -> Rows:
+        known = self._known.get(number)
+        if known is None:
+            self.forget()
+            raise UnknownSchemaError
+        return known
+
+
+def _beginning(number: int) -> bytes:
+    return number.to_bytes(_NUMBER_BYTES, "little")

@@ -1,0 +1,285 @@
+"""Tables as they are declared in files, and the checks that all kinds of files share.
+
+Whoever reads a file makes a `Draft` of each table, with the place of everything in it.  `checked`
+turns drafts into declarations, and notes all that is wrong on the way, not only the first.  What
+settings may be is known to the client, which looks at them before anything is sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from fjord import limits
+from fjord.commands import name_problem
+from fjord.declared import schema
+from fjord.declared.schema import COLUMNS_MAX, Column
+from fjord.errors import DeclarationError
+
+FILE_BYTES_MAX: Final = limits.MIB
+TABLES_MAX: Final = 1000
+PROBLEMS_MAX: Final = 20  # more are counted, and not shown
+INDEXES_MAX: Final = 16  # in a declaration; each is named once
+_SHOWN_CHARACTERS: Final = 60
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+_FLOAT: Final = re.compile(r"[+-]?([0-9]{1,18}(\.[0-9]{0,40})?|\.[0-9]{1,40})(e[+-]?[0-9]{1,3})?")
+
+
+class Model(NamedTuple):
+    """What a table of a model may have."""
+
+    columns: bool
+    key: bool
+    indexes: tuple[str, ...]  # those that exist, besides the order in which rows are kept
+
+
+MODELS: Final = {
+    "jobs": Model(columns=True, key=True, indexes=("key", "expiration")),
+    "queue": Model(columns=True, key=False, indexes=("expiration",)),
+    "stream": Model(columns=True, key=True, indexes=()),
+    "kv": Model(columns=False, key=False, indexes=()),
+}
+
+
+class Place(NamedTuple):
+    """Where something stands in a file: its line, or its name where no line is known."""
+
+    source: str
+    line: int = 0
+    column: int = 0
+    name: str = ""
+
+    def __str__(self) -> str:
+        at = f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+        return f"{at}: {self.name}" if self.name else at
+
+
+class Index(NamedTuple):
+    """A secondary index, and its columns if they are said."""
+
+    name: str
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """One table."""
+
+    name: str
+    model: str  # one of MODELS
+    columns: tuple[Column, ...] = ()
+    key: tuple[str, ...] = ()  # names of columns
+    indexes: tuple[Index, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    description: str = ""  # for readers of the file; no server keeps it
+    # Where the table stands, and where each of its settings does.
+    place: Place = field(default=Place("declaration"), compare=False)
+    setting_places: Mapping[str, Place] = field(default_factory=dict, compare=False)
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """A table as a file says it, before anything is checked; each part with its place."""
+
+    place: Place
+    name: str | None = None
+    model: Any = None
+    key: Any = ()
+    description: str = ""
+    columns: list[tuple[Place, Any, Any, Any]] = field(default_factory=list)  # name, type, required
+    settings: list[tuple[Place, str, Any]] = field(default_factory=list)
+    indexes: list[tuple[Place, str, list[str]]] = field(default_factory=list)
+
+
+class Problems:
+    """All that is wrong, in a bounded list."""
+
+    def __init__(self) -> None:
+        self._shown: list[tuple[Place, str]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, place: Place, text: str) -> None:
+        self._count += 1
+        if self._count <= PROBLEMS_MAX:
+            self._shown.append((place, text))
+
+    def check(self) -> None:
+        """Ensures that nothing was wrong.
+
+        Raises:
+            DeclarationError: if something was; the text has a line for each.
+        """
+        if not self._count:
+            return
+        lines = [f"{place}: {text}" for place, text in sorted(self._shown)]
+        if self._count > PROBLEMS_MAX:
+            lines.append(f"{self._shown[0][0].source}: and {self._count - PROBLEMS_MAX} more")
+        raise DeclarationError("\n".join(lines))
+
+
+def checked(drafts: Iterable[Draft], problems: Problems) -> list[Declaration]:
+    """Returns what drafts declare, less what is wrong, which is added to the problems."""
+    found: list[Declaration] = []
+    places: dict[str, Place] = {}
+    for draft in drafts:
+        if draft.name in places:
+            at = places[draft.name]
+            there = f" in line {at.line}" if at.line else ""
+            problems.add(draft.place, f"table {draft.name} was declared{there} already")
+            continue
+        made = _checked(draft, problems)
+        if made is not None:
+            places[made.name] = draft.place
+            found.append(made)
+    return found
+
+
+def check_size(source: str, size: int) -> None:
+    """Ensures that a file is not too large, before it is parsed.
+
+    Raises:
+        DeclarationError: if it is.
+    """
+    if size > FILE_BYTES_MAX:
+        raise DeclarationError(f"{source}: a file of declarations has at most 1 MiB")
+
+
+def plain(text: str) -> str:
+    """Returns text for people with one space between its words, however it was laid out."""
+    return " ".join(text.split())
+
+
+def scalar(text: str) -> bool | int | float | str:
+    """Returns what a text stands for: true or false, a number, or itself."""
+    if text in ("true", "false"):
+        return text == "true"
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def shown(what: object) -> str:
+    """Returns what stands in a file as a sentence shows it: on one line, and not too long."""
+    text = repr(what)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def _checked(draft: Draft, problems: Problems) -> Declaration | None:
+    """Returns what a draft declares, if at least its name and its model are right."""
+    if draft.name is None or draft.model is None:
+        return None  # whoever made the draft has said so
+    refused = name_problem(draft.name)
+    if refused is not None:
+        problems.add(draft.place, f"{shown(draft.name)} names no table: {refused.text}")
+        return None
+    if not isinstance(draft.model, str) or draft.model not in MODELS:
+        models = ", ".join(MODELS)
+        text = f"table {draft.name} has model {shown(draft.model)}; there are {models}"
+        problems.add(draft.place, text)
+        return None
+    columns = _columns(draft, problems)
+    return Declaration(
+        name=draft.name,
+        model=draft.model,
+        columns=columns,
+        key=_key(draft, columns, problems),
+        indexes=_indexes(draft, problems),
+        settings=_settings(draft, problems),
+        description=draft.description,
+        place=draft.place,
+        setting_places={name: place for place, name, _ in draft.settings},
+    )
+
+
+def _columns(draft: Draft, problems: Problems) -> tuple[Column, ...]:
+    if draft.columns and not MODELS[draft.model].columns:
+        those = ", ".join(name for name, model in MODELS.items() if model.columns)
+        problems.add(
+            draft.columns[0][0], f"a table of model {draft.model} has no columns; {those} have"
+        )
+        return ()
+    if len(draft.columns) > COLUMNS_MAX:
+        at = draft.columns[COLUMNS_MAX][0]
+        problems.add(at, f"a table has at most {COLUMNS_MAX} columns")
+    found: dict[str, Column] = {}
+    for place, name, type_, required in draft.columns[:COLUMNS_MAX]:
+        problem = schema.name_problem(name) or schema.type_problem(type_)
+        if problem is None and not isinstance(required, bool):
+            problem = f"whether column {name} is required is true or false, not {shown(required)}"
+        if problem is None and name.lower() in found:
+            problem = f"there are two columns {name}; large and small letters are the same"
+        if problem is None:
+            found[name.lower()] = Column(name, type_, required)
+        else:
+            problems.add(place, problem)
+    return tuple(found.values())
+
+
+def _key(draft: Draft, columns: Sequence[Column], problems: Problems) -> tuple[str, ...]:
+    """Returns the key; a column that is wrong itself is not complained of again."""
+    key = (draft.key,) if isinstance(draft.key, str) else draft.key
+    if not isinstance(key, list | tuple) or not all(isinstance(name, str) for name in key):
+        problems.add(draft.place, f"a key is a list of columns, not {shown(draft.key)}")
+        return ()
+    if key and not MODELS[draft.model].key:
+        those = " and ".join(name for name, model in MODELS.items() if model.key)
+        problems.add(
+            draft.place, f"a table of model {draft.model} has no key columns; {those} have"
+        )
+        return ()
+    good = {column.name for column in columns}
+    bad = {name for _, name, _, _ in draft.columns if isinstance(name, str)} - good
+    count = len(problems)
+    for name in dict.fromkeys(name for name in key if name not in bad):
+        try:
+            schema.read(columns, name)
+        except ValueError as error:
+            problems.add(draft.place, str(error))
+    if len(problems) == count and not bad.intersection(key):
+        try:
+            return schema.read(columns, key).key
+        except ValueError as error:
+            problems.add(draft.place, str(error))
+    return ()
+
+
+def _indexes(draft: Draft, problems: Problems) -> tuple[Index, ...]:
+    """Returns the indexes; they say what is there anyhow, so only what exists can be said."""
+    known = MODELS[draft.model].indexes
+    found: dict[str, Index] = {}
+    for place, name, columns in draft.indexes[:INDEXES_MAX]:
+        problem = None
+        if name not in known:
+            there = f"it has {' and '.join(known)}" if known else "it has none"
+            problem = f"a table of model {draft.model} has no index {shown(name)}; {there}"
+        elif name in found:
+            problem = f"there are two indexes {name}"
+        elif columns and name != "key":
+            problem = f"index {name} has no columns that could be chosen; leave them out"
+        elif columns and columns != _names(draft.key):
+            problem = "index key has the columns of row-key, in their order"
+        if problem is None:
+            found[name] = Index(name, tuple(columns))
+        else:
+            problems.add(place, problem)
+    if len(draft.indexes) > INDEXES_MAX:
+        problems.add(draft.indexes[INDEXES_MAX][0], f"there are more than {INDEXES_MAX} indexes")
+    return tuple(found.values())
+
+
+def _names(key: Any) -> list[Any]:
+    return [key] if isinstance(key, str) else list(key)
+
+
+def _settings(draft: Draft, problems: Problems) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for place, name, value in draft.settings:
+        if name in found:
+            problems.add(place, f"setting {shown(name)} was given already")
+        found[name] = value
+    return found

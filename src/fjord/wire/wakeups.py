@@ -1,0 +1,126 @@
+"""Wake-ups: one datagram of UDP that says that there may be something to do; docs/protocol.md.
+
+A wake-up carries no data, and nothing depends on it: whoever hears it asks what there is, and asks
+now and then without one.  So one that is lost costs time, and one that is forged costs a question.
+"""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from fjord import limits
+from fjord.commands import name_problem
+
+MAGIC: Final = b"FW"
+VERSION: Final = 1
+# magic, version, what, sender, number, size of the table's name
+HEADER: Final = struct.Struct(">2sBBQQB")
+WAKEUP_BYTES_MAX: Final = HEADER.size + limits.NAME_BYTES_MAX
+
+# Where a port alone leads to: everybody on this machine who hears that port.
+EVERYBODY: Final = "127.255.255.255"
+# So many are told apart from copies of themselves: some seconds of many tables.
+_HEARD_MAX: Final = 1024
+
+# Where a wake-up has the name of a table, if it is of a spool.
+SPOOL: Final = ""
+
+Address = tuple[str, int]  # host and port
+
+
+class What(enum.IntEnum):
+    """What has happened."""
+
+    ARRIVED = 1  # jobs of a table wait that are due
+    DUE = 2  # a process date of a jobs table was reached
+    CHANGED = 3  # a stream has messages, or a value of a key/value table is another
+    WRITTEN = 4  # a record was written to a spool; of no table
+
+
+@dataclass(frozen=True, slots=True)
+class Wakeup:
+    """What one datagram says."""
+
+    what: What
+    table: str  # or SPOOL
+    sender: int  # a number that each start of a process draws
+    number: int  # of the sender's wake-ups, from 1 on
+
+
+def encode(wakeup: Wakeup) -> bytes:
+    name = wakeup.table.encode()
+    header = HEADER.pack(MAGIC, VERSION, wakeup.what, wakeup.sender, wakeup.number, len(name))
+    return header + name
+
+
+def decode(datagram: bytes) -> Wakeup | None:
+    """Returns what a datagram says; None if it is anything else than one whole wake-up."""
+    if not HEADER.size <= len(datagram) <= WAKEUP_BYTES_MAX:
+        return None
+    magic, version, what, sender, number, size = HEADER.unpack_from(datagram)
+    name = datagram[HEADER.size :]
+    if (magic, version) != (MAGIC, VERSION) or what not in _KNOWN or size != len(name):
+        return None
+    table = name.decode("ascii", "replace")
+    is_named = table == SPOOL if what == What.WRITTEN else name_problem(table) is None
+    return Wakeup(What(what), table, sender, number) if is_named and number else None
+
+
+_KNOWN: Final = frozenset(What)
+
+
+class Heard:
+    """The last wake-ups that came, so that a copy of one is told from news.
+
+    It knows them one by one, not by the highest number: what overtakes others on its way must not
+    make them look old, and neither must a number that somebody made up.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], None] = {}
+
+    def is_new(self, wakeup: Wakeup) -> bool:
+        """Takes note of a wake-up; says whether it came for the first time."""
+        key = (wakeup.sender, wakeup.number)
+        if key in self._known:
+            return False
+        self._known[key] = None
+        if len(self._known) > _HEARD_MAX:
+            del self._known[next(iter(self._known))]
+        return True
+
+
+def parse_address(given: str | int) -> Address:
+    """Returns where wake-ups go to, or are heard: `HOST:PORT`, or a port alone.
+
+    Raises:
+        ValueError: if it is no such address, or not one of loopback.
+    """
+    text = str(given)
+    host, _, port = (f"{EVERYBODY}:{text}" if text.isdecimal() else text).rpartition(":")
+    if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535):
+        raise ValueError(f"{text} is no address for wake-ups; it looks like 127.0.0.1:17997")
+    host = "127.0.0.1" if host == "localhost" else host
+    try:
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+            is_loopback = ipaddress.IPv6Address(host).is_loopback
+        else:
+            is_loopback = ipaddress.IPv4Address(host).is_loopback
+    except ValueError as error:
+        raise ValueError(f"{text} is no address for wake-ups: {error}") from error
+    if not is_loopback:
+        raise ValueError(
+            f"{host} is not for wake-ups: daemons serve loopback addresses only, and so there is "
+            f"nobody to wake elsewhere; {EVERYBODY} reaches everybody on this machine"
+        )
+    return host, int(port)
+
+
+def is_shared(address: Address) -> bool:
+    """Says whether any number of processes hear an address, not one alone."""
+    return address[0] == EVERYBODY
