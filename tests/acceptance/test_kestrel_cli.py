@@ -130,6 +130,8 @@ def test_dump_of_files_takes_each_for_itself(spool: Path) -> None:
         "Journal size: 70 bytes, with 5 operations.",
         "1 items totalling 4 bytes.",
     ]
+    # Of a directory there may be many, so they are named.
+    assert lines("dump", spool, "-q")[4:6] == ["Queue: vans", ""]
     path = spool / "vans"
     assert lines("dump", path)[:2] == [f"Queue: {path}", "00000000  XID 4"]
 
@@ -292,8 +294,8 @@ def test_the_largest_item_can_be_set(spool: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (["verify", "{}/vans"], 2, "is no directory"),
-        (["verify", "{}/nowhere"], 2, "is no directory"),
+        (["verify", "{}/vans"], 2, "is not a directory"),
+        (["verify", "{}/nowhere"], 2, "is not a directory"),
         (["verify", "{}", "--queue", "boats"], 1, "has no queue boats"),
         (["dump", "{}/nowhere"], 2, "cannot be read: No such file or directory"),
         (["dump", "{}/vans", "--queue", "vans"], 2, "--queue names a queue of one"),

@@ -76,10 +76,13 @@ def test_damage_is_kept_and_told(spool: Path) -> None:
         file.write(b"\x63damaged")
     result = run("pack", spool)
     assert result.exit_code == 1
-    assert "8 bytes are kept in ~~corrupt/cars.904" in result.stderr
+    assert "99 is no opcode; 8 bytes are kept in ~~corrupt/cars.904\n" in result.stderr
     assert files(spool) == {"bikes": 24, "cars": 56}
     assert files(spool / "~~corrupt") == {"cars.904": 8}
     assert run("pack", spool).exit_code == 0
+    told = run("verify", spool).stdout
+    assert "\n~~corrupt/cars.904 keeps what could not be read of a queue\n" in told
+    assert "~~lock" not in told  # that is ours
 
 
 def test_what_cannot_be_packed_is_refused(spool: Path, tmp_path: Path) -> None:

@@ -164,6 +164,21 @@ def test_jobs_tables_are_served_as_queues(tmp_path: Path) -> None:
         expect(client, b"get mail\r\n", b"VALUE mail 0 5\r\nhello\r\nEND\r\n")
 
 
+def test_tables_that_are_no_queues_are_not_deleted(tmp_path: Path) -> None:
+    with (
+        Daemon(tmp_path / "data") as daemon,
+        serving(tmp_path / "queues", "--to", daemon.url) as server,
+        raw(server.port) as client,
+        fjord.connect(daemon.url) as db,
+    ):
+        db.kv("users").set("ada", 1)
+        db.create_stream("log")
+        expect(client, b"delete users\r\ndelete log\r\ndelete none\r\n", b"DELETED\r\n" * 3)
+        expect(client, b"flush_all\r\n", b"OK\r\n")
+        assert db.kv("users").get("ada") == 1
+        assert db.table("log").kind == "stream"
+
+
 def test_table_that_somebody_drops_is_made_again(tmp_path: Path) -> None:
     with (
         Daemon(tmp_path / "data") as daemon,

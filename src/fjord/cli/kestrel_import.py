@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +17,7 @@ from typing import Final
 
 from fjord import limits
 from fjord.cli import output
-from fjord.cli.kestrel_reports import broken_sentence, changed_sentence
+from fjord.cli.kestrel_reports import broken_sentence, changed_sentence, queues
 from fjord.cli.kestrel_sending import UNKNOWN, Sending, Target
 from fjord.client.calls import Call, Result, expect, follow
 from fjord.client.job_calls import JobCalls
@@ -26,16 +25,9 @@ from fjord.client.node_calls import table_call
 from fjord.client.socket import Connection
 from fjord.client.stream_calls import StreamCalls
 from fjord.clock import Stamps, SystemClock
-from fjord.commands import AskWriter, Committed, name_problem
+from fjord.commands import AskWriter, Committed
 from fjord.disk import LocalDisk
-from fjord.errors import (
-    Code,
-    DirectoryError,
-    FjordError,
-    NotFoundError,
-    UnavailableError,
-    UsageError,
-)
+from fjord.errors import DirectoryError, FjordError, NotFoundError, UnavailableError
 from fjord.kestrel import contents, importing, reading
 from fjord.kestrel.contents import Contents
 from fjord.kestrel.importing import Kind, Tally
@@ -52,7 +44,7 @@ class Options:
     directory: str
     url: str
     queues: tuple[str, ...] = ()  # none: all of the directory
-    table: str = ""  # empty: named as the queue
+    tables: tuple[str, ...] = ()  # those that are not named as their queues
     kind: Kind = Kind.JOBS
     is_anew: bool = False  # True: whatever was imported before
     is_dry: bool = False  # True: nothing is sent
@@ -99,44 +91,15 @@ def run(options: Options, on_outcome: Callable[[Outcome], None], show: Show) -> 
         FjordError: if something is refused, or the daemon is away; nothing is lost then.
     """
     importer = _Importer(options, show)
-    names = _names(options)
+    tables = importing.tables_of(queues(options.directory, options.queues), options.tables)
     with contextlib.closing(Connection(options.url, timeout=limits.REPLY_SECONDS_MAX)) as daemon:
-        plans = [importer.plan(queue, daemon) for queue in names]
+        plans = [importer.plan(queue, table, daemon) for queue, table in tables.items()]
         _check_sizes(options, plans)
         if not options.is_dry:
             plans = [plan if plan.is_done else importer.settle(plan, daemon) for plan in plans]
     for plan in plans:
         is_over = options.is_dry or plan.is_done
         on_outcome(plan.outcome if is_over else importer.send(plan))
-
-
-def _names(options: Options) -> list[str]:
-    """Returns the queues to import, each of which has a name that its table can have."""
-    if not os.path.isdir(options.directory):
-        raise DirectoryError(f"{options.directory} is not a directory")
-    known = reading.queues(LocalDisk(), options.directory)
-    for queue in options.queues:
-        if queue not in known:
-            raise NotFoundError(Code.NOT_FOUND, f"{options.directory} has no queue {queue}")
-    names = list(dict.fromkeys(options.queues)) or known
-    if options.table and len(names) != 1:
-        raise UsageError("--table names the table of one queue; name that with --queue")
-    bad = [name for name in names if name_problem(options.table or name) is not None]
-    if bad:
-        problem = name_problem(options.table or bad[0])
-        assert problem is not None
-        others = ", and name the others with --queue" if len(names) > 1 else ""
-        raise UsageError(
-            f"no table can be called {options.table or ', '.join(bad)}, since {problem.text}; give "
-            f"another name, such as --queue {bad[0]} --table {_table_for(bad[0])}{others}"
-        )
-    return names
-
-
-def _table_for(queue: str) -> str:
-    """Returns a name that a table can have, and that is like that of a queue."""
-    plain = (one if one.isascii() and (one.isalnum() or one in "_-") else "_" for one in queue)
-    return "".join(plain).lstrip("-")[: limits.NAME_BYTES_MAX] or "queue"
 
 
 def _check_sizes(options: Options, plans: list[_Plan]) -> None:
@@ -160,9 +123,9 @@ class _Importer:
         self._show = show
         self._clock = SystemClock()
 
-    def plan(self, queue: str, daemon: Connection) -> _Plan:
+    def plan(self, queue: str, table: str, daemon: Connection) -> _Plan:
         """Looks at a queue, and asks how far it is imported."""
-        options, table = self._options, self._options.table or queue
+        options = self._options
         with self._opened(queue) as found:
             damaged = tuple(_damage(found))
             if damaged and not options.takes_damaged:
@@ -300,8 +263,10 @@ def line(one: Outcome) -> str:
     """Returns what became of a queue, in words."""
     items = output.counted(one.items, "item")
     into = f"{one.kind} table" if one.kind is Kind.JOBS else "stream"
-    if one.items and one.before == one.items:
-        return f"{one.queue}: {items}, all of them imported into {into} {one.table} already"
+    if not one.items:
+        return f"{one.queue}: no items"
+    if one.before == one.items:
+        return f"{one.queue}: {items}, imported into {into} {one.table} before"
     would = "to be imported" if one.is_dry else "imported"
     notes = [
         f"{count} {what}"

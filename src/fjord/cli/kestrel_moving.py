@@ -34,8 +34,12 @@ def import_(
         typer.Option(help="This queue only; may be given again.", metavar="NAME"),
     ] = None,
     table: Annotated[
-        str, typer.Option(help="The table of one queue.", show_default="named as the queue")
-    ] = "",
+        list[str] | None,
+        typer.Option(
+            help="A table that is not named as its queue; may be given again.",
+            metavar="QUEUE=TABLE",
+        ),
+    ] = None,
     as_: Annotated[Kind, typer.Option("--as", help="What items become.")] = Kind.JOBS,
     anew: Anew = False,
     skip_too_large: SkipTooLarge = False,
@@ -51,7 +55,7 @@ def import_(
 
     Example: fjord kestrel import /var/spool/kestrel --to fjord://127.0.0.1:17994
 
-    Example: fjord kestrel import /var/spool/kestrel --queue cars+seo --table cars_seo
+    Example: fjord kestrel import /var/spool/kestrel --table cars+seo=cars_seo
     """
     from fjord.cli import kestrel_import
     from fjord.cli.kestrel_import import Options, Outcome
@@ -79,7 +83,7 @@ def import_(
             directory=directory,
             url=to,
             queues=tuple(queue or ()),
-            table=table,
+            tables=tuple(table or ()),
             kind=as_,
             is_anew=anew,
             is_dry=dry_run,

@@ -29,7 +29,7 @@ def pack(directory: str, queue: str, dialect: str, item_bytes_max: int) -> Itera
     """
     disk, clock = LocalDisk(), SystemClock()
     config = QueueConfig(dialect=Dialect(dialect))
-    found = queues(directory, *([queue] if queue else ()))
+    found = queues(directory, [queue] if queue else [])
     with collection.locked(disk, directory):
         for name in found:
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -109,8 +109,8 @@ def foreign(directory: str) -> Iterator[str]:
         yield f"{quarantine.DIRECTORY}/{name} keeps what could not be read of a queue"
 
 
-def queues(directory: str, *wanted: str) -> list[str]:
-    """Returns the queues of a directory, or those that are wanted.
+def queues(directory: str, wanted: Sequence[str]) -> list[str]:
+    """Returns the queues that are wanted of a directory; all of them, if none is named.
 
     Raises:
         DirectoryError: if there is no such directory.
@@ -126,7 +126,7 @@ def queues(directory: str, *wanted: str) -> list[str]:
 
 
 def _surveys(directory: str, queue: str) -> Iterator[QueueSurvey]:
-    for one in queues(directory, *([queue] if queue else ())):
+    for one in queues(directory, [queue] if queue else []):
         yield reading.survey(LocalDisk(), directory, one)
 
 
@@ -154,13 +154,21 @@ class _Printer:
         self._ops = 0
 
     def begin(self) -> None:
-        if self._style.has_ops and not self._style.is_json:
+        style = self._style
+        if style.is_raw or style.is_raw_queue or style.is_json:
+            return
+        # The sums of many queues need their names; qdump has one journal, and does without.
+        if not style.is_quiet or not self._is_alone:
             output.print_line(f"Queue: {self._found.queue}")
 
     def begin_file(self, file: JournalFile) -> None:
-        is_alone = self._found.queue == file.path
-        if self._style.has_ops and not self._style.is_json and not is_alone:
+        if self._style.has_ops and not self._style.is_json and not self._is_alone:
             output.print_line(f"File: {file.name}")
+
+    @property
+    def _is_alone(self) -> bool:
+        """Says whether it is a file that was named, and no queue of a directory."""
+        return [file.path for file in self._found.files] == [self._found.queue]
 
     def print_op(self, file: JournalFile, placed: Placed) -> None:
         op, offset, length = placed

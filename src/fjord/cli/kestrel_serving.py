@@ -198,6 +198,13 @@ def _standing(directory: str, settings: ServerConfig) -> Standing:
     )
 
 
+def shares(files: int, connections_max: int) -> tuple[int, int]:
+    """Returns how many connections and queues there may be with so many files."""
+    room = max(4, files - limits.FILES_RESERVED)
+    connections = min(connections_max, room * 3 // 4)
+    return connections, (room - connections) // 2
+
+
 def _fit_files(options: Options) -> tuple[Options, int]:
     """Takes as many files as the system allows; returns how many connections and queues that gives.
 
@@ -205,9 +212,7 @@ def _fit_files(options: Options) -> tuple[Options, int]:
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    room = max(4, most - limits.FILES_RESERVED)
-    connections = min(options.connections_max, room * 3 // 4)
-    queues = (room - connections) // 2
+    connections, queues = shares(most, options.connections_max)
     if connections < options.connections_max:
         logs.note(
             logging.WARNING,

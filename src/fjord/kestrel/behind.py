@@ -20,6 +20,8 @@ from fjord.kestrel.ops import Item, Op, Opcode
 
 # Read at a time, beside the items in memory.
 _CHUNK_BYTES: Final = 256 * limits.KIB
+# A name of a module is found faster than one of an enum.
+_ADD_XID: Final = Opcode.ADD_XID
 
 
 class Written(Protocol):
@@ -76,7 +78,7 @@ class Behind:
         op = self._next_op()
         while True:
             item, following = op.item, None
-            if op.opcode is Opcode.ADD_XID:
+            if op.opcode is _ADD_XID:
                 assert item is not None
                 copy = item._replace(data=bytes(item.data))
                 is_told = bool(dump_left and op.xid)
@@ -90,7 +92,7 @@ class Behind:
                 dump_left = 0
                 yield item
             else:
-                dump_left = op.open_count if op.opcode is Opcode.STATE_DUMP else 0
+                dump_left = op.open_count
             op = following or self._next_op()
 
     def _next_op(self) -> Op:

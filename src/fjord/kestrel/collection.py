@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from fjord import disk as disks
 from fjord.clock import Clock
-from fjord.errors import UsageError
+from fjord.errors import FjordError, UsageError
 from fjord.kestrel import codec, names, reading
 from fjord.kestrel.config import Configuration, QueueConfig
 from fjord.kestrel.journal import Journal
@@ -44,6 +45,7 @@ class Collection:
         clock: Clock,
         *,
         reserve_bytes: int = 0,
+        queues_max: int = sys.maxsize,
     ) -> None:
         """Opens a directory, or makes one, and reads all of its queues.
 
@@ -53,6 +55,7 @@ class Collection:
             config: how queues behave.
             clock: tells when items expire.
             reserve_bytes: kept back on the disk, so that items can be removed when it is full.
+            queues_max: no more are made; each has files open.  All that are there are opened.
 
         Raises:
             DirectoryInUseError: if another process has it open.
@@ -62,6 +65,7 @@ class Collection:
         self._folder = folder
         self._config = config or Configuration()
         self._clock = clock
+        self._queues_max = queues_max
         self._queues: dict[str, PersistentQueue] = {}
         self._children: dict[str, list[str]] = {}  # of a queue, that get all that it gets
         self._touched: set[str] = set()  # that may have something to sync
@@ -88,6 +92,7 @@ class Collection:
 
         Raises:
             UsageError: if no queue can have this name.
+            FjordError: if there are as many queues as may be.
             OSError: if there is no space on the disk.
             DurabilityError: if the disk is broken.
         """
@@ -159,6 +164,8 @@ class Collection:
         parent = names.parent_of(queue)
         if parent is not None:
             self._children[parent].remove(queue)
+            if not self._children[parent]:
+                del self._children[parent]
 
     def time_out(self, queue: str) -> list[int]:
         """Gives back what is open for too long; returns the xids, the last opened first.
@@ -280,7 +287,7 @@ class Collection:
         finally:
             if moved:
                 # It is there before it is gone from here: a crash may double it, not lose it.
-                self._use(target).sync()
+                self.sync()
                 self._drop_expired(queue, moved)
 
     def _drop_expired(self, queue: PersistentQueue, count: int) -> None:
@@ -325,6 +332,11 @@ class Collection:
         problem = names.queue_problem(name)
         if problem is not None:
             raise UsageError(problem)
+        if len(self._queues) >= self._queues_max:
+            raise FjordError(
+                f"there are {len(self._queues)} queues, and no more can have files open; delete "
+                "some, or let the server open more files"
+            )
         return self._open(name)
 
     def _open(self, name: str) -> PersistentQueue:

@@ -19,6 +19,7 @@ import enum
 import hashlib
 import os
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -27,7 +28,8 @@ from typing import Final, NamedTuple
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Append, Push
+from fjord.commands import Append, Push, name_problem
+from fjord.errors import UsageError
 from fjord.jobs import Priority
 from fjord.kestrel.ops import Item
 from fjord.values import Type
@@ -40,6 +42,7 @@ _DONE_BITS: Final = 32
 # The sign is not used, so that a number has 63 bits.
 _CRC_MASK: Final = 0x7FFF_FFFF
 _DIGEST_BYTES: Final = 16
+_SHOWN_MAX: Final = 5
 
 
 class Kind(enum.StrEnum):
@@ -66,6 +69,53 @@ def writer_of(directory: str, queue: str, table: str, *numbers: int) -> str:
     parts += [b"%d" % number for number in numbers]
     digest = hashlib.blake2b(b"\0".join(parts), digest_size=_DIGEST_BYTES)
     return f"kestrel:{digest.hexdigest()}"
+
+
+def tables_of(queues: Sequence[str], named: Sequence[str]) -> dict[str, str]:
+    """Returns the table of each queue, by the queue's name.
+
+    Args:
+        queues: those to import.
+        named: tables that are not called as their queues: `QUEUE=TABLE` each, which no name of a
+            table can be; or, of one queue alone, `TABLE`.
+
+    Raises:
+        UsageError: if a name is none that a table may have, or is given twice, or for no queue.
+    """
+    tables = dict(zip(queues, queues, strict=True))
+    for text in named:
+        queue, equals, table = text.rpartition("=")
+        if not equals and len(queues) != 1:
+            raise UsageError(
+                f"--table {text} names the table of one queue, and these are {len(queues)}; say of "
+                f"which, as in --table QUEUE={text}"
+            )
+        queue = queue if equals else queues[0]
+        if queue not in tables:
+            raise UsageError(f"--table {text}: no queue {queue} is imported")
+        tables[queue] = table
+    _check_tables(tables)
+    return tables
+
+
+def _check_tables(tables: dict[str, str]) -> None:
+    bad = [(queue, problem) for queue in tables if (problem := name_problem(tables[queue]))]
+    if bad:
+        others = f", nor {len(bad) - 1} others" if len(bad) > 1 else ""
+        ((queue, problem), *_) = bad
+        words = " ".join(f"--table {one}={_table_for(one)}" for one, _ in bad[:_SHOWN_MAX])
+        raise UsageError(
+            f"no table can be called {tables[queue]}{others}: {problem.text}; give another name, "
+            f"such as {words}"
+        )
+    if twice := [one for one, count in Counter(tables.values()).items() if count > 1]:
+        raise UsageError(f"{twice[0]} would be the table of two queues; give one another name")
+
+
+def _table_for(queue: str) -> str:
+    """Returns a name that a table can have, and that is like that of a queue."""
+    plain = (one if one.isascii() and (one.isalnum() or one in "_-") else "_" for one in queue)
+    return "".join(plain).lstrip("-")[: limits.NAME_BYTES_MAX] or "queue"
 
 
 def number_of(crc: int, done: int) -> int:

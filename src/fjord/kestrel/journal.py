@@ -1,7 +1,7 @@
 """Writing the files of one queue: append, rotate, pack, rewrite, each safe against a crash.
 
     append    to `cars`
-    rotate    sync `cars`, rename it to `cars.904`, begin `cars` anew
+    rotate    sync `cars`, make `cars~~904`; rename `cars` to `cars.904` and that to `cars`
     pack      `cars.904` and all before become one: write `cars~~961`, sync it, rename it to
               `cars.904.pack`; remove what that makes dead; rename it to `cars.904`
     rewrite   rotate, then pack up to there, but the last rename is to `cars`
@@ -12,8 +12,8 @@ be replaced gets a number first, so that the pack can say that it is dead: that 
 Kestrel leaves out, and why its rewrite may double what is in `cars`.
 
 Opening ends what a crash has left: dead and temporary files are removed, a pack loses its ending.
-A torn tail is cut off the file that has it.  What is damaged is kept as `cars.904.corrupt`, and
-its file ends before it: `alerts` says so.
+A torn tail is cut off the file that has it.  What is damaged is kept in a directory of its own,
+see `quarantine`, and its file ends before it: `alerts` says so.
 
 What a file holds is summed as it is written, and put down in `cars~~sums` when nothing more comes:
 
@@ -30,6 +30,7 @@ Nothing is durable before `sync`.  When the disk fails to write or sync, nothing
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -37,14 +38,15 @@ from typing import Final
 
 from fjord import disk as disks
 from fjord import limits
-from fjord.errors import CorruptionError, DurabilityError
-from fjord.kestrel import codec, names, reading, sums
+from fjord.errors import DurabilityError
+from fjord.kestrel import codec, names, quarantine, reading, sums
 from fjord.kestrel.codec import Dialect, Placed
 from fjord.kestrel.ops import Op
 from fjord.kestrel.sums import Sum
 
+_log = logging.getLogger("fjord.kestrel")
+
 _WRITE_BYTES: Final = 1 * limits.MIB
-_CORRUPT: Final = ".corrupt"
 
 _add_to_crc = sums.add_to_crc
 
@@ -209,15 +211,25 @@ class Journal:
         """Begins a new file; returns the one that is written to no more.
 
         Raises:
+            OSError: if there is no space for a new one; nothing has changed.
             DurabilityError: if the disk is broken.
         """
         self.sync()
-        with self._failing():
-            old = self._retire()
-            fresh = Segment(names.current(self.queue), old.era + 1)
-            self._file = self._disk.open(self._path(fresh.name), writable=True, create=True)
-            self.segments.append(fresh)
-            self._sync_names()
+        old = self.current
+        number = max(self._now_ms(), max(one.number for one in self.segments) + 1)
+        name, temporary = names.rotated(self.queue, number), names.temporary(self.queue, number)
+        file = self._disk.open(self._path(temporary), writable=True, create=True)
+        try:
+            self._exchange(number, temporary)
+        except BaseException:
+            file.close()
+            with contextlib.suppress(OSError):
+                self._disk.remove(self._path(temporary))
+            raise
+        self._close_file()
+        self._file = file
+        self.segments.append(Segment(old.name, old.era + 1))
+        old.name, old.number, old.sum = name, number, old.summed()
         self.rotations += 1
         return old
 
@@ -260,6 +272,11 @@ class Journal:
         current.size, current.crc = size, crc
         self._size = size
         self.rewrites += 1
+
+    def bear(self, error: OSError) -> None:
+        """Tells that files could not be replaced; all goes on with those that are there."""
+        fields = {"queue": self.queue, "error": error}
+        _log.warning("files of a queue could not be replaced", extra={"fields": fields})
 
     def delete(self) -> None:
         """Removes the queue: all of it, or, if it is cut short, nothing."""
@@ -343,20 +360,25 @@ class Journal:
         if not disks.is_full(error):
             self._failure = str(error.strerror)
 
-    def _retire(self) -> Segment:
-        """Gives the current file a number.  There is no current file then."""
-        old = self.current
-        last = max((one.number for one in self.segments), default=0)
-        number = max(self._now_ms(), last + 1)
-        name = names.rotated(self.queue, number)
+    def _exchange(self, number: int, fresh: str) -> None:
+        """Gives the current file a number and its name to a fresh one: both or neither."""
+        old, name = self.current, names.rotated(self.queue, number)
         summed = Segment(name, old.era, old.size, number, old.crc, old.summed())
-        self._put_sums(self._known([*self.segments[:-1], summed]))
+        with self._failing():
+            self._put_sums(self._known([*self.segments[:-1], summed]))
         self._rename(old.name, name)
-        # Before another file can have the name: else that one might be all that is left.
-        self._sync_names()
-        self._close_file()
-        old.name, old.number, old.sum = name, number, summed.sum
-        return old
+        with self._failing():
+            # Before another file can have the name: else that one might be all that is left.
+            self._sync_names()
+        try:
+            self._rename(fresh, old.name)
+        except OSError:
+            with self._failing():
+                self._rename(name, old.name)
+                self._sync_names()
+            raise
+        with self._failing():
+            self._sync_names()
 
     def _write_pack(self, number: int, made: Iterable[Op]) -> tuple[int, int]:
         """Makes a pack durable; returns its size and CRC.  Nothing has changed if that fails."""
@@ -367,12 +389,12 @@ class Journal:
                 file.truncate(0)
                 size, crc = self._write_ops(file, made)
                 file.sync()
+            self._rename(temporary, names.pack(self.queue, number))
         except OSError:
             with contextlib.suppress(OSError):
                 self._disk.remove(path)
             raise
         with self._failing():
-            self._rename(temporary, names.pack(self.queue, number))
             self._sync_names()
         return size, crc
 
@@ -433,35 +455,19 @@ class Journal:
             contextlib.closing(self._disk.open(file.path, writable=True)) as opened,
         ):
             if file.is_damaged:
-                kept = self._keep(opened, file)
-                broken = CorruptionError(file.path, file.broken.offset, file.broken.reason)
-                self.alerts.append(f"{broken}; {file.skipped_bytes} bytes are kept in {kept}")
+                kept = quarantine.keep(
+                    self._disk, self._folder, file.name, opened, file.broken.offset
+                )
+                self.alerts.append(
+                    f"{file.path} is damaged at byte {file.broken.offset}: {file.broken.reason}; "
+                    f"{file.skipped_bytes} bytes are kept in {kept}"
+                )
             if file.sum is not None and file.sum.size > file.broken.offset:
                 file.sum = None
                 self._put_sums({one: self._sums[one] for one in self._sums if one != number})
             opened.truncate(file.broken.offset)
             opened.sync()
             return sums.crc_of(opened, file.broken.offset)
-
-    def _keep(self, opened: disks.File, file: reading.JournalFile) -> str:
-        """Copies what is damaged to a file of its own, durably; returns its name."""
-        assert file.broken is not None
-        taken = set(self._disk.names(self._folder))
-        name, count = file.name + _CORRUPT, 0
-        while name in taken:
-            count += 1
-            name = f"{file.name}.{count}{_CORRUPT}"
-        at = file.broken.offset
-        temporary = names.temporary(self.queue, at)
-        path = self._path(temporary)
-        with contextlib.closing(self._disk.open(path, writable=True, create=True)) as copy:
-            while data := opened.read(at, _WRITE_BYTES):
-                copy.write(at - file.broken.offset, data)
-                at += len(data)
-            copy.sync()
-        self._rename(temporary, name)
-        self._sync_names()
-        return name
 
 
 def _write_parts(file: disks.File, offset: int, parts: list[bytes], crc: int) -> int:

@@ -191,7 +191,8 @@ def _report(request: Request, reply: Reply) -> bytes:
         lines = []
         for queue, fields in reply.queues:
             lines += [f"queue '{queue}' {{", *(f"  {name}={value}" for name, value in fields), "}"]
-    return "\r\n".join([*lines, "END", ""]).encode()
+    # A file that a Kestrel has left may have any name.
+    return "\r\n".join([*lines, "END", ""]).encode(errors="surrogateescape")
 
 
 # -- lines ----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
     cars~~961       something that is being made; counts for nothing
     cars~~sums      checksums of these files, see `sums`; Kestrel takes it for such a thing
     cars+seo        what is written to now of the queue cars+seo, which gets all that cars gets
+    ~~lock          Fjord's own, for all queues, as ~~reserve and ~~corrupt are
 
 The files of a queue are one journal: by number, 904 before 1000, and the one without a number at
 the end.  All of this works on lists of names and looks at no file.
@@ -102,6 +103,11 @@ def parse(name: str) -> FileName | None:
     queue, number, ending = found.groups()
     role = Role.PACK if ending else Role.ROTATED if number else Role.CURRENT
     return FileName(name=name, queue=queue, role=role, number=int(number or 0))
+
+
+def is_own(name: str) -> bool:
+    """Says whether Fjord has made something for the directory itself, and for no queue."""
+    return name.startswith(TEMPORARY)
 
 
 def queue_problem(queue: str) -> str | None:

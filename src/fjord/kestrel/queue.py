@@ -17,8 +17,8 @@ When files are replaced (the guards are Kestrel's, and two of ours):
   the files up to there are packed as soon as all of their items were read.
 
 Ours: none of these is done unless it halves what it replaces, so that many open items cannot cause
-one rewrite after the other; and one that failed for want of space is not tried at every op, but
-when some time has passed, or half as much is to be written.
+one rewrite after the other; and one that failed, for want of space or whatever, is not tried at
+every op, but when some time has passed, or half as much is to be written.  All goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from fjord import disk as disks
 from fjord import limits
 from fjord.clock import Clock
 from fjord.kestrel import checkpoints, codec, ops
@@ -41,6 +40,7 @@ from fjord.kestrel.waiting import Waiting
 
 _REMOVE: Final = ops.remove()
 _REMOVES: Final = 65_536  # written at a time
+_LAST_MS: Final = 2**63 - 1  # that an op can hold
 _FULL_US: Final = 60_000_000  # after a rewrite that found no space
 # Open items are in memory, and in every file that is rewritten.  A connection has a few of them.
 OPEN_ITEMS_MAX: Final = 100_000
@@ -97,6 +97,7 @@ class PersistentQueue:
         self._age_ms = 0  # how long the last item that was removed had waited
         self._compacted_us: int | None = None
         self._full_until_us = self._full_size = 0  # there was no space to rewrite so much
+        self._unrotated_until_us = 0  # there was no space for another file
         if journal is not None:
             for segment, (op, offset, _) in journal.replay(now_ms):
                 self.waiting.apply(op, segment, offset)
@@ -241,7 +242,8 @@ class PersistentQueue:
         age_ms = self.config.max_age_ms
         if age_ms is None:
             return expires_ms
-        return min(expires_ms or added_ms + age_ms, added_ms + age_ms)
+        last_ms = min(added_ms + age_ms, _LAST_MS)
+        return min(expires_ms or last_ms, last_ms)
 
     # -- what it is -------------------------------------------------------------------------------
 
@@ -391,16 +393,23 @@ class PersistentQueue:
         try:
             self.rewrite()
         except OSError as error:
-            if not disks.is_full(error):
-                raise
+            # What was done before stays so: who has taken an item must get it.
             assert self._journal is not None
+            self._journal.bear(error)
             self.waiting.era = self._journal.current.era
             self._full_until_us, self._full_size = now_us + _FULL_US, size
 
     def _rotate(self) -> None:
         assert self._journal is not None
-        waiting = self.waiting
-        old = self._journal.rotate()
+        waiting, now_us = self.waiting, self._clock.monotonic_us()
+        if now_us < self._unrotated_until_us:
+            return
+        try:
+            old = self._journal.rotate()
+        except OSError as error:
+            self._journal.bear(error)
+            self._unrotated_until_us = now_us + _FULL_US
+            return
         if waiting.is_behind and not waiting.has_names:
             waiting.checkpoints.add(old, waiting.open, waiting.last_xid)
         waiting.era = self._journal.current.era
@@ -424,8 +433,7 @@ class PersistentQueue:
             try:
                 self._journal.pack(found.segment, made)
             except OSError as error:
-                if not disks.is_full(error):
-                    raise
+                self._journal.bear(error)
         marks.forget()
 
     def _state_ops(self) -> Iterator[Op]:

@@ -229,17 +229,21 @@ class QueueSurvey:
 
 
 def queues(disk: disks.Disk, directory: str) -> list[str]:
-    """Returns the queues of a directory, sorted.
+    """Returns the queues of a directory, sorted; directories in it are none, as for Kestrel.
 
     Raises:
         DirectoryError: if it cannot be read.
     """
-    return names.queues_of(_names(disk, directory))
+    found = _names(disk, directory)
+    return names.queues_of(
+        name for name in found if disk.identity(os.path.join(directory, name)) is not None
+    )
 
 
 def foreign(disk: disks.Disk, directory: str) -> list[str]:
-    """Returns the names in a directory that are none of Kestrel's."""
-    return [name for name in _names(disk, directory) if names.parse(name) is None]
+    """Returns the names in a directory that are neither Kestrel's nor Fjord's."""
+    found = _names(disk, directory)
+    return [name for name in found if names.parse(name) is None and not names.is_own(name)]
 
 
 def survey(disk: disks.Disk, directory: str, queue: str) -> QueueSurvey:

@@ -9,6 +9,7 @@ that it sends no more, waits for nothing any longer; what it has open goes back 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import socket
@@ -153,11 +154,21 @@ class Server:
             self._sweeping.cancel()
         if self._failure is None:
             await self.backend.settle()  # what waits for it is answered before it is ended
+            await self._give_back()
         tasks = [one.end() for one in list(self._connections)]
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._failure is None:
             await self.backend.settle()
             await self.backend.close()
+
+    async def _give_back(self) -> None:
+        """What is open goes back in the order that it had, whoever has it."""
+        sessions = [one.session for one in self._connections]
+        held = sorted({one for session in sessions for one in session.held()}, reverse=True)
+        with contextlib.suppress(OSError):  # each connection tries again, and tells
+            for queue, xid in held:
+                await self.backend.unremove(queue, xid)
+                self._forget(queue, {xid})
 
     def fail(self, error: BaseException) -> None:
         """Ends the server: nobody knows what is on disk."""
@@ -268,6 +279,8 @@ class Connection(asyncio.Protocol):
             await self._serve()
         except (FjordError, OSError) as error:
             self._server.fail(error)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours costs a connection alone
+            _log.exception("a request failed", extra={"fields": {"error": repr(error)}})
         finally:
             try:
                 await self._give_back()

@@ -42,6 +42,7 @@ class DirectoryBackend:
         self._collection = collection
         self._config = config
         self._configs: dict[str, QueueConfig] = {}  # of queues that were asked for
+        self._syncing: dict[str, bool] = {}  # by queue: whether its answers wait for the disk
         self._read_config = read_config
         self._has_traces = False  # somewhere
         self._tidy_seconds: float | None = None
@@ -57,10 +58,11 @@ class DirectoryBackend:
     # -- items ------------------------------------------------------------------------------------
 
     async def add(self, queue: str, data: bytes, expires_ms: int) -> bool:
-        is_added = self._collection.add(queue, data, expires_ms)
+        try:
+            is_added = self._collection.add(queue, data, expires_ms)
+        finally:
+            self._arrived(queue)  # some of an alias, or a parent, may have it and others not
         self._touched(queue)
-        if is_added:
-            self._arrived(queue)
         return is_added
 
     async def remove(self, queue: str, *, opens: bool) -> Taken | None:
@@ -98,6 +100,7 @@ class DirectoryBackend:
         self._collection.delete(queue)
         self._known = set(self._collection.names())
         self._configs.pop(queue, None)
+        self._syncing.clear()
 
     async def flush_expired(self, queue: str) -> int:
         count = self._collection.flush_expired(queue)
@@ -139,6 +142,7 @@ class DirectoryBackend:
 
     def _configure(self) -> None:
         self._configs.clear()
+        self._syncing.clear()
         self._has_traces = any(self._config.given("enable_trace"))
         bounds = [
             bound_ms
@@ -253,15 +257,21 @@ class DirectoryBackend:
         return found
 
     def _syncs(self, queue: str) -> bool:
-        if queue not in self._config.aliases:
-            return self._config_of(queue).sync_journal_ms is not None
-        return any(self._config_of(one).sync_journal_ms is not None for one in self._targets(queue))
+        """Says whether an item that is added has to be durable anywhere before that is told."""
+        found = self._syncing.get(queue)
+        if found is None:
+            targets = set(self._targets(queue))
+            targets |= {name for name in self._known if names.parent_of(name) in targets}
+            found = any(self._config_of(one).sync_journal_ms is not None for one in targets)
+            self._syncing[queue] = found
+        return found
 
     def _touched(self, queue: str) -> None:
         if queue not in self._known:
             known = set(self._collection.names())
             self._creates += len(known - self._known)
             self._known = known
+            self._syncing.clear()
         if not self._is_dirty:
             self._is_dirty = self._syncs(queue)
 

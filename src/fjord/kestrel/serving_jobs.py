@@ -128,8 +128,9 @@ class JobsBackend:
 
     async def delete(self, queue: str) -> None:
         self._tables.pop(queue, None)
-        with contextlib.suppress(NotFoundError):
-            await self._db.drop(queue)
+        if queue in await self.names():  # any other table is no queue
+            with contextlib.suppress(NotFoundError):
+                await self._db.drop(queue)
         self._open = {key: job for key, job in self._open.items() if key[0] != queue}
 
     async def flush_expired(self, queue: str) -> int:

@@ -208,6 +208,10 @@ class Session:
     def has_open(self) -> bool:
         return bool(self._open)
 
+    def held(self) -> list[tuple[str, int]]:
+        """Returns queues and xids of all that is open."""
+        return [(queue, xid) for queue, xids in self._open.items() for xid in xids]
+
     def forget(self, queue: str, xids: AbstractSet[int] | None) -> None:
         """These items of a queue are its own no more; None: none of them are."""
         mine = self._open.pop(queue, None)
@@ -293,6 +297,8 @@ class Session:
                 house.get_hits += 1
                 if request.opens:
                     self._open.setdefault(queue, deque()).append(item.xid)
+                elif request.peeks and request.wait_ms:
+                    self._queues.wake(queue)  # the item is there still, for the next one
                 self._trace(what, queue, item.xid, size=len(item.data))
                 return item
             if (

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from fjord.errors import FjordError
 from fjord.kestrel import ops
 from fjord.kestrel.behind import Behind, Written
 from fjord.kestrel.checkpoints import Checkpoints, Entry
@@ -22,6 +23,8 @@ from fjord.kestrel.ops import Item, Op, Opcode
 
 # Items without data take memory, too.
 _MEMORY_ITEMS_MAX: Final = 1_000_000
+# A name of a module is found faster than one of an enum.
+_CONTINUE: Final = Opcode.CONTINUE
 # Ops that give xids by rules which a pack in the middle of a journal does not keep.
 _UNNAMED: Final = frozenset({Opcode.REMOVE_TENTATIVE, Opcode.ADD_XID, Opcode.STATE_DUMP})
 
@@ -52,6 +55,7 @@ class Waiting:
         self.memory_bytes_max = memory_bytes_max
         self._now_ms = now_ms
         self._behind: Behind | None = None
+        self._failure: OSError | FjordError | None = None  # why no more can be read from files
         self._named: tuple[Item, Segment, int] | None = None  # an ADD_XID, until what follows
         self._dump_left = 0
         self._is_told = False  # the op before was an ADD_XID of a STATE_DUMP
@@ -88,7 +92,15 @@ class Waiting:
             self.memory_bytes += len(item.data)
 
     def head(self) -> Entry | None:
-        return self.memory[0] if self.memory else None
+        """Returns the item at the head.
+
+        Raises:
+            OSError, FjordError: if it is in a file that cannot be read.
+        """
+        if self.memory:
+            return self.memory[0]
+        self._check_read()
+        return None
 
     def take(self) -> None:
         """Takes the head away for good."""
@@ -158,7 +170,7 @@ class Waiting:
         if self._named is not None or self._dump_left or self._is_told:
             self.end_apply()
         if op.item is not None:
-            if opcode is Opcode.CONTINUE:
+            if opcode is _CONTINUE:
                 self.confirm(op.xid)
             self.add(op.item, segment, offset)
         else:
@@ -230,14 +242,27 @@ class Waiting:
 
     def _pop(self) -> Entry | None:
         if not self.memory:
+            self._check_read()
             self.missed += 1
             return None
         entry = self.memory.popleft()
         self.memory_bytes -= len(entry.data)
         if self._behind is not None:
             self.checkpoints.note(entry, self.era)
-            self._fill(self._behind)
+            if self._failure is None:
+                self._try_fill(self._behind)
         return entry
+
+    def _try_fill(self, behind: Behind) -> None:
+        """Fills memory; what cannot be read is told when it is wanted, not to who takes this."""
+        try:
+            self._fill(behind)
+        except (OSError, FjordError) as error:
+            self._failure = error
+
+    def _check_read(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     def _fill(self, behind: Behind) -> None:
         """Ensures that memory has what it may have, and the head in any case."""
@@ -257,7 +282,7 @@ class Waiting:
     def _end_behind(self) -> None:
         if self._behind is not None:
             self._behind.close()
-            self._behind = None
+            self._behind = self._failure = None
         self.checkpoints.clear()
 
     def _fresh_xid(self) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 import pytest
 
-from fjord.errors import DirectoryInUseError, DurabilityError, UsageError
+from fjord.disk import LocalDisk
+from fjord.errors import DirectoryInUseError, DurabilityError, FjordError, UsageError
 from fjord.kestrel import codec, collection, config, ops, reading
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.collection import Collection
@@ -154,6 +156,45 @@ def test_expired_items_go_where_they_are_to_go_and_stay_there() -> None:
     world.clock.advance(100_000)
     assert world.drained("late") == [b"a", b"b", b"c"]
     assert world.drained("q") == []
+
+
+def test_expired_items_may_go_to_an_alias_which_makes_no_queue_of_its_own() -> None:
+    world = World(aliases={"all": ["a", "b"]}, queues={"q": {"expireToQueue": "all"}})
+    world.queues.add("q", b"x", world.soon())
+    world.queues.sync()
+    world.clock.advance(2)
+    assert world.queues.flush_expired("q") == 1
+    assert world.queues.names() == ["a", "b", "q"]
+    world.disk.power_cut()  # it is where it went before it is gone
+    world.again()
+    assert (world.drained("a"), world.drained("b")) == ([b"x"], [b"x"])
+
+
+def test_there_is_a_bound_on_queues_that_are_made() -> None:
+    world = World()
+    world.queues.add("a", b"x")
+    world.queues.add("b", b"x")
+    world.queues.close()
+    bounded = Collection(world.disk, FOLDER, None, world.clock, queues_max=1)
+    assert bounded.names() == ["a", "b"]
+    with pytest.raises(FjordError, match="there are 2 queues"):
+        bounded.remove("c")
+    assert bounded.add("a", b"y")
+    bounded.delete("a")
+    bounded.delete("b")
+    assert bounded.add("c", b"x")
+    assert world.disk.names(FOLDER) == ["c"]
+
+
+def test_directories_among_the_files_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    queues = Collection(LocalDisk(), str(tmp_path), None, SimClock())
+    assert queues.names() == []
+    with pytest.raises(OSError, match="directory"):
+        queues.add("lost+found", b"x")
+    assert queues.add("q", b"x")
+    queues.close()
+    assert Collection(LocalDisk(), str(tmp_path), None, SimClock()).names() == ["q"]
 
 
 def test_what_was_synced_survives_a_power_cut() -> None:

@@ -86,7 +86,7 @@ class Life:
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EMFILE])
 def test_what_is_refused_has_not_been_done_whichever_call_fails(code: int) -> None:
-    kinds = set()
+    kinds: set[str] = set()
     for call in range(1, 2000):
         disk, clock = SimDisk(), SimClock()
         disk.make_directory(FOLDER)
@@ -112,7 +112,9 @@ def test_what_is_refused_has_not_been_done_whichever_call_fails(code: int) -> No
     raise AssertionError("it never ends")
 
 
-def test_a_queue_goes_on_with_its_file_when_there_is_no_room_for_another() -> None:
+def test_a_queue_goes_on_with_its_file_when_there_is_no_room_for_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     disk, clock = SimDisk(), SimClock()
     disk.make_directory(FOLDER)
     queue = opened(disk, clock)
@@ -125,6 +127,7 @@ def test_a_queue_goes_on_with_its_file_when_there_is_no_room_for_another() -> No
     assert disk.calls[-2:] == ["create", "write"]
     assert queue.add(b"b")  # it is not tried at every op
     assert disk.names(FOLDER) == before
+    assert caplog.messages == ["files of a queue could not be replaced"]
     clock.advance(61)
     assert queue.add(b"c")
     assert queue.stats()["journal_rotations"] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from fjord import limits
 from fjord.commands import Append, Push
+from fjord.errors import UsageError
 from fjord.jobs import Priority
 from fjord.kestrel import importing
 from fjord.kestrel.importing import Kind, Load, Place, Tally
@@ -172,3 +174,37 @@ def test_tally_counts_what_would_become_of_items() -> None:
     found = importing.tally([item(), item(expiry_ms=NOW_MS), larger], NOW_US)
     assert found == Tally(imported=1, expired=1, too_large=1)
     assert found.plus(found) == (2, 2, 2)
+
+
+def test_a_table_is_named_as_its_queue_or_as_is_said() -> None:
+    tables_of = importing.tables_of
+    assert tables_of(["cars", "trucks"], []) == {"cars": "cars", "trucks": "trucks"}
+    assert tables_of(["cars+seo"], ["seo"]) == {"cars+seo": "seo"}
+    named = ["cars+seo=seo", "a=b=c"]  # the queue a=b, since no table has such a name
+    assert tables_of(["cars", "cars+seo", "a=b"], named) == {
+        "cars": "cars",
+        "cars+seo": "seo",
+        "a=b": "c",
+    }
+    assert tables_of([], []) == {}
+
+
+@pytest.mark.parametrize(
+    ("queues", "named", "told"),
+    [
+        (["cars", "trucks"], ["t"], "the table of one queue, and these are 2"),
+        ([], ["t"], "and these are 0"),
+        (["cars"], ["trucks=t"], "no queue trucks is imported"),
+        (["cars", "cars+seo"], [], "no table can be called cars+seo: a name is 1 to 128"),
+        (["cars", "cars+seo"], [], "such as --table cars+seo=cars_seo"),
+        (["cars"], ["no name"], "no table can be called no name"),
+        (["q+1", "q+2"], [], "nor 1 others"),
+        (["-+-", "é" * 200], [], "--table -+-=_- --table " + "é" * 200 + "=" + "_" * 128),
+        (["cars", "vans"], ["vans=cars"], "cars would be the table of two queues"),
+    ],
+)
+def test_names_that_no_table_can_have_are_refused(
+    queues: list[str], named: list[str], told: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(told)):
+        importing.tables_of(queues, named)

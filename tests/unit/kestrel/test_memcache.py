@@ -206,6 +206,12 @@ REPLIES = [
         False,
     ),
     (Request(Verb.DUMP_STATS), Reply(Outcome.QUEUES), b"END\r\n", False),
+    (
+        Request(Verb.DUMP_STATS),
+        Reply(Outcome.QUEUES, queues=(("caf\udce9", ()),)),  # a file that is not named in UTF-8
+        b"queue 'caf\xe9' {\r\n}\r\nEND\r\n",
+        False,
+    ),
 ]
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
+from fjord.disk import LocalDisk
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
@@ -318,6 +320,39 @@ def test_memory_is_bounded_however_large_a_queue_is() -> None:
         assert tracemalloc.get_traced_memory()[1] < 8 * 1024 * 1024
     finally:
         tracemalloc.stop()
+
+
+def test_a_file_that_cannot_be_read_costs_no_item(tmp_path: Path) -> None:
+    clock = SimClock()
+    config = QueueConfig(max_memory_size=300, max_journal_size=1 << 30)
+
+    def opened() -> PersistentQueue:
+        journal = Journal(LocalDisk(), str(tmp_path), "q", now_ms=lambda: clock.wall_us() // 1000)
+        return PersistentQueue("q", config, clock, journal)
+
+    queue = opened()
+    items = [b"%02d" % number * 20 for number in range(60)]
+    assert all(map(queue.add, items))
+    queue.sync()
+    file = sorted(tmp_path.glob("q.*"))[3]
+    file.rename(tmp_path / "away")
+    got = []
+    with pytest.raises(FileNotFoundError):
+        while (item := queue.remove()) is not None:
+            got.append(item.data)
+    assert len(got) > 10
+    for opens in (False, True):
+        with pytest.raises(FileNotFoundError):
+            queue.remove(opens=opens)
+    (tmp_path / "away").rename(file)
+    assert got + drained(opened()) == items
+
+
+def test_the_longest_age_fits_into_an_op() -> None:
+    world = World(max_age_ms=2**63 - 1)
+    assert world.queue.add(b"x")
+    assert world.queue.expired_heads() == []
+    assert drained(world.again()) == [b"x"]
 
 
 def test_a_flush_removes_what_waits_in_memory_and_in_files() -> None:

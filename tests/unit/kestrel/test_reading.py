@@ -97,6 +97,9 @@ def test_temporary_dead_and_foreign_files_are_passed_over(tmp_path: Path) -> Non
         cars__970=encoded(item(b"temporary")),
         cars_txt=b"notes",
     )
+    for name in ("~~lock", "~~reserve"):
+        (tmp_path / name).touch()
+    (tmp_path / "~~corrupt").mkdir()
     waiting, found = cars(tmp_path)
     assert waiting == [b"1", b"2", b"3"]
     assert (found.dead, found.temporary) == (["cars.904", "cars.950"], ["cars~~970"])

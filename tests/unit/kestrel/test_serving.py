@@ -144,6 +144,48 @@ def test_who_is_told_and_goes_leaves_the_item_to_the_next() -> None:
     run(test)
 
 
+def test_who_looks_at_an_item_does_not_keep_it_from_who_waits_to_take_it() -> None:
+    async def test(world: World) -> None:
+        looks, takes, puts = [await world.client() for _ in range(3)]
+        await looks.send(b"get q/peek/t=60000\r\n")
+        await world.waiting("q")
+        await takes.send(b"get q/t=60000\r\n")
+        await world.waiting("q", 2)
+        await puts.check(b"set q 0 0 1\r\nx\r\n", b"STORED\r\n")
+        await looks.expect(b"VALUE q 0 1\r\nx\r\nEND\r\n")
+        await takes.expect(b"VALUE q 0 1\r\nx\r\nEND\r\n")
+
+    run(test)
+
+
+def test_an_alias_of_which_one_queue_refuses_serves_who_waits_for_the_other() -> None:
+    async def test(world: World) -> None:
+        takes, puts = await world.client(), await world.client()
+        await takes.send(b"get second/t=60000\r\n")
+        await world.waiting("second")
+        await puts.check(b"set both 0 0 1\r\nx\r\n", b"NOT_STORED\r\n")
+        await takes.expect(b"VALUE second 0 1\r\nx\r\nEND\r\n")
+
+    config = {"aliases": {"both": ["first", "second"]}, "queues": {"first": {"maxItems": 0}}}
+    run(test, config=config)
+
+
+def test_a_mistake_of_ours_costs_one_connection_and_is_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(world: World) -> None:
+        holder, other = await world.client(), await world.client()
+        await other.check(b"set q 0 0 1\r\nx\r\n", b"STORED\r\n")
+        await holder.check(b"get q/open\r\n", b"VALUE q 0 1\r\nx\r\nEND\r\n")
+        monkeypatch.setattr(world.collection, "flush", lambda queue: 1 // 0)
+        await holder.send(b"flush q\r\n")
+        await holder.expect_end()
+        await other.check(b"get q/t=60000\r\n", b"VALUE q 0 1\r\nx\r\nEND\r\n")
+
+    run(test)
+    assert "ZeroDivisionError" in caplog.text
+
+
 def test_client_that_sends_no_more_is_answered() -> None:
     async def test(world: World) -> None:
         client = await world.client()
@@ -178,6 +220,20 @@ def test_queue_that_is_not_synced_does_not_wait() -> None:
         assert world.syncs == 0
 
     run(test)
+
+
+def test_parent_that_is_not_synced_waits_for_a_child_that_is() -> None:
+    async def test(world: World) -> None:
+        client = await world.client()
+        await client.check(b"set cars 0 0 1\r\nx\r\n" * 2, b"STORED\r\n" * 2)
+        assert world.syncs == 0
+        await client.check(b"get cars+seo\r\n", b"END\r\n")
+        before = world.syncs
+        await client.check(b"set cars 0 0 1\r\nx\r\n", b"STORED\r\n")
+        assert world.syncs > before
+
+    queues = {"cars": {"syncJournal": "never"}, "cars+seo": {"syncJournal": "always"}}
+    run(test, config={"queues": queues})
 
 
 def test_failed_sync_answers_nobody_and_ends_the_server() -> None:
@@ -221,6 +277,24 @@ def test_shutdown_closes_the_collection_and_gives_back_what_is_open() -> None:
         again.close()
 
     run(test)
+
+
+def test_what_many_have_open_goes_back_in_its_order_when_the_server_ends() -> None:
+    items = [b"%02d" % number for number in range(30)]
+    left: list[bytes] = []
+
+    async def test(world: World) -> None:
+        clients = [await world.client() for _ in items]
+        for item in items:
+            await clients[0].check(b"set q 0 0 2\r\n%b\r\n" % item, b"STORED\r\n")
+        for item, client in zip(items, clients, strict=True):
+            await client.check(b"get q/open\r\n", b"VALUE q 0 2\r\n%b\r\nEND\r\n" % item)
+        await world.stop()
+        again = Collection(world.disk, "/queues", None, world.clock)
+        left.extend(item.data for item in iter(lambda: again.remove("q"), None))
+
+    run(test)
+    assert left == items
 
 
 def test_more_connections_than_allowed_are_closed() -> None:

@@ -12,7 +12,8 @@ from fjord.cli.pipelines import running
 from fjord.cli.pipelines.running import Conf, DryRun, Master, explained
 from fjord.cli.where import DAEMON, Json, To
 from fjord.client.address import parse_url
-from fjord.errors import DirectoryError, UsageError
+from fjord.errors import DirectoryError
+from fjord.kestrel.importing import Kind
 
 Directory = Annotated[
     str, typer.Argument(metavar="DIR", help="A directory of queues.", show_default=False)
@@ -21,10 +22,15 @@ Queues = Annotated[
     list[str] | None,
     typer.Option("--queue", metavar="NAME", help="This queue only; may be given often."),
 ]
-Table = Annotated[
-    str, typer.Option(help="The table of a single queue.", show_default="named as the queue")
+Tables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table",
+        metavar="QUEUE=TABLE",
+        help="A table that is not named as its queue; may be given often.",
+    ),
 ]
-Kind = Annotated[str, typer.Option("--as", help="What items become: `jobs`, or a `stream`.")]
+As = Annotated[Kind, typer.Option("--as", help="What items become.")]
 Damaged = Annotated[
     bool, typer.Option("--damaged", help="Import what can be read of damaged files.")
 ]
@@ -39,8 +45,8 @@ Anew = Annotated[
 def kestrel_import(
     directory: Directory,
     queue: Queues = None,
-    table: Table = "",
-    kind: Kind = "jobs",
+    table: Tables = None,
+    kind: As = Kind.JOBS,
     damaged: Damaged = False,
     skip_too_large: SkipTooLarge = False,
     anew: Anew = False,
@@ -60,8 +66,6 @@ def kestrel_import(
     Example: fjord pipeline kestrel-import /var/spool/kestrel --queue cars --as stream
     """
     with explained():
-        if kind not in ("jobs", "stream"):
-            raise UsageError(f"--as is jobs or stream, not {kind}")
         with usage():
             parse_url(to)
         if not os.path.isdir(directory):
@@ -74,7 +78,7 @@ def kestrel_import(
                 directory,
                 to,
                 queues=queue or (),
-                table=table,
+                tables=table or (),
                 kind=kind,
                 damaged=damaged,
                 skip_too_large=skip_too_large,

@@ -26,6 +26,7 @@ from fjord.blocks import schema
 from fjord.blocks.target import target_at
 from fjord.clock import Clock, SystemClock
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, UsageError
+from fjord.spark import options as source_options
 from fjord.spark import warehouse
 from fjord.spark.options import Location, Options
 from fjord.spark.pipelines import failing
@@ -77,6 +78,7 @@ def ingest(  # noqa: PLR0913 - options of a user
         raise UsageError(f"max_rows is 1 or more, not {max_rows}")
     _check_table(location, table)
     stored = warehouse.warehouse_at(target, format)
+    source_options.check_columns(columns)  # declared ones are made of values when they are read
     taken = Taken.of(columns, ops)
     taken.check(stored)
     remembered = Checkpoint(checkpoint or stored.target.shown(CHECKPOINT))
@@ -87,7 +89,7 @@ def ingest(  # noqa: PLR0913 - options of a user
         "startingOffsets": str(origin) if origin > 1 else "earliest",
         "maxRowsPerTrigger": str(max_rows),
         **({"subscriber": subscriber} if subscriber else {}),
-        **({"columns": taken.columns} if columns else {}),
+        "columns": taken.columns or "plain",
         **({"ops": taken.ops} if ops else {}),
     }
     with failing.explained():
@@ -138,8 +140,7 @@ class Taken(NamedTuple):
         """Returns the same text for the same choice, in whatever order it is given."""
         meant = {"seq", *columns} if columns else set()
         known = [name for name in schema.COLUMNS if name in meant]
-        unknown = sorted(meant - set(known))  # the source says what there is instead
-        return cls(",".join([*known, *unknown]), ",".join(sorted({one.upper() for one in ops})))
+        return cls(",".join(known), ",".join(sorted({one.upper() for one in ops})))
 
     def check(self, stored: Warehouse) -> None:
         """Ensures that a target has the same of the rows before.

@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 import fjord
-from fjord import commands, jobs, limits, streams
+from fjord import jobs, limits, streams
 from fjord.clock import Clock, SystemClock
 from fjord.errors import FjordError, NotFoundError
 from fjord.kestrel import importing
@@ -37,7 +37,7 @@ from fjord.spark.kestrel.counting import Counted
 from fjord.spark.pipelines import failing
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 
-KINDS: Final = ("jobs", "stream")
+KINDS: Final = tuple(importing.Kind)
 # An item that expires sooner may do so on its way, and would be refused.
 ALIVE_SECONDS: Final = 60
 # Each has a task of Spark, and a connection.
@@ -52,7 +52,7 @@ class Options(TypedDict):
     """How to import."""
 
     queues: NotRequired[Sequence[str]]  # these only
-    table: NotRequired[str]  # for one queue: its table
+    tables: NotRequired[Sequence[str]]  # QUEUE=TABLE, if it is not named as its queue
     kind: NotRequired[str]  # what items become: jobs, or messages of a stream
     damaged: NotRequired[bool]  # import what can be read of damaged files
     skip_too_large: NotRequired[bool]  # leave out items that are larger than a value may be
@@ -101,28 +101,6 @@ def kestrel_import(
 
 
 # -- planning -------------------------------------------------------------------------------------
-
-
-def tables_of(queues: Sequence[str], table: str) -> dict[str, str]:
-    """Returns the table of each queue, by the queue's name.
-
-    Raises:
-        FjordError: if a name is none that a table may have.
-    """
-    if table and len(queues) != 1:
-        raise FjordError(
-            f"--table names the table of one queue, and these are {len(queues)}; name one of them "
-            "with --queue"
-        )
-    found = {queue: table or queue for queue in queues}
-    bad = [queue for queue, name in found.items() if commands.name_problem(name) is not None]
-    if bad:
-        raise FjordError(
-            f"no table can be called {table or _listed(bad)}: a name is 1 to 128 of A-Z a-z 0-9 "
-            f"_ -, and does not begin with -. Give --queue {bad[0]} and another name with --table, "
-            "and name the other queues with --queue"
-        )
-    return found
 
 
 def check_sizes(counted: Sequence[Counted]) -> None:
@@ -213,8 +191,9 @@ class _Run:
         options = self._options
         named = dict.fromkeys(options.get("queues", ()))
         found = [one for queue in named or ("",) for one in source.surveys(self._directory, queue)]
-        tables = tables_of([one.queue for one in found], options.get("table", ""))
-        counted = list(self._count([one.queue for one in found], sum(one.size for one in found)))
+        names = [one.queue for one in found]
+        tables = importing.tables_of(names, options.get("tables", ()))
+        counted = list(self._count(names, sum(one.size for one in found)))
         if not options.get("skip_too_large", False):
             check_sizes(counted)
         with fjord.connect(self._server) as database:

@@ -219,6 +219,7 @@ class _Run:
         source = self._spark.read.format("fjord").options(
             **plan.location.options,
             table=plan.table,
+            columns="plain",
             startingSeq=batch.after + 1,
             endingSeq=min(batch.last + 1, self._begun.end),
         )

@@ -207,7 +207,7 @@ def tail(spark: SparkSession, scope: Scope) -> DataFrame:
     if scope.tail_start >= scope.end:
         return spark.createDataFrame([], schema.DDL)
     range_ = {"startingSeq": scope.tail_start, "endingSeq": scope.end}
-    source = spark.read.format("fjord").options(table=scope.table, **range_)
+    source = spark.read.format("fjord").options(table=scope.table, columns="plain", **range_)
     return summaries.historic(source.options(**scope.location.options).load())
 
 
