@@ -173,8 +173,11 @@ def test_tables_that_are_no_queues_are_not_deleted(tmp_path: Path) -> None:
     ):
         db.kv("users").set("ada", 1)
         db.create_stream("log")
-        expect(client, b"delete users\r\ndelete log\r\ndelete none\r\n", b"DELETED\r\n" * 3)
-        expect(client, b"flush_all\r\n", b"OK\r\n")
+        db.jobs("pages").push("http://example.com/a")  # which are merged: no queue
+        for name in (b"users", b"log", b"pages", b"none"):
+            expect(client, b"delete %b\r\n" % name, b"DELETED\r\n")
+        expect(client, b"flush pages\r\nflush_all\r\n", b"END\r\nOK\r\n")
+        assert db.jobs("pages").count().waiting == 1
         assert db.kv("users").get("ada") == 1
         assert db.table("log").kind == "stream"
 

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from fjord import aio, limits
 from fjord.clock import Clock
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError
+from fjord.jobs import decode_settings
 from fjord.kestrel.serving_sweep import Forget
 from fjord.values import Value
 
@@ -137,7 +138,10 @@ class JobsBackend:
         return 0  # the daemon does it
 
     async def names(self) -> list[str]:
-        return sorted(table.name for table in await self._db.tables() if table.kind == "jobs")
+        """Returns the tables that are queues: those of jobs that are not merged."""
+        tables = [table for table in await self._db.tables() if table.kind == "jobs"]
+        queues = [one.name for one in tables if not decode_settings(one.settings).merge]
+        return sorted(queues)
 
     async def stats(self, queue: str) -> dict[str, int | str]:
         try:

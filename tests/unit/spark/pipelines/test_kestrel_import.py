@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 import fjord
@@ -29,29 +27,6 @@ def counted(queue: str, *, too_large: int = 0, largest_bytes: int = 1) -> Counte
 
 def info(kind: str, settings: bytes = b"") -> fjord.TableInfo:
     return fjord.TableInfo(name="cars", kind=kind, id=1, settings=settings)
-
-
-def test_a_table_is_named_as_its_queue_or_as_is_said() -> None:
-    assert kestrel_import.tables_of(["cars", "trucks"], "") == {"cars": "cars", "trucks": "trucks"}
-    assert kestrel_import.tables_of(["cars+seo"], "seo") == {"cars+seo": "seo"}
-    assert kestrel_import.tables_of([], "") == {}
-
-
-@pytest.mark.parametrize(
-    ("queues", "table", "told"),
-    [
-        (["cars", "trucks"], "t", "--table names the table of one queue, and these are 2"),
-        ([], "t", "and these are 0"),
-        (["cars", "cars+seo"], "", "no table can be called cars+seo: a name is 1 to 128"),
-        (["cars"], "no name", "no table can be called no name"),
-        ([f"q+{n}" for n in range(9)], "", "q+4 and 4 others"),
-    ],
-)
-def test_names_are_refused_before_anything_is_read(
-    queues: list[str], table: str, told: str
-) -> None:
-    with pytest.raises(FjordError, match=re.escape(told)):
-        kestrel_import.tables_of(queues, table)
 
 
 def test_items_that_are_too_large_are_told_all_at_once() -> None:
