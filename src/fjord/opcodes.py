@@ -64,9 +64,9 @@ class Opcode(enum.IntEnum):
     STREAM_COMMIT = 67  # messages of a log that were staged get seqs: these rows are theirs
     WRITER = 68  # the last batch of a writer; without a table: how far it is
     WRITER_GONE = 69  # a writer was not heard of for long, or is not needed any more
+    STREAM_PUT_AT = 70  # keys of a stream that keeps the latest got messages with dates
     GENERATION = 71  # a jobs table with a period began a generation
     GENERATION_GONE = 72  # one has no jobs any more
-    STREAM_PUT_AT = 70  # keys of a stream that keeps the latest got messages with dates
 
 
 U8: Final = "B"
@@ -369,14 +369,6 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("stages", STRINGS),  # that are run one after the other: a u64 each
     ),
     Opcode.WRITER_GONE: (("name", STRINGS),),
-    Opcode.GENERATION: (
-        ("generation", U64),  # id, out of those of tables
-        ("number", U64),
-        ("began_us", U64),
-        ("first_row", U64),
-        ("schema", U64),
-    ),
-    Opcode.GENERATION_GONE: (("generation", U64), ("before", U64)),  # rows before are all gone
     Opcode.STREAM_PUT_AT: (
         ("timestamp_us", U64),
         ("was", U64),
@@ -386,4 +378,12 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("key", STRINGS),
         ("value", STRINGS),
     ),
+    Opcode.GENERATION: (
+        ("generation", U64),  # id, larger than those of tables
+        ("number", U64),
+        ("began_us", U64),
+        ("first_row", U64),
+        ("schema", U64),
+    ),
+    Opcode.GENERATION_GONE: (("generation", U64),),
 }

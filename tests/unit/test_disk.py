@@ -214,6 +214,15 @@ def test_a_whole_file_is_read_and_a_missing_one_is_none(disk: LocalDisk, tmp_pat
     assert disks.read_whole(disk, path) == b""
 
 
+@pytest.mark.req("SJ-19")
+@pytest.mark.parametrize("size", [0, 1, 4096, 3_000_001])
+def test_overwriting_leaves_zeros_and_the_size(disk: LocalDisk, tmp_path: Path, size: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * size)
+    disks.overwrite(disk, str(path))
+    assert path.read_bytes() == bytes(size)
+
+
 def test_replace_whole_leaves_the_new_bytes_and_nothing_else(
     disk: LocalDisk, tmp_path: Path
 ) -> None:

@@ -12,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import jobs, limits
-from fjord.jobs import Fairness, How, Priority, Settings, State, decode_settings, domain_of
+from fjord.jobs import (
+    Drained,
+    Fairness,
+    How,
+    Period,
+    Priority,
+    Settings,
+    State,
+    decode_settings,
+    domain_of,
+)
 
 # -- priorities and states ------------------------------------------------------------------------
 
@@ -63,6 +73,9 @@ settings_ = st.builds(
     lease_us=st.integers(limits.LEASE_US_MIN, limits.LEASE_US_MAX),
     timeouts_max=st.integers(0, limits.TIMEOUTS_MAX),
     debounce_us=st.integers(0, limits.PROCESS_AHEAD_US_MAX),
+    period=st.sampled_from(Period),
+    drained=st.sampled_from(Drained),
+    secure=st.booleans(),
 )
 
 
@@ -80,6 +93,10 @@ def test_usual_settings_are_those_of_the_decisions() -> None:
         "columns": (),
         "key": (),
         "schema": 1,
+        "earlier": (),
+        "period": "",
+        "drained": "delete",
+        "secure": False,
     }
 
 

@@ -221,6 +221,8 @@ SAMPLES = [
     Op(Opcode.WRITER, 9, 2, (TWO, TWO, KEYS, KEYS)),
     Op(Opcode.WRITER_GONE, 9, 2, (KEYS,)),
     Op(Opcode.STREAM_PUT_AT, 9, 2, (*[TWO] * 4, b"\1\2", KEYS, KEYS)),
+    Op(Opcode.GENERATION, 9, 2, (TWO,) * 5),
+    Op(Opcode.GENERATION_GONE, 9, 2, (TWO,)),
 ]
 
 
@@ -306,6 +308,8 @@ def test_opcodes_keep_their_numbers() -> None:
         "WRITER": 68,
         "WRITER_GONE": 69,
         "STREAM_PUT_AT": 70,
+        "GENERATION": 71,
+        "GENERATION_GONE": 72,
     }
 
 
@@ -368,6 +372,8 @@ LAYOUTS = {
     Opcode.WRITER: "u:batch u:at_us s:name s:stages",
     Opcode.WRITER_GONE: "s:name",
     Opcode.STREAM_PUT_AT: "u:timestamp_us u:was u:previous u:freed b:type s:key s:value",
+    Opcode.GENERATION: "u:generation u:number u:began_us u:first_row u:schema",
+    Opcode.GENERATION_GONE: "u:generation",
 }
 LETTERS = {ops.U64: "u", ops.U8: "b", ops.STRINGS: "s", ops.ONCE: "o"}
 

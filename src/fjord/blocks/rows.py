@@ -92,6 +92,8 @@ SKIPPED: Final = frozenset(
         Opcode.STAGE_GONE,
         Opcode.WRITER,
         Opcode.WRITER_GONE,
+        Opcode.GENERATION,
+        Opcode.GENERATION_GONE,
     }
 )
 # Whoever walks over the journal puts what such an op stands for in its place.

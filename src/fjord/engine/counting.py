@@ -1,7 +1,7 @@
 """How many jobs each table has, kept with the index.
 
     META  "jobs" | table id u32        -> waiting, taken, dead: u64 each
-    META  "jobs-of" | generation u32   -> jobs u64, how many there were u64, 0
+    META  "jobs-of" | generation u32   -> jobs u64, 0, 0
 
 In memory, generations stand among the tables, under their ids with a minus.
 """
@@ -23,8 +23,8 @@ _GENERATION: Final = b"jobs-of"
 _TABLE = struct.Struct(">I")
 _COUNTS = struct.Struct(">QQQ")
 NONE: Final = JobCounts()
-# Where jobs of generations are counted, whatever their state: those that are there, and all that
-# ever came.
+# Where jobs of generations are counted, whatever their state: those that are there, and, in memory
+# only, all that came since the start.
 _LIVE: Final = 1
 _EVER: Final = 2
 _PAGE: Final = 10_000
@@ -50,6 +50,10 @@ class Counts:
     def of(self, table: int) -> JobCounts:
         found = self.changed.get(table)
         return self._known.get(table, NONE) if found is None else found
+
+    def look_at(self, listed: Iterable[Generation]) -> None:
+        """Lets generations count as changed, so that they are looked at."""
+        self.changed |= {-one.id: self.of(-one.id) for one in listed}
 
     def forget(self, ids: Iterable[int]) -> None:
         """Counts nothing any more of generations that are gone."""
@@ -123,7 +127,10 @@ def of_tables(counts: Mapping[int, JobCounts]) -> list[JobCounts]:
 def write(transaction: Transaction, changed: Mapping[int, JobCounts]) -> None:
     if not changed:
         return
-    items = [(_key(id_), counts) for id_, counts in changed.items()]
+    items = [
+        (_key(id_), counts if id_ > 0 else JobCounts(counts.waiting))
+        for id_, counts in changed.items()
+    ]
     kept = [(key, _COUNTS.pack(*counts)) for key, counts in items if any(counts)]
     if kept:
         transaction.put_many(Tree.META, kept)

@@ -20,7 +20,7 @@ from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
 from fjord.ops import Op, Opcode, Place
-from fjord.tables import catalog, generations, snapshots
+from fjord.tables import catalog, generations, snapshots, turning
 from fjord.tables.generations import Generations
 from fjord.tables.state import AnyPointer, JobCounts, Moment, Table, Tree, VolatileValue
 
@@ -76,10 +76,9 @@ def read_memory(memory: Memory, transaction: Transaction) -> None:
     memory.counts = counting.read(transaction)
     memory.snapshots = read_snapshots(transaction)
     memory.generations = read_generations(transaction)
-    start, stop = generations.given_back_range()
-    items = transaction.scan(Tree.META, start, stop, limits.TABLES_MAX)
-    memory.given_back_seq = generations.given_back(items)
-    memory.is_secure = transaction.get(Tree.META, catalog.SECURE) is not None
+    tables = read_tables(transaction)
+    memory.given_back_seq = turning.given_back_seq(tables, memory.generations)
+    memory.is_secure = catalog.is_secure(tables)
 
 
 def read_generations(transaction: Transaction) -> Generations:
@@ -256,12 +255,14 @@ class Group(Snapshot):
                 self.deaths[op.table] = self.deaths.get(op.table, 0) + op.rows
             if op.opcode in GENERATION_OPS:
                 self.generations = generations.after(self.generations, op)
+                self.counts.look_at(self.generations[op.table])
                 self.counts.forget(generations.gone(op))
-                self.given_back_seq = max(self.given_back_seq, generations.freed(op))
+                if op.opcode is Opcode.GENERATION_GONE:
+                    self.given_back_seq = turning.given_back_seq(self.tables, self.generations)
             if op.opcode in _CATALOG_OPS:
                 self.drops |= op.opcode is Opcode.DROP_TABLE
-                self.is_secure |= catalog.is_secure(op)
                 self.tables = catalog.tables(self.scan(Tree.TABLES, b"", None, limits.TABLES_MAX))
+                self.is_secure |= catalog.is_secure(self.tables)
             if self._watched:
                 self.changed += self._watched.changes_of(op, self.tables)
 

@@ -21,7 +21,7 @@ from fjord.clock import Clock, SystemClock
 from fjord.disk import Disk, LocalDisk
 from fjord.engine import layout as layouts
 from fjord.engine.engine import Engine
-from fjord.engine.group import read_applied
+from fjord.engine.group import read_applied, read_tables
 from fjord.engine.layout import Clean, Layout, Owner
 from fjord.engine.overlay import TREE_COUNT
 from fjord.engine.parts import Parts
@@ -339,11 +339,20 @@ def _begin(index: Index) -> tuple[int, int]:
         transaction.abort()
 
 
-def _has(index: Index, note: bytes) -> bool:
-    """Says whether there is a note of META."""
+def _has_lost(index: Index) -> bool:
+    """Says whether seqs were lost to damage that was repaired."""
     transaction = index.view()
     try:
-        return transaction.get(Tree.META, note) is not None
+        return transaction.get(Tree.META, catalog.LOST) is not None
+    finally:
+        transaction.abort()
+
+
+def _is_secure(index: Index) -> bool:
+    """Says whether what goes is overwritten before."""
+    transaction = index.view()
+    try:
+        return catalog.is_secure(read_tables(transaction))
     finally:
         transaction.abort()
 
@@ -351,7 +360,7 @@ def _has(index: Index, note: bytes) -> bool:
 def _check_begin(journal: Journal, index: Index) -> None:
     segment, seq = _begin(index)
     first = journal.segments[0]
-    if _has(index, catalog.LOST):
+    if _has_lost(index):
         return  # to what was lost may belong what the journal says of its begin
     if first.segment > max(segment, 1) or first.first_seq > max(seq, 1):
         path = journal.path(first.segment)
@@ -361,7 +370,7 @@ def _check_begin(journal: Journal, index: Index) -> None:
 def _remove_packed(journal: Journal, writer: Writer, index: Index) -> None:
     """Removes segments that were packed before a crash, and not removed any more."""
     segment, _ = _begin(index)
-    wipes = _has(index, catalog.SECURE)
+    wipes = _is_secure(index)
     for header in journal.segments[:-1]:
         if header.segment < segment:
             journal.remove(header.segment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from fjord import tables
 from fjord.engine import counting
@@ -22,6 +23,8 @@ from fjord.tables import catalog, generations
 from fjord.tables.generations import Generations
 from fjord.tables.state import JobCounts, Tree
 
+# There while an index is rebuilt: what it has counted is not right before the end.
+_UNFINISHED: Final = b"rebuild"
 # Told how many of how many seqs a rebuild has applied.
 Progress = Callable[[int, int], None]
 
@@ -41,13 +44,12 @@ class Replay:
             self._applied = read_applied(transaction)
             live_bytes, counts = read_live(transaction), counting.read(transaction)
             self._generations = read_generations(transaction)
-            # All that an index lacks of a packed journal may be said again at its end.
-            _, begins_seq = catalog.begins(transaction.get(Tree.META, catalog.BEGINS))
+            is_unfinished = transaction.get(Tree.META, _UNFINISHED) is not None
         finally:
             transaction.abort()
         self._gathered = _Accounted(live_bytes, counts, journal.first_seq, self._generations)
         self._largest_table = 0
-        self._is_rebuild = not self._applied or begins_seq < journal.first_seq > 1
+        self._is_rebuild = not self._applied or is_unfinished
 
     def run(self, last_seq: int, *, moved_from: int) -> None:
         """Applies everything up to `last_seq`.
@@ -68,7 +70,7 @@ class Replay:
             if self._gathered.rows >= self._rebuild_rows:
                 self._flush(applied)
                 self._progress(applied - start, last_seq - start)
-        self._flush(applied, recounts=self._is_rebuild)
+        self._flush(applied, is_last=True)
         self._progress(last_seq - start, last_seq - start)
 
     def _apply(self, located: Located) -> None:
@@ -84,15 +86,18 @@ class Replay:
             path = self._journal.path(located.segment)
             raise CorruptionError(path, located.offset, str(error)) from error
 
-    def _flush(self, applied: int, *, recounts: bool = False) -> None:
+    def _flush(self, applied: int, *, is_last: bool = False) -> None:
         gathered = self._gathered
         changed = gathered.job_counts.changed
         while True:
             transaction = self._index.begin()
             try:
                 gathered.write(transaction)
-                if recounts:
+                if self._is_rebuild and is_last:
+                    transaction.delete_many(Tree.META, [_UNFINISHED])
                     changed |= counting.recount(transaction, self._generations)
+                elif self._is_rebuild:
+                    transaction.put_many(Tree.META, [(_UNFINISHED, b"")])
                 write_progress(
                     transaction, max(applied, self._applied), gathered.live_bytes, changed
                 )

@@ -26,6 +26,7 @@ from fjord.engine.counting import Counts
 from fjord.engine.forgetting import Forgetting
 from fjord.engine.memory import Memory
 from fjord.engine.packing import Packer
+from fjord.jobs import Period
 from fjord.journal.writer import Writer
 from fjord.tables import (
     catalog,
@@ -101,6 +102,7 @@ class Upkeep:
         self._rows = limits.UPKEEP_ROWS  # of one step; fewer where space is short
         self._is_sweeping = True  # a crash may have left a dropped table half swept
         self._turn_us: int | None = 0  # wall time: when generations are looked at
+        self._periods: tuple[Mapping[str, Table], Mapping[int, Period]] = ({}, {})  # of tables
 
     def note(self, schedules: Mapping[Tree, int], *, sweeps: bool, turns: bool) -> None:
         """Takes note of what a frame did.
@@ -120,9 +122,11 @@ class Upkeep:
             self._look_at_generations()
 
     def _look_at_generations(self) -> None:
-        memory, now_us = self._memory, self._clock.wall_us()
+        memory, tables, now_us = self._memory, self._host.tables, self._clock.wall_us()
+        if tables is not self._periods[0]:
+            self._periods = (tables, turning.periods(tables))
         counts = Counts(memory.counts)
-        self._turn_us = turning.due_us(self._host.tables, memory.generations, counts.of, now_us)
+        self._turn_us = turning.due_us(self._periods[1], memory.generations, counts.of, now_us)
 
     def due_us(self) -> int:
         """Returns the wall time when the next step is due."""

@@ -6,7 +6,6 @@
     META    "begins"                        -> segment u64 BE, seq u64 BE
     META    "lost"                          -> nothing; there after a repair
     META    "largest-table"                 -> table id u32 BE; there after a repair
-    META    "secure"                        -> nothing; there once a table was declared secure
 
 A table that is dropped loses its name at once, and its rows bit by bit (`Sweep`).  Ids are never
 used again, since ops of the old table may still be in the journal: the largest id that was ever
@@ -37,9 +36,6 @@ _DROPPED: Final = b"dropped"
 BEGINS: Final = b"begins"
 # There when seqs were lost to damage: then what the journal says of itself may be incomplete.
 LOST: Final = b"lost"
-# There once a table was declared secure: what goes is overwritten before.  It stays when the table
-# is dropped, since its rows are in the journal for a while.
-SECURE: Final = b"secure"
 # After such a loss: the largest table id that any op had.
 LARGEST_TABLE: Final = b"largest-table"
 _SEQ = struct.Struct(">Q")
@@ -196,7 +192,7 @@ def decide_drop_table(command: commands.DropTable, state: State, now_us: int) ->
         return Decision(_no_table(command.name))
     op = Op(Opcode.DROP_TABLE, table.id, 1, (Strings.of([table.name.encode()]),))
     listed = state.generations.get(table.id, ())
-    ended = [generations.end(table.id, listed, 0)] if listed else []
+    ended = [generations.end(table.id, listed)] if listed else []
     gone = {key: None for key in state.volatile if key.startswith(table.prefix)}
     return decision(state, [*ended, op], gone)
 
@@ -267,6 +263,14 @@ def is_last(state: State, table_id: int) -> bool:
     return table_id == max([*dropped(state), *(table.id for table in state.tables.values())])
 
 
+def is_secure(known: Mapping[str, Table]) -> bool:
+    """Says whether there is a table whose data is overwritten before it goes."""
+    return any(
+        table.kind is Kind.JOBS and jobs.decode_settings(table.settings).secure
+        for table in known.values()
+    )
+
+
 def tables(items: Iterable[tuple[bytes, bytes]]) -> dict[str, Table]:
     """Returns the tables that the items of the TABLES tree describe."""
     found = {}
@@ -294,16 +298,6 @@ def apply_create_table(writes: Writes, op: Op, place: Place) -> None:
     kinds, names, settings = _columns(op)
     head = bytes([kinds[0], len(names[0])])
     writes.put_many(Tree.TABLES, [(_TABLE_ID.pack(op.table), head + names[0] + settings[0])])
-    if is_secure(op):
-        writes.put_many(Tree.META, [(SECURE, b"")])
-
-
-def is_secure(op: Op) -> bool:
-    """Says whether an op declares a table whose data is overwritten when it goes."""
-    if op.opcode is not Opcode.CREATE_TABLE:
-        return False
-    kinds, _, settings = _columns(op)
-    return kinds[0] == Kind.JOBS and jobs.decode_settings(bytes(settings[0])).secure
 
 
 def apply_drop_table(writes: Writes, op: Op, place: Place) -> None:
@@ -314,7 +308,6 @@ def apply_drop_table(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_forget_table(writes: Writes, op: Op, place: Place) -> None:
     writes.delete_many(Tree.META, [_DROPPED + _TABLE_ID.pack(op.table)])
-    writes.delete_many(Tree.META, [generations.given_back_key(op.table)])
     writes.delete_many(Tree.HISTORY, [_TABLE_ID.pack(op.table)])
 
 

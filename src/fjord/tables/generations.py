@@ -7,7 +7,6 @@ ever, in one order with all others, and one that is pushed again moves to the cu
 (decision 21).
 
     META  "generation" | table id u32 | id u32  -> number, began, first row, schema: u64 each
-    META  "given-back" | table id u32           -> seq u64: the space before goes back to the disk
 
 A generation is a range of rows: those from its first on, up to that of the next.  So nothing that
 is done to a job has to know of generations, and where it belongs is stored nowhere.  Each has an
@@ -37,9 +36,6 @@ from fjord.ops import Op, Opcode, Place
 from fjord.tables.state import Generation, Kind, State, Table, Tree, Writes
 
 _KEY: Final = b"generation"
-_GIVEN_BACK: Final = b"given-back"
-_ID = struct.Struct(">I")
-_SEQ = struct.Struct(">Q")
 _IDS = struct.Struct(">II")
 _NUMBERS = struct.Struct(">QQQQ")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -98,14 +94,9 @@ def begin(table: Table, id_: int, number: int, now_us: int, first_row: int) -> O
     return Op(Opcode.GENERATION, table.id, 1, columns)
 
 
-def end(table: int, listed: Sequence[Generation], before: int) -> Op:
-    """Returns the op that ends generations; rows before this one are all gone."""
-    return Op(
-        Opcode.GENERATION_GONE,
-        table,
-        len(listed),
-        ([one.id for one in listed], [before] * len(listed)),
-    )
+def end(table: int, listed: Sequence[Generation]) -> Op:
+    """Returns the op that ends generations."""
+    return Op(Opcode.GENERATION_GONE, table, len(listed), ([one.id for one in listed],))
 
 
 def keep_generation(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
@@ -126,10 +117,7 @@ def apply_generation(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_gone(writes: Writes, op: Op, place: Place) -> None:
-    ids, before = _columns(op)
-    writes.delete_many(Tree.META, [_KEY + _IDS.pack(op.table, id_) for id_ in ids])
-    if before[0]:
-        writes.put_many(Tree.META, [(given_back_key(op.table), _SEQ.pack(before[0]))])
+    writes.delete_many(Tree.META, [_KEY + _IDS.pack(op.table, id_) for id_ in gone(op)])
 
 
 def _columns(op: Op) -> Any:
@@ -139,21 +127,6 @@ def _columns(op: Op) -> Any:
 def key_range() -> tuple[bytes, bytes]:
     """Returns the range of META keys that hold generations."""
     return _KEY, _KEY + b"\xff" * 9
-
-
-def given_back_key(table: int) -> bytes:
-    """Returns the META key that says which space of a table goes back to the disk."""
-    return _GIVEN_BACK + _ID.pack(table)
-
-
-def given_back_range() -> tuple[bytes, bytes]:
-    """Returns the range of META keys that say which space goes back to the disk."""
-    return _GIVEN_BACK, _GIVEN_BACK + b"\xff" * 5
-
-
-def given_back(items: Iterable[tuple[bytes, bytes]]) -> int:
-    """Returns the seq before which space goes back to the disk."""
-    return max((_SEQ.unpack(data)[0] for _, data in items), default=0)
 
 
 def read(items: Iterable[tuple[bytes, bytes]]) -> Generations:
@@ -182,11 +155,6 @@ def gone(op: Op) -> Sequence[int]:
     """Returns the ids of the generations that an op ends."""
     ids: Sequence[int] = _columns(op)[0] if op.opcode is Opcode.GENERATION_GONE else ()
     return ids
-
-
-def freed(op: Op) -> int:
-    """Returns the seq before which the space goes back to the disk because of an op, 0 = none."""
-    return max(_columns(op)[1]) if op.opcode is Opcode.GENERATION_GONE else 0
 
 
 def _number(one: Generation) -> int:

@@ -66,6 +66,25 @@ def test_blocks_are_written_read_and_removed(
     assert one.missing(blocks) == [block.name for block in blocks[:2]]
 
 
+@pytest.mark.req("SJ-19")
+@pytest.mark.parametrize("wipes", [True, False])
+def test_files_are_overwritten_before_they_go_if_that_is_wanted(
+    journal: sealed.Journal, plan: SealPlan, tmp_path: Path, *, wipes: bool
+) -> None:
+    one = Shelf(str(tmp_path / "cold"))
+    blocks = one.write(journal.directory, plan)
+    files = list((tmp_path / "cold").rglob(f"*{blocks[0].name.rpartition('/')[2]}*"))
+    assert len(files) == 2
+    for file in files:
+        (tmp_path / f"twin{file.suffix}").hardlink_to(file)
+    one.remove(blocks[:1], wipes=wipes)
+    one.remove(blocks[:1], wipes=wipes)  # after a crash
+    assert not any(file.exists() for file in files)
+    left = [path.read_bytes() for path in tmp_path.glob("twin*")]
+    assert [not data.strip(b"\0") for data in left] == [wipes, wipes]
+    assert all(left)
+
+
 def test_what_only_this_process_sees_is_written_here(
     journal: sealed.Journal, plan: SealPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

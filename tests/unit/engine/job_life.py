@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from fjord import commands, jobs
@@ -23,7 +24,13 @@ class Life:
     """An engine on which jobs come and go at random."""
 
     def __init__(
-        self, engine: Engine, clock: SimClock, seed: int, *, value_bytes: int = 900
+        self,
+        engine: Engine,
+        clock: SimClock,
+        seed: int,
+        *,
+        value_bytes: int = 900,
+        period: jobs.Period = jobs.Period.NONE,
     ) -> None:
         self.value_bytes = value_bytes
         self.dice = random.Random(seed)
@@ -39,7 +46,8 @@ class Life:
             ),
             strict=True,
         ):
-            self.run(CreateTable(name=table, kind=Kind.JOBS, settings=declared.encode()))
+            settings = replace(declared, period=period).encode()
+            self.run(CreateTable(name=table, kind=Kind.JOBS, settings=settings))
 
     def run(self, command: commands.Command) -> Reply:
         (reply,) = self.engine.run([command])

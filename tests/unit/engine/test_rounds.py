@@ -123,6 +123,14 @@ def test_files_go_once_it_is_durable_that_nobody_reads_them(world: World) -> Non
     ]
 
 
+@pytest.mark.req("SJ-19")
+def test_files_are_overwritten_before_they_go_if_that_is_wanted(world: World) -> None:
+    world.retired = [OLD]
+    world.is_secure = True
+    world.rounds.round()
+    assert world.steps[-3:] == ["wipe", "retired", "durable"]
+
+
 def test_everything_is_sealed_when_somebody_asks(world: World) -> None:
     world.plans = [plan_of(1, 50), plan_of(51, 100)]
     reply = world.rounds.seal(SealNow(table="t"))

@@ -248,6 +248,27 @@ def test_a_packed_segment_becomes_the_spare() -> None:
     assert found(disk, 7) == [b"new", b"newer"]
 
 
+@pytest.mark.req("SJ-19")
+def test_a_packed_segment_is_overwritten_first_if_that_is_wanted() -> None:
+    disk = SimDisk()
+    writer = packed(disk)
+    assert b"old 3" in disk.open(f"/journal/{ONE}").read(0, SEGMENT_BYTES)
+    writer.recycle(1, wipes=True)
+    assert disk.names("/journal") == [TWO, "spare"]
+    disk.power_cut()
+    assert not disk.open("/journal/spare").read(0, SEGMENT_BYTES).strip(b"\0")
+
+
+@pytest.mark.req("SJ-19")
+def test_a_packed_segment_that_is_overwritten_and_cannot_grow_is_removed() -> None:
+    disk = SimDisk()
+    writer = packed(disk)
+    disk.capacity = disk.used_bytes()
+    writer.recycle(1, wipes=True)
+    assert disk.names("/journal") == [TWO]
+    assert not writer.has_spare
+
+
 def test_a_packed_segment_replaces_a_spare_and_never_adds_a_second_one() -> None:
     disk = SimDisk()
     writer = packed(disk)

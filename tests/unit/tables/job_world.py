@@ -70,6 +70,7 @@ class JobWorld(World):
         world = JobWorld(self.journal[: self.begin], self.first_seq)
         for op, _ in self.placed():
             world.apply(op)
+        world.recount()
         return world
 
     # -- time -------------------------------------------------------------------------------------

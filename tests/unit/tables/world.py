@@ -178,8 +178,12 @@ class World:
         world = World(self.journal[: self.begin], self.first_seq)
         for op, _ in self.placed():
             world.apply(op)
-        world.counts.changed |= counting.recount(world._writes, world.generations)
+        world.recount()
         return world
+
+    def recount(self) -> None:
+        """Counts the jobs of generations, as at the end of a rebuild."""
+        self.counts.changed |= counting.recount(self._writes, self.generations)
 
     def placed(self) -> list[tuple[Op, Place]]:
         """Returns every op that is left of the journal, with its place."""

@@ -1,0 +1,82 @@
+"""Generations begin, drain and are packed away, cut at every call that changes the disk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fjord.engine import Engine, open_engine
+from fjord.engine.overlay import TREE_COUNT
+from fjord.index.memory import MemoryIndexes
+from fjord.jobs import Drained, Period
+from fjord.testing import SimClock, SimCrash, SimDisk
+from tests.unit.engine.test_generations import (
+    HOUR,
+    SECRET,
+    TABLE,
+    create,
+    listed,
+    push,
+    push_some,
+    take_all,
+)
+from tests.unit.engine.test_job_packing import settle
+from tests.unit.engine.world import settings
+
+
+@pytest.mark.req("SJ-18", "SJ-19")
+@pytest.mark.parametrize("kind", ["power_cut", "process_crash"])
+def test_a_crash_at_any_call_of_a_turn_loses_nothing(kind: str) -> None:
+    """Nothing of a secret is left either, once its segment is gone."""
+    whole = SimDisk(1)
+    assert live(whole, MemoryIndexes(TREE_COUNT)) == [True, True, True]
+    calls = len(whole.calls)
+    for point in range(20, calls):
+        disk, indexes = SimDisk(point, crash_at=point), MemoryIndexes(TREE_COUNT)
+        steps = live(disk, indexes)
+        getattr(disk, kind)()
+        if kind == "power_cut":
+            indexes.drop()
+        clock = SimClock()
+        clock.advance(2 * HOUR)
+        engine = open_on(disk, indexes, clock)
+        if steps:
+            found = listed(engine)
+            assert found, point
+            counted = engine.job_counts()[TABLE]
+            assert sum(found.values()) == sum(counted), (point, found, counted)
+            take_all(engine)
+            settle(engine, clock)
+            assert list(listed(engine).values()) == [0]
+            assert len(listed(engine)) == 1
+        engine.close()
+        found_again = open_on(disk, indexes, clock)
+        if steps:
+            assert list(listed(found_again).values()) == [0]
+        found_again.close()
+
+
+def open_on(disk: SimDisk, indexes: MemoryIndexes, clock: SimClock) -> Engine:
+    return open_engine("/data", replace(settings(clock), disk=disk, indexes=indexes))
+
+
+def live(disk: SimDisk, indexes: MemoryIndexes) -> list[bool]:
+    clock = SimClock()
+    steps: list[bool] = []
+    try:
+        engine = open_on(disk, indexes, clock)
+        create(engine, period=Period.HOUR, drained=Drained.TRUNCATE, secure=True)
+        steps.append(True)
+        push_some(engine, clock, 100, SECRET * 50)
+        clock.advance(HOUR)
+        settle(engine, clock)
+        steps.append(True)
+        take_all(engine)
+        push(engine, clock, 2)
+        settle(engine, clock)
+        steps.append(engine.stats()["packed_segments"] > 0)
+        engine.close()
+    except SimCrash:
+        pass
+    return steps

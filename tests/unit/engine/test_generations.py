@@ -1,0 +1,431 @@
+"""Generations on an engine: they turn by themselves, and their space goes back to the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fjord import commands, jobs
+from fjord.columns import Strings, repeat
+from fjord.commands import CreateTable, Numbers, Reply, Taken
+from fjord.disk import LocalDisk
+from fjord.engine import Engine, ReadOnlyEngine, doctor
+from fjord.engine.backup import back_up, restore
+from fjord.engine.overlay import TREE_COUNT
+from fjord.engine.replay import Replay
+from fjord.index.memory import MemoryIndex
+from fjord.jobs import Drained, Period
+from fjord.journal import names
+from fjord.journal.reader import Journal
+from fjord.tables.state import Kind
+from fjord.testing import SimClock
+from tests.unit.engine.job_life import TABLES, Life
+from tests.unit.engine.shore import Shore
+from tests.unit.engine.test_job_packing import settle
+from tests.unit.engine.world import SEGMENT_BYTES, open_at, read, set_command, settings, write
+
+HOUR = 3600
+TABLE = "pages"
+SECRET = b"a secret of somebody "
+
+
+def run(engine: Engine, command: commands.Command) -> Reply:
+    (reply,) = engine.run([command])
+    engine.sync()
+    assert not isinstance(reply, commands.Refusal), reply
+    return reply
+
+
+def create(engine: Engine, *, changes: bool = False, **declared: Any) -> None:
+    encoded = jobs.Settings(**declared).encode()
+    run(engine, CreateTable(name=TABLE, kind=Kind.JOBS, settings=encoded, changes=changes))
+
+
+_KEYS = itertools.count()
+
+
+def push(engine: Engine, clock: SimClock, count: int = 1, value: bytes = b"v") -> None:
+    none = repeat(0, count)
+    run(
+        engine,
+        commands.Push(
+            table=TABLE,
+            keys=Strings.of([b"%d" % next(_KEYS) for _ in range(count)]),
+            domains=Strings.of([b""] * count),
+            types=b"\1" * count,
+            values=Strings.of([value] * count),
+            priorities=b"d" * count,
+            process_at_us=none,
+            expires_at_us=none,
+            timestamps_us=repeat(clock.wall_us(), count),
+        ),
+    )
+
+
+def push_some(engine: Engine, clock: SimClock, count: int, value: bytes) -> None:
+    """Pushes jobs in frames of some, so that they are in several segments."""
+    for _ in range(0, count, 10):
+        push(engine, clock, 10, value)
+
+
+def take_all(engine: Engine) -> None:
+    while True:
+        reply = run(engine, commands.Next(table=TABLE, count=1000, done=True))
+        assert isinstance(reply, Taken)
+        if not reply.types:
+            return
+
+
+def listed(engine: Engine | ReadOnlyEngine, table: str = TABLE) -> dict[int, int]:
+    """Returns how many jobs each generation has, by its number."""
+    (reply,) = engine.run([commands.CountJobs(table=table, generations=True)])
+    assert isinstance(reply, Numbers), reply
+    told = dict(zip(reply.names.rows(), reply.values, strict=True))
+    return {
+        int(name.split(b".")[1]): told[name]
+        for name in reply.names.rows()
+        if name.endswith(b".jobs")
+    }
+
+
+def journal_bytes(path: Path) -> int:
+    """Returns what the segments take, without the spare and the one that is written to."""
+    segments = sorted((path / "journal").glob("*.seg"))
+    return sum(segment.stat().st_size for segment in segments[:-1])
+
+
+def rebuilt(engine: Engine, path: Path, clock: SimClock) -> Engine:
+    """Returns the engine of a next start that has to make its index anew."""
+    engine.close()
+    found = doctor.examine(str(path), settings(clock))
+    assert not found.difference_count, found.differences
+    (path / "index" / "data.mdb").unlink()
+    return open_at(path, clock)
+
+
+@pytest.mark.req("SJ-18")
+def test_generations_turn_by_themselves_at_the_end_of_the_hour(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    create(engine, period=Period.HOUR)
+    push(engine, clock, 3)
+    settle(engine, clock)
+    assert listed(engine) == {1: 3}
+    hour_us = HOUR * 1_000_000
+    end_us = clock.wall_us() // hour_us * hour_us + hour_us
+    while engine.upkeep_due_us() < end_us:
+        clock.advance(max(0.0, (engine.upkeep_due_us() - clock.wall_us()) / 1e6))
+        settle(engine, clock)
+    assert engine.upkeep_due_us() == end_us
+    clock.advance((end_us - clock.wall_us()) / 1e6)
+    settle(engine, clock)
+    assert listed(engine) == {1: 3, 2: 0}
+    push(engine, clock, 2)
+    assert listed(engine) == {1: 3, 2: 2}
+    engine.close()
+    engine = open_at(tmp_path, clock)
+    assert listed(engine) == {1: 3, 2: 2}
+    take_all(engine)
+    settle(engine, clock)
+    assert listed(engine) == {2: 0}
+    engine.close()
+
+
+def test_a_table_that_nobody_uses_has_one_generation(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    create(engine, period=Period.HOUR)
+    for _ in range(5):
+        settle(engine, clock)
+        clock.advance(HOUR)
+    seq = engine.applied_seq
+    settle(engine, clock)
+    assert listed(engine) == {1: 0}
+    assert engine.applied_seq == seq
+    engine.close()
+
+
+def test_a_generation_that_was_empty_when_the_table_was_declared_anew_goes(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    create(engine, period=Period.HOUR)
+    settle(engine, clock)
+    create(engine, period=Period.DAY, changes=True)
+    settle(engine, clock)
+    assert listed(engine) == {2: 0}
+    engine.close()
+
+
+@pytest.mark.req("SJ-18")
+@pytest.mark.parametrize("drained", list(Drained))
+def test_a_rebuild_gives_the_same_generations_and_counts(tmp_path: Path, drained: Drained) -> None:
+    """Also where jobs and the ops of their generations were said again by packing."""
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    create(engine, period=Period.HOUR, drained=drained)
+    for _ in range(6):
+        push(engine, clock, 30, bytes(1000))
+        reply = run(engine, commands.Next(table=TABLE, count=20, done=True))
+        assert isinstance(reply, Taken)
+        for number in range(40):  # what makes packing worthwhile
+            write(engine, clock, {b"key": bytes(2000) + b"%d" % number})
+        clock.advance(HOUR)
+        settle(engine, clock)
+    assert engine.stats()["packed_segments"] > 0
+    before = listed(engine)
+    assert sum(before.values()) == 60
+    assert len(before) > 2
+    engine = rebuilt(engine, tmp_path, clock)
+    assert listed(engine) == before
+    engine.close()
+    reader = ReadOnlyEngine(str(tmp_path), settings(clock))
+    assert listed(reader) == before
+    reader.close()
+    engine = open_at(tmp_path, clock)
+    assert listed(engine) == before
+    take_all(engine)
+    clock.advance(HOUR)
+    settle(engine, clock)
+    assert list(listed(engine).values()) == [0]
+    engine.close()
+
+
+@pytest.mark.req("SJ-18", "SJ-19", "SJ-20")
+@pytest.mark.parametrize("drained", list(Drained))
+def test_space_goes_back_when_a_generation_has_drained(tmp_path: Path, drained: Drained) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    create(engine, period=Period.HOUR, drained=drained)
+    write(engine, clock, {b"key": b"of another table"})
+    push_some(engine, clock, 90, bytes(1000))  # no more than packing leaves alone as a rule
+    clock.advance(HOUR)
+    settle(engine, clock)
+    full = journal_bytes(tmp_path)
+    assert full > SEGMENT_BYTES // 2
+    take_all(engine)
+    settle(engine, clock)
+    assert listed(engine) == {2: 0}
+    left = journal_bytes(tmp_path)
+    assert left >= full if drained is Drained.RESET else left == 0
+    assert read(engine, b"key") == [b"of another table"]
+    # It is done: nothing more is packed, or looked for.
+    packed = engine.stats()["packed_segments"]
+    clock.advance(60)
+    settle(engine, clock)
+    assert engine.stats()["packed_segments"] == packed
+    engine = rebuilt(engine, tmp_path, clock)
+    assert listed(engine) == {2: 0}
+    engine.close()
+
+
+def test_a_journal_that_is_mostly_alive_is_not_written_again_for_a_generation(
+    tmp_path: Path,
+) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    create(engine, period=Period.HOUR, drained=Drained.TRUNCATE)
+    for number in range(10):
+        write(engine, clock, {b"%d-%d" % (number, at): bytes(3000) for at in range(10)})
+    push(engine, clock, 3)
+    clock.advance(HOUR)
+    settle(engine, clock)
+    take_all(engine)
+    settle(engine, clock)
+    assert listed(engine) == {2: 0}
+    assert engine.stats()["packed_segments"] == 0
+    engine.close()
+
+
+def test_a_segment_that_is_held_for_blocks_is_waited_for(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    shore = Shore()
+    shore.attach(engine)
+    create(engine, period=Period.HOUR, drained=Drained.TRUNCATE)
+    push_some(engine, clock, 150, bytes(1000))
+    clock.advance(HOUR)
+    settle(engine, clock)
+    take_all(engine)
+    settle(engine, clock)
+    segments = engine.stats()["segments"]
+    assert segments > 2
+    assert engine.upkeep_due_us() > clock.wall_us()  # nothing is tried over and over
+    shore.seal(engine)
+    settle(engine, clock)
+    assert engine.stats()["segments"] < segments
+    engine.close()
+
+
+@pytest.mark.req("SJ-18")
+@pytest.mark.parametrize("drained", list(Drained))
+def test_history_goes_with_its_generation_if_that_is_deleted(
+    tmp_path: Path, drained: Drained
+) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    shore = Shore()
+    shore.attach(engine)
+    create(engine, period=Period.HOUR, drained=drained)
+    push(engine, clock, 10)
+    take_all(engine)
+    shore.seal(engine)
+    old = engine.sealing.blocks(TABLE)
+    assert old
+    clock.advance(HOUR)
+    settle(engine, clock)
+    push(engine, clock, 10)
+    settle(engine, clock)
+    is_due = engine.sealing.due_us() == 0
+    assert is_due is (drained is Drained.DELETE)
+    gone = shore.retire(engine)
+    assert gone == (old if drained is Drained.DELETE else [])
+    shore.seal(engine)
+    left = engine.sealing.blocks(TABLE)
+    assert len(left) == (1 if drained is Drained.DELETE else 2)
+    assert shore.retire(engine) == []
+    engine.close()
+
+
+@pytest.mark.req("SJ-19")
+@pytest.mark.parametrize("secure", [True, False])
+def test_what_goes_is_overwritten_before(tmp_path: Path, *, secure: bool) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    create(engine, period=Period.HOUR, drained=Drained.TRUNCATE, secure=secure)
+    push_some(engine, clock, 300, SECRET * 50)
+    clock.advance(HOUR)
+    settle(engine, clock)
+    twins = tmp_path / "twins"
+    twins.mkdir()
+    for segment in sorted((tmp_path / "journal").glob("*.seg"))[:-1]:
+        (twins / segment.name).hardlink_to(segment)
+    sizes = {twin.name: twin.stat().st_size for twin in twins.iterdir()}
+    assert len(sizes) > 2
+    take_all(engine)
+    settle(engine, clock)
+    assert engine.stats()["packed_segments"] >= len(sizes)
+    engine.close()
+    left = b"".join(twin.read_bytes() for twin in twins.iterdir())
+    assert (SECRET in left) is not secure
+    assert len(left) >= sum(sizes.values()) - SEGMENT_BYTES
+    assert not list((tmp_path / "journal").glob("*" + names.UNWIPED))
+
+
+@pytest.mark.req("SJ-19")
+def test_the_next_start_goes_on_with_what_was_to_be_overwritten(tmp_path: Path) -> None:
+    clock = SimClock()
+    open_at(tmp_path, clock).close()
+    left = tmp_path / "journal" / ("0000000000.seg" + names.UNWIPED)
+    left.write_bytes(SECRET * 1000)
+    twin = tmp_path / "twin"
+    twin.hardlink_to(left)
+    open_at(tmp_path, clock).close()
+    assert not left.exists()
+    assert twin.read_bytes() == bytes(len(SECRET) * 1000)
+
+
+@pytest.mark.req("SJ-18")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_random_life_leaves_generations_that_add_up(tmp_path: Path, seed: int) -> None:
+    clock = SimClock()
+    life = Life(open_at(tmp_path, clock), clock, seed, period=Period.HOUR)
+    turns = 0
+    for step in range(600):
+        life.step()
+        if step % 3 == 0:
+            life.engine.upkeep()
+            life.engine.sync()
+        if step % 50 == 49:
+            clock.jump(life.dice.choice([900, HOUR, -600, 86400]))
+            settle(life.engine, clock)
+            for table in TABLES:
+                generations = listed(life.engine, table)
+                turns = max(turns, *generations)
+                assert sum(generations.values()) == sum(life.engine.job_counts()[table])
+                assert all(list(generations.values())[:-1])
+        if step % 200 == 199:
+            before = [listed(life.engine, table) for table in TABLES]
+            life.engine = rebuilt(life.engine, tmp_path, clock)
+            assert [listed(life.engine, table) for table in TABLES] == before
+    assert turns > 5
+    assert life.engine.stats()["first_seq"] > 1
+    life.engine.close()
+
+
+@pytest.mark.req("SJ-18")
+def test_a_rebuild_that_was_cut_off_counts_at_its_end(tmp_path: Path) -> None:
+    """Wherever it was cut off: jobs stand before the ops that say where they belong."""
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    create(engine, period=Period.HOUR)
+    for _ in range(6):
+        push_some(engine, clock, 20, bytes(500))
+        run(engine, commands.Next(table=TABLE, count=3, done=True))
+        clock.advance(HOUR)
+        settle(engine, clock)
+    for number in range(200):
+        write(engine, clock, {b"key": bytes(2000) + b"%d" % number})
+        engine.upkeep()
+    settle(engine, clock)
+    assert len(listed(engine)) > 3
+    last_seq = engine.applied_seq
+    engine.close()
+    journal = Journal(LocalDisk(), str(tmp_path / "journal"))
+    assert journal.first_seq > 1
+    for stop in range(journal.first_seq, last_seq, 7):
+
+        def cut_off(done: int, wanted: int, seq: int = stop) -> None:
+            if done >= seq - journal.first_seq:
+                raise KeyboardInterrupt
+
+        index = MemoryIndex(TREE_COUNT)
+        with contextlib.suppress(KeyboardInterrupt):
+            Replay(journal, index, 5, cut_off).run(last_seq, moved_from=last_seq + 1)
+        Replay(journal, index, 5, lambda *_: None).run(last_seq, moved_from=last_seq + 1)
+        found = doctor.diagnose(journal, index, settings(clock), shown=3)
+        assert not found.difference_count, found.differences
+    journal.close()
+
+
+@pytest.mark.req("SJ-18")
+def test_a_backup_has_its_generations(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path / "data", clock)
+    create(engine, period=Period.HOUR, secure=True)
+    push(engine, clock, 3)
+    clock.advance(HOUR)
+    settle(engine, clock)
+    push(engine, clock, 2)
+    back_up(str(tmp_path / "data"), str(tmp_path / "copy"), settings(clock))
+    engine.close()
+    restore(str(tmp_path / "copy"), str(tmp_path / "new"), settings(clock))
+    engine = open_at(tmp_path / "new", clock)
+    assert listed(engine) == {1: 3, 2: 2}
+    take_all(engine)
+    settle(engine, clock)
+    assert listed(engine) == {2: 0}
+    engine.close()
+
+
+def test_a_batch_that_is_refused_leaves_no_generation(tmp_path: Path) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    create(engine, period=Period.HOUR)
+    push(engine, clock, 2)
+    encoded = jobs.Settings(period=Period.DAY).encode()
+    anew = CreateTable(name=TABLE, kind=Kind.JOBS, settings=encoded, changes=True)
+    drop = commands.DropTable(name=TABLE)
+    bad = set_command({b"": b""}, timestamp_us=clock.wall_us())
+    before = engine.applied_seq
+    for first in (anew, drop):
+        (reply,) = engine.run([commands.Batch(commands=[first, bad])])
+        assert isinstance(reply, commands.Refusal)
+        assert engine.applied_seq == before
+        assert listed(engine) == {1: 2}
+    push(engine, clock)
+    assert listed(engine) == {1: 3}
+    engine.close()

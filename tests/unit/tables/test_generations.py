@@ -1,0 +1,390 @@
+"""Generations of jobs tables: ranges of rows, counted, merged and moved, declared anew."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord import commands, jobs, limits
+from fjord.commands import CreateTable, DropTable, Refusal
+from fjord.errors import Code
+from fjord.jobs import Period, State
+from fjord.ops import Opcode
+from fjord.tables import catalog, generations, staging
+from fjord.tables.generations import Turn
+from fjord.tables.state import Generation, Kind
+from tests.unit.tables.job_world import DAY, HOUR, TABLE, JobWorld, New, push_command
+from tests.unit.tables.world import NOW_US, code_of
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+MOMENTS = st.integers(0, (datetime(2200, 1, 1, tzinfo=UTC) - EPOCH) // MICROSECOND)
+
+
+def moment(us: int) -> datetime:
+    return EPOCH + us * MICROSECOND
+
+
+@pytest.fixture
+def world() -> JobWorld:
+    return JobWorld(period=Period.HOUR)
+
+
+def declare(world: JobWorld, **settings: Any) -> commands.Reply:
+    """Declares the table anew."""
+    encoded = jobs.Settings(**settings).encode()
+    return world.run(CreateTable(name=TABLE, kind=Kind.JOBS, settings=encoded, changes=True))
+
+
+def listed(world: JobWorld) -> list[tuple[int, int]]:
+    """Returns number and jobs of each generation, as they are told and counted."""
+    reply = world.run(commands.CountJobs(table=TABLE, generations=True))
+    assert isinstance(reply, commands.Numbers)
+    told = dict(zip(reply.names.rows(), reply.values, strict=True))
+    known = world.generations.get(world.tables[TABLE].id, ())
+    found = [(one.number, world.counts.of(-one.id).waiting) for one in known]
+    assert found == [(number, told[b"generation.%d.jobs" % number]) for number, _ in found]
+    return found
+
+
+def turn(world: JobWorld, seconds: float = 0) -> None:
+    world.jump(seconds)
+    before = 0
+    while before != world.next_seq:
+        before = world.next_seq
+        world.run(Turn())
+
+
+# -- time -----------------------------------------------------------------------------------------
+
+
+@given(now_us=MOMENTS)
+def test_hours_and_days_are_those_of_the_clock(now_us: int) -> None:
+    for period, length_us in ((Period.HOUR, HOUR), (Period.DAY, DAY)):
+        assert generations.began_us(period, now_us) == now_us - now_us % length_us
+        assert generations.ends_us(period, now_us) == now_us - now_us % length_us + length_us
+
+
+@given(now_us=MOMENTS)
+def test_months_are_those_of_the_calendar(now_us: int) -> None:
+    began = moment(generations.began_us(Period.MONTH, now_us))
+    ends = moment(generations.ends_us(Period.MONTH, now_us))
+    now = moment(now_us)
+    assert began == datetime(now.year, now.month, 1, tzinfo=UTC)
+    assert ends == datetime(now.year + now.month // 12, now.month % 12 + 1, 1, tzinfo=UTC)
+
+
+@given(began_us=MOMENTS, now_us=MOMENTS, period=st.sampled_from(Period))
+def test_a_period_is_over_in_the_next_and_far_behind(
+    began_us: int, now_us: int, period: Period
+) -> None:
+    if period is Period.NONE:
+        return
+    is_over = generations.is_over(period, began_us, now_us)
+    is_later = now_us >= generations.ends_us(period, began_us)
+    # A whole period lies between both.
+    is_far_behind = generations.ends_us(period, now_us) < generations.began_us(period, began_us)
+    assert is_over == (is_later or is_far_behind)
+    assert not (is_later and is_far_behind)
+
+
+# -- counting -------------------------------------------------------------------------------------
+
+
+@given(
+    firsts=st.lists(st.integers(1, 1000), min_size=1, max_size=20, unique=True),
+    rows=st.lists(st.integers(1, 1200), max_size=50),
+)
+def test_each_row_counts_once_where_it_belongs(firsts: list[int], rows: list[int]) -> None:
+    known = [Generation(100 + at, at + 1, 0, row, 1) for at, row in enumerate(sorted(firsts))]
+    expected: dict[int, int] = {}
+    for row in rows:
+        before = [one for one in known if one.first_row <= row]
+        id_ = (before[-1] if before else known[0]).id
+        expected[id_] = expected.get(id_, 0) + 1
+    assert generations.count_by_id(known, rows) == expected
+
+
+@pytest.mark.req("SJ-18")
+def test_jobs_are_counted_in_their_generation_whatever_becomes_of_them(world: JobWorld) -> None:
+    world.push(b"a", b"b", b"c", b"d")
+    turn(world, 3600)
+    world.push(b"e")
+    assert listed(world) == [(1, 4), (2, 1)]
+    taken = world.next(2)
+    assert listed(world) == [(1, 4), (2, 1)]
+    world.done(taken[0])
+    world.fail(taken[1])
+    world.bury(b"c")
+    assert listed(world) == [(1, 3), (2, 1)]
+    dead = world.peek(State.DEAD)
+    world.discard(dead[0].row)
+    world.cancel(b"b", b"d")
+    assert listed(world) == [(1, 0), (2, 1)]
+    world.check()
+
+
+@pytest.mark.req("SJ-18")
+def test_a_replay_counts_the_same_also_after_packing(world: JobWorld) -> None:
+    for hour in range(4):
+        for key in range(3):
+            world.push(b"%d-%d" % (hour, key))
+        turn(world, 3600)
+        world.done(*world.next(1))
+    before = listed(world)
+    assert before == [(2, 2), (3, 3), (4, 3), (5, 0)]
+    while world.first_seq < 12:
+        world.pack(2)
+        again = world.replayed()
+        assert listed(world) == before
+        assert listed(again) == before
+        assert again.trees() == world.trees()
+    world.check()
+
+
+def test_generations_come_back_in_order_of_their_numbers() -> None:
+    world = JobWorld(period=Period.DAY)
+    for _ in range(12):
+        world.push(b"k%d" % world.next_seq)
+        turn(world, 24 * 3600)
+    assert [number for number, _ in listed(world)] == list(range(1, 14))
+    items = world.scan(0, *generations.key_range(), 100)
+    assert generations.read(items) == world.generations
+
+
+# -- decision 21 ----------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SJ-18")
+def test_a_key_that_waits_in_an_old_generation_is_merged_and_moves(world: JobWorld) -> None:
+    world.push(New(b"k", b"old", priority=10, stamp_us=NOW_US - 5))
+    turn(world, 3600)
+    (old,) = world.find(b"k")
+    world.push(New(b"k", b"new", priority=50))
+    (new,) = world.find(b"k")
+    assert listed(world) == [(1, 0), (2, 1)]
+    assert (new.value, new.priority, new.inserted_us) == (b"new", 10, old.inserted_us)
+    assert new.row > old.row
+    turn(world)
+    assert listed(world) == [(2, 1)]
+    assert world.totals() == (1, 0, 0)
+    world.push(New(b"k", b"newest"))
+    assert world.waiting(b"k").row == new.row
+    world.check()
+
+
+def test_an_overtaken_push_moves_nothing(world: JobWorld) -> None:
+    world.push(New(b"k", b"new"))
+    turn(world, 3600)
+    row = world.waiting(b"k").row
+    world.push(New(b"k", b"older", stamp_us=NOW_US - 1))
+    assert (world.waiting(b"k").row, world.waiting(b"k").value) == (row, b"new")
+    assert listed(world) == [(1, 1), (2, 0)]
+
+
+def test_a_taken_job_stays_and_is_superseded_by_the_new_one(world: JobWorld) -> None:
+    world.push(b"k")
+    turn(world, 3600)
+    taken = world.next(1)
+    world.push(b"k")
+    assert listed(world) == [(1, 1), (2, 1)]
+    world.fail(*taken)
+    assert listed(world) == [(1, 0), (2, 1)]
+
+
+@given(data=st.data())
+def test_a_life_over_generations_leaves_counts_that_are_right(data: st.DataObject) -> None:
+    world = JobWorld(period=Period.HOUR, timeouts_max=1)
+    for _ in range(data.draw(st.integers(1, 25))):
+        verb = data.draw(st.sampled_from(["push", "turn", "done", "fail", "cancel", "pack"]))
+        if verb == "push":
+            world.push(b"k%d" % data.draw(st.integers(0, 5)))
+        elif verb == "turn":
+            turn(world, data.draw(st.sampled_from([3600, 0, -60, 86400, -86400 * 400])))
+            world.now_us = max(world.now_us, NOW_US)
+        elif verb == "done":
+            if taken := world.next(data.draw(st.integers(1, 3))):
+                world.done(*taken)
+        elif verb == "fail":
+            if taken := world.next(1):
+                world.fail(*taken)
+        elif verb == "cancel":
+            world.cancel(b"k%d" % data.draw(st.integers(0, 5)))
+        else:
+            world.pack(data.draw(st.integers(1, 4)))
+        world.check()
+        found = listed(world)
+        assert sum(count for _, count in found) == sum(world.totals())
+        assert listed(world.replayed()) == found
+
+
+# -- declared anew --------------------------------------------------------------------------------
+
+OLD = (("a", "string", False),)
+NEW = (("a", "string", False), ("b", "int32", False))
+
+
+@pytest.mark.req("SJ-04")
+def test_other_columns_begin_a_generation_and_the_old_one_keeps_its_own() -> None:
+    world = JobWorld(period=Period.DAY, columns=OLD)
+    assert isinstance(declare(world, period=Period.DAY, columns=NEW), commands.Done)
+    one, two = world.generations[world.tables[TABLE].id]
+    assert (one.schema, two.schema) == (1, 2)
+    settings = jobs.decode_settings(world.tables[TABLE].settings)
+    assert (settings.schema, settings.columns, settings.earlier) == (2, NEW, ((1, OLD),))
+    # The same again is the same, with or without the flag.
+    seq = world.next_seq
+    assert isinstance(declare(world, period=Period.DAY, columns=NEW), commands.Done)
+    encoded = jobs.Settings(period=Period.DAY, columns=NEW).encode()
+    assert isinstance(world.create(encoded), commands.Done)
+    assert world.next_seq == seq
+    assert listed(world.replayed()) == [(1, 0), (2, 0)]
+
+
+def test_without_the_flag_other_settings_are_refused(world: JobWorld) -> None:
+    assert code_of(world.create(jobs.Settings(period=Period.DAY).encode())) is Code.EXISTS
+    assert listed(world) == [(1, 0)]
+
+
+def test_settings_without_columns_keep_the_number_of_the_schema(world: JobWorld) -> None:
+    declare(world, period=Period.MONTH, lease_us=5_000_000)
+    settings = jobs.decode_settings(world.tables[TABLE].settings)
+    assert (settings.schema, settings.earlier, settings.period) == (1, (), Period.MONTH)
+    assert listed(world) == [(1, 0), (2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        ({}, {"period": Period.DAY}, "has no period"),
+        ({"period": Period.DAY}, {"lease_us": 1_000_000}, "but not none"),
+        ({"period": Period.DAY}, {"period": Period.DAY, "merge": False}, "merge of table"),
+        (
+            {"period": Period.DAY},
+            {"period": Period.DAY, "fairness": jobs.Fairness.DOMAIN},
+            "fairness of table",
+        ),
+    ],
+)
+def test_what_cannot_be_changed_is_refused(
+    before: dict[str, Any], after: dict[str, Any], text: str
+) -> None:
+    world = JobWorld(**{"lease_us": 2_000_000, **before})
+    trees = world.trees()
+    reply = declare(world, **after)
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.EXISTS
+    assert text in reply.text
+    assert world.trees() == trees
+
+
+def test_the_number_of_generations_is_bounded(
+    world: JobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "GENERATIONS_MAX", 3)
+    for hour in range(5):
+        world.push(b"%d" % hour)
+        turn(world, 3600)
+    assert listed(world) == [(1, 1), (2, 1), (3, 3)]
+    assert code_of(declare(world, period=Period.DAY)) is Code.QUOTA
+    world.cancel(b"0")
+    turn(world)
+    assert [number for number, _ in listed(world)] == [2, 3, 4]
+
+
+def test_so_many_columns_that_settings_are_too_long_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = JobWorld(period=Period.DAY, columns=OLD)
+    encoded = jobs.Settings(period=Period.DAY, columns=NEW).encode()
+    monkeypatch.setattr(limits, "SETTINGS_BYTES_MAX", len(encoded) + 10)
+    assert code_of(declare(world, period=Period.DAY, columns=NEW)) is Code.TOO_LARGE
+
+
+@pytest.mark.req("SJ-04")
+def test_rows_that_were_staged_with_old_columns_are_not_stuck() -> None:
+    world = JobWorld(period=Period.DAY, columns=OLD)
+    row = b"\1\0\0" + (1).to_bytes(4, "little") + b"x"
+    stale = push_command([New(b"k", row, type=6)], world.now_us)
+    staged = world.run(commands.Stage(rows=stale))
+    assert isinstance(staged, commands.Done), staged
+    declare(world, period=Period.DAY, columns=NEW)
+    assert code_of(world.run(stale)) is Code.STALE_SCHEMA
+    assert code_of(world.run(commands.Stage(rows=stale))) is Code.STALE_SCHEMA
+    commit = commands.CommitStages(table=TABLE, writer="w", batch=1, stages=[staged.seq])
+    reply = world.run(commit)
+    assert isinstance(reply, commands.Committed)
+    assert reply.left == 1
+    reply = world.run(staging.RunStage(table=world.tables[TABLE].id, name=b"w"))
+    assert isinstance(reply, commands.Committed), reply
+    assert (reply.left, world.waiting(b"k").value) == (0, row)
+    assert listed(world) == [(1, 0), (2, 1)]
+
+
+# -- ids ------------------------------------------------------------------------------------------
+
+
+def test_a_dropped_table_takes_its_generations_along(world: JobWorld) -> None:
+    world.push(b"k")
+    turn(world, 3600)
+    table_id = world.tables[TABLE].id
+    world.run(DropTable(name=TABLE))
+    assert world.generations[table_id] == ()
+    assert not world.scan(0, *generations.key_range(), 100)
+    seq = 0
+    while seq != world.next_seq:
+        seq = world.next_seq
+        world.run(catalog.Sweep(limit=100))
+    world.create(jobs.Settings(period=Period.HOUR).encode())
+    assert world.tables[TABLE].id > table_id
+    assert listed(world) == [(1, 0)]
+    assert world.replayed().trees() == world.trees()
+
+
+def test_no_id_of_a_table_is_given_twice(world: JobWorld) -> None:
+    """Not even if a generation had a larger one when the table was forgotten."""
+    world.create(b"", table="other")
+    other = world.tables["other"].id
+    world.push(b"k")
+    turn(world, 3600)
+    assert world.generations[world.tables[TABLE].id][-1].id > other
+    for name in ("other", TABLE):
+        world.run(DropTable(name=name))
+        for _ in range(5):
+            world.run(catalog.Sweep(limit=100))
+    for number in range(5):
+        world.create(b"", table=f"t{number}")
+    assert min(table.id for table in world.tables.values()) > other
+
+
+def test_only_the_last_declaration_is_said_again() -> None:
+    world = JobWorld(period=Period.DAY, columns=OLD)
+    declare(world, period=Period.DAY, columns=NEW)
+    world.push(New(b"k", b"\2\0\3" + bytes(8), type=6))
+    said = world.pack(4)
+    assert [op.opcode for op in said if op.opcode is Opcode.CREATE_TABLE] == [Opcode.CREATE_TABLE]
+    again = world.replayed()
+    assert again.tables == world.tables
+    assert again.generations == world.generations
+
+
+def test_generations_that_were_lost_to_damage_begin_again(world: JobWorld) -> None:
+    world.push(b"k")
+    world.run(Turn())
+    world.generations = {}
+    turn(world)
+    (one,) = world.generations[world.tables[TABLE].id]
+    assert (one.number, one.schema) == (1, 1)
+    world.recount()
+    assert listed(world) == [(1, 1)]
+
+
+def test_settings_say_what_a_period_is() -> None:
+    world = JobWorld()
+    for wrong in (b'{"period":"week"}', b'{"drained":"keep"}', b'{"secure":1}', b'{"period":1}'):
+        assert code_of(world.create(wrong)) is Code.BAD_SETTINGS
+    assert jobs.decode_settings(b'{"period":"hour"}') == jobs.Settings(period=Period.HOUR)
