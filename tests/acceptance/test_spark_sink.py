@@ -249,10 +249,12 @@ def test_the_chapter_runs_as_it_stands(
     (chapter,) = re.findall(r"^## Write\n(.*?)^## ", page, re.DOTALL | re.MULTILINE)
     # Blocks of `py` keep checkpoints, for which only this test has a place.
     blocks = re.findall(r"^```py(?:thon)?\n(.*?)^```", chapter, re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     code = "".join(blocks).replace("fjord://127.0.0.1:17994", daemon.url)
     code = code.replace('"checkpoints/', f'"{tmp_path}/checkpoints/')
     exec(compile(code, "spark.md", "exec"), {"spark": spark})  # noqa: S102 - our own page
+    (site,) = database.jobs("sites").peek()
+    assert (site.value, site.priority) == ({"uri": "http://example.com/c", "depth": 2}, 10)
     assert sorted(job.key for job in database.jobs("visits").peek()) == [
         "http://example.com/a",
         "http://example.com/b",

@@ -11,5 +11,6 @@ from fjord.spark.history import history
 from fjord.spark.options import Location
 from fjord.spark.reading.listener import publish_progress
 from fjord.spark.session import session
+from fjord.spark.typed import typed
 
-__all__ = ["Location", "history", "publish_progress", "session"]
+__all__ = ["Location", "history", "publish_progress", "session", "typed"]

@@ -57,6 +57,7 @@ def history(
     if found is not None and (tail_start >= end or not tail.rows):
         return found
     given = {**location.options, "table": table, "startingSeq": str(min(tail_start, end))}
+    given["columns"] = "plain"  # as blocks have them; `typed` makes others of them
     if blocks:
         given["blocks"] = blocks  # it may be in blocks by the time when it is read
     rest = spark.read.format("fjord").options(**given, endingSeq=str(end)).load()

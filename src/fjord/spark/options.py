@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -62,6 +62,9 @@ _LOG_ONLY: Final = (
 ROWS_PER_PARTITION: Final = 500_000
 # Beyond this planning itself becomes slow.
 PARTITIONS_MAX: Final = 1024
+# What the option `columns` may say instead of names: without declared columns, or with all.
+PLAIN: Final = ("plain",)
+TYPED: Final = ("typed",)
 _DELAY_SECONDS: Final = 15 * 60.0
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 # What the column `op` may say; see docs/spark.md.
@@ -155,7 +158,7 @@ class Options:
     partition_rows: int = ROWS_PER_PARTITION
     fails_on_loss: bool = True
     subscriber: str = ""
-    columns: tuple[str, ...] = ()  # empty: all
+    columns: tuple[str, ...] = ()  # empty: all; or PLAIN, or TYPED
     view: str = "log"
     ops: frozenset[str] = frozenset()  # empty: all
     key_prefix: bytes = b""
@@ -204,16 +207,37 @@ def parse_columns(text: str) -> tuple[str, ...]:
     """Returns the columns that an option names; none if it is empty.
 
     Raises:
-        FjordError: if there is no such column, or one is there twice.
+        FjordError: if one is there twice.
     """
     names = tuple(name.strip() for name in text.split(",")) if text.strip() else ()
     for name in names:
-        if name not in schema.COLUMNS or names.count(name) > 1:
-            problem = "is there twice" if names.count(name) > 1 else "does not exist"
-            raise FjordError(
-                f"the column {name!r} {problem}; columns are some of {', '.join(schema.COLUMNS)}"
-            )
+        if names.count(name) > 1:
+            raise FjordError(f"the column {name!r} is there twice; name it once")
     return names
+
+
+def check_columns(names: Collection[str], declared: Collection[str] = ()) -> None:
+    """Makes sure that a table has some columns.
+
+    Raises:
+        FjordError: if it has not.
+    """
+    known = (*schema.COLUMNS, *declared)
+    for name in names:
+        if name not in known:
+            raise FjordError(
+                f"the column {name!r} does not exist; columns are some of {', '.join(known)}"
+            )
+
+
+def place_of(options: Mapping[str, str]) -> tuple[Location, str]:
+    """Returns where a table is, and its name; nothing else is checked.
+
+    Raises:
+        FjordError: if options do not say where it is.
+    """
+    given = {name.lower(): text for name, text in options.items()}
+    return _location(given), given.get("table", commands.DEFAULT_TABLE)
 
 
 def _refuse_useless(given: Mapping[str, str], *, is_stream: bool) -> None:

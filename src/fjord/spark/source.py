@@ -17,8 +17,9 @@ Importing this module opens nothing, and does not import pyarrow: Spark imports 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -29,8 +30,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from fjord.blocks import schema
-from fjord.errors import Code, FjordError, RefusedError
+from fjord.declared.schema import Column
+from fjord.errors import Code, DirectoryError, FjordError, NotFoundError, RefusedError
 from fjord.spark import options
+from fjord.spark.declared import NOT_TYPED, NOTHING, Declared, Typed
 from fjord.spark.options import Options
 from fjord.spark.reading import planning
 from fjord.spark.reading.planning import (
@@ -47,6 +50,9 @@ if TYPE_CHECKING:
     from fjord.spark.reading.extent import Extent
 
 
+_CHANGED: Final = ". If the columns of the table were changed, make the frame anew"
+
+
 class FjordSource(DataSource):
     """A table's history, from a data directory or a daemon."""
 
@@ -55,19 +61,17 @@ class FjordSource(DataSource):
         return "fjord"
 
     def schema(self) -> str:
-        given = {name.lower(): text for name, text in self.options.items()}
-        names = options.parse_columns(given.get("columns", "")) or schema.COLUMNS
-        return ", ".join(f"`{name}` {schema.COLUMNS[name]}" for name in names)
+        return ", ".join(f"`{name}` {type_}" for name, type_ in shown_columns(self.options).items())
 
     def reader(self, schema: StructType) -> FjordReader:
-        parsed, columns = options.parse(self.options), wanted_columns(schema)
-        return FjordReader(parsed, columns)
+        parsed = options.parse(self.options)
+        return FjordReader(parsed, *wanted_columns(schema, declared_for(parsed, schema)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from fjord.spark.reading.streaming import FjordStreamReader  # noqa: PLC0415 - see above
 
         parsed = options.parse(self.options, is_stream=True)
-        return FjordStreamReader(parsed, wanted_columns(schema))
+        return FjordStreamReader(parsed, *wanted_columns(schema, declared_for(parsed, schema)))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001 - as Spark calls
         from fjord.spark.writing import sink  # noqa: PLC0415 - see above
@@ -83,9 +87,12 @@ class FjordSource(DataSource):
 class FjordReader(DataSourceReader):
     """Plans and reads a batch."""
 
-    def __init__(self, parsed: Options, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self, parsed: Options, columns: tuple[str, ...], typed: tuple[Column, ...] = ()
+    ) -> None:
         self._options = parsed
         self._columns = columns
+        self._typed = typed
 
     def partitions(self) -> Sequence[InputPartition]:
         from fjord.spark.reading.extent import Extent  # noqa: PLC0415 - pyarrow
@@ -94,8 +101,8 @@ class FjordReader(DataSourceReader):
         with parsed.location.open() as database:
             extent = Extent(database, parsed)
             if parsed.view == "latest":
-                return _latest_partitions(extent, parsed, self._columns)
-            return plan_batch(extent, parsed, self._columns)
+                return _latest_partitions(extent, parsed, self._columns, self._typed)
+            return plan_batch(extent, parsed, self._columns, self._typed)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition)
@@ -114,28 +121,93 @@ def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     return iter(())
 
 
-def wanted_columns(wanted: StructType) -> tuple[str, ...]:
-    """Returns the names of the columns that `.schema(...)` asks for; all if it was not called.
+def shown_columns(given: Mapping[str, str]) -> dict[str, str]:
+    """Returns the columns of a frame with these options, each with its type.
+
+    A table that is not there yet has no declared columns.  What is wrong with options, or with the
+    place that they name, is told when rows are to be read.
+
+    Raises:
+        FjordError: if there is no such column, or a daemon cannot be reached.
+    """
+    texts = {name.lower(): text for name, text in given.items()}
+    names = options.parse_columns(texts.get("columns", ""))
+    if names == options.PLAIN:
+        return schema.COLUMNS
+    if names and all(name in schema.COLUMNS for name in names):
+        return {name: schema.COLUMNS[name] for name in names}
+    declared = _declared_or_nothing(given).types
+    every = {**schema.COLUMNS, **declared}
+    if names in ((), options.TYPED):
+        return every
+    options.check_columns(names, declared)
+    return {name: every[name] for name in names}
+
+
+def _declared_or_nothing(given: Mapping[str, str]) -> Declared:
+    try:
+        place, table = options.place_of(given)
+    except FjordError:
+        return NOTHING
+    if place.path and not os.path.isdir(place.path):
+        return NOTHING
+    try:
+        return declared_at(place, table)
+    except (NotFoundError, DirectoryError):
+        return NOTHING
+
+
+def declared_at(place: options.Location, table: str) -> Declared:
+    """Returns what is declared of a table.
+
+    Raises:
+        FjordError: if it is not there, or cannot be reached.
+    """
+    with place.open() as database:
+        return Declared.of(database.table(table))
+
+
+def declared_for(parsed: Options, wanted: StructType) -> Declared:
+    """Returns what is declared, if columns are wanted that not every table has."""
+    if all(name in schema.COLUMNS for name in wanted.fieldNames()):
+        return NOTHING
+    return declared_at(parsed.location, parsed.table)
+
+
+def wanted_columns(
+    wanted: StructType, declared: Declared = NOTHING
+) -> tuple[tuple[str, ...], tuple[Column, ...]]:
+    """Returns the columns that `.schema(...)` asks for; all if it was not called.
+
+    Returns:
+        the names of all of them, and those that are declared.
 
     Raises:
         FjordError: if one of them does not exist, or not with this type.
     """
+    known = {**schema.COLUMNS, **declared.types}
     for field in wanted.fields:
-        stored = schema.COLUMNS.get(field.name)
+        stored = known.get(field.name)
         if stored != field.dataType.simpleString() or not field.nullable:
+            ddl = ", ".join(f"`{name}` {type_}" for name, type_ in known.items())
             raise FjordError(
                 f"there is no column `{field.name}` {field.dataType.simpleString()}"
-                f"{'' if field.nullable else ' NOT NULL'}; a schema is some of: {schema.DDL}"
+                f"{'' if field.nullable else ' NOT NULL'}; a schema is some of: {ddl}"
+                f"{_CHANGED if declared.current.columns else ''}"
             )
-    return tuple(wanted.fieldNames())
+    names = tuple(wanted.fieldNames())
+    return names, declared.typed(names).columns
 
 
-def wanted_rows(extent: Extent, parsed: Options, columns: tuple[str, ...]) -> Wanted:
+def wanted_rows(
+    extent: Extent, parsed: Options, columns: tuple[str, ...], typed: tuple[Column, ...] = ()
+) -> Wanted:
     """Returns what tasks have to know beside their range."""
     return Wanted(
         location=parsed.location,
         table=parsed.table,
         columns=columns,
+        typed=Typed(typed, extent.declared.schemas) if typed else NOT_TYPED,
         blocks=parsed.blocks,
         has_history=extent.nature.has_history,
         ops=parsed.ops,
@@ -144,7 +216,9 @@ def wanted_rows(extent: Extent, parsed: Options, columns: tuple[str, ...]) -> Wa
     )
 
 
-def plan_batch(extent: Extent, parsed: Options, columns: tuple[str, ...]) -> list[InputPartition]:
+def plan_batch(
+    extent: Extent, parsed: Options, columns: tuple[str, ...], typed: tuple[Column, ...] = ()
+) -> list[InputPartition]:
     """Returns the tasks of a batch.
 
     Raises:
@@ -157,7 +231,7 @@ def plan_batch(extent: Extent, parsed: Options, columns: tuple[str, ...]) -> lis
     if begins(parsed.start):
         after = extent.earliest()  # which the journal may have moved meanwhile
     start_seq = max(extent.past_loss(after), extent.earliest()) + 1
-    wanted = wanted_rows(extent, parsed, columns)
+    wanted = wanted_rows(extent, parsed, columns, typed)
     sizes = Sizes(tail_rows, parsed.partitions, parsed.partition_rows)
     return planning.plan(wanted, min(start_seq, end_seq), end_seq, extent.blocks, sizes)
 
@@ -182,7 +256,7 @@ def _end(extent: Extent, parsed: Options, after: int) -> tuple[int, int]:
 
 
 def _latest_partitions(
-    extent: Extent, parsed: Options, columns: tuple[str, ...]
+    extent: Extent, parsed: Options, columns: tuple[str, ...], typed: tuple[Column, ...]
 ) -> list[InputPartition]:
     if not extent.nature.is_latest:
         raise FjordError(
@@ -190,4 +264,4 @@ def _latest_partitions(
             f"{parsed.table} is a {extent.nature.kind} table. What was last follows from its "
             "history, see docs/spark.md"
         )
-    return [LatestPartition(wanted=wanted_rows(extent, parsed, columns))]
+    return [LatestPartition(wanted=wanted_rows(extent, parsed, columns, typed))]

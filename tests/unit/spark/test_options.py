@@ -125,7 +125,6 @@ def test_delays(text: str, seconds: float) -> None:
         ),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss is true or false, not 'maybe'"),
         ({"view": "all"}, "view is log or latest"),
-        ({"columns": "seq,nothing"}, "the column 'nothing' does not exist"),
         ({"columns": "seq,seq"}, "the column 'seq' is there twice"),
         ({"ops": "ADD,RESERVE"}, "there are no ops RESERVE"),
         ({"maxRowsPerTrigger": "5"}, "maxRowsPerTrigger is of no use for a batch"),
@@ -154,6 +153,19 @@ def test_wrong_options_of_a_batch_are_refused(given: dict[str, str], problem: st
 def test_wrong_options_of_a_stream_are_refused(given: dict[str, str], problem: str) -> None:
     with pytest.raises(FjordError, match=problem):
         options.parse({"path": "data", **given}, is_stream=True)
+
+
+def test_columns_are_those_of_every_table_and_those_that_are_declared() -> None:
+    options.check_columns(["seq", "uri"], ["uri"])
+    with pytest.raises(FjordError, match="'uri' does not exist; columns are some of seq, ts"):
+        options.check_columns(["seq", "uri"])
+
+
+def test_where_a_table_is_can_be_said_without_the_rest() -> None:
+    place = options.Location(server="fjord://a:1")
+    assert options.place_of({"Server": "fjord://a:1", "view": "?"}) == (place, "default")
+    with pytest.raises(FjordError, match="give either the option path"):
+        options.place_of({"table": "a"})
 
 
 def test_ops_are_those_that_rows_are_called() -> None:

@@ -19,6 +19,7 @@ import fjord
 from fjord import values
 from fjord.blocks import rows
 from fjord.client.snapshots import SnapshotKv, SnapshotStream
+from fjord.spark.reading import declared
 from fjord.spark.reading.planning import LatestPartition, Wanted
 
 _ROWS: Final = 10_000
@@ -75,9 +76,8 @@ def _message_batches(table: fjord.Stream | SnapshotStream) -> Iterable[fjord.Mes
 
 
 def _batch(columns: dict[str, Any], count: int, wanted: Wanted) -> pa.RecordBatch:
-    fields = [rows.SCHEMA.field(name) for name in wanted.columns]
     arrays = [
         pa.array(columns[one.name], one.type) if one.name in columns else pa.nulls(count, one.type)
-        for one in fields
+        for one in rows.SCHEMA
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    return declared.shown(pa.RecordBatch.from_arrays(arrays, schema=rows.SCHEMA), wanted)

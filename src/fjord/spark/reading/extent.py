@@ -30,6 +30,7 @@ from fjord import jobs, streams
 from fjord.client.span_calls import SpanInfo
 from fjord.client.stream_calls import BlockInfo
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError
+from fjord.spark.declared import Declared
 from fjord.spark.options import Options, Place
 from fjord.spark.reading import commits
 from fjord.spark.reading.commits import CommitEnds
@@ -99,22 +100,26 @@ class Extent:
         self._options = options
         self._table = options.table
         try:
-            self.nature = Nature.of(database.table(options.table))
+            info = database.table(options.table)
         except NotFoundError as error:
             raise FjordError(
                 f"there is no table {options.table!r} in {options.location}; check the option "
                 "table. A table comes into being with its first write"
             ) from error
+        self.nature = Nature.of(info)
+        self.declared = Declared.of(info)
         self.blocks: list[BlockInfo] = []
         self._ends = CommitEnds(options.blocks)
         self.first_seq = 1  # where the journal begins
         self.refresh()
 
     def refresh(self) -> None:
-        """Looks again where the journal begins, and which blocks there are."""
+        """Looks again where the journal begins, which blocks there are, and which schemas."""
         self.first_seq = self.database.stats()["first_seq"]
         if self.nature.kind != "kv":
             self.blocks = self.database.blocks(self._table)
+        if self.declared.current.columns:
+            self.declared = Declared.of(self.database.table(self._table))
 
     # -- places -----------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from fjord.client.stream_calls import BlockInfo
+from fjord.spark.declared import NOT_TYPED, Typed
 from fjord.spark.options import PARTITIONS_MAX, ROWS_PER_PARTITION, Location
 
 # No row has a smaller seq: seq 1 is the note of the first writer that it has begun.  Where a
@@ -38,6 +39,7 @@ class Wanted:
     location: Location
     table: str
     columns: tuple[str, ...]  # in order
+    typed: Typed = NOT_TYPED  # those of them that are declared
     blocks: str = ""  # where blocks are, if not where the node says
     has_history: bool = False  # only rows that blocks have too
     ops: frozenset[str] = frozenset()  # empty: all

@@ -36,6 +36,7 @@ from pyspark.sql.streaming.datasource import (
 
 import fjord
 from fjord.clock import Clock, SystemClock
+from fjord.declared.schema import Column
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleError
 from fjord.spark import source
 from fjord.spark.options import LATEST, Options
@@ -86,16 +87,19 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     clock: Clock = SystemClock()
 
-    def __init__(self, parsed: Options, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self, parsed: Options, columns: tuple[str, ...], typed: tuple[Column, ...] = ()
+    ) -> None:
         self._options = parsed
         self._columns = columns
+        self._typed = typed
         self._running: _Running | None = None
 
-    def __getstate__(self) -> tuple[Options, tuple[str, ...]]:
-        return self._options, self._columns
+    def __getstate__(self) -> tuple[Options, tuple[str, ...], tuple[Column, ...]]:
+        return self._options, self._columns, self._typed
 
-    def __setstate__(self, state: tuple[Options, tuple[str, ...]]) -> None:
-        self._options, self._columns = state
+    def __setstate__(self, state: tuple[Options, tuple[str, ...], tuple[Column, ...]]) -> None:
+        self._options, self._columns, self._typed = state
         self._running = None
 
     # -- what Spark calls in the driver -----------------------------------------------------------
@@ -153,7 +157,7 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         tail_rows = self._tail_rows(after, last.seq)
         sizes = Sizes(tail_rows, self._options.partitions, self._options.partition_rows)
-        wanted = source.wanted_rows(running.extent, self._options, self._columns)
+        wanted = source.wanted_rows(running.extent, self._options, self._columns, self._typed)
         return planning.plan(wanted, after + 1, last.seq + 1, running.extent.blocks, sizes)
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -23,12 +23,12 @@ import pyarrow as pa
 from pyarrow import compute
 
 import fjord
-from fjord.blocks import rows
+from fjord.blocks import rows, schema
 from fjord.client.stream_calls import BlockInfo
 from fjord.errors import Code, FjordError, RefusedError, UnavailableError
 from fjord.history import HISTORIC
 from fjord.ops import Opcode
-from fjord.spark.reading import files
+from fjord.spark.reading import declared, files
 from fjord.spark.reading.extent import LOSS_ADVICE, is_behind_blocks, lost_text
 from fjord.spark.reading.planning import (
     FIRST_ROW,
@@ -189,6 +189,7 @@ def report_loss(wanted: Wanted, start_seq: int, end_seq: int) -> None:
 
 # -- tail -----------------------------------------------------------------------------------------
 
+_EMPTY: Final = pa.RecordBatch.from_pylist([], schema=rows.SCHEMA)  # says only how far it is
 _Ranged = Iterator[tuple[pa.RecordBatch, int]]
 
 
@@ -209,7 +210,7 @@ def _ranged(database: fjord.Database, wanted: Wanted, start_seq: int, end_seq: i
         for batch in _share(wanted, whole, max(start_seq, block.first), end_seq):
             yield batch, cold_seq
         cold_seq = min(block.last + 1, end_seq)
-        yield _empty(wanted), cold_seq
+        yield _EMPTY, cold_seq
     start_seq = max(first_seq, cold_seq)
     if start_seq < end_seq:
         yield from _scanned(database, wanted, start_seq, end_seq)
@@ -234,11 +235,6 @@ def _covering_tail(
             report_loss(wanted, last_seq, first_seq)
         blocks, last_seq = again, max(cold_end(again) + 1, last_seq)
     return _covering(blocks, wanted, start_seq, min(first_seq, last_seq))
-
-
-def _empty(wanted: Wanted) -> pa.RecordBatch:
-    fields = [rows.SCHEMA.field(name) for name in wanted.columns]
-    return pa.RecordBatch.from_pylist([], schema=pa.schema(fields))
 
 
 def _scanned(database: fjord.Database, wanted: Wanted, start_seq: int, end_seq: int) -> _Ranged:
@@ -280,7 +276,10 @@ def wanted_opcodes(wanted: Wanted) -> list[Opcode] | None:
 def _needed(wanted: Wanted, more: Sequence[str]) -> list[str]:
     """Returns the columns to read: those that are wanted, and those that decide."""
     deciding = [*more, *(["op"] if wanted.ops else []), *(["key"] if wanted.key_prefix else [])]
-    return [*wanted.columns, *dict.fromkeys(one for one in deciding if one not in wanted.columns)]
+    if wanted.typed.columns:
+        deciding += declared.NEEDED
+    stored = [name for name in wanted.columns if name in schema.COLUMNS]
+    return [*stored, *dict.fromkeys(one for one in deciding if one not in stored)]
 
 
 def _selected(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
@@ -289,9 +288,7 @@ def _selected(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
         batch = batch.filter(compute.is_in(batch["op"], pa.array(sorted(wanted.ops))))
     if wanted.key_prefix:
         batch = batch.filter(_begins_with(batch["key"], wanted.key_prefix))
-    if batch.schema.names != list(wanted.columns):
-        batch = batch.select(list(wanted.columns))
-    return batch
+    return declared.shown(batch, wanted)
 
 
 def _begins_with(keys: Any, prefix: bytes) -> Any:

@@ -4,11 +4,15 @@ Columns go by their names, and what they may be is known before the first row co
 a schema that does not fit its table.  What only rows can tell, nulls above all, `encode` refuses.
 A null value is a void, as None is elsewhere.
 
+A table with declared columns takes those, and what else a row of its kind has; or rows as its
+history has them, with `type` and `value`.
+
 There is no Python object for a row on this way: each column is one or two calls of Arrow.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,8 +21,11 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from fjord import jobs, limits, streams
+from fjord.declared.schema import Schema
 from fjord.errors import FjordError
-from fjord.values import Type
+from fjord.spark.declared import NO_COLUMNS
+from fjord.spark.writing import declared
+from fjord.values import ROW, Type
 
 KINDS: Final = ("stream", "jobs", "kv")
 
@@ -58,22 +65,43 @@ class Target:
     kind: str  # one of KINDS
     needs_key: bool  # a key has at least one byte
     rows_max: int  # of a chunk
+    schema: Schema = NO_COLUMNS  # what is declared
 
     @classmethod
     def of(cls, kind: str, settings: bytes = b"") -> Target:
         """Returns what a table with these settings wants."""
         if kind == "stream":
-            is_log = streams.decode_settings(settings).mode is streams.Mode.LOG
+            found = streams.decode_settings(settings)
+            is_log = found.mode is streams.Mode.LOG
             rows_max = limits.BATCH_ROWS_MAX if is_log else limits.SLICE_ROWS_MAX
-            return cls(kind=kind, needs_key=not is_log, rows_max=rows_max)
-        needs_key = kind == "kv" or jobs.decode_settings(settings).merge
-        return cls(kind=kind, needs_key=needs_key, rows_max=limits.SLICE_ROWS_MAX)
+            return cls(kind=kind, needs_key=not is_log, rows_max=rows_max, schema=found.declared)
+        if kind == "kv":
+            return cls(kind=kind, needs_key=True, rows_max=limits.SLICE_ROWS_MAX)
+        of_jobs = jobs.decode_settings(settings)
+        return cls(
+            kind=kind,
+            needs_key=of_jobs.merge,
+            rows_max=limits.SLICE_ROWS_MAX,
+            schema=of_jobs.declared,
+        )
 
     @property
     def needed(self) -> tuple[str, ...]:
         """The columns that have to be there."""
         key = ("key",) if self.needs_key else ()
         return key if self.kind == "jobs" else (*key, "value")
+
+    def is_typed(self, names: Sequence[str]) -> bool:
+        """Says whether rows with these columns are made of declared ones."""
+        return bool(self.schema.columns) and "value" not in names
+
+    @property
+    def beside(self) -> dict[str, tuple[str, ...]]:
+        """The columns that there may be beside declared ones, with their types."""
+        others = dict(ALLOWED[self.kind])
+        for name in ("type", "value", *(["key"] if self.schema.key else [])):
+            others.pop(name)
+        return others
 
 
 def plan(target: Target, schema: StructType) -> Columns:
@@ -82,8 +110,10 @@ def plan(target: Target, schema: StructType) -> Columns:
     Raises:
         FjordError: if a column is unknown, missing, there twice, or of a wrong type.
     """
-    allowed = ALLOWED[target.kind]
     names = schema.fieldNames()
+    if target.is_typed(names):
+        return _plan_typed(target, schema)
+    allowed = ALLOWED[target.kind]
     words = {field.name: _word(field.dataType.simpleString()) for field in schema.fields}
     all_of_them = f"a {target.kind} table takes the columns {', '.join(allowed)}"
     for field in schema.fields:
@@ -104,7 +134,46 @@ def plan(target: Target, schema: StructType) -> Columns:
         if name not in names:
             raise FjordError(f"the column {name} is missing: {all_of_them}; {name} is needed here")
     _check_pairs(words)
+    if target.schema.columns and "type" not in names:
+        raise FjordError(
+            f"this table has declared columns, {_listed(target.schema)}: write those instead of "
+            "value; or rows of its history as they are, with the columns type and value"
+        )
     return Columns(target=target, names=tuple(names), words=tuple(words[name] for name in names))
+
+
+def _plan_typed(target: Target, schema: StructType) -> Columns:
+    """Returns the same for a frame that has the declared columns."""
+    names, beside = schema.fieldNames(), target.beside
+    words = {field.name: _word(field.dataType.simpleString()) for field in schema.fields}
+    known = (*target.schema.names, *beside)
+    for field in schema.fields:
+        name = field.name
+        if name not in known:
+            raise FjordError(
+                f"there is no column {name!r}: this table takes the columns {', '.join(known)}; "
+                "choose and rename columns with select before writing"
+            )
+        if names.count(name) > 1:
+            raise FjordError(f"the column {name} is there {names.count(name)} times; leave one")
+        if name in beside and words[name] not in beside[name]:
+            raise FjordError(
+                f"the column {name} is a {field.dataType.simpleString()}, and may be "
+                f"{', '.join(beside[name])}; cast it before writing"
+            )
+    found = declared.problem(target.schema, {field.name: field.dataType for field in schema.fields})
+    if found is not None:
+        raise FjordError(f"{found}. This table has the columns {_listed(target.schema)}")
+    if target.needs_key and not target.schema.key and "key" not in names:
+        raise FjordError("the column key is missing: no declared column is the key of this table")
+    _check_pairs(words)
+    return Columns(target=target, names=tuple(names), words=tuple(words[name] for name in names))
+
+
+def _listed(schema: Schema) -> str:
+    return ", ".join(
+        f"{one.name} {one.type}{' (required)' if one.required else ''}" for one in schema.columns
+    )
 
 
 def _check_pairs(words: dict[str, str]) -> None:
@@ -146,11 +215,21 @@ class Columns:
         """
         given = dict(zip(self.names, batch.columns, strict=True))
         rows = batch.num_rows
-        types, values = self._values(given, rows)
-        found = {"key": self._keys(given.get("key"), rows), "type": types, "value": values}
+        if self.target.is_typed(self.names):
+            found = self._typed(given, rows)
+        else:
+            types, data = self._values(given, rows)
+            found = {"key": self._keys(given.get("key"), rows), "type": types, "value": data}
         if self.target.kind == "jobs":
             found |= _job_columns(given, rows)
         return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
+
+    def _typed(self, given: dict[str, pa.Array], rows: int) -> dict[str, pa.Array]:
+        """Returns keys, types and values of rows that have declared columns."""
+        data, keys = declared.encode(self.target.schema, given, rows)
+        types = pa.repeat(pa.scalar(ROW, pa.uint8()), rows)
+        found = self._keys(given.get("key") if keys is None else keys, rows)
+        return {"key": found, "type": types, "value": data}
 
     def _keys(self, keys: pa.Array | None, rows: int) -> pa.Array:
         if keys is None:
@@ -158,24 +237,31 @@ class Columns:
         found = _filled(keys.cast(pa.binary()), b"")
         if self.target.needs_key and pc.min(pc.binary_length(found)).as_py() == 0:
             raise FjordError(
-                "the column key has a null, or an empty key; each row of this table needs one. "
+                f"{self._key_shown} a null, or an empty key; each row of this table needs one. "
                 "Filter such rows out before writing"
             )
         return found
 
+    @property
+    def _key_shown(self) -> str:
+        key = self.target.schema.key
+        if key and self.target.is_typed(self.names):
+            return f"the key, of {', '.join(key)}, has"
+        return "the column key has"
+
     def _values(self, given: dict[str, pa.Array], rows: int) -> tuple[pa.Array, pa.Array]:
         """Returns the types of values, and their bytes."""
-        values = given.get("value")
-        if values is None:
+        column = given.get("value")
+        if column is None:
             return pa.repeat(pa.scalar(Type.VOID, pa.uint8()), rows), _blank(rows)
         word = self.words[self.names.index("value")]
-        data = _filled(_as_bytes(values, _TYPES[word]), b"")
+        data = _filled(_as_bytes(column, _TYPES[word]), b"")
         if "type" in given:
-            return _given_types(given["type"], values), data
+            return _given_types(given["type"], column, self.target.schema), data
         type_ = pa.scalar(_TYPES[word], pa.uint8())
-        if not values.null_count:
+        if not column.null_count:
             return pa.repeat(type_, rows), data
-        return pc.if_else(values.is_valid(), type_, pa.scalar(Type.VOID, pa.uint8())), data
+        return pc.if_else(column.is_valid(), type_, pa.scalar(Type.VOID, pa.uint8())), data
 
 
 def _as_bytes(values: pa.Array, type_: Type) -> pa.Array:
@@ -189,9 +275,22 @@ def _as_bytes(values: pa.Array, type_: Type) -> pa.Array:
     return values.cast(pa.binary())
 
 
-def _given_types(types: pa.Array, values: pa.Array) -> pa.Array:
+def _given_types(types: pa.Array, values: pa.Array, schema: Schema) -> pa.Array:
     bounds = pc.min_max(types)
-    if types.null_count or bounds["min"].as_py() < Type.VOID or bounds["max"].as_py() > max(Type):
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if schema.columns:
+        if types.null_count or values.null_count or not low == high == ROW:
+            raise FjordError(
+                f"this table has declared columns, and takes rows of them only, whose type is {ROW}"
+                ": the column type has something else, or value a null; filter such rows out"
+            )
+        return types.cast(pa.uint8())
+    if high == ROW:
+        raise FjordError(
+            f"the column type has {ROW}, a row of declared columns, and this table has none: "
+            "declare them, or write into value what is meant"
+        )
+    if types.null_count or low < Type.VOID or high > max(Type):
         raise FjordError(
             f"the column type has a null, or a number that is none of 0 to {max(Type):d}; "
             "rows of deletions have no type, filter them out before writing"

@@ -42,7 +42,7 @@ from pyspark.sql.types import StructType
 
 import fjord
 from fjord import limits, staging_commands
-from fjord.errors import Code, FjordError, NotFoundError, RefusedError
+from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleSchemaError
 from fjord.spark.writing import mapping, sink_options, staging
 from fjord.spark.writing.mapping import Columns, Target
 from fjord.spark.writing.sink_options import SinkOptions
@@ -176,7 +176,15 @@ def _target(database: fjord.Database, wanted: SinkOptions) -> Target:
 
 def _write(wanted: SinkOptions, columns: Columns, batches: Iterator[pa.RecordBatch]) -> Staged:
     context = TaskContext.get()
-    stages, rows = staging.stage(wanted, columns, batches)
+    try:
+        stages, rows = staging.stage(wanted, columns, batches)
+    except StaleSchemaError as error:
+        raise FjordError(
+            f"the columns of table {wanted.table} are not those for which these rows were made "
+            f"({error.text}); nothing of the batch is there. Rows of its history cannot become "
+            "others by being copied: read declared columns, and write those. A frame of declared "
+            "columns was checked before they were changed: write it again"
+        ) from error
     return Staged(
         partition=context.partitionId() if context else 0,
         query=(context.getLocalProperty(_QUERY_ID) or "") if context else "",

@@ -123,6 +123,15 @@ def test_a_table_that_is_not_there_is_told_before_spark_starts(tmp_path: Path) -
     spark: Any = None
     with pytest.raises(FjordError, match="there is no table 'nothere' in "):
         ingest(spark, Location.of_path(str(tmp_path / "data")), "nothere", str(tmp_path / "out"))
+
+
+def test_a_warehouse_has_no_declared_columns(tmp_path: Path) -> None:
+    with fjord.open(tmp_path / "data") as database:
+        database.create_stream("pages", columns={"uri": "string"})
+    spark: Any = None
+    place = Location.of_path(str(tmp_path / "data"))
+    with pytest.raises(FjordError, match="the column 'uri' does not exist; columns are some of"):
+        ingest(spark, place, "pages", str(tmp_path / "out"), columns=["uri"])
     assert not (tmp_path / "out").exists()
 
 

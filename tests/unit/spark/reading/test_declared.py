@@ -133,14 +133,16 @@ def test_rows_of_several_schemas_are_in_order_with_the_columns_of_one() -> None:
         {"depth": 3, "uri": None, "more": None},
         {"depth": -4, "uri": "d", "more": None},
     ]
-    with pytest.raises(FjordError, match="seq 10 of table pages .* it has schema 1, and only 2 "):
+    with pytest.raises(FjordError, match=r"seq 10 of table pages .* it has schema 1, and only 2 "):
         decoded(batch, new)
 
 
 def test_damage_is_told_without_a_seq_where_there_is_none() -> None:
     columns = [pa.array([ROW], pa.int8()), pa.array([b"\x01"])]
     batch = pa.RecordBatch.from_arrays(columns, names=["type", "value"])
-    with pytest.raises(FjordError, match="^a row of table pages cannot be read: a row is too short"):
+    with pytest.raises(
+        FjordError, match=r"^a row of table pages cannot be read: a row is too short"
+    ):
         declared.decode(batch, Typed(PAGES.columns, (PAGES,)), "pages")
 
 

@@ -215,7 +215,8 @@ def test_a_type_comes_with_the_bytes_of_history() -> None:
     [
         pytest.param(None, b"a", "type has a null", id="null"),
         pytest.param(None, None, "type has a null", id="a deletion"),
-        pytest.param(6, b"a", "none of 0 to 5", id="too large"),
+        pytest.param(6, b"a", "a row of declared columns, and this table has none", id="a row"),
+        pytest.param(7, b"a", "none of 0 to 5", id="too large"),
         pytest.param(-1, b"a", "none of 0 to 5", id="negative"),
         pytest.param(2, None, "value has a null where", id="no value"),
     ],

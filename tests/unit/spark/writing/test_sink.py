@@ -16,7 +16,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import fjord
 from fjord import limits, staging_commands
-from fjord.errors import Code, FjordError, NotFoundError, RefusedError
+from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleSchemaError
 from fjord.spark.source import FjordSource
 from fjord.spark.writing import sink
 from fjord.spark.writing.sink import Staged
@@ -188,6 +188,14 @@ def test_a_refused_chunk_fails_the_task(database: FakeDatabase) -> None:
     writer = writer_of()
     database.refusal = RefusedError(Code.KEY_TOO_LONG, "a key has at most 480 bytes")
     with pytest.raises(RefusedError, match="480 bytes"):
+        writer.write(iter([batch_of(1)]))
+
+
+@pytest.mark.req("SJ-30")
+def test_columns_that_were_changed_meanwhile_are_told(database: FakeDatabase) -> None:
+    writer = writer_of()
+    database.refusal = StaleSchemaError(Code.STALE_SCHEMA, "a row has schema 1")
+    with pytest.raises(FjordError, match=r"columns of table events are not those.*schema 1.*again"):
         writer.write(iter([batch_of(1)]))
 
 

@@ -28,5 +28,6 @@ def history() -> DataFrame:
         .option(place, setting(place))
         .option("table", setting("table"))
         .option("maxRowsPerTrigger", setting("rows"))
+        .option("columns", "plain")
         .load()
     )

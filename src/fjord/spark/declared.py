@@ -1,0 +1,100 @@
+"""Declared columns of tables as columns of Spark: which there are, and of what types.
+
+    boolean                         boolean
+    int8, int16, int32, int64       tinyint, smallint, int, bigint
+    uint8, uint16, uint32           smallint, int, bigint
+    uint64, oid                     decimal(20,0)
+    int128 ... uint512              string: its digits
+    float32, float64                float, double
+    string, binary                  string, binary
+    time_seconds ...                timestamp
+
+A table with a period may have rows of several schemas.  What its columns are called, and of what
+types they are, the schema says that it has when a frame is made; rows of others are fitted to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from pyspark.sql import types
+
+from fjord import jobs, streams
+from fjord.client.node_calls import TableInfo
+from fjord.declared.schema import Column, Schema
+
+_LARGE: Final = tuple(f"{sign}int{bits}" for bits in (128, 256, 512) for sign in ("", "u"))
+TIME_UNITS_US: Final = {
+    "time_seconds": 1_000_000,
+    "time_milliseconds": 1000,
+    "time_microseconds": 1,
+}
+# What a column of a type is in Spark.
+SPARK_TYPES: Final[dict[str, types.DataType]] = {
+    "boolean": types.BooleanType(),
+    "int8": types.ByteType(),
+    "int16": types.ShortType(),
+    "int32": types.IntegerType(),
+    "int64": types.LongType(),
+    "uint8": types.ShortType(),
+    "uint16": types.IntegerType(),
+    "uint32": types.LongType(),
+    "uint64": types.DecimalType(20, 0),
+    "oid": types.DecimalType(20, 0),
+    **dict.fromkeys(_LARGE, types.StringType()),
+    "float32": types.FloatType(),
+    "float64": types.DoubleType(),
+    "string": types.StringType(),
+    "binary": types.BinaryType(),
+    **dict.fromkeys(TIME_UNITS_US, types.TimestampType()),
+}
+
+
+class Typed(NamedTuple):
+    """Which declared columns are wanted of rows."""
+
+    columns: tuple[Column, ...] = ()  # with the types that they are to have
+    schemas: tuple[Schema, ...] = ()  # that rows may have
+
+
+NO_COLUMNS: Final = Schema()
+NOT_TYPED: Final = Typed()
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What is declared of a table; nothing, of most."""
+
+    current: Schema = NO_COLUMNS
+    earlier: tuple[Schema, ...] = ()  # that rows of earlier generations have
+
+    @classmethod
+    def of(cls, info: TableInfo) -> Declared:
+        found: jobs.Settings | streams.Settings
+        if info.kind == "jobs":
+            found = jobs.decode_settings(info.settings)
+        elif info.kind == "stream":
+            found = streams.decode_settings(info.settings)
+        else:
+            return cls()
+        return cls(found.declared, tuple(found.earlier_declared))
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The columns, each with its type in the words of Spark."""
+        return {one.name: SPARK_TYPES[one.type].simpleString() for one in self.current.columns}
+
+    @property
+    def schemas(self) -> tuple[Schema, ...]:
+        """All that rows may have."""
+        return (*self.earlier, self.current)
+
+    def typed(self, names: Collection[str]) -> Typed:
+        """Returns those columns that are among some names."""
+        columns = tuple(one for one in self.current.columns if one.name in names)
+        return Typed(columns, self.schemas if columns else ())
+
+
+NOTHING: Final = Declared()

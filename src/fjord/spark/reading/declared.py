@@ -1,0 +1,335 @@
+"""Rows of declared tables as typed columns: bytes in, Arrow out, whole columns at a time.
+
+    type   6        6        null     2             6: a row
+    value  row 1    row 2             a reason
+    uri    'a'      'b'      null     null
+
+What is no row has nulls.  Columns that have a size are cut out of all rows by one call of Arrow
+each; strings and binary are a gather over the bytes of the value column, whose offsets are
+computed.  No Python runs for a row but for whole numbers beyond 128 bits (256 with a sign), and for
+large ones that an earlier schema had and that become smaller.
+
+Rows of several schemas are taken apart one schema after the other, and put back in order.  A column
+that a schema does not have is null there.  One that it has with another type has its value where
+the type that is wanted can hold it, and null elsewhere.
+
+Rows were checked when they were written.  One that is damaged all the same is told by its seq.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyarrow import compute
+
+from fjord import values
+from fjord.declared import rows as declared_rows
+from fjord.declared.schema import Column, Schema
+from fjord.errors import FjordError
+from fjord.spark.declared import TIME_UNITS_US, Typed
+from fjord.spark.reading import fitting
+from fjord.spark.reading.planning import Wanted
+
+# The columns that are needed to make others of them; the last one is for what is said of damage.
+NEEDED: Final = ("type", "value", "seq")
+_NUMBER_SIZE: Final = 2
+_END_SIZE: Final = 4
+# As which numbers columns are stored.
+_STORED: Final[dict[str, Any]] = {
+    **{f"int{bits}": getattr(pa, f"int{bits}")() for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": getattr(pa, f"uint{bits}")() for bits in (8, 16, 32, 64)},
+    "oid": pa.uint64(),
+    "boolean": pa.uint8(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    **dict.fromkeys(TIME_UNITS_US, pa.int64()),
+}
+_DECIMAL_SIZE: Final = 32
+
+
+def shown(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
+    """Returns the wanted columns, in their order; the declared ones are made of values.
+
+    Raises:
+        FjordError: if a row is damaged, or of a schema that is not known here.
+    """
+    if not wanted.typed.columns:
+        names = list(wanted.columns)
+        return batch if batch.schema.names == names else batch.select(names)
+    made = decode(batch, wanted.typed, wanted.table)
+    every = pa.schema([*batch.schema, *fields(wanted.typed)])
+    whole = pa.RecordBatch.from_arrays([*batch.columns, *made], schema=every)
+    return whole.select(list(wanted.columns))
+
+
+def fields(typed: Typed) -> list[Any]:
+    """Returns the Arrow fields of the wanted columns."""
+    return [pa.field(one.name, fitting.ARROW[one.type]) for one in typed.columns]
+
+
+def decode(batch: pa.RecordBatch, typed: Typed, table: str) -> list[pa.Array]:
+    """Returns the wanted columns of a batch that has `type` and `value`, and perhaps `seq`.
+
+    Raises:
+        FjordError: if a row is damaged, or of a schema that is not known here.
+    """
+    found = batch["value"]
+    found = found if pa.types.is_binary(found.type) else found.cast(pa.binary())
+    is_row = compute.equal(batch["type"], pa.scalar(values.ROW, batch["type"].type))
+    is_row = compute.fill_null(compute.and_(is_row, found.is_valid()), False)
+    seqs = batch["seq"] if "seq" in batch.schema.names else None
+    count = compute.sum(is_row).as_py() or 0
+    if not count:
+        return [pa.nulls(batch.num_rows, fitting.ARROW[one.type]) for one in typed.columns]
+    if count == batch.num_rows:
+        return _decoded(_Rows(found, seqs, table), typed)
+    places = compute.indices_nonzero(is_row)
+    rows = _Rows(found.take(places), None if seqs is None else seqs.take(places), table)
+    # Where each row of the batch is among those that are rows; nowhere, for the others.
+    nth = compute.subtract(compute.cumulative_sum(is_row.cast(pa.int64())), 1)
+    spread = compute.if_else(is_row, nth, pa.scalar(None, pa.int64()))
+    return [column.take(spread) for column in _decoded(rows, typed)]
+
+
+class _Rows(NamedTuple):
+    """Some rows, all of them valid."""
+
+    data: pa.Array
+    seqs: pa.Array | None
+    table: str
+
+    def take(self, places: pa.Array) -> _Rows:
+        seqs = None if self.seqs is None else self.seqs.take(places)
+        return _Rows(self.data.take(places), seqs, self.table)
+
+    def cut(self, start: int, size: int) -> Any:
+        """Returns the same few bytes of each row, one behind the other."""
+        return compute.binary_slice(self.data, start, start + size).buffers()[2]
+
+    def numbers(self, type_: Any, start: int) -> pa.Array:
+        """Returns the numbers that stand at a place of each row."""
+        buffer = self.cut(start, type_.bit_width // 8)
+        return pa.Array.from_buffers(type_, len(self.data), [None, buffer])
+
+    def refused(self, at: int, problem: str) -> FjordError:
+        seq = None if self.seqs is None else self.seqs[at].as_py()
+        which = "a row" if seq is None else f"the row with seq {seq}"
+        return FjordError(f"{which} of table {self.table} cannot be read: {problem}")
+
+
+def _decoded(rows: _Rows, typed: Typed) -> list[pa.Array]:
+    lengths = compute.binary_length(rows.data)
+    if compute.min(lengths).as_py() < _NUMBER_SIZE:
+        at = compute.index(compute.less(lengths, _NUMBER_SIZE), value=True).as_py()
+        raise rows.refused(at, "a row is too short")
+    numbers = rows.numbers(pa.uint16(), 0)
+    there = compute.unique(numbers).to_pylist()
+    known = {schema.number: schema for schema in typed.schemas}
+    for number in there:
+        if number not in known:
+            at = compute.index(numbers, value=pa.scalar(number, pa.uint16())).as_py()
+            raise rows.refused(at, _unknown(number, known))
+    if len(there) == 1:
+        return _Part(rows, known[there[0]]).columns(typed.columns)
+    places = [
+        compute.indices_nonzero(compute.equal(numbers, pa.scalar(number, pa.uint16())))
+        for number in there
+    ]
+    parts = [
+        _Part(rows.take(place), known[number]).columns(typed.columns)
+        for number, place in zip(there, places, strict=True)
+    ]
+    # To sort a permutation is to invert it.
+    order = compute.sort_indices(pa.concat_arrays(places))
+    return [pa.concat_arrays(arrays).take(order) for arrays in zip(*parts, strict=True)]
+
+
+def _unknown(number: int, known: dict[int, Schema]) -> str:
+    return (
+        f"it has schema {number}, and only {', '.join(map(str, sorted(known)))} are known here. "
+        "If the columns of the table were changed, make the frame anew; rows of any schema are "
+        "read with the option columns=plain"
+    )
+
+
+class _Layout(NamedTuple):
+    """Where what stands in a row."""
+
+    null_bytes: int
+    fixed: dict[str, tuple[int, int]]  # where columns that have a size begin, and their sizes
+    ends: dict[str, int]  # where the ends of the others stand, in order
+    size: int  # of all that
+    forbidden: bytes  # bits that no row has among its nulls
+
+
+@functools.lru_cache(maxsize=1024)
+def _layout(schema: Schema) -> _Layout:
+    null_bytes = -(-len(schema.columns) // 8)
+    at = _NUMBER_SIZE + null_bytes
+    fixed, ends = {}, {}
+    for column in schema.columns:
+        if column.kind.is_fixed:
+            size = struct.calcsize("<" + column.kind.code)
+            fixed[column.name] = (at, size)
+            at += size
+    for column in schema.columns:
+        if not column.kind.is_fixed:
+            ends[column.name] = at
+            at += _END_SIZE
+    bits = sum(1 << place for place, one in enumerate(schema.columns) if one.required)
+    bits |= (1 << 8 * null_bytes) - (1 << len(schema.columns))
+    return _Layout(null_bytes, fixed, ends, at, bits.to_bytes(null_bytes, "little"))
+
+
+class _Part:
+    """Rows of one schema."""
+
+    def __init__(self, rows: _Rows, schema: Schema) -> None:
+        self._rows = rows
+        self._schema = schema
+        self._layout = _layout(schema)
+        lengths = compute.binary_length(rows.data).cast(pa.int64())
+        self._require(compute.greater_equal(lengths, self._layout.size))
+        start = _NUMBER_SIZE
+        self._nulls = [
+            rows.numbers(pa.uint8(), start + at) for at in range(self._layout.null_bytes)
+        ]
+        self._ends = {
+            name: rows.numbers(pa.uint32(), at).cast(pa.int64())
+            for name, at in self._layout.ends.items()
+        }
+        self._check(lengths)
+
+    def columns(self, wanted: Sequence[Column]) -> list[pa.Array]:
+        """Returns some columns with the types that they are to have."""
+        own = {one.name: (place, one) for place, one in enumerate(self._schema.columns)}
+        found = []
+        for column in wanted:
+            if column.name not in own:
+                found.append(pa.nulls(len(self._rows.data), fitting.ARROW[column.type]))
+                continue
+            place, stored = own[column.name]
+            array = self._without_nulls(place, self._array(stored))
+            found.append(fitting.fitted(array, stored.type, column.type))
+        return found
+
+    # -- checks -----------------------------------------------------------------------------------
+
+    def _check(self, lengths: pa.Array) -> None:
+        for byte, bits in zip(self._nulls, self._layout.forbidden, strict=True):
+            found = compute.bit_wise_and(byte, pa.scalar(bits, pa.uint8()))
+            self._require(compute.equal(found, pa.scalar(0, pa.uint8())))
+        before: Any = pa.scalar(0, pa.int64())
+        for ends in self._ends.values():
+            self._require(compute.less_equal(before, ends))
+            before = ends
+        self._require(compute.equal(compute.add(before, self._layout.size), lengths))
+
+    def _require(self, is_fine: Any) -> None:
+        if not compute.all(is_fine).as_py():
+            raise self._damaged()
+
+    def _damaged(self) -> FjordError:
+        """Returns what is wrong with the first row that is damaged."""
+        reader = declared_rows.of(self._schema)
+        for at, row in enumerate(self._rows.data):
+            problem = reader.problem([row.as_py()])
+            if problem is not None:
+                return self._rows.refused(at, problem)
+        raise AssertionError("one of them is damaged")
+
+    # -- columns ----------------------------------------------------------------------------------
+
+    def _array(self, column: Column) -> pa.Array:
+        """Returns a column with its own type; anything where there is no value."""
+        if not column.kind.is_fixed:
+            return self._strings(column)
+        at, size = self._layout.fixed[column.name]
+        if column.type not in _STORED:
+            data = compute.binary_slice(self._rows.data, at, at + size)
+            return _digits(data, size, signed=column.type.startswith("int"))
+        found = self._rows.numbers(_STORED[column.type], at)
+        if column.type == "boolean":
+            return compute.not_equal(found, pa.scalar(0, pa.uint8()))
+        if column.type in TIME_UNITS_US:
+            assert column.kind.bounds is not None
+            low, high = column.kind.bounds
+            self._require(
+                compute.and_(compute.greater_equal(found, low), compute.less_equal(found, high))
+            )
+            found = compute.multiply(found, TIME_UNITS_US[column.type])
+            return found.view(fitting.MOMENT)
+        return found
+
+    def _without_nulls(self, place: int, array: pa.Array) -> pa.Array:
+        """Returns a column with nulls where rows say that there is no value."""
+        byte, bit = self._nulls[place // 8], 1 << place % 8
+        if compute.max(byte).as_py() == 0:
+            return array
+        found = compute.bit_wise_and(byte, pa.scalar(bit, pa.uint8()))
+        is_there = compute.equal(found, pa.scalar(0, pa.uint8()))
+        return compute.if_else(is_there, array, pa.scalar(None, array.type))
+
+    def _strings(self, column: Column) -> pa.Array:
+        """Returns a column of strings or binary.
+
+        The bytes of all rows are one buffer.  Offsets that say where each string begins and ends
+        make an array of it that has the strings, and between them all the rest.
+        """
+        names = list(self._ends)
+        nth = names.index(column.name)
+        stops = self._ends[column.name]
+        starts: Any = self._ends[names[nth - 1]] if nth else pa.scalar(0, pa.int64())
+        data, count = self._rows.data, len(self._rows.data)
+        _, offsets, buffer = data.buffers()
+        begins = pa.Array.from_buffers(pa.int32(), count, [None, offsets], offset=data.offset)
+        begins = compute.add(begins.cast(pa.int64()), self._layout.size)
+        pairs = compute.bit_wise_or(
+            compute.shift_left(compute.add(begins, stops), pa.scalar(32, pa.int64())),
+            compute.add(begins, starts),
+        )
+        mixed = pa.Array.from_buffers(
+            pa.binary(), 2 * count - 1, [None, pairs.buffers()[1], buffer]
+        )
+        found = mixed.take(_even(count))
+        if column.type == "binary":
+            return found
+        try:
+            return found.cast(pa.string())
+        except pa.ArrowInvalid as error:
+            raise self._damaged() from error
+
+
+def _even(count: int) -> pa.Array:
+    """Returns 0, 2, 4 and so on."""
+    twos = pa.repeat(pa.scalar(2, pa.int64()), count)
+    return compute.subtract(compute.cumulative_sum(twos), 2)
+
+
+def _digits(data: pa.Array, size: int, *, signed: bool) -> pa.Array:
+    """Returns large numbers as text.
+
+    Those that 256 bits can hold with a sign are decimals of Arrow, which knows how to print them.
+    """
+    if size > _DECIMAL_SIZE or (size == _DECIMAL_SIZE and not signed):
+        order: Any = "little"
+        found = (int.from_bytes(one, order, signed=signed) for one in _bytes(data))
+        return pa.array(map(str, found), pa.string(), size=len(data))
+    rest = _DECIMAL_SIZE - size
+    if rest:
+        last = compute.binary_slice(data, size - 1, size)
+        is_negative = compute.greater_equal(last, b"\x80") if signed else False
+        more = compute.if_else(is_negative, b"\xff" * rest, bytes(rest))
+        data = compute.binary_join_element_wise(data, more, b"")
+    # More digits than a decimal should have are printed, too.
+    decimals = pa.Array.from_buffers(pa.decimal256(76, 0), len(data), [None, data.buffers()[2]])
+    return decimals.cast(pa.string())
+
+
+def _bytes(data: pa.Array) -> Iterator[bytes]:
+    found: Iterator[bytes] = iter(data.to_pylist())
+    return found
