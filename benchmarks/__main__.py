@@ -22,6 +22,7 @@ from benchmarks import (
     spark,
     spool,
     streams,
+    typed,
 )
 from benchmarks.scale import FULL, SMALL, Scale
 
@@ -56,6 +57,11 @@ PARTS: dict[str, Part] = {
         shows="messages beside Redis streams and a plain file, cold blocks, subscribers",
         run=streams.run,
         needs=("fjord:Database.stream", "fjord:Database.seal", "fjord:Database.snapshot"),
+    ),
+    "typed": Part(
+        shows="rows of declared columns beside untyped values of the same size",
+        run=typed.run,
+        needs=("fjord.declared.rows:Rows",),
     ),
     "spool": Part(
         shows="writes to a spool beside a plain file, and how fast they reach the daemon",

@@ -18,6 +18,8 @@ SECOND_US: Final = 1_000_000
 # the others is due (SJ-09, decision 29).
 SLOW_FROM: Final = 200
 PRIORITY_MAX: Final = 255
+# Settings that no generation has otherwise: they decide where jobs are in the index.
+FIXED: Final = ("merge", "fairness")
 
 # The end of a scheme, perhaps a user, then the host: of the first URI anywhere in a key.
 _HOST = re.compile(rb"(?<=[A-Za-z0-9+.\-])://(?:[^/?#\s]*@)?(\[[^\]/?#\s]*\]|[^/?#:\s]*)")

@@ -32,6 +32,14 @@ class Type(enum.IntEnum):
 
 # The type byte of a row of a declared table: `declared.rows` has its bytes.
 ROW: Final = 6
+
+
+class RowType(enum.IntEnum):
+    """The same with a name, for those who ask of which type a value is."""
+
+    ROW = ROW
+
+
 _BUFFER: Final = int(Type.BUFFER)
 
 
@@ -57,7 +65,10 @@ def decode(type_: int, data: bytes) -> Value:
     """
     decoder = _DECODERS.get(type_)
     if decoder is None:
-        raise RemoteProtocolError(Code.BAD_TYPE, f"a value of type {type_}")
+        text = "a row of declared columns; read it as a job or as a message of its stream"
+        raise RemoteProtocolError(
+            Code.BAD_TYPE, text if type_ == ROW else f"a value of type {type_}"
+        )
     return decoder(data)
 
 

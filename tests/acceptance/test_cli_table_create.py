@@ -141,6 +141,17 @@ def test_all_that_is_wrong_is_said_and_nothing_is_sent(file: Path) -> None:
 
 
 @pytest.mark.req("SJ-30")
+def test_all_that_is_wrong_with_options_is_said_and_nothing_is_sent() -> None:
+    words = ("--column", "uri:strin", "--set", "leas=3", "--set", "period=week")
+    done = run("create", "pages", *words, "--to", "fjord://127.0.0.1:1")
+    assert done.exit_code == 2
+    column, unknown, wrong = done.stderr.splitlines()
+    assert column.startswith("fjord: --column: uri:strin: there is no type 'strin'")
+    assert unknown.startswith("fjord: --set: leas=3: a table of model jobs has no setting 'leas'")
+    assert wrong == "fjord: --set: period=week: period is hour or day or month"
+
+
+@pytest.mark.req("SJ-30")
 def test_a_table_that_differs_is_an_error_and_none_is_made(daemon: Daemon, file: Path) -> None:
     with fjord.connect(daemon.url) as db:
         db.create_jobs("mails", lease=30)
@@ -163,6 +174,7 @@ def test_a_table_with_a_period_is_changed_when_that_is_asked_for(daemon: Daemon)
     without = run("create", "pages", "--change", "--to", daemon.url)
     assert without.exit_code == 1
     assert "table pages is there, and differs: it has a column uri" in without.stderr
+    assert "only a jobs table with a period can be changed" in without.stderr
 
 
 @pytest.mark.parametrize(

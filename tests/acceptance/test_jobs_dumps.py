@@ -76,6 +76,7 @@ def test_values_and_taken_jobs_are_exported(
     assert (there.exit_code, "is there already" in there.stderr) == (2, True)
 
 
+@pytest.mark.req("FJ-17")
 def test_csv_is_exported(to: tuple[str, str], db: fjord.Database) -> None:
     db.jobs("pages").push_many(
         keys=['http://a/,"x"\n', "http://b/"], domain=["d", None], priority=[1, 2]
@@ -88,6 +89,14 @@ def test_csv_is_exported(to: tuple[str, str], db: fjord.Database) -> None:
         ("1", "d", "1", 'http://a/,"x"\n', ""),
         ("2", "b", "2", "http://b/", ""),
     ]
+
+
+def test_of_a_stream_not_even_the_head_is_written(to: tuple[str, str], db: fjord.Database) -> None:
+    db.stream("visits").append("a")
+    done = run("jobs", "export", "visits", *to)
+    db.drop("visits")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "table visits is a stream table" in done.stderr
 
 
 def test_jobs_that_no_table_holds_are_told(to: tuple[str, str], db: fjord.Database) -> None:

@@ -46,7 +46,7 @@ def events(daemon: Daemon) -> list[tuple[str, bytes]]:
 def read(daemon: Daemon, table: str) -> list[tuple[str, bytes]]:
     with fjord.connect(daemon.url) as database:
         found = database.stream(table).read(10_000)
-        return [(message.key, message.value) for message in found.messages]  # type: ignore[misc]
+        return [(message.key, message.value) for message in found.messages]
 
 
 def test_a_replay_that_was_stopped_goes_on_and_a_complete_one_does_nothing(

@@ -10,6 +10,7 @@ from fjord.engine import Engine, open_engine
 from fjord.engine.overlay import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.jobs import Drained, Period
+from fjord.journal import names
 from fjord.testing import SimClock, SimCrash, SimDisk
 from tests.unit.engine.test_generations import (
     HOUR,
@@ -29,11 +30,11 @@ from tests.unit.engine.world import settings
 @pytest.mark.parametrize("kind", ["power_cut", "process_crash"])
 def test_a_crash_at_any_call_of_a_turn_loses_nothing(kind: str) -> None:
     """Nothing of a secret is left either, once its segment is gone."""
-    whole = SimDisk(1)
+    whole = Watched(1)
     assert live(whole, MemoryIndexes(TREE_COUNT)) == [True, True, True]
     calls = len(whole.calls)
     for point in range(20, calls):
-        disk, indexes = SimDisk(point, crash_at=point), MemoryIndexes(TREE_COUNT)
+        disk, indexes = Watched(point, crash_at=point), MemoryIndexes(TREE_COUNT)
         steps = live(disk, indexes)
         getattr(disk, kind)()
         if kind == "power_cut":
@@ -55,6 +56,33 @@ def test_a_crash_at_any_call_of_a_turn_loses_nothing(kind: str) -> None:
         if steps:
             assert list(listed(found_again).values()) == [0]
         found_again.close()
+        assert disk.unwiped == [], point
+    assert whole.wiped > 0
+    assert whole.unwiped == []
+
+
+class Watched(SimDisk):
+    """A disk that looks into files which are removed, or become the spare."""
+
+    def __init__(self, seed: int, *, crash_at: int | None = None) -> None:
+        super().__init__(seed, crash_at=crash_at)
+        self.wiped = 0
+        self.unwiped: list[str] = []  # with a secret in them
+
+    def remove(self, path: str) -> None:
+        self._look(path)
+        super().remove(path)
+
+    def rename(self, old: str, new: str) -> None:
+        if not new.endswith(names.UNWIPED) and not old.endswith(names.UNFINISHED):
+            self._look(old)
+        super().rename(old, new)
+
+    def _look(self, path: str) -> None:
+        file = self.open(path)
+        self.wiped += path.endswith(names.UNWIPED)
+        if SECRET in file.read(0, file.size()):
+            self.unwiped.append(path)
 
 
 def open_on(disk: SimDisk, indexes: MemoryIndexes, clock: SimClock) -> Engine:

@@ -33,6 +33,8 @@ CHUNK_BYTES: Final = 1 * limits.MIB
 #: A draft that nobody has adopted: one that sealing writes, and one that was set aside.
 UNFINISHED: Final = ".unfinished"
 REWRITTEN: Final = ".rewritten"
+# Before the name of a file that is about to be overwritten; Spark passes over what begins so.
+_UNWIPED: Final = "_old-"
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*-[0-9]+/[0-9]{20}-[0-9]{20}-[0-9a-f]{16}\Z")
 
 
@@ -126,7 +128,7 @@ class Files(Protocol):
     def remove(self, path: str) -> None: ...
 
     def wipe(self, path: str) -> None:
-        """Overwrites a file that is to go, if it is there; elsewhere that cannot be done."""
+        """Overwrites a file, if it is there, and removes it; elsewhere that cannot be done."""
         ...
 
     def folders(self) -> list[str]: ...
@@ -192,8 +194,17 @@ class Folder:
         self._disk.sync_directory(os.path.dirname(self.shown(path)))
 
     def wipe(self, path: str) -> None:
-        if self.exists(path):
-            disks.overwrite(self._disk, self.shown(path))
+        shown = self.shown(path)
+        folder, name = os.path.split(shown)
+        unwiped = os.path.join(folder, _UNWIPED + name)
+        if self._disk.exists(shown):
+            # Under another name first: under its own it is whole, or not there.
+            self._disk.rename(shown, unwiped)
+            self._disk.sync_directory(folder)
+        if self._disk.exists(unwiped):
+            disks.overwrite(self._disk, unwiped)
+            self._disk.remove(unwiped)
+            self._disk.sync_directory(folder)
 
     def folders(self) -> list[str]:
         return self._disk.names(self._root)

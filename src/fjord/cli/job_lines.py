@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from fjord import limits
-from fjord.cli import arguments, lines
+from fjord.cli import arguments, lines, row_json
 from fjord.cli.lines import Bad, Row
+from fjord.declared import rows as declared_rows
+from fjord.declared.schema import Schema
 from fjord.errors import UsageError
 
 if TYPE_CHECKING:
     from fjord.client.jobs import Jobs
 
 BATCH_ROWS: Final = 1_000
-# Bytes of lines, which are never fewer than those of their jobs.
+# Bytes of lines, never fewer than those of their jobs, but for columns that are not there.
 BATCH_BYTES: Final = limits.BATCH_BYTES_MAX // 2
+_NONE: Final = Schema()
 
 
 class Pushing:
     """Pushes a file of lines, and counts."""
 
-    def __init__(self, jobs: Jobs, progress: Callable[[int, int | None], None]) -> None:
+    def __init__(
+        self, jobs: Jobs, progress: Callable[[int, int | None], None], schema: Schema = _NONE
+    ) -> None:
         self._jobs = jobs
+        self._read = typed(schema) if schema.columns else job_of
+        self._rows_max = min(BATCH_ROWS, BATCH_BYTES // declared_rows.of(schema).bytes_min)
         self._progress = progress
         self.pushed = 0
         self.bad = 0
@@ -40,13 +47,13 @@ class Pushing:
             read_bytes += len(line)
             if not line.strip():
                 continue
-            found = lines.parse(number, line, job_of)
+            found = lines.parse(number, line, self._read)
             if isinstance(found, Bad):
                 yield found
             else:
                 rows.append(found)
                 batch_bytes += len(line)
-            if len(rows) == BATCH_ROWS or batch_bytes > BATCH_BYTES:
+            if len(rows) == self._rows_max or batch_bytes > BATCH_BYTES:
                 yield from lines.in_halves(rows, self._push)
                 self._progress(read_bytes, total)
                 rows, batch_bytes = [], 0
@@ -64,9 +71,25 @@ def job_of(line: bytes) -> dict[str, Any]:
         UsageError: if it is none; the text says why.
     """
     job = lines.fields_of(line, "job", _FIELDS)
+    _check_dates(job)
+    return {"key": b"", "value": None, **job}
+
+
+def typed(schema: Schema) -> Callable[[bytes], dict[str, Any]]:
+    """Returns what does the same for a table with declared columns."""
+    fields = row_json.fields(schema, _FIELDS)
+
+    def read(line: bytes) -> dict[str, Any]:
+        job = row_json.gathered(lines.fields_of(line, "job", fields), _FIELDS)
+        _check_dates(job)
+        return job if schema.key else {"key": b"", **job}
+
+    return read
+
+
+def _check_dates(job: Mapping[str, Any]) -> None:
     if "delay" in job and "process_at" in job:
         raise UsageError("delay and process_at both say when; give one of them")
-    return {"key": b"", "value": None, **job}
 
 
 def _priority(name: str, value: object) -> int:

@@ -1,5 +1,7 @@
 """One command that works on one job: its value on standard input, the rest in the environment.
 
+A row of declared columns is a JSON object of them there, and FJORD_TYPE is row.
+
 The command has a process group of its own, so that Ctrl-C on a terminal reaches the worker only,
 and what the command started ends with it.  Whoever waits for it is woken by its end, by what it
 says on standard error, or by a wake-up from outside; nothing is polled.
@@ -16,10 +18,9 @@ import sys
 import tempfile
 from collections.abc import Callable
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Final, Protocol, Self
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, Self
 
 from fjord.cli import output
-from fjord.values import Value
 
 if TYPE_CHECKING:
     from fjord.client.jobs import Job
@@ -167,12 +168,12 @@ def _signal_name(number: int) -> str:
         return str(number)  # a real-time signal has no name
 
 
-def bytes_of(value: Value) -> bytes:
+def bytes_of(value: Any) -> bytes:
     """Returns a value as a command reads it."""
     return value if isinstance(value, bytes) else output.shown(value).encode()
 
 
-def _file_of(value: Value) -> IO[bytes]:
+def _file_of(value: Any) -> IO[bytes]:
     """Returns a file to be read from; unlike a pipe, nobody has to write it meanwhile."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     file.write(bytes_of(value))

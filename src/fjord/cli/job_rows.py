@@ -9,7 +9,7 @@ from typing import Final
 from fjord.cli import output
 from fjord.jobs import How, State
 from fjord.tables import job_row
-from fjord.values import Type, Value
+from fjord.values import ROW, RowType, Type, Value
 
 PREFIX: Final = "JOB_"
 # Of an image, what says something to people; the rest is how the index finds it.
@@ -40,13 +40,22 @@ def readable(fields: Mapping[str, Value]) -> dict[str, Value]:
     return found
 
 
+def type_name(number: int) -> str:
+    """Returns the name of a type of values.
+
+    Raises:
+        ValueError: if there is no such type.
+    """
+    return (RowType if number == ROW else Type)(number).name.lower()
+
+
 def _image(_: str, value: Value) -> dict[str, Value]:
     row = job_row.decode(_bytes(value))
     return {
         "key": output.key_text(row.key),
         "domain": output.key_text(row.domain),
         **{name: getattr(row, name) for name in _IMAGE},
-        "type": Type(row.type).name.lower(),
+        "type": type_name(row.type),
     }
 
 

@@ -48,7 +48,9 @@ def run(options: Options, connect: Callable[[], Database], *, as_json: bool) -> 
     name, has_value = writing.check_name(options.sql_table), options.has_value
     with connect() as db, Bar("exporting") as bar:
         db.table(options.table)
-        exporting = _Exporting(db, options.table, bar, has_value=has_value)
+        counts = db.jobs(options.table).count()  # a table of another kind is refused here
+        total = counts.waiting + counts.taken
+        exporting = _Exporting(db, options.table, total, bar, has_value=has_value)
         rows = exporting.rows()
         if options.is_csv:
             text = writing.lines(rows, has_value=has_value)
@@ -64,9 +66,10 @@ def run(options: Options, connect: Callable[[], Database], *, as_json: bool) -> 
 class _Exporting:
     """Reads all jobs of a table as rows, and counts."""
 
-    def __init__(self, db: Database, table: str, bar: Bar, *, has_value: bool) -> None:
+    def __init__(self, db: Database, table: str, total: int, bar: Bar, *, has_value: bool) -> None:
         self._db = db
         self._table = table
+        self._total = total
         self._bar = bar
         self._show = _shown if has_value else None
         self._now_us = SystemClock().wall_us()
@@ -77,7 +80,6 @@ class _Exporting:
 
     def rows(self) -> Iterator[shape.Row]:
         begun = job_reading.moment(self._db)
-        counts = self._db.jobs(self._table).count()
         for state in (State.TAKEN, State.WAITING):
             for page in job_reading.pages(self._db, self._table, state):
                 expiries_us = page.expires_at_us
@@ -90,7 +92,7 @@ class _Exporting:
                     else:
                         self.exported += 1
                         yield row
-                self._bar.update(self.exported, counts.waiting + counts.taken)
+                self._bar.update(self.exported, self._total)
         self.has_changed = job_reading.has_changed(self._db, self._table, begun)
 
     def report(self, *, as_json: bool) -> None:

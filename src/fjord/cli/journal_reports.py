@@ -176,6 +176,8 @@ def _fields(row: Row) -> dict[str, values.Value]:
     if row.op.startswith(job_rows.PREFIX):
         shown = job_rows.readable(shown)
     type_, value = row.fields.get("type"), row.fields.get("value")
+    if type_ == values.ROW:  # whose columns are in the settings of its table
+        return {**shown, "type": job_rows.type_name(type_)}
     if not isinstance(type_, int) or not isinstance(value, bytes) or type_ > Type.BOOLEAN:
         return shown
     if values.problem(type_, value) is not None:

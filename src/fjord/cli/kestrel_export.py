@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from fjord import limits, ops
-from fjord.cli import output
-from fjord.client.calls import Call, Result
+from fjord.cli import job_reading, output
 from fjord.client.database import Database
-from fjord.client.job_pages import JobWalk
 from fjord.client.socket import Connection
 from fjord.client.stream_batch import MessageBatch, MessageColumns
 from fjord.clock import SystemClock
@@ -69,7 +67,7 @@ def run(options: Options, show: Show) -> Outcome:
         if kind == "jobs":
             if options.after is not None or options.subscriber:
                 raise UsageError("--after and --subscriber are for streams; this is a jobs table")
-            source = _Jobs(options.table, connection, db, clock.wall_us(), show)
+            source = _Jobs(options.table, db, clock.wall_us(), show)
         elif kind == "stream":
             source = _Messages(options.table, db, _start(options, db), show)
         else:
@@ -105,24 +103,17 @@ def _start(options: Options, db: Database) -> int:
 
 
 class _Jobs:
-    """The jobs of a table: taken ones, then those that are due, then those that are not yet.
+    """The jobs of a table: taken ones, then those that are due, then those that are not yet."""
 
-    Nothing shows a jobs table as of one moment, so its history tells afterwards whether anything
-    was done to it meanwhile.
-    """
-
-    def __init__(
-        self, table: str, connection: Connection, db: Database, now_us: int, show: Show
-    ) -> None:
+    def __init__(self, table: str, db: Database, now_us: int, show: Show) -> None:
         self._table = table
-        self._connection = connection
         self._db = db
         self._now_us = now_us
         self._show = show
         self.items = self.expired = 0
 
     def chunks(self) -> Iterator[bytes]:
-        begun_seq = self._db.stats()["applied_seq"]
+        begun = job_reading.moment(self._db)
         counts = self._db.jobs(self._table).count()
         total = counts.waiting + counts.taken
         has_later = False
@@ -137,15 +128,14 @@ class _Jobs:
                 dates_us = enumerate(page.process_at_us)
                 later = [at for at, date_us in dates_us if date_us > self._now_us]
                 yield self._chunk(page, later, total)
-        self._check_unchanged(begun_seq)
+        if job_reading.has_changed(self._db, self._table, begun):
+            raise FjordError(
+                f"table {self._table} changed while it was read, so nothing was exported; stop "
+                "who pushes and takes its jobs, and export it again"
+            )
 
     def _pages(self, state: State) -> Iterator[JobPage]:
-        walk = JobWalk(self._table, state, lambda page: [page])
-        while (call := walk.next_call()) is not None:
-            yield from self._ask(call)
-
-    def _ask(self, call: Call[Result]) -> Result:
-        return call.result(self._connection.execute(call.command))
+        return job_reading.pages(self._db, self._table, state)
 
     def _chunk(self, page: JobPage, rows: range | list[int], total: int) -> bytes:
         expiries_us = page.expires_at_us
@@ -160,14 +150,6 @@ class _Jobs:
             [page.inserted_us[at] for at in live],
             [expiries_us[at] for at in live],
         )
-
-    def _check_unchanged(self, begun_seq: int) -> None:
-        for piece in self._db.scan(self._table, begun_seq + 1):
-            if piece.first_seqs:
-                raise FjordError(
-                    f"table {self._table} changed while it was read, so nothing was exported; stop "
-                    "who pushes and takes its jobs, and export it again"
-                )
 
 
 class _Messages:

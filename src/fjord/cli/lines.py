@@ -157,14 +157,14 @@ def fields_of(line: bytes, noun: str, fields: Mapping[str, Field]) -> dict[str, 
 
 
 def key(name: str, value: object) -> str | bytes:
-    found = _bytes(value)
+    found = from_base64(value)
     if found is not None:
         return found
     return text(name, value, ', or {"base64": ...}')
 
 
 def value(name: str, value: object) -> Value:
-    found = _bytes(value)
+    found = from_base64(value)
     if found is not None:
         check_size(found)
         return found
@@ -187,8 +187,12 @@ def check_size(value: bytes) -> None:
         raise UsageError(f"a value has at most {VALUE_BYTES_MAX} bytes")
 
 
-def _bytes(value: object) -> bytes | None:
-    """Returns what {"base64": ...} stands for, None if it is something else."""
+def from_base64(value: object) -> bytes | None:
+    """Returns what {"base64": ...} stands for, None if it is something else.
+
+    Raises:
+        UsageError: if that is no base64.
+    """
     if not isinstance(value, dict) or value.keys() != {"base64"}:
         return None
     try:

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from fjord.cli import arguments, lines
+from fjord.cli import arguments, lines, row_json
 from fjord.cli.arguments import TypeName
 from fjord.cli.lines import Bad, Row
 from fjord.client.entries import Key
+from fjord.declared.schema import Schema
 from fjord.errors import UsageError
-from fjord.values import Value
 
 if TYPE_CHECKING:
     from fjord.client.streams import Stream
 
-Message = tuple[Key, Value]
+Message = tuple[Key, Any]  # a value, or a row
 # Makes a message of a line; None if there is none in it.
 Read = Callable[[bytes], Message | None]
 
 BATCH_ROWS: Final = 10_000
+_NONE: Final = Schema()
 
 
 class Appending:
@@ -82,13 +83,16 @@ def plain(key: str, type_: TypeName) -> Read:
     return read
 
 
-def in_json(key: str) -> Read:
+def in_json(key: str, schema: Schema = _NONE) -> Read:
     """Returns what makes a message of a line of JSON; one without a key gets `key`."""
+    fields = row_json.fields(schema, _FIELDS) if schema.columns else _FIELDS
 
     def read(line: bytes) -> Message | None:
         if not line.strip():
             return None
-        found: dict[str, Any] = lines.fields_of(line, "message", _FIELDS)
+        found: dict[str, Any] = lines.fields_of(line, "message", fields)
+        if schema.columns:
+            found = row_json.gathered(found, _FIELDS)
         return found.get("key", key), found.get("value")
 
     return read

@@ -2,8 +2,9 @@
 
 JSON is one object a line, so a long list can be read as it comes.  What JSON has no word for is
 written so: bytes, and text that is no Unicode, as {"base64": "..."}; the floats that are no
-numbers as the strings "nan", "inf" and "-inf".  In plain lines, what would break a line or control
-a terminal is escaped; only `fjord kv get` prints a value as it is.
+numbers as the strings "nan", "inf" and "-inf"; dates as RFC 3339.  A row of declared columns is an
+object of them, in plain lines too, see `row_json`.  In plain lines, what would break a line or
+control a terminal is escaped; only `fjord kv get` prints a value as it is.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import typer
 
 from fjord.client.entries import Change, Entry, Key
-from fjord.values import Type, Value
+from fjord.values import RowType, Type
 
 # So many rows are laid out at a time, whatever the length of the list.
 _ROWS: Final = 1000
@@ -50,7 +51,7 @@ def print_line(*cells: str) -> None:
     typer.echo("\t".join(map(escaped, cells)))
 
 
-def print_value(value: Value) -> None:
+def print_value(value: Any) -> None:
     """Prints a value alone: bytes as they are, all else with the end of a line."""
     if isinstance(value, bytes):
         sys.stdout.buffer.write(value)
@@ -58,15 +59,18 @@ def print_value(value: Value) -> None:
         typer.echo(shown(value))
 
 
-def shown(value: Value) -> str:
+def shown(value: Any) -> str:
+    """Returns a value, or a row, as text."""
     if value is None:
         return ""
+    if isinstance(value, Mapping):
+        return json.dumps(_json(value), allow_nan=False, ensure_ascii=False)
     if isinstance(value, bytes):
         return value.decode("latin-1")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def type_name(value: Value) -> str:
+def type_name(value: Any) -> str:
     return _TYPE_NAMES[type(value)]
 
 
@@ -132,6 +136,8 @@ def _json(what: object) -> object:
         return what if _is_unicode(what) else _base64(what.encode("utf-8", "surrogateescape"))
     if isinstance(what, float) and not math.isfinite(what):
         return str(what)
+    if isinstance(what, datetime):
+        return what.isoformat()
     return _base64(what) if isinstance(what, bytes) else what
 
 
@@ -172,4 +178,5 @@ _TYPE_NAMES: Final[dict[type, str]] = {
     int: Type.INTEGER.name.lower(),
     float: Type.FLOAT.name.lower(),
     bool: Type.BOOLEAN.name.lower(),
+    dict: RowType.ROW.name.lower(),
 }

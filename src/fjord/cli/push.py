@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fjord.cli import arguments, job_lines, lines, output
+from fjord.cli import arguments, job_lines, lines, output, row_json
 from fjord.cli.arguments import At, Delay, TableName, TypeName
 from fjord.cli.failing import EXIT_ERROR, explained, tell
 from fjord.cli.progress import Bar
@@ -15,6 +15,9 @@ from fjord.cli.where import DAEMON, Data, Json, To, database
 from fjord.errors import UsageError
 from fjord.jobs import Priority
 from fjord.values import Value
+
+if TYPE_CHECKING:
+    from fjord.client.database import Database
 
 
 def push(
@@ -43,6 +46,10 @@ def push(
     domain: Annotated[
         str, typer.Option(help="Its domain.", show_default="the host of the URI in KEY")
     ] = "",
+    row: Annotated[
+        str,
+        typer.Option(metavar="JSON", help="Its declared columns, as an object; instead of VALUE."),
+    ] = "",
     lines_: Annotated[
         str,
         typer.Option("--lines", metavar="FILE", help="Push one job a line of JSON; - reads them."),
@@ -54,21 +61,20 @@ def push(
     """Adds a job, or merges it with the one that waits under its key; returns when it is on disk.
 
     A line of FILE is an object with key and, if you like, value, priority, delay, process_at,
-    expires_at and domain. Bad lines are told with their numbers, and the rest is pushed; the exit
-    code is 1 then.
+    expires_at and domain; declared columns stand beside those. Bad lines are told with their
+    numbers, and the rest is pushed; the exit code is 1 then.
 
     Example: fjord push pages http://example.com/a --priority important --delay 5
+
+    Example: fjord push sites --row '{"uri": "http://example.com/a", "depth": 3}'
 
     Example: echo '{"key": "a", "value": "x"}' | fjord push pages --lines -
     """
     with explained():
+        _check(key, value, row, lines_)
         if lines_:
-            if key is not None:
-                raise UsageError("--lines brings keys and values; give it alone")
             _push_lines(table, lines_, to, data, as_json=as_json)
             return
-        if key is None:
-            raise UsageError("give a key, or --lines with a file of jobs")
         options = {
             "priority": arguments.priority(priority),
             "expires_at": arguments.moment(expires),
@@ -77,9 +83,33 @@ def push(
         }
         found = given(value, type_)
         with database(to, data) as db:
-            db.jobs(table).push(key, found, **options)
+            if row:
+                _push_row(db, table, key, row, options)
+            else:
+                db.jobs(table).push(key or "", found, **options)
         if as_json:
             output.print_json({"table": table, "key": key})
+
+
+def _check(key: str | None, value: str | None, row: str, lines_: str) -> None:
+    """Refuses what contradicts itself."""
+    if lines_ and (key is not None or row):
+        raise UsageError("--lines brings keys and values; give it alone")
+    if key is None and not row and not lines_:
+        raise UsageError("give a key, or --row, or --lines with a file of jobs")
+    if row and value is not None:
+        raise UsageError("--row is the value; give no other")
+
+
+def _push_row(db: Database, table: str, key: str | None, text: str, options: Any) -> None:
+    schema = row_json.schema_of(db, table)
+    row = row_json.row_of(text, schema)
+    if key is None:
+        db.jobs(table).push(row, **options)
+    elif schema.key:
+        raise UsageError(f"the key of table {table} is made of columns; give --row alone")
+    else:
+        db.jobs(table).push(key, row, **options)
 
 
 def given(text: str | None, type_: TypeName | None) -> Value:
@@ -111,7 +141,8 @@ def _push_lines(table: str, path: str, to: str, data: str, *, as_json: bool) -> 
         database(to, data) as db,
         Bar("pushing") as bar,
     ):
-        pushing = job_lines.Pushing(db.jobs(table), bar.update)
+        schema = row_json.schema_of(db, table)
+        pushing = job_lines.Pushing(db.jobs(table), bar.update, schema)
         for bad in pushing.run(file, size):
             tell(f"line {bad.number}: {bad.reason}", style="yellow")
     if as_json:

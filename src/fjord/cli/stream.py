@@ -10,7 +10,15 @@ from typing import Annotated, Final
 import typer
 
 from fjord import limits
-from fjord.cli import arguments, lines, message_lines, output, stream_reading, subscribers
+from fjord.cli import (
+    arguments,
+    lines,
+    message_lines,
+    output,
+    row_json,
+    stream_reading,
+    subscribers,
+)
 from fjord.cli.arguments import Numeric, StreamName, TypeName
 from fjord.cli.failing import EXIT_ERROR, explained, tell
 from fjord.cli.progress import Bar
@@ -122,9 +130,17 @@ def append(
     ] = None,
     key: Annotated[str, typer.Option(help="Their key; mode latest needs one.")] = "",
     type_: Annotated[TypeName, typer.Option("--type", help="What they are.")] = TypeName.string,
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--row", metavar="JSON", help="Declared columns, as an object; may be repeated."
+        ),
+    ] = None,
     json_lines: Annotated[
         bool,
-        typer.Option("--json-lines", help="Standard input has objects with key and value."),
+        typer.Option(
+            "--json-lines", help="Standard input has objects with key and value, or columns."
+        ),
     ] = False,
     to: To = DAEMON,
     data: Data = "",
@@ -141,8 +157,15 @@ def append(
     Example: tail -f access.log | fjord stream append access
 
     Example: echo '{"key": "user:7", "value": 5}' | fjord stream append visits --json-lines
+
+    Example: fjord stream append sites --row '{"uri": "http://example.com/a", "depth": 3}'
     """
     with explained():
+        if rows:
+            if values or json_lines:
+                raise UsageError("--row gives the messages; give nothing else")
+            _append_rows(table, key, rows, to, data, as_json=as_json)
+            return
         if not values:
             _append_lines(table, key, None if json_lines else type_, to, data, as_json=as_json)
             return
@@ -156,11 +179,27 @@ def append(
             output.print_json({"table": table, "appended": len(parsed), "bad": 0, "seq": seq})
 
 
+def _append_rows(
+    table: str, key: str, texts: list[str], to: str, data: str, *, as_json: bool
+) -> None:
+    with database(to, data) as db:
+        schema = row_json.schema_of(db, table)
+        if key and schema.key:
+            raise UsageError(f"the key of stream {table} is made of columns; give --row alone")
+        rows = [row_json.row_of(text, schema) for text in texts]
+        seq = db.stream(table).append_many(rows, keys=[key] * len(rows) if key else None)
+    if as_json:
+        output.print_json({"table": table, "appended": len(rows), "bad": 0, "seq": seq})
+
+
 def _append_lines(
     table: str, key: str, type_: TypeName | None, to: str, data: str, *, as_json: bool
 ) -> None:
-    read = message_lines.in_json(key) if type_ is None else message_lines.plain(key, type_)
     with lines.opened(lines.STDIN) as (file, _), database(to, data) as db, Bar("appending") as bar:
+        if type_ is None:
+            read = message_lines.in_json(key, row_json.schema_of(db, table))
+        else:
+            read = message_lines.plain(key, type_)
         appending = message_lines.Appending(db.stream(table), read, bar.update)
         for bad in appending.run(file):
             tell(f"line {bad.number}: {bad.reason}", style="yellow")
@@ -291,7 +330,7 @@ def get(
     Example: fjord stream get profiles user:7
     """
     with explained(), database(to, data, read_only=True) as db:
-        entry = db.kv(table).entry(key)  # it is a map too, and this tells of dates
+        entry = db.stream(table).entry(key)
         if entry is None:
             raise NotFoundError(Code.NOT_FOUND, f"stream {table} has no key {key}")
         if as_json:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fjord.cli import output, table_create
-from fjord.cli.failing import explained
+from fjord.cli.failing import explained, tell
 from fjord.cli.where import DAEMON, Data, Json, To, database
 from fjord.client.database import Database
 from fjord.client.declared_tables import declaration_of
@@ -74,6 +74,8 @@ def generations_(name: Name, to: To = DAEMON, data: Data = "", as_json: Json = F
     with explained(), database(to, data, read_only=True) as db:
         db.table(name)  # one that is not there is an error
         listed = db.jobs(name).generations()
+        if not listed:
+            tell(f"table {name} has no period, and so it has no generations")
         if as_json:
             for one in listed:
                 output.print_json(asdict(one) | {"began_at": output.date(one.began_at)})

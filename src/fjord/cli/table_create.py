@@ -9,7 +9,7 @@ import typer
 from fjord.cli import output
 from fjord.cli.failing import EXIT_USAGE, explained, tell
 from fjord.cli.where import DAEMON, Data, Json, To, database
-from fjord.client.declared_tables import Made, declaration_of, read_file
+from fjord.client.declared_tables import Made, check, declaration_of, read_file
 from fjord.declared import declaration
 from fjord.declared.declaration import Declaration, Draft, Place, Problems
 from fjord.errors import DeclarationError, UsageError
@@ -115,5 +115,5 @@ def _declared(
         else:
             problems.add(place, "a setting is NAME=VALUE")
     found = declaration.checked([draft], problems)
-    problems.check()
+    check(found, problems)
     return found

@@ -209,6 +209,10 @@ class AsyncDatabase:
         """Puts one cold block in the place of some that follow each other."""
         await self._run(stream_calls.replace_call(table, names, new))
 
+    async def run(self, call: Call[Result]) -> Result:
+        """Runs a call that was built elsewhere, for what the tables here do not offer."""
+        return await self._run(call)
+
     async def close(self) -> None:
         self._connection.close()
 

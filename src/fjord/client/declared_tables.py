@@ -24,6 +24,9 @@ from fjord.errors import Code, DeclarationError, ExistsError, FjordError
 
 # What a file says elsewhere than in its settings.
 _APART: Final = frozenset({"columns", "key"})
+_UNCHANGEABLE: Final = (
+    "only a jobs table with a period can be changed; it keeps a period, its merge and its fairness"
+)
 
 Tables = str | os.PathLike[str] | Iterable[Declaration]
 
@@ -73,10 +76,19 @@ def read_file(path: str | os.PathLike[str]) -> list[Declaration]:
     """
     problems = Problems()
     found = _read(path, problems)
-    for one in found:
+    check(found, problems)
+    return found
+
+
+def check(tables: Iterable[Declaration], problems: Problems) -> None:
+    """Looks at the settings of tables, too, and tells all that is wrong.
+
+    Raises:
+        DeclarationError: if something is; the text has all of it.
+    """
+    for one in tables:
         _creation(one, problems)
     problems.check()
-    return found
 
 
 def _read(path: str | os.PathLike[str], problems: Problems) -> list[Declaration]:
@@ -127,7 +139,8 @@ def steps(tables: Tables, *, change: bool = False, dry_run: bool = False) -> Ste
             changed.append(replace(command, changes=True))
         elif differing:
             text = f"table {declared.name} is there, and differs: {'; '.join(differing)}"
-            refused.append(f"{declared.place}: {text}")
+            why = f" ({_UNCHANGEABLE})" if change else ""
+            refused.append(f"{declared.place}: {text}{why}")
     if refused:
         raise ExistsError(Code.EXISTS, "; ".join(refused[: declaration.PROBLEMS_MAX]))
     new = [command for _, command in wanted if command.name not in there]
@@ -268,7 +281,9 @@ def _can_change(command: CreateTable, there: TableInfo) -> bool:
     """Says whether a table begins a generation with other settings when it is told to."""
     if there.kind != "jobs" or command.kind != _KINDS["jobs"].number:
         return False
-    return all(jobs.decode_settings(one).period for one in (there.settings, command.settings))
+    old, new = (jobs.decode_settings(one) for one in (there.settings, command.settings))
+    keeps = all(getattr(old, name) == getattr(new, name) for name in jobs.FIXED)
+    return bool(keeps and old.period and new.period)
 
 
 def _differing_columns(there: Schema, wanted: Schema) -> list[str]:

@@ -30,7 +30,7 @@ class Entry:
     """A value and what is known of it."""
 
     value: Any  # of a stream with declared columns, a dict of them
-    type: int  # a `fjord.values.Type`, or `fjord.values.ROW`
+    type: values.Type | values.RowType
     written_at: datetime  # the writer's clock
     created_at: datetime  # when the key got its first value
     accessed_at: datetime | None  # when it was last touched or taken
@@ -181,7 +181,7 @@ def read_entry(found: Entries, row: int, decoding: Decoding = PLAIN) -> Entry:
     type_ = found.types[row]
     return Entry(
         value=decoding.decode(type_, found.values[row]),
-        type=type_ if type_ == values.ROW else values.Type(type_),
+        type=values.RowType.ROW if type_ == values.ROW else values.Type(type_),
         written_at=date(found.timestamps_us[row]),
         created_at=date(found.created_us[row]),
         accessed_at=date_or_none(found.accessed_us[row]),

@@ -99,35 +99,23 @@ def push_rows(
         TypeError: if they are no dicts, or one has what no job has.
         UnknownSchemaError: if the server is to be asked for the columns of the table first.
     """
-    if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable):
-        raise not_a("what push_many takes", "a list of dicts", rows)
-    listed = list(rows)
-    for row in listed:
-        if not isinstance(row, Mapping):
-            raise not_a("each job of push_many", 'a dict such as {"key": ..., "value": ...}', row)
+    listed = _jobs(rows)
     names: set[str] = set().union(*listed)
-    columns: PushColumns = {}
-    if not names <= _FIELDS:
+    columns: Any = {}
+    if names <= _FIELDS:
+        if "key" in names or not schemas.has_key:
+            columns["keys"] = [row.get("key", b"") for row in listed]
+        columns["values"] = [row.get("value") for row in listed]
+    else:
         check_names("a job", names, {*_FIELDS, *schemas.names} - {"value"})
         _check_apart(names & _FIELDS, schemas)
         if "key" in names:
             columns["keys"] = [row.get("key", b"") for row in listed]
-        given = {name: [row.get(name) for row in listed] for name in schemas.names}
+        given = {name: [row.get(name) for row in listed] for name in names - _FIELDS}
         columns = _with_rows(columns, *schemas.encode_columns(given))
-    else:
-        if "key" in names or not schemas.has_key:
-            columns["keys"] = [row.get("key", b"") for row in listed]
-        columns["values"] = [row.get("value") for row in listed]
-    if "priority" in names:
-        columns["priority"] = [row.get("priority", Priority.DEFAULT) for row in listed]
-    if "delay" in names:
-        columns["delay"] = [row.get("delay") for row in listed]
-    if "process_at" in names:
-        columns["process_at"] = [row.get("process_at") for row in listed]
-    if "expires_at" in names:
-        columns["expires_at"] = [row.get("expires_at") for row in listed]
-    if "domain" in names:
-        columns["domain"] = [row.get("domain") for row in listed]
+    for name in names & _OPTIONS:
+        usual = Priority.DEFAULT if name == "priority" else None
+        columns[name] = [row.get(name, usual) for row in listed]
     return push_columns(table, columns, timestamp_us, schemas)
 
 
@@ -172,10 +160,25 @@ def push_columns(
     )
 
 
+def _jobs(given: Any) -> list[Mapping[str, Any]]:
+    """Returns jobs that are given as dicts."""
+    if isinstance(given, Mapping | str | bytes) or not isinstance(given, Iterable):
+        raise not_a("what push_many takes", "a list of dicts", given)
+    listed = list(given)
+    if set(map(type, listed)) != {dict}:
+        for row in listed:
+            if not isinstance(row, Mapping):
+                what = 'a dict such as {"key": ..., "value": ...}'
+                raise not_a("each job of push_many", what, row)
+    return listed
+
+
 # -- columns --------------------------------------------------------------------------------------
 
 
 def _keys(keys: Sequence[Key]) -> list[bytes]:
+    if isinstance(keys, Encoded):
+        return keys
     try:
         return list(map(str.encode, keys))  # type: ignore[arg-type]
     except (TypeError, UnicodeEncodeError):
@@ -197,7 +200,7 @@ def _check_apart(options: Iterable[str], schemas: Schemas) -> None:
         raise TypeError(f"{name} is an option and a column; give the rows as values=[...] apart")
 
 
-def _with_rows(columns: PushColumns, rows: Encoded, keys: list[bytes]) -> PushColumns:
+def _with_rows(columns: PushColumns, rows: Encoded, keys: Encoded) -> PushColumns:
     found: PushColumns = {**columns, "values": rows}
     if keys:
         if "keys" in columns:

@@ -41,7 +41,7 @@ class UnknownSchemaError(FjordError):
 
 
 class Encoded(list[bytes]):
-    """Rows of a declared table, as they are sent."""
+    """Rows of a declared table, or their keys, as they are sent."""
 
 
 class _Settings(Protocol):
@@ -79,6 +79,7 @@ class Schemas:
         self._read_settings = read_settings
         self._current: Rows | None = None  # None: it was not asked yet
         self._known: dict[bytes, Rows] = {}  # by the number that rows begin with
+        self._id = 0  # of the table that had them; one that is made anew has another
 
     def forget(self) -> None:
         """Takes notice that the columns may be others by now."""
@@ -94,6 +95,8 @@ class Schemas:
             self._current = declared_rows.of(Schema())
             return
         settings = self._read_settings(table.settings)
+        if table.id != self._id:
+            self._id, self._known = table.id, {}
         self._current = declared_rows.of(settings.declared)
         for schema in (*settings.earlier_declared, settings.declared):
             self._known[_beginning(schema.number)] = declared_rows.of(schema)
@@ -157,7 +160,7 @@ class Schemas:
         """Says whether keys are made of columns; not as long as nobody knows."""
         return self._current is not None and bool(self._current.schema.key)
 
-    def encode(self, rows: Sequence[Row]) -> tuple[Encoded, list[bytes]]:
+    def encode(self, rows: Sequence[Row]) -> tuple[Encoded, Encoded]:
         """Returns rows as they are sent, and their keys, if the table has key columns.
 
         Raises:
@@ -170,15 +173,15 @@ class Schemas:
                 if not isinstance(row, Mapping):
                     raise not_a("each value, where one is a row,", "a dict", row)
         found, keys = self._rows().encode(rows)
-        return Encoded(found), keys
+        return Encoded(found), Encoded(keys)
 
-    def encode_columns(self, columns: Columns) -> tuple[Encoded, list[bytes]]:
+    def encode_columns(self, columns: Columns) -> tuple[Encoded, Encoded]:
         """Returns the same for rows that are given as a list for each column; raises the same."""
         for name, column in columns.items():
             if isinstance(column, str | bytes) or not isinstance(column, Sequence):
                 raise not_a(f"column {name}", "a list of values", column)
         found, keys = self._rows().encode_columns(columns)
-        return Encoded(found), keys
+        return Encoded(found), Encoded(keys)
 
     def _rows(self) -> Rows:
         if self._current is None:
@@ -192,9 +195,13 @@ class Schemas:
     # -- reading ----------------------------------------------------------------------------------
 
     @property
-    def is_known(self) -> bool:
-        """Says whether the server was asked."""
-        return self._current is not None
+    def is_plain(self) -> bool:
+        """Says whether values were met that are no rows, so that there are no columns."""
+        return self._current is not None and not self._current.schema.columns
+
+    def meet_plain(self) -> None:
+        """Takes notice of values that are no rows."""
+        self._current = declared_rows.of(Schema())
 
     def lacks(self, types: bytes, column: Sequence[bytes]) -> bool:
         """Says whether there are rows among some values that cannot be read without asking."""
@@ -246,6 +253,23 @@ class Schemas:
             self.forget()
             raise UnknownSchemaError
         return known
+
+
+class NoSchemas(Schemas):
+    """For a writer that can ask nobody: there are no columns, and rows are refused."""
+
+    @property
+    def names(self) -> list[str]:
+        return []
+
+    def _rows(self) -> Rows:
+        raise no_rows()
+
+
+def no_rows() -> LocalProtocolError:
+    """Returns the error that says that a spool takes no rows."""
+    text = "a spool takes no rows, since it can ask nobody for their columns; use fjord.connect"
+    return LocalProtocolError(Code.BAD_TYPE, text)
 
 
 def _beginning(number: int) -> bytes:

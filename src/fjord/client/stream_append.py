@@ -134,6 +134,8 @@ def _values(given: Sequence[Value]) -> tuple[bytes, list[bytes]]:
 
 
 def _keys(keys: Sequence[Value]) -> list[bytes]:
+    if isinstance(keys, Encoded):
+        return keys
     try:
         return list(map(str.encode, keys))  # type: ignore[arg-type]
     except (TypeError, UnicodeEncodeError):

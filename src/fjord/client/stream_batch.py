@@ -86,9 +86,19 @@ class MessageBatch:
     def lacks_columns(self) -> bool:
         """Whether there are rows whose columns are to be asked for before they can be read.
 
-        A stream keeps the columns that it was made with, so it is asked once.
+        A stream keeps the columns that it was made with, so one row tells of all; and where a
+        message was none, the others are not looked at.
         """
-        return not self._decoding.is_known and any(ROW in part.types for part in self.columns)
+        if self._decoding.is_plain or not len(self):
+            return False
+        for part in self.columns:
+            place = part.types.find(ROW)
+            if place >= 0:
+                return self._decoding.lacks(_ROW, [part.values[place]])
+            if part.types.strip(_TOMBSTONE):
+                self._decoding.meet_plain()
+                return False
+        return False
 
     @property
     def last_seq(self) -> int:
@@ -283,6 +293,8 @@ def _part(view: memoryview, first_seq: int, wall_us: int) -> MessageColumns:
 
 _BUFFER: Final = bytes((Type.BUFFER,))
 _STRING: Final = bytes((Type.STRING,))
+_ROW: Final = bytes((ROW,))
+_TOMBSTONE: Final = bytes((ops.TOMBSTONE,))
 # Strings of one length are cut out of a column so many at a time.
 _EVEN_ROWS: Final = 64
 # Makes a tuple of another type without a step of Python.

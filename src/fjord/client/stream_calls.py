@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from fjord import limits
@@ -38,7 +39,7 @@ from fjord.commands import (
     Subscribers,
     Unsubscribe,
 )
-from fjord.errors import Code, RemoteProtocolError
+from fjord.errors import Code, RemoteProtocolError, StaleSchemaError
 from fjord.streams import Start, decode_settings
 from fjord.values import Value
 
@@ -109,9 +110,17 @@ class StreamCalls:
         """Appends messages in as few commits as can be; returns the seq of the last one."""
         given = values if isinstance(values, Mapping) else listed("values", values)
         named = None if keys is None else listed("keys", keys)
+        build = partial(self.append_parts, given, named)
         last = 0
-        for call in (yield from self.schemas.building(lambda: self.append_parts(given, named))):
-            last = yield call
+        try:
+            for call in (yield from self.schemas.building(build)):
+                last = yield call
+        except StaleSchemaError:
+            yield from self.schemas.learning()
+            if last:
+                raise  # the first ones are written
+            for call in build():
+                last = yield call
         return last
 
     def _encoded(

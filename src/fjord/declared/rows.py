@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import accumulate, chain, repeat
 from typing import Any, Final
 
@@ -58,6 +58,11 @@ class Rows:
         self._ends_fit = _ends_check(len(self._loose), self._head.size)
         self._combinations: set[tuple[type, ...]] = set()  # types of values that were fine
 
+    @property
+    def bytes_min(self) -> int:
+        """What every row has at least, whatever is in it."""
+        return self._head.size
+
     def _prefix_of(self, nulls: int) -> bytes:
         return _NUMBER.pack(self.schema.number) + nulls.to_bytes(self._null_bytes, "little")
 
@@ -70,11 +75,7 @@ class Rows:
             LocalProtocolError: if a row is not what the schema says; the text says which and why.
         """
         names = self._names
-        unknown = set().union(*rows).difference(names)
-        if unknown:
-            raise _refused(
-                f"there is no column {min(unknown, key=str)!r}; there are {', '.join(names)}"
-            )
+        self._check_names(set().union(*rows))
         if len(rows) == 1:
             return self._encode_one([rows[0].get(name) for name in names])
         return self._encode([_picked(rows, name) for name in names], len(rows))
@@ -84,9 +85,16 @@ class Rows:
         counts = {len(column) for column in columns.values()}
         if len(counts) > 1:
             raise _refused(f"columns have {' and '.join(map(str, sorted(counts)))} values")
+        self._check_names(columns.keys())
         count = max(counts, default=0)
         none = [None] * count
         return self._encode([columns.get(name, none) for name in self._names], count)
+
+    def _check_names(self, given: Set[str]) -> None:
+        unknown = given - set(self._names)
+        if unknown:
+            there = ", ".join(self._names)
+            raise _refused(f"there is no column {min(unknown, key=str)!r}; there are {there}")
 
     def _encode(self, given: Sequence[Sequence[Any]], count: int) -> Encoded:
         types = [set(map(type, values)) for values in given]
@@ -379,12 +387,11 @@ def _is_text(parts: Sequence[bytes]) -> bool:
 
 # -- loops that are written for a schema ----------------------------------------------------------
 
-Unpack = Callable[[bytes], tuple[Any, ...]]
+Decoder = Callable[[Sequence[bytes], Callable[[bytes], tuple[Any, ...]]], list[dict[str, Any]]]
+EndsCheck = Callable[[Iterable[tuple[int, ...]], Sequence[int]], bool]
 
 
-def _decoder(
-    columns: Sequence[Column], size: int
-) -> Callable[[Sequence[bytes], Unpack], list[dict[str, Any]]]:
+def _decoder(columns: Sequence[Column], size: int) -> Decoder:
     """Returns what makes dicts of rows; for uri (string), depth (uint8) and tag (string):
 
     lambda rows, unpack: [
@@ -392,7 +399,9 @@ def _decoder(
         for row, (_, c1, e0, e1) in zip(rows, map(unpack, rows))
     ]
     """
-    items, fixed, ends = [], [], []
+    items: list[str] = []
+    fixed: list[str] = []
+    ends: list[str] = []
     start, loose = f"{size}", [column for column in columns if not column.kind.is_fixed]
     for at, column in enumerate(columns):
         if column.kind.is_fixed:
@@ -405,25 +414,25 @@ def _decoder(
         items.append(f"{column.name!r}: row[{start}:{stop}]{decode}")
         start = stop
     names = ", ".join(["_", *fixed, *ends])
-    return _written(
+    written: Decoder = _written(
         f"lambda rows, unpack: [{{{', '.join(items)}}} "
         f"for row, ({names},) in zip(rows, map(unpack, rows))]"
     )
+    return written
 
 
-def _ends_check(
-    count: int, size: int
-) -> Callable[[Iterable[tuple[int, ...]], Sequence[int]], bool]:
+def _ends_check(count: int, size: int) -> EndsCheck:
     """Returns what says whether columns end in order, and the last one with its row; for two:
 
     lambda ends, lengths: all([e0 <= e1 == length - 12 for (e0, e1,), length in zip(ends, lengths)])
     """
     names = [f"e{at}" for at in range(count)] or ["0"]
     unpacked = f"({', '.join(names)},)" if count else "_"
-    return _written(
+    written: EndsCheck = _written(
         f"lambda ends, lengths: all([{' <= '.join(names)} == length - {size} "
         f"for {unpacked}, length in zip(ends, lengths)])"
     )
+    return written
 
 
 def _written(source: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +12,10 @@ from fjord.declared.types import TYPES, ColumnType
 
 COLUMNS_MAX: Final = 256
 KEY_COLUMNS_MAX: Final = 16
+FIRST: Final = 1
 NUMBER_MAX: Final = 2**16 - 1
+# Numbers of tables begin at multiples of one of these, modulo the other, a prime: far apart.
+_STRIDE, _NUMBERS = 40503, 65521
 # What every table has of its own, in Spark and in blocks: a column cannot be called so.
 RESERVED: Final = frozenset(
     {
@@ -82,6 +85,23 @@ def read(columns: object, key: object = (), number: object = 1) -> Schema:
 def of(columns: tuple[tuple[str, str, bool], ...], key: tuple[str, ...], number: int) -> Schema:
     """Returns the schema of settings that were checked."""
     return Schema(tuple(Column(*column) for column in columns), key, number)
+
+
+def first_number(table_id: int) -> int:
+    """Returns the number of the first schema of a table.
+
+    A table that was dropped and made anew has another id, and so its rows have another number:
+    who still knows the old columns finds out, instead of reading, or writing, one for another.
+    """
+    return FIRST + table_id * _STRIDE % _NUMBERS
+
+
+def next_number(number: int, taken: Collection[int]) -> int:
+    """Returns the number of the schema that follows; one that none of some others has."""
+    number = number % NUMBER_MAX + 1
+    while number in taken:
+        number = number % NUMBER_MAX + 1
+    return number
 
 
 def _listed(columns: object) -> Iterable[Any]:

@@ -52,7 +52,8 @@ class Address:
 
     def __str__(self) -> str:
         user = f"{self.user}@" if self.user else ""
-        return f"{self.scheme}://{user}{self.socket or self.host}/{self.database}"
+        port = "" if self.port == _SCHEMES[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{user}{self.socket or self.host + port}/{self.database}"
 
     @property
     def is_postgresql(self) -> bool:

@@ -23,6 +23,7 @@ from typing import Any, Final
 from fjord import commands, jobs, limits, streams
 from fjord.columns import Strings
 from fjord.commands import Refusal
+from fjord.declared import schema
 from fjord.errors import Code
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import generations
@@ -31,6 +32,7 @@ from fjord.tables.state import Decision, Kind, State, Table, Tree, VolatileValue
 # Ops that belong to no table carry the id 0.
 NO_TABLE: Final = 0
 _TABLE_ID_MAX: Final = 2**32 - 1
+_SHOWN_MAX: Final = 300  # characters of settings in a refusal
 _TAKEOVER: Final = b"takeover"
 _DROPPED: Final = b"dropped"
 BEGINS: Final = b"begins"
@@ -120,39 +122,33 @@ def decide_create_table(command: commands.CreateTable, state: State, now_us: int
     if isinstance(found, Refusal):
         return Decision(found)
     if found is not None:
-        if found.settings == settings or _is_same(found, settings):
+        if _canonical(found.kind, found.settings) == settings:
             return decision(state, ())
         if command.changes and found.kind is Kind.JOBS:
             return _declared_anew(state, found, settings, now_us)
         shown = found.settings.decode(errors="replace") or "the usual ones"
-        text = f"table {found.name} is there with other settings: {shown}"
+        cut = f"{shown[:_SHOWN_MAX]}..." if len(shown) > _SHOWN_MAX else shown
+        text = f"table {found.name} is there with other settings: {cut}"
         return Decision(Refusal(code=Code.EXISTS, text=text))
     made = _create(state, command.name, Kind(command.kind), settings)
     if isinstance(made, Refusal):
         return Decision(made)
     table, ops = made
-    if table.kind is Kind.JOBS and jobs.decode_settings(settings).period:
+    if table.kind is Kind.JOBS and jobs.decode_settings(table.settings).period:
         ops = [*ops, generations.begin(table, table.id + 1, 1, now_us, state.next_seq + 2)]
     return decision(state, ops)
 
 
-def _is_same(table: Table, settings: bytes) -> bool:
-    """Says whether a table has these settings, whatever it has been before."""
-    if table.kind is not Kind.JOBS:
-        return False
-    found, wanted = jobs.decode_settings(table.settings), jobs.decode_settings(settings)
-    return replace(found, schema=1, earlier=()) == wanted
-
-
 def _declared_anew(state: State, found: Table, settings: bytes, now_us: int) -> Decision:
     """Begins a generation with other settings."""
-    table = generations.changed(found, jobs.decode_settings(settings))
+    listed = state.generations.get(found.id, ())
+    table = generations.changed(found, jobs.decode_settings(settings), listed)
     if isinstance(table, Refusal):
         return Decision(table)
     if len(table.settings) > limits.SETTINGS_BYTES_MAX:
         text = f"table {table.name} has had so many columns that its settings are too long"
         return Decision(Refusal(code=Code.TOO_LARGE, text=text))
-    if len(state.generations.get(table.id, ())) >= limits.GENERATIONS_MAX:
+    if len(listed) >= limits.GENERATIONS_MAX:
         text = f"table {table.name} has {limits.GENERATIONS_MAX} generations; let some drain first"
         return Decision(Refusal(code=Code.QUOTA, text=text))
     ops = [generations.creation(table), next_generation(state, table, now_us, ops_before=1)]
@@ -167,14 +163,29 @@ def next_generation(state: State, table: Table, now_us: int, *, ops_before: int)
 
 
 def _canonical(kind: Kind, settings: bytes) -> bytes | Refusal:
-    """Returns settings in the words in which they are kept, or what is wrong with them."""
+    """Returns settings in the words in which they are kept, or what is wrong with them.
+
+    Numbers of schemas are not among them: it is not for clients to give those.
+    """
     decode = _DECODE.get(kind)
     if decode is None:
         return settings
     try:
-        return decode(settings).encode()
+        found = decode(settings)
     except ValueError as error:
         return Refusal(code=Code.BAD_SETTINGS, text=str(error))
+    if isinstance(found, jobs.Settings):
+        found = replace(found, earlier=())
+    return replace(found, schema=schema.FIRST).encode()
+
+
+def _numbered(kind: Kind, settings: bytes, table_id: int) -> bytes:
+    """Returns settings whose columns, if there are some, have the first number of a table."""
+    decode = _DECODE.get(kind)
+    found = decode(settings) if decode else None
+    if found is None or not found.columns:
+        return settings
+    return replace(found, schema=schema.first_number(table_id)).encode()
 
 
 _DECODE: Final[dict[Kind, Callable[[bytes], jobs.Settings | streams.Settings]]] = {
@@ -225,6 +236,7 @@ def _create(
     table_id = 1 + largest_id(state)
     if table_id > _TABLE_ID_MAX:
         return Refusal(code=Code.QUOTA, text="all ids of tables have been given out")
+    settings = _numbered(kind, settings, table_id)
     row = (bytes([kind]), Strings.of([name.encode()]), Strings.of([settings]))
     op = Op(Opcode.CREATE_TABLE, table_id, 1, row)
     return Table(id=table_id, name=name, kind=kind, settings=settings), [op]

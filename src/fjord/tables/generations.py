@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import bisect
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -30,6 +30,7 @@ from typing import Any, Final
 from fjord import jobs
 from fjord.columns import Strings
 from fjord.commands import Refusal
+from fjord.declared import schema
 from fjord.errors import Code
 from fjord.jobs import Period
 from fjord.ops import Op, Opcode, Place
@@ -40,9 +41,9 @@ _IDS = struct.Struct(">II")
 _NUMBERS = struct.Struct(">QQQQ")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US: Final = timedelta(microseconds=1)
-# What a table may change when it is declared anew; all else decides where jobs are in the index.
-_FIXED: Final = ("merge", "fairness")
 EARLIER_MAX: Final = 64  # schemas that are remembered
+
+Earlier = tuple[tuple[int, jobs.Triples], ...]  # schemas: a number and columns
 
 
 # The generations of tables, by id; the current one is the last.
@@ -89,8 +90,8 @@ def is_over(period: Period, generation_us: int, now_us: int) -> bool:
 
 def begin(table: Table, id_: int, number: int, now_us: int, first_row: int) -> Op:
     """Returns the op with which a generation begins."""
-    schema = jobs.decode_settings(table.settings).schema
-    columns = ((id_,), (number,), (now_us,), (first_row,), (schema,))
+    columns_number = jobs.decode_settings(table.settings).schema
+    columns = ((id_,), (number,), (now_us,), (first_row,), (columns_number,))
     return Op(Opcode.GENERATION, table.id, 1, columns)
 
 
@@ -183,8 +184,16 @@ def _first_row(one: Generation) -> int:
 # -- declaring anew -------------------------------------------------------------------------------
 
 
-def changed(table: Table, settings: jobs.Settings) -> Table | Refusal:
-    """Returns a table as it is when it is declared anew, or why it cannot be."""
+def changed(
+    table: Table, settings: jobs.Settings, listed: Sequence[Generation]
+) -> Table | Refusal:
+    """Returns a table as it is when it is declared anew, or why it cannot be.
+
+    Args:
+        table: as it is now.
+        settings: that it is to have.
+        listed: its generations; what their rows are made of is not forgotten.
+    """
     old = jobs.decode_settings(table.settings)
     if not old.period:
         text = (
@@ -195,16 +204,34 @@ def changed(table: Table, settings: jobs.Settings) -> Table | Refusal:
     if not settings.period:
         text = f"table {table.name} has a period, which can be another one, but not none"
         return Refusal(code=Code.EXISTS, text=text)
-    for name in _FIXED:
+    for name in jobs.FIXED:
         if getattr(old, name) != getattr(settings, name):
             text = f"{name} of table {table.name} cannot be changed; make another table"
             return Refusal(code=Code.EXISTS, text=text)
     number, earlier = old.schema, old.earlier
     if (old.columns, old.key) != (settings.columns, settings.key):
-        number += 1
-        earlier = (*earlier, (old.schema, old.columns))[-EARLIER_MAX:]
+        number, earlier = _next_schema(table, old)
+        earlier = _remembered(earlier, {one.schema for one in listed})
+        if len(earlier) > EARLIER_MAX:
+            text = f"jobs of table {table.name} have {EARLIER_MAX} sets of columns; let some drain"
+            return Refusal(code=Code.QUOTA, text=f"{text} first")
     made = replace(settings, schema=number, earlier=earlier)
     return replace_settings(table, made)
+
+
+def _next_schema(table: Table, old: jobs.Settings) -> tuple[int, Earlier]:
+    """Returns the number of a table's next schema, and all that it has had."""
+    if not old.columns and not old.earlier:
+        return schema.first_number(table.id), ()
+    earlier = (*old.earlier, (old.schema, old.columns))
+    return schema.next_number(old.schema, {number for number, _ in earlier}), earlier
+
+
+def _remembered(earlier: Earlier, needed: Set[int]) -> Earlier:
+    """Returns the last schemas, and of those before the ones that are needed."""
+    gone = [number for number, _ in earlier if number not in needed]
+    del gone[max(0, len(earlier) - EARLIER_MAX) :]
+    return tuple(one for one in earlier if one[0] not in gone)
 
 
 def replace_settings(table: Table, settings: jobs.Settings) -> Table:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fjord import disk as disks
 from fjord.blocks import child, shelf
+from fjord.blocks.catalog import Catalog
 from fjord.blocks.shelf import Shelf
 from fjord.blocks.store import Store
 from fjord.commands import InBlock, Read
@@ -83,6 +85,31 @@ def test_files_are_overwritten_before_they_go_if_that_is_wanted(
     left = [path.read_bytes() for path in tmp_path.glob("twin*")]
     assert [not data.strip(b"\0") for data in left] == [wipes, wipes]
     assert all(left)
+
+
+@pytest.mark.req("SJ-19")
+def test_nobody_finds_a_block_that_is_overwritten_and_a_crash_leaves_nothing(
+    journal: sealed.Journal, plan: SealPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Shelf(str(tmp_path / "cold"))
+    blocks = one.write(journal.directory, plan)
+    catalog = Catalog(Store(str(tmp_path / "cold")))
+    found: list[int] = []
+    overwrite = disks.overwrite
+
+    def crash(disk: disks.Disk, path: str) -> None:
+        overwrite(disk, path)
+        found.append(len(catalog.list()))  # which raises if one is damaged
+        raise OSError("power is gone")
+
+    monkeypatch.setattr(disks, "overwrite", crash)
+    for _ in range(2):
+        with pytest.raises(OSError, match="power"):
+            one.remove(blocks[:1], wipes=True)
+    monkeypatch.setattr(disks, "overwrite", overwrite)
+    one.remove(blocks[:1], wipes=True)
+    assert found == [len(blocks) - 1] * 2
+    assert not list((tmp_path / "cold").rglob(f"*{blocks[0].name.rpartition('/')[2]}*"))
 
 
 def test_what_only_this_process_sees_is_written_here(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -90,6 +91,28 @@ def test_json_is_strict_whatever_is_in_it(
 ) -> None:
     output.print_json({"value": value})
     assert capsys.readouterr().out == f'{{"value": {expected}}}\n'
+
+
+def test_a_row_is_an_object_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {
+        "uri": "\u00e5",
+        "at": NOW,
+        "body": b"\xff",
+        "score": math.inf,
+        "none": None,
+        "n": 2**200,
+    }
+    text = (
+        f'{{"uri": "\u00e5", "at": "{NOW.isoformat()}", "body": {{"base64": "/w=="}}, '
+        f'"score": "inf", "none": null, "n": {2**200}}}'
+    )
+    assert output.shown(row) == text
+    assert output.type_name(row) == "row"
+    output.print_value(row)
+    output.print_json({"value": row})
+    plain, as_json = capsys.readouterr().out.splitlines()
+    assert plain == text
+    assert json.loads(as_json) == {"value": json.loads(text)}
 
 
 def test_one_is_not_many() -> None:

@@ -135,7 +135,7 @@ def messages(
 
 
 def message(seq: int, value: object, key: str = "k", **changes: Any) -> Message:
-    return Message(seq, key, value, NOW, **changes)  # type: ignore[arg-type]
+    return Message(seq, key, value, NOW, **changes)
 
 
 def acted(*missing: int) -> Acted:

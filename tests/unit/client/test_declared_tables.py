@@ -167,9 +167,18 @@ def test_a_table_with_a_period_may_be_changed(db: fjord.Database) -> None:
     assert db.create_tables([new], change=True) == [Made("t", "jobs", "same")]
     db.jobs("t").push({"uri": "b"})
     assert [one.value for one in db.jobs("t").next(10)] == [b"free", {"uri": "b"}]
-    for wrong in (Declaration(name="t", model="jobs"), Declaration(name="t", model="stream")):
+    for wrong in (
+        Declaration(name="t", model="jobs"),
+        Declaration(name="t", model="stream"),
+        replace(old, model="queue"),
+        replace(old, settings={"period": "day", "fairness": "domain"}),
+    ):
+        said = "table t is there, and differs: .* (only a jobs table with a period"
+        with pytest.raises(ExistsError, match=said.replace("(", r"\(")):
+            db.create_tables([wrong, Declaration(name="v", model="kv")], change=True, dry_run=True)
         with pytest.raises(ExistsError, match="table t is there, and differs"):
-            db.create_tables([wrong], change=True)
+            db.create_tables([wrong, Declaration(name="v", model="kv")], change=True)
+    assert [one.name for one in db.tables()] == ["t", "u"]
 
 
 @pytest.mark.req("SJ-30")

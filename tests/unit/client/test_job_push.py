@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fjord.client.job_push import PushColumns, push_columns, push_one, push_rows
-from fjord.client.schemas import Schemas
+from fjord.client.schemas import NoSchemas
 from fjord.columns import Strings
 from fjord.commands import Push
 from fjord.errors import Code, LocalProtocolError
@@ -20,8 +20,7 @@ from tests.unit.client.job_samples import MINUTE, MINUTE_US, NOW, push_of
 from tests.unit.client.scripted import NOW_US
 
 VALUE = (Type.BUFFER, b"v")
-PLAIN = Schemas("t", decode_settings)
-PLAIN.lack()
+PLAIN = NoSchemas("t", decode_settings)
 
 
 def pushed(**columns: Any) -> Push:

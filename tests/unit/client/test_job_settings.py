@@ -84,5 +84,5 @@ def test_a_duration_of_another_type_is_named() -> None:
 
 def test_an_unknown_setting_is_named() -> None:
     unknown: Any = {"leese": 5}
-    with pytest.raises(TypeError, match="no leese; there are debounce, fairness, history, lease"):
+    with pytest.raises(TypeError, match="no leese; there are columns, debounce, drained, fair"):
         encode_settings(unknown)

@@ -59,6 +59,8 @@ def test_a_password_is_not_shown() -> None:
     address = live.parse("mysql://snap:secret@db.example/snaplist")
     assert str(address) == "mysql://snap@db.example/snaplist"
     assert "secret" not in repr(address)
+    address = live.parse("mysql://snap:secret@db.example:3307/snaplist")
+    assert str(address) == "mysql://snap@db.example:3307/snaplist"
 
 
 @pytest.mark.parametrize(
@@ -96,6 +98,6 @@ def test_a_driver_that_is_not_there_is_named_with_the_extra(
 @pytest.mark.parametrize("scheme", ["mysql", "postgresql"])
 def test_a_server_that_is_not_there_is_told_without_the_password(scheme: str) -> None:
     table = Live(live.parse(f"{scheme}://u:secret@127.0.0.1:1/db"), "journal", shape.COLUMNS)
-    with pytest.raises(FjordError, match=rf"{scheme}://u@127.0.0.1/db: ") as caught:
+    with pytest.raises(FjordError, match=rf"{scheme}://u@127.0.0.1:1/db: ") as caught:
         table.opened().__enter__()
     assert "secret" not in str(caught.value)

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from fjord import commands, jobs, limits
 from fjord.commands import CreateTable, DropTable, Refusal
+from fjord.declared import schema
 from fjord.errors import Code
 from fjord.jobs import Period, State
 from fjord.ops import Opcode
 from fjord.tables import catalog, generations, staging
 from fjord.tables.generations import Turn
-from fjord.tables.state import Generation, Kind
+from fjord.tables.state import Generation, Kind, Table
 from tests.unit.tables.job_world import DAY, HOUR, TABLE, JobWorld, New, push_command
 from tests.unit.tables.world import NOW_US, code_of
 
@@ -233,9 +234,11 @@ def test_other_columns_begin_a_generation_and_the_old_one_keeps_its_own() -> Non
     world = JobWorld(period=Period.DAY, columns=OLD)
     assert isinstance(declare(world, period=Period.DAY, columns=NEW), commands.Done)
     one, two = world.generations[world.tables[TABLE].id]
-    assert (one.schema, two.schema) == (1, 2)
+    first = schema.first_number(world.tables[TABLE].id)
+    assert (one.schema, two.schema) == (first, first + 1)
     settings = jobs.decode_settings(world.tables[TABLE].settings)
-    assert (settings.schema, settings.columns, settings.earlier) == (2, NEW, ((1, OLD),))
+    assert (settings.schema, settings.columns) == (first + 1, NEW)
+    assert settings.earlier == ((first, OLD),)
     # The same again is the same, with or without the flag.
     seq = world.next_seq
     assert isinstance(declare(world, period=Period.DAY, columns=NEW), commands.Done)
@@ -308,7 +311,8 @@ def test_so_many_columns_that_settings_are_too_long_are_refused(
 @pytest.mark.req("SJ-04")
 def test_rows_that_were_staged_with_old_columns_are_not_stuck() -> None:
     world = JobWorld(period=Period.DAY, columns=OLD)
-    row = b"\1\0\0" + (1).to_bytes(4, "little") + b"x"
+    number = schema.first_number(world.tables[TABLE].id)
+    row = number.to_bytes(2, "little") + b"\0" + (1).to_bytes(4, "little") + b"x"
     stale = push_command([New(b"k", row, type=6)], world.now_us)
     staged = world.run(commands.Stage(rows=stale))
     assert isinstance(staged, commands.Done), staged
@@ -323,6 +327,61 @@ def test_rows_that_were_staged_with_old_columns_are_not_stuck() -> None:
     assert isinstance(reply, commands.Committed), reply
     assert (reply.left, world.waiting(b"k").value) == (0, row)
     assert listed(world) == [(1, 0), (2, 1)]
+
+
+@pytest.mark.req("SJ-04")
+def test_a_client_gives_no_numbers_to_schemas() -> None:
+    """So none has a number after which there is no other, and none is said to be another's."""
+    world = JobWorld(period=Period.DAY, columns=OLD, schema=schema.NUMBER_MAX)
+    first = schema.first_number(world.tables[TABLE].id)
+    assert jobs.decode_settings(world.tables[TABLE].settings).schema == first
+    lie = {"schema": 7, "earlier": ((first, NEW),)}
+    assert isinstance(declare(world, period=Period.DAY, columns=NEW, **lie), commands.Done)
+    settings = jobs.decode_settings(world.tables[TABLE].settings)
+    assert (settings.schema, settings.earlier) == (first + 1, ((first, OLD),))
+
+
+def test_behind_the_last_number_of_a_schema_is_one_that_is_free() -> None:
+    last = schema.NUMBER_MAX
+    old = jobs.Settings(period=Period.DAY, columns=NEW, schema=last, earlier=((1, OLD),))
+    table = Table(id=1, name=TABLE, kind=Kind.JOBS, settings=old.encode())
+    changed = generations.changed(table, jobs.Settings(period=Period.DAY, columns=OLD), ())
+    assert isinstance(changed, Table)
+    settings = jobs.decode_settings(changed.settings)
+    assert (settings.schema, settings.earlier) == (2, ((1, OLD), (last, NEW)))
+
+
+@pytest.mark.req("SJ-04")
+def test_a_table_that_is_made_anew_does_not_take_rows_of_the_old_one() -> None:
+    """Nor has it rows that one who knows the old columns takes for such."""
+    world = JobWorld(columns=OLD)
+    number = schema.first_number(world.tables[TABLE].id)
+    row = number.to_bytes(2, "little") + b"\0" + (1).to_bytes(4, "little") + b"x"
+    push = push_command([New(b"k", row, type=6)], world.now_us)
+    assert isinstance(world.run(push), commands.Done)
+    world.run(DropTable(name=TABLE))
+    world.create(jobs.Settings(columns=(("other", "binary", False),)).encode())
+    assert code_of(world.run(push)) is Code.STALE_SCHEMA
+
+
+@pytest.mark.req("SJ-04")
+def test_columns_are_remembered_as_long_as_a_generation_has_them() -> None:
+    world = JobWorld(period=Period.DAY, columns=OLD)
+    id_ = world.tables[TABLE].id
+    first = schema.first_number(id_)
+    oldest = world.generations[id_][:1]
+    for turn_ in range(2 * generations.EARLIER_MAX):
+        settings = jobs.Settings(period=Period.DAY, columns=(OLD, NEW)[turn_ % 2 == 0])
+        changed = generations.changed(world.tables[TABLE], settings, oldest)
+        assert isinstance(changed, Table)
+        world.tables = {TABLE: changed}
+    earlier = [number for number, _ in jobs.decode_settings(changed.settings).earlier]
+    assert len(earlier) == generations.EARLIER_MAX
+    assert earlier[:2] == [first, first + generations.EARLIER_MAX + 1]
+    needed = [oldest[0]._replace(schema=number) for number in (*earlier, earlier[-1] + 1)]
+    refused = generations.changed(changed, jobs.Settings(period=Period.DAY, columns=NEW), needed)
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.QUOTA
 
 
 # -- ids ------------------------------------------------------------------------------------------

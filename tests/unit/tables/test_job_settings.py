@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fjord import jobs, limits
-from fjord.commands import CreateTable
+from fjord.commands import CreateTable, Refusal
 from fjord.errors import Code
 from fjord.jobs import Fairness
 from fjord.tables.state import Kind
@@ -69,6 +69,14 @@ def test_a_table_with_other_settings_is_refused_and_with_the_same_is_no_error() 
     world = JobWorld(merge=False)
     check_refused(CreateTable(name=TABLE, kind=Kind.JOBS), Code.EXISTS, world)
     assert code_of(world.create(jobs.Settings(merge=False).encode())) is None
+
+
+def test_of_many_columns_a_refusal_shows_some() -> None:
+    world = JobWorld(columns=tuple((f"column_{at}", "int8", False) for at in range(256)))
+    reply = world.run(CreateTable(name=TABLE, kind=Kind.JOBS))
+    assert isinstance(reply, Refusal)
+    assert 'with other settings: {"columns":[["column_0","int8",false]' in reply.text
+    assert len(reply.text) < 400
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from fjord.client.job_calls import JobCalls
 from fjord.client.job_push import PushColumns, PushOptions, check_priority, due_us
 from fjord.client.job_times import moment_us
 from fjord.client.kv_calls import KvCalls, SetOneOptions, SetOptions
+from fjord.client.schemas import NoSchemas, no_rows
 from fjord.client.spool.record import HEAD, Kind, of_command
 from fjord.client.stream_calls import StreamCalls
 from fjord.clock import Stamps
@@ -85,8 +86,11 @@ class SpoolJobs(_Table):
             DiskFullError: if the disk is full; nothing was written then.
             ValueError: if an option cannot be meant.
         """
-        type_, data = values.encode(value)
-        name = encode_key(key)
+        try:
+            type_, data = values.encode(value)
+            name = encode_key(key)
+        except LocalProtocolError as error:
+            raise (no_rows() if _is_row(key, value) else error) from None
         if len(name) > limits.JOB_KEY_BYTES_MAX or len(data) > limits.VALUE_BYTES_MAX:
             raise _too_large(name, data, limits.JOB_KEY_BYTES_MAX)
         stamp_us = self._next_us()
@@ -104,7 +108,8 @@ class SpoolJobs(_Table):
         self, jobs: Iterable[Mapping[str, Any]] | None = None, **columns: Unpack[PushColumns]
     ) -> None:
         """Adds jobs, all or none; see `Jobs.push_many`."""
-        command = JobCalls(self._name, self._stamps).push_many(jobs, **columns).command
+        calls = JobCalls(self._name, self._stamps, NoSchemas)
+        command = calls.push_many(jobs, **columns).command
         if isinstance(command, Push):
             stamp_us = command.timestamps_us[0]
             if command.relative:
@@ -122,8 +127,11 @@ class SpoolStream(_Table):
         Raises:
             DiskFullError: if the disk is full; nothing was written then.
         """
-        type_, data = values.encode(value)
-        name = encode_key(key) if key else b""
+        try:
+            type_, data = values.encode(value)
+            name = encode_key(key) if key else b""
+        except LocalProtocolError as error:
+            raise (no_rows() if _is_row(key, value) else error) from None
         if len(name) > limits.KV_KEY_BYTES_MAX or len(data) > limits.VALUE_BYTES_MAX:
             raise _too_large(name, data, limits.KV_KEY_BYTES_MAX)
         stamp_us = self._next_us()
@@ -136,7 +144,7 @@ class SpoolStream(_Table):
 
         As on a connection, many are several parts: those before the one that fails are written.
         """
-        for call in StreamCalls(self._name).append_parts(values, keys):
+        for call in StreamCalls(self._name, NoSchemas).append_parts(values, keys):
             command = call.command
             assert isinstance(command, Append)
             stamp_us = self._next_us()
@@ -200,6 +208,10 @@ class SpoolKv(_Table):
         expires_us = _expiry(command.ttl_us, command.expires_at_us, stamp_us)
         command = replace(command, expires_at_us=expires_us)
         _write_command(self._write, command, stamp_us)
+
+
+def _is_row(*given: object) -> bool:
+    return any(isinstance(one, Mapping) for one in given)
 
 
 def _write_command(write: Write, command: Push | Append | Set | Delete, stamp_us: int) -> None:

@@ -54,6 +54,26 @@ def spool() -> Written:
     return Written()
 
 
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda spool: spool.jobs.push({"uri": "a"}),
+        lambda spool: spool.jobs.push("k", {"uri": "a"}),
+        lambda spool: spool.jobs.push_many(values=[{"uri": "a"}]),
+        lambda spool: spool.jobs.push_many(values={"uri": ["a"]}),
+        lambda spool: spool.stream.append({"uri": "a"}),
+        lambda spool: spool.stream.append_many([{"uri": "a"}]),
+        lambda spool: spool.stream.append_many({"uri": ["a"]}),
+    ],
+)
+def test_rows_are_refused_since_nobody_can_be_asked(
+    spool: Written, act: Callable[[Any], object]
+) -> None:
+    with pytest.raises(ProtocolError, match="a spool takes no rows"):
+        act(spool)
+    assert spool.records == []
+
+
 # -- jobs -----------------------------------------------------------------------------------------
 
 

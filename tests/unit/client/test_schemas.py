@@ -1,0 +1,267 @@
+"""The columns of tables: asked for when they are needed, and what was begun is done again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+from fjord import jobs, values
+from fjord.client.calls import Call, done
+from fjord.client.entries import decode_value
+from fjord.client.job_settings import encode_settings
+from fjord.client.node_calls import TableInfo
+from fjord.client.schemas import Encoded, NoSchemas, Schemas, UnknownSchemaError, shared
+from fjord.commands import ListTables, Nop
+from fjord.declared import schema
+from fjord.errors import (
+    Code,
+    LocalProtocolError,
+    NotFoundError,
+    RefusedError,
+    StaleSchemaError,
+    UnavailableError,
+)
+
+PAGES: Any = {"uri": ("string", True), "depth": "uint8"}
+ROW = {"uri": "a", "depth": 3}
+ROW_TYPE = bytes((values.ROW,))
+
+
+def table(columns: Any = None, key: str = "", number: int = 1, earlier: Any = ()) -> TableInfo:
+    """Returns a table as the server tells of it."""
+    given: Any = {"columns": columns or {}, "key": key or ()}
+    settings = jobs.decode_settings(encode_settings(given))
+    settings = jobs.Settings(
+        columns=settings.columns, key=settings.key, schema=number, earlier=earlier
+    )
+    return TableInfo(name="t", kind="jobs", id=7, settings=settings.encode())
+
+
+def of(*told: TableInfo) -> Schemas:
+    """Returns what has learned from these answers, the last one last."""
+    schemas = Schemas("t", jobs.decode_settings)
+    for one in told:
+        assert run(schemas.learning(), one) == ([ListTables(name="t")], None)
+    return schemas
+
+
+def run(steps: Generator[Call[Any], Any, Any], *answers: Any) -> tuple[list[object], Any]:
+    """Runs steps whose calls are answered by these; returns the commands, and the result."""
+    sent: list[object] = []
+    left = list(answers)
+    try:
+        call = next(steps)
+        while True:
+            sent.append(call.command)
+            answer = left.pop(0)
+            call = steps.throw(answer) if isinstance(answer, Exception) else steps.send(answer)
+    except StopIteration as end:
+        assert not left
+        return sent, end.value
+
+
+def builder(schemas: Schemas, row: Any) -> Callable[[], Call[Any]]:
+    def build() -> Call[Any]:
+        schemas.encode([row])
+        return Call(Nop(), done)
+
+    return build
+
+
+ASK, SEND = ListTables(name="t"), Nop()
+NOT_FOUND = NotFoundError(Code.NOT_FOUND, "no such table")
+STALE = StaleSchemaError(Code.STALE_SCHEMA, "other columns")
+
+
+# -- asking ---------------------------------------------------------------------------------------
+
+
+def test_columns_are_asked_for_once() -> None:
+    schemas = of()
+    assert run(schemas.writing(builder(schemas, ROW)), table(PAGES), "written") == (
+        [ASK, SEND],
+        "written",
+    )
+    assert run(schemas.writing(builder(schemas, ROW)), "written") == ([SEND], "written")
+    assert schemas.names == ["uri", "depth"]
+
+
+def test_what_needs_no_columns_asks_for_none() -> None:
+    schemas = of()
+    assert run(schemas.writing(lambda: Call(Nop(), done)), None) == ([SEND], None)
+    assert not schemas.is_plain
+    with pytest.raises(UnknownSchemaError):
+        schemas.names  # noqa: B018
+
+
+def test_other_columns_are_learned_when_the_server_says_so() -> None:
+    schemas = of(table(PAGES))
+    wider = table({**PAGES, "who": "string"}, number=2)
+    sent, _ = run(schemas.writing(builder(schemas, ROW)), STALE, wider, None)
+    assert sent == [SEND, ASK, SEND]
+    assert schemas.names == ["uri", "depth", "who"]
+
+
+def test_a_row_that_does_not_fit_may_fit_by_now() -> None:
+    schemas = of(table(PAGES))
+    row = {**ROW, "who": "me"}
+    sent, _ = run(
+        schemas.writing(builder(schemas, row)), table({**PAGES, "who": "string"}, number=2), None
+    )
+    assert sent == [ASK, SEND]
+    with pytest.raises(LocalProtocolError, match="there is no column 'what'"):
+        run(
+            schemas.writing(builder(schemas, {**ROW, "what": 1})),
+            table({**PAGES, "who": "string"}, number=2),
+        )
+
+
+def test_a_table_made_again_with_other_columns_is_noticed_by_a_row_that_does_not_fit() -> None:
+    schemas = of(table(PAGES))
+    sent, _ = run(schemas.writing(builder(schemas, {"n": 1})), table({"n": "int8"}), None)
+    assert sent == [ASK, SEND]
+
+
+def test_a_wrong_value_is_refused_without_a_question_where_no_columns_are_known() -> None:
+    def build() -> Call[None]:
+        raise LocalProtocolError(Code.BAD_TYPE, "a key is str or bytes")
+
+    with pytest.raises(LocalProtocolError, match="a key is str"):
+        run(of().writing(build))
+
+
+def test_a_table_without_columns_takes_no_rows_until_it_has_some() -> None:
+    schemas = of()
+    for answer in (NOT_FOUND, table()):
+        with pytest.raises(LocalProtocolError, match="table t has no declared columns"):
+            run(schemas.writing(builder(schemas, ROW)), answer)
+    assert run(schemas.writing(builder(schemas, ROW)), table(PAGES), None)[0] == [ASK, SEND]
+
+
+def test_values_that_are_no_rows_tell_that_there_are_no_columns() -> None:
+    schemas = of()
+    schemas.meet_plain()
+    assert schemas.is_plain
+    assert run(schemas.writing(builder(schemas, ROW)), table(PAGES), None)[0] == [ASK, SEND]
+    assert not schemas.is_plain
+
+
+def test_what_is_read_is_asked_for_again() -> None:
+    schemas = of()
+    (data,), _ = of(table(PAGES)).encode([ROW])
+    call: Call[Any] = Call(Nop(), lambda _: schemas.decode(values.ROW, data))
+    steps = schemas.reading(call)
+    assert next(steps) is call
+    with pytest.raises(UnknownSchemaError):
+        call.read(None)  # type: ignore[arg-type]
+    assert steps.throw(UnknownSchemaError()).command == ASK
+    assert steps.send(table(PAGES)) is call
+    assert call.read(None) == ROW  # type: ignore[arg-type]
+
+
+class Batch:
+    def __init__(self, *, lacks: bool) -> None:
+        self.lacks_columns = lacks
+
+
+def test_what_was_taken_is_not_asked_for_again() -> None:
+    schemas = of()
+    known, unknown = Batch(lacks=False), Batch(lacks=True)
+    call: Call[Any] = Call(Nop(), done)
+    assert run(schemas.receiving(call), known) == ([SEND], known)
+    assert run(schemas.receiving(call), unknown, table(PAGES)) == ([SEND, ASK], unknown)
+    with pytest.raises(UnavailableError):
+        run(schemas.receiving(call), unknown, UnavailableError("gone"))
+
+
+def test_handles_of_one_table_share_its_columns() -> None:
+    schemas_of = shared()
+    assert schemas_of("t", jobs.decode_settings) is schemas_of("t", jobs.decode_settings)
+    assert schemas_of("t", jobs.decode_settings) is not schemas_of("u", jobs.decode_settings)
+    assert shared()("t", jobs.decode_settings) is not schemas_of("t", jobs.decode_settings)
+
+
+def test_a_spool_takes_no_rows() -> None:
+    none = NoSchemas("t", jobs.decode_settings)
+    assert none.names == []
+    with pytest.raises(LocalProtocolError, match="a spool takes no rows"):
+        none.encode([ROW])
+    with pytest.raises(LocalProtocolError, match="a spool takes no rows"):
+        none.encode_columns({"uri": ["a"]})
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def test_rows_and_columns_are_the_same() -> None:
+    schemas = of(table(PAGES, "uri"))
+    found, keys = schemas.encode([ROW, {"uri": "b"}])
+    assert (found, keys) == schemas.encode_columns({"uri": ["a", "b"], "depth": [3, None]})
+    assert keys == [b"a", b"b"]
+    assert isinstance(found, Encoded)
+    assert isinstance(keys, Encoded)
+    assert schemas.has_key
+    assert not of(table(PAGES)).has_key
+    assert of(table(PAGES)).encode([ROW])[1] == []
+
+
+@pytest.mark.parametrize("wrong", [[ROW, 5], [ROW, "ab"], [None, ROW]])
+def test_what_is_no_row_is_named(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="each value, where one is a row, is a dict"):
+        of(table(PAGES)).encode(wrong)
+
+
+@pytest.mark.parametrize("column", ["ab", b"ab", 5, {"a"}, iter("a")])
+def test_what_is_no_column_is_named(column: Any) -> None:
+    with pytest.raises(TypeError, match="column uri is a list of values"):
+        of(table(PAGES)).encode_columns({"uri": column})
+    with pytest.raises(LocalProtocolError, match="there is no column 'url'"):
+        of(table(PAGES)).encode_columns({"url": ["a"]})
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def test_rows_of_several_schemas_and_values_are_read_together() -> None:
+    old = of(table(PAGES))
+    new = of(table({**PAGES, "who": "string"}, number=2))
+    (first,), _ = old.encode([ROW])
+    (second,), _ = new.encode([{"uri": "b", "who": "me"}])
+    types = ROW_TYPE + b"\2" + ROW_TYPE + b"\xff"
+    column = [first, b"text", second, b""]
+
+    def plain(type_: int, data: bytes) -> Any:
+        return None if type_ == 0xFF else decode_value(type_, data)
+
+    assert new.lacks(types, column)
+    with pytest.raises(UnknownSchemaError):
+        new.decode_all(types, column, plain)
+    with pytest.raises(UnknownSchemaError):  # so it is asked for before the next row is written
+        new.encode([ROW])
+    triples = tuple((one.name, one.type, one.required) for one in schema.read(PAGES).columns)
+    both = of(table({**PAGES, "who": "string"}, number=2, earlier=((1, triples),)))
+    assert not both.lacks(types, column)
+    assert both.decode_all(types, column, plain) == [
+        ROW,
+        "text",
+        {"uri": "b", "depth": None, "who": "me"},
+        None,
+    ]
+    assert both.decode_all(ROW_TYPE * 2, [first, first]) == [ROW, ROW]
+    assert both.decode(values.Type.STRING, b"text") == "text"
+    assert both.decode_all(b"", []) == []
+
+
+def test_values_without_rows_lack_nothing() -> None:
+    assert not of().lacks(b"\1\2", [b"a", b"b"])
+    assert of().lacks(b"\1" + ROW_TYPE, [b"a", b"\1\0"])
+
+
+def test_bytes_that_are_no_row_are_the_fault_of_the_server() -> None:
+    with pytest.raises(UnknownSchemaError):
+        of(table(PAGES)).decode(values.ROW, b"")
+    with pytest.raises(Exception, match="a row is too short") as caught:
+        of(table(PAGES)).decode(values.ROW, b"\1\0")
+    assert not isinstance(caught.value, RefusedError)
