@@ -33,8 +33,7 @@ CHUNK_BYTES: Final = 1 * limits.MIB
 #: A draft that nobody has adopted: one that sealing writes, and one that was set aside.
 UNFINISHED: Final = ".unfinished"
 REWRITTEN: Final = ".rewritten"
-# Before the name of a file that is about to be overwritten; Spark passes over what begins so.
-_UNWIPED: Final = "_old-"
+_UNWIPED: Final = ".old"  # a file that is about to be overwritten
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*-[0-9]+/[0-9]{20}-[0-9]{20}-[0-9a-f]{16}\Z")
 
 
@@ -196,7 +195,7 @@ class Folder:
     def wipe(self, path: str) -> None:
         shown = self.shown(path)
         folder, name = os.path.split(shown)
-        unwiped = os.path.join(folder, _UNWIPED + name)
+        unwiped = os.path.join(folder, f"_{name}{_UNWIPED}")  # Spark passes over what begins so
         if self._disk.exists(shown):
             # Under another name first: under its own it is whole, or not there.
             self._disk.rename(shown, unwiped)

@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple
 
 from fjord import jobs, streams
-from fjord.client import job_settings, stream_settings
+from fjord.client import declaring, job_settings, stream_settings
 from fjord.client.calls import Call, Steps, done
 from fjord.client.node_calls import TableInfo, tables_call
 from fjord.commands import CreateTable
@@ -266,7 +266,8 @@ def _differing(declared: Declaration, command: CreateTable, there: TableInfo) ->
     one, other = kind.decode(there.settings), kind.decode(command.settings)
     if one is None or other is None:
         return []
-    found = _differing_columns(one.declared, other.declared)
+    found = declaring.differing_columns(one.declared, other.declared)
+    found += declaring.differing_key(one.declared, other.declared)
     for name in (one_field.name for one_field in fields(one)):
         shown = name.removesuffix("_us")
         has, wants = getattr(one, name), getattr(other, name)
@@ -284,28 +285,6 @@ def _can_change(command: CreateTable, there: TableInfo) -> bool:
     old, new = (jobs.decode_settings(one) for one in (there.settings, command.settings))
     keeps = all(getattr(old, name) == getattr(new, name) for name in jobs.FIXED)
     return bool(keeps and old.period and new.period)
-
-
-def _differing_columns(there: Schema, wanted: Schema) -> list[str]:
-    has = {column.name: _words(column) for column in there.columns}
-    wants = {column.name: _words(column) for column in wanted.columns}
-    found = [f"it has no column {name}" for name in wants.keys() - has.keys()]
-    found += [f"it has a column {name}" for name in has.keys() - wants.keys()]
-    found += [
-        f"column {name} is {has[name]}, not {wants[name]}"
-        for name in has.keys() & wants.keys()
-        if has[name] != wants[name]
-    ]
-    if not found and there.names != wanted.names:
-        found = [f"its columns are {', '.join(there.names)}, not {', '.join(wanted.names)}"]
-    if there.key != wanted.key:
-        keys = [", ".join(key) or "none" for key in (there.key, wanted.key)]
-        found.append(f"its key is {keys[0]}, not {keys[1]}")
-    return sorted(found)
-
-
-def _words(column: Any) -> str:
-    return f"{column.type}{' and required' if column.required else ''}"
 
 
 def _word(value: Any) -> str:

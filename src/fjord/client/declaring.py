@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from fjord.client.calls import Call, Steps, done
 from fjord.client.node_calls import TableInfo, table_call
 from fjord.commands import CreateTable
+from fjord.declared.schema import Column, Schema
 from fjord.errors import Code, ExistsError
 from fjord.streams import SECOND_US
+
+_COLUMNS_MAX: Final = 20  # that an error names
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,45 @@ class Declaration:
 
     def _differing(self, settings: bytes) -> list[str]:
         there, wanted = self.decode(settings), self.decode(self.command.settings)
-        pairs = [(name, _setting(there, name), _setting(wanted, name)) for name in self.given]
-        return [f"{name} is {one}, not {other}" for name, one, other in pairs if one != other]
+        found: list[str] = []
+        for name in self.given:
+            if name == "columns":
+                found += differing_columns(there.declared, wanted.declared)
+            elif name == "key":
+                found += differing_key(there.declared, wanted.declared)
+            elif (one := _setting(there, name)) != (other := _setting(wanted, name)):
+                found.append(f"{name} is {one}, not {other}")
+        return found
+
+
+def differing_columns(there: Schema, wanted: Schema) -> list[str]:
+    """Says in which columns two tables differ, at most so many of them."""
+    has = {column.name: _words(column) for column in there.columns}
+    wants = {column.name: _words(column) for column in wanted.columns}
+    found = [f"it has no column {name}" for name in wants.keys() - has.keys()]
+    found += [f"it has a column {name}" for name in has.keys() - wants.keys()]
+    found += [
+        f"column {name} is {has[name]}, not {wants[name]}"
+        for name in has.keys() & wants.keys()
+        if has[name] != wants[name]
+    ]
+    if not found and there.names != wanted.names:
+        names = [", ".join(one.names[:_COLUMNS_MAX]) for one in (there, wanted)]
+        return [f"its columns are {names[0]}, not {names[1]}"]
+    more = [f"and {len(found) - _COLUMNS_MAX} more"] if len(found) > _COLUMNS_MAX else []
+    return sorted(found)[:_COLUMNS_MAX] + more
+
+
+def differing_key(there: Schema, wanted: Schema) -> list[str]:
+    """Says whether two tables have other columns as their key."""
+    if there.key == wanted.key:
+        return []
+    has, wants = (", ".join(key) or "none" for key in (there.key, wanted.key))
+    return [f"its key is {has}, not {wants}"]
+
+
+def _words(column: Column) -> str:
+    return f"{column.type}{' and required' if column.required else ''}"
 
 
 def _setting(settings: Any, name: str) -> str:

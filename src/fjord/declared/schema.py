@@ -151,7 +151,7 @@ def _key(given: object, columns: Sequence[Column]) -> tuple[str, ...]:
         raise ValueError("a key is a list of columns")
     known = {column.name: column for column in columns}
     for name in names:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise ValueError(f"the key has a column {name!r}, which is not declared")
         if not known[name].required:
             raise ValueError(f"column {name} belongs to the key, so it must be required")

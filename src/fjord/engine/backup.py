@@ -5,8 +5,9 @@ with a manifest, which has the size and the checksum of each.  Restoring checks 
 copies them into a new data directory; the index is rebuilt by the first start.
 
 Blocks are copied after the segments that speak of them.  A file of a block is replaced as a whole
-or goes for good, so one that is open is what it should be.  Blocks that are elsewhere, in an object
-store, are not copied: a restored directory finds them there, and removes none that it shares.
+or goes for good; it is overwritten, if at all, under another name.  So one that still has
+its name when it was copied is what it should be.  Blocks that are elsewhere, in an object store,
+are not copied: a restored directory finds them there, and removes none that it shares.
 """
 
 from __future__ import annotations
@@ -253,7 +254,10 @@ def _copy_blocks(settings: Settings, layout: Layout, target: str) -> list[Copied
         disk.make_directory(os.path.dirname(copy))
         with contextlib.suppress(FileNotFoundError):
             size, crc = _copy(disk, source, copy, None)
-            copies.append(CopiedBlock(folder=folder, name=name, size=size, crc=crc))
+            if disk.exists(source):
+                copies.append(CopiedBlock(folder=folder, name=name, size=size, crc=crc))
+            else:  # it may have been overwritten under the copy
+                disk.remove(copy)
         settings.progress(number, len(found))
     for folder in sorted({copied.folder for copied in copies}):
         disk.sync_directory(os.path.join(target, _BLOCKS, folder))

@@ -174,7 +174,7 @@ def _number(name: str, cell: Cell) -> int:
     if isinstance(cell, Odd):
         raise UsageError(f"{name} is {cell.what}")
     digits = cell.decode("latin-1") if isinstance(cell, bytes) else cell
-    if len(digits) <= _DIGITS_MAX and digits.isascii() and digits.lstrip("-").isdigit():
+    if len(digits) <= _DIGITS_MAX and digits.isascii() and digits.removeprefix("-").isdigit():
         return int(digits)
     raise UsageError(f"{name} is no whole number")
 

@@ -184,9 +184,7 @@ def _first_row(one: Generation) -> int:
 # -- declaring anew -------------------------------------------------------------------------------
 
 
-def changed(
-    table: Table, settings: jobs.Settings, listed: Sequence[Generation]
-) -> Table | Refusal:
+def changed(table: Table, settings: jobs.Settings, listed: Sequence[Generation]) -> Table | Refusal:
     """Returns a table as it is when it is declared anew, or why it cannot be.
 
     Args:

@@ -44,6 +44,7 @@ def test_all_promised_types_are_there() -> None:
         ("a", (), "columns are a dict or a list"),
         ({f"c{at}": "int8" for at in range(257)}, (), "at most 256 columns, not 257"),
         ({"a": "string"}, "b", "the key has a column 'b', which is not declared"),
+        ({"a": "string"}, [["a"]], "the key has a column .'a'., which is not declared"),
         ({"a": "string"}, "a", "so it must be required"),
         ({"a": ("float64", True)}, "a", "is a float64, which is no key"),
         ({"a": ("string", True)}, ("a", "a"), "each once"),

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from fjord.blocks.places import Folder
+from fjord.disk import Disk, LocalDisk
 from fjord.engine import backup
 from fjord.engine.backup import back_up, restore
 from fjord.errors import CorruptionError, DirectoryError
@@ -165,6 +167,26 @@ def test_cold_blocks_of_the_directory_are_backed_up_and_restored(tmp_path: Path)
     root = tmp_path / "new" / "blocks"
     found = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
     assert {name: path.read_bytes() for name, path in found.items()} == BLOCKS
+
+
+@pytest.mark.req("SJ-19")
+def test_a_block_that_is_overwritten_under_its_copy_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_blocks(tmp_path)
+    copy, gone = backup._copy, "events-1/a-1.parquet"
+    folder = Folder(LocalDisk(), str(tmp_path / "data" / "blocks"))
+
+    def copied(disk: Disk, source: str, *others: Any) -> tuple[int, int]:
+        found = copy(disk, source, *others)
+        if source.endswith(gone):
+            folder.wipe(gone)
+        return found
+
+    monkeypatch.setattr(backup, "_copy", copied)
+    manifest = back_up(str(tmp_path / "data"), str(tmp_path / "second"), settings())
+    assert {f"{one.folder}/{one.name}" for one in manifest.blocks} == BLOCKS.keys() - {gone}
+    assert not (tmp_path / "second" / "blocks" / gone).exists()
 
 
 def test_a_block_that_changed_in_its_backup_is_refused_by_name(tmp_path: Path) -> None:

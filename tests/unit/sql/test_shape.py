@@ -86,6 +86,7 @@ def test_who_has_begun_is_waited_for(status: Cell, is_now: bool, due_us: int) ->
         ("priority", None, "priority is NULL"),
         ("priority", b"high", "priority is no whole number"),
         ("priority", b"9" * 21, "priority is no whole number"),
+        ("priority", b"--5", "priority is no whole number"),
         ("priority", "\u0663", "priority is no whole number"),
         ("priority", Odd("an expression"), "priority is an expression"),
         ("key_start_date", None, "key_start_date is NULL"),

@@ -370,16 +370,17 @@ def test_columns_are_remembered_as_long_as_a_generation_has_them() -> None:
     id_ = world.tables[TABLE].id
     first = schema.first_number(id_)
     oldest = world.generations[id_][:1]
-    for turn_ in range(2 * generations.EARLIER_MAX):
-        settings = jobs.Settings(period=Period.DAY, columns=(OLD, NEW)[turn_ % 2 == 0])
-        changed = generations.changed(world.tables[TABLE], settings, oldest)
+    table = world.tables[TABLE]
+    for columns in (NEW, OLD) * generations.EARLIER_MAX:
+        settings = jobs.Settings(period=Period.DAY, columns=columns)
+        changed = generations.changed(table, settings, oldest)
         assert isinstance(changed, Table)
-        world.tables = {TABLE: changed}
-    earlier = [number for number, _ in jobs.decode_settings(changed.settings).earlier]
+        table = changed
+    earlier = [number for number, _ in jobs.decode_settings(table.settings).earlier]
     assert len(earlier) == generations.EARLIER_MAX
     assert earlier[:2] == [first, first + generations.EARLIER_MAX + 1]
     needed = [oldest[0]._replace(schema=number) for number in (*earlier, earlier[-1] + 1)]
-    refused = generations.changed(changed, jobs.Settings(period=Period.DAY, columns=NEW), needed)
+    refused = generations.changed(table, jobs.Settings(period=Period.DAY, columns=NEW), needed)
     assert isinstance(refused, Refusal)
     assert refused.code is Code.QUOTA
 

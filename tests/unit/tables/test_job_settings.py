@@ -24,6 +24,7 @@ def check_refused(command: object, code: Code, world: JobWorld | None = None) ->
 
 
 BAD_SETTINGS = [
+    b'{"columns":[["a","string",true]],"key":[["a"]]}',
     b"{",
     b"[]",
     b"1",
