@@ -201,9 +201,13 @@ def _plain(name: object) -> str:
 
 def _copy_all(settings: Settings, layout: Layout, target: str) -> Manifest:
     disk = settings.disk
-    # First what is durable, then the segments: those hold at least that.
+    # First what is durable, then the segments: those hold at least that.  If none was packed away
+    # in between, what is durable also says with which of them the journal begins.
+    oldest = _oldest_segment(disk, layout)
     published = layouts.read_published(disk, layout)
     with contextlib.closing(_open_journal(disk, layout)) as journal:
+        if journal.segments[0].segment != oldest:
+            raise _SegmentGoneError
         seq, sizes = _check(disk, layout, journal, published)
         progress = _Bytes(settings.progress, sum(sizes.values()))
         copies = []
@@ -287,6 +291,11 @@ def _check(
             _check_same(disk, journal.path(header.segment), header)
         raise
     return seq, sizes
+
+
+def _oldest_segment(disk: Disk, layout: Layout) -> int | None:
+    found = [names.segment_number(name) for name in disk.names(layout.journal)]
+    return min((number for number in found if number is not None), default=None)
 
 
 def _open_journal(disk: Disk, layout: Layout) -> Journal:

@@ -10,6 +10,7 @@ import pytest
 from fjord.blocks.places import Folder
 from fjord.disk import Disk, LocalDisk
 from fjord.engine import backup
+from fjord.engine import layout as layouts
 from fjord.engine.backup import back_up, restore
 from fjord.errors import CorruptionError, DirectoryError
 from fjord.testing import SimClock
@@ -68,6 +69,31 @@ def test_a_backup_taken_while_segments_are_packed_is_whole(tmp_path: Path) -> No
     for number in range(5):
         restore(str(tmp_path / f"copy-{number}"), str(tmp_path / f"new-{number}"), settings(clock))
         check(open_at(tmp_path / f"new-{number}", clock), model)
+
+
+def test_a_segment_that_goes_behind_the_look_at_what_is_durable_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What says that the journal begins later would be behind the end of the copy."""
+    clock = SimClock()
+    engine = open_at(tmp_path / "data", clock)
+    churn(engine, clock, 150)
+    read_published, seeds = layouts.read_published, [9]
+    models = []
+
+    def late(*arguments: Any) -> Any:
+        found = read_published(*arguments)
+        if seeds:
+            models.append(churn(engine, clock, 150, seed=seeds.pop()))
+            settle(engine)
+        return found
+
+    monkeypatch.setattr(layouts, "read_published", late)
+    before = engine.stats()["packed_segments"]
+    back_up(str(tmp_path / "data"), str(tmp_path / "copy"), settings(clock))
+    assert engine.stats()["packed_segments"] > before
+    restore(str(tmp_path / "copy"), str(tmp_path / "new"), settings(clock))
+    check(open_at(tmp_path / "new", clock), models[0])
 
 
 def test_a_backup_beside_a_rotation_is_whole(
