@@ -6,8 +6,8 @@ from fjord.client.async_listening import AsyncChanges
 from fjord.client.async_snapshots import AsyncSnapshot
 from fjord.client.async_streams import AsyncStream
 from fjord.client.async_subscribers import AsyncReader, AsyncSubscriber
+from fjord.client.async_waker import AsyncWaker
 from fjord.client.asynchronous import AsyncDatabase, connect
-from fjord.client.waker import AsyncWaker
 
 __all__ = [
     "AsyncChanges",

@@ -21,6 +21,7 @@ from fjord import commands
 from fjord.client import job_dead, job_generations, job_work
 from fjord.client.address import shown_at
 from fjord.client.async_listening import AsyncChanges
+from fjord.client.async_waker import AsyncWaker
 from fjord.client.calls import AsyncRun, Call, Result, follow_async
 from fjord.client.entries import AnyKey, Key, Seconds
 from fjord.client.job_calls import FailOptions, Given, JobCalls
@@ -42,7 +43,6 @@ from fjord.client.job_push import PushColumns, PushOptions
 from fjord.client.job_settings import JobSettings
 from fjord.client.job_work import Shift, Tally, WorkOptions
 from fjord.client.schemas import Row
-from fjord.client.waker import AsyncWaker
 from fjord.commands import Changed
 from fjord.errors import FjordError, UnavailableError
 from fjord.values import Value

@@ -24,13 +24,13 @@ from typing import Any, Final
 
 from fjord import limits
 from fjord.client.async_connection import AsyncConnection
+from fjord.client.async_waker import AsyncWaker
 from fjord.client.spool import alerts, batching, files, reading, survey
 from fjord.client.spool.alerts import Alert
 from fjord.client.spool.lines import Fate
 from fjord.client.spool.reading import UNKNOWN, Load, Source
 from fjord.client.spool.sources import Sources
 from fjord.client.spool.waking import Doorbell
-from fjord.client.waker import AsyncWaker
 from fjord.clock import Clock, SystemClock
 from fjord.commands import Advance, AskWriter, Batch, Command, Committed, Refusal, Reply
 from fjord.errors import Code, FjordError, RemoteProtocolError, UnavailableError

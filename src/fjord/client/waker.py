@@ -7,7 +7,6 @@ moment, so that whoever floods it costs a look a moment, and no more.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import select
 import socket
@@ -26,7 +25,7 @@ REST_US: Final = 20_000
 _BURST: Final = 512
 
 
-class _Ear:
+class Ear:
     """A socket for wake-ups; tells those that matter from copies, and from whatever else comes."""
 
     def __init__(self, address: str | int, *, tables: Collection[str] | None = None) -> None:
@@ -45,10 +44,10 @@ class _Ear:
         self._heard = Heard()
         self._clock = SystemClock()
         self._rests_until_us = 0
-        self._socket = _bind(wakeups.parse_address(address))
+        self.socket = _bind(wakeups.parse_address(address))
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
 
     def __enter__(self) -> Self:
         return self
@@ -61,13 +60,13 @@ class _Ear:
     ) -> None:
         self.close()
 
-    def _take(self) -> bool:
+    def take(self) -> bool:
         """Takes all that has come; says whether any of it is new and matters."""
         self._rests_until_us = self._clock.monotonic_us() + REST_US
         is_woken = False
         for _ in range(_BURST):
             try:
-                datagram = self._socket.recv(wakeups.WAKEUP_BYTES_MAX + 1)
+                datagram = self.socket.recv(wakeups.WAKEUP_BYTES_MAX + 1)
             except BlockingIOError:
                 break
             found = wakeups.decode(datagram)
@@ -75,12 +74,12 @@ class _Ear:
                 is_woken |= self._tables is None or found.table in self._tables
         return is_woken
 
-    def _rest_us(self) -> int:
+    def rest_us(self) -> int:
         """Returns for how long the socket is not to be looked at."""
         return max(0, self._rests_until_us - self._clock.monotonic_us())
 
 
-class Waker(_Ear):
+class Waker(Ear):
     """Wakes whoever waits when there may be something to do.
 
     with fjord.Waker(17997, tables=["pages"]) as waker:
@@ -99,29 +98,14 @@ class Waker(_Ear):
         until_us = self._clock.monotonic_us() + round(timeout * 1_000_000)
         others = [] if stop is None else [stop]
         while (left_us := until_us - self._clock.monotonic_us()) > 0:
-            rest_us = self._rest_us()
-            heard = [] if rest_us else [self._socket]
+            rest_us = self.rest_us()
+            heard = [] if rest_us else [self.socket]
             ready = _readable([*heard, *others], min(rest_us or left_us, left_us))
             if stop is not None and stop.fileno() in ready:
                 return False
-            if ready and self._take():
+            if ready and self.take():
                 return True
         return False
-
-
-class AsyncWaker(_Ear):
-    """The same for asyncio."""
-
-    async def wait(self, timeout: float) -> bool:
-        try:
-            async with asyncio.timeout(timeout):
-                while True:
-                    await asyncio.sleep(self._rest_us() / 1_000_000)
-                    await _until_readable(self._socket)
-                    if self._take():
-                        return True
-        except TimeoutError:
-            return False
 
 
 def _bind(address: Address) -> socket.socket:
@@ -148,13 +132,3 @@ def _readable(sockets: Collection[socket.socket], timeout_us: int) -> set[int]:
     for one in sockets:
         poll.register(one, select.POLLIN)
     return {descriptor for descriptor, _ in poll.poll(-(-timeout_us // 1000))}
-
-
-async def _until_readable(opened: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(opened, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(opened)

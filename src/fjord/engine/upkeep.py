@@ -101,8 +101,9 @@ class Upkeep:
         self._blocked_us: dict[Tree, int] = {}  # monotonic: until then there is nothing to do
         self._rows = limits.UPKEEP_ROWS  # of one step; fewer where space is short
         self._is_sweeping = True  # a crash may have left a dropped table half swept
-        self._turn_us: int | None = 0  # wall time: when generations are looked at
+        self._turn_us: int | None = None  # wall time: when generations are looked at
         self._periods: tuple[Mapping[str, Table], Mapping[int, Period]] = ({}, {})  # of tables
+        self._look_at_generations()
 
     def note(self, schedules: Mapping[Tree, int], *, sweeps: bool, turns: bool) -> None:
         """Takes note of what a frame did.

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 import pytest
 
 from fjord.client import waker
-from fjord.client.waker import AsyncWaker, Waker
+from fjord.client.async_waker import AsyncWaker
+from fjord.client.waker import Waker
 from fjord.errors import FjordError
 from fjord.wire.wakeups import EVERYBODY, SPOOL, Wakeup, What, encode
 
@@ -33,17 +34,17 @@ class Sender:
 
     def __init__(self, host: str, port: int) -> None:
         self.address = (host, port)
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
 
     def send(self, number: int = 1, table: str = "pages", what: What = What.ARRIVED) -> None:
         self.send_bytes(encode(Wakeup(what, table, 7, number)))
 
     def send_bytes(self, datagram: bytes) -> None:
-        self._socket.sendto(datagram, self.address)
+        self.socket.sendto(datagram, self.address)
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
 
 
 @pytest.fixture
@@ -106,13 +107,13 @@ def test_all_that_has_come_wakes_once(sender: Sender) -> None:
 
 def test_a_flood_costs_one_look_in_a_while(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    take = Waker._take
+    take = Waker.take
 
     def counted(self: Waker) -> bool:
         looks.append(self._clock.monotonic_us())
         return take(self)
 
-    monkeypatch.setattr(Waker, "_take", counted)
+    monkeypatch.setattr(Waker, "take", counted)
     with hearing(sender, "pages") as found:
         stop = threading.Event()
 

@@ -1,0 +1,33 @@
+"""Hearing wake-ups with asyncio, see `waker`; apart, since it takes long to load."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from fjord.client.waker import Ear
+
+
+class AsyncWaker(Ear):
+    """Does for asyncio what `fjord.Waker` does."""
+
+    async def wait(self, timeout: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    await asyncio.sleep(self.rest_us() / 1_000_000)
+                    await _until_readable(self.socket)
+                    if self.take():
+                        return True
+        except TimeoutError:
+            return False
+
+
+async def _until_readable(opened: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(opened, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(opened)
