@@ -7,7 +7,6 @@ import gc
 import json
 import logging
 import os
-import resource
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -210,9 +209,7 @@ def _fit_files(options: Options) -> tuple[Options, int]:
 
     A connection is a file.  A queue has one that is written to, and may have one that is read.
     """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    connections, queues = shares(most, options.connections_max)
+    connections, queues = shares(service.take_files(), options.connections_max)
     if connections < options.connections_max:
         logs.note(
             logging.WARNING,

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import resource
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -90,9 +89,7 @@ def serve(options: Options) -> None:
 
 def _fit_files(bounds: Bounds) -> Bounds:
     """A connection is a file: takes as many as the system allows, and no more connections."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    room = max(1, most - limits.FILES_RESERVED)
+    room = max(1, service.take_files() - limits.FILES_RESERVED)
     if room >= bounds.connections:
         return bounds
     logs.note(logging.WARNING, "few files may be open, so few connections", connections=room)

@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import logging
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable, Coroutine
@@ -57,6 +58,13 @@ def check_host(host: str) -> None:
             f"refusing to listen on {host}: this version has neither authentication nor TLS, "
             "so it serves loopback addresses only (127.0.0.1, ::1)"
         )
+
+
+def take_files() -> int:
+    """Takes as many open files as the system allows; returns how many those are."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
 
 
 def listen(host: str, port: int) -> socket.socket:
