@@ -60,14 +60,16 @@ class Forwarding:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=60)
 
-    def read_log_until(self, text: str) -> str:
-        """Returns the log up to the line that has a text; waits for it."""
+    def read_log_until(self, *texts: str) -> str:
+        """Returns the log up to the line with which every text has been there; waits for it."""
         lines = []
+        missing = {*texts}
         for line in self._log:
             lines.append(line)
-            if text in line:
+            missing -= {text for text in missing if text in line}
+            if not missing:
                 return "".join(lines)
-        raise AssertionError(f"it ended without {text}: {''.join(lines)}")
+        raise AssertionError(f"it ended without {missing}: {''.join(lines)}")
 
     def fetch(self, target: str) -> tuple[int, str]:
         """Returns status and body of a page."""
