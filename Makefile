@@ -17,6 +17,7 @@ run: setup ## show the main job end to end: a day of a website, then Spark (KEEP
 	@$(PYTHON) -m examples.day $(if $(KEEP),--keep build/day)
 
 test: check ## run the checks and every test
+	@$(PYTHON) scripts/archive-classes || echo "Spark starts without its archive: slower"
 	@echo "== tests"
 	@$(PYTHON) -m pytest -q -n auto --maxprocesses 4 --dist loadgroup $(ARGS)
 

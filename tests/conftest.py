@@ -54,7 +54,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Spark starts its Python workers by name; it must be the Python that runs the tests.
 os.environ["PYSPARK_PYTHON"] = sys.executable
 # Sessions are short: what the second compiler gains, it costs in compiling; a third less in all.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Classes come from the file that scripts/archive-classes made, if it is there.
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:cds=off -Xlog:cds+dynamic=off "
+    f"-XX:SharedArchiveFile={ROOT}/.venv/spark.jsa",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

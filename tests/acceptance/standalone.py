@@ -18,8 +18,8 @@ import pyspark
 HOME = Path(pyspark.__file__).parent
 # Nothing of it is for other machines, and no host name has to resolve.
 LOOPBACK = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-# They live for seconds: a compiler that is done soon beats one that is thorough.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# They live for seconds, as the drivers of tests do.
+SHORT_LIVED = os.environ["SPARK_SUBMIT_OPTS"]
 ENVIRONMENT = {
     "SPARK_HOME": str(HOME),
     "SPARK_LOCAL_IP": "127.0.0.1",

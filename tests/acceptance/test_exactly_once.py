@@ -158,7 +158,7 @@ def test_kills_of_driver_and_daemon_lose_and_double_nothing(
         campaign.kill("manifest committed")
         campaign.append(batches=2, rows=100)
         campaign.kill("after the sink's commit")
-        campaign.append(batches=8, rows=100)
+        campaign.append(batches=5, rows=100)
         campaign.check(campaign.finish_here(spark))
 
 

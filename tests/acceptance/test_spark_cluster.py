@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fjord
-from tests.acceptance.daemon import FJORD, Daemon
+from tests.acceptance.daemon import Daemon
 from tests.acceptance.standalone import SHORT_LIVED, cluster
 
 pytestmark = pytest.mark.spark
@@ -25,14 +25,15 @@ EXECUTORS = {
     "spark.executor.extraJavaOptions": SHORT_LIVED,
 }
 
-READ = """
+PROGRAM = """
 import json
 import sys
 import fjord.spark
+from fjord.cli.commands import app
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 
-server, master, executors = sys.argv[1:]
+server, master, executors, target = sys.argv[1:]
 spark = fjord.spark.session(**{"spark.master": master, **json.loads(executors)})
 frame = spark.read.format("fjord").options(server=server, table="visits", partitions=4).load()
 print(frame.rdd.getNumPartitions())
@@ -54,7 +55,12 @@ copied = whole.repartition(3).select("key", "type", "value")
 copied = copied.mapInArrow(dying, copied.schema)
 options = {"server": server, "table": "copies", "kind": "stream"}
 copied.write.format("fjord").options(**options).mode("append").save()
-spark.stop()
+
+# The command takes the session that is there.
+app([
+    *("pipeline", "ingest", "visits", target, "--to", server, "--master", master, "--json"),
+    *("--conf", "spark.sql.shuffle.partitions=2"),
+])
 """
 
 
@@ -77,11 +83,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield daemon
 
 
-def test_a_cluster_reads_and_writes_and_tries_again(
+def test_a_cluster_reads_and_writes_and_tries_again_and_runs_jobs(
     master: str, daemon: Daemon, tmp_path: Path
 ) -> None:
+    target = tmp_path / "warehouse"
     done = subprocess.run(
-        [sys.executable, "-c", READ, daemon.url, master, json.dumps(EXECUTORS)],
+        [sys.executable, "-c", PROGRAM, daemon.url, master, json.dumps(EXECUTORS), str(target)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -89,7 +96,7 @@ def test_a_cluster_reads_and_writes_and_tries_again(
     )
     assert done.returncode == 0, done.stderr[-5000:]
     crc = sum(zlib.crc32(b"visit %d" % number) for number in range(ROWS))
-    partitions, read, whole, used = done.stdout.splitlines()
+    partitions, read, whole, used, told = done.stdout.splitlines()
     assert int(partitions) >= 2
     assert read == whole == f"{ROWS} {crc} {ROWS}"
     assert used == master
@@ -98,21 +105,7 @@ def test_a_cluster_reads_and_writes_and_tries_again(
         copies = Counter(one.value for one in db.stream("copies").read(2 * ROWS).messages)
     assert copies == Counter(b"visit %d" % number for number in range(ROWS))
 
-
-def test_jobs_run_on_a_cluster(master: str, daemon: Daemon, tmp_path: Path) -> None:
-    target = tmp_path / "warehouse"
-    done = subprocess.run(
-        [
-            *(*FJORD, "pipeline", "ingest", "visits", str(target), "--to", daemon.url),
-            *("--master", master, "--json"),
-            *(word for one in EXECUTORS.items() for word in ("--conf", "=".join(one))),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-5000:]
-    report = json.loads(done.stdout)
+    report = json.loads(told)
     assert (report["ok"], report["rows"]) == (True, ROWS)
     values = [
         value

@@ -90,8 +90,7 @@ class World:
 
 
 @pytest.mark.req("FJ-16", "SJ-12")
-@pytest.mark.parametrize("kind", ["power_cut", "process_crash"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("seed", "kind"), [(1, "power_cut"), (2, "process_crash")])
 def test_a_crash_at_any_call_keeps_whole_steps(seed: int, kind: str) -> None:
     whole = World(SimDisk(seed))
     assert whole.live(seed, sees=True) == STEPS

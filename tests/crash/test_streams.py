@@ -146,8 +146,7 @@ def begun(seed: int) -> Life:
 
 
 @pytest.mark.req("KY-14", "KY-16", "KY-17", "KY-30")
-@pytest.mark.parametrize("kind", ["power_cut", "process_crash"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("seed", "kind"), [(1, "power_cut"), (2, "process_crash")])
 def test_a_crash_at_any_call_keeps_whole_steps(seed: int, kind: str) -> None:
     whole = begun(seed)
     began = len(whole.disk.calls)

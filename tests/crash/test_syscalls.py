@@ -33,9 +33,9 @@ pytestmark = pytest.mark.strace
 
 SCRIPT_LENGTH = 200
 SEED = 1
-PARTS = 4
+PARTS = 2
 # Of the calls that each step makes, every so many-th is a point to die at.
-ROUTINE_STEP = 7
+ROUTINE_STEP = 13
 
 
 def whole_life(folder: Path, seed: int) -> list[TracedCall]:
