@@ -35,6 +35,8 @@ COLUMNS: Any = {
 JOBS = 1_000  # of one push and one next
 MESSAGES = 10_000  # of one append
 PUSHES = 200  # one by one
+# URIs end with numbers of one to nine digits, each of them once, so rows differ in length.
+SPREAD, NUMBERS = 7_368_787, 179_424_673
 
 Row = dict[str, Any]
 
@@ -52,7 +54,7 @@ class Rows:
     def of(cls, numbers: range) -> Rows:
         rows: list[Row] = [
             {
-                "uri": f"http://example.com/page/{number:08}",
+                "uri": f"http://example.com/page/{number * SPREAD % NUMBERS}",
                 "depth": number % 200,
                 "site": number,
                 "score": number / 3,
@@ -253,6 +255,41 @@ def _read(stream: fjord.Stream, seq: int, read: Callable[[list[Any]], object]) -
     return _timed(lambda: read(stream.read(MESSAGES, after=seq - MESSAGES).values))
 
 
+def _read_row_columns(db: fjord.Database, given: Rows) -> float:
+    seq = db.stream("typed_stream").append_many(given.rows)
+    return _timed(lambda: _batch(db, "typed_stream", seq).value_columns)
+
+
+def _read_row_column(db: fjord.Database, given: Rows) -> float:
+    seq = db.stream("typed_stream").append_many(given.rows)
+    return _timed(lambda: _batch(db, "typed_stream", seq).column("uri"))
+
+
+def _read_columns(db: fjord.Database, given: Rows) -> float:
+    seq = db.stream("untyped_stream").append_many(given.encoded)
+    return _timed(lambda: _batch(db, "untyped_stream", seq).columns)
+
+
+def _read_json_columns(db: fjord.Database, given: Rows) -> float:
+    def transposed(values: list[Any]) -> object:
+        rows = list(map(json.loads, values))
+        return {name: [row[name] for row in rows] for name in COLUMNS}
+
+    stream = db.stream("json_stream")
+    seq = stream.append_many([json.dumps(row).encode() for row in given.rows])
+    return _read(stream, seq, transposed)
+
+
+def _read_json_column(db: fjord.Database, given: Rows) -> float:
+    stream = db.stream("json_stream")
+    seq = stream.append_many([json.dumps(row).encode() for row in given.rows])
+    return _read(stream, seq, lambda values: [json.loads(value)["uri"] for value in values])
+
+
+def _batch(db: fjord.Database, stream: str, seq: int) -> fjord.MessageBatch:
+    return db.stream(stream).read(MESSAGES, after=seq - MESSAGES)
+
+
 LINES = [
     Line("push_many of 1,000, dicts", _push_rows, _push_bytes, _push_json, JOBS),
     Line("push_many of 1,000, columns", _push_columns, _push_bytes, _push_json, JOBS),
@@ -261,4 +298,21 @@ LINES = [
     Line("append_many of 10,000, dicts", _append_rows, _append_bytes, _append_json, MESSAGES),
     Line("append_many of 10,000, columns", _append_columns, _append_bytes, _append_json, MESSAGES),
     Line("read of 10,000, all values", _read_rows, _read_bytes, _read_json, MESSAGES),
+    # Columns of an untyped stream are bytes as they came, in which nobody has looked.
+    Line(
+        "read of 10,000, all columns",
+        _read_row_columns,
+        _read_columns,
+        _read_json_columns,
+        MESSAGES,
+        aim=None,
+    ),
+    Line(
+        "read of 10,000, one column",
+        _read_row_column,
+        _read_columns,
+        _read_json_column,
+        MESSAGES,
+        aim=None,
+    ),
 ]

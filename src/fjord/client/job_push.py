@@ -7,7 +7,7 @@ one thing, repeated.  The rest is one pass over what was given.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Any, Final, TypedDict, TypeVar
 
@@ -18,6 +18,7 @@ from fjord.client.job_times import delay_us, moment_us
 from fjord.client.schemas import Columns, Encoded, Row, Schemas
 from fjord.columns import Strings, repeat
 from fjord.commands import Push
+from fjord.declared import rows as declared_rows
 from fjord.jobs import PRIORITY_MAX, Priority
 from fjord.values import Type, Value
 
@@ -97,22 +98,23 @@ def push_rows(
 
     Raises:
         TypeError: if they are no dicts, or one has what no job has.
+        LocalProtocolError: if one has a column that the table does not have.
         UnknownSchemaError: if the server is to be asked for the columns of the table first.
     """
     listed = _jobs(rows)
-    names: set[str] = set().union(*listed)
+    given = declared_rows.as_columns(listed)
+    names = given.keys()
     columns: Any = {}
     if names <= _FIELDS:
         if "key" in names or not schemas.has_key:
             columns["keys"] = [row.get("key", b"") for row in listed]
         columns["values"] = [row.get("value") for row in listed]
     else:
-        check_names("a job", names, {*_FIELDS, *schemas.names} - {"value"})
-        _check_apart(names & _FIELDS, schemas)
+        _check_names("a job", names, _FIELDS, "value", schemas)
         if "key" in names:
             columns["keys"] = [row.get("key", b"") for row in listed]
-        given = {name: [row.get(name) for row in listed] for name in names - _FIELDS}
-        columns = _with_rows(columns, *schemas.encode_columns(given))
+        own = {name: column for name, column in given.items() if name not in _FIELDS}
+        columns = _with_rows(columns, *schemas.encode_columns(own))
     for name in names & _OPTIONS:
         usual = Priority.DEFAULT if name == "priority" else None
         columns[name] = [row.get(name, usual) for row in listed]
@@ -187,16 +189,20 @@ def _keys(keys: Sequence[Key]) -> list[bytes]:
 
 def _declared(columns: PushColumns, schemas: Schemas) -> PushColumns:
     """Returns columns of a table that has its own, as keys and rows."""
-    check_names("push_many", columns, {*_COLUMNS, *schemas.names} - {"values"})
-    _check_apart(columns.keys() & _COLUMNS, schemas)
+    _check_names("push_many", columns.keys(), _COLUMNS, "values", schemas)
     given: Any = {name: column for name, column in columns.items() if name not in _COLUMNS}
     found: Any = {name: column for name, column in columns.items() if name in _COLUMNS}
     return _with_rows(found, *schemas.encode_columns(given))
 
 
-def _check_apart(options: Iterable[str], schemas: Schemas) -> None:
-    """Makes sure that what is given as an option is no column."""
-    for name in set(options).intersection(schemas.names):
+def _check_names(
+    what: str, given: Set[str], options: Set[str], values: str, schemas: Schemas
+) -> None:
+    """Looks at options that stand beside columns; columns that are not there are found later."""
+    if not schemas.names:
+        check_names(what, given, options)
+    check_names(what, given & options, {*options, *schemas.names} - {values})
+    for name in given & options & set(schemas.names):
         raise TypeError(f"{name} is an option and a column; give the rows as values=[...] apart")
 
 

@@ -222,7 +222,7 @@ class Schemas:
         """
         if type_ != values.ROW:
             return decode_value(type_, data)
-        return self._of(data[:_NUMBER_BYTES]).decode([data])[0]
+        return self.rows_of(data).decode([data])[0]
 
     def decode_all(
         self,
@@ -231,9 +231,10 @@ class Schemas:
         plain: Callable[[int, bytes], Any] = decode_value,
     ) -> list[Any]:
         """Returns the same for many, rows of one schema all together; `plain` reads the others."""
-        begun = {data[:_NUMBER_BYTES] for data in column}
-        if len(begun) == 1 and not types.strip(_ROW):
-            return list(self._of(begun.pop()).decode(column))
+        if types and not types.strip(_ROW):
+            own: list[Any] | None = self.rows_of(column[0]).decode_own(column)
+            if own is not None:
+                return own
         places: dict[bytes, list[int]] = {}
         found: list[Any] = [None] * len(column)
         for place, (type_, data) in enumerate(zip(types, column, strict=True)):
@@ -246,6 +247,10 @@ class Schemas:
             for place, row in zip(those, rows, strict=True):
                 found[place] = row
         return found
+
+    def rows_of(self, row: bytes) -> Rows:
+        """Returns what reads a row; raises the same."""
+        return self._of(row[:_NUMBER_BYTES])
 
     def _of(self, number: bytes) -> Rows:
         known = self._known.get(number)

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, cast, overload
 from fjord import columns, ops
 from fjord.client import arrow
 from fjord.client.entries import date, decode_key, decode_value
+from fjord.client.row_columns import RowColumns
 from fjord.client.schemas import Schemas
 from fjord.columns import Strings
 from fjord.commands import Messages
@@ -57,7 +58,7 @@ class MessageColumns(NamedTuple):
 class MessageBatch:
     """What a read returns: messages in order, perhaps none."""
 
-    __slots__ = ("_columns", "_decoding", "found", "read_by", "stream")
+    __slots__ = ("_columns", "_declared", "_decoding", "found", "read_by", "stream")
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class MessageBatch:
         self.read_by = read_by  # the subscriber that has read it, if it was one
         self._decoding = Schemas(stream, decode_settings) if schemas is None else schemas
         self._columns: list[MessageColumns] | None = None
+        self._declared: RowColumns | None = None
 
     def __repr__(self) -> str:
         end = ", end of snapshot" if self.end_of_snapshot else ""
@@ -138,6 +140,31 @@ class MessageBatch:
     @property
     def values(self) -> list[Any]:
         return _joined(_values(part, self._decoding) for part in self.columns)
+
+    def column(self, name: str) -> list[Any]:
+        """Returns the values of a declared column, one for each message, None for a tombstone.
+
+        Only this column is read, which takes a fraction of the time that dicts take.
+
+        Raises:
+            LocalProtocolError: if there is no such column, or the stream has no declared ones.
+        """
+        return self._rows.column(name)
+
+    @property
+    def value_columns(self) -> dict[str, list[Any]]:
+        """The values of all declared columns, as `append_many` takes them.
+
+        None are there if the batch has no row that says which there are.
+        """
+        return {name: self._rows.column(name) for name in self._rows.names}
+
+    @property
+    def _rows(self) -> RowColumns:
+        if self._declared is None:
+            parts = ((part.types, part.values) for part in self.columns)
+            self._declared = RowColumns(self.stream, parts, self._decoding)
+        return self._declared
 
     @property
     def times(self) -> list[datetime]:

@@ -8,8 +8,8 @@ The others, strings and binary, are one behind the other in `bytes`; `ends` says
 ends.  Nothing tells types or names: the schema that the number means does.
 
 Little Python runs for each row and column: columns are converted by C loops, `struct` packs a row
-at once, and the two loops that go over rows are written for their schema, see `_decoder` and
-`_ends_check`.
+at once, and the loop that makes dicts is written for its schema, see `_decoder`.  `layout` takes
+whole columns out of rows, and `row_check` says whether bytes are rows.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, repeat
+from operator import add
 from typing import Any, Final
 
+from fjord.columns import Strings
+from fjord.declared.layout import NUMBER, Heads, Layout
+from fjord.declared.row_check import RowCheck
 from fjord.declared.schema import Column, Schema
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 
-_NUMBER: Final = struct.Struct("<H")
 _NONE: Final = type(None)
 _SEPARATOR: Final = b"|"
 _ESCAPED: Final = ((b"%", b"%25"), (_SEPARATOR, b"%7C"))
@@ -38,24 +41,17 @@ class Rows:
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._names = schema.names
+        self.layout = Layout(schema)
+        self._check = RowCheck(self.layout)
+        self._names = self.layout.names
         self._columns = schema.columns
-        self._kinds = [column.kind for column in schema.columns]
-        # Where columns with a size stand, where the others do, and those that are the key.
-        self._fixed = [at for at, kind in enumerate(self._kinds) if kind.is_fixed]
-        self._loose = [at for at, kind in enumerate(self._kinds) if not kind.is_fixed]
+        self._kinds = self.layout.kinds
+        self._fixed, self._loose = self.layout.fixed, self.layout.loose
         self._converted = [at for at, kind in enumerate(self._kinds) if kind.converts]
         self._key = [self._names.index(name) for name in schema.key]
-        self._null_bytes = -(-len(schema.columns) // 8)
-        self._prefix = self._prefix_of(0)  # of a row that has all
-        codes = "".join(self._kinds[at].code for at in self._fixed)
-        fixed = f"<{len(self._prefix)}s{codes}"
-        self._head = struct.Struct(fixed + "I" * len(self._loose))
-        self._ends = struct.Struct(f"<{struct.calcsize(fixed)}x{'I' * len(self._loose)}")
-        self._required = sum(1 << at for at, one in enumerate(schema.columns) if one.required)
-        self._has_text = any(column.type == "string" for column in schema.columns)
+        self._prefix = self.layout.prefix
+        self._head = self.layout.head
         self._decode = _decoder(self._columns, self._head.size)
-        self._ends_fit = _ends_check(len(self._loose), self._head.size)
         self._combinations: set[tuple[type, ...]] = set()  # types of values that were fine
 
     @property
@@ -63,8 +59,9 @@ class Rows:
         """What every row has at least, whatever is in it."""
         return self._head.size
 
-    def _prefix_of(self, nulls: int) -> bytes:
-        return _NUMBER.pack(self.schema.number) + nulls.to_bytes(self._null_bytes, "little")
+    def problem(self, column: Strings) -> str | None:
+        """Says why these are no rows of this schema, or None."""
+        return self._check.problem(column)
 
     # -- making -----------------------------------------------------------------------------------
 
@@ -74,30 +71,33 @@ class Rows:
         Raises:
             LocalProtocolError: if a row is not what the schema says; the text says which and why.
         """
-        names = self._names
-        self._check_names(set().union(*rows))
         if len(rows) == 1:
-            return self._encode_one([rows[0].get(name) for name in names])
-        return self._encode([_picked(rows, name) for name in names], len(rows))
+            self._check_names(rows[0].keys())
+            return self._encode_one([rows[0].get(name) for name in self._names])
+        return self._encode_named(as_columns(rows), len(rows))
 
     def encode_columns(self, columns: Mapping[str, Sequence[Any]]) -> Encoded:
         """Returns the same for columns of one length; one that is not there has no values."""
         counts = {len(column) for column in columns.values()}
         if len(counts) > 1:
             raise _refused(f"columns have {' and '.join(map(str, sorted(counts)))} values")
+        return self._encode_named(columns, max(counts, default=0))
+
+    def _encode_named(self, columns: Mapping[str, Sequence[Any]], count: int) -> Encoded:
         self._check_names(columns.keys())
-        count = max(counts, default=0)
         none = [None] * count
         return self._encode([columns.get(name, none) for name in self._names], count)
 
     def _check_names(self, given: Set[str]) -> None:
         unknown = given - set(self._names)
         if unknown:
-            there = ", ".join(self._names)
-            raise _refused(f"there is no column {min(unknown, key=str)!r}; there are {there}")
+            raise self._unknown(min(unknown, key=str))
+
+    def _unknown(self, name: str) -> LocalProtocolError:
+        return _refused(f"there is no column {name!r}; there are {', '.join(self._names)}")
 
     def _encode(self, given: Sequence[Sequence[Any]], count: int) -> Encoded:
-        types = [set(map(type, values)) for values in given]
+        types = [_types(values) for values in given]
         prefixes = self._prefixes(given, types, count)
         stored = list(map(self._store, self._columns, given, types))
         loose = [stored[at] for at in self._loose]
@@ -119,7 +119,7 @@ class Rows:
         prefix, stored = self._prefix, list(given)
         if _NONE in types:
             lacking = [at for at, value in enumerate(given) if value is None]
-            prefix = self._prefix_of(sum(1 << at for at in lacking))
+            prefix = self.layout.prefix_of(sum(1 << at for at in lacking))
             for at in lacking:
                 stored[at] = self._kinds[at].zero
         try:
@@ -151,7 +151,7 @@ class Rows:
                 have if value is not None else have | bit
                 for have, value in zip(nulls, given[at], strict=True)
             ]
-        known = {have: self._prefix_of(have) for have in set(nulls)}
+        known = {have: self.layout.prefix_of(have) for have in set(nulls)}
         return map(known.__getitem__, nulls)
 
     def _store(self, column: Column, values: Sequence[Any], types: set[type]) -> Sequence[Any]:
@@ -215,7 +215,17 @@ class Rows:
         Raises:
             RemoteProtocolError: if they are no rows of this schema.
         """
-        prefixes = self._begun(rows)
+        found = self.decode_own(rows)
+        if found is None:
+            raise self._no_rows(Strings.of(rows), "a row of another schema")
+        return found
+
+    def decode_own(self, rows: Sequence[bytes]) -> list[dict[str, Any]] | None:
+        """Returns the same, None if there are rows of another schema; raises the same."""
+        size = len(self._prefix)
+        begun = {row[:size] for row in rows}
+        if any(not prefix.startswith(self._prefix[: NUMBER.size]) for prefix in begun):
+            return None
         try:
             found = self._decode(rows, self._head.unpack_from)
             for at in self._converted:
@@ -225,127 +235,62 @@ class Rows:
                     for row, value in zip(found, loaded, strict=True):
                         row[name] = value
         except (struct.error, ValueError, OverflowError) as error:
-            raise self._no_rows(rows, error) from error
-        for at, lacking in self._lacking(prefixes).items():
+            raise self._no_rows(Strings.of(rows), str(error)) from error
+        for at, lacking in self._lacking(begun).items():
             name = self._names[at]
-            for row, prefix in zip(found, prefixes, strict=True):
-                if prefix in lacking:
+            for row, data in zip(found, rows, strict=True):
+                if data[:size] in lacking:
                     row[name] = None
         return found
 
-    def decode_columns(self, rows: Sequence[bytes]) -> list[list[Any]]:
-        """Returns the values of each column, in the order of the schema; raises the same."""
-        prefixes = self._begun(rows)
-        try:
-            loaded = self._loaded(rows)
-        except (struct.error, ValueError, OverflowError) as error:
-            raise self._no_rows(rows, error) from error
-        for at, lacking in self._lacking(prefixes).items():
-            pairs = zip(prefixes, loaded[at], strict=True)
-            loaded[at] = [None if prefix in lacking else value for prefix, value in pairs]
-        return list(map(list, loaded))
-
-    def _begun(self, rows: Sequence[bytes]) -> list[bytes]:
-        """Returns how each row begins: with the number of this schema, and its nulls."""
-        size = len(self._prefix)
-        prefixes = [row[:size] for row in rows]
-        number = self._prefix[: _NUMBER.size]
-        if any(not prefix.startswith(number) for prefix in set(prefixes)):
-            raise self._no_rows(rows, ValueError("a row of another schema"))
-        return prefixes
-
-    def _lacking(self, prefixes: Iterable[bytes]) -> dict[int, set[bytes]]:
+    def _lacking(self, prefixes: Set[bytes]) -> dict[int, set[bytes]]:
         """Returns the columns that some rows lack, and how those rows begin."""
         found: dict[int, set[bytes]] = {}
-        for prefix in set(prefixes) - {self._prefix}:
-            nulls = int.from_bytes(prefix[_NUMBER.size :], "little")
+        for prefix in prefixes - {self._prefix}:
+            nulls = int.from_bytes(prefix[NUMBER.size :], "little")
             for at in range(len(self._columns)):
                 if nulls & 1 << at:
                     found.setdefault(at, set()).add(prefix)
         return found
 
-    def _loaded(self, rows: Sequence[bytes]) -> list[Sequence[Any]]:
-        size = self._head.size
-        unpacked = map(self._head.unpack_from, rows)
-        _, *columns = list(zip(*unpacked, strict=True)) or [()] * (1 + len(self._columns))
-        stored: list[Sequence[Any]] = [()] * len(self._columns)
-        for at, values in zip(self._fixed, columns, strict=False):
-            stored[at] = values
-        starts: Iterable[int] = repeat(0, len(rows))
-        for at, stops in zip(self._loose, columns[len(self._fixed) :], strict=True):
-            stored[at] = [
-                row[size + start : size + stop]
-                for row, start, stop in zip(rows, starts, stops, strict=True)
-            ]
-            starts = stops
-        return [kind.load(values) for kind, values in zip(self._kinds, stored, strict=True)]
+    def place_of(self, name: str) -> int:
+        """Returns the place of a column in the schema.
 
-    def _no_rows(self, rows: Sequence[bytes], error: Exception) -> RemoteProtocolError:
-        return RemoteProtocolError(Code.BAD_VALUE, self.problem(rows) or str(error))
+        Raises:
+            LocalProtocolError: if there is none of that name.
+        """
+        if name not in self._names:
+            raise self._unknown(name)
+        return self._names.index(name)
 
-    # -- checking ---------------------------------------------------------------------------------
+    def heads(self, column: Strings) -> Heads:
+        """Returns rows that are to be read a column at a time.
 
-    def problem(self, rows: Sequence[bytes]) -> str | None:
-        """Says why these are no rows of this schema, or None."""
-        if not rows:
-            return None
-        lengths = list(map(len, rows))
-        if min(lengths) < self._head.size:
-            return "a row is too short"
-        size = len(self._prefix)
-        prefixes = {row[:size] for row in rows}
-        return (
-            self._prefix_problem(prefixes - {self._prefix})
-            or self._time_problem(rows)
-            or self._loose_problem(rows, lengths)
-        )
+        Raises:
+            RemoteProtocolError: if they are no rows of this schema.
+        """
+        found = Heads(self.layout, column)
+        if not found.are_whole or not found.are_of_schema:
+            raise self._no_rows(column, "rows of another schema")
+        return found
 
-    def _prefix_problem(self, prefixes: Iterable[bytes]) -> str | None:
-        for prefix in prefixes:
-            number, nulls = number_of(prefix), int.from_bytes(prefix[_NUMBER.size :], "little")
-            if number != self.schema.number:
-                return f"a row has schema {number}, and the table has {self.schema.number} now"
-            if nulls >> len(self._columns):
-                return "a row has more columns than the table"
-            if nulls & self._required:
-                return "a row lacks what is required"
-        return None
+    def decode_column(self, heads: Heads, at: int) -> Sequence[Any]:
+        """Returns the values of the column at a place of the schema; raises the same."""
+        kind = self._kinds[at]
+        try:
+            loaded = kind.load(heads.stored(at) if kind.is_fixed else heads.parts(at))
+        except (ValueError, OverflowError) as error:
+            raise RemoteProtocolError(
+                Code.BAD_VALUE, f"column {self._names[at]} of a row: {error}"
+            ) from error
+        nulls = heads.null_plane(at)
+        if nulls.count(0) == len(nulls):
+            return loaded
+        bit, pairs = 1 << at % 8, zip(nulls, loaded, strict=True)
+        return [None if byte & bit else value for byte, value in pairs]
 
-    def _time_problem(self, rows: Sequence[bytes]) -> str | None:
-        before = f"<{len(self._prefix)}x"
-        for at in self._fixed:
-            code, bounds = self._kinds[at].code, self._kinds[at].bounds
-            if bounds is not None:
-                one = struct.Struct(before + code)
-                values = list(chain.from_iterable(map(one.unpack_from, rows)))
-                if min(values) < bounds[0] or max(values) > bounds[1]:
-                    return f"column {self._names[at]} has a time beyond the years 1 to 9999"
-            before += f"{struct.calcsize('<' + code)}x"
-        return None
-
-    def _loose_problem(self, rows: Sequence[bytes], lengths: Sequence[int]) -> str | None:
-        size = self._head.size
-        if not self._ends_fit(map(self._ends.unpack_from, rows), lengths):
-            lasts = [self._ends.unpack_from(row)[-1:] or (0,) for row in rows]
-            if any(size + last != length for (last,), length in zip(lasts, lengths, strict=True)):
-                return "a row has another length than it says"
-            return "a column of a row ends before it begins"
-        # Where all is ASCII, it does not matter where one text ends and the next begins.
-        if not self._has_text or b"".join([row[size:] for row in rows]).isascii():
-            return None
-        for place, at in enumerate(self._loose):
-            if self._columns[at].type == "string" and not _is_text(self._parts(rows, place)):
-                return f"column {self._names[at]} is no UTF-8"
-        return None
-
-    def _parts(self, rows: Sequence[bytes], place: int) -> list[bytes]:
-        """Returns what the rows have of one of the columns without a size."""
-        size = self._head.size
-        ends = ((0, *self._ends.unpack_from(row)) for row in rows)
-        return [
-            row[size + bounds[place] : size + bounds[place + 1]]
-            for row, bounds in zip(rows, ends, strict=True)
-        ]
+    def _no_rows(self, column: Strings, text: str) -> RemoteProtocolError:
+        return RemoteProtocolError(Code.BAD_VALUE, self.problem(column) or text)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -355,7 +300,7 @@ def of(schema: Schema) -> Rows:
 
 def number_of(row: bytes) -> int:
     """Returns which schema a row has, 0 if it is none."""
-    number: int = _NUMBER.unpack_from(row)[0] if len(row) >= _NUMBER.size else 0
+    number: int = NUMBER.unpack_from(row)[0] if len(row) >= NUMBER.size else 0
     return number
 
 
@@ -364,31 +309,38 @@ def _ends(loose: Sequence[Sequence[bytes]]) -> list[Sequence[int]]:
     found: list[Sequence[int]] = []
     for column in loose:
         sizes = list(map(len, column))
-        found.append(list(map(int.__add__, found[-1], sizes)) if found else sizes)
+        found.append(list(map(add, found[-1], sizes)) if found else sizes)
     return found
 
 
-def _picked(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
-    """Returns the values of a column, None where a row has none."""
-    try:
-        return [row[name] for row in rows]
-    except KeyError:
-        return [row.get(name) for row in rows]
+def _types(values: Sequence[Any]) -> set[type]:
+    """Returns the types of some values; mostly it is one, and counting is faster than a set."""
+    found = list(map(type, values))
+    return {found[0]} if found and found.count(found[0]) == len(found) else set(found)
 
 
-def _is_text(parts: Sequence[bytes]) -> bool:
-    """Says whether each of these is UTF-8; a character cannot go on behind the zero."""
-    try:
-        b"\0".join(parts).decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+def as_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Returns rows as columns; None where a row has no such column.
+
+    Rows that are dicts, have as many columns as the first one and all of its columns have no
+    others: then nobody has to look at all the names.
+    """
+    if rows and _types(rows) == {dict}:
+        names = rows[0].keys()
+        if list(map(len, rows)).count(len(names)) == len(rows):
+            try:
+                return {name: [row[name] for row in rows] for name in names}
+            except KeyError:
+                pass
+    every: dict[str, None] = {}
+    for row in rows:
+        every.update(dict.fromkeys(row))
+    return {name: [row.get(name) for row in rows] for name in every}
 
 
-# -- loops that are written for a schema ----------------------------------------------------------
+# -- a loop that is written for a schema ----------------------------------------------------------
 
 Decoder = Callable[[Sequence[bytes], Callable[[bytes], tuple[Any, ...]]], list[dict[str, Any]]]
-EndsCheck = Callable[[Iterable[tuple[int, ...]], Sequence[int]], bool]
 
 
 def _decoder(columns: Sequence[Column], size: int) -> Decoder:
@@ -414,30 +366,13 @@ def _decoder(columns: Sequence[Column], size: int) -> Decoder:
         items.append(f"{column.name!r}: row[{start}:{stop}]{decode}")
         start = stop
     names = ", ".join(["_", *fixed, *ends])
-    written: Decoder = _written(
+    source = (
         f"lambda rows, unpack: [{{{', '.join(items)}}} "
         f"for row, ({names},) in zip(rows, map(unpack, rows))]"
     )
-    return written
-
-
-def _ends_check(count: int, size: int) -> EndsCheck:
-    """Returns what says whether columns end in order, and the last one with its row; for two:
-
-    lambda ends, lengths: all([e0 <= e1 == length - 12 for (e0, e1,), length in zip(ends, lengths)])
-    """
-    names = [f"e{at}" for at in range(count)] or ["0"]
-    unpacked = f"({', '.join(names)},)" if count else "_"
-    written: EndsCheck = _written(
-        f"lambda ends, lengths: all([{' <= '.join(names)} == length - {size} "
-        f"for {unpacked}, length in zip(ends, lengths)])"
-    )
-    return written
-
-
-def _written(source: str) -> Any:
     # Only numbers and the names of columns are in it, which are letters, digits and _, in quotes.
-    return eval(source, {"__builtins__": {"all": all, "map": map, "zip": zip}})  # noqa: S307
+    written: Decoder = eval(source, {"__builtins__": {"map": map, "zip": zip}})  # noqa: S307
+    return written
 
 
 def _texts(column: Column, stored: Sequence[Any], given: Sequence[Any]) -> list[bytes]:

@@ -23,11 +23,10 @@ def problem(types: bytes, column: Strings, schema: Schema) -> Refusal | None:
         names = ", ".join(schema.names[:10]) + (", ..." if len(schema.names) > 10 else "")
         text = f"this table takes rows of its columns, which are {names}"
         return Refusal(code=Code.BAD_TYPE, text=text)
-    listed = column.rows()
-    found = declared_rows.of(schema).problem(listed)
+    found = declared_rows.of(schema).problem(column)
     if found is None:
         return None
-    is_stale = any(declared_rows.number_of(row) != schema.number for row in listed)
+    is_stale = any(declared_rows.number_of(row) != schema.number for row in column.rows())
     return Refusal(code=Code.STALE_SCHEMA if is_stale else Code.BAD_VALUE, text=found)
 
 

@@ -100,11 +100,11 @@ def test_a_column_with_the_name_of_an_option_is_given_apart(db: fjord.Database) 
         (lambda pages: pages.push({"uri": 5}), "column uri is a str, not 5"),
         (lambda pages: pages.push({}), "column uri is required"),
         (lambda pages: pages.push_many([{"uri": "a"}, {"uri": 5}]), "row 2 of 2"),
-        (lambda pages: pages.push_many([{"uri": "a", "prio": 1}]), "a job has no prio"),
+        (lambda pages: pages.push_many([{"uri": "a", "value": 1}]), "a job has no value; there"),
         (lambda pages: pages.push_many(uri=["a"], depth=[1, 2]), "columns have 1 and 2 values"),
         (lambda pages: pages.push_many(uri="a"), "column uri is a list of values"),
         (lambda pages: pages.push_many(keys=["a"], uri=["a"]), "is too much"),
-        (lambda pages: pages.push_many(url=["a"]), "push_many has no url"),
+        (lambda pages: pages.push_many(uri=["a"], values=[1]), "push_many has no values; there"),
     ],
 )
 def test_what_is_no_job_of_the_table_is_refused(
@@ -115,6 +115,31 @@ def test_what_is_no_job_of_the_table_is_refused(
     with pytest.raises((FjordError, TypeError), match=said):
         act(pages)
     assert pages.count().waiting == 1
+
+
+def test_a_misspelled_column_is_the_same_error_everywhere(db: fjord.Database) -> None:
+    pages: Any = db.create_jobs("pages", columns=COLUMNS, key="uri")
+    events: Any = db.create_stream("events", columns=COLUMNS)
+    wrong = {"uri": "a", "deepth": 1}
+    columns = {"uri": ["a"], "deepth": [1]}
+    writes: list[Callable[[], object]] = [
+        lambda: pages.push(wrong),
+        lambda: pages.push_many([wrong]),
+        lambda: pages.push_many([{"uri": "b", "depth": 1}, wrong]),
+        lambda: pages.push_many([{**wrong, "priority": 1}]),
+        lambda: pages.push_many(values=[wrong]),
+        lambda: pages.push_many(values=columns),
+        lambda: pages.push_many(**columns),
+        lambda: events.append(wrong),
+        lambda: events.append_many([wrong]),
+        lambda: events.append_many(columns),
+    ]
+    there = ", ".join(COLUMNS)
+    for write in writes:
+        with pytest.raises(LocalProtocolError) as refused:
+            write()
+        assert refused.value.text == f"there is no column 'deepth'; there are {there}"
+    assert pages.count().waiting == 0
 
 
 @pytest.mark.req("SJ-04")

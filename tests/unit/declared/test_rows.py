@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections import defaultdict
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fjord.columns import Strings
 from fjord.declared import rows, schema
 from fjord.declared.rows import Rows
 from fjord.declared.schema import Column, Schema
@@ -47,8 +49,48 @@ def test_columns_give_the_same_rows() -> None:
     columns: dict[str, list[Any]] = {"uri": ["u0", "u1", "u2"], "depth": [0, 1, 2]}
     assert Rows(PAGES).encode_columns(columns) == Rows(PAGES).encode(listed)
     assert Rows(PAGES).encode([]) == ([], [])
+    free = Rows(schema.read({"a": "int8", "b": "string"}))
+    assert free.decode(free.encode([{}, {}])[0]) == [{"a": None, "b": None}] * 2
     with pytest.raises(LocalProtocolError, match="columns have 1 and 2 values"):
         Rows(PAGES).encode_columns({"uri": ["a"], "depth": [1, 2]})
+
+
+def test_dicts_are_columns_whatever_they_are() -> None:
+    whole: list[Any] = [{"a": 1, "b": 2}, {"b": 4, "a": 3}]
+    assert rows.as_columns(whole) == {"a": [1, 3], "b": [2, 4]}
+    assert rows.as_columns([*whole, {"a": 5, "c": 6}]) == {
+        "a": [1, 3, 5],
+        "b": [2, 4, None],
+        "c": [None, None, 6],
+    }
+    assert rows.as_columns([{"a": 1}, {"a": 2, "b": 3}]) == {"a": [1, 2], "b": [None, 3]}
+    # One that makes up what it does not have is asked for nothing.
+    generous = defaultdict(int, {"a": 1, "c": 2})
+    assert rows.as_columns([whole[0], generous]) == {"a": [1, 1], "b": [2, None], "c": [None, 2]}
+    assert "b" not in generous
+    assert rows.as_columns([]) == {}
+
+
+def test_columns_are_read_one_by_one() -> None:
+    made = Rows(PAGES)
+    listed = [
+        {"uri": f"u{at}", "depth": at, "seen": MOMENT, "body": None if at % 2 else b"x"}
+        for at in range(10)
+    ]
+    encoded, _ = made.encode(listed)
+    heads = made.heads(Strings.of(encoded))
+    for name in PAGES.names:
+        found = made.decode_column(heads, made.place_of(name))
+        assert list(found) == [row[name] for row in listed]
+    with pytest.raises(LocalProtocolError, match="no column 'url'; there are uri, depth, seen"):
+        made.place_of("url")
+    with pytest.raises(RemoteProtocolError, match="too short"):
+        made.heads(Strings.of([*encoded, b""]))
+    with pytest.raises(RemoteProtocolError, match="schema 2"):
+        made.heads(Strings.of([*encoded, b"\x02" + encoded[0][1:]]))
+    late = encoded[0][:4] + struct.pack("<q", 2**62) + encoded[0][12:]
+    with pytest.raises(RemoteProtocolError, match="column seen of a row"):
+        made.decode_column(made.heads(Strings.of([late])), 2)
 
 
 def test_moments_lose_what_their_unit_does_not_have() -> None:
@@ -115,7 +157,7 @@ def test_keys_of_numbers_are_text() -> None:
 def test_rows_of_others_are_refused() -> None:
     made = Rows(PAGES)
     (fine,), _ = made.encode([{"uri": "ab", "body": b"xyz"}])
-    assert made.problem([fine]) is None
+    assert made.problem(Strings.of([fine])) is None
     wrong = {
         "too short": fine[:5],
         "schema 2": b"\x02" + fine[1:],
@@ -127,7 +169,7 @@ def test_rows_of_others_are_refused() -> None:
         "years 1 to 9999": fine[:2] + b"\0" + fine[3:4] + struct.pack("<q", 2**62) + fine[12:],
     }
     for said, row in wrong.items():
-        assert said in str(made.problem([fine, row])), said
+        assert said in str(made.problem(Strings.of([fine, row]))), said
     with pytest.raises(RemoteProtocolError, match="too short"):
         made.decode([fine[:5]])
     with pytest.raises(RemoteProtocolError, match="schema 2"):
@@ -198,7 +240,7 @@ def _same(left: object, right: object) -> bool:
 def test_any_row_comes_back_as_it_was(sample: tuple[Schema, list[dict[str, Any]]]) -> None:
     made, listed = sample
     encoded, keys = Rows(made).encode(listed)
-    assert Rows(made).problem(encoded) is None
+    assert Rows(made).problem(Strings.of(encoded)) is None
     decoded = Rows(made).decode(encoded)
     assert len(decoded) == len(listed)
     for before, after in zip(listed, decoded, strict=True):
@@ -218,5 +260,5 @@ def test_whatever_bytes_are_either_a_row_or_refused(
     made, listed = sample
     encoded, _ = Rows(made).encode(listed)
     mixed = [row[:at] + garbage + row[at + len(garbage) :] for row in encoded] or [garbage]
-    if Rows(made).problem(mixed) is None:
+    if Rows(made).problem(Strings.of(mixed)) is None:
         assert len(Rows(made).decode(mixed)) == len(mixed)

@@ -27,6 +27,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from fjord import values
+from fjord.columns import Strings
 from fjord.declared import rows as declared_rows
 from fjord.declared.schema import Column, Schema
 from fjord.errors import FjordError
@@ -237,7 +238,7 @@ class _Part:
         """Returns what is wrong with the first row that is damaged."""
         reader = declared_rows.of(self._schema)
         for at, row in enumerate(self._rows.data):
-            problem = reader.problem([row.as_py()])
+            problem = reader.problem(Strings.of([row.as_py()]))
             if problem is not None:
                 return self._rows.refused(at, problem)
         raise AssertionError("one of them is damaged")

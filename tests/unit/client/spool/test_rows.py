@@ -10,10 +10,20 @@ import pytest
 
 import fjord
 from fjord.client.spool import record, survey
+from fjord.client.spool import spool as module
 from fjord.client.spool.files import SpoolFile
 from fjord.client.spool.rows import Row, rows_of
 from fjord.columns import Strings
 from fjord.commands import Erase, Push
+from fjord.testing import SimClock
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimClock:
+    """No hour ends, so there is one file."""
+    found = SimClock()
+    monkeypatch.setattr(module, "SystemClock", lambda: found)
+    return found
 
 
 def written(path: Path, write: Callable[[fjord.Spool], None]) -> list[Row]:
