@@ -6,6 +6,7 @@ import http.client
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -94,6 +95,14 @@ class Forwarding:
 
 def spool_files(spool: Path) -> list[str]:
     return sorted(path.name for path in spool.glob("*.spool"))
+
+
+def long_period() -> int:
+    """Returns seconds of a period that does not end while a test runs.
+
+    Both are counted from 1970, and end at other times: one comes earlier by a second every week.
+    """
+    return next(one for one in (604_800, 604_799) if one - time.time() % one > 600)
 
 
 def make_past(spool: Path, name: str) -> Path:

@@ -18,7 +18,7 @@ from fjord.client.spool import files
 from fjord.client.spool.alerts import RULES
 from fjord.jobs import Priority
 from tests.acceptance.daemon import Daemon
-from tests.acceptance.forward_process import Forwarding, make_past, spool_files
+from tests.acceptance.forward_process import Forwarding, long_period, make_past, spool_files
 from tests.acceptance.test_cli_forward import once, unused_port
 
 
@@ -50,10 +50,15 @@ def damaged(data: bytes, at: int) -> bytes:
 
 def test_what_is_written_from_a_shell_is_shown(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
-    assert run("push", spool, "pages", "http://example.com/a", "hello").exit_code == 0
-    assert run("append", spool, "events", "-", "--key", "user:7", stdin="signed up").exit_code == 0
-    assert run("set", spool, "settings", "retries", "-3", "--type", "integer").exit_code == 0
-    with fjord.spool(spool) as writer:
+    period = long_period()
+
+    def shell(*words: str, stdin: str = "") -> int:
+        return run(words[0], spool, *words[1:], "--period", str(period), stdin=stdin).exit_code
+
+    assert shell("push", "pages", "http://example.com/a", "hello") == 0
+    assert shell("append", "events", "-", "--key", "user:7", stdin="signed up") == 0
+    assert shell("set", "settings", "retries", "-3", "--type", "integer") == 0
+    with fjord.spool(spool, period=period) as writer:
         writer.jobs("pages").push_many(keys=["x", "y"], values=[b"\xff", None], delay=60)
         writer.kv("settings").set_many({"a": 1.5, "b": True}, ttl=60)
         writer.kv("settings").delete("c")
@@ -93,9 +98,10 @@ def test_writes_from_a_shell_have_options(tmp_path: Path) -> None:
     waits = datetime.fromisoformat(pushed["due_at"]) - datetime.fromisoformat(pushed["at"])
     assert waits == timedelta(seconds=60)
     spool = tmp_path / "other"
-    assert run("set", spool, "settings", "-5", "x", "--period", "604800").exit_code == 0
-    assert run("append", spool, "events", "x", "--period", "604800").exit_code == 0
-    assert run("delete", spool, "settings", "theme", "--period", "604800").exit_code == 0
+    period = str(long_period())
+    assert run("set", spool, "settings", "-5", "x", "--period", period).exit_code == 0
+    assert run("append", spool, "events", "x", "--period", period).exit_code == 0
+    assert run("delete", spool, "settings", "theme", "--period", period).exit_code == 0
     found = [(one["what"], one["key"]) for one in objects("dump", spool)]
     assert found == [("set", "-5"), ("append", ""), ("delete", "theme")]
 
@@ -141,7 +147,7 @@ def test_a_file_that_cannot_be_read_does_not_keep_the_others(tmp_path: Path) -> 
 
 
 def test_status_counts_what_waits(tmp_path: Path) -> None:
-    with fjord.spool(tmp_path) as spool:
+    with fjord.spool(tmp_path, period=long_period()) as spool:
         spool.stream("events").append(b"one")
         spool.stream("events").append_many([b"two", b"three"])
     file = file_of(tmp_path)
@@ -167,7 +173,7 @@ def test_what_is_no_spool_is_told(tmp_path: Path, verb: str) -> None:
 
 
 def test_verify_finds_damage_and_is_not_troubled_by_torn_lines(tmp_path: Path) -> None:
-    with fjord.spool(tmp_path) as spool:
+    with fjord.spool(tmp_path, period=long_period()) as spool:
         for number in range(3):
             spool.jobs("jobs").push(f"job {number}")
     file = file_of(tmp_path)
@@ -197,7 +203,9 @@ def test_verify_finds_damage_and_is_not_troubled_by_torn_lines(tmp_path: Path) -
 @pytest.mark.req("FJ-24", "FJ-25")
 def test_what_was_set_aside_is_shown_and_sent_again(daemon: Daemon, tmp_path: Path) -> None:
     """Two refused records and a damaged one; then the table is mended, and the damage stays."""
-    with fjord.connect(daemon.url) as db, fjord.spool(tmp_path) as spool:
+    period = long_period()
+    words = ("--period", str(period))
+    with fjord.connect(daemon.url) as db, fjord.spool(tmp_path, period=period) as spool:
         db.jobs("mixed").push("a job")
         spool.kv("mixed").set("a", 1)
         spool.kv("fine").set("f", 1)
@@ -209,7 +217,7 @@ def test_what_was_set_aside_is_shown_and_sent_again(daemon: Daemon, tmp_path: Pa
     starts = [96, *(at + 1 for at, one in enumerate(data) if one == 10 and at > 96)]
     file.write_bytes(damaged(data, starts[3] + 20))
 
-    done = once(tmp_path, daemon.url)
+    done = once(tmp_path, daemon.url, *words)
     assert (done.returncode, done.stdout.split(", ")[0]) == (1, "2 records sent")
     assert "3 set aside" in done.stdout
     said = f"2 records from byte {starts[0]} on are refused and were set aside: WRONG_KIND"
@@ -222,7 +230,7 @@ def test_what_was_set_aside_is_shown_and_sent_again(daemon: Daemon, tmp_path: Pa
     assert [one.get("key", one.get("problem")) for one in shown] == ["a", "b", "c", "damaged"]
     assert shown[3]["offset"] == starts[3]
     # They cannot be sent again as long as others write to the file.
-    with fjord.spool(tmp_path) as spool:
+    with fjord.spool(tmp_path, period=period) as spool:
         spool.kv("fine").set("h", 3)
         kept = run("retry", tmp_path)
         assert f"{file.name} stays: a writer still has it open" in kept.stdout
@@ -231,7 +239,7 @@ def test_what_was_set_aside_is_shown_and_sent_again(daemon: Daemon, tmp_path: Pa
     assert f"{file.name} stays: it is not sent whole yet" in early.stdout
 
     make_past(tmp_path, file.name)
-    assert "has records that were set aside" in once(tmp_path, daemon.url).stderr
+    assert "has records that were set aside" in once(tmp_path, daemon.url, *words).stderr
     (aside,) = spool_files(tmp_path)
     assert files.is_aside(aside)
     with fjord.connect(daemon.url) as db:
@@ -241,7 +249,7 @@ def test_what_was_set_aside_is_shown_and_sent_again(daemon: Daemon, tmp_path: Pa
         assert "2 records to be sent again, 1 left" in again.stdout
         (retried,) = spool_files(tmp_path)
         assert retried.startswith("retry-")
-        last = once(tmp_path, daemon.url, "--json")
+        last = once(tmp_path, daemon.url, "--json", *words)
         assert json.loads(last.stdout)["records"] == 2
         assert [db.kv("mixed").get(key) for key in ("a", "b", "c", "damaged")] == [1, 2, 3, None]
     (left,) = spool_files(tmp_path)
@@ -316,14 +324,11 @@ def test_the_watch_rules_are_seen_in_status_log_and_metrics(tmp_path: Path) -> N
 
 def file_with(spool: Path, number: int, *values: bytes) -> str:
     """Makes a file of some period that is over; returns its name."""
-    with fjord.spool(spool) as writer:
+    before = spool_files(spool)
+    with fjord.spool(spool, period=long_period()) as writer:
         for value in values:
             writer.stream("events").append(value)
-    current = file_of_now(spool)
-    name = files.name_of(int(current.name[:2]) + 3 + number)
-    current.rename(spool / name)
+    (current,) = {*spool_files(spool)} - {*before}
+    name = files.name_of(int(current[:2]) + 3 + number)
+    (spool / current).rename(spool / name)
     return name
-
-
-def file_of_now(spool: Path) -> Path:
-    return max(spool.glob("[0-9][0-9].spool"), key=lambda path: path.stat().st_mtime_ns)

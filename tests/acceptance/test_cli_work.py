@@ -272,10 +272,10 @@ def test_a_lease_is_kept_while_the_command_runs(
 ) -> None:
     jobs = db.jobs("beats")
     jobs.push("key")
-    words = ("beats", "--exec", gate.command, "--once", "--lease", "0.6", "--to", daemon.url)
+    words = ("beats", "--exec", gate.command, "--once", "--lease", "3", "--to", daemon.url)
     with working(*words) as worker:
         assert lines(worker, 1) == ["begun"]
-        assert len(jobs.next(wait=1.5)) == 0  # far longer than the lease
+        assert len(jobs.next(wait=4)) == 0  # longer than the lease
         gate.let_go()
         code, _, errors = end(worker)
     assert (code, errors.splitlines()) == (0, ["done key", "1 done"])
@@ -287,7 +287,7 @@ def test_a_command_whose_lease_is_lost_is_ended(
 ) -> None:
     jobs = db.jobs("lost")
     jobs.push("key")
-    words = ("lost", "--exec", gate.command, "--lease", "0.6", "--once", "--json")
+    words = ("lost", "--exec", gate.command, "--lease", "3", "--once", "--json")
     with working(*words, "--to", daemon.url) as worker:
         assert lines(worker, 1) == ["begun"]
         (taken,) = jobs.taken()
@@ -302,7 +302,7 @@ def test_the_job_of_a_worker_that_was_killed_comes_back(
 ) -> None:
     jobs = db.jobs("killed")
     jobs.push("key")
-    words = ("killed", "--exec", gate.command, "--lease", "0.5")
+    words = ("killed", "--exec", gate.command, "--lease", "3")
     with working(*words, "--to", daemon.url) as worker:
         assert lines(worker, 1) == ["begun"]
         worker.kill()
@@ -426,7 +426,7 @@ def test_a_job_that_comes_after_a_signal_is_given_back(tmp_path: Path, gate: Gat
     data = tmp_path / "own"
     with fjord.open(data) as db:
         db.jobs("own").push("key")
-        db.jobs("own").push("later", delay=4)
+        db.jobs("own").push("later", delay=10)  # by then a worker has begun, and was told to stop
     words = ("own", "--exec", gate.command, "--workers", "2", "--data", str(data))
     with working(*words) as worker:
         assert lines(worker, 1) == ["begun"]

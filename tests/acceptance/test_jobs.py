@@ -75,13 +75,13 @@ def test_jobs_come_by_priority_then_date_and_slow_ones_last(db: fjord.Database) 
     jobs.push_many(
         [
             {"key": "slow", "priority": 200},
-            {"key": "second", "priority": 20, "process_at": now + timedelta(milliseconds=150)},
+            {"key": "second", "priority": 20, "process_at": now + timedelta(milliseconds=550)},
             {"key": "later", "priority": 0, "delay": 3600},
             {"key": "third", "priority": 30},
-            {"key": "first", "priority": 20, "process_at": now + timedelta(milliseconds=100)},
+            {"key": "first", "priority": 20, "process_at": now + timedelta(milliseconds=500)},
         ]
     )
-    db.jobs("meanwhile").push("key", delay=0.3)
+    db.jobs("meanwhile").push("key", delay=0.6)
     assert len(db.jobs("meanwhile").next(wait=SECONDS_MAX)) == 1  # all but one are due by now
     assert [job.key for job in jobs.next(count=10)] == ["first", "second", "third"]
     assert [job.key for job in jobs.next(count=10)] == ["slow"]
@@ -183,7 +183,7 @@ def test_a_wait_ends_when_a_date_is_reached(db: fjord.Database) -> None:
     assert due is not None
     (job,) = jobs.next(wait=SECONDS_MAX)
     now = datetime.now(UTC)
-    assert due <= now < due + timedelta(seconds=1)
+    assert due <= now < due + timedelta(seconds=SECONDS_MAX / 2)
     assert job.process_at == due
 
 
@@ -322,7 +322,7 @@ def test_a_listener_is_told_of_arrivals_and_of_dates(db: fjord.Database) -> None
         assert reached is not None
         assert due is not None
         assert (arrived.kind, reached.kind) == ("arrived", "due")
-        assert due <= now < due + timedelta(seconds=5)
+        assert due <= now < due + timedelta(seconds=SECONDS_MAX / 2)
         assert moments.wait(timeout=0.2) is None
 
 
@@ -432,9 +432,8 @@ def test_leases_dates_and_the_dead_outlive_a_kill(tmp_path: Path) -> None:
         with fjord.connect(own.url) as db:
             jobs = db.jobs("kept")
             assert jobs.next_at(domain="d") == due
-            assert [(dead.key, dead.reason) for dead in jobs.dead()] == [
-                ("http://c/dead", "failed 1 times: gone")
-            ]
+            dead = {one.key: one.reason for one in jobs.dead()}
+            assert dead["http://c/dead"] == "failed 1 times: gone"
             assert jobs.done_many([taken["a"].xid]) == []
             while jobs.count().dead < 2:  # the short lease is over by and by
                 assert len(jobs.next(wait=0.1)) == 0

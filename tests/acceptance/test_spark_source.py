@@ -71,7 +71,7 @@ def test_rows_are_whole(spark: SparkSession, tmp_path: Path) -> None:
     # Seq 1 is the writer's own, seq 2 the table's, seq 5 takes an expiry back.
     nothing = dict.fromkeys(schema.COLUMNS)
     numbers = [number.to_bytes(8, "little") for number in (1, 2)]
-    integer = {"op": "SET", "txn": 4, "type": 3, "expires_at": expires_at.replace(tzinfo=None)}
+    integer = {"op": "SET", "txn": 4, "type": 3, "expires_at": expires_at}
     expected = [
         Row(**{**nothing, **integer, "seq": 3, "row": 3, "key": b"a", "value": numbers[0]}),
         Row(**{**nothing, **integer, "seq": 4, "row": 4, "key": b"b", "value": numbers[1]}),
@@ -113,8 +113,8 @@ def test_the_life_of_jobs_is_whole_rows(spark: SparkSession, tmp_path: Path) -> 
         pages.cancel("later")
     # Seq 1 is the writer's own, seq 2 the table's.
     example = {"row": 3, "key": b"http://Example.com/a", "domain": "example.com", "priority": 10}
-    once, twice = {"process_at": utc(job.process_at)}, {"process_at": utc(again.process_at)}
-    dates = {"process_at": utc(tomorrow), "expires_at": utc(tomorrow + 2 * DAY)}
+    once, twice = {"process_at": job.process_at}, {"process_at": again.process_at}
+    dates = {"process_at": tomorrow, "expires_at": tomorrow + 2 * DAY}
     later = {"row": 4, "priority": 100, **dates}
     five = {"type": 3, "value": (5).to_bytes(8, "little")}
     dead = {"timeouts": 1, "type": 2, "value": b"failed 1 times: no luck"}
@@ -136,11 +136,6 @@ def test_the_life_of_jobs_is_whole_rows(spark: SparkSession, tmp_path: Path) -> 
     assertDataFrameEqual(
         found.drop("ts"), spark.createDataFrame(rows, found.schema).drop("ts"), checkRowOrder=True
     )
-
-
-def utc(moment: datetime) -> datetime:
-    """Returns a moment as Spark takes it where its time zone is UTC."""
-    return moment.astimezone(UTC).replace(tzinfo=None)
 
 
 def test_jobs_of_a_daemon_are_counted_by_what_became_of_them(

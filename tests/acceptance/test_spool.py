@@ -19,6 +19,7 @@ from fjord.clock import SystemClock
 from fjord.errors import Code
 from tests.acceptance.cutting import CuttingProxy, Way
 from tests.acceptance.daemon import Daemon
+from tests.acceptance.forward_process import long_period
 from tests.crash.spool_world import (
     DEADLINE_SECONDS,
     LOAD_ROWS,
@@ -237,9 +238,9 @@ def test_what_is_written_while_the_daemon_is_away_arrives_when_it_is_back(
     tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fjord.client.forwarder.REPLY_SECONDS", 0.5)  # it notices sooner
-    directory = tmp_path / "spool"
-    with Daemon(tmp_path / "data") as daemon, opened(directory) as spool:
-        forwarder = Forwarder(str(directory), daemon.url)
+    directory, period = tmp_path / "spool", long_period()
+    with Daemon(tmp_path / "data") as daemon, fjord.spool(directory, period=period) as spool:
+        forwarder = Forwarder(str(directory), daemon.url, period=period)
 
         async def act() -> None:
             write_all(spool, tables, range(10))
