@@ -104,6 +104,10 @@ class Disk(Protocol):
         """Returns what tells this file from a copy of it, None if there is no file."""
         ...
 
+    def modified_s(self, path: str) -> int:
+        """Returns when a file was written to last, in seconds since 1970; 0 if there is none."""
+        ...
+
     def open(self, path: str, *, writable: bool = False, create: bool = False) -> File: ...
 
     def open_page(self, path: str, *, writable: bool = False) -> Page: ...
@@ -308,6 +312,12 @@ class LocalDisk:
         except FileNotFoundError:
             return None
         return None if stat.S_ISDIR(status.st_mode) else f"{status.st_dev}:{status.st_ino}"
+
+    def modified_s(self, path: str) -> int:
+        try:
+            return max(0, int(os.stat(path, follow_symlinks=False).st_mtime))
+        except FileNotFoundError:
+            return 0
 
     def open(self, path: str, *, writable: bool = False, create: bool = False) -> LocalFile:
         return LocalFile(path, writable=writable, create=create)

@@ -13,8 +13,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fjord.cli.commands import app
+from fjord.disk import LocalDisk
 from fjord.kestrel import codec, ops
 from fjord.kestrel.codec import Dialect
+from fjord.kestrel.journal import Journal
 from fjord.kestrel.ops import Op
 
 ADD_MS = 1_700_000_000_000
@@ -273,6 +275,54 @@ def test_a_changed_byte_of_a_file_that_fjord_wrote_is_told_and_ends_with_1(spool
     result = run("pack", spool, "--queue", "vans")
     assert (result.exit_code, f"{told}; it counts" in result.stderr) == (1, True)
     assert run("verify", spool, "--queue", "vans").exit_code == 0
+
+
+def test_a_missing_file_of_a_queue_that_fjord_wrote_is_told_and_ends_with_1(tmp_path: Path) -> None:
+    journal = Journal(LocalDisk(), str(tmp_path), "cars", now_ms=lambda: ADD_MS)
+    assert list(journal.replay(ADD_MS)) == []
+    journal.begin()
+    for _ in range(4):
+        journal.append(item(b"one"))
+        journal.rotate()
+    journal.append(item(b"one"))
+    journal.sync()
+    journal.close()
+    assert run("verify", tmp_path).exit_code == 0
+    first, lost, *_ = sorted(tmp_path.glob("cars.*"))
+    lost.unlink()
+    told = f"{lost} is missing: it had 24 bytes, and an older file is there; put it back"
+    result = run("verify", tmp_path)
+    assert (result.exit_code, told in result.stdout) == (1, True)
+    assert result.stdout.splitlines()[-1] == "damaged: 1 of 5 files"
+    (found,) = objects("verify", tmp_path)
+    assert (found["damaged"], found["files"][-1]["ending"]) == (True, "missing")
+    result = run("dump", tmp_path, "-q")
+    assert (result.exit_code, told in result.stderr) == (1, True)
+    first.rename(tmp_path / "kept")  # what is gone from the oldest file on is no damage
+    assert run("verify", tmp_path).exit_code == 0
+    (tmp_path / "kept").rename(first)
+    result = run("pack", tmp_path)
+    assert (result.exit_code, told in result.stderr) == (1, True)
+    assert run("verify", tmp_path).exit_code == 0
+    (tmp_path / "cars").unlink()
+    left = "cars~~sums tells of a queue that has no file: it was deleted, or its file is lost"
+    assert left in lines("verify", tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_told_with_all_others(spool: Path) -> None:
+    (spool / "vans").rename(spool / "elsewhere")
+    (spool / "vans").symlink_to("elsewhere")
+    result = run("verify", spool)
+    assert result.exit_code == 1
+    told = f"{spool}/vans is a symbolic link; put the file itself in its place"
+    assert told in result.stdout
+    assert f"{spool}/cars is whole: " in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("damaged: 1 of ")
+    result = run("pack", spool)
+    assert result.exit_code == 1
+    assert result.stderr == f"fjord: vans was not packed: {told}\n"
+    assert [line.partition(":")[0] for line in result.stdout.splitlines()] == ["cars", "elsewhere"]
+    assert (spool / "vans").is_symlink()
 
 
 def test_ops_on_what_is_not_there_are_told(spool: Path) -> None:

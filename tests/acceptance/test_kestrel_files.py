@@ -28,15 +28,51 @@ def test_files_are_shared(files: int, asked: int, connections: int, queues: int)
     assert kestrel_serving.shares(files, asked) == (connections, queues)
 
 
+@pytest.mark.parametrize(
+    ("queues", "connections"), [(0, 648), (108, 648), (109, 646), (400, 64), (431, 4), (900, 4)]
+)
+def test_connections_give_way_to_queues_that_are_there(queues: int, connections: int) -> None:
+    assert kestrel_serving.shares(1024, 10_000, queues)[0] == connections
+
+
+def limited(files: int) -> list[str]:
+    """Returns the beginning of a command that may have so many files open."""
+    limit = f"resource.setrlimit({resource.RLIMIT_NOFILE}, ({files},) * 2)"
+    code = f"import os, resource, sys; {limit}; os.execv(sys.argv[1], sys.argv[1:])"
+    return [sys.executable, "-c", code]
+
+
+def test_more_queues_than_files_are_told_before_anything_is_done(tmp_path: Path) -> None:
+    for number in range(70):
+        (tmp_path / f"q{number}").write_bytes(b"")
+    serve = [*limited(100), *kestrel_server.SERVE, "--dir", str(tmp_path)]
+    done = subprocess.run(serve, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[-1] == (
+        f"fjord: {tmp_path} has 70 queues, and each has a file open: a server needs 102 open files "
+        "at least, and the system allows it 100; allow more, with ulimit -n or LimitNOFILE= of "
+        "systemd. 10300 are enough for two files of each queue and 10000 connections"
+    )
+    assert len(list(tmp_path.iterdir())) == 70
+
+
+def test_as_many_queues_as_files_allow_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(68):
+        (tmp_path / f"q{number}").write_bytes(b"")
+    monkeypatch.setattr(kestrel_server, "SERVE", [*limited(100), *kestrel_server.SERVE])
+    with serving(tmp_path) as server, raw(server.port) as client:
+        expect(client, b"set q67 0 0 1\r\nx\r\n", b"STORED\r\n")
+        expect(client, b"get q67\r\n", b"VALUE q67 0 1\r\nx\r\nEND\r\n")
+
+
 def test_a_client_that_makes_many_queues_ends_its_connection_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = limits.FILES_RESERVED + 40
-    limited = (
-        f"import os, resource, sys; resource.setrlimit({resource.RLIMIT_NOFILE}, ({files},) * 2)"
-    )
-    run = [sys.executable, "-c", f"{limited}; os.execv(sys.argv[1], sys.argv[1:])"]
-    monkeypatch.setattr(kestrel_server, "SERVE", [*run, *kestrel_server.SERVE])
+    monkeypatch.setattr(kestrel_server, "SERVE", [*limited(files), *kestrel_server.SERVE])
     with serving(tmp_path / "queues") as server:
         with raw(server.port) as client:
             for number in range(5):

@@ -18,6 +18,7 @@ from fjord.cli.kestrel_import import Options, Outcome
 from fjord.clock import SystemClock
 from fjord.errors import FjordError, UnavailableError
 from fjord.kestrel import ops
+from fjord.kestrel.importing import writer_of
 from tests.acceptance.cutting import CuttingProxy, Way
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.kestrel_queues import (
@@ -244,6 +245,45 @@ def test_files_that_have_changed_are_imported_only_anew(daemon: Daemon, queues: 
     assert take_all(daemon.url, "cars")[-1:] == [b"new"]
 
 
+def test_the_same_files_elsewhere_are_told(daemon: Daemon, queues: Path) -> None:
+    words = ("--to", daemon.url, "--queue", "cars")
+    assert run("import", queues, *words).exit_code == 0
+    moved = queues.rename(queues.with_name("moved"))
+    ended = run("import", moved, *words)
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert "5 of the 5 items in these files of cars were imported into cars before" in ended.stderr
+    assert (
+        "5 items, imported into jobs table cars before"
+        in run("import", moved, *words, "--moved").stdout
+    )
+    both = run("import", moved, *words, "--moved", "--anew")
+    assert (both.exit_code, "give one of them" in both.stderr) == (2, True)
+    with fjord.connect(daemon.url) as db:
+        assert db.jobs("cars").count().waiting == 5
+        assert run("import", moved, *words, "--anew").exit_code == 0
+        assert db.jobs("cars").count().waiting == 10
+
+
+def test_other_files_of_the_same_name_elsewhere_are_imported(daemon: Daemon, queues: Path) -> None:
+    assert run("import", queues, "--to", daemon.url, "--queue", "bikes").exit_code == 0
+    fill(queues.with_name("host-b") / "bikes", [b"two"])
+    assert run("import", queues.with_name("host-b"), "--to", daemon.url).exit_code == 0
+    assert set(take_all(daemon.url, "bikes")) == {b"one", b"two"}
+
+
+def test_what_the_pipeline_has_imported_is_told(daemon: Daemon, queues: Path) -> None:
+    words = ("--to", daemon.url, "--queue", "cars")
+    with fjord.connect(daemon.url) as db:
+        db.create_jobs("cars", merge=False)
+        db.staging("cars").commit(writer_of(str(queues), "cars", "cars"), 7, [])
+        ended = run("import", queues, *words)
+        assert (ended.exit_code, ended.stdout) == (1, "")
+        assert "cars was imported into cars by fjord pipeline kestrel-import" in ended.stderr
+        assert db.jobs("cars").count().waiting == 0
+        assert run("import", queues, *words, "--anew").exit_code == 0
+        assert db.jobs("cars").count().waiting == 5
+
+
 # -- whoever dies ---------------------------------------------------------------------------------
 
 
@@ -353,14 +393,38 @@ def test_interrupt_in_the_middle_loses_nothing(daemon: Daemon, tmp_path: Path) -
     assert take_all(daemon.url, "cars") == numbered(MANY)
 
 
-def test_two_importers_at_a_time_import_each_item_once(daemon: Daemon, tmp_path: Path) -> None:
+def test_an_import_goes_on_where_its_directory_was_moved_to(daemon: Daemon, tmp_path: Path) -> None:
     fill(tmp_path / "queues" / "cars", numbered(MANY))
-    words = (tmp_path / "queues", "--to", daemon.url)
-    with importing(*words) as first, importing(*words) as second:
+
+    def interrupt(label: str, done: int, total: int) -> None:
+        if begun(label) and done >= 2000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        imported(Options(directory=str(tmp_path / "queues"), url=daemon.url), interrupt)
+    moved = str((tmp_path / "queues").rename(tmp_path / "moved"))
+    (outcome,) = imported(Options(directory=moved, url=daemon.url, is_moved=True))
+    assert 2000 <= outcome.before < MANY
+    (again,) = imported(Options(directory=moved, url=daemon.url))
+    assert again.before == MANY
+    assert take_all(daemon.url, "cars") == numbered(MANY)
+
+
+@pytest.mark.parametrize("other", ["queues", "copies"])
+def test_two_importers_at_a_time_import_each_item_once(
+    daemon: Daemon, tmp_path: Path, other: str
+) -> None:
+    fill(tmp_path / "queues" / "cars", numbered(MANY))
+    fill(tmp_path / "copies" / "cars", numbered(MANY))
+    words = ("--to", daemon.url, "--moved")
+    with (
+        importing(tmp_path / "queues", *words) as first,
+        importing(tmp_path / other, *words) as second,
+    ):
         for one in (first, second):
             _, told = one.communicate(timeout=120)
             assert one.returncode == 0 or "somebody else imports this queue" in told
-    assert run("import", tmp_path / "queues", "--to", daemon.url).exit_code == 0
+    assert run("import", tmp_path / "queues", *words).exit_code == 0
     assert take_all(daemon.url, "cars") == numbered(MANY)
 
 

@@ -92,3 +92,11 @@ def test_what_cannot_be_packed_is_refused(spool: Path, tmp_path: Path) -> None:
     with collection.locked(LocalDisk(), str(spool)):
         assert run("pack", spool).exit_code == 2
     assert files(spool) == {"bikes": 24, "cars": 5, "cars.904": 2951}
+
+
+def test_a_directory_that_cannot_be_locked_is_refused_in_a_sentence(spool: Path) -> None:
+    (spool / "~~lock").mkdir()  # as if there were no right to write
+    result = run("pack", spool)
+    assert result.exit_code == 2
+    assert result.stderr == f"fjord: cannot open {spool}: Is a directory\n"
+    assert files(spool) == {"bikes": 24, "cars": 5, "cars.904": 2951}

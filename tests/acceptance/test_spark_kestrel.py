@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import fjord
 from fjord import limits
+from fjord.cli import kestrel_import as plain_import
 from fjord.cli.commands import app
 from fjord.cli.pipelines import running
 from fjord.client.socket import Connection
@@ -168,6 +169,8 @@ def test_queues_become_jobs_tables_once(
     taken = [job for _ in range(3) for job in database.jobs("cars").next(count=10_000)]
     assert [job.value for job in taken] == [*(b"%d" % n for n in range(25_000)), b"lives", b"far"]
     assert [job.expires_at is None for job in taken[-3:]] == [True, False, True]
+    dates_ms = [round(job.inserted_at.timestamp() * 1000) for job in taken]
+    assert dates_ms == [ADD_MS + n for n in (*range(25_000), 24_999, 24_999)]
     assert [job.value for job in database.jobs("trucks").next(count=5)] == [b"old", b""]
 
     path.write_bytes(path.read_bytes() + written(item(b"new")))
@@ -206,6 +209,55 @@ def test_a_batch_that_was_begun_is_brought_to_its_end(
     report = kestrel_import(spark, str(tmp_path), daemon.url)
     assert (report.figures["written"], report.figures["queues_there_before"]) == (0, 1)
     assert [job.value for job in database.jobs("begun").next(count=5)] == [b"of who has begun it"]
+
+
+def plainly(directory: Path, url: str, **given: bool) -> tuple[int, int]:
+    """Runs `fjord kestrel import`; returns how many items were there before, and are now."""
+    found: list[plain_import.Outcome] = []
+    options = plain_import.Options(directory=str(directory), url=url, **given)  # type: ignore[arg-type]
+    plain_import.run(options, found.append, lambda *_: None)
+    (outcome,) = found
+    return outcome.before, outcome.before + outcome.tally.imported
+
+
+def test_what_one_command_has_imported_the_other_one_tells(
+    spark: SparkSession, tmp_path: Path, daemon: Daemon, database: fjord.Database
+) -> None:
+    vans, coaches = tmp_path / "a", tmp_path / "b"
+    vans.mkdir()
+    coaches.mkdir()
+    put(vans, "vans", *numbers(0, 3))
+    assert kestrel_import(spark, str(vans), daemon.url).figures["written"] == 3
+    with pytest.raises(FjordError, match="3 of the 3 items in these files of vans were imported"):
+        plainly(vans, daemon.url)
+    assert plainly(vans, daemon.url, is_moved=True) == (3, 3)
+
+    path = put(coaches, "coaches", *numbers(0, 3))
+    assert plainly(coaches, daemon.url) == (0, 3)
+    with pytest.raises(FjordError, match=r"files of coaches were imported .*--moved passes over"):
+        kestrel_import(spark, str(coaches), daemon.url)
+    with pytest.raises(FjordError, match="give one of them"):
+        kestrel_import(spark, str(coaches), daemon.url, moved=True, anew=True)
+    path.write_bytes(path.read_bytes() + written(item(b"new")))
+    with pytest.raises(FjordError, match="coaches was imported into coaches by fjord kestrel"):
+        kestrel_import(spark, str(coaches), daemon.url, moved=True)
+    assert kestrel_import(spark, str(coaches), daemon.url, anew=True).figures["written"] == 4
+    assert database.jobs("coaches").count().waiting == 7
+
+
+def test_files_that_were_moved_are_told(
+    spark: SparkSession, tmp_path: Path, daemon: Daemon, database: fjord.Database
+) -> None:
+    (tmp_path / "here").mkdir()
+    put(tmp_path / "here", "trams", *numbers(0, 3))
+    assert kestrel_import(spark, str(tmp_path / "here"), daemon.url).figures["written"] == 3
+    there = str((tmp_path / "here").rename(tmp_path / "there"))
+    with pytest.raises(FjordError, match="files of trams were imported into trams before, from"):
+        kestrel_import(spark, there, daemon.url)
+    for moved in (True, False):
+        report = kestrel_import(spark, there, daemon.url, moved=moved)
+        assert (report.figures["written"], report.figures["queues_there_before"]) == (0, 1)
+    assert database.jobs("trams").count().waiting == 3
 
 
 def test_nothing_is_written_if_something_is_wrong(

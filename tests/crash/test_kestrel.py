@@ -36,7 +36,7 @@ def make(disk: SimDisk, dialect: Dialect, memory_bytes: int = 1 << 20) -> Persis
 def state_of(disk: SimDisk) -> State:
     state = replay.whole()
     found = reading.survey(disk, FOLDER, QUEUE)
-    for _, (op, _, _) in reading.ops(found, state.is_open):
+    for _, (op, _, _) in reading.ops(found):
         state.apply(op)
     assert state.missed == 0
     assert [file.changed for file in found.files if file.changed] == []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from fjord.kestrel import inspect, ops, reading, sums
+from fjord.kestrel import exporting, inspect, ops, reading, sums
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import PersistentQueue
@@ -256,6 +256,27 @@ def test_a_crash_anywhere_is_no_alert(cut: Callable[[SimDisk], None], kind: type
     raise AssertionError("it never ends")
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_crash_while_a_queue_is_exported_is_no_alert(is_there: bool) -> None:
+    for call in range(1, 500):
+        disk = made_disk(call)
+        if is_there:
+            closed(disk)
+        disk.crash_after(call)
+        try:
+            exporting.write(
+                disk, FOLDER, QUEUE, [ITEM, ITEM], appends=True, now_ms=lambda: 1_700_000_000_000
+            )
+        except SimCrash:
+            disk.power_cut()
+            assert told(disk) == []
+            assert make(disk).alerts == []
+        else:
+            assert call > 5
+            return
+    raise AssertionError("it never ends")
+
+
 def test_a_crash_while_damage_is_moved_away_leaves_no_wrong_sum() -> None:
     for call in range(1, 100):
         disk = made_disk(call)
@@ -275,6 +296,12 @@ def test_a_crash_while_damage_is_moved_away_leaves_no_wrong_sum() -> None:
             assert call > 5
             return
     raise AssertionError("it never ends")
+
+
+def replaced_by_same_size(disk: SimDisk) -> None:
+    disk.now_s += 1
+    rest = len(files(disk)[QUEUE]) - len(ITEM)
+    put(disk, QUEUE, ITEM + encoded(ops.remove()) * rest)
 
 
 def replaced_by_shorter(disk: SimDisk) -> None:
@@ -332,6 +359,7 @@ def packed_halfway(disk: SimDisk) -> None:
 @pytest.mark.parametrize(
     "act",
     [
+        replaced_by_same_size,
         replaced_by_shorter,
         replaced_by_longer,
         emptied,
@@ -375,7 +403,7 @@ def test_a_clock_that_was_set_back_gives_no_file_the_sum_of_another() -> None:
 
     def journal() -> tuple[Journal, int]:
         made = Journal(disk, FOLDER, QUEUE, now_ms=lambda: now_ms[0])
-        count = sum(1 for _ in made.replay(ADD_MS))
+        count = sum(batch.op_count for _, batch in made.replay(ADD_MS))
         assert made.alerts == []
         made.begin()
         return made, count

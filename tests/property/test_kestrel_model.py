@@ -39,7 +39,7 @@ def on_disk(disk: SimDisk) -> State[Item]:
     """Returns what a reader of the files finds."""
     state = replay.whole()
     found = reading.survey(disk, FOLDER, QUEUE)
-    for _, (op, _, _) in reading.ops(found, state.is_open):
+    for _, (op, _, _) in reading.ops(found):
         state.apply(op)
     assert [file.broken for file in found.files] == [None] * len(found.files)
     assert (state.missed, state.displaced) == (0, 0)

@@ -196,6 +196,17 @@ def test_the_identity_of_a_copy_is_another_one(disk: LocalDisk, tmp_path: Path) 
     assert disk.identity(original) is None
 
 
+def test_a_copy_may_keep_when_a_file_was_written_to(disk: LocalDisk, tmp_path: Path) -> None:
+    original, copy = (str(tmp_path / name) for name in ("original", "copy"))
+    assert disk.modified_s(original) == 0
+    Path(original).write_bytes(b"abc")
+    os.utime(original, (1, 1_000_000_000.9))
+    shutil.copy2(original, copy)
+    assert disk.modified_s(original) == disk.modified_s(copy) == 1_000_000_000
+    os.utime(original, (1, -5))
+    assert disk.modified_s(original) == 0
+
+
 def test_the_identity_of_a_link_is_not_that_of_its_target(disk: LocalDisk, tmp_path: Path) -> None:
     (tmp_path / "target").touch()
     (tmp_path / "link").symlink_to(tmp_path / "target")

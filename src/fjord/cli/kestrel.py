@@ -15,7 +15,7 @@ from fjord.cli.progress import Bar
 from fjord.cli.where import DAEMON, Json, check_directory, loopback, shown_address
 from fjord.client.address import parse_url
 from fjord.clock import SystemClock
-from fjord.errors import UsageError
+from fjord.errors import DirectoryError, UsageError
 
 app = typer.Typer(
     name="kestrel",
@@ -96,6 +96,9 @@ def dump(
                     tell(reports.broken_sentence(file))
                 if file.changed is not None:
                     tell(reports.changed_sentence(file))
+            for lost in found.missing:
+                damaged = True
+                tell(lost.sentence)
     if damaged:
         raise typer.Exit(EXIT_ERROR)
 
@@ -157,19 +160,23 @@ def pack(
     """
     from fjord.cli import kestrel_pack
 
-    damaged = False
+    has_failed = False
     with explained(repairable=False):
         if dialect not in kestrel_pack.DIALECTS:
             raise UsageError(f"--dialect is one of {', '.join(kestrel_pack.DIALECTS)}")
         for one in kestrel_pack.pack(directory, queue, dialect, largest_item_mib * limits.MIB):
+            if isinstance(one, DirectoryError):
+                has_failed = True
+                tell(f"fjord: {one}", style="red")
+                continue
             if as_json:
                 output.print_json(kestrel_pack.as_json(one))
             else:
                 output.print_line(kestrel_pack.line(one))
             for alert in one.alerts:
-                damaged = True
+                has_failed = True
                 tell(alert)
-    if damaged:
+    if has_failed:
         raise typer.Exit(EXIT_ERROR)
 
 

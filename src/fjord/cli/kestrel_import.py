@@ -18,19 +18,17 @@ from typing import Final
 from fjord import limits
 from fjord.cli import output
 from fjord.cli.kestrel_reports import broken_sentence, changed_sentence, queues
-from fjord.cli.kestrel_sending import UNKNOWN, Sending, Target
-from fjord.client.calls import Call, Result, expect, follow
+from fjord.cli.kestrel_sending import Sending, Target
+from fjord.client.calls import Call, Result, follow
 from fjord.client.job_calls import JobCalls
-from fjord.client.node_calls import table_call
 from fjord.client.socket import Connection
 from fjord.client.stream_calls import StreamCalls
 from fjord.clock import Stamps, SystemClock
-from fjord.commands import AskWriter, Committed
 from fjord.disk import LocalDisk
-from fjord.errors import DirectoryError, FjordError, NotFoundError, UnavailableError
-from fjord.kestrel import contents, importing, reading
+from fjord.errors import DirectoryError, FjordError, UnavailableError, UsageError
+from fjord.kestrel import contents, import_marks, importing, reading
 from fjord.kestrel.contents import Contents
-from fjord.kestrel.importing import Kind, Tally
+from fjord.kestrel.importing import UNKNOWN, Kind, Tally
 
 # Items that are counted before the next look at the bar.
 _COUNTED: Final = 10_000
@@ -47,6 +45,7 @@ class Options:
     tables: tuple[str, ...] = ()  # those that are not named as their queues
     kind: Kind = Kind.JOBS
     is_anew: bool = False  # True: whatever was imported before
+    is_moved: bool = False  # True: what was imported of the same files from elsewhere counts
     is_dry: bool = False  # True: nothing is sent
     skips_too_large: bool = False
     takes_damaged: bool = False
@@ -85,11 +84,13 @@ def run(options: Options, on_outcome: Callable[[Outcome], None], show: Show) -> 
     """Imports queues, and tells what becomes of each.
 
     Raises:
-        UsageError: if a queue needs another name for its table.
+        UsageError: if a queue needs another name for its table, or options exclude each other.
         NotFoundError: if there is no such queue.
         DirectoryError: if the directory cannot be read, or changes meanwhile.
         FjordError: if something is refused, or the daemon is away; nothing is lost then.
     """
+    if options.is_anew and options.is_moved:
+        raise UsageError("--anew imports all, and --moved what is left: give one of them")
     importer = _Importer(options, show)
     tables = importing.tables_of(queues(options.directory, options.queues), options.tables)
     with contextlib.closing(Connection(options.url, timeout=limits.REPLY_SECONDS_MAX)) as daemon:
@@ -130,11 +131,10 @@ class _Importer:
             damaged = tuple(_damage(found))
             if damaged and not options.takes_damaged:
                 raise FjordError(f"{'; '.join(damaged)}; --damaged imports what can be read")
-            target = Target(table=table, kind=options.kind, crc=found.crc())
-            if self._is_there(table, daemon):
-                writer = self._writer(queue, target, daemon)
-                target = replace(target, writer=writer, at=_ask(daemon, writer))
-            before = self._before(queue, target)
+            target = Target(table=table, kind=options.kind, crc=found.crc(), size=found.size)
+            if import_marks.table_id(daemon, table) is not None:
+                target = self._asked(queue, self._named(queue, target, daemon), daemon)
+            before = self._before(queue, target, found.count)
             outcome = Outcome(
                 queue=queue,
                 table=table,
@@ -151,18 +151,10 @@ class _Importer:
         """Makes the table of a queue, if it is not there."""
         if plan.target.writer:
             return plan
-        writer = self._writer(plan.outcome.queue, plan.target, daemon)
-        return replace(plan, target=replace(plan.target, writer=writer))
+        return replace(plan, target=self._named(plan.outcome.queue, plan.target, daemon))
 
-    def _is_there(self, table: str, daemon: Connection) -> bool:
-        try:
-            _run(daemon, table_call(table))
-        except NotFoundError:
-            return False
-        return True
-
-    def _writer(self, queue: str, target: Target, daemon: Connection) -> str:
-        """Makes a table, or finds that it is as it should be; returns the name of its writer.
+    def _named(self, queue: str, target: Target, daemon: Connection) -> Target:
+        """Makes a table, or finds that it is as it should be; its writers have names then.
 
         Raises:
             RefusedError: if the table is of another kind, or has other settings.
@@ -173,9 +165,40 @@ class _Importer:
         else:
             declaration = StreamCalls(table).declare({"mode": "log"})
         follow(partial(_run, daemon), declaration.steps())
-        table_id = _run(daemon, table_call(table)).id
-        state = (target.crc,) if self._options.is_anew else ()
-        return importing.writer_of(self._options.directory, queue, table, table_id, *state)
+        table_id = import_marks.table_id(daemon, table)
+        if table_id is None:
+            raise FjordError(f"somebody has dropped the table {table}; run the same command again")
+        crc, directory = target.crc, self._options.directory
+        if self._options.is_anew:
+            return replace(
+                target, writer=importing.writer_of(directory, queue, table, table_id, crc)
+            )
+        return replace(
+            target,
+            writer=importing.writer_of(directory, queue, table, table_id),
+            files_writer=importing.files_writer_of(
+                queue, table, table_id, crc=crc, size=target.size
+            ),
+        )
+
+    def _asked(self, queue: str, target: Target, daemon: Connection) -> Target:
+        """Asks where the writers are.
+
+        Raises:
+            FjordError: if another command has imported the queue.
+        """
+        at, files_at = import_marks.ask(daemon, target.writer), UNKNOWN
+        if target.files_writer:
+            files_at = import_marks.ask(daemon, target.files_writer)
+            batch_writer = importing.writer_of(self._options.directory, queue, target.table)
+            is_new = at == files_at == UNKNOWN
+            if is_new and import_marks.ask(daemon, batch_writer, target.table) != UNKNOWN:
+                raise FjordError(
+                    f"{queue} was imported into {target.table} by fjord pipeline kestrel-import "
+                    "before, and what is still in it would be there twice; go on with that, or "
+                    "--anew imports all that is in it now"
+                )
+        return replace(target, at=at, files_at=files_at)
 
     def _tally(self, found: Contents, before: int) -> Tally:
         """Counts what is to become of items that are not done yet."""
@@ -208,17 +231,22 @@ class _Importer:
                 raise UnavailableError(f"{error}; {_AGAIN}") from error
         return replace(outcome, tally=sending.tally)
 
-    def _before(self, queue: str, target: Target) -> int:
-        """Returns how many items of a queue are done, going by where its writer is."""
-        if target.at == UNKNOWN:
-            return 0
-        place = importing.place_of(target.at)
-        if not importing.is_same(place, target.crc):
+    def _before(self, queue: str, target: Target, count: int) -> int:
+        """Returns how many items of a queue are done, going by where its writers are."""
+        done = importing.done_of(target.at, target.files_at, target.crc)
+        if done is None:
+            place = importing.place_of(target.at)
             raise FjordError(
                 f"the files of {queue} have changed since {place.done} items of it were imported; "
                 "--anew imports all that is in it now"
             )
-        return place.done
+        if done and target.at == UNKNOWN and not self._options.is_moved:
+            raise FjordError(
+                f"{done} of the {count} items in these files of {queue} were imported into "
+                f"{target.table} before, from another directory or by fjord pipeline "
+                "kestrel-import; --moved counts them as done, --anew imports all of them"
+            )
+        return done
 
     @contextlib.contextmanager
     def _opened(self, queue: str) -> Iterator[Contents]:
@@ -244,16 +272,12 @@ def _damage(found: Contents) -> Iterator[str]:
             yield broken_sentence(file)
         elif file.changed is not None:
             yield changed_sentence(file)
+    for lost in found.missing:
+        yield lost.sentence
 
 
 def _run(daemon: Connection, call: Call[Result]) -> Result:
     return call.result(daemon.execute(call.command))
-
-
-def _ask(daemon: Connection, writer: str) -> int:
-    """Returns where a writer is."""
-    command = AskWriter(table="", writer=writer)
-    return _run(daemon, Call(command, lambda reply: expect(reply, Committed).batch))
 
 
 # -- words ----------------------------------------------------------------------------------------

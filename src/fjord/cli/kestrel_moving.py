@@ -14,7 +14,15 @@ from fjord.client.address import parse_url
 from fjord.errors import UsageError
 from fjord.kestrel.importing import Kind
 
+Queues = Annotated[
+    list[str] | None,
+    typer.Option("--queue", help="This queue only; may be given again.", metavar="NAME"),
+]
 Anew = Annotated[bool, typer.Option("--anew", help="Import all, whatever was imported before.")]
+Moved = Annotated[
+    bool,
+    typer.Option("--moved", help="Go on with what was imported of the same files from elsewhere."),
+]
 SkipTooLarge = Annotated[
     bool, typer.Option("--skip-too-large", help="Leave out items of more than 1 MiB.")
 ]
@@ -29,10 +37,7 @@ def import_(
         str, typer.Argument(metavar="DIR", help="A directory of queues.", show_default=False)
     ],
     to: To = DAEMON,
-    queue: Annotated[
-        list[str] | None,
-        typer.Option(help="This queue only; may be given again.", metavar="NAME"),
-    ] = None,
+    queue: Queues = None,
     table: Annotated[
         list[str] | None,
         typer.Option(
@@ -42,6 +47,7 @@ def import_(
     ] = None,
     as_: Annotated[Kind, typer.Option("--as", help="What items become.")] = Kind.JOBS,
     anew: Anew = False,
+    moved: Moved = False,
     skip_too_large: SkipTooLarge = False,
     damaged: Damaged = False,
     dry_run: DryRun = False,
@@ -86,6 +92,7 @@ def import_(
             tables=tuple(table or ()),
             kind=as_,
             is_anew=anew,
+            is_moved=moved,
             is_dry=dry_run,
             skips_too_large=skip_too_large,
             takes_damaged=damaged,

@@ -13,7 +13,7 @@ from typing import Final
 from fjord.cli import output
 from fjord.disk import LocalDisk
 from fjord.errors import Code, DirectoryError, NotFoundError, UsageError
-from fjord.kestrel import inspect, quarantine, reading, replay
+from fjord.kestrel import inspect, names, quarantine, reading, replay
 from fjord.kestrel.codec import Placed
 from fjord.kestrel.inspect import Ending, FileReport, QueueReport
 from fjord.kestrel.ops import Item, Op, Opcode
@@ -80,7 +80,7 @@ def dump(found: QueueSurvey, style: Style, options: Options) -> Iterator[Journal
     printer.begin()
     for file in found.files:
         printer.begin_file(file)
-        for placed in file.ops(state.is_open, options):
+        for placed in file.ops(options):
             state.apply(placed[0])
             printer.print_op(file, placed)
         yield file
@@ -90,13 +90,14 @@ def dump(found: QueueSurvey, style: Style, options: Options) -> Iterator[Journal
 def verify(
     directory: str, queue: str, progress: inspect.Progress, options: Options
 ) -> Iterator[QueueReport]:
-    """Reads the queues of a directory.
+    """Reads the queues of a directory; files that cannot be read are told with the others.
 
     Raises:
-        DirectoryError: if it cannot be read.
+        DirectoryError: if it cannot be read, or somebody renames files meanwhile.
         NotFoundError: if there is no such queue.
     """
-    yield from inspect.verify(_surveys(directory, queue), progress, options)
+    found = _surveys(directory, queue, passes_unreadable=True)
+    yield from inspect.verify(found, progress, options)
 
 
 def foreign(directory: str) -> Iterator[str]:
@@ -104,6 +105,8 @@ def foreign(directory: str) -> Iterator[str]:
     disk = LocalDisk()
     for name in reading.foreign(disk, directory):
         yield f"{name} is no file of a queue"
+    for name in names.left_sums(disk.names(directory)):
+        yield f"{name} tells of a queue that has no file: it was deleted, or its file is lost"
     kept = os.path.join(directory, quarantine.DIRECTORY)
     for name in disk.names(kept) if disk.exists(kept) else ():
         yield f"{quarantine.DIRECTORY}/{name} keeps what could not be read of a queue"
@@ -125,9 +128,11 @@ def queues(directory: str, wanted: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(wanted)) or known
 
 
-def _surveys(directory: str, queue: str) -> Iterator[QueueSurvey]:
+def _surveys(
+    directory: str, queue: str, *, passes_unreadable: bool = False
+) -> Iterator[QueueSurvey]:
     for one in queues(directory, [queue] if queue else []):
-        yield reading.survey(LocalDisk(), directory, one)
+        yield reading.survey(LocalDisk(), directory, one, passes_unreadable=passes_unreadable)
 
 
 def _alone(path: str) -> QueueSurvey:
@@ -319,6 +324,10 @@ def _file_line(file: FileReport) -> str:
     if file.ending is Ending.CHANGED:
         read = f"{output.counted(file.ops, 'op')} up to byte {file.offset} count as they are"
         return f"{file.path} is changed: {file.reason}; {read}"
+    if file.ending is Ending.MISSING:
+        return f"{file.path} is missing: {file.reason}"
+    if file.ending is Ending.UNREADABLE:
+        return f"{file.path} {file.reason}; {output.counted(file.ops, 'op')} before that"
     if file.ending is not Ending.WHOLE:
         read = f"; {output.counted(file.ops, 'op')} before it"
         return _broken(file.path, file.ending, file.offset, file.reason, file.skipped_bytes) + read

@@ -20,9 +20,8 @@ from fjord.clock import SystemClock
 from fjord.commands import Advance, AskWriter, Batch, Command, Committed, Refusal, Reply
 from fjord.errors import Code, FjordError
 from fjord.kestrel import importing
-from fjord.kestrel.importing import Kind, Load, Tally
+from fjord.kestrel.importing import UNKNOWN, Kind, Load, Tally
 
-UNKNOWN: Final = -1  # where a writer is that is not known
 # Batches that are sent before the first of them is confirmed.
 _IN_FLIGHT: Final = 4
 
@@ -34,8 +33,11 @@ class Target:
     table: str
     kind: Kind
     crc: int  # of the files of the queue
+    size: int  # of them
     writer: str = ""  # says how far it is; empty: the table is not there yet
     at: int = UNKNOWN  # where that writer is
+    files_writer: str = ""  # says the same of these files, wherever they are; empty: nobody does
+    files_at: int = UNKNOWN
 
 
 class _Sent(NamedTuple):
@@ -62,7 +64,8 @@ class Sending:
         self._loads = loads
         self._target = target
         self._on_done = on_done
-        self._at = target.at  # where the writer is once all that is under way has arrived
+        # Where the writers are once all that is under way has arrived.
+        self._at, self._files_at = target.at, target.files_at
         self._clock = SystemClock()
         self._flight: deque[_Sent] = deque()
         self._again: deque[Load] = deque()  # to be sent before any other
@@ -102,11 +105,14 @@ class Sending:
             made: list[Command] = [
                 Advance(writer=target.writer, expected=self._at, batch=number),
             ]
+            if target.files_writer:
+                files = target.files_writer
+                made.append(Advance(writer=files, expected=self._files_at, batch=load.end))
             if rows:
                 made.append(importing.command(load, rows, target.table, target.kind, now_us))
             reply = asyncio.create_task(connection.execute(Batch(commands=made)))
             self._flight.append(_Sent(load, len(rows), reply))
-            self._at = number
+            self._at, self._files_at = number, load.end
         return bool(self._flight)
 
     async def _next_load(self) -> Load | None:
@@ -140,22 +146,28 @@ class Sending:
         Raises:
             FjordError: if it was not this import that has done them.
         """
-        reply = await connection.execute(AskWriter(table="", writer=self._target.writer))
-        if isinstance(reply, Refusal):
-            raise reply.error()
-        self._at = expect(reply, Committed).batch
-        place = importing.place_of(0 if self._at == UNKNOWN else self._at)
+        target = self._target
+        self._at = await _place(connection, target.writer)
+        if target.files_writer:
+            self._files_at = await _place(connection, target.files_writer)
+        done = importing.done_of(self._at, self._files_at, target.crc)
         first = self._flight[0].load
         ends = {first.end - first.done, *(sent.load.end for sent in self._flight)}
-        if place.done not in ends or (
-            place.done and not importing.is_same(place, self._target.crc)
-        ):
+        if done is None or done not in ends:
             raise FjordError(
                 "somebody else imports this queue, too; when that is over, run the same command "
                 "again, which finds what is left"
             )
-        return place.done
+        return done
 
     async def _replies(self) -> list[Reply | BaseException]:
         """Waits for all that is under way."""
         return await asyncio.gather(*(sent.reply for sent in self._flight), return_exceptions=True)
+
+
+async def _place(connection: AsyncConnection, writer: str) -> int:
+    """Returns where a writer is."""
+    reply = await connection.execute(AskWriter(table="", writer=writer))
+    if isinstance(reply, Refusal):
+        raise reply.error()
+    return expect(reply, Committed).batch

@@ -31,6 +31,9 @@ from fjord.server import logs, service
 
 Address = tuple[str, int]
 
+# Files that a server has open beside those of its queues, with some connections.
+_FILES_LEAST: Final = 32
+_CONNECTIONS_LEAST: Final = 4
 # New objects after which the collector looks for cycles.  A queue that is read has many.
 _GC_THRESHOLD: Final = 50_000
 
@@ -60,7 +63,7 @@ def serve(serving: Serving) -> None:
         FjordError: if the directory cannot be opened, or the address not be listened on.
     """
     config, settings = _configured(serving.config)
-    options, queues_max = _fit_files(_options(serving, settings))
+    options, queues_max = _fit_files(serving.directory, config, _options(serving, settings))
     os.umask(0o077)
     if os.geteuid() == 0:
         logs.note(logging.WARNING, "running as root; use a user of its own")
@@ -197,20 +200,37 @@ def _standing(directory: str, settings: ServerConfig) -> Standing:
     )
 
 
-def shares(files: int, connections_max: int) -> tuple[int, int]:
-    """Returns how many connections and queues there may be with so many files."""
+def shares(files: int, connections_max: int, queues: int = 0) -> tuple[int, int]:
+    """Returns how many connections and queues there may be with so many files.
+
+    A connection is a file.  A queue has one that is written to, and may have one that is read, so
+    connections give way to the queues that are there.
+    """
     room = max(4, files - limits.FILES_RESERVED)
-    connections = min(connections_max, room * 3 // 4)
+    left = max(_CONNECTIONS_LEAST, room - 2 * queues)
+    connections = min(connections_max, room * 3 // 4, left)
     return connections, (room - connections) // 2
 
 
-def _fit_files(options: Options) -> tuple[Options, int]:
+def _fit_files(directory: str, config: Configuration, options: Options) -> tuple[Options, int]:
     """Takes as many files as the system allows; returns how many connections and queues that gives.
 
-    A connection is a file.  A queue has one that is written to, and may have one that is read.
+    Raises:
+        DirectoryError: if the queues that are there need more.
     """
-    connections, queues = shares(service.take_files(), options.connections_max)
-    if connections < options.connections_max:
+    files, wanted = service.take_files(), options.connections_max
+    found = reading.queues(LocalDisk(), directory) if directory else []
+    count = sum(config.of(name).keep_journal for name in found)
+    if count + _FILES_LEAST > files:
+        enough = limits.FILES_RESERVED + 2 * count + wanted
+        raise DirectoryError(
+            f"{directory} has {count} queues, and each has a file open: a server needs "
+            f"{count + _FILES_LEAST} open files at least, and the system allows it {files}; allow "
+            f"more, with ulimit -n or LimitNOFILE= of systemd. {enough} are enough for two files "
+            f"of each queue and {wanted} connections"
+        )
+    connections, queues = shares(files, wanted, count)
+    if connections < wanted:
         logs.note(
             logging.WARNING,
             "few files may be open, so few connections and queues",

@@ -112,7 +112,6 @@ class Behind:
 
     def _ops_of(self, segment: Segment, offset: int) -> Iterator[Op | None]:
         decoder = codec.Decoder(
-            is_open=lambda xid: True,
             now_ms=self._now_ms,
             item_bytes_max=self._journal.item_bytes_max,
             offset=offset,

@@ -17,10 +17,15 @@
 There is no checksum and no mark between ops, so an op is found only behind the one before it: at
 the first bytes that are no op, the rest of the file cannot be read.
 
-`Decoder` takes bytes and gives ops; it does no I/O.  The two meanings of 8 are told apart by what
-is open at that point, so it asks for that: whoever reads applies each op before the next one is
-decoded, which is how the iterator works by itself.  Memory is bounded by what is fed at a time and
-by the largest op: sizes are checked before anything waits for their bytes.
+`Decoder` takes bytes and gives ops; it does no I/O.  The two meanings of 8 are told apart by their
+bytes alone.  So whoever begins in the middle of a journal, or behind damage, reads the same as who
+has read all of it and knows what is open.  Memory is bounded by what is fed at a time and by the
+largest op: sizes are checked before anything waits for their bytes.
+
+An object for each op takes longer than all else.  So there are two ways to take ops: one by one,
+as `Op`, and in a `Batch`, which says where they stand.  Both find them in the same two steps: a
+scan that goes over the frequent ops as long as they are whole and right, and `_read`, which reads
+any op, and is the only one that says why bytes are none.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ import enum
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from fjord import limits
@@ -44,7 +50,7 @@ _NUMBER: Final = struct.Struct("<i")
 _XID: Final = struct.Struct("<Bi")
 _ADD: Final = struct.Struct("<Bii")
 _ADDX: Final = struct.Struct("<Biqq")
-_ITEM: Final = struct.Struct("<iqq")  # an ADDX behind its opcode
+_TIMES: Final = struct.Struct("<5xqq")  # of an ADDX: when it was added, and when it expires
 _ADD_XID: Final = struct.Struct("<Biiqq")
 _DUMP: Final = struct.Struct("<Bii")
 _MOMENT: Final = struct.Struct("<q")
@@ -54,6 +60,13 @@ _LOOKS_LIKE_ITEM: Final = re.compile(
     rb"(?=(?:\x02.{4}|[\x07\x08].{8}).{5}[\x00-\x03]\x00\x00.{8})", re.DOTALL
 )
 _TIMES_BYTES: Final = 16  # add time and expiry
+
+ADDX_BYTES: Final = _ADDX.size  # of an ADDX beside its data
+unpack_xid: Final = struct.Struct("<xi").unpack_from  # from where an op begins that has one
+# A batch begins no op behind so many bytes: it is to stay in the cache of a processor.
+_BATCH_BYTES: Final = 64 * limits.KIB
+_ALONE_BYTES: Final = 1 * limits.KIB  # the same, of ops that are read one by one
+_RUN_OF_REMOVES: Final = re.compile(rb"\x01+")
 
 # Makes a named tuple without the function of Python that its class has for it: twice as fast.
 _new: Final = tuple.__new__
@@ -104,6 +117,12 @@ def addx(data: bytes | memoryview, add_ms: int, expiry_ms: int) -> bytes:
         return b"".join((_ADDX.pack(2, len(data) + _TIMES_BYTES, add_ms, expiry_ms), data))
     except struct.error as error:
         raise ValueError(f"an ADDX cannot hold that: {error}") from error
+
+
+def split_addx(data: bytes) -> tuple[bytes, int, int]:
+    """Returns what `addx` was given: data, add time and expiry."""
+    add_ms, expiry_ms = _TIMES.unpack_from(data)
+    return data[ADDX_BYTES:], add_ms, expiry_ms
 
 
 def _encode_bare(op: Op) -> bytes:
@@ -175,12 +194,51 @@ class Broken(NamedTuple):
     is_torn: bool  # the bytes just stop within an op, as they do when a writer dies
 
 
+class Batch(NamedTuple):
+    """Ops one behind the other, without an object for each.
+
+    Between two borders stands one op, the number of which is the byte at the first border; or a run
+    of REMOVEs, which have a byte each.  They are ADDX and ops without data; if others are among
+    them, all are objects.
+    """
+
+    data: bytes  # what the borders are places of
+    base: int  # where in its file the data begins
+    borders: list[int]
+    op_count: int
+    alone: list[Op]  # all of them, if they were read one by one
+
+    def ops(self) -> Iterator[Placed]:
+        """Yields the ops one by one; data of items are views."""
+        if self.alone:
+            for op, (start, end) in zip(self.alone, pairwise(self.borders), strict=True):
+                yield op, self.base + start, end - start
+            return
+        data, base, view, new = self.data, self.base, memoryview(self.data), _new
+        times, opcode_addx, head_bytes = _TIMES.unpack_from, Opcode.ADDX, ADDX_BYTES
+        for start, end in pairwise(self.borders):
+            number = data[start]
+            if number == 2:
+                add_ms, expiry_ms = times(data, start)
+                item = new(Item, (view[start + head_bytes : end], add_ms, expiry_ms, 0))
+                op = new(Op, (opcode_addx, 0, item, 0))
+            elif number in _XIDS:
+                (xid,) = unpack_xid(data, start)
+                op = new(Op, (_BY_NUMBER[number], xid, None, 0))
+            else:
+                op = _BARE[number]
+                while end - start > 1:
+                    yield op, base + start, 1
+                    start += 1
+            yield op, base + start, end - start
+
+
 class _ShortError(Exception):
     """The op needs more bytes than there are."""
 
-    def __init__(self, need: int) -> None:
-        super().__init__(need)
-        self.need = need  # from the first byte of the op on
+    def __init__(self, need: int, have: int) -> None:
+        super().__init__(f"an op of {need} bytes or more ends after {have}")
+        self.need = need
 
 
 class _BadError(Exception):
@@ -195,28 +253,22 @@ class Decoder:
     """
 
     def __init__(
-        self,
-        *,
-        is_open: Callable[[int], bool],
-        now_ms: int = 0,
-        item_bytes_max: int = ITEM_BYTES_MAX,
-        offset: int = 0,
+        self, *, now_ms: int = 0, item_bytes_max: int = ITEM_BYTES_MAX, offset: int = 0
     ) -> None:
         """Begins.
 
         Args:
-            is_open: says whether an xid is that of an open item, after all ops given so far.
             now_ms: what ADD gets as its add time, which it does not have in a file.
             item_bytes_max: larger items are damage.
             offset: where in the file the first byte stands.
         """
         self.broken: Broken | None = None
-        self._is_open = is_open
         self._now_ms = now_ms
         self._item_bytes_max = item_bytes_max
         self._offset = offset  # of the next op
-        self._view = memoryview(b"")
-        self._at = 0  # where in the view the next op begins
+        self._data = b""
+        self._view = memoryview(self._data)
+        self._base = offset  # where in the file the view begins
         self._parts: list[bytes | memoryview] = []  # fed, and not in the view yet
         self._part_bytes = 0
         self._need = 1  # so many bytes the next op has at least
@@ -242,92 +294,73 @@ class Decoder:
 
     def ops(self) -> Iterator[Placed]:
         """Yields the ops that are whole so far; stops for good where `broken` says."""
-        while self._fill() and self.broken is None:
-            yield from self._simple_ops()
-            placed = self._next()
-            if placed is None:
-                return
-            yield placed
+        while (batch := self._next_batch()) is not None:
+            for placed in batch.ops():
+                self._offset = placed[1] + placed[2]
+                yield placed
 
-    def _simple_ops(self) -> Iterator[Placed]:
-        """Yields ADDX and ops without data up to the first other one: the most frequent ones.
+    def batches(self) -> Iterator[Batch]:
+        """Yields the same ops many at a time."""
+        while (batch := self._next_batch()) is not None:
+            self._offset = batch.base + batch.borders[-1]
+            yield batch
 
-        Does what `_next` does for any op, without a call for each.  Stops before what is short or
-        bad, which is for `_next` to say.
-        """
-        view, at, new = self._view, self._at, _new
-        base = self._offset - at  # where in the file the view begins
-        size_max, end = self._item_bytes_max + _TIMES_BYTES, len(view)
-        last = end - _ADDX.size  # an ADDX that begins later is not whole
-        unpack, opcode_addx = _ITEM.unpack_from, Opcode.ADDX
-        head_bytes, xid_bytes = _ADDX.size, _XID.size
-        while at <= last:
-            start, opcode = at, view[at]
-            if opcode == 2:
-                size, add_ms, expiry_ms = unpack(view, at + 1)
-                at += xid_bytes + size
-                if not _TIMES_BYTES <= size <= size_max or at > end:
-                    return
-                item = new(Item, (view[start + head_bytes : at], add_ms, expiry_ms, 0))
-                op = new(Op, (opcode_addx, 0, item, 0))
-            elif opcode in _BARE:
-                at += 1
-                op = _BARE[opcode]
-            elif opcode in _XIDS:
-                at += xid_bytes
-                (xid,) = _NUMBER.unpack_from(view, start + 1)
-                op = new(Op, (_BY_NUMBER[opcode], xid, None, 0))
-            else:
-                return
-            self._at = at
-            self._offset = base + at
-            yield op, base + start, at - start
-
-    def _next(self) -> Placed | None:
-        """Returns the next op, None if it is not whole so far, or is none."""
-        at = self._at
-        if at == len(self._view):
+    def _next_batch(self) -> Batch | None:
+        """Returns the next ops, None if there is none that is whole so far."""
+        if not self._fill() or self.broken is not None:
             return None
+        at = self._offset - self._base
+        borders, count = _scan(self._data, at, self._item_bytes_max + _TIMES_BYTES)
+        if count:
+            return Batch(self._data, self._base, borders, count, [])
+        alone: list[Op] = []
         try:
-            opcode = self._view[at]
-            read = _READERS[opcode] if opcode < len(_READERS) else _read_unknown
-            op, end = read(self, at)
-        except _ShortError as short:
-            self._need = short.need
-            if self._is_ended:
-                have = len(self._view) - at
-                self._break(f"an op of {short.need} bytes or more ends after {have}", is_torn=True)
-            return None
-        except _BadError as bad:
-            self._break(str(bad), is_torn=False)
-            return None
-        offset, length = self._offset, end - at
-        self._at, self._offset = end, offset + length
-        return op, offset, length
+            end = min(at + _ALONE_BYTES, len(self._data))
+            while at < end:
+                op, at = self._read(at)
+                alone.append(op)
+                borders.append(at)
+        except (_ShortError, _BadError) as error:
+            if not alone:  # else it is told when it is the next one
+                self._stop(error)
+        return Batch(self._data, self._base, borders, len(alone), alone) if alone else None
+
+    def _read(self, at: int) -> tuple[Op, int]:
+        """Returns any op, and where it ends."""
+        opcode = self._view[at]
+        if opcode >= len(_READERS):
+            raise _BadError(f"{opcode} is no opcode")
+        return _READERS[opcode](self, at)
+
+    def _stop(self, error: _ShortError | _BadError) -> None:
+        """Takes note of why there is no op here, or not yet."""
+        if isinstance(error, _ShortError):
+            self._need = error.need
+        if self._is_ended or isinstance(error, _BadError):
+            self.broken = Broken(self._offset, str(error), isinstance(error, _ShortError))
 
     def _fill(self) -> bool:
         """Puts what was fed into the view, once it is enough; says whether to look at it."""
-        have = len(self._view) - self._at
+        at = self._offset - self._base
+        have = len(self._view) - at
         if self._part_bytes and have < self._need:
             if have + self._part_bytes < self._need and not self._is_ended:
                 return False
-            whole = [self._view[self._at :], *self._parts] if have else self._parts
-            self._view = memoryview(whole[0] if len(whole) == 1 else b"".join(whole))
-            self._parts, self._part_bytes, self._at, self._need = [], 0, 0, 1
+            whole = [self._view[at:], *self._parts] if have else self._parts
+            self._data = b"".join(whole)  # a piece that comes alone is not copied
+            self._view = memoryview(self._data)
+            self._base = self._offset
+            self._parts, self._part_bytes, self._need = [], 0, 1
             return True
         return have >= self._need or (self._is_ended and have > 0)
-
-    def _break(self, reason: str, *, is_torn: bool) -> None:
-        self.broken = Broken(self._offset, reason, is_torn)
 
     def _read_bare(self, at: int) -> tuple[Op, int]:
         return _BARE[self._view[at]], at + 1
 
     def _read_xid(self, at: int) -> tuple[Op, int]:
-        if len(self._view) - at < _XID.size:
-            raise _ShortError(_XID.size)
-        opcode, xid = _XID.unpack_from(self._view, at)
-        return _new(Op, (_BY_NUMBER[opcode], xid, None, 0)), at + _XID.size
+        self._expect(at, _XID.size)
+        (xid,) = unpack_xid(self._view, at)
+        return Op(_BY_NUMBER[self._view[at]], xid), at + _XID.size
 
     def _read_add(self, at: int) -> tuple[Op, int]:
         end = self._item_end(at, 1, 4)
@@ -336,9 +369,9 @@ class Decoder:
         return Op(Opcode.ADD, 0, item), end
 
     def _read_addx(self, at: int) -> tuple[Op, int]:
-        """Says why an ADDX is none, or not whole; `_simple_ops` has read all others."""
-        self._item_end(at, 1, _TIMES_BYTES)
-        raise AssertionError("an ADDX was passed over")
+        end = self._item_end(at, 1, _TIMES_BYTES)
+        add_ms, expiry_ms = _TIMES.unpack_from(self._view, at)
+        return Op(Opcode.ADDX, 0, Item(self._view[at + ADDX_BYTES : end], add_ms, expiry_ms)), end
 
     def _read_add_xid(self, at: int) -> tuple[Op, int]:
         end = self._item_end(at, 5, _TIMES_BYTES)
@@ -349,22 +382,19 @@ class Decoder:
     def _read_eight(self, at: int) -> tuple[Op, int]:
         """Reads a CONTINUE or a STATE_DUMP.
 
-        It is a CONTINUE if it names an open item, is large enough to hold one and has an add time.
-        The bytes of an ADD_XID, which follow a STATE_DUMP, give no such time.  If nothing is open
-        under its xid, since it was damaged or is in a file that is not read, it is a CONTINUE only
-        if it cannot be the other.
+        It is a CONTINUE if it is large enough to hold an item and has an add time.  The bytes of
+        an ADD_XID, which follow a STATE_DUMP, give no such time.  Whether what it names is open
+        does not matter: that may be lost by damage, or in a file that is not read.
         """
         self._expect(at, _DUMP.size)
         _, xid, count = _DUMP.unpack_from(self._view, at)
         if count < 0:
             raise _BadError(f"it says that {count} open items follow, or that many bytes")
-        if count >= 16 and self._is_open(xid) and self._has_add_time(at):
+        if count >= _TIMES_BYTES and self._has_add_time(at):
             return self._read_continue(at)
         end = at + _DUMP.size
         if count == 0 or self._is_last(end) or self._view[end] == Opcode.ADD_XID:
             return Op(Opcode.STATE_DUMP, xid, None, count), end
-        if count >= 16 and self._has_add_time(at):
-            return self._read_continue(at)
         raise _BadError("an 8 is followed by neither an item nor open items")
 
     def _read_continue(self, at: int) -> tuple[Op, int]:
@@ -383,7 +413,7 @@ class Decoder:
         if end < len(self._view):
             return False
         if not self._is_ended:
-            raise _ShortError(_DUMP.size + 1)
+            raise _ShortError(_DUMP.size + 1, _DUMP.size)
         return True
 
     def _item_end(self, at: int, size_at: int, field_bytes: int) -> int:
@@ -399,8 +429,40 @@ class Decoder:
         return at + length
 
     def _expect(self, at: int, length: int) -> None:
-        if len(self._view) - at < length:
-            raise _ShortError(length)
+        if (have := len(self._view) - at) < length:
+            raise _ShortError(length, have)
+
+
+def _scan(data: bytes, at: int, size_max: int) -> tuple[list[int], int]:
+    """Returns the borders of the frequent ops from a place on, and how many ops they are.
+
+    Stops before an op of another kind, and before one that is short or bad: those are for `_read`.
+    """
+    borders, more = [at], 0
+    append, unpack, xids = borders.append, _NUMBER.unpack_from, _XIDS
+    end, xid_bytes = len(data), _XID.size
+    # An op that begins here has all bytes that it needs to say how long it is.
+    last = min(end - ADDX_BYTES, at + _BATCH_BYTES)
+    while at <= last:
+        number = data[at]
+        if number == 2:
+            (size,) = unpack(data, at + 1)
+            at += xid_bytes + size
+            if not _TIMES_BYTES <= size <= size_max or at > end:
+                break
+        elif number in xids:
+            at += xid_bytes
+        elif number == 1:
+            at += 1
+            if data[at] == 1 and (run := _RUN_OF_REMOVES.match(data, at)) is not None:
+                more += run.end() - at
+                at = run.end()
+        elif number == 3:
+            at += 1
+        else:
+            break
+        append(at)
+    return borders, len(borders) - 1 + more
 
 
 def find_item(data: bytes, start: int = 0) -> int | None:
@@ -417,10 +479,6 @@ def find_item(data: bytes, start: int = 0) -> int | None:
         if size >= _TIMES_BYTES and ADD_MS_MIN <= add_ms < ADD_MS_MAX and end <= len(data):
             return at
     return None
-
-
-def _read_unknown(decoder: Decoder, at: int) -> tuple[Op, int]:
-    raise _BadError(f"{decoder._view[at]} is no opcode")
 
 
 _BARE: Final = {one.number: Op(one) for one in (Opcode.REMOVE, Opcode.REMOVE_TENTATIVE)}

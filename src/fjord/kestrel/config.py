@@ -83,20 +83,23 @@ def read(given: Mapping[str, object]) -> Configuration:
     """
     unknown = sorted(set(given) - {"default", "queues", "aliases"})
     if unknown:
-        raise UsageError(f"{unknown[0]} is no part of a configuration: default, queues, aliases")
+        raise UsageError(
+            f"{unknown[0]} is no part of a configuration: default, queues, aliases, "
+            "and what is said of the server, such as maxOpenTransactions"
+        )
     aliases = {
         name: _words(f"alias {name}", targets)
         for name, targets in _mapping("aliases", given.get("aliases")).items()
     }
     queues = {
-        name: changes(_mapping(name, one))
+        name: _part(f"queue {name}", one)
         for name, one in _mapping("queues", given.get("queues")).items()
     }
     for name in (*queues, *aliases):
         problem = names.queue_problem(name)
         if problem is not None:
             raise UsageError(problem)
-    default = changes(_mapping("default", given.get("default")))
+    default = _part("default", given.get("default"))
     return Configuration(default=default, queues=queues, aliases=aliases)
 
 
@@ -118,6 +121,14 @@ def changes(given: Mapping[str, object]) -> dict[str, object]:
         assert isinstance(size, int)
         made["max_journal_size"] = overflow * size
     return made
+
+
+def _part(name: str, value: object) -> dict[str, object]:
+    given = _mapping(name, value)
+    try:
+        return changes(given)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from None
 
 
 def _number(name: str, value: object) -> int:
@@ -146,7 +157,11 @@ def _switch(name: str, value: object) -> bool:
 def _sync(name: str, value: object) -> int | None:
     if value == "never" or value is False or value is None:
         return None
-    return 0 if value is True or value == "always" else _number(name, value)
+    if value is True or value == "always":
+        return 0
+    if isinstance(value, str):
+        raise UsageError(f"{name} is always, never, or a number of milliseconds, not {value!r}")
+    return _number(name, value)
 
 
 def _queue(name: str, value: object) -> str | None:

@@ -72,14 +72,15 @@ class Contents:
         """
         self.queue = found.queue
         self.files = found.files
+        self.missing = found.missing
         self.size = found.size  # of the files
         journal = _Written(options.item_bytes_max)
         self._waiting = waiting = Waiting(journal, memory_bytes_max, options.now_ms)
         for file in found.files:
             segment = journal.begin(file)
             told = 0
-            for op, offset, _ in file.ops(waiting.open.__contains__, options):
-                waiting.apply(op, segment, offset)
+            for batch in file.batches(options):
+                waiting.apply_batch(batch, segment)
                 if file.read_bytes > told:
                     on_bytes(file.read_bytes - told)
                     told = file.read_bytes
@@ -91,6 +92,17 @@ class Contents:
         self.count = waiting.count + self.open_count
         self.bytes = waiting.bytes + waiting.open_bytes
         self.missed = waiting.missed  # ops on what was not there
+
+    def check(self) -> None:
+        """Ensures that the files are whole, but for a torn tail.
+
+        Raises:
+            CorruptionError: if one is damaged, changed or missing.
+        """
+        for file in self.files:
+            file.check()
+        for lost in self.missing:
+            lost.check()
 
     def items(self) -> Iterator[Item]:
         """Yields all items; those that were open have their xid.

@@ -16,7 +16,13 @@ from typing import Final
 
 from fjord import disk as disks
 from fjord import values
-from fjord.errors import DirectoryError, DurabilityError, FjordError, UsageError
+from fjord.errors import (
+    CorruptionError,
+    DirectoryError,
+    DurabilityError,
+    FjordError,
+    UsageError,
+)
 from fjord.kestrel import codec, collection, contents, names, ops, reading, sums
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.journal import Journal
@@ -99,12 +105,13 @@ def write(
 def _check(disk: disks.Disk, folder: str, queue: str, *, appends: bool) -> None:
     """Makes sure that a queue is not there, or is whole and may get items."""
     with contextlib.closing(contents.read(disk, folder, queue, reading.Options())) as found:
-        for file in found.files:
-            if file.is_damaged or file.changed is not None:
-                raise FjordError(
-                    f"{file.path} is damaged; `fjord kestrel verify` says how, and `fjord kestrel "
-                    "pack` keeps what cannot be read apart"
-                )
+        try:
+            found.check()
+        except CorruptionError as error:
+            raise FjordError(
+                f"{error.path} is damaged; `fjord kestrel verify` says how, and `fjord kestrel "
+                "pack` keeps what cannot be read apart"
+            ) from error
         if found.count and not appends:
             raise FjordError(
                 f"{folder} has a queue {queue} with {found.count} items; --append adds to it, "

@@ -9,6 +9,9 @@ How far an import is, the daemon knows, and nobody else: each batch moves a writ
 So whoever was cut off asks where the writer is, and goes on behind it; and whoever finds another
 CRC there knows that the files have changed since.  Items that are left out count as done, too.
 
+That writer is known by the directory.  A second one is known by the bytes of the files, and goes
+along with it: it tells whoever has the same files somewhere else.
+
 An item was inserted when it was added to the queue, and is due since then.  Both dates never go
 back from one item to the next, since the order of jobs is that of their dates.
 """
@@ -22,7 +25,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate, islice
 from operator import add
 from typing import Final, NamedTuple
 
@@ -37,6 +40,10 @@ from fjord.values import Type
 # Of one batch; an item that is larger goes alone.
 ITEMS_MAX: Final = 1000
 BYTES_MAX: Final = 1 * limits.MIB
+
+UNKNOWN: Final = -1  # where a writer is that is not known
+
+DATE_MS_MIN: Final = limits.TIMESTAMP_US_MIN // 1000  # that a job can have
 
 _DONE_BITS: Final = 32
 # The sign is not used, so that a number has 63 bits.
@@ -65,10 +72,22 @@ def writer_of(directory: str, queue: str, table: str, *numbers: int) -> str:
     Numbers make it that of one table, by its id, and of one state of the files, by their CRC.  A
     table that is dropped and made again has another id, and no import has begun there.
     """
-    parts = [os.fsencode(os.path.realpath(directory)), os.fsencode(queue), table.encode()]
-    parts += [b"%d" % number for number in numbers]
-    digest = hashlib.blake2b(b"\0".join(parts), digest_size=_DIGEST_BYTES)
-    return f"kestrel:{digest.hexdigest()}"
+    path = os.fsencode(os.path.realpath(directory))
+    return f"kestrel:{_digest(path, os.fsencode(queue), table.encode(), *_texts(numbers))}"
+
+
+def files_writer_of(queue: str, table: str, table_id: int, *, crc: int, size: int) -> str:
+    """Returns the name under which the daemon knows how far these files are, wherever they are."""
+    numbers = _texts((table_id, crc, size))
+    return f"kestrel-files:{_digest(os.fsencode(queue), table.encode(), *numbers)}"
+
+
+def _texts(numbers: Sequence[int]) -> list[bytes]:
+    return [b"%d" % number for number in numbers]
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.blake2b(b"\0".join(parts), digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def tables_of(queues: Sequence[str], named: Sequence[str]) -> dict[str, str]:
@@ -133,6 +152,18 @@ def is_same(place: Place, crc: int) -> bool:
     return place.crc == crc & _CRC_MASK
 
 
+def done_of(at: int, files_at: int, crc: int) -> int | None:
+    """Returns how many items are done, by where both writers are.
+
+    None if the files are not those with which the import of this directory has begun.
+    """
+    done = max(files_at, 0)
+    if at == UNKNOWN:
+        return done
+    place = place_of(at)
+    return max(place.done, done) if is_same(place, crc) else None
+
+
 class Tally(NamedTuple):
     """What becomes of items."""
 
@@ -177,6 +208,18 @@ def tally(items: Iterable[Item], now_us: int) -> Tally:
         elif expiry_ms and _expiry_us(expiry_ms) <= now_us:
             expired += 1
     return Tally(count - expired - too_large, expired, too_large)
+
+
+def dates(items: Sequence[Item], first_ms: int, now_ms: int) -> list[int]:
+    """Returns the dates of jobs that items become: none goes back, and none is to come.
+
+    Args:
+        items: some, in order; one that does not say when it was added was just now.
+        first_ms: the date of the one before them, or DATE_MS_MIN.
+        now_ms: no date is later.
+    """
+    added_ms = (min(item.add_ms or now_ms, now_ms) for item in items)
+    return list(accumulate(added_ms, max, initial=first_ms))[1:]
 
 
 def loads(items: Iterable[Item], now_us: int, *, skip: int = 0) -> Iterator[Load]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fjord import limits
 from fjord.kestrel import replay
-from fjord.kestrel.reading import JournalFile, Options, QueueSurvey
-from fjord.kestrel.replay import Sized, State
+from fjord.kestrel.reading import JournalFile, Missing, Options, QueueSurvey, UnreadableError
+from fjord.kestrel.replay import Counting
 
 # So much is read between two steps of the progress.
 _STEP_BYTES: Final = 4 * limits.MIB
@@ -25,6 +25,8 @@ class Ending(enum.StrEnum):
     TORN = "torn"  # its last op is cut off, and it is the last file: the writer died
     DAMAGED = "damaged"  # what is behind some byte cannot be read
     CHANGED = "changed"  # it can be read, but it is not what was written
+    MISSING = "missing"  # it was written, and is not there
+    UNREADABLE = "unreadable"  # the disk, or the system, refuses to read it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,7 @@ class FileReport:
 
     @property
     def is_damaged(self) -> bool:
-        return self.ending in (Ending.DAMAGED, Ending.CHANGED)
+        return self.ending not in (Ending.WHOLE, Ending.TORN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,8 @@ def _verify_queue(
 ) -> QueueReport:
     state = replay.counting()
     reports = [_read(file, state, advance, options) for file in found.files]
+    reports += [_refused(error) for error in found.unreadable]
+    reports += [_missing(lost) for lost in found.missing]
     return QueueReport(
         queue=found.queue,
         files=reports,
@@ -114,18 +118,22 @@ def _verify_queue(
 
 def _read(
     file: JournalFile,
-    state: State[Sized],
+    state: Counting,
     advance: Callable[[int], None],
     options: Options | None,
 ) -> FileReport:
     ops = told = 0
-    for op, _, _ in file.ops(state.is_open, options):
-        state.apply(op)
-        ops += 1
-        if file.read_bytes >= told + _STEP_BYTES:
-            advance(file.read_bytes - told)
-            told = file.read_bytes
-    advance(file.size - told)
+    try:
+        for batch in file.batches(options):
+            state.apply_batch(batch)
+            ops += batch.op_count
+            if file.read_bytes >= told + _STEP_BYTES:
+                advance(file.read_bytes - told)
+                told = file.read_bytes
+    except UnreadableError as error:
+        return replace(_refused(error, file), ops=ops)
+    finally:
+        advance(file.size - told)
     broken = file.broken
     return FileReport(
         path=file.path,
@@ -135,6 +143,32 @@ def _read(
         offset=broken.offset if broken else file.size,
         skipped_bytes=file.skipped_bytes,
         reason=_reason(file),
+    )
+
+
+def _refused(error: UnreadableError, file: JournalFile | None = None) -> FileReport:
+    """Tells of a file that the disk refused to read, from the beginning or from somewhere on."""
+    size, offset = (file.size, file.read_bytes) if file else (0, 0)
+    return FileReport(
+        path=error.path,
+        bytes=size,
+        ops=0,
+        ending=Ending.UNREADABLE,
+        offset=offset,
+        skipped_bytes=size - offset,
+        reason=error.reason,
+    )
+
+
+def _missing(lost: Missing) -> FileReport:
+    return FileReport(
+        path=lost.path,
+        bytes=0,
+        ops=0,
+        ending=Ending.MISSING,
+        offset=0,
+        skipped_bytes=lost.sum.size,
+        reason=lost.reason,
     )
 
 

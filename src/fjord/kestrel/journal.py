@@ -22,7 +22,7 @@ What a file holds is summed as it is written, and put down in `cars~~sums` when 
     close     if all is durable
 
 So a crash leaves sums that are true, or none.  A file that is not what its sum says is left as it
-is, and told at every start until it is replaced.
+is, and told at every start until it is replaced.  So is one that is missing, and its sum stays.
 
 Nothing is durable before `sync`.  When the disk fails to write or sync, nothing more is written.
 """
@@ -40,7 +40,7 @@ from fjord import disk as disks
 from fjord import limits
 from fjord.errors import DurabilityError
 from fjord.kestrel import codec, names, quarantine, reading, sums
-from fjord.kestrel.codec import Dialect, Placed
+from fjord.kestrel.codec import Batch, Dialect
 from fjord.kestrel.ops import Op
 from fjord.kestrel.sums import Sum
 
@@ -63,11 +63,11 @@ class Segment:
     sum: Sum | None = None  # what is told of it beside the files
     is_changed: bool = False  # it is not what its sum says, and that has to be told again
 
-    def summed(self, identity: str = "") -> Sum:
+    def summed(self, identity: str = "", written_s: int = 0) -> Sum:
         """Returns its sum, now that nothing more is written to it."""
         if self.is_changed and self.sum is not None:
-            return self.sum._replace(identity=identity)
-        return Sum(self.size, self.crc, identity)
+            return self.sum._replace(identity=identity, written_s=written_s)
+        return Sum(self.size, self.crc, identity, written_s)
 
 
 class Journal:
@@ -104,6 +104,7 @@ class Journal:
         self._is_renamed = False  # the directory is not synced
         self._failure: str | None = None
         self._sums: dict[int, Sum] = {}  # as they are on the disk
+        self._missing: dict[int, Sum] = {}  # of older files that have to be told of again
         self._clean()
 
     @property
@@ -126,19 +127,22 @@ class Journal:
 
     # -- opening ----------------------------------------------------------------------------------
 
-    def replay(self, now_ms: int) -> Iterator[tuple[Segment, Placed]]:
+    def replay(self, now_ms: int) -> Iterator[tuple[Segment, Batch]]:
         """Yields all ops; each is to be applied before the next.  What is broken is cut off."""
         found = reading.survey(self._disk, self._folder, self.queue)
         options = reading.Options(now_ms=now_ms, item_bytes_max=self.item_bytes_max)
+        for lost in found.missing:
+            self.alerts.append(lost.sentence)
+            if lost.number != sums.CURRENT:
+                self._missing[lost.number] = lost.sum
         for file in found.files:
             parsed = names.parse(file.name)
             assert parsed is not None
             number = sums.CURRENT if parsed.role is names.Role.CURRENT else parsed.number
             segment = Segment(file.name, len(self.segments), file.size, number)
             self.segments.append(segment)
-            # An 8 that looks like an item is one, whether or not what it confirms was lost.
-            for placed in file.ops(lambda xid: True, options):
-                yield segment, placed
+            for batch in file.batches(options):
+                yield segment, batch
             segment.crc = file.crc
             if file.broken is not None:
                 segment.crc = self._cut(file, number)
@@ -216,7 +220,8 @@ class Journal:
         """
         self.sync()
         old = self.current
-        number = max(self._now_ms(), max(one.number for one in self.segments) + 1)
+        taken = max([*self._missing, *(one.number for one in self.segments)])
+        number = max(self._now_ms(), taken + 1)
         name, temporary = names.rotated(self.queue, number), names.temporary(self.queue, number)
         file = self._disk.open(self._path(temporary), writable=True, create=True)
         try:
@@ -246,6 +251,7 @@ class Journal:
         packed = Segment(name, last.era, size, last.number, crc, Sum(size, crc))
         with self._failing():
             left = [one for one in self.segments if not 0 <= one.number <= last.number]
+            self._forget_missing(last.number)
             self._put_sums(self._known([packed, *left]))
             self._bury(last)
             self._rename(names.pack(self.queue, last.number), name)
@@ -260,8 +266,8 @@ class Journal:
         size, crc = self._write_pack(old.number, made)
         current = self.current
         with self._failing():
-            identity = self._identity(names.pack(self.queue, old.number))
-            current.sum = Sum(size, crc, identity)
+            current.sum = Sum(size, crc, *self._identity(names.pack(self.queue, old.number)))
+            self._forget_missing(old.number)
             self._put_sums(self._known([current]))
             self._bury(old)
             self._close_file()
@@ -290,7 +296,7 @@ class Journal:
     def close(self) -> None:
         if self._file is not None and self._failure is None and not self.is_dirty:
             current = self.current
-            current.sum = current.summed(self._identity(current.name))
+            current.sum = current.summed(*self._identity(current.name))
             # What is there is true of the front of the file, so it may stay.
             with contextlib.suppress(OSError):
                 self._put_sums(self._known())
@@ -305,13 +311,20 @@ class Journal:
     def _rename(self, old: str, new: str) -> None:
         self._disk.rename(self._path(old), self._path(new))
 
-    def _identity(self, name: str) -> str:
-        return self._disk.identity(self._path(name)) or "-"
+    def _identity(self, name: str) -> tuple[str, int]:
+        """Returns which file has a name, and when that was written to last."""
+        path = self._path(name)
+        return self._disk.identity(path) or "-", self._disk.modified_s(path)
 
     def _known(self, segments: Iterable[Segment] | None = None) -> dict[int, Sum]:
-        """Returns the sums of files; of an empty one there is nothing to tell."""
+        """Returns the sums of files, missing ones too; of an empty one is nothing to tell."""
         listed = self.segments if segments is None else segments
-        return {one.number: one.sum for one in listed if one.sum is not None and one.sum.size}
+        known = {one.number: one.sum for one in listed if one.sum is not None and one.sum.size}
+        return self._missing | known
+
+    def _forget_missing(self, number: int) -> None:
+        """Lets go of files up to a number, since others have taken their place."""
+        self._missing = {one: told for one, told in self._missing.items() if one > number}
 
     def _put_sums(self, known: dict[int, Sum]) -> None:
         """Ensures that these sums are on the disk, or none."""

@@ -23,6 +23,7 @@ from fjord.kestrel.requests import Outcome, Reply, Request, Verb
 # Below it an expiry counts seconds from now on, from it on seconds since 1970.
 _RELATIVE_MAX: Final = 1_000_000
 _CRLF: Final = b"\r\n"
+_BAD_QUEUE: Final = "no name of a queue"
 # Lines that are not taken apart again when they come again, and how long they are at most.
 _KNOWN_LINES_MAX: Final = 4096
 _KNOWN_LINE_BYTES_MAX: Final = 256
@@ -119,7 +120,7 @@ class Reader:
         read = _read_again if end <= _KNOWN_LINE_BYTES_MAX else _read
         request, self._data_bytes = read(line, is_exact=self._is_exact)
         if self._data_bytes > self._item_bytes_max:
-            return _broken("too large")
+            return _broken("the item is too large")
         return request
 
     def _stored(self) -> Request | None:
@@ -149,9 +150,12 @@ class Reader:
 def encode(request: Request, reply: Reply, *, is_exact: bool = False) -> tuple[bytes, bool]:
     """Returns the bytes of a reply, and whether the connection ends behind them.
 
-    Clients of memcached want back the key that they have asked for, options included, and an `OK`.
-    `is_exact` is for clients of Kestrel that want what Kestrel says, byte for byte.
+    Clients of memcached want back the key that they have asked for, options included, an `OK`, and
+    why they are at fault.  `is_exact` is for clients of Kestrel that want what Kestrel says, byte
+    for byte.
     """
+    if reply.outcome is Outcome.BROKEN and not is_exact:
+        return _client_error(request), True
     if reply.outcome in _REFUSED:
         return _REFUSED[reply.outcome], reply.outcome is not Outcome.NOT_OPEN
     ends = request.verb in (Verb.QUIT, Verb.SHUTDOWN)
@@ -165,6 +169,12 @@ def encode(request: Request, reply: Reply, *, is_exact: bool = False) -> tuple[b
     if reply.outcome is Outcome.DONE:
         return (_DONE_EXACT if is_exact else _DONE)[request.verb], ends
     return _report(request, reply), ends
+
+
+def _client_error(request: Request) -> bytes:
+    """Says what is wrong; nothing of it is what the client has sent."""
+    reason = request.words[0] if request.verb is Verb.BROKEN else "no such status"
+    return b"CLIENT_ERROR %b\r\n" % reason.encode()
 
 
 def _value(request: Request, data: bytes | None, *, is_exact: bool) -> bytes:
@@ -214,7 +224,7 @@ def _read(line: bytes, *, is_exact: bool) -> tuple[Request, int]:
         return _broken("set needs a queue, flags, an expiry and a size"), 0
     size = requests.number(words[4])
     if size is None:
-        return _broken("no size"), 0
+        return _broken("the size of a set is a number"), 0
     return _set(words), size
 
 
@@ -245,8 +255,10 @@ def _parse(words: list[str], *, is_exact: bool) -> Request:
 def _set(words: list[str]) -> Request:
     queue = words[1]
     flags, expiry = requests.number(words[2]), requests.number(words[3], low=-requests.NUMBER_MAX)
-    if names.queue_problem(queue) or flags is None or expiry is None:
-        return _broken("no queue, flags or expiry")
+    if names.queue_problem(queue):
+        return _broken(_BAD_QUEUE)
+    if flags is None or expiry is None:
+        return _broken("flags and expiry of a set are numbers")
     is_relative = expiry < _RELATIVE_MAX
     return Request(
         Verb.PUT,
@@ -265,7 +277,7 @@ def _get(keys: list[str], *, wants_cas: bool = False) -> Request:
     for request in found:
         if request.verb is Verb.BROKEN:
             return request
-    return found[-1]._replace(before=tuple(found[:-1])) if found else _broken("no queue")
+    return found[-1]._replace(before=tuple(found[:-1])) if found else _broken(_BAD_QUEUE)
 
 
 def _get_one(key: str, *, wants_cas: bool) -> Request:
@@ -274,11 +286,13 @@ def _get_one(key: str, *, wants_cas: bool) -> Request:
     chosen = set(options)
     opens, closes = "open" in chosen, "close" in chosen
     aborts, peeks = "abort" in chosen, "peek" in chosen
-    if names.queue_problem(queue) or ((peeks or aborts) and (opens or closes)):
-        return _broken("no queue, or options that exclude each other")
+    if names.queue_problem(queue):
+        return _broken(_BAD_QUEUE)
+    if (peeks or aborts) and (opens or closes or (peeks and aborts)):
+        return _broken("options that exclude each other")
     waits = [requests.number(option[2:]) for option in options if option.startswith("t=")]
-    if (peeks and aborts) or None in waits:
-        return _broken("options that exclude each other, or no time")
+    if None in waits:
+        return _broken("t= is a number of milliseconds")
     return Request(
         Verb.GET,
         queue,
@@ -294,7 +308,7 @@ def _get_one(key: str, *, wants_cas: bool) -> Request:
 
 def _naming(verb: Verb, rest: list[str]) -> Request:
     if not rest or names.queue_problem(rest[0]):
-        return _broken("no queue")
+        return _broken(_BAD_QUEUE)
     return Request(verb, rest[0], is_quiet=rest[-1] == "noreply" and len(rest) > 1)
 
 

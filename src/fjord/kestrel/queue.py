@@ -99,8 +99,8 @@ class PersistentQueue:
         self._full_until_us = self._full_size = 0  # there was no space to rewrite so much
         self._unrotated_until_us = 0  # there was no space for another file
         if journal is not None:
-            for segment, (op, offset, _) in journal.replay(now_ms):
-                self.waiting.apply(op, segment, offset)
+            for segment, batch in journal.replay(now_ms):
+                self.waiting.apply_batch(batch, segment)
             self.waiting.end_apply()
             journal.begin()
             self.waiting.era = journal.current.era
@@ -212,7 +212,7 @@ class PersistentQueue:
         """Returns items at the head that have expired, so many at most; they stay there."""
         now_ms = self._now_ms()
         found: list[Item] = []
-        for entry in self.waiting.memory:
+        for entry in self.waiting.entries():
             if len(found) >= count_max or not self._is_expired(entry, now_ms):
                 break
             found.append(self._item(entry))
@@ -278,7 +278,7 @@ class PersistentQueue:
             "total_items": self.total_items,
             "logsize": journal.size if journal else 0,
             "expired_items": self.expired,
-            "mem_items": len(waiting.memory),
+            "mem_items": waiting.memory_count,
             "mem_bytes": waiting.memory_bytes,
             "age": self._age_ms if waiting.count else 0,
             "discarded": self.discarded,
@@ -424,7 +424,7 @@ class PersistentQueue:
         marks.compact()
         era = found.segment.era
         taken = list(marks.taken(found))
-        left = [entry for entry in self.waiting.memory if entry.era <= era]
+        left = [entry for entry in self.waiting.entries() if entry.era <= era]
         before = sum(one.size for one in self._journal.segments if one.era <= era)
         if 2 * checkpoints.size_of(found.open, taken, left) <= before:
             made = checkpoints.made(
@@ -442,7 +442,7 @@ class PersistentQueue:
         return checkpoints.made(
             waiting.open,
             (),
-            waiting.memory,
+            waiting.entries(),
             last_xid=waiting.last_xid,
             dialect=self._journal.dialect,
         )

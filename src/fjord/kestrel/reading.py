@@ -9,7 +9,7 @@ be read behind it.  Later files are read all the same.
 
 Files that Fjord wrote have a sum, see `sums`.  One that does not have the bytes that its sum tells
 of is *changed*.  All of it that can be read counts, but it is said.  Where a sum tells of bytes,
-there is no torn tail: they were whole ops once.
+there is no torn tail: they were whole ops once.  One that is not there may be *missing*.
 
 Nothing is written, removed or renamed here.  What a pack makes dead is passed over.  A Kestrel may
 be running: a file is read up to where it ended when the directory was looked at, and if files were
@@ -21,16 +21,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, NoReturn, TypeVar
 
 from fjord import disk as disks
 from fjord import limits
 from fjord.errors import CorruptionError, DirectoryError
 from fjord.kestrel import codec, names, sums
-from fjord.kestrel.codec import Broken, Placed
+from fjord.kestrel.codec import Batch, Broken, Decoder, Placed
 from fjord.kestrel.sums import Sum
+
+_T = TypeVar("_T")
 
 _CHUNK_BYTES: Final = 1 * limits.MIB
 # A look at the directory is repeated while files are renamed meanwhile.
@@ -63,6 +65,7 @@ class JournalFile:
         self.path = path
         self.is_last = is_last
         self._identity = disk.identity(path)
+        self._written_s = disk.modified_s(path)
         with contextlib.closing(disk.open(path)) as file:
             self.size = file.size()
         self.read_bytes = 0  # how far it is read
@@ -91,25 +94,27 @@ class JournalFile:
 
     def expect(self, known: Sum | None) -> None:
         """Takes note of its sum, if that is of this very file."""
-        if known is not None and sums.counts(known, self.size, self._identity or ""):
+        if known is None:
+            return
+        if sums.counts(known, self.size, self._identity or "", self._written_s):
             self.sum = known
 
-    def ops(
-        self, is_open: Callable[[int], bool], options: Options | None = None
-    ) -> Iterator[Placed]:
-        """Yields the ops of the file; each is to be applied before the next one is asked for.
-
-        Args:
-            is_open: says whether an xid is that of an open item, as `replay.State` does.
-            options: how to read.
+    def ops(self, options: Options | None = None) -> Iterator[Placed]:
+        """Yields the ops of the file.
 
         Raises:
             DirectoryError: if the file cannot be read, or was renamed or removed meanwhile.
         """
-        options = options or Options()
-        decoder = codec.Decoder(
-            is_open=is_open, now_ms=options.now_ms, item_bytes_max=options.item_bytes_max
-        )
+        decoder = _decoder(options)
+        return self._through(decoder, decoder.ops)
+
+    def batches(self, options: Options | None = None) -> Iterator[Batch]:
+        """Yields the same ops many at a time; see `ops`."""
+        decoder = _decoder(options)
+        return self._through(decoder, decoder.batches)
+
+    def _through(self, decoder: Decoder, take: Callable[[], Iterator[_T]]) -> Iterator[_T]:
+        """Reads the file, and yields what is taken from the decoder."""
         with contextlib.closing(self.open()) as file:
             while self.read_bytes < self.size and decoder.wanted_end <= self.size:
                 size = min(_CHUNK_BYTES, self.size - self.read_bytes)
@@ -120,11 +125,11 @@ class JournalFile:
                 self._add_to_crc(data)
                 self.read_bytes += len(data)
                 decoder.feed(data)
-                yield from decoder.ops()
+                yield from take()
                 if decoder.broken is not None:
                     break
             decoder.end()
-            yield from decoder.ops()
+            yield from take()
             self.broken = self._judge(file, decoder.broken)
         self.changed = self._difference()
 
@@ -214,6 +219,38 @@ class JournalFile:
         return broken
 
 
+class UnreadableError(DirectoryError):
+    """A file cannot be read; mend its disk or its rights, or put the file in its place."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path} {reason}")
+        self.path = path
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[UnreadableError], tuple[str, str]]:
+        return type(self), (self.path, self.reason)
+
+
+class Missing(NamedTuple):
+    """A file that its sum tells of, and that is not there."""
+
+    path: str
+    number: int
+    sum: Sum
+
+    @property
+    def reason(self) -> str:
+        return f"it had {self.sum.size} bytes, and an older file is there; put it back"
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.path} is missing: {self.reason}"
+
+    def check(self) -> NoReturn:
+        """Raises what `JournalFile.check` does of a file that is damaged."""
+        raise CorruptionError(self.path, 0, f"it is missing: {self.reason}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSurvey:
     """What a directory has of one queue."""
@@ -222,6 +259,8 @@ class QueueSurvey:
     files: list[JournalFile]  # one journal, in this order
     dead: list[str]  # names that a pack has taken the place of
     temporary: list[str]  # names that count for nothing
+    missing: list[Missing] = field(default_factory=list)
+    unreadable: list[UnreadableError] = field(default_factory=list)  # if they are passed over
 
     @property
     def size(self) -> int:
@@ -246,40 +285,58 @@ def foreign(disk: disks.Disk, directory: str) -> list[str]:
     return [name for name in found if names.parse(name) is None and not names.is_own(name)]
 
 
-def survey(disk: disks.Disk, directory: str, queue: str) -> QueueSurvey:
+def survey(
+    disk: disks.Disk, directory: str, queue: str, *, passes_unreadable: bool = False
+) -> QueueSurvey:
     """Looks up the files of a queue; it has none if there is no such queue.
 
     Raises:
-        DirectoryError: if one of them, or the directory, cannot be read.
+        DirectoryError: if the directory cannot be read, or one of them, unless those are passed.
     """
     for _ in range(_LOOKS_MAX):
         known = sums.read(disk, directory, queue)
         found = names.files_of(queue, _names(disk, directory))
         try:
-            files = _files(disk, directory, found.live)
+            files, refused = _files(disk, directory, found.live)
+            if refused and not passes_unreadable:
+                raise refused[0]
+            there = [file.path for file in files] + [error.path for error in refused]
+            missing = _missing(disk, directory, queue, there, known)
         except FileNotFoundError:
             continue  # renamed since the names were listed
         is_same = names.files_of(queue, _names(disk, directory)).live == found.live
         if is_same and sums.read(disk, directory, queue) == known:
             _expect(files, known)
-            return QueueSurvey(queue=queue, files=files, dead=found.dead, temporary=found.temporary)
+            return QueueSurvey(
+                queue=queue,
+                files=files,
+                dead=found.dead,
+                temporary=found.temporary,
+                missing=missing,
+                unreadable=refused,
+            )
     raise DirectoryError(
         f"the files of {queue} in {directory} change all the time; stop the writer"
     )
 
 
-def ops(
-    found: QueueSurvey, is_open: Callable[[int], bool], options: Options | None = None
-) -> Iterator[tuple[JournalFile, Placed]]:
+def ops(found: QueueSurvey, options: Options | None = None) -> Iterator[tuple[JournalFile, Placed]]:
     """Yields the ops of all files of a queue, as of one file; then each file says how it ended."""
     for file in found.files:
-        for placed in file.ops(is_open, options):
+        for placed in file.ops(options):
             yield file, placed
 
 
-def unreadable(path: str, error: OSError) -> DirectoryError:
+def unreadable(path: str, error: OSError) -> UnreadableError:
     """Returns how it is told that a disk refuses to read something."""
-    return DirectoryError(f"{path} cannot be read: {error.strerror}")
+    if error.errno == errno.ELOOP:
+        return UnreadableError(path, "is a symbolic link; put the file itself in its place")
+    return UnreadableError(path, f"cannot be read: {error.strerror}")
+
+
+def _decoder(options: Options | None) -> Decoder:
+    options = options or Options()
+    return Decoder(now_ms=options.now_ms, item_bytes_max=options.item_bytes_max)
 
 
 def _names(disk: disks.Disk, directory: str) -> list[str]:
@@ -289,29 +346,71 @@ def _names(disk: disks.Disk, directory: str) -> list[str]:
         raise unreadable(directory, error) from error
 
 
+def _numbers(paths: Iterable[str]) -> list[int]:
+    """Returns the numbers of files as sums tell them; none beside a pack, see `sums` for why."""
+    parsed = [one for path in paths if (one := names.parse(os.path.basename(path)))]
+    if any(one.role is names.Role.PACK for one in parsed):
+        return []
+    return [sums.CURRENT if one.role is names.Role.CURRENT else one.number for one in parsed]
+
+
 def _expect(files: list[JournalFile], known: dict[int, Sum]) -> None:
-    """Tells files of their sums; see `sums` for why there are none beside a pack."""
-    parsed = [names.parse(file.name) for file in files]
-    if any(one is not None and one.role is names.Role.PACK for one in parsed):
-        return
-    for file, one in zip(files, parsed, strict=True):
-        assert one is not None
-        is_current = one.role is names.Role.CURRENT
-        file.expect(known.get(sums.CURRENT if is_current else one.number))
+    """Tells files of their sums."""
+    for file, number in zip(files, _numbers(file.path for file in files), strict=False):
+        file.expect(known.get(number))
 
 
-def _files(disk: disks.Disk, directory: str, live: list[str]) -> list[JournalFile]:
-    """Returns the files of a queue; directories and the like are passed over, as Kestrel does."""
+def _missing(
+    disk: disks.Disk, directory: str, queue: str, there: list[str], known: dict[int, Sum]
+) -> list[Missing]:
+    """Returns the files that should be there; raises FileNotFoundError if some go meanwhile."""
+    numbers = _numbers(there)
+    lost = sums.missing(known, numbers)
+    newest = max(lost, default=sums.CURRENT)
+    if newest > max(numbers, default=newest) and sums.CURRENT in numbers:
+        path = os.path.join(directory, names.current(queue))
+        if _begins_with(disk, path, known[newest]):
+            lost.remove(newest)  # its writer died before it got that number
+    return [_lost(directory, queue, one, known[one]) for one in lost]
+
+
+def _lost(directory: str, queue: str, number: int, known: Sum) -> Missing:
+    is_current = number == sums.CURRENT
+    name = names.current(queue) if is_current else names.rotated(queue, number)
+    return Missing(os.path.join(directory, name), number, known)
+
+
+def _begins_with(disk: disks.Disk, path: str, known: Sum) -> bool:
+    """Says whether a file has the bytes of a sum at its front, or may have them."""
+    try:
+        with contextlib.closing(disk.open(path)) as file:
+            return file.size() >= known.size and sums.crc_of(file, known.size) == known.crc
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return True  # it is told that it cannot be read
+
+
+def _files(
+    disk: disks.Disk, directory: str, live: list[str]
+) -> tuple[list[JournalFile], list[UnreadableError]]:
+    """Returns the files of a queue, and those that cannot be read.
+
+    Directories and the like are passed over, as Kestrel does.
+    """
     files: list[JournalFile] = []
-    for name in live:
-        path = os.path.join(directory, name)
+    refused: list[UnreadableError] = []
+    last = ""
+    for path in (os.path.join(directory, name) for name in live):
         try:
             files.append(JournalFile(disk, path))
         except FileNotFoundError:
             raise
         except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise unreadable(path, error) from error
-    for file in files[:-1]:
-        file.is_last = False
-    return files
+            if error.errno == errno.EINVAL:
+                continue
+            refused.append(unreadable(path, error))
+        last = path
+    for file in files:
+        file.is_last = file.path == last
+    return files, refused

@@ -4,7 +4,8 @@
        ^                              |
        +----------UNREMOVE------------+     (to the head)
 
-`State.apply` takes one op after the other and never refuses.  An op on something that is not there
+`State.apply` takes one op after the other and never refuses; `Counting` takes many at a time, too,
+without an object for each.  An op on something that is not there
 changes nothing, as in Kestrel, and is counted in `missed`.  Nothing expires: whether an item has
 is asked when it is handed out, not when it is read.
 
@@ -25,10 +26,11 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar
+from itertools import pairwise
+from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from fjord.kestrel import ops
-from fjord.kestrel.codec import Dialect
+from fjord.kestrel import codec, ops
+from fjord.kestrel.codec import Batch, Dialect
 from fjord.kestrel.ops import Item, Op, Opcode
 
 
@@ -70,13 +72,10 @@ class State(Generic[T]):
         self.open_bytes = 0
         self.missed = 0  # ops on what was not there
         self.displaced = 0  # open items whose xid was given again
-        self.reserved_xid = 0  # what the last op has reserved, 0 = nothing
+        self.reserved_xid = 0  # what the op that was just applied has reserved, 0 = nothing
         self._keep = keep
         self._dump_left = 0  # so many open items of a STATE_DUMP are still to come
         self._named: Opcode | None = None  # set behind an ADD_XID: what it did
-
-    def is_open(self, xid: int) -> bool:
-        return xid in self.open
 
     def apply(self, op: Op) -> None:
         """Does what an op says."""
@@ -85,7 +84,10 @@ class State(Generic[T]):
         if opcode is _ADDX:  # the most frequent one
             self.apply_add(op)
         else:
-            _APPLIERS[opcode](self, op)
+            if opcode in _XID_APPLIERS:
+                _XID_APPLIERS[opcode](self, op.xid)
+            else:
+                _OP_APPLIERS[opcode](self, op)
             if opcode in _OF_DUMP:
                 return
         self._dump_left = 0
@@ -105,17 +107,17 @@ class State(Generic[T]):
         self.queue.append(self._keep(item))
         self.queue_bytes += len(item.data)
 
-    def apply_remove(self, op: Op) -> None:
+    def apply_remove(self, xid: int) -> None:
         self._take_head()
 
-    def apply_save_xid(self, op: Op) -> None:
-        self.last_xid = op.xid
+    def apply_save_xid(self, xid: int) -> None:
+        self.last_xid = xid
 
-    def apply_confirm(self, op: Op) -> None:
-        self._close(op.xid)
+    def apply_confirm(self, xid: int) -> None:
+        self._close(xid)
 
-    def apply_unremove(self, op: Op) -> None:
-        item = self._close(op.xid)
+    def apply_unremove(self, xid: int) -> None:
+        item = self._close(xid)
         if item is not None:
             # The xid that it brought along was for its first reserve alone.
             self.queue.appendleft(item._replace(xid=0) if item.xid else item)
@@ -125,14 +127,14 @@ class State(Generic[T]):
         self._close(op.xid)
         self.apply_add(op)
 
-    def apply_reserve_xid(self, op: Op) -> None:
+    def apply_reserve_xid(self, xid: int) -> None:
         item = self._take_head()
         if item is not None:
-            if op.xid:
-                self.last_xid = op.xid
-            self._reserve(op.xid or self._fresh_xid(), item)
+            if xid:
+                self.last_xid = xid
+            self._reserve(xid or self._fresh_xid(), item)
 
-    def apply_reserve(self, op: Op) -> None:
+    def apply_reserve(self, xid: int) -> None:
         named, self._named = self._named, None
         if named is Opcode.STATE_DUMP:
             return  # the item before it is open since it was told
@@ -192,14 +194,47 @@ class State(Generic[T]):
         return item
 
 
+class Counting(State[Sized]):
+    """A state that has numbers and bytes of items only."""
+
+    def __init__(self) -> None:
+        super().__init__(_keep_size)
+
+    def apply_batch(self, batch: Batch) -> None:
+        """Does what `apply` does for each op of a batch."""
+        if batch.alone or self._dump_left or self._named is not None:
+            for op, _, _ in batch.ops():
+                self.apply(op)
+            return
+        data, queue, sized = batch.data, self.queue, _sized
+        head_bytes, more_bytes = codec.ADDX_BYTES, 0
+        for start, end in pairwise(batch.borders):
+            number = data[start]
+            if number == _ADDX_NUMBER:
+                size = end - start - head_bytes
+                queue.append(sized(size))
+                more_bytes += size
+            elif number == _REMOVE_NUMBER and end - start == 1 and queue:
+                more_bytes -= queue.popleft().size
+            elif number == _REMOVE_NUMBER:
+                for _ in range(start, end):
+                    self._take_head()
+            elif number == _REMOVE_TENTATIVE_NUMBER:
+                self.apply_reserve(0)
+            else:
+                _XID_APPLIERS[number](self, *codec.unpack_xid(data, start))
+        self.queue_bytes += more_bytes
+        self.reserved_xid = 0
+
+
 def whole() -> State[Item]:
     """Returns a state that has the items themselves, copied from what they were read from."""
     return State(_keep_whole)
 
 
-def counting() -> State[Sized]:
+def counting() -> Counting:
     """Returns a state that has numbers and bytes of items only."""
-    return State(_keep_size)
+    return Counting()
 
 
 def rewritten(state: State[Item], dialect: Dialect) -> Iterator[Op]:
@@ -238,19 +273,25 @@ _sized: Final = functools.lru_cache(maxsize=65_536)(Sized)
 
 # A name of a module is found faster than one of an enum.
 _ADDX: Final = Opcode.ADDX
+_ADDX_NUMBER: Final = Opcode.ADDX.number
+_REMOVE_NUMBER: Final = Opcode.REMOVE.number
+_REMOVE_TENTATIVE_NUMBER: Final = Opcode.REMOVE_TENTATIVE.number
 # Ops that may stand between a STATE_DUMP and the last of its open items.
 _OF_DUMP: Final = frozenset({Opcode.STATE_DUMP, Opcode.ADD_XID, Opcode.REMOVE_TENTATIVE})
 
-_APPLIERS: Final = {
+_OP_APPLIERS: Final[dict[Opcode, Callable[[State[Any], Op], None]]] = {
     Opcode.ADD: State.apply_add,
-    Opcode.REMOVE: State.apply_remove,
     Opcode.ADDX: State.apply_add,
+    Opcode.ADD_XID: State.apply_add_xid,
+    Opcode.CONTINUE: State.apply_continue,
+    Opcode.STATE_DUMP: State.apply_state_dump,
+}
+# By number; those without an xid pass it over.
+_XID_APPLIERS: Final[dict[int, Callable[[State[Any], int], None]]] = {
+    Opcode.REMOVE: State.apply_remove,
     Opcode.REMOVE_TENTATIVE: State.apply_reserve,
     Opcode.SAVE_XID: State.apply_save_xid,
     Opcode.UNREMOVE: State.apply_unremove,
     Opcode.CONFIRM_REMOVE: State.apply_confirm,
-    Opcode.ADD_XID: State.apply_add_xid,
-    Opcode.CONTINUE: State.apply_continue,
     Opcode.REMOVE_TENTATIVE_XID: State.apply_reserve_xid,
-    Opcode.STATE_DUMP: State.apply_state_dump,
 }

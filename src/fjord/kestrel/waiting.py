@@ -6,18 +6,23 @@ It means what `replay.State` means, but holds no more in memory than it may.  Wh
 items that are added are counted alone: read-behind.  When items are taken, those behind them are
 read; once all are in memory, read-behind is over.  The same methods serve a start, which applies
 the ops of the journal, and the work behind it, which writes each op before it is applied here.
+
+What a start finds is *raw*, the bytes of its ADDX, and becomes an `Entry` when somebody looks at
+it: most items of a journal are gone before that, and what waits takes less memory meanwhile.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Final, cast
 
 from fjord.errors import FjordError
-from fjord.kestrel import ops
+from fjord.kestrel import codec, ops
 from fjord.kestrel.behind import Behind, Written
 from fjord.kestrel.checkpoints import Checkpoints, Entry
+from fjord.kestrel.codec import Batch
 from fjord.kestrel.journal import Segment
 from fjord.kestrel.ops import Item, Op, Opcode
 
@@ -25,8 +30,16 @@ from fjord.kestrel.ops import Item, Op, Opcode
 _MEMORY_ITEMS_MAX: Final = 1_000_000
 # A name of a module is found faster than one of an enum.
 _CONTINUE: Final = Opcode.CONTINUE
+_ADDX: Final = Opcode.ADDX.number
+_REMOVE: Final = Opcode.REMOVE.number
+_REMOVE_TENTATIVE: Final = Opcode.REMOVE_TENTATIVE.number
+_RESERVE: Final = Opcode.REMOVE_TENTATIVE_XID.number
+_CONFIRM: Final = Opcode.CONFIRM_REMOVE.number
+_UNNAMED_RESERVE: Final = ops.remove_tentative()
 # Ops that give xids by rules which a pack in the middle of a journal does not keep.
 _UNNAMED: Final = frozenset({Opcode.REMOVE_TENTATIVE, Opcode.ADD_XID, Opcode.STATE_DUMP})
+
+Raw = bytes  # of an ADDX
 
 
 class Waiting:
@@ -40,11 +53,15 @@ class Waiting:
             memory_bytes_max: so much is in memory, and one item more.
             now_ms: the add time of items that have none.
         """
-        self.memory: deque[Entry] = deque()
+        self._memory: deque[Entry | Raw] = deque()
         self.memory_bytes = 0
         self.behind_count = 0  # items that wait and are not in memory
         self.behind_bytes = 0
-        self.open: dict[int, Entry] = {}
+        self._open: dict[int, Entry | Raw] = {}  # by xid, the first that was opened first
+        self._has_raw_open = False  # some of these may be raw
+        # In which era the last raw item was added.  That will do for all of them: checkpoints are
+        # of this era or later, and so all of them waited then.
+        self._raw_era = 0
         self.open_bytes = 0
         self.last_xid = 0
         self.missed = 0  # ops on what was not there
@@ -62,7 +79,24 @@ class Waiting:
 
     @property
     def count(self) -> int:
-        return len(self.memory) + self.behind_count
+        return len(self._memory) + self.behind_count
+
+    @property
+    def memory_count(self) -> int:
+        return len(self._memory)
+
+    def entries(self) -> Iterator[Entry]:
+        """Yields the items that are in memory, which must not change meanwhile."""
+        return map(self._unpacked, self._memory)
+
+    @property
+    def open(self) -> dict[int, Entry]:
+        """The open items by xid, the first that was opened first."""
+        if self._has_raw_open:
+            for xid, one in self._open.items():
+                self._open[xid] = self._unpacked(one)
+            self._has_raw_open = False
+        return cast("dict[int, Entry]", self._open)
 
     @property
     def bytes(self) -> int:
@@ -88,7 +122,7 @@ class Waiting:
             self.behind_count += 1
             self.behind_bytes += len(item.data)
         else:
-            self.memory.append(self._entry(item, self.era))
+            self._memory.append(self._entry(item, self.era))
             self.memory_bytes += len(item.data)
 
     def head(self) -> Entry | None:
@@ -97,13 +131,21 @@ class Waiting:
         Raises:
             OSError, FjordError: if it is in a file that cannot be read.
         """
-        if self.memory:
-            return self.memory[0]
-        self._check_read()
-        return None
+        if not self._memory:
+            self._check_read()
+            return None
+        head = self._memory[0]
+        if isinstance(head, bytes):
+            head = self._memory[0] = self._unpacked(head)
+        return head
 
     def take(self) -> None:
         """Takes the head away for good."""
+        memory = self._memory
+        if self._behind is None and memory and isinstance(memory[0], bytes):
+            self.memory_bytes -= len(memory[0]) - codec.ADDX_BYTES
+            del memory[0]  # nobody has seen it, and no checkpoint needs it
+            return
         entry = self._pop()
         if entry is not None:
             entry.go()
@@ -118,23 +160,19 @@ class Waiting:
         return self._reserve(xid or entry.xid or self._fresh_xid(), entry)
 
     def confirm(self, xid: int) -> bool:
-        entry = self.open.pop(xid, None)
+        entry = self._close(xid)
         if entry is None:
-            self.missed += 1
             return False
-        self.open_bytes -= len(entry.data)
         entry.go()
         return True
 
     def unremove(self, xid: int) -> bool:
-        entry = self.open.pop(xid, None)
+        entry = self._close(xid)
         if entry is None:
-            self.missed += 1
             return False
-        self.open_bytes -= len(entry.data)
         entry.xid = 0  # it was for the first reserve alone
         entry.era = self.era
-        self.memory.appendleft(entry)
+        self._memory.appendleft(entry)
         self.memory_bytes += len(entry.data)
         return True
 
@@ -142,14 +180,15 @@ class Waiting:
         xid = self.last_xid
         while True:
             xid = xid + 1 if xid < ops.XID_MAX else ops.XID_MIN
-            if xid != 0 and xid not in self.open:
+            if xid != 0 and xid not in self._open:
                 return xid
 
     def drop_all(self) -> None:
         """Removes all that waits; what is open stays so."""
-        for entry in self.memory:
-            entry.go()
-        self.memory.clear()
+        for one in self._memory:
+            if isinstance(one, Entry):
+                one.go()
+        self._memory.clear()
         self.memory_bytes = self.behind_count = self.behind_bytes = 0
         self._end_behind()
 
@@ -175,6 +214,89 @@ class Waiting:
             self.add(op.item, segment, offset)
         else:
             _APPLIERS[opcode](self, op.xid)
+
+    def apply_batch(self, batch: Batch, segment: Segment) -> None:
+        """Does what `apply` does for each op of a batch."""
+        if segment.era != self.era:
+            self._enter(segment)
+        if batch.alone or self._named is not None or self._dump_left or self._is_told:
+            for op, offset, _ in batch.ops():
+                self.apply(op, segment, offset)
+            return
+        if self._has_room_for(batch):
+            self._apply_in_memory(batch, segment)
+        else:
+            self._apply_behind(batch, segment)
+
+    def _apply_in_memory(self, batch: Batch, segment: Segment) -> None:
+        """Applies a batch by which memory cannot become full.
+
+        What is frequent is done here, with items as they stand in the journal; the rest is done by
+        the methods that live work has.
+        """
+        data, memory, opened = batch.data, self._memory, self._open
+        more_bytes = more_open_bytes = 0
+        head_bytes, unpack_xid = codec.ADDX_BYTES, codec.unpack_xid
+        for start, end in pairwise(batch.borders):
+            number = data[start]
+            if number == _ADDX:
+                memory.append(data[start:end])
+                more_bytes += end - start - head_bytes
+                continue
+            head = memory[0] if memory else None
+            if number == _REMOVE:
+                if end - start == 1 and isinstance(head, bytes):
+                    more_bytes -= len(head) - head_bytes
+                    del memory[0]
+                    continue
+                for _ in range(start, end):
+                    self.take()
+            elif number == _REMOVE_TENTATIVE:
+                self.apply(_UNNAMED_RESERVE, segment, batch.base + start)
+            else:
+                (xid,) = unpack_xid(data, start)
+                before = opened.get(xid)
+                if number == _CONFIRM and isinstance(before, bytes):
+                    more_open_bytes -= len(before) - head_bytes
+                    del opened[xid]
+                elif number == _RESERVE and before is None and xid and isinstance(head, bytes):
+                    size = len(head) - head_bytes
+                    more_bytes -= size
+                    more_open_bytes += size
+                    self.last_xid = xid
+                    opened[xid] = head
+                    del memory[0]
+                else:
+                    _APPLIERS[number](self, xid)
+        self.memory_bytes += more_bytes
+        self.open_bytes += more_open_bytes
+        self._has_raw_open, self._raw_era = True, self.era
+
+    def _apply_behind(self, batch: Batch, segment: Segment) -> None:
+        """Applies a batch while memory is full, or nearly so."""
+        data, head_bytes = batch.data, codec.ADDX_BYTES
+        for start, end in pairwise(batch.borders):
+            number = data[start]
+            if number == _ADDX and self._behind is not None:
+                self.behind_count += 1
+                self.behind_bytes += end - start - head_bytes
+            elif number == _ADDX:
+                item = Item(*codec.split_addx(data[start:end]))
+                self.add(item, segment, batch.base + start)
+            elif number == _REMOVE:
+                for _ in range(start, end):
+                    self.take()
+            elif number == _REMOVE_TENTATIVE:
+                self.apply(_UNNAMED_RESERVE, segment, batch.base + start)
+            else:
+                _APPLIERS[number](self, *codec.unpack_xid(data, start))
+
+    def _has_room_for(self, batch: Batch) -> bool:
+        """Says whether memory cannot become full by a batch, even if all that is open goes back."""
+        bytes_max = self.memory_bytes + self.open_bytes + batch.borders[-1] - batch.borders[0]
+        count_max = len(self._memory) + len(self._open) + batch.op_count
+        is_small = bytes_max < self.memory_bytes_max and count_max < _MEMORY_ITEMS_MAX
+        return is_small and self._behind is None
 
     def _apply_unnamed(self, op: Op, segment: Segment, offset: int) -> None:
         if op.opcode is Opcode.ADD_XID:
@@ -210,7 +332,7 @@ class Waiting:
         if self._dump_left and op.xid:
             self._dump_left -= 1
             self._is_told = True
-            if op.xid not in self.open:
+            if op.xid not in self._open:
                 self._reserve(op.xid, self._entry(op.item, self.era))
             return
         data = bytes(op.item.data)  # it is looked at when the next op was read
@@ -233,19 +355,26 @@ class Waiting:
 
     def _is_full(self) -> bool:
         if self.memory_bytes >= self.memory_bytes_max:
-            return bool(self.memory)
-        return len(self.memory) >= _MEMORY_ITEMS_MAX
+            return bool(self._memory)
+        return len(self._memory) >= _MEMORY_ITEMS_MAX
+
+    def _unpacked(self, one: Entry | Raw) -> Entry:
+        if isinstance(one, bytes):
+            return Entry(*codec.split_addx(one), 0, self._raw_era)
+        return one
 
     def _entry(self, item: Item, era: int) -> Entry:
         data = item.data if isinstance(item.data, bytes) else bytes(item.data)
         return Entry(data, item.add_ms, item.expiry_ms, item.xid, era)
 
     def _pop(self) -> Entry | None:
-        if not self.memory:
+        if not self._memory:
             self._check_read()
             self.missed += 1
             return None
-        entry = self.memory.popleft()
+        entry = self._memory.popleft()
+        if isinstance(entry, bytes):
+            entry = self._unpacked(entry)
         self.memory_bytes -= len(entry.data)
         if self._behind is not None:
             self.checkpoints.note(entry, self.era)
@@ -266,7 +395,7 @@ class Waiting:
 
     def _fill(self, behind: Behind) -> None:
         """Ensures that memory has what it may have, and the head in any case."""
-        memory = self.memory
+        memory = self._memory
         while self.behind_count and not self._is_full():
             item = behind.next()
             data = bytes(item.data)
@@ -290,12 +419,21 @@ class Waiting:
         return self.last_xid
 
     def _reserve(self, xid: int, entry: Entry) -> int:
-        before = self.open.pop(xid, None)
-        self.open[xid] = entry
+        before = self._open.pop(xid, None)
+        self._open[xid] = entry
         self.open_bytes += len(entry.data)
         if before is not None:
-            self.open[self._fresh_xid()] = before
+            self._open[self._fresh_xid()] = before
         return xid
+
+    def _close(self, xid: int) -> Entry | None:
+        one = self._open.pop(xid, None)
+        if one is None:
+            self.missed += 1
+            return None
+        entry = self._unpacked(one)
+        self.open_bytes -= len(entry.data)
+        return entry
 
     def _apply_remove(self, xid: int) -> None:
         self.take()
@@ -304,7 +442,8 @@ class Waiting:
         self.last_xid = xid
 
 
-_APPLIERS: Final[dict[Opcode, Callable[[Waiting, int], object]]] = {
+# By number.
+_APPLIERS: Final[dict[int, Callable[[Waiting, int], object]]] = {
     Opcode.REMOVE: Waiting._apply_remove,
     Opcode.SAVE_XID: Waiting._apply_save_xid,
     Opcode.UNREMOVE: Waiting.unremove,

@@ -55,6 +55,7 @@ class _Inode:
     cached: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
     unsynced: list[_Change] = field(default_factory=list)
+    modified_s: int = 0
 
 
 class _Directory:
@@ -84,6 +85,7 @@ class SimFile:
             if change.data:
                 _apply(self._inode.cached, change)
                 self._inode.unsynced.append(change)
+                self._inode.modified_s = self._disk.now_s
             if len(change.data) < len(data):
                 raise _full()
 
@@ -121,6 +123,7 @@ class SimFile:
             change = _Change(0, b"", size)
             _apply(self._inode.cached, change)
             self._inode.unsynced.append(change)
+            self._inode.modified_s = self._disk.now_s
 
 
 class SimPage:
@@ -193,6 +196,7 @@ class SimDisk:
         self._boots = 1
         self._dead = False
         self.locks: set[str] = set()
+        self.now_s = 1  # when files are written to; changed by a test alone
         self.calls: list[str] = []  # names of the numbered calls so far, number 1 first
 
     # -- what a test does -------------------------------------------------------------------------
@@ -294,6 +298,11 @@ class SimDisk:
         self.check_alive()
         entry = self._names.get(path)
         return f"sim:{entry.number}" if isinstance(entry, _Inode) else None
+
+    def modified_s(self, path: str) -> int:
+        self.check_alive()
+        entry = self._names.get(path)
+        return entry.modified_s if isinstance(entry, _Inode) else 0
 
     def open(self, path: str, *, writable: bool = False, create: bool = False) -> SimFile:
         self.check_alive()

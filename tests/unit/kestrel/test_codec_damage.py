@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from fjord import limits
 from fjord.kestrel import codec, ops
-from tests.unit.kestrel.vectors import ADD_MS, VECTORS, decode, decoder, encoded
+from tests.unit.kestrel.vectors import ADD_MS, VECTORS, decode, encoded
 
 
-@given(st.binary(max_size=200), st.sets(st.integers(-2, 2)), st.integers(1, 50))
-def test_garbage_is_ops_up_to_some_byte(garbage: bytes, open_xids: set[int], step: int) -> None:
-    found, broken = decode(garbage, open_xids)
-    assert decode(garbage, open_xids, step=step) == (found, broken)
+@given(st.binary(max_size=200), st.integers(1, 50))
+def test_garbage_is_ops_up_to_some_byte(garbage: bytes, step: int) -> None:
+    found, broken = decode(garbage)
+    assert decode(garbage, step=step) == (found, broken)
     end = broken.offset if broken else len(garbage)
     assert sum(length for _, _, length in found) == end
     assert [offset for _, offset, _ in found] == [
@@ -34,8 +34,8 @@ def test_a_flipped_byte_leaves_all_before_it_as_it_was(
     flipped = bytearray(whole)
     flipped[at] ^= data.draw(st.integers(1, 255))
     # Up to the last op before it: whether an 8 is a STATE_DUMP is said by the byte that follows.
-    before = [placed for placed in decode(whole, {1})[0] if sum(placed[1:]) <= at][:-1]
-    found, broken = decode(bytes(flipped), {1})
+    before = [placed for placed in decode(whole)[0] if sum(placed[1:]) <= at][:-1]
+    found, broken = decode(bytes(flipped))
     assert found[: len(before)] == before
     assert broken is None or broken.offset >= sum(placed[2] for placed in before)
 
@@ -44,8 +44,8 @@ def test_a_flipped_byte_leaves_all_before_it_as_it_was(
 def test_a_cut_at_any_byte_is_torn_or_whole(chosen: list[str], data: st.DataObject) -> None:
     whole = b"".join(bytes.fromhex(VECTORS[name][2]) for name in chosen if name != "STATE_DUMP")
     size = data.draw(st.integers(0, len(whole)))
-    all_ops = decode(whole, {1})[0]
-    found, broken = decode(whole[:size], {1})
+    all_ops = decode(whole)[0]
+    found, broken = decode(whole[:size])
     assert found == [placed for placed in all_ops if sum(placed[1:]) <= size]
     end = sum(placed[2] for placed in found)
     assert (broken is None) == (end == size)
@@ -71,7 +71,7 @@ def test_an_add_that_is_smaller_than_its_fields_is_damage(size: int) -> None:
 @pytest.mark.parametrize("size", [-(2**31), -16, 15])
 def test_an_item_that_is_smaller_than_its_fields_is_damage(head: str, size: int) -> None:
     data = bytes.fromhex(head) + size.to_bytes(4, "little", signed=True) + bytes(100)
-    broken = decode(data, {1})[1]
+    broken = decode(data)[1]
     assert broken is not None
     assert (broken.offset, broken.is_torn) == (0, False)
 
@@ -88,7 +88,7 @@ def test_the_largest_item_is_read_and_a_larger_one_is_damage() -> None:
 
 def test_a_size_without_bytes_allocates_nothing() -> None:
     size = 60 * limits.MIB
-    one = decoder()
+    one = codec.Decoder()
     one.feed(b"\x02" + size.to_bytes(4, "little"))
     tracemalloc.start()
     try:
@@ -102,7 +102,7 @@ def test_a_size_without_bytes_allocates_nothing() -> None:
 def test_an_item_that_comes_in_many_pieces_is_put_together_once() -> None:
     size = 4 * limits.MIB
     data = encoded(ops.addx(bytes(size), add_ms=ADD_MS))
-    one = decoder()
+    one = codec.Decoder()
     tracemalloc.start()
     try:
         for at in range(0, len(data), 4096):
@@ -115,7 +115,7 @@ def test_an_item_that_comes_in_many_pieces_is_put_together_once() -> None:
 
 
 def test_nothing_is_read_behind_damage() -> None:
-    one = decoder()
+    one = codec.Decoder()
     one.feed(b"\x63")
     assert list(one.ops()) == []
     broken = one.broken

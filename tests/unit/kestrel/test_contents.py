@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.disk import LocalDisk
-from fjord.errors import DirectoryError
-from fjord.kestrel import contents, ops, replay
+from fjord.errors import CorruptionError, DirectoryError
+from fjord.kestrel import contents, ops, replay, sums
 from fjord.kestrel.contents import Contents
 from fjord.kestrel.ops import Op
 from fjord.kestrel.reading import Options
@@ -83,6 +83,18 @@ def test_damage_is_told_and_what_can_be_read_is_handed_out(tmp_path: Path) -> No
         found = look(tmp_path, memory_bytes_max=memory)
         assert [file.is_damaged for file in found.files] == [True, False]
         assert data_of(found) == [b"1", b"2"]
+
+
+def test_files_are_checked_and_a_missing_one_is_damage(tmp_path: Path) -> None:
+    for name in ("cars.1", "cars.3", "cars"):
+        put(tmp_path, name, item(b"1"))
+    look(tmp_path).check()
+    sums.put(LocalDisk(), str(tmp_path), "cars", {2: sums.Sum(22, 1)})
+    with pytest.raises(CorruptionError, match=r"cars\.2 is damaged at byte 0: it is missing"):
+        look(tmp_path).check()
+    (tmp_path / "cars.1").write_bytes(b"\x63")
+    with pytest.raises(CorruptionError, match=r"cars\.1 is damaged at byte 0"):
+        look(tmp_path).check()
 
 
 def test_there_is_no_such_queue(tmp_path: Path) -> None:

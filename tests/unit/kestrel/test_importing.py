@@ -40,13 +40,41 @@ def pushed(load: Load, now_us: int = NOW_US) -> Push:
 # -- how far an import is -------------------------------------------------------------------------
 
 
-def test_writer_is_that_of_the_directory_however_it_is_named(tmp_path: Path) -> None:
+def test_writer_is_that_of_the_directory_however_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "queues").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "queues")
     name = importing.writer_of(str(tmp_path / "queues"), "cars", "cars", 7)
     assert name.startswith("kestrel:")
     assert len(name) <= limits.WRITER_BYTES_MAX
     assert importing.writer_of(str(tmp_path / "link"), "cars", "cars", 7) == name
+    monkeypatch.chdir(tmp_path)
+    assert importing.writer_of("link/../queues/", "cars", "cars", 7) == name
+
+
+def test_writer_of_files_differs_with_all_that_it_is_of() -> None:
+    name = importing.files_writer_of("cars", "vans", 7, crc=8, size=9)
+    assert name.startswith("kestrel-files:")
+    assert len(name) <= limits.WRITER_BYTES_MAX
+    others = {
+        importing.files_writer_of("bikes", "vans", 7, crc=8, size=9),
+        importing.files_writer_of("cars", "bikes", 7, crc=8, size=9),
+        importing.files_writer_of("cars", "vans", 1, crc=8, size=9),
+        importing.files_writer_of("cars", "vans", 7, crc=1, size=9),
+        importing.files_writer_of("cars", "vans", 7, crc=8, size=1),
+    }
+    assert len(others - {name}) == 5
+
+
+def test_what_is_done_is_what_either_writer_says_of_these_files() -> None:
+    at = importing.number_of(5, 3)
+    assert importing.done_of(importing.UNKNOWN, importing.UNKNOWN, 5) == 0
+    assert importing.done_of(at, importing.UNKNOWN, 5) == 3
+    assert importing.done_of(importing.UNKNOWN, 4, 5) == 4
+    assert importing.done_of(at, 4, 5) == 4
+    assert importing.done_of(at, 2, 5) == 3
+    assert importing.done_of(at, 4, 6) is None
 
 
 def test_writer_differs_with_all_that_it_is_of(tmp_path: Path) -> None:
@@ -123,6 +151,15 @@ def test_dates_never_go_back_and_are_not_to_come() -> None:
 
 
 # -- what is sent ---------------------------------------------------------------------------------
+
+
+def test_dates_of_pieces_are_those_of_the_whole() -> None:
+    items = [item(add_ms=add_ms) for add_ms in (5, NOW_MS - 9, 0, NOW_MS - 20, NOW_MS + 99)]
+    first = importing.dates(items[:2], importing.DATE_MS_MIN, NOW_MS)
+    assert first == [importing.DATE_MS_MIN, NOW_MS - 9]
+    assert importing.dates(items[2:3], first[-1], NOW_MS) == [NOW_MS]
+    assert importing.dates(items[3:4], first[-1], NOW_MS) == [NOW_MS - 9]
+    assert importing.dates(items, importing.DATE_MS_MIN, NOW_MS) == [*first, *[NOW_MS] * 3]
 
 
 def test_jobs_have_no_key_and_are_due_since_they_were_added() -> None:

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 from fjord import limits
-from fjord.disk import LocalDisk
+from fjord.disk import LocalDisk, LocalFile
 from fjord.kestrel import inspect, ops, reading, sums
+from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.inspect import Ending, FileReport, QueueReport
+from fjord.kestrel.journal import Journal
+from fjord.kestrel.queue import PersistentQueue
 from fjord.kestrel.sums import Sum
+from fjord.testing import SimClock
 from tests.unit.kestrel.vectors import ADD_MS, encoded
+
+
+class FailingFile(LocalFile):
+    def read(self, offset: int, size: int) -> bytes:
+        if offset >= 2 * limits.MIB:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().read(offset, size)
+
+
+class FailingDisk(LocalDisk):
+    def open(self, path: str, *, writable: bool = False, create: bool = False) -> LocalFile:
+        return FailingFile(path, writable=writable, create=create)
 
 
 def verify(directory: Path) -> list[QueueReport]:
     disk = LocalDisk()
     found = [
-        reading.survey(disk, str(directory), queue)
+        reading.survey(disk, str(directory), queue, passes_unreadable=True)
         for queue in reading.queues(disk, str(directory))
     ]
     return list(inspect.verify(found))
@@ -108,3 +126,63 @@ def test_what_cannot_be_read_of_a_changed_file_is_damage(tmp_path: Path) -> None
     (one,) = verify(tmp_path)
     assert (one.files[0].ending, one.files[0].offset) == (Ending.DAMAGED, 44)
     assert "99" in one.files[0].reason
+
+
+def test_what_is_told_of_an_8_whose_item_is_lost_is_what_a_server_reads(tmp_path: Path) -> None:
+    """Its date may begin as an ADD_XID does, which is what follows the other 8."""
+    lost = ops.proceed(1, b"two", add_ms=(ADD_MS & ~0xFF) | 7)
+    (tmp_path / "cars").write_bytes(encoded(lost, ops.addx(b"3", add_ms=ADD_MS)))
+    (one,) = verify(tmp_path)
+    assert ([file.ending for file in one.files], one.items) == ([Ending.WHOLE], 2)
+    journal = Journal(LocalDisk(), str(tmp_path), "cars", now_ms=lambda: ADD_MS)
+    queue = PersistentQueue("cars", QueueConfig(), SimClock(), journal)
+    assert queue.alerts == []
+    assert [item.data for _ in range(2) if (item := queue.remove())] == [b"two", b"3"]
+    queue.close()
+
+
+def test_a_file_that_is_missing_in_the_middle_is_told(tmp_path: Path) -> None:
+    for name in ("cars.5", "cars.7", "cars"):
+        (tmp_path / name).write_bytes(items(b"1"))
+    whole = Sum(22, sums.add_to_crc(0, items(b"1")))
+    known = dict.fromkeys((4, 5, 6, 7, sums.CURRENT), whole)
+    sums.put(LocalDisk(), str(tmp_path), "cars", known)
+    (one,) = verify(tmp_path)
+    assert (one.items, one.is_damaged) == (3, True)
+    (lost,) = [file for file in one.files if file.is_damaged]
+    assert (lost.path, lost.ending) == (str(tmp_path / "cars.6"), Ending.MISSING)
+    assert (lost.bytes, lost.skipped_bytes) == (0, 22)
+    (tmp_path / "cars").unlink()
+    (one,) = verify(tmp_path)
+    paths = [file.path for file in one.files if file.is_damaged]
+    assert paths == [str(tmp_path / "cars.6"), str(tmp_path / "cars")]
+    (tmp_path / "cars.7").rename(tmp_path / "cars.7.pack")
+    (one,) = verify(tmp_path)
+    assert not one.is_damaged  # beside a pack no sum counts
+
+
+def test_files_that_cannot_be_read_are_told_with_all_others(tmp_path: Path) -> None:
+    (tmp_path / "cars.5").write_bytes(items(b"1") + b"\x02")
+    (tmp_path / "cars").symlink_to("elsewhere")
+    (tmp_path / "news").write_bytes(items(b"1"))
+    first, second = verify(tmp_path)
+    endings = [(file.path, file.ending) for file in first.files]
+    # The one that cannot be read is the last one, so the other one may not be torn.
+    assert endings == [
+        (str(tmp_path / "cars.5"), Ending.DAMAGED),
+        (str(tmp_path / "cars"), Ending.UNREADABLE),
+    ]
+    assert first.files[1].reason == "is a symbolic link; put the file itself in its place"
+    assert (first.items, first.is_damaged, second.is_damaged) == (1, True, False)
+
+
+def test_a_file_that_fails_while_it_is_read_is_told_with_all_others(tmp_path: Path) -> None:
+    data = items(*[bytes(limits.MIB)] * 3)
+    (tmp_path / "cars.5").write_bytes(data)
+    (tmp_path / "cars").write_bytes(items(b"1"))
+    (one,) = inspect.verify([reading.survey(FailingDisk(), str(tmp_path), "cars")])
+    failed, fine = one.files
+    assert (failed.ending, failed.bytes, failed.ops) == (Ending.UNREADABLE, len(data), 1)
+    assert failed.offset + failed.skipped_bytes == len(data)
+    assert failed.reason == "cannot be read: Input/output error"
+    assert (fine.ending, one.items, one.is_damaged) == (Ending.WHOLE, 2, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from itertools import chain
 
 import pytest
 
@@ -53,7 +54,8 @@ def begun(disk: SimDisk, now_ms: int = 904) -> Journal:
 
 def data(journal: Journal) -> list[bytes]:
     """Returns the items in all ops of a journal that was not begun yet."""
-    placed: Iterable[Op] = (op for _, (op, _, _) in journal.replay(ADD_MS))
+    batches = (batch.ops() for _, batch in journal.replay(ADD_MS))
+    placed: Iterable[Op] = (op for op, _, _ in chain.from_iterable(batches))
     return [bytes(op.item.data) for op in placed if op.item is not None]
 
 
@@ -192,8 +194,9 @@ def test_a_closed_journal_takes_nothing(disk: SimDisk) -> None:
 
 def summed(disk: SimDisk, name: str) -> Sum:
     whole = read(disk, name)
-    identity = disk.identity(f"{FOLDER}/{name}") or ""
-    return Sum(len(whole), sums.add_to_crc(0, whole), identity if name == "cars" else "")
+    path = f"{FOLDER}/{name}"
+    last = (disk.identity(path) or "", disk.modified_s(path)) if name == "cars" else ("", 0)
+    return Sum(len(whole), sums.add_to_crc(0, whole), *last)
 
 
 def known(disk: SimDisk) -> dict[int, Sum]:

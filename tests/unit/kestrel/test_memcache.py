@@ -156,6 +156,26 @@ def test_reader_that_is_broken_keeps_nothing() -> None:
     assert (reader.kept_bytes, reader.next_request()) == (0, None)
 
 
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (b"add q 0 0 1\r\n", "no such command"),
+        (b"set a.b 0 0 1\r\n", "no name of a queue"),
+        (b"get a.b\r\n", "no name of a queue"),
+        (b"delete a.b\r\n", "no name of a queue"),
+        (b"get  \r\n", "no name of a queue"),
+        (b"set q 0 x 1\r\n", "flags and expiry of a set are numbers"),
+        (b"set q 0 0 x\r\n", "the size of a set is a number"),
+        (b"set q 0 0 1\r\nxyz\r\n", "the data is longer than its size"),
+        (b"get q/peek/open\r\n", "options that exclude each other"),
+        (b"get q/peek/abort\r\n", "options that exclude each other"),
+        (b"get q/t=soon\r\n", "t= is a number of milliseconds"),
+    ],
+)
+def test_what_is_broken_has_a_reason(sent: bytes, reason: str) -> None:
+    assert [one.words for one in read(sent)] == [(reason,)]
+
+
 def test_requests_may_follow_each_other_at_once() -> None:
     data = b"".join(data for data, _ in SAMPLES)
     assert read(data) == [request for _, request in SAMPLES]
@@ -179,7 +199,18 @@ REPLIES = [
     (GET, Reply(Outcome.TOO_MANY_OPEN, 1), b"ERROR\r\n", True),
     (GET, Reply(Outcome.BLOCKED), b"SERVER_ERROR\r\n", True),
     (GET, Reply(Outcome.FAILED), b"SERVER_ERROR\r\n", True),
-    (Request(Verb.BROKEN), Reply(Outcome.BROKEN), b"CLIENT_ERROR\r\n", True),
+    (
+        Request(Verb.BROKEN, words=("no such command",)),
+        Reply(Outcome.BROKEN),
+        b"CLIENT_ERROR no such command\r\n",
+        True,
+    ),
+    (
+        Request(Verb.STATUS, words=("d\rown",)),
+        Reply(Outcome.BROKEN, word="Unknown status: d\rown"),
+        b"CLIENT_ERROR no such status\r\n",
+        True,
+    ),
     (Request(Verb.MONITOR, "q"), Reply(Outcome.MORE, data=b"x"), b"VALUE q 0 1\r\nx\r\n", False),
     (Request(Verb.CONFIRM, "q"), Reply(Outcome.DONE), b"END\r\n", False),
     (Request(Verb.CONFIRM, "q"), Reply(Outcome.NOT_OPEN), b"ERROR\r\n", False),
@@ -237,6 +268,12 @@ def test_exact_replies_are_those_of_kestrel(
     request_: Request, reply: Reply, expected: bytes
 ) -> None:
     assert memcache.encode(request_, reply, is_exact=True) == (expected, False)
+
+
+def test_kestrel_gives_no_reason() -> None:
+    request = Request(Verb.BROKEN, words=("no such command",))
+    broken = memcache.encode(request, Reply(Outcome.BROKEN), is_exact=True)
+    assert broken == (b"CLIENT_ERROR\r\n", True)
 
 
 def test_a_line_that_came_before_means_what_it_means_to_each_reader() -> None:

@@ -140,6 +140,11 @@ def test_queues_are_found_by_their_files() -> None:
     assert names.queues_of(listed) == ["a", "a+child", "b", "c"]
 
 
+def test_sums_of_a_queue_without_files_are_left() -> None:
+    listed = ["a", "a~~sums", "b~~sums", "c.5", "c~~sums", "d~~5"]
+    assert names.left_sums(listed) == ["b~~sums"]
+
+
 def test_a_fanout_queue_knows_whose_items_it_gets() -> None:
     assert names.parent_of("cars+seo") == "cars"
     assert names.parent_of("cars+seo+x") == "cars"

@@ -35,7 +35,7 @@ def write(directory: Path, **files: bytes) -> None:
 
 def state_of(found: QueueSurvey) -> State[Item]:
     state = replay.whole()
-    for _, (op, _, _) in reading.ops(found, state.is_open):
+    for _, (op, _, _) in reading.ops(found):
         state.apply(op)
     return state
 
@@ -48,7 +48,7 @@ def cars(directory: Path) -> tuple[list[bytes], QueueSurvey]:
 def read(path: Path, *, is_last: bool = True, **options: int) -> tuple[list[Op], JournalFile]:
     file = JournalFile(LocalDisk(), str(path), is_last=is_last)
     # The data of an op is a view, which is compared as bytes are.
-    return [op for op, _, _ in file.ops(lambda _: False, Options(**options))], file
+    return [op for op, _, _ in file.ops(Options(**options))], file
 
 
 # -- as one journal -------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_items_over_the_borders_of_what_is_read_at_a_time_are_whole(tmp_path: Pa
     path = tmp_path / "q"
     path.write_bytes(encoded(*made))
     file = JournalFile(LocalDisk(), str(path))
-    found = [bytes(op.item.data) for op, _, _ in file.ops(lambda _: False) if op.item]
+    found = [bytes(op.item.data) for op, _, _ in file.ops() if op.item]
     assert found == [one.item.data for one in made if one.item]
     assert file.read_bytes == file.size
 
@@ -271,7 +271,7 @@ def test_a_file_that_grows_meanwhile_is_read_up_to_where_it_was(tmp_path: Path) 
     write(tmp_path, cars=WHOLE)
     file = JournalFile(LocalDisk(), str(tmp_path / "cars"))
     write(tmp_path, cars=WHOLE + WHOLE)
-    assert len(list(file.ops(lambda _: False))) == 2
+    assert len(list(file.ops())) == 2
     assert file.broken is None
 
 
@@ -279,7 +279,7 @@ def test_a_file_that_is_cut_meanwhile_is_no_damage(tmp_path: Path) -> None:
     write(tmp_path, cars=WHOLE + WHOLE)
     file = JournalFile(LocalDisk(), str(tmp_path / "cars"))
     os.truncate(tmp_path / "cars", len(WHOLE))
-    assert len(list(file.ops(lambda _: False))) == 2
+    assert len(list(file.ops())) == 2
     assert (file.broken, file.size) == (None, len(WHOLE))
 
 
@@ -351,7 +351,7 @@ def test_a_disk_that_fails_is_told(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "cars").symlink_to("elsewhere")
-    with pytest.raises(DirectoryError, match="cars cannot be read"):
+    with pytest.raises(DirectoryError, match="cars is a symbolic link; put the file itself"):
         cars(tmp_path)
     with pytest.raises(DirectoryError, match="cannot be read"):
         reading.queues(LocalDisk(), __file__)

@@ -13,7 +13,7 @@ from fjord.errors import DurabilityError
 from fjord.kestrel.collection import Collection
 from fjord.kestrel.serving import Options
 from fjord.testing import SimCrash
-from tests.unit.kestrel.serving_world import World, run
+from tests.unit.kestrel.serving_world import SECONDS_MAX, World, run
 
 VERSION = fjord.__version__.encode()
 
@@ -365,7 +365,9 @@ def test_waiting_is_served_through_an_alias_and_by_what_expires() -> None:
     run(test)
 
 
-def test_what_was_answered_survives_a_power_cut() -> None:
+# Whoever waited for such a time would wait longer than a test may take.
+@pytest.mark.parametrize("sync", ["always", 1000 * SECONDS_MAX])
+def test_what_was_answered_survives_a_power_cut(sync: str | int) -> None:
     left: list[bytes] = []
 
     async def test(world: World) -> None:
@@ -380,5 +382,5 @@ def test_what_was_answered_survives_a_power_cut() -> None:
 
     # The server has lost its disk under it.
     with contextlib.suppress(DurabilityError, OSError, SimCrash):
-        run(test)
+        run(test, config={"default": {"syncJournal": sync}})
     assert left == [b"b"]

@@ -15,16 +15,22 @@ from fjord.kestrel.sums import CURRENT, Sum
 from fjord.testing import SimDisk
 
 FOLDER = "/kestrel"
-KNOWN = {904: Sum(32, 0x6FEA3B87), CURRENT: Sum(33, 0xF64565FA, "2049:1311")}
-TEXT = b"fjord-sums 1\n904 32 6fea3b87\ncurrent 33 f64565fa 2049:1311\ncrc 431c2e9e\n"
+KNOWN = {904: Sum(32, 0x6FEA3B87), CURRENT: Sum(33, 0xF64565FA, "2049:1311", 1_000_000_000)}
+TEXT = b"fjord-sums 1\n904 32 6fea3b87\ncurrent 33 f64565fa 2049:1311 1000000000\ncrc 258250d2\n"
 
 known_sums = st.dictionaries(
     st.one_of(st.just(CURRENT), st.integers(0, 10**19 - 1)),
     st.builds(
-        Sum,
+        lambda size, crc, last: Sum(size, crc, *last),
         st.integers(1, 10**19 - 1),
         st.integers(0, 2**32 - 1),
-        st.from_regex(r"(\w{1,9}:[0-9]{1,9})?", fullmatch=True).filter(str.isascii),
+        st.one_of(
+            st.just(()),
+            st.tuples(
+                st.from_regex(r"\w{1,9}:[0-9]{1,9}", fullmatch=True).filter(str.isascii),
+                st.integers(0, 10**19 - 1),
+            ),
+        ),
     ),
     max_size=5,
 )
@@ -75,18 +81,31 @@ def test_sums_of_another_version_are_none() -> None:
 
 
 def test_a_numbered_file_is_held_to_its_sum_whatever_it_is() -> None:
-    assert sums.counts(Sum(22, 1), 22, "other")
-    assert sums.counts(Sum(22, 1), 99, "other")
-    assert sums.counts(Sum(22, 1), 3, "other")
+    assert sums.counts(Sum(22, 1), 22, "other", 5)
+    assert sums.counts(Sum(22, 1), 99, "other", 5)
+    assert sums.counts(Sum(22, 1), 3, "other", 5)
 
 
-def test_a_current_file_of_another_size_must_be_the_same_file() -> None:
-    known = Sum(22, 1, "this")
-    assert sums.counts(known, 22, "copy")
-    assert sums.counts(known, 99, "this")
-    assert sums.counts(known, 3, "this")
-    assert not sums.counts(known, 99, "another")
-    assert not sums.counts(known, 3, "another")
+@pytest.mark.parametrize("written_s", [5, 6])
+@pytest.mark.parametrize("size", [3, 22, 99])
+def test_the_current_file_that_was_summed_is_held_to_it_whatever_it_is(
+    size: int, written_s: int
+) -> None:
+    assert sums.counts(Sum(22, 1, "this", 5), size, "this", written_s)
+
+
+def test_another_current_file_is_held_to_a_sum_if_it_is_a_copy() -> None:
+    known = Sum(22, 1, "this", 5)
+    assert sums.counts(known, 22, "copy", 5)
+    assert not sums.counts(known, 22, "another", 6)
+    assert not sums.counts(known, 99, "another", 5)
+    assert not sums.counts(known, 3, "another", 5)
+
+
+def test_if_nobody_knows_when_a_file_was_written_to_its_size_tells_a_copy() -> None:
+    assert sums.decode(sums.encode({CURRENT: Sum(22, 1, "this")})) == {CURRENT: Sum(22, 1, "this")}
+    assert sums.counts(Sum(22, 1, "this"), 22, "copy", 6)
+    assert not sums.counts(Sum(22, 1, "this"), 23, "another", 6)
 
 
 def test_sums_are_put_and_read(disk: SimDisk) -> None:
@@ -144,3 +163,22 @@ def test_the_crc_is_that_of_the_front(disk: SimDisk) -> None:
     with contextlib.closing(disk.open(f"{FOLDER}/cars")) as file:
         assert sums.crc_of(file, 9) == 0xE3069283
         assert sums.crc_of(file, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("known", "there", "missing"),
+    [
+        ([1, 2, 3], [1, 2, 3], []),
+        ([1, 2, 3], [1, 3], [2]),
+        ([1, 2, 3], [2, 3], []),  # files go from the oldest on
+        ([1, 2, 3], [0, sums.CURRENT], [1, 2, 3]),
+        ([1, 2, sums.CURRENT], [1, 2], [sums.CURRENT]),
+        ([1, sums.CURRENT], [sums.CURRENT], []),
+        ([1, sums.CURRENT], [], []),
+        ([], [1, 2], []),
+    ],
+)
+def test_a_file_is_missing_if_an_older_one_is_there(
+    known: list[int], there: list[int], missing: list[int]
+) -> None:
+    assert sums.missing(dict.fromkeys(known, Sum(1, 1)), there) == missing

@@ -13,7 +13,7 @@ from fjord.kestrel import codec, ops, reading, replay, waiting
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
-from fjord.kestrel.ops import Op, Opcode
+from fjord.kestrel.ops import Item, Op, Opcode
 from fjord.kestrel.queue import PersistentQueue
 from fjord.testing import SimClock, SimDisk
 from tests.unit.kestrel.vectors import ADD_MS
@@ -60,7 +60,7 @@ def opened(disk: SimDisk, memory_bytes: int) -> PersistentQueue:
 def read(disk: SimDisk) -> tuple[list[bytes], dict[int, bytes], int]:
     """Returns what the plain fold of all ops gives."""
     state = replay.whole()
-    for _, (op, _, _) in reading.ops(reading.survey(disk, FOLDER, "q"), lambda xid: True):
+    for _, (op, _, _) in reading.ops(reading.survey(disk, FOLDER, "q")):
         state.apply(op)
     items = [bytes(item.data) for item in state.queue]
     return items, {xid: bytes(item.data) for xid, item in state.open.items()}, state.last_xid
@@ -134,3 +134,55 @@ def test_a_file_that_changes_under_a_reader_is_damage() -> None:
         file.write(0, b"\x63" * file.size())
     with pytest.raises(CorruptionError):
         held(queue)
+
+
+@pytest.mark.parametrize("batch_bytes", [0, 100, 65_536])
+def test_a_start_holds_no_more_in_memory_than_it_may(
+    monkeypatch: pytest.MonkeyPatch, batch_bytes: int
+) -> None:
+    """However many of them are read at a time."""
+    monkeypatch.setattr(codec, "_BATCH_BYTES", batch_bytes)
+    disk = SimDisk()
+    put(disk, "q", written([ops.addx(b"x" * 50, add_ms=ADD_MS)] * 20))
+    found = opened(disk, 200).waiting
+    assert (found.memory_count, found.memory_bytes) == (4, 200)
+    assert (found.behind_count, found.behind_bytes) == (16, 800)
+
+
+def test_what_went_back_counts_for_what_memory_may_hold() -> None:
+    disk = SimDisk()
+    item = ops.addx(b"x" * 50, add_ms=ADD_MS)
+    taken = [ops.remove_tentative(xid) for xid in (1, 2, 3)]
+    back = [ops.unremove(xid) for xid in (1, 2, 3)]
+    put(disk, "q.1", written([item] * 3 + taken))
+    put(disk, "q", written([*back, item, item]))
+    found = opened(disk, 200).waiting
+    assert (found.memory_count, found.behind_count) == (4, 1)
+
+
+def test_a_pack_holds_what_waited_before_memory_was_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items of a start are taken when a newer file is written to; the older ones had them."""
+    monkeypatch.setattr(codec, "_BATCH_BYTES", 0)
+    disk = SimDisk()
+    items = [ops.addx(bytes((one,)) * 50, add_ms=ADD_MS) for one in range(8)]
+    put(disk, "q.1", written(items[:3]))
+    put(disk, "q.2", written(items[3:]))
+    put(disk, "q", written([ops.remove()]))
+    found = opened(disk, 200).waiting
+    points = found.checkpoints.waiting
+    assert [point.segment.name for point in points] == ["q.2"]
+    assert list(found.checkpoints.taken(points[0])) == [1]
+    left = [entry.data[0] for entry in found.entries() if entry.era <= points[0].segment.era]
+    assert left == [1, 2, 3, 4]
+
+
+def test_a_raw_item_is_the_same_one_each_time_it_is_looked_at() -> None:
+    disk = SimDisk()
+    made = [ops.addx(b"a", add_ms=ADD_MS, expiry_ms=7), ops.addx(b"b", add_ms=ADD_MS)]
+    put(disk, "q", written([*made, ops.remove_tentative(3)]))
+    found = opened(disk, 200).waiting
+    assert found.open[3].item() == Item(b"a", ADD_MS, 7)
+    assert found.open[3] is found.open[3]
+    assert found.head() is found.head()
+    assert [entry.item() for entry in found.entries()] == [Item(b"b", ADD_MS)]
+    assert found.bytes == 1

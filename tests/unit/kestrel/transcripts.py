@@ -226,45 +226,58 @@ MEMCACHE: dict[str, Transcript] = {
 }
 
 
-def refused(sent: bytes) -> Transcript:
-    return [(sent, b"CLIENT_ERROR\r\n")]
+def refused(sent: bytes, reason: bytes) -> Transcript:
+    """Clients of memcached are told why; Kestrel does not say."""
+    return [(sent, b"CLIENT_ERROR %b\r\n" % reason, b"CLIENT_ERROR\r\n")]
 
 
 def blocked(status: bytes, sent: bytes) -> Transcript:
     return [(b"status %b\r\n" % status, b"END\r\n"), (sent, b"SERVER_ERROR\r\n")]
 
 
+NO_QUEUE = b"no name of a queue"
+EXCLUDED = b"options that exclude each other"
+UNKNOWN = b"no such command"
+NO_NUMBERS = b"flags and expiry of a set are numbers"
+MONITOR = b"monitor needs a queue and seconds, and may have the most items"
+
 # What is asked, what is said, and then the connection ends.
 MEMCACHE_ENDS: dict[str, Transcript] = {
-    "peek and open": refused(b"get q/peek/open\r\n"),
-    "peek and close": refused(b"get q/peek/close\r\n"),
-    "abort and open": refused(b"get q/abort/open\r\n"),
-    "abort and close": refused(b"get q/abort/close\r\n"),
-    "peek and abort": refused(b"get q/peek/abort\r\n"),
-    "a wait that is no number": refused(b"get q/t=soon\r\n"),
-    "no name": refused(b"get /open\r\n"),
-    "no key": refused(b"get\r\n"),
-    "a key that is empty": refused(b"get \r\n"),
-    "a name with a dot": refused(b"get q.1\r\n"),
-    "a name that is no UTF-8": refused(b"get \xff\r\n"),
-    "an empty line": refused(b"\r\n"),
-    "an unknown command": refused(b"add q 0 0 1\r\nx\r\n"),
-    "a command of Kestrel's guide that no Kestrel has": refused(b"dump_config\r\n"),
-    "a set without a size": refused(b"set q 0 0\r\n"),
-    "a set with two spaces": refused(b"set  q 0 0 1\r\nx\r\n"),
-    "flags that are no number": refused(b"set q x 0 1\r\n"),
-    "an expiry that is no number": refused(b"set q 0 x 1\r\n"),
-    "a size below 0": refused(b"set q 0 0 -1\r\n"),
-    "an item that is too large": refused(b"set q 0 0 67108865\r\n"),
-    "data that is longer than its size": refused(b"set q 0 0 1\r\nxyz\r\n"),
-    "a line that is too long": refused(b"get " + b"q" * 8192 + b"\r\n"),
-    "a monitor without a time": refused(b"monitor q\r\n"),
-    "a monitor of no items": refused(b"monitor q 1 0\r\n"),
-    "a confirm without a count": refused(b"confirm q\r\n"),
-    "a flush of nothing": refused(b"flush\r\n"),
-    "a delete of nothing": refused(b"delete\r\n"),
-    "a flush_expired of nothing": refused(b"flush_expired\r\n"),
-    "an unknown status": refused(b"status what\r\n"),
+    "peek and open": refused(b"get q/peek/open\r\n", EXCLUDED),
+    "peek and close": refused(b"get q/peek/close\r\n", EXCLUDED),
+    "abort and open": refused(b"get q/abort/open\r\n", EXCLUDED),
+    "abort and close": refused(b"get q/abort/close\r\n", EXCLUDED),
+    "peek and abort": refused(b"get q/peek/abort\r\n", EXCLUDED),
+    "a wait that is no number": refused(b"get q/t=soon\r\n", b"t= is a number of milliseconds"),
+    "no name": refused(b"get /open\r\n", NO_QUEUE),
+    "no key": refused(b"get\r\n", NO_QUEUE),
+    "a key that is empty": refused(b"get \r\n", NO_QUEUE),
+    "a name with a dot": refused(b"get q.1\r\n", NO_QUEUE),
+    "a name that is no UTF-8": refused(b"get \xff\r\n", b"not UTF-8"),
+    "an empty line": refused(b"\r\n", UNKNOWN),
+    "an unknown command": refused(b"add q 0 0 1\r\nx\r\n", UNKNOWN),
+    "a command of Kestrel's guide that no Kestrel has": refused(b"dump_config\r\n", UNKNOWN),
+    "a set without a size": refused(
+        b"set q 0 0\r\n", b"set needs a queue, flags, an expiry and a size"
+    ),
+    "a set with two spaces": refused(b"set  q 0 0 1\r\nx\r\n", NO_QUEUE),
+    "flags that are no number": refused(b"set q x 0 1\r\n", NO_NUMBERS),
+    "an expiry that is no number": refused(b"set q 0 x 1\r\n", NO_NUMBERS),
+    "a size below 0": refused(b"set q 0 0 -1\r\n", b"the size of a set is a number"),
+    "an item that is too large": refused(b"set q 0 0 67108865\r\n", b"the item is too large"),
+    "data that is longer than its size": refused(
+        b"set q 0 0 1\r\nxyz\r\n", b"the data is longer than its size"
+    ),
+    "a line that is too long": refused(b"get " + b"q" * 8192 + b"\r\n", b"line too long"),
+    "a monitor without a time": refused(b"monitor q\r\n", MONITOR),
+    "a monitor of no items": refused(b"monitor q 1 0\r\n", MONITOR),
+    "a confirm without a count": refused(
+        b"confirm q\r\n", b"confirm needs a queue and a number of items"
+    ),
+    "a flush of nothing": refused(b"flush\r\n", NO_QUEUE),
+    "a delete of nothing": refused(b"delete\r\n", NO_QUEUE),
+    "a flush_expired of nothing": refused(b"flush_expired\r\n", NO_QUEUE),
+    "an unknown status": refused(b"status what\r\n", b"no such status"),
     "a plain get while one is open": [
         stored(b"q", b"x"),
         got(b"q/open", b"x"),

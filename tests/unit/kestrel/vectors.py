@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from fjord.kestrel import codec, ops
 from fjord.kestrel.codec import Broken, Decoder, Dialect, Placed
 from fjord.kestrel.ops import Item, Op
@@ -38,16 +36,9 @@ VECTORS: dict[str, tuple[Op, Dialect, str]] = {
 }
 
 
-def decoder(open_xids: Iterable[int] = (), **options: int) -> Decoder:
-    known = frozenset(open_xids)
-    return Decoder(is_open=known.__contains__, **options)
-
-
-def decode(
-    data: bytes, open_xids: Iterable[int] = (), *, step: int = 0, **options: int
-) -> tuple[list[Placed], Broken | None]:
+def decode(data: bytes, *, step: int = 0, **options: int) -> tuple[list[Placed], Broken | None]:
     """Returns all ops of some bytes, fed so many at a time, and how they end."""
-    one = decoder(open_xids, **options)
+    one = Decoder(**options)
     found: list[Placed] = []
     for at in range(0, len(data), step or len(data) or 1):
         one.feed(data[at : at + (step or len(data))])

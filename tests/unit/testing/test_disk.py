@@ -310,3 +310,17 @@ def test_a_second_name_that_was_not_synced_may_be_lost() -> None:
         assert disks.read_whole(disk, "/data/one") == b"kept"
         found.add(disk.exists("/data/two"))
     assert found == {True, False}
+
+
+def test_a_file_says_when_it_was_written_to_last() -> None:
+    disk = SimDisk()
+    assert disk.modified_s("/file") == 0
+    file = disk.open("/file", writable=True, create=True)
+    disk.now_s = 5
+    file.write(0, b"x")
+    disk.now_s = 6
+    file.sync()
+    disk.rename("/file", "/moved")
+    assert disk.modified_s("/moved") == 5
+    file.truncate(0)
+    assert disk.modified_s("/moved") == 6

@@ -38,7 +38,10 @@ SkipTooLarge = Annotated[
     bool, typer.Option("--skip-too-large", help="Leave out items that no value can hold.")
 ]
 Anew = Annotated[
-    bool, typer.Option("--anew", help="Also queues that have changed since they were imported.")
+    bool, typer.Option("--anew", help="Also queues that were imported before, and have changed.")
+]
+Moved = Annotated[
+    bool, typer.Option("--moved", help="Pass over files that were imported from elsewhere.")
 ]
 
 
@@ -50,6 +53,7 @@ def kestrel_import(
     damaged: Damaged = False,
     skip_too_large: SkipTooLarge = False,
     anew: Anew = False,
+    moved: Moved = False,
     dry_run: DryRun = False,
     to: To = DAEMON,
     master: Master = "",
@@ -83,6 +87,7 @@ def kestrel_import(
                 damaged=damaged,
                 skip_too_large=skip_too_large,
                 anew=anew,
+                moved=moved,
                 dry_run=dry_run,
                 progress=progress,
             )

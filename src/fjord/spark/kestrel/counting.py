@@ -25,6 +25,7 @@ class Counted:
     largest_bytes: int  # of the others
     skipped_bytes: int  # of files that are damaged
     crc: int  # of the files
+    size: int  # of the files
 
     @property
     def is_empty(self) -> bool:
@@ -58,8 +59,7 @@ def count(
         if not found.files:
             raise tasks.changed(directory, queue)
         if not skips_damage:
-            for file in found.files:
-                file.check()
+            found.check()
         crc = found.crc()
         expired = too_large = largest = 0
         for item in found.items():
@@ -78,4 +78,5 @@ def count(
             largest_bytes=largest,
             skipped_bytes=sum(file.skipped_bytes for file in found.files if file.is_damaged),
             crc=crc,
+            size=found.size,
         )

@@ -20,6 +20,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "position": "bigint",
         "xid": "int",
         "added": "timestamp",
+        "dated": "timestamp",
         "expires": "timestamp",
         "data": "binary",
     },

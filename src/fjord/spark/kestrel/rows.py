@@ -76,15 +76,28 @@ def pieces(found: Iterable[T], *, rows_max: int, bytes_max: int) -> Iterator[lis
 
 
 def of_items(
-    queue: str, positions: Sequence[int], items: Sequence[Item], columns: Sequence[str]
+    queue: str,
+    positions: Sequence[int],
+    items: Sequence[Item],
+    dates_ms: Sequence[int],
+    columns: Sequence[str],
 ) -> pa.RecordBatch:
-    """Returns items of a queue as rows; an xid means that the item is open."""
+    """Returns items of a queue as rows; an xid means that the item is open.
+
+    Args:
+        queue: the queue.
+        positions: of the items in it.
+        items: the items.
+        dates_ms: of jobs that they become.
+        columns: the names of the columns that are wanted.
+    """
     data, added, expires, xids = zip(*items, strict=True)
     makers: dict[str, Callable[[], pa.Array]] = {
         "queue": lambda: pa.repeat(queue, len(items)),
         "position": lambda: pa.array(positions, pa.int64()),
         "xid": lambda: pa.array([xid or None for xid in xids], pa.int32()),
         "added": lambda: moments(added),
+        "dated": lambda: moments(dates_ms),
         "expires": lambda: moments(expires),
         "data": lambda: pa.array(data, pa.binary()),
     }

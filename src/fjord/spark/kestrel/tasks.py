@@ -17,7 +17,7 @@ from fjord import disk as disks
 from fjord import limits
 from fjord.clock import Clock, SystemClock
 from fjord.errors import DirectoryError
-from fjord.kestrel import contents, reading, replay
+from fjord.kestrel import contents, importing, reading, replay
 from fjord.kestrel.contents import Contents
 from fjord.kestrel.ops import Item
 from fjord.kestrel.reading import JournalFile
@@ -64,14 +64,17 @@ def _read_state(partition: QueuePartition, clock: Clock) -> Iterator[pa.RecordBa
     found = contents.read(disk, options.directory, queue, reading.Options())
     with contextlib.closing(found):
         _check(found, options)
-        first = 0
+        first, date_ms = 0, importing.DATE_MS_MIN
+        now_ms, has_dates = clock.wall_us() // 1000, "dated" in partition.columns
         for piece in rows.pieces(found.items(), rows_max=options.batch_rows, bytes_max=BATCH_BYTES):
             positions = _alive(piece, first, options.alive_seconds, clock)
             alive = piece
             if len(positions) < len(piece):
                 alive = [piece[at - first] for at in positions]
             if alive:
-                yield rows.of_items(queue, positions, alive, partition.columns)
+                dates_ms = importing.dates(alive, date_ms, now_ms) if has_dates else [date_ms]
+                date_ms = dates_ms[-1]
+                yield rows.of_items(queue, positions, alive, dates_ms, partition.columns)
             first += len(piece)
 
 
@@ -79,8 +82,7 @@ def _check(found: Contents, options: Options) -> None:
     if not found.files:
         raise changed(options.directory, found.queue)
     if options.fails_on_damage:
-        for file in found.files:
-            file.check()
+        found.check()
     if options.crc is not None and found.crc() != options.crc:
         raise changed(options.directory, found.queue)
 
@@ -108,12 +110,15 @@ def _alive(items: list[Item], first: int, seconds: int | None, clock: Clock) -> 
 
 def _read_ops(partition: QueuePartition) -> Iterator[pa.RecordBatch]:
     options, queue = partition.options, partition.queue
-    files = reading.survey(disks.LocalDisk(), options.directory, queue).files
-    if not files:
+    survey = reading.survey(disks.LocalDisk(), options.directory, queue)
+    if not survey.files:
         raise changed(options.directory, queue)
+    if options.fails_on_damage:
+        for lost in survey.missing:
+            lost.check()
     state = replay.counting()
     first = 0
-    for file in files:
+    for file in survey.files:
         found = _rows(file, state, has_data="data" in partition.columns)
         for piece in rows.pieces(found, rows_max=options.batch_rows, bytes_max=BATCH_BYTES):
             yield rows.of_ops(queue, file.name, first, piece, partition.columns)
@@ -123,7 +128,7 @@ def _read_ops(partition: QueuePartition) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(file: JournalFile, state: State[Sized], *, has_data: bool) -> Iterator[OpRow]:
-    for op, offset, size in file.ops(state.is_open):
+    for op, offset, size in file.ops():
         state.apply(op)
         item = op.item or _NO_ITEM
         data = bytes(item.data) if has_data and op.item else None

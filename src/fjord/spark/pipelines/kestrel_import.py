@@ -13,10 +13,15 @@ the number of the batch has the checksum of its files:
 So a queue that is there already is passed over, whoever was killed when; and one whose files have
 changed since is refused, since most of it is there already.  The tasks that read a queue compare
 the checksum once more, so what is written is what was counted.
+
+What is written is also noted under a name that is made of the files alone, which `fjord kestrel
+import` looks at and notes as well, see `import_marks`.  So neither of them, nor who has the same
+files somewhere else, imports what is there without being told.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -29,9 +34,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 import fjord
 from fjord import jobs, limits, streams
+from fjord.client.socket import Connection
 from fjord.clock import Clock, SystemClock
 from fjord.errors import FjordError, NotFoundError
-from fjord.kestrel import importing
+from fjord.kestrel import import_marks, importing
+from fjord.kestrel.importing import UNKNOWN
 from fjord.spark.kestrel import counting, source
 from fjord.spark.kestrel.counting import Counted
 from fjord.spark.pipelines import failing
@@ -56,7 +63,8 @@ class Options(TypedDict):
     kind: NotRequired[str]  # what items become: jobs, or messages of a stream
     damaged: NotRequired[bool]  # import what can be read of damaged files
     skip_too_large: NotRequired[bool]  # leave out items that are larger than a value may be
-    anew: NotRequired[bool]  # also queues that were imported before, and have changed since
+    anew: NotRequired[bool]  # also queues that were imported before, in another state or way
+    moved: NotRequired[bool]  # pass over queues whose files were imported from elsewhere
     dry_run: NotRequired[bool]
 
 
@@ -128,6 +136,31 @@ def batch_of(last: int | None, crc: int) -> tuple[int, bool]:
     return (last, True) if before == crc else ((changes + 1) << _CRC_BITS | crc, False)
 
 
+def check_elsewhere(counted: Counted, table: str, done: int, *, is_moved: bool) -> None:
+    """Makes sure that files which were imported otherwise may be passed over.
+
+    Args:
+        counted: the queue.
+        table: where its items are.
+        done: how many of them.
+        is_moved: whether all of them count as imported.
+
+    Raises:
+        FjordError: if they may not.
+    """
+    if done < counted.items:
+        raise FjordError(
+            f"{done} of the {counted.items} items of {counted.queue} were imported into {table} by "
+            "fjord kestrel import; go on with that, or --anew imports all of them"
+        )
+    if not is_moved:
+        raise FjordError(
+            f"the files of {counted.queue} were imported into {table} before, from another "
+            "directory or by fjord kestrel import; --moved passes over them, --anew imports all "
+            "that is in them"
+        )
+
+
 def check_table(found: fjord.TableInfo, kind: str) -> None:
     """Makes sure that a table that is there takes items of a queue.
 
@@ -148,6 +181,13 @@ def check_table(found: fjord.TableInfo, kind: str) -> None:
             f"the stream {found.name} keeps the latest message of each key, and items have none; "
             "name one queue and another table"
         )
+
+
+def files_writer(counted: Counted, table: str, table_id: int) -> str:
+    """Returns the name under which the files of a queue are known, wherever they are."""
+    return importing.files_writer_of(
+        counted.queue, table, table_id, crc=counted.crc, size=counted.size
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -177,6 +217,8 @@ class _Run:
         self._kind = options.get("kind", "jobs")
         self._progress = progress
         self._now_ms = clock.wall_us() // 1000
+        if options.get("anew", False) and options.get("moved", False):
+            raise FjordError("--anew imports all, and --moved passes over some: give one of them")
         if self._kind not in KINDS:
             raise FjordError(f"items become {' or '.join(KINDS)}, not {self._kind!r}")
 
@@ -218,13 +260,16 @@ class _Run:
 
     def _step(self, database: fjord.Database, counted: Counted, table: str) -> Step:
         writer = importing.writer_of(self._directory, counted.queue, table)
-        last = None
+        last, is_elsewhere = None, False
         try:
-            check_table(database.table(table), self._kind)
+            found = database.table(table)
         except NotFoundError:
             pass  # it is made before it is written to
         else:
+            check_table(found, self._kind)
             last = database.staging(table).last_batch(writer)
+            if last is None and not self._options.get("anew", False):
+                is_elsewhere = self._is_elsewhere(counted, found)
         batch, is_there = batch_of(last, counted.crc)
         if last is not None and not is_there and not self._options.get("anew", False):
             raise FjordError(
@@ -232,7 +277,41 @@ class _Run:
                 "before, and its files have changed since: what is still in it would be there "
                 "twice. --anew imports all that is in it now"
             )
+        is_there = is_there or is_elsewhere
         return Step(counted=counted, table=table, writer=writer, batch=batch, is_there=is_there)
+
+    def _is_elsewhere(self, counted: Counted, table: fjord.TableInfo) -> bool:
+        """Says whether all of a queue was imported in another way, which is to count.
+
+        Raises:
+            FjordError: if some of it was, or that is not to count.
+        """
+        names = (self._directory, counted.queue, table.name, table.id)
+        with contextlib.closing(self._connection()) as daemon:
+            done = import_marks.ask(daemon, files_writer(counted, table.name, table.id))
+            if done != UNKNOWN:
+                is_moved = self._options.get("moved", False)
+                check_elsewhere(counted, table.name, done, is_moved=is_moved)
+                return True
+            for writer in importing.writer_of(*names), importing.writer_of(*names, counted.crc):
+                if import_marks.ask(daemon, writer) != UNKNOWN:
+                    raise FjordError(
+                        f"{counted.queue} was imported into {table.name} by fjord kestrel import "
+                        "before, and what is still in it would be there twice; go on with that, or "
+                        "--anew imports all that is in it now"
+                    )
+        return False
+
+    def _connection(self) -> Connection:
+        return Connection(self._server, timeout=limits.REPLY_SECONDS_MAX)
+
+    def _note(self, step: Step) -> None:
+        """Notes under the name of its files that a queue is there."""
+        with contextlib.closing(self._connection()) as daemon:
+            table_id = import_marks.table_id(daemon, step.table)
+            if table_id is not None:
+                writer = files_writer(step.counted, step.table, table_id)
+                import_marks.note(daemon, writer, step.counted.items)
 
     def _write_all(self, steps: Sequence[Step]) -> dict[str, int]:
         """Writes queues, some at a time; returns how many items of each."""
@@ -243,11 +322,12 @@ class _Run:
         self._progress("writing items", done, total)
         threads = ThreadPoolExecutor(max_workers=_WRITES_MAX, initializer=self._enter)
         try:
-            writes = {threads.submit(self._write, one): one.counted for one in full}
+            writes = {threads.submit(self._write, one): one for one in full}
             for write in as_completed(writes):
-                counted = writes[write]
-                written[counted.queue] = write.result()
-                done += counted.items
+                step = writes[write]
+                written[step.counted.queue] = write.result()
+                self._note(step)
+                done += step.counted.items
                 self._progress("writing items", done, total)
         finally:
             threads.shutdown(cancel_futures=True)
@@ -264,6 +344,7 @@ class _Run:
             for step in steps:
                 if step.is_there:
                     database.staging(step.table).commit(step.writer, step.batch, [])
+                    self._note(step)
                 elif step.table in there or step.counted.is_empty:
                     continue
                 elif self._kind == "jobs":
@@ -292,7 +373,7 @@ class _Run:
             .options(
                 path=self._directory,
                 queue=step.counted.queue,
-                columns="expires,data",
+                columns="dated,expires,data",
                 damaged="skip" if options.get("damaged", False) else "fail",
                 aliveFor=ALIVE_SECONDS,
                 crc=step.counted.crc,
@@ -307,7 +388,9 @@ class _Run:
         # Later than a job can expire: it does not, rather than too early.
         last = datetime.fromtimestamp(self._now_ms / 1000 + _EXPIRY_SECONDS_MAX, tz=UTC)
         expires = F.when(F.col("expires") <= F.lit(last), F.col("expires"))
-        return frame.select(value, expires.alias("expires_at"))
+        # Due since it was added, as with `fjord kestrel import`.
+        dates = (F.col("dated").alias(name) for name in ("inserted_at", "process_at"))
+        return frame.select(value, expires.alias("expires_at"), *dates)
 
 
 def _report(

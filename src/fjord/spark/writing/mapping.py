@@ -44,6 +44,7 @@ ALLOWED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "process_at": ("timestamp",),
         "delay": (*_WHOLE, *_REAL, "decimal"),
         "expires_at": ("timestamp",),
+        "inserted_at": ("timestamp",),
         "domain": _TEXT,
     },
     "kv": {"key": _TEXT, "value": _VALUE, "type": ("tinyint",)},
@@ -310,6 +311,7 @@ def _job_columns(given: dict[str, pa.Array], rows: int) -> dict[str, pa.Array]:
         "priority": _priorities(given.get("priority"), rows),
         "process_at": _delays(given["delay"]) if "delay" in given else due,
         "expires_at": _dates("expires_at", given.get("expires_at"), rows),
+        "inserted_at": _dates("inserted_at", given.get("inserted_at"), rows),
     }
 
 

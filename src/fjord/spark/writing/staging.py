@@ -92,7 +92,7 @@ class _Sender:
             priorities=octets(chunk["priority"]),
             process_at_us=numbers(chunk["process_at"]),
             expires_at_us=numbers(chunk["expires_at"]),
-            timestamps_us=repeat(0, chunk.num_rows),
+            timestamps_us=numbers(chunk["inserted_at"]),
             relative=self._columns.is_relative,
         )
 

@@ -39,6 +39,7 @@ def test_a_queue_is_counted(tmp_path: Path) -> None:
         largest_bytes=len(large),
         skipped_bytes=0,
         crc=zlib.crc32(path.read_bytes()),
+        size=path.stat().st_size,
     )
     assert sum(read) == path.stat().st_size
     assert not found.is_empty

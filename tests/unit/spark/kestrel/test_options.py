@@ -16,8 +16,8 @@ def test_a_path_is_enough() -> None:
     assert found == Options(directory="/queues")
     assert (found.mode, found.fails_on_damage, found.alive_seconds) == ("state", True, None)
     assert options.ddl(found) == (
-        "`queue` string, `position` bigint, `xid` int, `added` timestamp, `expires` timestamp, "
-        "`data` binary"
+        "`queue` string, `position` bigint, `xid` int, `added` timestamp, `dated` timestamp, "
+        "`expires` timestamp, `data` binary"
     )
 
 

@@ -84,6 +84,16 @@ def test_what_starling_wrote_has_no_date(tmp_path: Path) -> None:
         assert (row["added"], row["expires"].timestamp()) == (None, 5)
 
 
+def test_dates_of_jobs_never_go_back_over_batches(tmp_path: Path) -> None:
+    made = [item(b"x", add_ms=ADD_MS + more_ms) for more_ms in (5, 3, 9, 2)]
+    put(tmp_path, "cars", *made, ops.add(b"of Starling"), item(b"y", add_ms=ADD_MS))
+    clock = SimClock(wall_us=(ADD_MS + 100) * 1000)
+    found = partition(tmp_path, batch_rows=2, columns=("dated",))
+    dates = [row["dated"] for batch in tasks.read(found, clock) for row in batch.to_pylist()]
+    expected = [ADD_MS + more_ms for more_ms in (5, 5, 9, 9, 100, 100)]
+    assert [round(date.timestamp() * 1000) for date in dates] == expected
+
+
 @pytest.mark.parametrize("mode", COLUMNS)
 def test_batches_are_bounded_by_rows_and_bytes(
     tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch

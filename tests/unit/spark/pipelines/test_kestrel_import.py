@@ -22,6 +22,7 @@ def counted(queue: str, *, too_large: int = 0, largest_bytes: int = 1) -> Counte
         largest_bytes=largest_bytes,
         skipped_bytes=0,
         crc=1,
+        size=1,
     )
 
 
@@ -48,6 +49,17 @@ def test_a_batch_is_known_by_the_checksum_of_the_files() -> None:
     third, was_there = kestrel_import.batch_of(second, crc)
     assert (third > second, was_there) == (True, False)
     assert kestrel_import.batch_of(None, 0) == (0, False)
+
+
+def test_files_that_were_imported_otherwise_are_passed_over_if_all_of_them_were() -> None:
+    kestrel_import.check_elsewhere(counted("cars"), "cars", 10, is_moved=True)
+    for done, is_moved, told in (
+        (10, False, "files of cars were imported into vans before.*--moved"),
+        (9, False, "9 of the 10 items of cars were imported into vans by fjord kestrel import"),
+        (9, True, "go on with that, or --anew"),
+    ):
+        with pytest.raises(FjordError, match=told):
+            kestrel_import.check_elsewhere(counted("cars"), "vans", done, is_moved=is_moved)
 
 
 def test_a_table_that_is_there_has_to_take_items() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_type
 
+from fjord.columns import Strings
 from fjord.declared import schema
 from fjord.declared.rows import Rows
 from fjord.declared.schema import Column, Schema
@@ -89,7 +90,7 @@ def test_whatever_bytes_are_read_alike_or_refused_with_their_seq(
     place = data.draw(st.integers(0, len(encoded)))
     fine = encoded[place] if place < len(encoded) else b""
     mixed = [*encoded[:place], fine[:at] + garbage + fine[at + len(garbage) :], *encoded[place:]]
-    if Rows(made).problem(mixed) is None:
+    if Rows(made).problem(Strings.of(mixed)) is None:
         assert len(decoded(batch_of([*mixed]), made)) == len(mixed)
     else:
         with pytest.raises(FjordError, match=f"the row with seq {10 + place} of table pages"):

@@ -268,22 +268,26 @@ def test_a_job_is_its_key() -> None:
         "priority": [100, 100],
         "process_at": [0, 0],
         "expires_at": [0, 0],
+        "inserted_at": [0, 0],
     }
 
 
 def test_jobs_have_dates_domains_and_priorities() -> None:
     found = encoded(
         JOBS,
-        "key binary, priority int, process_at timestamp, expires_at timestamp, domain string",
+        "key binary, priority int, process_at timestamp, expires_at timestamp, "
+        "inserted_at timestamp, domain string",
         key=[b"a", b"b", b"c"],
         priority=[0, 255, None],
         process_at=[MOMENT, None, MOMENT],
         expires_at=[None, MOMENT, MOMENT],
+        inserted_at=[MOMENT, MOMENT, None],
         domain=["example.com", None, ""],
     )
     assert found["priority"] == [0, 255, 100]
     assert found["process_at"] == [MOMENT_US, 0, MOMENT_US]
     assert found["expires_at"] == [0, MOMENT_US, MOMENT_US]
+    assert found["inserted_at"] == [MOMENT_US, MOMENT_US, 0]
     assert found["domain"] == [b"example.com", b"", b""]
 
 
