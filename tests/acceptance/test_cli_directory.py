@@ -89,6 +89,43 @@ def test_a_file_is_said_to_be_one(tmp_path: Path) -> None:
         assert f"{file} is a file, not a directory" in result.stderr
 
 
+def test_a_directory_that_cannot_be_read_is_told_in_a_sentence(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "journal").symlink_to("journal")  # as if there were no right to read it
+    for words in (
+        ("doctor",),
+        ("stats",),
+        ("kv", "get", "key"),
+        ("table", "list"),
+        ("backup", tmp_path / "new"),
+        ("journal", "verify"),
+    ):
+        result = run(*words, "--data", data)
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"fjord: {data} cannot be opened: ")
+        assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_journal_that_cannot_be_locked_is_not_repaired(data: Path) -> None:
+    (data / "lock").unlink()
+    (data / "lock").mkdir()
+    result = run("journal", "repair", "--yes", "--data", data)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"fjord: {data} cannot be opened: ")
+
+
+def test_a_copy_that_cannot_be_made_is_told_in_a_sentence(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no directory")
+    nowhere = tmp_path / "file" / "new"
+    told = f"fjord: {nowhere} was not made: Not a directory; if there is something of it, "
+    result = run("backup", nowhere, "--data", data)
+    assert (result.exit_code, result.stderr) == (2, f"{told}remove that\n")
+    assert run("backup", tmp_path / "backup", "--data", data).exit_code == 0
+    result = run("restore", tmp_path / "backup", "--data", nowhere)
+    assert (result.exit_code, result.stderr) == (2, f"{told}remove that\n")
+
+
 def test_a_damaged_journal_ends_with_what_to_do(data: Path) -> None:
     path = damage(data)
     for words in (("serve", "--listen", "0"), ("kv", "set", "key", "value")):
@@ -114,6 +151,8 @@ def test_a_damaged_backup_is_not_to_be_repaired(data: Path, tmp_path: Path) -> N
         ("example.com:17994", "neither authentication nor TLS"),
         ("127.0.0.1:99999", "out of range"),
         ("99999", "out of range"),
+        ("127.0.0.1", "127.0.0.1 has no port"),
+        ("[::1]", "[::1] has no port"),
         ("x[/y]:1", "x[/y]"),
     ],
 )

@@ -112,7 +112,7 @@ def test_what_is_wrong_is_said(daemon: Daemon) -> None:
         (("set", "k", "x", "--expires-at", "soon"), b"soon is no date"),
         (("set", "k", "--jsno"), b"No such option: --jsno"),
         (("set", "k", "-5x"), b"No such option: -5x"),
-        (("set", "k", "--also", "--jsno"), b"value"),
+        (("set", "k", "--also", "--jsno"), b"VALUE"),
         (("add", "k", "many"), b"many is no number"),
         (("get", "k", "--to", "http://127.0.0.1:1"), b"no address of a daemon"),
         (("get", "k", "--to", "127.0.0.1:99999"), b"out of range"),
@@ -168,6 +168,10 @@ def test_values_are_changed_where_they_are(daemon: Daemon) -> None:
     assert refused.returncode == 1
     assert b"EXISTS" in refused.stderr
     assert b"TYPE_MISMATCH" in kv("flip", "count", *to).stderr
+    for words in (("flip", "gone"), ("rename", "gone", "new"), ("add", "gone", "1")):
+        missing = kv(*words, *to)
+        assert missing.returncode == 1
+        assert b"has no key gone" in missing.stderr
 
 
 @pytest.mark.req("FJ-30", "FJ-31", "FJ-50")

@@ -175,6 +175,7 @@ def test_a_table_with_a_period_is_changed_when_that_is_asked_for(daemon: Daemon)
     assert without.exit_code == 1
     assert "table pages is there, and differs: it has a column uri" in without.stderr
     assert "only a jobs table with a period can be changed" in without.stderr
+    assert "period is day, not none" in without.stderr
 
 
 @pytest.mark.parametrize(

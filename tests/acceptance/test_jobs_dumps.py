@@ -172,6 +172,19 @@ def test_bad_rows_are_told_with_their_lines_and_the_rest_is_imported(
     assert [job[0] for job in jobs(db)] == ["http://x/0", "http://x/1", "last"]
 
 
+def test_a_table_with_columns_is_refused_once_and_not_row_by_row(
+    to: tuple[str, str], db: fjord.Database
+) -> None:
+    db.create_jobs("typed", columns={"uri": "string"})
+    done = run("jobs", "import", "typed", "--mysql-dump", "-", *to, text=dump(3))
+    assert done.exit_code == 1
+    assert done.stderr == (
+        "fjord: table typed takes rows of its own columns, and those of a journal table are "
+        "others; import into a table without columns\n"
+    )
+    assert db.jobs("typed").count() == (0, 0, 0)
+
+
 def test_an_import_is_repeated_without_harm(to: tuple[str, str], db: fjord.Database) -> None:
     text = dump(3)
     run("jobs", "import", "pages", "--mysql-dump", "-", *to, text=text)

@@ -75,7 +75,9 @@ def in_spark(type_: str, value: Any) -> Any:
         return Decimal(value)
     if SPARK_TYPES[type_].simpleString() == "string":
         return str(value)
-    return value.replace(tzinfo=None) if isinstance(value, datetime) else value
+    if isinstance(value, datetime):  # once collected, it is in the zone of the machine
+        return value.astimezone().replace(tzinfo=None)
+    return value
 
 
 @pytest.mark.req("SJ-17", "SJ-30")
@@ -182,7 +184,7 @@ def test_what_is_no_row_is_told_and_nothing_is_written(
         ("SELECT 'a' AS uri, 1.5D AS depth", "the column depth is a double, and may be tinyint"),
         (
             "SELECT 'a' AS uri, 300 AS depth",
-            "column depth is a whole number from 0 to 255, not 300",
+            "column depth is uint8 (a whole number from 0 to 255), not 300",
         ),
         ("SELECT nullif('a', 'a') AS uri", "column uri is required; in the row {'uri': None"),
     ):

@@ -149,7 +149,10 @@ def test_messages_are_the_same_rows_for_everybody(daemon: Daemon) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("push", "refused", "--row", '{"uri": 5}'), "column uri is a str, not 5"),
+        (("push", "refused", "--row", '{"uri": 5}'), "is string (text), not 5, a whole number"),
+        (("push", "refused", "--row", '{"uri": true}'), "is string (text), not true, a boolean"),
+        (("push", "refused", "--row", '{"uri": "a", "uri": "b"}'), "'uri' is there twice"),
+        (("stream", "append", "none", "--row", '{"a": 1, "a": 2}'), "'a' is there twice"),
         (("push", "refused", "--row", "5"), "a row is a JSON object of columns"),
         (("push", "refused", "key", "--row", '{"uri": "a"}'), "give --row alone"),
         (("push", "refused", "key", "value"), "this table takes rows of its columns"),

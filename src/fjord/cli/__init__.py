@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import sys
+from typing import Final
+
+# What a write says that finds no space; verbs that write files of their own tell of it themselves.
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main() -> None:
@@ -11,4 +16,9 @@ def main() -> None:
         from fjord.cli.commands import app
     except ModuleNotFoundError as error:
         sys.exit(f"fjord: the command needs {error.name}: pip install 'fjord-journal[server]'")
-    app()
+    try:
+        app()
+    except OSError as error:
+        if error.errno not in _NO_SPACE or error.filename is not None:
+            raise
+        sys.exit(f"fjord: standard output cannot be written: {error.strerror}")

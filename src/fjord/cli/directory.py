@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -37,7 +39,7 @@ def doctor(data: Directory, as_json: Json = False) -> None:
 
 
 def backup(
-    to: Annotated[str, typer.Argument(help="A new directory.", show_default=False)],
+    to: Annotated[str, typer.Argument(metavar="TO", help="A new directory.", show_default=False)],
     data: Directory,
     as_json: Json = False,
 ) -> None:
@@ -48,7 +50,7 @@ def backup(
     from fjord.engine import backup as backups
     from fjord.engine.opening import Settings
 
-    with explained(), Bar("copying") as bar:
+    with explained(), _whole(to), Bar("copying") as bar:
         check_directory(to)
         manifest = backups.back_up(layout_of(data).root, to, Settings(progress=bar.update))
     _tell("backed up", manifest, as_json=as_json)
@@ -66,10 +68,22 @@ def restore(
     from fjord.engine import backup as backups
     from fjord.engine.opening import Settings
 
-    with explained(repairable=False), Bar("copying") as bar:
+    with explained(repairable=False), _whole(data), Bar("copying") as bar:
         check_directory(data)
         manifest = backups.restore(backup_, data, Settings(progress=bar.update))
     _tell("restored", manifest, as_json=as_json)
+
+
+@contextlib.contextmanager
+def _whole(target: str) -> Iterator[None]:
+    """Tells of a copy that could not be made, as on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or error
+        raise DirectoryError(
+            f"{target} was not made: {why}; if there is something of it, remove that"
+        ) from error
 
 
 def _examine(data: str, bar: Bar) -> Diagnosis:

@@ -175,7 +175,7 @@ def taken(
 @app.command()
 def get(
     table: TableName,
-    key: Annotated[str, typer.Argument(help="Its key.", show_default=False)],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Its key.", show_default=False)],
     to: To = DAEMON,
     data: Data = "",
     as_json: Json = False,

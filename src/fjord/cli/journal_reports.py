@@ -76,8 +76,15 @@ def verify(layout: Layout) -> Report:
 
 
 def repair(layout: Layout, *, wanted: bool) -> tuple[Report, list[repairing.Repaired]]:
-    """Verifies under the writer's lock, and repairs what is damaged if that is wanted."""
-    lock = LocalDisk().lock(layout.lock)
+    """Verifies under the writer's lock, and repairs what is damaged if that is wanted.
+
+    Raises:
+        DirectoryError: if the directory cannot be written to, or somebody else writes to it.
+    """
+    try:
+        lock = LocalDisk().lock(layout.lock)
+    except OSError as error:
+        raise DirectoryError(f"{layout.root} cannot be opened: {error}") from error
     try:
         report = verify(layout)
         return report, _repair(layout) if wanted and report.damages else []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -23,7 +25,7 @@ app = typer.Typer(
     name="kv", help="Reads, writes and watches key/value tables.", no_args_is_help=True
 )
 
-Key = Annotated[str, typer.Argument(help="The key.", show_default=False)]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="The key.", show_default=False)]
 Keys = Annotated[
     list[str], typer.Argument(metavar="KEY", help="One or more keys.", show_default=False)
 ]
@@ -42,7 +44,7 @@ ExpiresAt = Annotated[
 @app.command("set", cls=Numeric)
 def set_(
     key: Key,
-    value: Annotated[str, typer.Argument(help="The value.", show_default=False)],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="The value.", show_default=False)],
     type_: Annotated[TypeName, typer.Option("--type", help="What it is.")] = TypeName.string,
     ttl: Ttl = None,
     expires_at: ExpiresAt = "",
@@ -121,7 +123,10 @@ def delete(
 def add(
     key: Key,
     amount: Annotated[
-        str, typer.Argument(help="What to add: an integer or a float.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="AMOUNT", help="What to add: an integer or a float.", show_default=False
+        ),
     ],
     table: Table = DEFAULT_TABLE,
     to: To = DAEMON,
@@ -136,7 +141,7 @@ def add(
     """
     with explained():
         number = arguments.number(amount)
-        with database(to, data) as db:
+        with database(to, data) as db, _named(table, key):
             _new_value(key, db.kv(table).add(key, number), as_json=as_json)
 
 
@@ -148,14 +153,16 @@ def flip(
 
     Example: fjord kv flip debug --table settings
     """
-    with explained(), database(to, data) as db:
+    with explained(), database(to, data) as db, _named(table, key):
         _new_value(key, db.kv(table).flip(key), as_json=as_json)
 
 
 @app.command()
 def truncate(
     key: Key,
-    size: Annotated[int, typer.Argument(help="How many bytes to keep.", show_default=False)],
+    size: Annotated[
+        int, typer.Argument(metavar="SIZE", help="How many bytes to keep.", show_default=False)
+    ],
     table: Table = DEFAULT_TABLE,
     to: To = DAEMON,
     data: Data = "",
@@ -165,7 +172,7 @@ def truncate(
 
     Example: fjord kv truncate note 10
     """
-    with explained(), database(to, data) as db:
+    with explained(), database(to, data) as db, _named(table, key):
         _new_value(key, db.kv(table).truncate(key, size), as_json=as_json)
 
 
@@ -185,7 +192,7 @@ def rename(
 
     Example: fjord kv rename draft final --overwrite
     """
-    with explained(), database(to, data) as db:
+    with explained(), database(to, data) as db, _named(table, key):
         db.kv(table).rename(key, new, overwrite=overwrite)
         _done(as_json, table=table, key=new)
 
@@ -208,7 +215,7 @@ def touch(
     """
     with explained():
         until = arguments.moment(expires_at)
-        with database(to, data) as db:
+        with database(to, data) as db, _named(table, key):
             db.kv(table).touch(key, ttl=ttl, expires_at=until)
             entry = _entry(db, table, key)
             if as_json:
@@ -289,8 +296,21 @@ def _print_change(change: Change, *, as_json: bool) -> None:
 def _entry(db: Database, table: str, key: str) -> Entry:
     entry = db.kv(table).entry(key)
     if entry is None:
-        raise NotFoundError(Code.NOT_FOUND, f"table {table} has no key {key}")
+        raise _not_found(table, key)
     return entry
+
+
+@contextlib.contextmanager
+def _named(table: str, key: str) -> Iterator[None]:
+    """Says which key is not there; a server says only that it is not."""
+    try:
+        yield
+    except NotFoundError as error:
+        raise _not_found(table, key) from error
+
+
+def _not_found(table: str, key: str) -> NotFoundError:
+    return NotFoundError(Code.NOT_FOUND, f"table {table} has no key {key}")
 
 
 def _new_value(key: str, value: Value, *, as_json: bool) -> None:

@@ -13,6 +13,7 @@ import json
 import os
 import stat
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Final, Generic, TypeVar
@@ -82,10 +83,10 @@ def opened(path: str) -> Iterator[tuple[IO[bytes], int | None]]:
 
 def one_by_one(file: IO[bytes]) -> Iterator[bytes]:
     """Yields lines with their ends; of one that is too long, as much as shows that."""
-    while line := file.readline(LINE_BYTES_MAX + 1):
+    while line := _read(file, file.readline, LINE_BYTES_MAX + 1):
         rest = line
         while len(rest) > LINE_BYTES_MAX and not rest.endswith(b"\n"):
-            rest = file.readline(LINE_BYTES_MAX + 1)
+            rest = _read(file, file.readline, LINE_BYTES_MAX + 1)
         yield line
 
 
@@ -95,13 +96,26 @@ def as_they_come(file: Any) -> Iterator[list[bytes]]:
     Of one that is too long there is as much as shows that.
     """
     rest = b""
-    while data := file.read1(READ_BYTES):
+    while data := _read(file, file.read1, READ_BYTES):
         *whole, rest = (rest + data).split(b"\n")
         rest = rest[: LINE_BYTES_MAX + 1]
         if whole:
             yield whole
     if rest:
         yield [rest]
+
+
+def _read(file: IO[bytes], read: Callable[[int], bytes], size: int) -> bytes:
+    """Reads on in a file.
+
+    Raises:
+        UsageError: if that fails: the file is a directory, or its disk is broken.
+    """
+    try:
+        return read(size)
+    except OSError as error:
+        name = "standard input" if file is sys.stdin.buffer else file.name
+        raise UsageError(f"{name} cannot be read: {error.strerror}") from error
 
 
 def parse(number: int, line: bytes, read: Callable[[bytes], What]) -> Row[What] | Bad:
@@ -144,16 +158,34 @@ def fields_of(line: bytes, noun: str, fields: Mapping[str, Field]) -> dict[str, 
     Raises:
         UsageError: if it is none, or has others; the text says why.
     """
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"it is no JSON: {error}") from error
+    found = from_json(line, "it")
     if not isinstance(found, dict):
         raise UsageError("it is no JSON object")
     unknown = found.keys() - fields.keys()
     if unknown:
         raise UsageError(f"a {noun} has no {min(unknown)}; it has {', '.join(fields)}")
     return {name: fields[name](name, value) for name, value in found.items()}
+
+
+def from_json(data: str | bytes, what: str) -> Any:
+    """Returns what JSON stands for.
+
+    Raises:
+        UsageError: if it is none, or an object in it has a member twice; the text says why.
+    """
+    try:
+        return json.loads(data, object_pairs_hook=_members)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{what} is no JSON: {error}") from error
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counted = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counted.items() if count > 1)
+        raise UsageError(f"{twice!r} is there twice; an object has each member once")
+    return found
 
 
 def key(name: str, value: object) -> str | bytes:

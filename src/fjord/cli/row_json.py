@@ -12,7 +12,6 @@ What is null, or not there, has no value.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -76,11 +75,7 @@ def row_of(text: str, schema: Schema) -> dict[str, Any]:
     Raises:
         UsageError: if it is none; the text says why.
     """
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"the row is no JSON: {error}") from error
-    return _row("a row", found, _types(schema))
+    return _row("a row", lines.from_json(text, "the row"), _types(schema))
 
 
 def _types(schema: Schema) -> dict[str, str]:

@@ -23,7 +23,7 @@ app = typer.Typer(
 app.command("create")(table_create.create)
 app.command("export")(table_create.export)
 
-Name = Annotated[str, typer.Argument(help="The table.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The table.", show_default=False)]
 
 
 @app.command("list")

@@ -16,9 +16,16 @@ from fjord.errors import DeclarationError, UsageError
 
 
 def create(
-    name: Annotated[str, typer.Argument(help="The table; or give --file.")] = "",
-    file: Annotated[str, typer.Option(help="XML or TOML that declares tables.")] = "",
-    model: Annotated[str, typer.Option(help=f"One of {', '.join(declaration.MODELS)}.")] = "",
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The table; or give --file.", show_default=False)
+    ] = "",
+    file: Annotated[
+        str, typer.Option(help="XML, or TOML if its name ends so, that declares tables.")
+    ] = "",
+    model: Annotated[
+        str,
+        typer.Option(help=f"One of {', '.join(declaration.MODELS)}.", show_default="jobs"),
+    ] = "",
     column: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME:TYPE[:required]", help="A column; once for each."),
@@ -98,7 +105,7 @@ def _declared(
     name: str, model: str, columns: list[str], key: list[str], settings: list[str]
 ) -> list[Declaration]:
     """Returns what options declare, checked like a file."""
-    draft = Draft(place=Place("create"), name=name, model=model, key=key)
+    draft = Draft(place=Place("command line"), name=name, model=model, key=key)
     problems = Problems()
     for text in columns:
         place = Place("--column", name=text)

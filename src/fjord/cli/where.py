@@ -60,8 +60,11 @@ def loopback(text: str) -> tuple[str, int]:
     """
     from fjord.server.service import check_host
 
+    address = f"127.0.0.1:{text}" if text.isdigit() else text
+    if ":" not in address.rpartition("]")[2]:
+        raise UsageError(f"{text} has no port; it looks like 127.0.0.1:17994, or is a port alone")
     with usage():
-        host, port = parse_url(f"127.0.0.1:{text}" if text.isdigit() else text)
+        host, port = parse_url(address)
         check_host(host)
     return host, port
 
@@ -114,7 +117,7 @@ def layout_of(data: str) -> Layout:
     """Returns the paths of a data directory.
 
     Raises:
-        DirectoryError: if it is not one.
+        DirectoryError: if it is not one, or cannot be read.
     """
     from fjord.disk import LocalDisk
     from fjord.engine.layout import Layout
@@ -122,7 +125,12 @@ def layout_of(data: str) -> Layout:
 
     check_directory(data)
     layout = Layout(data)
-    found = LocalDisk().names(layout.journal) if data and os.path.isdir(layout.journal) else []
+    try:
+        found = LocalDisk().names(layout.journal) if data else []
+    except NotADirectoryError:
+        found = []
+    except OSError as error:
+        raise DirectoryError(f"{data} cannot be opened: {error}") from error
     if not any(names.segment_number(name) for name in found):
         raise DirectoryError(f"{data or '--data'} is not a Fjord data directory")
     return layout

@@ -27,6 +27,10 @@ _APART: Final = frozenset({"columns", "key"})
 _UNCHANGEABLE: Final = (
     "only a jobs table with a period can be changed; it keeps a period, its merge and its fairness"
 )
+_NO_TABLES: Final = (
+    'it declares no table; one is <table name="pages" model="jobs"/>, or [table.pages] in TOML'
+)
+_ENDINGS: Final = ("", ".xml", ".toml")
 
 Tables = str | os.PathLike[str] | Iterable[Declaration]
 
@@ -68,7 +72,7 @@ class Made(NamedTuple):
 
 
 def read_file(path: str | os.PathLike[str]) -> list[Declaration]:
-    """Returns the tables that a file declares: TOML if its name ends so, XML otherwise.
+    """Returns the tables that a file declares: XML, or TOML if its name ends with .toml.
 
     Raises:
         DeclarationError: if something is wrong, with settings too; the text has all of it.
@@ -76,6 +80,8 @@ def read_file(path: str | os.PathLike[str]) -> list[Declaration]:
     """
     problems = Problems()
     found = _read(path, problems)
+    if not found and not problems:
+        problems.add(Place(os.fspath(path)), _NO_TABLES)
     check(found, problems)
     return found
 
@@ -93,12 +99,15 @@ def check(tables: Iterable[Declaration], problems: Problems) -> None:
 
 def _read(path: str | os.PathLike[str], problems: Problems) -> list[Declaration]:
     source = os.fspath(path)
+    ending = os.path.splitext(source)[1].lower()
+    if ending not in _ENDINGS:
+        raise DeclarationError(f"{source}: tables are declared in a .xml or a .toml file")
     try:
         with open(source, "rb") as file:
             data = file.read(declaration.FILE_BYTES_MAX + 1)
     except OSError as error:
         raise DeclarationError(f"{source}: {error.strerror or error}") from error
-    if source.endswith(".toml"):
+    if ending == ".toml":
         from fjord.declared import toml
 
         return toml.read(data, source, problems)
@@ -288,4 +297,6 @@ def _can_change(command: CreateTable, there: TableInfo) -> bool:
 
 
 def _word(value: Any) -> str:
+    if value is None or value == "":
+        return "none"
     return str(value).lower() if isinstance(value, bool) else str(value)

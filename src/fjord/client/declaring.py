@@ -89,5 +89,5 @@ def _words(column: Column) -> str:
 def _setting(settings: Any, name: str) -> str:
     """Returns a setting as users give it; durations are kept in microseconds."""
     if hasattr(settings, name):
-        return str(getattr(settings, name))
+        return str(getattr(settings, name)) or "none"
     return f"{getattr(settings, f'{name}_us') / SECOND_US:.16g}"

@@ -7,6 +7,7 @@ anything is sent.
 from __future__ import annotations
 
 import math
+import reprlib
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -33,7 +34,8 @@ def delay_us(seconds: Seconds | None, name: str = "delay") -> int:
     if isinstance(given, timedelta):
         found = given // _MICROSECOND  # a float has too few digits for long ones
     elif type(given) not in (int, float) and not is_number(given):
-        raise not_a(name, "a number of seconds, or a timedelta", given)
+        shown = reprlib.repr(given)
+        raise TypeError(f"{name} is a number of seconds, such as 60 or 0.5, not {shown}")
     elif isinstance(given, int) or math.isfinite(given):
         found = round(given * 1_000_000)
     else:

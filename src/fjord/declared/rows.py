@@ -25,6 +25,7 @@ from fjord.columns import Strings
 from fjord.declared.layout import NUMBER, Heads, Layout
 from fjord.declared.row_check import RowCheck
 from fjord.declared.schema import Column, Schema
+from fjord.declared.types import words_of
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 
 _NONE: Final = type(None)
@@ -393,9 +394,11 @@ def _escaped(part: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def _not(column: Column, value: object) -> str:
-    shown = repr(value)
+    kind = column.kind
+    shown = str(value).lower() if isinstance(value, bool) else repr(value)
     shown = shown if len(shown) <= 60 else f"{shown[:60]}..."
-    return f"column {column.name} is {column.kind.what}, not {shown}"
+    came = "" if kind.takes(type(value)) else f", {words_of(value)}"
+    return f"column {column.name} is {kind.name} ({kind.what}), not {shown}{came}"
 
 
 def _refused(text: str, at: int | None = None, count: int = 1) -> LocalProtocolError:

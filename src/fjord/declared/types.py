@@ -20,6 +20,16 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST: Final = datetime(1, 1, 1, tzinfo=UTC)
 _LAST: Final = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 
+# Types of values in words that hold for Python and for JSON.
+_WORDS: Final[dict[type, str]] = {
+    bool: "a boolean",
+    int: "a whole number",
+    float: "a float",
+    str: "text",
+    bytes: "bytes",
+    datetime: "a datetime",
+}
+
 Stored = Sequence[Any]
 
 
@@ -54,6 +64,11 @@ class ColumnType(NamedTuple):
     def can_be_key(self) -> bool:
         """Says whether equal values have one text only."""
         return not self.name.startswith("float")
+
+
+def words_of(value: object) -> str:
+    """Returns what a value is, for one who gave it where something else is meant."""
+    return _WORDS.get(type(value), f"a value of type {type(value).__name__}")
 
 
 def _as_it_is(column: Sequence[Any]) -> Sequence[Any]:
@@ -100,7 +115,7 @@ def _time(name: str, unit: timedelta) -> ColumnType:
 
 
 _ALL: Final = (
-    ColumnType("boolean", "?", frozenset({bool}), "True or False", _as_it_is, _as_it_is, False),
+    ColumnType("boolean", "?", frozenset({bool}), "true or false", _as_it_is, _as_it_is, False),
     *(_integer(8 * 2**power, code, signed=True) for power, code in enumerate("bhiq")),
     *(_integer(8 * 2**power, code, signed=False) for power, code in enumerate("BHIQ")),
     *(_large(bits, signed=signed) for bits in (128, 256, 512) for signed in (True, False)),
@@ -111,7 +126,7 @@ _ALL: Final = (
         "string",
         "",
         frozenset({str}),
-        "a str",
+        "text",
         lambda column: list(map(str.encode, column)),
         lambda column: list(map(bytes.decode, column)),
         zero="",

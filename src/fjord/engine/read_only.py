@@ -54,13 +54,21 @@ class ReadOnlyEngine:
     """A data directory, open for reading."""
 
     def __init__(self, path: str, settings: Settings | None = None) -> None:
+        """Opens a directory.
+
+        Raises:
+            DirectoryError: if it is none, or cannot be read.
+        """
         self._settings = settings or Settings()
         self._layout = Layout(path)
-        if not self._settings.disk.names(self._layout.journal):
-            raise DirectoryError(f"{self._layout.root} is not a Fjord data directory")
-        self._journal = Journal(self._settings.disk, self._layout.journal)
         self.location = ""  # where cold blocks are, once that was said
-        self._index = self._attach()
+        try:
+            if not self._settings.disk.names(self._layout.journal):
+                raise DirectoryError(f"{self._layout.root} is not a Fjord data directory")
+            self._journal = Journal(self._settings.disk, self._layout.journal)
+            self._index = self._attach()
+        except OSError as error:
+            raise DirectoryError(f"{self._layout.root} cannot be opened: {error}") from error
 
     def attach_blocks(self, given: str = "") -> str:
         """From now on cold blocks can be read; returns where they are."""

@@ -218,8 +218,6 @@ def _bad(text: str) -> Refusal:
 
 def _rows(command: Command) -> int:
     if isinstance(command, commands.Advance):
-        return 0  # it goes with the largest batch
-    if isinstance(command, commands.Advance):
         return 0  # so that whatever fits into a message of its own is sent with one
     for name in ("keys", "xids", "rows"):
         column = getattr(command, name, None)

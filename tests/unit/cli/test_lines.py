@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,40 @@ def test_a_file_has_a_size_and_a_missing_one_is_wrong_use(tmp_path: Path) -> Non
         assert (file.read(), size) == (b"{}\n", 3)
     with pytest.raises(UsageError, match="cannot be read"), lines.opened(str(tmp_path)):
         pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="that file is one of Linux")
+def test_a_file_that_fails_while_it_is_read_is_wrong_use() -> None:
+    broken = "/proc/self/mem"  # its first byte cannot be read
+    for read in (lines.one_by_one, lines.as_they_come):
+        with (
+            pytest.raises(UsageError, match=f"{broken} cannot be read: Input/output error"),
+            lines.opened(broken) as (file, _),
+        ):
+            list(read(file))
+
+
+def test_standard_input_that_is_a_directory_is_wrong_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    with open(path) as given:
+        directory = os.open(tmp_path, os.O_RDONLY)
+        os.dup2(directory, given.fileno())
+        os.close(directory)
+        monkeypatch.setattr(sys, "stdin", given)
+        with (
+            pytest.raises(UsageError, match="standard input cannot be read: Is a directory"),
+            lines.opened(lines.STDIN) as (file, _),
+        ):
+            list(lines.one_by_one(file))
+
+
+@pytest.mark.parametrize("text", [b'{"a": 1, "b": 2, "a": 1}', b'{"b": {"a": 1, "a": 2}}'])
+def test_a_member_that_is_there_twice_is_refused(text: bytes) -> None:
+    with pytest.raises(UsageError, match="'a' is there twice; an object has each member once"):
+        lines.from_json(text, "it")
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b""))))

@@ -115,7 +115,7 @@ def test_lines_of_jobs_are_rows(db: fjord.Database) -> None:
     assert "no columns beside it" in bad[3]
     assert "a job has no url" in bad[4]
     assert "a job has no key" in bad[5]
-    assert "column depth is a whole number" in bad[6]
+    assert "column depth is uint8 (a whole number" in bad[6]
     assert "give one of them" in bad[7]
     assert [(job.key, job.priority, job.value["depth"]) for job in jobs.next(9)] == [
         ("a", 5, 3),

@@ -98,7 +98,7 @@ def test_a_row_has_its_own_columns_and_those_of_every_job(db: fjord.Database, fi
     file.write_text(PAGES.replace('name="depth"', 'name="priority"'))
     with pytest.raises(DeclarationError, match="6:7: every table has a column priority of its own"):
         db.create_tables(file)
-    with pytest.raises(fjord.ProtocolError, match="column depth is a whole number from 0 to 255"):
+    with pytest.raises(fjord.ProtocolError, match="column depth is uint8"):
         db.jobs("pages").push({"uri": "http://example.com/b", "depth": 256})
 
 
@@ -188,7 +188,10 @@ def test_a_table_with_a_period_may_be_changed(db: fjord.Database) -> None:
         ({"settings": {"leese": 60}}, "no setting 'leese'; there are debounce, "),
         ({"settings": {"columns": 1}}, "no setting 'columns'"),
         ({"settings": {"lease": 0}}, "lease is 0.001 to 2,592,000 seconds, not 0"),
-        ({"settings": {"lease": "an hour"}}, "lease"),
+        (
+            {"settings": {"lease": "an hour"}},
+            "lease is a number of seconds, such as 60 or 0.5, not ",
+        ),
         ({"settings": {"lease": float("inf")}}, "lease"),
         ({"settings": {"lease": 1e300}}, "lease"),
         ({"settings": {"timeouts_max": 256}}, "timeouts_max is a whole number from 0 to "),
@@ -216,6 +219,25 @@ def test_each_setting_that_is_wrong_is_said_where_it_stands(file: Path) -> None:
         declared_tables.read_file(file)
     places = [line.removeprefix(f"{file}:").split(":")[0] for line in raised.value.problems]
     assert places == ["3", "6", "11", "12", "14"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("tables.xml", "<context></context>", "it declares no table; one is <table name="),
+        ("tables.toml", "# nothing yet", "it declares no table; one is <table name="),
+        ("tables.ini", "[table.pages]", "tables are declared in a .xml or a .toml file"),
+    ],
+)
+def test_a_file_that_declares_nothing_is_refused(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(DeclarationError) as raised:
+        declared_tables.read_file(path)
+    (only,) = raised.value.problems
+    assert only.startswith(f"{path}: {said}")
 
 
 def test_the_largest_schema_fits_the_settings_of_a_table() -> None:
