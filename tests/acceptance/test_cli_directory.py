@@ -118,12 +118,12 @@ def test_a_journal_that_cannot_be_locked_is_not_repaired(data: Path) -> None:
 def test_a_copy_that_cannot_be_made_is_told_in_a_sentence(data: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no directory")
     nowhere = tmp_path / "file" / "new"
-    told = f"fjord: {nowhere} was not made: Not a directory; if there is something of it, "
+    told = f"fjord: {nowhere} was not made: [Errno 20] Not a directory: '{nowhere}'; if there is "
     result = run("backup", nowhere, "--data", data)
-    assert (result.exit_code, result.stderr) == (2, f"{told}remove that\n")
+    assert (result.exit_code, result.stderr) == (2, f"{told}something of it, remove that\n")
     assert run("backup", tmp_path / "backup", "--data", data).exit_code == 0
     result = run("restore", tmp_path / "backup", "--data", nowhere)
-    assert (result.exit_code, result.stderr) == (2, f"{told}remove that\n")
+    assert (result.exit_code, result.stderr) == (2, f"{told}something of it, remove that\n")
 
 
 def test_a_damaged_journal_ends_with_what_to_do(data: Path) -> None:
@@ -152,7 +152,9 @@ def test_a_damaged_backup_is_not_to_be_repaired(data: Path, tmp_path: Path) -> N
         ("127.0.0.1:99999", "out of range"),
         ("99999", "out of range"),
         ("127.0.0.1", "127.0.0.1 has no port"),
+        ("127.0.0.1:", "127.0.0.1: has no port"),
         ("[::1]", "[::1] has no port"),
+        ("fjord://127.0.0.1", "fjord://127.0.0.1 has no port"),
         ("x[/y]:1", "x[/y]"),
     ],
 )

@@ -27,7 +27,8 @@ def test_an_output_on_a_full_disk_is_told_in_a_sentence(directory: Path) -> None
             listing, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60
         )
     assert done.returncode == 1
-    assert done.stderr == "fjord: standard output cannot be written: No space left on device\n"
+    told = "fjord: standard output, or a file, cannot be written: No space left on device\n"
+    assert done.stderr == told
 
 
 def test_a_reader_that_goes_away_is_no_error_worth_a_word(directory: Path) -> None:

@@ -6,7 +6,8 @@ import errno
 import sys
 from typing import Final
 
-# What a write says that finds no space; verbs that write files of their own tell of it themselves.
+# What a write says that finds no space.  Verbs tell of their own files, so that of standard output
+# is left; but the error does not say which file it was.
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -21,4 +22,4 @@ def main() -> None:
     except OSError as error:
         if error.errno not in _NO_SPACE or error.filename is not None:
             raise
-        sys.exit(f"fjord: standard output cannot be written: {error.strerror}")
+        sys.exit(f"fjord: standard output, or a file, cannot be written: {error.strerror}")

@@ -80,9 +80,8 @@ def _whole(target: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = error.strerror or error
         raise DirectoryError(
-            f"{target} was not made: {why}; if there is something of it, remove that"
+            f"{target} was not made: {error}; if there is something of it, remove that"
         ) from error
 
 

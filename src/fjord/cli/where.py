@@ -9,7 +9,7 @@ import typer
 
 import fjord
 from fjord.cli.failing import READ_ONLY_ADVICE, usage
-from fjord.client.address import parse_url
+from fjord.client.address import parse_url, split_url
 from fjord.client.database import Database
 from fjord.errors import DirectoryError, DirectoryInUseError, NotFoundError, UsageError
 from fjord.wire import wakeups
@@ -60,12 +60,11 @@ def loopback(text: str) -> tuple[str, int]:
     """
     from fjord.server.service import check_host
 
-    address = f"127.0.0.1:{text}" if text.isdigit() else text
-    if ":" not in address.rpartition("]")[2]:
-        raise UsageError(f"{text} has no port; it looks like 127.0.0.1:17994, or is a port alone")
     with usage():
-        host, port = parse_url(address)
+        host, port = split_url(f"127.0.0.1:{text}" if text.isdigit() else text)
         check_host(host)
+    if port is None:
+        raise UsageError(f"{text} has no port; it looks like 127.0.0.1:17994, or is a port alone")
     return host, port
 
 

@@ -62,7 +62,7 @@ class Heads:
     def __init__(self, layout: Layout, column: Strings) -> None:
         self.layout = layout
         self.count = len(column)
-        self.data = column.data if isinstance(column.data, bytes) else bytes(column.data)
+        self.data = bytes(column.data)
         offsets = column.offsets
         if not isinstance(offsets, array | memoryview):
             offsets = array("I", offsets)
@@ -102,7 +102,10 @@ class Heads:
         if code.endswith("s"):
             one = struct.Struct(f"{place}x{code}{size - place - width}x")
             return list(chain.from_iterable(one.iter_unpack(self.heads)))
-        return memoryview(self._gathered(place, width)).cast(code).tolist()  # type: ignore[call-overload,no-any-return]
+        found = self._gathered(place, width)
+        if code == "?":
+            return list(map(bool, found))  # a cast would leave it open what 2 is
+        return memoryview(found).cast(code).tolist()  # type: ignore[call-overload,no-any-return]
 
     def end_bytes(self, place: int) -> bytearray:
         """Returns where one of the columns without a size ends in each row, as u32."""

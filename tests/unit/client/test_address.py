@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.client.address import DEFAULT_PORT, parse_url, shown_at
+from fjord.client.address import DEFAULT_PORT, parse_url, shown_at, split_url
 from fjord.errors import FjordError
 
 
@@ -28,6 +28,12 @@ def test_the_default_port_is_fj() -> None:
 )
 def test_host_and_port_are_found(url: str, expected: tuple[str, int]) -> None:
     assert parse_url(url) == expected
+
+
+def test_a_port_that_is_not_named_is_none() -> None:
+    assert split_url("fjord://localhost:1") == ("localhost", 1)
+    for url in ("localhost", "localhost:", "fjord://localhost", "fjord://localhost/"):
+        assert split_url(url) == ("localhost", None)
 
 
 @pytest.mark.parametrize(

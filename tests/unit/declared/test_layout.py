@@ -55,6 +55,14 @@ def test_rows_without_texts_are_their_heads() -> None:
     assert (heads.stored(0), heads.stored(1)) == ([-1, 2], [True, False])
 
 
+def test_whatever_is_not_zero_is_true() -> None:
+    flags = schema.read({"a": "boolean"})
+    rows = [b"\x01\x00\x00" + bytes((byte,)) for byte in range(256)]
+    heads = Heads(Layout(flags), Strings.of(rows))
+    assert heads.stored(0) == [False] + [True] * 255
+    assert heads.stored(0) == [row["a"] for row in Rows(flags).decode(rows)]
+
+
 def test_columns_without_a_value_are_told() -> None:
     assert heads_of(PAGES, ROWS).nulls() == {0}
     lacking = [*ROWS, {"uri": "a"}, {"uri": "b", "depth": 1}]

@@ -43,20 +43,17 @@ def init(directory: str, location: Location, *, table: str, force: bool = False)
         force: the directory may have files; those of the template are written again.
 
     Raises:
-        FjordError: if the directory has files, and force was not given; or if the table has jobs.
+        FjordError: if the directory has files, and force was not given, or cannot be written; or if
+            the table has jobs.
     """
     project = Path(directory).absolute()
     _check(project, force=force)
     kind = _kind(location, table)
     names = _names(project, location, table)
-    written = []
-    for name, source in _files(_TEMPLATE):
-        text = source.read_text(encoding="utf-8")
-        if not name.endswith(_AS_THEY_ARE):
-            text = string.Template(text).substitute(names)
-        _write(project / name, text)
-        written.append(name)
-    (project / _STORAGE).mkdir(exist_ok=True)
+    try:
+        written = _fill(project, names)
+    except OSError as error:
+        raise FjordError(f"{project} cannot be written: {error}") from error
     return Report(
         job="init",
         figures={
@@ -127,6 +124,19 @@ def _names(project: Path, location: Location, table: str) -> dict[str, str]:
         "tables": (project / _TABLES).as_uri(),
         "derby_log": str(storage / "derby.log"),
     }
+
+
+def _fill(project: Path, names: dict[str, str]) -> list[str]:
+    """Writes the files of a project; returns their paths in it."""
+    written = []
+    for name, source in _files(_TEMPLATE):
+        text = source.read_text(encoding="utf-8")
+        if not name.endswith(_AS_THEY_ARE):
+            text = string.Template(text).substitute(names)
+        _write(project / name, text)
+        written.append(name)
+    (project / _STORAGE).mkdir(exist_ok=True)
+    return written
 
 
 def _files(folder: Traversable, above: str = "") -> Iterator[tuple[str, Traversable]]:

@@ -128,3 +128,10 @@ def test_transformations_change_no_session(tmp_path: Path) -> None:
         }
         # Spark refuses these where a pipeline is defined.
         assert not {"spark.conf.set", "spark.sql", "spark.udf.register"} & called
+
+
+def test_a_directory_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    project = tmp_path / "file" / "project"
+    with pytest.raises(FjordError, match=f"{project} cannot be written: .*Not a directory"):
+        init(str(project), DAEMON, table="orders")
