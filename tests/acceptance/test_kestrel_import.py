@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,11 @@ def imported(options: Options, show: kestrel_import.Show = lambda *_: None) -> l
 
 def begun(label: str) -> bool:
     return label.startswith("importing")
+
+
+def interrupt(label: str, done: int, total: int) -> None:
+    if begun(label) and done >= 2000:
+        raise KeyboardInterrupt
 
 
 # -- what it does ---------------------------------------------------------------------------------
@@ -245,6 +251,19 @@ def test_files_that_have_changed_are_imported_only_anew(daemon: Daemon, queues: 
     assert take_all(daemon.url, "cars")[-1:] == [b"new"]
 
 
+def test_what_was_imported_anew_is_known_without_it(daemon: Daemon, queues: Path) -> None:
+    words = ("--to", daemon.url, "--queue", "cars")
+    assert run("import", queues, *words, "--anew").exit_code == 0
+    again = run("import", queues, *words)
+    assert "5 items, imported into jobs table cars before" in again.stdout
+    with (queues / "cars").open("ab") as file:
+        file.write(written(item(b"new")))
+    changed = run("import", queues, *words)
+    assert "have changed since 5 items of it were imported; --anew" in changed.stderr
+    with fjord.connect(daemon.url) as db:
+        assert db.jobs("cars").count().waiting == 5
+
+
 def test_the_same_files_elsewhere_are_told(daemon: Daemon, queues: Path) -> None:
     words = ("--to", daemon.url, "--queue", "cars")
     assert run("import", queues, *words).exit_code == 0
@@ -262,6 +281,21 @@ def test_the_same_files_elsewhere_are_told(daemon: Daemon, queues: Path) -> None
         assert db.jobs("cars").count().waiting == 5
         assert run("import", moved, *words, "--anew").exit_code == 0
         assert db.jobs("cars").count().waiting == 10
+
+
+def test_what_was_moved_is_known_in_its_new_place(daemon: Daemon, queues: Path) -> None:
+    words = ("--to", daemon.url, "--queue", "cars")
+    assert run("import", queues, *words).exit_code == 0
+    moved = queues.rename(queues.with_name("moved"))
+    dry = run("import", moved, *words, "--moved", "--dry-run")
+    assert (dry.exit_code, run("import", moved, *words).exit_code) == (0, 1)
+    assert run("import", moved, *words, "--moved").exit_code == 0
+    again = run("import", moved, *words)
+    assert "5 items, imported into jobs table cars before" in again.stdout
+    with (moved / "cars").open("ab") as file:
+        file.write(written(item(b"new")))
+    changed = run("import", moved, *words)
+    assert "have changed since 5 items of it were imported; --anew" in changed.stderr
 
 
 def test_other_files_of_the_same_name_elsewhere_are_imported(daemon: Daemon, queues: Path) -> None:
@@ -361,9 +395,10 @@ def test_daemon_that_stays_away_is_told_and_the_next_run_goes_on(
     assert take_all(daemon.url, "cars") == numbered(MANY)
 
 
+@pytest.mark.parametrize("is_anew", [False, True])
 @pytest.mark.parametrize("way", list(Way))
 def test_connections_that_break_anywhere_double_nothing(
-    way: Way, daemon: Daemon, tmp_path: Path
+    way: Way, daemon: Daemon, tmp_path: Path, *, is_anew: bool
 ) -> None:
     fill(tmp_path / "queues" / "cars", numbered(MANY))
 
@@ -372,7 +407,8 @@ def test_connections_that_break_anywhere_double_nothing(
             proxy.arm(way, done % 3571 if way is Way.REQUEST else done % 97)
 
     with CuttingProxy(daemon.port) as proxy:
-        (outcome,) = imported(Options(directory=str(tmp_path / "queues"), url=proxy.url), cut)
+        directory = str(tmp_path / "queues")
+        (outcome,) = imported(Options(directory=directory, url=proxy.url, is_anew=is_anew), cut)
         assert proxy.cuts > 3
     assert outcome.tally == (MANY, 0, 0)
     assert take_all(daemon.url, "cars") == numbered(MANY)
@@ -381,11 +417,6 @@ def test_connections_that_break_anywhere_double_nothing(
 def test_interrupt_in_the_middle_loses_nothing(daemon: Daemon, tmp_path: Path) -> None:
     fill(tmp_path / "queues" / "cars", numbered(MANY))
     options = Options(directory=str(tmp_path / "queues"), url=daemon.url)
-
-    def interrupt(label: str, done: int, total: int) -> None:
-        if begun(label) and done >= 2000:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
         imported(options, interrupt)
     (outcome,) = imported(options)
@@ -393,13 +424,25 @@ def test_interrupt_in_the_middle_loses_nothing(daemon: Daemon, tmp_path: Path) -
     assert take_all(daemon.url, "cars") == numbered(MANY)
 
 
+def test_an_import_that_was_cut_short_does_not_go_on_behind_others(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    fill(tmp_path / "queues" / "cars", numbered(MANY))
+    plain = Options(directory=str(tmp_path / "queues"), url=daemon.url)
+    with pytest.raises(KeyboardInterrupt):
+        imported(plain, interrupt)
+    with fjord.connect(daemon.url) as db:
+        before = db.jobs("cars").count().waiting
+        db.staging("cars").commit(writer_of(plain.directory, "cars", "cars"), 7, [])
+        with pytest.raises(FjordError, match="by fjord pipeline kestrel-import"):
+            imported(plain)
+        (anew,), (again,) = imported(replace(plain, is_anew=True)), imported(plain)
+        assert (anew.before, anew.tally.imported, again.before) == (0, MANY, MANY)
+        assert db.jobs("cars").count().waiting == before + MANY
+
+
 def test_an_import_goes_on_where_its_directory_was_moved_to(daemon: Daemon, tmp_path: Path) -> None:
     fill(tmp_path / "queues" / "cars", numbered(MANY))
-
-    def interrupt(label: str, done: int, total: int) -> None:
-        if begun(label) and done >= 2000:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
         imported(Options(directory=str(tmp_path / "queues"), url=daemon.url), interrupt)
     moved = str((tmp_path / "queues").rename(tmp_path / "moved"))
@@ -438,8 +481,9 @@ def test_queue_that_changes_between_two_looks_is_refused(daemon: Daemon, queues:
     assert take_all(daemon.url, "cars") == []
 
 
+@pytest.mark.parametrize("is_anew", [False, True])
 def test_what_expires_on_its_way_is_left_out(
-    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_anew: bool
 ) -> None:
     class Behind(SystemClock):
         def wall_us(self) -> int:
@@ -449,6 +493,7 @@ def test_what_expires_on_its_way_is_left_out(
     made = (item(b"a"), item(b"b", expiry_ms=now_ms() - 15_000), item(b"c"))
     (tmp_path / "queues" / "cars").write_bytes(written(*made))
     monkeypatch.setattr(kestrel_sending, "SystemClock", Behind)
-    (outcome,) = imported(Options(directory=str(tmp_path / "queues"), url=daemon.url))
+    directory = str(tmp_path / "queues")
+    (outcome,) = imported(Options(directory=directory, url=daemon.url, is_anew=is_anew))
     assert outcome.tally == (2, 1, 0)
     assert take_all(daemon.url, "cars") == [b"a", b"c"]

@@ -97,7 +97,7 @@ def run(options: Options, on_outcome: Callable[[Outcome], None], show: Show) -> 
         plans = [importer.plan(queue, table, daemon) for queue, table in tables.items()]
         _check_sizes(options, plans)
         if not options.is_dry:
-            plans = [plan if plan.is_done else importer.settle(plan, daemon) for plan in plans]
+            plans = [importer.settle(plan, daemon) for plan in plans]
     for plan in plans:
         is_over = options.is_dry or plan.is_done
         on_outcome(plan.outcome if is_over else importer.send(plan))
@@ -133,8 +133,10 @@ class _Importer:
                 raise FjordError(f"{'; '.join(damaged)}; --damaged imports what can be read")
             target = Target(table=table, kind=options.kind, crc=found.crc(), size=found.size)
             if import_marks.table_id(daemon, table) is not None:
-                target = self._asked(queue, self._named(queue, target, daemon), daemon)
+                target = self._asked(self._named(queue, target, daemon), daemon)
             before = self._before(queue, target, found.count)
+            if target.files_writer and before < found.count:
+                self._check_batch(queue, target, daemon)
             outcome = Outcome(
                 queue=queue,
                 table=table,
@@ -148,10 +150,16 @@ class _Importer:
         return _Plan(target=target, outcome=outcome)
 
     def settle(self, plan: _Plan, daemon: Connection) -> _Plan:
-        """Makes the table of a queue, if it is not there."""
-        if plan.target.writer:
+        """Makes the table of a queue that has items, if it is not there.
+
+        Of one that is done, that is noted for this directory: its files alone may have said so.
+        """
+        target, items = plan.target, plan.outcome.items
+        if plan.is_done and items and target.at == UNKNOWN:
+            import_marks.note(daemon, target.writer, importing.number_of(target.crc, items))
+        if plan.is_done or target.writer:
             return plan
-        return replace(plan, target=self._named(plan.outcome.queue, plan.target, daemon))
+        return replace(plan, target=self._named(plan.outcome.queue, target, daemon))
 
     def _named(self, queue: str, target: Target, daemon: Connection) -> Target:
         """Makes a table, or finds that it is as it should be; its writers have names then.
@@ -171,7 +179,9 @@ class _Importer:
         crc, directory = target.crc, self._options.directory
         if self._options.is_anew:
             return replace(
-                target, writer=importing.writer_of(directory, queue, table, table_id, crc)
+                target,
+                writer=importing.writer_of(directory, queue, table, table_id, crc),
+                plain_writer=importing.writer_of(directory, queue, table, table_id),
             )
         return replace(
             target,
@@ -181,24 +191,30 @@ class _Importer:
             ),
         )
 
-    def _asked(self, queue: str, target: Target, daemon: Connection) -> Target:
-        """Asks where the writers are.
+    def _asked(self, target: Target, daemon: Connection) -> Target:
+        """Asks where the writers are."""
+        at = import_marks.ask(daemon, target.writer)
+        if target.files_writer:
+            return replace(target, at=at, files_at=import_marks.ask(daemon, target.files_writer))
+        plain_at = import_marks.ask(daemon, target.plain_writer)
+        if plain_at != UNKNOWN and not importing.is_same(importing.place_of(plain_at), target.crc):
+            # It is of other files, so that whoever goes by it is refused.
+            return replace(target, at=at, plain_writer="")
+        return replace(target, at=at, plain_at=plain_at)
+
+    def _check_batch(self, queue: str, target: Target, daemon: Connection) -> None:
+        """Makes sure that no pipeline has imported what is left of a queue.
 
         Raises:
-            FjordError: if another command has imported the queue.
+            FjordError: if one has.
         """
-        at, files_at = import_marks.ask(daemon, target.writer), UNKNOWN
-        if target.files_writer:
-            files_at = import_marks.ask(daemon, target.files_writer)
-            batch_writer = importing.writer_of(self._options.directory, queue, target.table)
-            is_new = at == files_at == UNKNOWN
-            if is_new and import_marks.ask(daemon, batch_writer, target.table) != UNKNOWN:
-                raise FjordError(
-                    f"{queue} was imported into {target.table} by fjord pipeline kestrel-import "
-                    "before, and what is still in it would be there twice; go on with that, or "
-                    "--anew imports all that is in it now"
-                )
-        return replace(target, at=at, files_at=files_at)
+        writer = importing.writer_of(self._options.directory, queue, target.table)
+        if import_marks.ask(daemon, writer, target.table) != UNKNOWN:
+            raise FjordError(
+                f"{queue} was imported into {target.table} by fjord pipeline kestrel-import "
+                "before, and what is still in it would be there twice; go on with that, or "
+                "--anew imports all that is in it now"
+            )
 
     def _tally(self, found: Contents, before: int) -> Tally:
         """Counts what is to become of items that are not done yet."""

@@ -38,6 +38,8 @@ class Target:
     at: int = UNKNOWN  # where that writer is
     files_writer: str = ""  # says the same of these files, wherever they are; empty: nobody does
     files_at: int = UNKNOWN
+    plain_writer: str = ""  # of imports without --anew; goes along if it is behind, empty: it stays
+    plain_at: int = UNKNOWN
 
 
 class _Sent(NamedTuple):
@@ -65,7 +67,7 @@ class Sending:
         self._target = target
         self._on_done = on_done
         # Where the writers are once all that is under way has arrived.
-        self._at, self._files_at = target.at, target.files_at
+        self._at, self._files_at, self._plain_at = target.at, target.files_at, target.plain_at
         self._clock = SystemClock()
         self._flight: deque[_Sent] = deque()
         self._again: deque[Load] = deque()  # to be sent before any other
@@ -102,18 +104,24 @@ class Sending:
             now_us = self._clock.wall_us() + self._ahead_us
             rows = load.live(now_us)
             number = importing.number_of(target.crc, load.end)
-            made: list[Command] = [
-                Advance(writer=target.writer, expected=self._at, batch=number),
-            ]
-            if target.files_writer:
-                files = target.files_writer
-                made.append(Advance(writer=files, expected=self._files_at, batch=load.end))
+            made: list[Command] = [*self._advances(number, load.end)]
             if rows:
                 made.append(importing.command(load, rows, target.table, target.kind, now_us))
             reply = asyncio.create_task(connection.execute(Batch(commands=made)))
             self._flight.append(_Sent(load, len(rows), reply))
-            self._at, self._files_at = number, load.end
         return bool(self._flight)
+
+    def _advances(self, number: int, end: int) -> Iterator[Advance]:
+        """Moves the writers on to where so many items are done."""
+        target = self._target
+        yield Advance(writer=target.writer, expected=self._at, batch=number)
+        self._at = number
+        if target.files_writer:
+            yield Advance(writer=target.files_writer, expected=self._files_at, batch=end)
+            self._files_at = end
+        if target.plain_writer and self._plain_at < number:
+            yield Advance(writer=target.plain_writer, expected=self._plain_at, batch=number)
+            self._plain_at = number
 
     async def _next_load(self) -> Load | None:
         # In a thread, so that replies are not late when much has to be read for one load.
@@ -150,6 +158,8 @@ class Sending:
         self._at = await _place(connection, target.writer)
         if target.files_writer:
             self._files_at = await _place(connection, target.files_writer)
+        if target.plain_writer:
+            self._plain_at = await _place(connection, target.plain_writer)
         done = importing.done_of(self._at, self._files_at, target.crc)
         first = self._flight[0].load
         ends = {first.end - first.done, *(sent.load.end for sent in self._flight)}
