@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("tidy")  # files are parsed once
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("src", "tests", "scripts", "benchmarks", "examples", "docs", ".ci")
 
@@ -119,6 +121,13 @@ def sources() -> list[Source]:
         for name, text in texts().items()
         if name.endswith(".py") or re.match(r"#!.*python", text)
     ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten_sources() -> Iterator[None]:
+    """Millions of nodes would cost all later tests of the process a part of their time."""
+    yield
+    sources.cache_clear()
 
 
 def imports(source: Source) -> Iterator[tuple[ast.AST, str]]:

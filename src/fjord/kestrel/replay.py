@@ -5,9 +5,9 @@
        +----------UNREMOVE------------+     (to the head)
 
 `State.apply` takes one op after the other and never refuses; `Counting` takes many at a time, too,
-without an object for each.  An op on something that is not there
-changes nothing, as in Kestrel, and is counted in `missed`.  Nothing expires: whether an item has
-is asked when it is handed out, not when it is read.
+without an object for each.  An op on something that is not there changes nothing, as in Kestrel,
+and is counted in `missed`.  Nothing expires: whether an item has is asked when it is handed out,
+not when it is read.
 
 Xids.  REMOVE_TENTATIVE has none: the item gets the one that it brought along with ADD_XID, else
 the next.  One that stands right behind an ADD_XID means that very item, wherever the head is, so
@@ -206,24 +206,36 @@ class Counting(State[Sized]):
             for op, _, _ in batch.ops():
                 self.apply(op)
             return
-        data, queue, sized = batch.data, self.queue, _sized
-        head_bytes, more_bytes = codec.ADDX_BYTES, 0
+        data, queue, opened, sized = batch.data, self.queue, self.open, _sized
+        head_bytes, unpack_xid = codec.ADDX_BYTES, codec.unpack_xid
+        more_bytes = more_open_bytes = 0
         for start, end in pairwise(batch.borders):
             number = data[start]
             if number == _ADDX_NUMBER:
                 size = end - start - head_bytes
                 queue.append(sized(size))
                 more_bytes += size
-            elif number == _REMOVE_NUMBER and end - start == 1 and queue:
-                more_bytes -= queue.popleft().size
             elif number == _REMOVE_NUMBER:
-                for _ in range(start, end):
-                    self._take_head()
+                if end - start == 1 and queue:
+                    more_bytes -= queue.popleft().size
+                else:
+                    for _ in range(start, end):
+                        self._take_head()
             elif number == _REMOVE_TENTATIVE_NUMBER:
                 self.apply_reserve(0)
             else:
-                _XID_APPLIERS[number](self, *codec.unpack_xid(data, start))
+                (xid,) = unpack_xid(data, start)
+                if number == _CONFIRM_NUMBER and xid in opened:
+                    more_open_bytes -= opened.pop(xid).size
+                elif number == _RESERVE_NUMBER and queue and xid and xid not in opened:
+                    head = opened[xid] = queue.popleft()
+                    more_bytes -= head.size
+                    more_open_bytes += head.size
+                    self.last_xid = xid
+                else:
+                    _XID_APPLIERS[number](self, xid)
         self.queue_bytes += more_bytes
+        self.open_bytes += more_open_bytes
         self.reserved_xid = 0
 
 
@@ -276,6 +288,8 @@ _ADDX: Final = Opcode.ADDX
 _ADDX_NUMBER: Final = Opcode.ADDX.number
 _REMOVE_NUMBER: Final = Opcode.REMOVE.number
 _REMOVE_TENTATIVE_NUMBER: Final = Opcode.REMOVE_TENTATIVE.number
+_CONFIRM_NUMBER: Final = Opcode.CONFIRM_REMOVE.number
+_RESERVE_NUMBER: Final = Opcode.REMOVE_TENTATIVE_XID.number
 # Ops that may stand between a STATE_DUMP and the last of its open items.
 _OF_DUMP: Final = frozenset({Opcode.STATE_DUMP, Opcode.ADD_XID, Opcode.REMOVE_TENTATIVE})
 
