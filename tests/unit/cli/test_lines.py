@@ -25,9 +25,8 @@ def test_a_file_has_a_size_and_a_missing_one_is_wrong_use(tmp_path: Path) -> Non
         pass
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="that file is one of Linux")
 def test_a_file_that_fails_while_it_is_read_is_wrong_use() -> None:
-    broken = "/proc/self/mem"  # its first byte cannot be read
+    broken = "/proc/self/mem"  # of Linux; its first byte cannot be read
     for read in (lines.one_by_one, lines.as_they_come):
         with (
             pytest.raises(UsageError, match=f"{broken} cannot be read: Input/output error"),
