@@ -17,11 +17,10 @@ from fjord import disk as disks
 from fjord import limits
 from fjord.clock import Clock, SystemClock
 from fjord.errors import DirectoryError
-from fjord.kestrel import contents, importing, reading, replay
+from fjord.kestrel import contents, importing, reading
 from fjord.kestrel.contents import Contents
 from fjord.kestrel.ops import Item
 from fjord.kestrel.reading import JournalFile
-from fjord.kestrel.replay import Sized, State
 from fjord.spark.kestrel import rows
 from fjord.spark.kestrel.options import Options
 from fjord.spark.kestrel.rows import OpRow
@@ -116,10 +115,9 @@ def _read_ops(partition: QueuePartition) -> Iterator[pa.RecordBatch]:
     if options.fails_on_damage:
         for lost in survey.missing:
             lost.check()
-    state = replay.counting()
     first = 0
     for file in survey.files:
-        found = _rows(file, state, has_data="data" in partition.columns)
+        found = _rows(file, has_data="data" in partition.columns)
         for piece in rows.pieces(found, rows_max=options.batch_rows, bytes_max=BATCH_BYTES):
             yield rows.of_ops(queue, file.name, first, piece, partition.columns)
             first += len(piece)
@@ -127,9 +125,8 @@ def _read_ops(partition: QueuePartition) -> Iterator[pa.RecordBatch]:
             file.check()
 
 
-def _rows(file: JournalFile, state: State[Sized], *, has_data: bool) -> Iterator[OpRow]:
+def _rows(file: JournalFile, *, has_data: bool) -> Iterator[OpRow]:
     for op, offset, size in file.ops():
-        state.apply(op)
         item = op.item or _NO_ITEM
         data = bytes(item.data) if has_data and op.item else None
         yield OpRow(offset, size, op.opcode, op.xid, item.add_ms, item.expiry_ms, data)
