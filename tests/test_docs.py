@@ -13,9 +13,10 @@ import typer.main
 
 import fjord
 from fjord.cli.commands import app
+from fjord.commands import FUNCTIONS
 from fjord.errors import Code
 from fjord.ops import Opcode
-from fjord.wire.functions import Function
+from fjord.wire import Function
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -53,7 +54,8 @@ def words(name: str) -> set[str]:
     [
         pytest.param("docs/journal-format.md", Opcode.__members__, id="opcodes"),
         pytest.param("docs/protocol.md", Code.__members__, id="codes"),
-        pytest.param("docs/protocol.md", Function.__members__, id="functions"),
+        pytest.param("docs/protocol.md", Function.__members__, id="seed functions"),
+        pytest.param("docs/protocol.md", [row.name for row in FUNCTIONS.values()], id="functions"),
     ],
 )
 def test_page_names_every(name: str, members: Iterable[str]) -> None:

@@ -12,8 +12,8 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, pairwise
-from typing import Final, Literal
+from itertools import accumulate, chain, pairwise
+from typing import Any, Final, Literal
 
 if sys.byteorder != "little":  # pragma: no cover
     raise ImportError("Fjord's columns are little-endian; this machine is big-endian")
@@ -161,6 +161,16 @@ class Loose(Strings):
         assert self._rows is not None
         head = _u32(self.offsets)
         return head, _PADDING[len(head) & 7], *self._rows, _PADDING[self.offsets[-1] & 7]
+
+
+def joined(columns: Sequence[Any]) -> Any:
+    """Returns one column for several of one kind, one behind the other."""
+    first = columns[0]
+    if isinstance(first, Strings):
+        return Strings.of([row for column in columns for row in column.rows()])
+    if isinstance(first, bytes):
+        return b"".join(columns)
+    return array("Q", chain.from_iterable(columns))
 
 
 def _u32(numbers: Sequence[int]) -> bytes:

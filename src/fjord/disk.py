@@ -108,6 +108,10 @@ class Disk(Protocol):
         """Returns when a file was written to last, in seconds since 1970; 0 if there is none."""
         ...
 
+    def free_bytes(self, path: str) -> int:
+        """Returns how much space the file system of a path has left for this process."""
+        ...
+
     def open(self, path: str, *, writable: bool = False, create: bool = False) -> File: ...
 
     def open_page(self, path: str, *, writable: bool = False) -> Page: ...
@@ -119,6 +123,10 @@ class Disk(Protocol):
         ...
 
     def remove(self, path: str) -> None: ...
+
+    def remove_directory(self, path: str) -> None:
+        """Removes a directory, which must be empty."""
+        ...
 
     def sync_directory(self, path: str) -> None:
         """Ensures that names created, changed or removed in `path` stay so."""
@@ -271,6 +279,9 @@ class LocalLock:
                 f"process {holder or '(unknown)'} writes to {os.path.dirname(path)}; "
                 "stop it, or open with read_only=True"
             ) from None
+        if not os.path.exists(path) or not os.path.samestat(os.fstat(self._fd), os.stat(path)):
+            self.release()
+            raise DirectoryInUseError(f"{os.path.dirname(path)} was just removed; try again")
         try:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
@@ -319,6 +330,10 @@ class LocalDisk:
         except FileNotFoundError:
             return 0
 
+    def free_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
     def open(self, path: str, *, writable: bool = False, create: bool = False) -> LocalFile:
         return LocalFile(path, writable=writable, create=create)
 
@@ -333,6 +348,9 @@ class LocalDisk:
 
     def remove(self, path: str) -> None:
         os.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
 
     def sync_directory(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -51,7 +51,7 @@ class Code(enum.StrEnum):
     SNAPSHOT_GONE = enum.auto()  # it was closed, or its time is over; open another one
     STAGE_GONE = enum.auto()  # it was never there, or its time is over; run the batch again
     FORKED = enum.auto()  # the history that was read up to here is not that of this journal
-    # A numbered batch so old that its answer is no longer known; or a writer is not where the
+    # A number so old that its answer is no longer known; or a writer is not where the
     # sender thinks it is.
     STALE_NUMBER = enum.auto()
     STALE_SCHEMA = enum.auto()  # a row has the columns that the table had before; ask for them

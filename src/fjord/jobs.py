@@ -59,7 +59,7 @@ class How(enum.IntEnum):
     EXPIRE = 7  # its expiry came
     REVIVE = 8  # it came back from the dead
     DISCARD = 9  # a dead one was thrown away
-    SUPERSEDED = 10  # a newer job with its key waits
+    SUPERSEDED = 10  # a newer job with its key waits, or was taken
     PURGE = 11  # its table was dropped
 
 

@@ -28,6 +28,8 @@ VOLATILE_BYTES_MAX = 256 * MIB
 LOCKS_MAX = 100_000
 # One value may be found under its own key and this many others.
 ALSO_MAX = 16
+# Further keys of one table that are kept in memory, some 300 bytes each.
+LINKS_MAX = 1_000_000
 # A range or a match looks at this many entries before it answers with what it has found, so
 # that others wait behind a page for some milliseconds.
 EXAMINED_ENTRIES_MAX = 2_000
@@ -67,6 +69,8 @@ WAIT_US_MAX = 3600 * 1_000_000
 REASON_BYTES_MAX = 1 * KIB
 # Domains with something waiting, of one table with fairness: each takes some 300 bytes of memory.
 LANES_MAX = 1_000_000
+# Taken jobs of one table that merges: the key of each takes some 130 bytes of memory.
+TAKEN_MAX = 1_000_000
 # A wait for a date looks at the wall clock at least so often: that may have been set meanwhile.
 WALL_LOOK_SECONDS_MAX = 30.0
 
@@ -164,8 +168,17 @@ IN_FLIGHT_MAX = 256
 IN_FLIGHT_BYTES_MAX = 16 * MIB
 # Above this a session is not read from until its peer has taken its replies.
 OUTPUT_BYTES_MAX = 8 * MIB
+# Small commands that wait at the same time are decided as one; of large ones that saves nothing.
+MERGED_ROWS_MAX = 8
+MERGED_BYTES_MAX = 4 * KIB
 # A group is one frame and one fsync; bounded so that no client waits behind an endless one.
-GROUP_COMMANDS_MAX = 4096
+GROUP_COMMANDS_MAX = 1024
+# Commands that take long are fewer: none begins later than this in a group.
+GROUP_US_MAX = 50_000
+# How long requests of one connection are taken from what it has sent before others have a turn;
+# and what is received at once from which on they have one in any case.
+PUMP_US_MAX = 2_000
+PUMP_BYTES_MAX = 64 * KIB
 # Up to this much is synced on the loop's own thread, if only one client waits for it.
 INLINE_SYNC_BYTES_MAX = 64 * KIB
 CONNECTIONS_MAX = 10_000

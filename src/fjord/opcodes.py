@@ -21,7 +21,7 @@ class Opcode(enum.IntEnum):
     FORGET_TABLE = 4  # the last row of a dropped table is purged
     PACKED = 5  # the journal begins at this segment and seq; what is before may go
     LOST = 6  # these seqs were damaged and could not be repaired; without columns
-    ANSWERED = 7  # a numbered batch of a client was applied: its answer, should it ask again
+    ANSWERED = 7  # numbered commands of clients were applied: their answers, should they ask again
     FORGET_CLIENT = 8  # a client has not been heard of for long; its answers go
     KV_INSERT = 16  # keys that had no entry got values that never expire
     KV_SET = 17  # keys got values; everything that may be said of one

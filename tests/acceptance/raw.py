@@ -8,7 +8,8 @@ import time
 from types import TracebackType
 from typing import Self
 
-from fjord.wire import Function, RawChange, RawReply, ReplyDecoder
+from fjord.wire import Function, RawChange
+from tests.unit.wire.seed_client import SeedDecoder, SeedReply
 
 SECONDS_MAX = 20.0  # for any answer; far more than any takes
 
@@ -71,7 +72,7 @@ class Raw:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         self.socket.settimeout(SECONDS_MAX)
         self.socket.connect((host, port))
-        self._decoder = ReplyDecoder()
+        self._decoder = SeedDecoder()
 
     def __enter__(self) -> Self:
         return self
@@ -91,7 +92,7 @@ class Raw:
         """Sends no more, but still reads."""
         self.socket.shutdown(socket.SHUT_WR)
 
-    def next(self) -> RawReply | RawChange | None:
+    def next(self) -> SeedReply | RawChange | None:
         """Returns the next message of the server, None if it has closed the connection."""
         while (message := self._decoder.next()) is None:
             try:
@@ -103,9 +104,9 @@ class Raw:
             self._decoder.feed(data)
         return message
 
-    def reply(self) -> RawReply:
+    def reply(self) -> SeedReply:
         message = self.next()
-        assert isinstance(message, RawReply), message
+        assert isinstance(message, SeedReply), message
         return message
 
     def change(self) -> RawChange:
@@ -113,7 +114,7 @@ class Raw:
         assert isinstance(message, RawChange), message
         return message
 
-    def ask(self, *messages: bytes) -> RawReply:
+    def ask(self, *messages: bytes) -> SeedReply:
         self.send(*messages)
         return self.reply()
 

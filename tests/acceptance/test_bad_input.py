@@ -13,7 +13,7 @@ import pytest
 from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import Batch, Command, CreateTable, Delete, Get, Listen, Range, Rename, Set
-from fjord.wire import Function, RawReply, encode_request
+from fjord.wire import Function
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.raw import (
     BOOLEAN,
@@ -43,12 +43,16 @@ from tests.acceptance.raw import (
     set_,
     value,
 )
+from tests.unit.wire.seed_client import SeedReply
+from tests.unit.wire.streams import sent
 
 MESSAGE_SECONDS = 0.5
 SETS = VALUE_8 | OVERWRITE | PERSIST
 I64 = struct.Struct("<q")
 F64 = struct.Struct("<d")
 DAY_US = 24 * 3600 * 1_000_000
+
+SET_MANY, BATCH = 32, 19
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +111,7 @@ def test_the_tables_below_begin_with_messages_that_are_good(bad: Raw) -> None:
     """Else a row might be refused for another reason than the one it is about."""
     assert bad.code(set_with(now_us())) == ""
     assert bad.code(set_with(now_us(), now_us() + DAY_US)) == ""
-    assert bad.code(encode_request(batch_of((b"k", b"v")), 1)[1]) == ""
+    assert bad.code(sent(batch_of((b"k", b"v")), 1)) == ""
     assert bad.code(query(RANGE, struct.pack(">H", 1), key(b"a"), key(b"b"))) == ""
     assert bad.code(query(REGEX, key(rb"^user:\d+$"))) == ""
 
@@ -134,7 +138,7 @@ CLOSED: dict[str, tuple[bytes, str]] = {
         head(Function.SET, SETS | VALUE_32) + key(b"k") + b"\xff\xff\xff\xff",
         "VALUE_TOO_LARGE",
     ),
-    "a body of 4 GiB": (head(Function.SET_MANY) + b"\xff\xff\xff\xff", "TOO_LARGE"),
+    "a body of 4 GiB": (head(SET_MANY) + b"\xff\xff\xff\xff", "TOO_LARGE"),
 }
 
 
@@ -143,7 +147,7 @@ def test_what_cannot_be_followed_is_answered_once_and_closed(bad: Raw, what: str
     message, code = CLOSED[what]
     bad.send(message)
     reply = bad.next()
-    assert isinstance(reply, RawReply)
+    assert isinstance(reply, SeedReply)
     assert reply.error.startswith(code.encode() + b": ")
     assert bad.next() is None
 
@@ -215,22 +219,20 @@ KEPT: dict[str, tuple[bytes, str]] = {
         "EXISTS",
     ),
     "unlocking what is free": (head(Function.UNLOCK) + key(b"canary"), "NOT_OWNER"),
-    "a body of nothing": (body(Function.SET_MANY, b""), "BAD_BATCH"),
-    "a body of zeros": (body(Function.SET_MANY, bytes(100)), "BAD_BATCH"),
-    "a batch of 0 rows": (encode_request(batch_of(), 1)[1], "BAD_BATCH"),
-    "a batch of noise": (body(Function.BATCH, bytes(range(200))), "BAD_BATCH"),
+    "a body of nothing": (body(SET_MANY, b""), "BAD_BATCH"),
+    "a body of zeros": (body(SET_MANY, bytes(100)), "BAD_BATCH"),
+    "a batch of 0 rows": (sent(batch_of(), 1), "BAD_BATCH"),
+    "a batch of noise": (body(BATCH, bytes(range(200))), "BAD_BATCH"),
     "a batch with one bad row": (
-        encode_request(batch_of((b"canary", b"dead"), (b"", b"x")), 1)[1],
+        sent(batch_of((b"canary", b"dead"), (b"", b"x")), 1),
         "EMPTY_KEY",
     ),
     "a batch with one large value": (
-        encode_request(
-            batch_of((b"canary", b"dead"), (b"x", b"x" * (limits.VALUE_BYTES_MAX + 1))), 1
-        )[1],
+        sent(batch_of((b"canary", b"dead"), (b"x", b"x" * (limits.VALUE_BYTES_MAX + 1))), 1),
         "VALUE_TOO_LARGE",
     ),
     "a batch of two, one refused": (
-        encode_request(
+        sent(
             Batch(
                 commands=[
                     batch_of((b"canary", b"dead")),
@@ -238,28 +240,27 @@ KEPT: dict[str, tuple[bytes, str]] = {
                 ]
             ),
             1,
-        )[1],
+        ),
         "NOT_FOUND",
     ),
     "a numbered batch without hello": (
-        encode_request(
+        sent(
             Batch(
                 commands=[Delete(table="default", keys=Strings.of([b"k"]), timestamp_us=1)],
-                number=1,
             ),
-            1,
-        )[1],
+            number=1,
+        ),
         "BAD_BATCH",
     ),
     "listening to nothing": (head(Function.LISTEN) + key(b""), "EMPTY_KEY"),
     "listening to many keys": (
-        encode_request(
+        sent(
             Listen(
                 table="default",
                 keys=Strings.of([b"%d" % row for row in range(limits.LISTENED_KEYS_MAX + 1)]),
             ),
             1,
-        )[1],
+        ),
         "QUOTA",
     ),
 }
@@ -286,7 +287,7 @@ def test_a_name_that_is_none_is_refused(bad: Raw, name: str) -> None:
         Delete(table=name, keys=keys, timestamp_us=now_us()),
         CreateTable(name=name, kind=1),
     ]
-    codes = [bad.code(encode_request(command, 1)[1]) for command in asked]
+    codes = [bad.code(sent(command, 1)) for command in asked]
     assert codes == ["BAD_NAME"] * len(asked)
 
 
@@ -295,7 +296,7 @@ def test_a_message_cut_at_any_byte_changes_nothing(daemon: Daemon, bad: Raw) -> 
         set_(b"canary", STRING, b"dead"),
         head(Function.DELETE) + key(b"canary"),
         head(Function.RENAME) + key(b"canary") + key(b"other"),
-        encode_request(batch_of((b"canary", b"dead")), 1)[1],
+        sent(batch_of((b"canary", b"dead")), 1),
     ]
     for message in messages:
         for size in range(len(message)):
@@ -315,7 +316,7 @@ def test_messages_that_are_never_finished_are_given_up(daemon: Daemon, bad: Raw)
     for raw in slow:
         with raw:
             reply = raw.next()
-            assert isinstance(reply, RawReply)
+            assert isinstance(reply, SeedReply)
             assert reply.error.startswith(b"READ_TIMEOUT: ")
             assert raw.next() is None
 

@@ -15,9 +15,10 @@ import pytest
 from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import Get, Set
-from fjord.wire import RawReply, encode_request
 from tests.acceptance.daemon import FJORD, Daemon
 from tests.acceptance.raw import STRING, Raw, get, nop, now_us, set_
+from tests.unit.wire.seed_client import SeedReply
+from tests.unit.wire.streams import sent
 
 MANY = 2000
 
@@ -46,13 +47,13 @@ def large_set(identifier: int, size: int) -> bytes:
         values=Strings.of([bytes(size)]),
         timestamps_us=[now_us()],
     )
-    return encode_request(command, identifier)[1]
+    return sent(command, identifier)
 
 
 def refused(raw: Raw) -> str:
     """Returns the code with which a connection is closed."""
     reply = raw.next()
-    assert isinstance(reply, RawReply)
+    assert isinstance(reply, SeedReply)
     assert raw.next() is None
     return reply.error.partition(b":")[0].decode()
 
@@ -84,7 +85,7 @@ def test_connections_beyond_the_bound_are_told_to_come_later(tmp_path: Path) -> 
             with Raw(daemon.port) as again:
                 again.send(nop())
                 reply = again.next()
-                served = isinstance(reply, RawReply) and not reply.error
+                served = isinstance(reply, SeedReply) and not reply.error
 
 
 def cpu_seconds(daemon: Daemon) -> float:
@@ -141,7 +142,7 @@ def test_requests_beyond_the_memory_are_answered_busy(tmp_path: Path) -> None:
         with Raw(daemon.port) as first:
             assert first.code(large_set(1, limits.MIB)) == ""
         gets = Get(table="default", keys=Strings.of([b"large"] * 7))
-        asked = [encode_request(gets, number)[1] for number in range(1, 5)]
+        asked = [sent(gets, number) for number in range(1, 5)]
         with contextlib.ExitStack() as stack:
             slow = [stack.enter_context(Raw(daemon.port, buffer_bytes=4096)) for _ in range(4)]
             for raw in slow:  # each keeps some MiB of answers waiting
@@ -165,7 +166,7 @@ def test_a_peer_that_takes_nothing_is_cut_off(tmp_path: Path) -> None:
         Raw(daemon.port) as other,
     ):
         assert other.code(large_set(1, limits.MIB)) == ""
-        slow.send(*(encode_request(gets, number)[1] for number in range(1, 20)))
+        slow.send(*(sent(gets, number) for number in range(1, 20)))
         while "SLOW_CONSUMER" not in daemon.log():
             assert is_served(other)
 

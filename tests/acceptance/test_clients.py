@@ -14,6 +14,8 @@ import fjord
 import fjord.aio
 from fjord.client.database import Database
 from fjord.errors import Code, LockedError, NotFoundError, RefusedError
+from fjord.wire import Function
+from tests.acceptance import raw
 from tests.acceptance.daemon import Daemon
 
 
@@ -50,6 +52,33 @@ def test_an_entry_keeps_its_dates_and_its_life(db: Database) -> None:
     assert second.accessed_at is not None
     assert second.expires_at > first.expires_at + timedelta(minutes=50)
     assert second.created_at == first.created_at
+
+
+@pytest.mark.req("FJ-31")
+@pytest.mark.parametrize("where", ["embedded", "daemon"])
+def test_a_value_keeps_its_other_keys_when_one_is_renamed(tmp_path: Path, where: str) -> None:
+    with Daemon(tmp_path / "served") as one:
+        for at in range(3):
+            own = where == "embedded"
+            with fjord.open(tmp_path / "own") if own else fjord.connect(one.url) as db:
+                kv = db.kv("default")
+                if at == 0:
+                    kv.set("sort0", "row", also=["uri", "id"])
+                kv.rename(f"sort{at}", f"sort{at + 1}")
+                kv.set("uri", f"row {at}")
+                assert kv.get_many([f"sort{at}", f"sort{at + 1}", "uri", "id"]) == {
+                    f"sort{at + 1}": f"row {at}",
+                    "uri": f"row {at}",
+                    "id": f"row {at}",
+                }
+            one.stop()
+            one.start()
+        if where == "daemon":
+            with raw.Raw(one.port) as seed:
+                rename = raw.head(Function.RENAME) + raw.key(b"sort3") + raw.key(b"seed")
+                assert seed.code(rename) == ""
+                assert [seed.code(raw.get(name)) for name in (b"seed", b"uri", b"id")] == [""] * 3
+                assert seed.code(raw.get(b"sort3")) == "NOT_FOUND"
 
 
 @pytest.mark.req("FJ-43", "FJ-45")

@@ -15,7 +15,7 @@ import pytest
 
 import fjord
 import fjord.aio
-from fjord import limits, wire
+from fjord import limits
 from fjord.client.database import Database
 from fjord.client.socket import Connection
 from fjord.columns import Strings
@@ -23,6 +23,7 @@ from fjord.commands import Get
 from fjord.errors import Code, ExistsError, NotFoundError, RefusedError, UnavailableError
 from fjord.values import Value
 from tests.acceptance.daemon import FJORD, Daemon
+from tests.unit.wire.streams import sent
 
 # SET k="v" as a string, overwrite and persist, identifier 0x1234.
 SEED_SET = bytes.fromhex("464a000100021234022200060a24181e4000016b020276")
@@ -355,7 +356,7 @@ def test_many_large_answers_do_not_pile_up_in_the_daemon(tmp_path: Path) -> None
             db.kv().set("large", b"x" * limits.VALUE_BYTES_MAX)
         get = Get(table="default", keys=Strings.of([b"large"] * 31))
         raw = Raw(daemon)
-        raw.send(b"".join(wire.encode_request(get, number)[1] for number in range(1, 61)))
+        raw.send(b"".join(sent(get, number) for number in range(1, 61)))
         with fjord.connect(daemon.url) as db:  # others are served meanwhile
             assert db.kv().get("small") is None
         assert peak_bytes(daemon) < 600 * limits.MIB

@@ -16,9 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import Get, Set
-from fjord.wire import encode_request
 from tests.acceptance.daemon import FJORD, Daemon
 from tests.acceptance.raw import STRING, Raw, get, head, nop, now_us, set_
+from tests.unit.wire.streams import sent
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +129,9 @@ def test_a_daemon_that_stops_says_so(tmp_path: Path) -> None:
                 values=Strings.of([bytes(limits.MIB)]),
                 timestamps_us=[now_us()],
             )
-            assert raw.code(encode_request(large, 1)[1]) == ""
+            assert raw.code(sent(large, 1)) == ""
             gets = Get(table="default", keys=Strings.of([b"large"] * 20))
-            raw.send(*(encode_request(gets, number)[1] for number in range(1, 20)))
+            raw.send(*(sent(gets, number) for number in range(1, 20)))
             with Raw(daemon.port) as other:  # by now the answers wait to be taken
                 assert other.code(nop()) == ""
             os.kill(daemon.process.pid, signal.SIGTERM)

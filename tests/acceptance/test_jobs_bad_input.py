@@ -17,6 +17,7 @@ import fjord
 from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import (
+    FUNCTIONS,
     Batch,
     Bury,
     Cancel,
@@ -34,9 +35,9 @@ from fjord.commands import (
     Push,
     Reschedule,
     Revive,
+    Use,
 )
-from fjord.wire import Function, RawReply, encode_request
-from fjord.wire.body import encode_head
+from fjord.wire import Function
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.raw import (
     BOOLEAN,
@@ -52,6 +53,8 @@ from tests.acceptance.raw import (
     nop,
     now_us,
 )
+from tests.unit.wire.seed_client import SeedReply
+from tests.unit.wire.streams import sent
 
 TABLE = "jobs"
 SETTINGS = 2  # the kind of a jobs table
@@ -110,8 +113,7 @@ def bad(world: World) -> Iterator[Raw]:
     job.done()
 
 
-def sent(command: Command) -> bytes:
-    return encode_request(command, 1)[1]
+BATCH, CANCEL = Batch.row.number, Cancel.row.number
 
 
 def push(*keys: bytes, **columns: Any) -> bytes:
@@ -139,8 +141,8 @@ def inside(function: int, data: bytes) -> bytes:
     padded = data + bytes(-len(data) % 8)
     inner = struct.pack(">HHIQ", function, 0, len(data), now_us()) + padded
     good = sent(Batch(commands=[Cancel(table=TABLE, keys=strings(b"none"))]))
-    start = good.index(struct.pack(">H", Function.CANCEL), 22)
-    return body(Function.BATCH, good[22:start] + inner)
+    start = good.index(struct.pack(">H", CANCEL), 22)
+    return body(BATCH, good[22:start] + inner)
 
 
 def test_the_messages_below_would_be_good_but_for_one_thing(world: World) -> None:
@@ -153,7 +155,7 @@ def test_the_messages_below_would_be_good_but_for_one_thing(world: World) -> Non
             push(b"m", table="good", process_at_us=[later], expires_at_us=[later + 1]),
             push(b"n", table="good", process_at_us=[DAY_US], relative=True),
             *map(sent, everything("good")),
-            inside(Function.CANCEL, body_data(Cancel(table="good", keys=strings(b"k")))),
+            inside(CANCEL, body_data(Cancel(table="good", keys=strings(b"k")))),
         ]
         assert [raw.code(message) for message in good] == [""] * len(good)
 
@@ -230,11 +232,11 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "a long domain": (sent(Next(table=TABLE, domain=LONG_DOMAIN)), "BAD_DOMAIN"),
     "next of another kind": (sent(Next(table="settings")), "WRONG_KIND"),
     "next inside of a batch": (
-        inside(Function.NEXT_MANY, body_data(Next(table=TABLE))),
+        inside(Next.row.number, body_data(Next(table=TABLE))),
         "BAD_BATCH",
     ),
     "listening inside of a batch": (
-        inside(Function.LISTEN_JOBS, body_data(ListenJobs(table=TABLE))),
+        inside(ListenJobs.row.number, body_data(ListenJobs(table=TABLE))),
         "BAD_BATCH",
     ),
     # FINISH, EXTEND, FAIL
@@ -378,15 +380,15 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_refused_keeps_its_connection_and_changes_nothing(bad: Raw, what: str) -> None:
     message, code = REFUSED[what]
-    assert bad.code(body(Function.USE, encode_head(TABLE, 0))) == ""
+    assert bad.code(sent(Use(table=TABLE))) == ""
     assert bad.code(message) == code
     assert bad.code(nop()) == ""
 
 
-BODIES = [function for function in Function if Function.PUSH_MANY <= function < Function.SCAN]
+BODIES = [number for number in FUNCTIONS if 48 <= number < 64]
 
 
-@pytest.mark.parametrize("function", BODIES, ids=lambda function: function.name)
+@pytest.mark.parametrize("function", BODIES, ids=lambda number: FUNCTIONS[number].name)
 @pytest.mark.parametrize(
     "data", [b"", bytes(7), bytes(100), bytes(range(200)), b"\xff" * 64], ids=len
 )
@@ -406,11 +408,11 @@ def test_a_body_that_is_cut_or_too_long_is_refused(bad: Raw, command: Command) -
     assert bad.code(body(function, data + bytes(8), flags)) == "BAD_BATCH"
 
 
-@pytest.mark.parametrize("function", BODIES, ids=lambda function: function.name)
+@pytest.mark.parametrize("function", BODIES, ids=lambda number: FUNCTIONS[number].name)
 def test_a_flag_without_meaning_is_answered_once_and_closed(bad: Raw, function: Function) -> None:
     bad.send(body(function, bytes(8), PERSIST))
     reply = bad.next()
-    assert isinstance(reply, RawReply)
+    assert isinstance(reply, SeedReply)
     assert reply.error.startswith(b"BAD_FLAGS: ")
     assert bad.next() is None
 
@@ -419,7 +421,7 @@ def test_a_flag_without_meaning_is_answered_once_and_closed(bad: Raw, function: 
 def test_a_flag_that_one_job_does_not_know_is_closed(bad: Raw, function: Function) -> None:
     bad.send(head(function, DATA) + key(b"k"))
     reply = bad.next()
-    assert isinstance(reply, RawReply)
+    assert isinstance(reply, SeedReply)
     assert reply.error.startswith(b"BAD_FLAGS: ")
     assert bad.next() is None
 

@@ -10,7 +10,7 @@ import pytest
 from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import Entries, Listen, Set, Unlisten
-from fjord.wire import Function, RawReply, encode_request
+from fjord.wire import Function
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.raw import (
     DATA,
@@ -29,6 +29,8 @@ from tests.acceptance.raw import (
     set_,
     value,
 )
+from tests.unit.wire.seed_client import SeedReply
+from tests.unit.wire.streams import sent
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +108,11 @@ def test_a_value_that_expires_is_told_without_anybody_asking(ear: Raw, writer: R
 
 def test_nothing_is_told_after_unlisten(ear: Raw, writer: Raw) -> None:
     many = Listen(table="default", keys=Strings.of([b"a", b"b"]))
-    assert ear.code(encode_request(many, 3)[1]) == ""
-    assert ear.code(encode_request(Unlisten(identifier=3), 4)[1]) == ""
-    assert ear.code(encode_request(Unlisten(identifier=3), 4)[1]) == "NOT_FOUND"
+    assert ear.code(sent(many, 3)) == ""
+    assert ear.code(sent(Unlisten(identifier=3), 4)) == ""
+    assert ear.code(sent(Unlisten(identifier=3), 4)) == "NOT_FOUND"
     assert writer.code(set_(b"a", STRING, b"x")) == ""
-    assert isinstance(ear.ask(nop(5)), RawReply)  # and no change before it
+    assert isinstance(ear.ask(nop(5)), SeedReply)  # and no change before it
 
 
 def test_a_write_before_the_listen_of_the_same_connection_is_not_told(ear: Raw) -> None:
@@ -127,7 +129,7 @@ def test_who_listens_is_not_idle_and_who_does_not_is(daemon: Daemon, ear: Raw, w
     assert ear.code(listen(b"patient")) == ""
     with Raw(daemon.port) as idle:
         reply = idle.next()
-        assert isinstance(reply, RawReply)
+        assert isinstance(reply, SeedReply)
         assert reply.error.startswith(b"IDLE_TIMEOUT: ")
         assert idle.next() is None
     with Raw(daemon.port) as fresh:
@@ -150,7 +152,7 @@ def test_a_listener_that_does_not_take_its_changes_is_closed_and_nobody_else(
                 values=Strings.of([large]),
                 timestamps_us=[now_us()],
             )
-            assert writer.code(encode_request(command, 1)[1]) == ""
+            assert writer.code(sent(command, 1)) == ""
             assert writer.code(set_(b"small", STRING, b"%d" % number)) == ""
             assert quick.change().value == b"%d" % number
         assert "SLOW_CONSUMER" in daemon.log()
@@ -158,6 +160,6 @@ def test_a_listener_that_does_not_take_its_changes_is_closed_and_nobody_else(
         while (message := slow.next()) is not None:
             found.append(message)
         assert len(found) < 40
-        if found and isinstance(found[-1], RawReply):  # it may be cut off before the last words
+        if found and isinstance(found[-1], SeedReply):  # it may be cut off before the last words
             assert found[-1].error.startswith(b"SLOW_CONSUMER: ")
     assert writer.code(nop()) == ""

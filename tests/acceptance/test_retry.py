@@ -101,6 +101,56 @@ def test_a_transaction_that_is_cut_anywhere_is_applied_once(
         assert cut_everywhere(proxy, transfer) > 200
 
 
+@pytest.mark.req("FJ-35")
+def test_a_push_that_is_cut_anywhere_is_applied_once(daemon: Daemon, proxy: CuttingProxy) -> None:
+    with fjord.connect(proxy.url) as db, fjord.connect(daemon.url) as other:
+        pages, seen = db.create_jobs("cut-push", merge=False), other.jobs("cut-push")
+        expected = itertools.count(1)
+
+        def push() -> None:
+            pages.push("http://example.com/a", b"value")
+            assert seen.count().waiting == next(expected)
+
+        assert cut_everywhere(proxy, push) > 100
+
+
+@pytest.mark.req("FJ-35")
+def test_a_job_that_is_done_while_it_is_cut_anywhere_is_not_stale(
+    daemon: Daemon, proxy: CuttingProxy
+) -> None:
+    """A second try that was applied again would be told that the lease is over."""
+    with fjord.connect(proxy.url) as db, fjord.connect(daemon.url) as other:
+        pages, giver = db.create_jobs("cut-done", merge=False), other.jobs("cut-done")
+        giver.push_many([{"key": "http://example.com/a", "value": b"value"}] * 1000)
+
+        def done() -> None:
+            (job,) = giver.next(lease=3600)
+            assert pages.done_many([job]) == []
+            assert giver.count().taken == 0
+
+        assert cut_everywhere(proxy, done) > 100
+
+
+@pytest.mark.req("FJ-35")
+def test_an_append_that_is_cut_anywhere_is_applied_once(
+    daemon: Daemon, proxy: CuttingProxy
+) -> None:
+    with fjord.connect(proxy.url) as db, fjord.connect(daemon.url) as other:
+        events, seen = db.create_stream("cut-append"), other.stream("cut-append")
+        last = 0
+        expected = itertools.count(1)
+
+        def append() -> None:
+            nonlocal last
+            value = b"%08d" % next(expected)
+            seq = events.append(value)
+            found = seen.read(after=last)
+            assert [(message.seq, message.value) for message in found] == [(seq, value)]
+            last = seq
+
+        assert cut_everywhere(proxy, append) > 100
+
+
 @pytest.mark.req("FJ-44")
 def test_a_set_that_may_not_overwrite_does_not_meet_itself(
     daemon: Daemon, proxy: CuttingProxy

@@ -140,6 +140,26 @@ def test_several_subscribers_read_cold_blocks_at_their_own_pace(db: fjord.Databa
     assert found == {name: list(range(3100)) for name in pace}
 
 
+@pytest.mark.req("JQ-12")
+def test_what_fills_no_block_yet_is_read_without_one_though_nobody_had_subscribed(
+    db: fjord.Database,
+) -> None:
+    events = db.create_stream("events", block_rows=1000)
+    fill(events, 0, 1000)
+    seal(db)
+    fill(events, 1000, 1100)
+    fill(db.create_stream("other", block_rows=1000), 0, 1000)
+    until(db, lambda: db.blocks("other"))  # so whoever writes blocks has had its turn
+    (block,) = db.blocks("events")
+    for name in ("late", "later"):
+        subscriber = events.subscriber(name, start=block.last + 1)
+        assert numbers_of(subscriber.read(1000)) == list(range(1000, 1100))
+        subscriber.delete()  # and nobody is there again
+    assert db.stats()["cold_loads"] == 0
+    assert read_all(events, "all") == list(range(1100))
+    assert db.stats()["cold_loads"] == 1  # the block itself, which shows that loads are counted
+
+
 @pytest.mark.req("JQ-05", "JQ-06", "JQ-42")
 @pytest.mark.parametrize("is_deleted", [True, False])
 def test_subscribers_that_are_gone_hold_no_memory_that_others_need(

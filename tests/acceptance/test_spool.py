@@ -12,10 +12,11 @@ import pytest
 
 import fjord
 from fjord import limits
-from fjord.client.forwarder import Forwarder, Progress
+from fjord.client.forwarder import IN_FLIGHT, Forwarder, Progress
 from fjord.client.spool import batching, files, reading, waking
 from fjord.client.spool.lines import Fate
 from fjord.clock import SystemClock
+from fjord.commands import Advance, AskWriter, Batch, Command, Committed
 from fjord.errors import Code
 from tests.acceptance.cutting import CuttingProxy, Way
 from tests.acceptance.daemon import Daemon
@@ -36,6 +37,7 @@ from tests.crash.spool_world import (
     write,
     write_all,
 )
+from tests.unit.client.scripted import Answer, Scripted, say, usual
 
 
 @pytest.fixture(scope="module")
@@ -281,6 +283,37 @@ def test_connections_that_are_cut_anywhere_double_and_lose_nothing(
 
 
 # -- what becomes of files ------------------------------------------------------------------------
+
+
+@pytest.mark.req("FJ-25")
+@pytest.mark.usefixtures("small_loads")
+def test_nothing_is_erased_before_it_is_acknowledged(tables: Tables, tmp_path: Path) -> None:
+    """A record that is under way is in the file, whatever is sent or acknowledged beside it."""
+    with opened(tmp_path) as spool:
+        write_all(spool, tables, range(20 * LOAD_ROWS))
+        (path,) = spool_files(tmp_path)
+        whole = path.read_bytes()
+        acknowledged = files.HEADER_BYTES
+        early: list[int] = []  # acknowledged up to here when something behind it was gone
+
+        def script(number: int, command: Command) -> Answer:
+            nonlocal acknowledged
+            if isinstance(command, AskWriter):
+                return say(Committed(batch=-1, is_new=False, left=0, rows=0, seq=0))
+            if path.read_bytes()[acknowledged:] != whole[acknowledged:]:
+                early.append(acknowledged)
+            assert isinstance(command, Batch)
+            advance = command.commands[0]
+            assert isinstance(advance, Advance)
+            acknowledged = advance.batch
+            return say(usual(command))
+
+        with Scripted(script) as scripted:
+            progress = forward(tmp_path, scripted.url)
+    assert progress.batches > 2 * IN_FLIGHT
+    assert not early
+    assert acknowledged == len(whole)
+    assert is_erased(path)
 
 
 @pytest.mark.req("FJ-25")

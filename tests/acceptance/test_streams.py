@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,6 +12,7 @@ from typing import TypeVar
 import pytest
 
 import fjord
+import fjord.aio
 from fjord.client.socket import Connection
 from fjord.columns import Strings
 from fjord.commands import Append, Batch, Command, Done, Refusal, Replies, Subscribe
@@ -66,7 +68,7 @@ def wait_all(futures: list[Future[Result]]) -> list[Result]:
 # -- waiting --------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("JQ-09", "JQ-12", "KY-13")
+@pytest.mark.req("JQ-09", "KY-13")
 def test_all_who_wait_at_the_end_get_what_is_appended(
     daemon: Daemon, db: fjord.Database, pool: ThreadPoolExecutor
 ) -> None:
@@ -82,7 +84,36 @@ def test_all_who_wait_at_the_end_get_what_is_appended(
     assert wait_all(waiting) == [[b"a", b"b", b"c"]] * 8
     stats = db.stats()
     assert (stats["parked_waits"], stats["subscribers"]) == (0, 8)
-    assert stats["cold_loads"] == 0  # what was just written is read from memory
+
+
+@pytest.mark.req("KY-14")
+@pytest.mark.parametrize("mode", ["log", "latest"])
+def test_a_pop_acknowledges_nothing_that_was_only_read(
+    daemon: Daemon, db: fjord.Database, mode: str
+) -> None:
+    events = db.create_stream("events", mode=mode)
+    events.append_many([1, 2, 3, 4], keys=["1", "2", "3", "4"])
+
+    async def pop() -> list[object]:
+        async with await fjord.aio.connect(daemon.url) as other:
+            subscriber = await other.stream("events").subscriber("async")
+            await subscriber.read(2)
+            peeked = await subscriber.peek()
+            popped = await subscriber.pop()
+            assert peeked == popped
+            await subscriber.read(2)
+            async with subscriber.taking() as taken:
+                pass
+            assert await subscriber.lag == 2
+            return [popped and popped.value, taken and taken.value]
+
+    assert asyncio.run(pop()) == [1, 2]
+    subscriber = events.subscriber("blocking")
+    subscriber.read(2)
+    peeked = subscriber.peek()
+    assert peeked is not None
+    assert peeked.value == 1
+    assert [message.value for _ in range(4) if (message := subscriber.pop())] == [1, 2, 3, 4]
 
 
 def test_a_wait_ends_in_time_and_the_connection_is_used_on(db: fjord.Database) -> None:

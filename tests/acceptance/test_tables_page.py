@@ -113,6 +113,7 @@ def test_bounds_are_those_of_the_page() -> None:
     assert limits.REASON_BYTES_MAX == limits.KIB
     assert f"| {limits.PAGE_ENTRIES_MAX:,} and {limits.PAGE_BYTES_MAX // limits.MIB} MiB" in text
     assert f"| {limits.LANES_MAX:,} |" in text
+    assert f"| taken jobs of a table, with merging | {limits.TAKEN_MAX:,}," in text
 
 
 def test_settings_of_streams_are_those_of_the_page() -> None:

@@ -86,6 +86,8 @@ class _Fold:
         self._keys: dict[int, bytes] = {}  # xid -> key
         self._stamps: dict[bytes, int] = {}  # value -> client's date
         self._updated: dict[int, int] = {}  # xid -> the newest client's date of that job
+        self._rows: dict[int, int] = {}  # xid -> row
+        self._overtaken: set[int] = set()  # xids: a newer job of the key was taken meanwhile
 
     def step(self, event: Event) -> Violation | None:
         if isinstance(event, Taken):
@@ -105,7 +107,8 @@ class _Fold:
     def _give_back(self, event: Failed | TimedOut) -> None:
         """Jobs wait again, with a date that is not known here; or are dead.
 
-        Where a newer one of its key waits a job is dropped; one that was pushed late is not newer.
+        Where a newer one of its key waits, or was taken meanwhile, a job is dropped; one that was
+        pushed late is not newer.
         """
         outcome = event.outcome if isinstance(event, Failed) else Outcome.OK
         key = self._keys.get(event.xid)
@@ -113,6 +116,8 @@ class _Fold:
             return
         if outcome is Outcome.OK:
             del self._keys[event.xid]
+        if event.xid in self._overtaken:
+            return
         waiting = self._waits(key, event.wall_us)
         if waiting is None or waiting.updated_us < self._updated[event.xid]:
             self._unsure.add(key)
@@ -146,9 +151,19 @@ class _Fold:
             return found
         return None
 
+    def _overtake(self, take: Taken) -> None:
+        """Of two jobs of a key that are taken at a time, the older one does not wait again."""
+        for xid, key in self._keys.items():
+            if key == take.key and xid not in self._overtaken:
+                ages = {one: (self._updated[one], self._rows[one]) for one in (xid, take.xid)}
+                self._overtaken.add(min(ages, key=ages.__getitem__))
+
     def _take(self, take: Taken) -> Violation | None:
-        self._keys[take.xid] = take.key
         self._updated[take.xid] = self._stamps.get(take.value, 0)
+        self._rows[take.xid] = take.row
+        self._overtake(take)
+        if not take.done:
+            self._keys[take.xid] = take.key
         expected = self._waiting.pop(take.key, None)
         if take.key in self._unsure:
             self._unsure.discard(take.key)

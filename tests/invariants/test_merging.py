@@ -122,6 +122,19 @@ def test_one_that_times_out_is_dropped_for_the_one_that_waits(tale: Tale) -> Non
     assert "priority is 1 and not 50" in found(tale.history)
 
 
+@pytest.mark.parametrize("is_done", [True, False])
+def test_one_that_times_out_is_dropped_for_one_that_was_taken(tale: Tale, is_done: bool) -> None:
+    old = tale.push("a")
+    take = tale.take(old)
+    newer = tale.take(tale.push("a", stamp_us=old.stamp_us + 1))
+    if is_done:
+        tale.done(newer)
+    tale.time_out(take)
+    assert not found(tale.history)
+    tale.take(old, row=take.row, timeouts=1)
+    assert "was handed out and did not wait" in found(tale.history)
+
+
 def test_one_that_times_out_waits_again_where_only_a_late_push_waits(tale: Tale) -> None:
     newer = tale.push("a", priority=1)
     take = tale.take(newer)

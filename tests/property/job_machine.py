@@ -22,6 +22,7 @@ from tests.invariants import histories
 from tests.invariants.checkers import Terms, violations
 from tests.invariants.histories import Event, Outcome, Violation
 from tests.property.jobs_model import Job, Model, Push
+from tests.unit.engine.world import check_tokens
 
 TABLE = "jobs"
 SECOND = 1_000_000
@@ -79,16 +80,19 @@ class Machine:
     def ask(self, command: Command) -> Reply:
         """Runs a command; its answer may be told."""
         (reply,) = self.engine.run([command])
+        check_tokens(self.engine, [reply])
         self.engine.sync()
         return reply
 
     def ask_all(self, found: Sequence[Command], *, batch: bool) -> list[Reply]:
         if not batch:
             replies = self.engine.run(list(found))
+            check_tokens(self.engine, replies)
             self.engine.sync()
             return replies
         reply = self.ask(commands.Batch(commands=list(found)))
         assert isinstance(reply, Replies)
+        check_tokens(self.engine, reply.replies)
         return list(reply.replies)
 
     def page(self, state: State) -> JobPage:
@@ -219,12 +223,12 @@ class Book:
             )
 
     def note_fates(self, jobs: Sequence[Job], model: Model) -> None:
-        """Writes down which jobs were dropped, as they expired or as a newer one waits."""
+        """Writes down which jobs were dropped, as they expired or as there is a newer one."""
         there = {id(job) for job in model.jobs}
         for job in jobs:
             if id(job) not in there:
                 newer = model.waiting_under(job.key, self._clock.wall_us())
-                how = histories.SUPERSEDED if newer else "expired"
+                how = histories.SUPERSEDED if newer or job.is_overtaken else "expired"
                 self.note(histories.Removed, key=job.key, how=how)
 
     def note_unanswered(self, command: Command) -> None:

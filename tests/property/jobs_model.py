@@ -32,6 +32,7 @@ class Job:
     xid: int = 0
     deadline_us: int = 0  # lease time
     lease_us: int = 0
+    is_overtaken: bool = False  # a newer job of its key was taken while this one was
     reason: bytes = b""
     died_us: int = 0
 
@@ -49,10 +50,16 @@ class Job:
     def rank(self) -> tuple[int, int, int]:
         return self.priority, self.date_us, self.number
 
+    @property
+    def age(self) -> tuple[int, int]:
+        """Which of two jobs of a key is the newer one."""
+        return self.updated_us, self.number
+
     def told(self) -> tuple[object, ...]:
         """Returns all that a look at it tells, but for its row."""
         fields = (self.key, self.value, self.priority, self.date_us, self.inserted_us)
-        more = (self.updated_us, self.expires_us, self.domain, self.timeouts, self.xid)
+        expires_us = 0 if self.is_overtaken else self.expires_us
+        more = (self.updated_us, expires_us, self.domain, self.timeouts, self.xid)
         return (self.state, *fields, *more, self.reason, self.died_us)
 
 
@@ -164,9 +171,17 @@ class Model:
     # -- working ----------------------------------------------------------------------------------
 
     def take(self, chosen: Sequence[Job], first_xid: int, deadline_us: int, lease_us: int) -> None:
+        self.overtake(chosen)
         for at, job in enumerate(chosen):
             job.state, job.xid = State.TAKEN, first_xid + at
             job.deadline_us, job.lease_us = deadline_us, lease_us
+
+    def overtake(self, chosen: Sequence[Job]) -> None:
+        """Of each key that is taken once more, the older job will not wait again."""
+        for job in chosen if self.settings.merge else ():
+            for other in self.taken():
+                if other.key == job.key and not other.is_overtaken:
+                    min(job, other, key=lambda one: one.age).is_overtaken = True
 
     def with_xids(self, xids: Iterable[int]) -> list[Job]:
         """Returns the taken jobs of these xids, each once."""
@@ -198,8 +213,8 @@ class Model:
         delay_us: int = 0,
     ) -> None:
         """Jobs wait again, with a word for what is counted; or are dead, dropped or expired."""
-        gone = [job for job in jobs if job.is_expired(now_us)]
-        rest = [job for job in jobs if not job.is_expired(now_us)]
+        gone = [job for job in jobs if job.is_overtaken or job.is_expired(now_us)]
+        rest = [job for job in jobs if job not in gone]
         if self.settings.merge:
             newest = {job.key: job for job in sorted(rest, key=lambda job: job.number)}
             superseded = [
@@ -224,7 +239,7 @@ class Model:
         other = self.waiting_under(job.key, now_us)
         if other is None:
             return False
-        return (other.updated_us, other.number) > (job.updated_us, job.number)
+        return other.age > job.age
 
     # -- by hand ----------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from tests.invariants.stream_histories import Change, How, Passed, Positioned, W
 from tests.invariants.stream_histories import Message as Told
 from tests.property.streams_model import KV, LOGS, STREAMS
 from tests.unit.engine.shore import Message, Shore, told
+from tests.unit.engine.world import check_tokens
 
 
 class Machine:
@@ -58,13 +59,16 @@ class Machine:
 
     def ask(self, command: Command) -> Reply:
         """Runs a command; blocks say what the engine cannot."""
-        return self.shore.ask(self.engine, command)
+        reply = self.shore.ask(self.engine, command)
+        check_tokens(self.engine, [reply])
+        return reply
 
     def ask_all(self, found: Sequence[Command], *, batch: bool) -> list[Reply]:
         if not batch:
             return [self.ask(command) for command in found]
         reply = self.ask(commands.Batch(commands=list(found)))
         assert isinstance(reply, Replies), reply
+        check_tokens(self.engine, reply.replies)
         return list(reply.replies)
 
     def read(self, command: commands.Read) -> Messages:

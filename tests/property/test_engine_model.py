@@ -8,12 +8,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from fjord import values
 from fjord.columns import Strings
-from fjord.commands import Delete, Done, Entries, Get, Refusal, Scan, Scanned, Set
+from fjord.commands import Command, Delete, Done, Entries, Get, Refusal, Reply, Scan, Scanned, Set
 from fjord.engine import Engine, Settings, open_engine
 from fjord.engine.overlay import TREE_COUNT
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndexes
 from fjord.testing import SimClock, SimDisk
+from tests.unit.engine.world import check_tokens
 
 TABLE = "things"
 KEYS = [b"a", b"b", b"c", b"d", b"key with \x00 and \xff"]
@@ -56,6 +57,12 @@ class EngineMachine(RuleBasedStateMachine):
             ),
         )
 
+    def run(self, command: Command) -> Reply:
+        (reply,) = self.engine.run([command])
+        check_tokens(self.engine, [reply])
+        self.engine.sync()
+        return reply
+
     def newest(self, key: bytes) -> int:
         return max(self.stamps.get(key, 0), self.memory_stamps.get(key, 0))
 
@@ -81,8 +88,7 @@ class EngineMachine(RuleBasedStateMachine):
             overwrite=overwrite,
             persist=persist,
         )
-        (reply,) = self.engine.run([command])
-        self.engine.sync()
+        reply = self.run(command)
         if not overwrite and any(key in self.stored or key in self.memory for key in keys):
             assert isinstance(reply, Refusal)
             assert reply.code is Code.EXISTS
@@ -109,8 +115,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.clock.advance(0.001)
         stamp = self.clock.wall_us() - late_by
         command = Delete(table=TABLE, keys=Strings.of(keys), timestamp_us=stamp)
-        (reply,) = self.engine.run([command])
-        self.engine.sync()
+        reply = self.run(command)
         assert isinstance(reply, Done)
         for key in keys:
             if stamp >= self.newest(key):

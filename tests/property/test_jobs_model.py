@@ -131,13 +131,13 @@ class JobsMachine(RuleBasedStateMachine):
             lease_us = self.machine.engine.lease_us
             assert reply.next_at_us == self.model.next_at_us(self.now_us, lease_us, domain)
         self.book.note_taken(reply, chosen, done=done)
-        if done:
-            self.model.drop(chosen)
-            return
         length_us = lease_us or self.model.settings.lease_us
         deadline_us = self.machine.engine.lease_us + length_us
         self.model.take(chosen, reply.first_xid, deadline_us, length_us)
-        self.xids += [job.xid for job in chosen]
+        self.xids += [] if done else [job.xid for job in chosen]
+        if done:
+            self.model.drop(chosen)
+        self.adopt_deadlines()
 
     @rule(keys=keys_of, count=st.sampled_from([1, 2, 10]))
     def push_and_take(self, keys: list[bytes], count: int) -> None:

@@ -15,11 +15,16 @@ from fjord.commands import (
     Batch,
     Change,
     Command,
+    CreateTable,
     Delete,
     Done,
     Entries,
+    Erase,
     Get,
+    Messages,
     Modify,
+    Numbered,
+    Read,
     Refusal,
     Rename,
     Replies,
@@ -32,13 +37,26 @@ from fjord.engine.overlay import TREE_COUNT
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndexes
 from fjord.journal.reader import Journal
+from fjord.streams import Mode
+from fjord.streams import Settings as StreamSettings
+from fjord.tables.state import Kind
 from fjord.testing import SimClock, SimDisk
+from tests.unit.engine.shore import append_command, told
+from tests.unit.engine.world import check_tokens, set_command
 
 TABLE = "things"
+MANY, LATEST = "many", "latest"  # tables with a crowd of keys: values, and a stream
 KEYS = [b"a", b"b", b"c", b"d"]
 LINKS = [b"x", b"y", b"z"]
+CROWD = [b"%03d" % number for number in range(300)]
 INTEGER = 3
 key_of = st.sampled_from(KEYS)
+table_of = st.sampled_from([MANY, LATEST])
+crowd_of = st.builds(
+    lambda first, count: CROWD[first : first + count],
+    st.integers(0, len(CROWD) - 1),
+    st.sampled_from([1, 20, len(CROWD)]),
+)
 WORK_SECONDS = 100
 
 
@@ -47,7 +65,7 @@ def integer(number: int) -> bytes:
 
 
 class PackingMachine(RuleBasedStateMachine):
-    """Integers under keys, further keys, marks and expiries."""
+    """Integers under keys, further keys, marks and expiries; and tables with a crowd of keys."""
 
     @initialize(seed=st.integers(0, 2**32))
     def start(self, seed: int) -> None:
@@ -67,6 +85,11 @@ class PackingMachine(RuleBasedStateMachine):
             rebuild_rows=10,
         )
         self.engine: Engine = open_engine("/data", self.settings)
+        self.crowds: dict[str, dict[bytes, bytes]] = {MANY: {}, LATEST: {}}
+        self.seqs: dict[bytes, int] = {}  # of the stream's messages
+        latest = StreamSettings(mode=Mode.LATEST, history=False)
+        create = CreateTable(name=LATEST, kind=Kind.STREAM, settings=latest.encode())
+        assert isinstance(self.run(create), Done)
 
     # -- writes -----------------------------------------------------------------------------------
 
@@ -121,8 +144,10 @@ class PackingMachine(RuleBasedStateMachine):
         elif key != to:
             assert isinstance(reply, Done)
             number, expiry = self.numbers[key], self.expiries.get(key)
+            further = [link for link, target in self.links.items() if target == key]
             self.remove(key)
             self.put(to, number)
+            self.links |= dict.fromkeys(further, to)
             if expiry:
                 self.expiries[to] = expiry
 
@@ -143,7 +168,9 @@ class PackingMachine(RuleBasedStateMachine):
     def send_numbered(self, key: bytes, number: int) -> None:
         """A batch that adds one; sent again under its number it only tells its answer."""
         self.drop_expired()
-        batch = Batch(commands=[self.add_command(key, 1)], client=b"c" * 16, number=number)
+        batch = Numbered(
+            command=Batch(commands=[self.add_command(key, 1)]), client=b"c" * 16, number=number
+        )
         reply = self.run(batch)
         if number in self.answers:
             assert isinstance(reply, Replies)
@@ -155,6 +182,30 @@ class PackingMachine(RuleBasedStateMachine):
             self.numbers[key] += 1
             self.worked.pop(key, None)
             self.answers[number] = _value(reply)
+
+    @rule(table=table_of, keys=crowd_of)
+    def fill(self, table: str, keys: list[bytes]) -> None:
+        items = dict.fromkeys(keys, b"%d" % self.stamp())
+        if table == MANY:
+            reply = self.run(set_command(items, timestamp_us=self.stamp(), table=MANY))
+        else:
+            reply = self.run(append_command(LATEST, list(items.items())))
+        assert isinstance(reply, Done)
+        self.crowds[table] |= items
+        if table == LATEST:
+            first_seq = reply.seq - len(keys) + 1
+            self.seqs |= {key: first_seq + at for at, key in enumerate(keys)}
+
+    @rule(table=table_of, keys=crowd_of)
+    def thin_out(self, table: str, keys: list[bytes]) -> None:
+        """Takes some keys away, not all of them one after the other."""
+        gone = Strings.of(keys[::3])
+        if table == MANY:
+            self.run(Delete(table=MANY, keys=gone, timestamp_us=self.stamp()))
+        else:
+            self.run(Erase(table=LATEST, keys=gone))
+        for key in gone.rows():
+            self.crowds[table].pop(key, None)
 
     # -- what happens to a node -------------------------------------------------------------------
 
@@ -200,6 +251,21 @@ class PackingMachine(RuleBasedStateMachine):
             Journal(self.disk, "/data/journal"), self.indexes.open(), self.settings, shown=3
         )
         assert not found.difference_count, found.differences
+        self.check_crowds()
+
+    def check_crowds(self) -> None:
+        """All keys are there, each with what it got last; messages still have their seqs."""
+        (reply,) = self.engine.run([Get(table=MANY, keys=Strings.of(CROWD))])
+        assert isinstance(reply, Entries)
+        rows = zip(CROWD, reply.types, reply.values.rows(), strict=True)
+        found = {key: data for key, type_, data in rows if type_ != Entries.MISSING}
+        assert found == self.crowds[MANY]
+        (reply,) = self.engine.run([Read(table=LATEST, after=0)])
+        assert isinstance(reply, Messages)
+        assert reply.ended
+        messages = [one for one in told(reply) if not one.is_tombstone]
+        expected = sorted((self.seqs[key], key, data) for key, data in self.crowds[LATEST].items())
+        assert [(one.seq, one.key, one.value) for one in messages] == expected
 
     # -- what must hold ---------------------------------------------------------------------------
 
@@ -219,6 +285,7 @@ class PackingMachine(RuleBasedStateMachine):
 
     def run(self, command: Command) -> Reply:
         (reply,) = self.engine.run([command])
+        check_tokens(self.engine, [reply])
         self.engine.sync()
         return reply
 

@@ -17,21 +17,16 @@ from fjord.columns import Strings
 from fjord.commands import Batch, Command, Entries, Refusal, Reply
 from fjord.errors import Code, RemoteProtocolError
 from fjord.wire import (
-    Function,
     RawReply,
     ReplyDecoder,
     Request,
     RequestDecoder,
-    encode_reply,
-    encode_request,
     read_reply,
 )
 from fjord.wire.explain import Line, explain
 from tests.property.wire_mutants import ANSWERS, REQUESTS, Mutants
-from tests.unit.wire.streams import NOW_US, new_decoder, plain, set_many
-
-FUNCTIONS = list(Function)
-
+from tests.unit.wire.job_samples import numbers_of
+from tests.unit.wire.streams import answered, new_decoder, plain, sent, set_many
 
 # -- mutants --------------------------------------------------------------------------------------
 
@@ -67,7 +62,7 @@ def check_again(request: Request) -> None:
     command = request.command
     if isinstance(command, Refusal) or not is_ascii(plain(command)):
         return
-    _, data = encode_request(command, request.identifier)
+    data = sent(command, request.identifier)
     (again,), whole = decode_requests([data])
     assert whole
     assert plain(again.command) == plain(command)
@@ -82,23 +77,22 @@ def is_ascii(found: object) -> bool:
     return not isinstance(found, list | tuple) or all(map(is_ascii, found))
 
 
-def check_explained(data: bytes, function: Function | None = None) -> list[Line]:
-    lines = explain(data, function)
+def check_explained(data: bytes) -> list[Line]:
+    lines = explain(data)
     assert b"".join(line.data for line in lines) == data
     return lines
 
 
 def check_answer_mutant(mutants: Mutants) -> None:
     data = mutants.next()
-    function = mutants.random.choice(FUNCTIONS)
     decoder = ReplyDecoder()
-    check_explained(data, function)
+    check_explained(data)
     try:
         for piece in mutants.pieces(data):
             decoder.feed(piece)
             while (raw := decoder.next()) is not None:
                 if isinstance(raw, RawReply):
-                    read_reply(function, raw)
+                    read_reply(commands.Get.row, raw)
     except RemoteProtocolError:
         pass  # the client would close the connection
 
@@ -316,7 +310,7 @@ all_commands: st.SearchStrategy[Command] = st.one_of(
     keyed(commands.Listen),
     st.builds(commands.Unlisten, identifier=st.integers(0, 0xFFFF)),
     st.just(commands.Stats()),
-    st.builds(commands.Hello, client=st.binary(min_size=16, max_size=16)),
+    st.builds(commands.Hello, client=st.binary(min_size=16, max_size=16).filter(any)),
     st.builds(
         commands.Scan,
         table=tables,
@@ -324,17 +318,19 @@ all_commands: st.SearchStrategy[Command] = st.one_of(
         end_seq=u64s,
         bytes_max=st.integers(0, 2**32 - 1),
     ),
-    st.builds(Batch, commands=st.lists(inner_commands, min_size=1, max_size=5), number=u64s),
+    st.builds(Batch, commands=st.lists(inner_commands, min_size=1, max_size=5)),
 )
 
 
 @settings(max_examples=400, derandomize=True)
 @given(all_commands, st.integers(0, 0xFFFF))
 def test_decode_of_encode_is_the_command(command: Command, identifier: int) -> None:
-    function, data = encode_request(command, identifier)
+    number = identifier if type(command).row.flags & commands.Flag.NUMBER else 0
+    data = sent(command, identifier, number)
     (request,), whole = decode_requests([data])
     assert whole
-    assert (request.function, request.identifier) == (function, identifier)
+    assert (request.function, request.identifier) == (type(command).row.number, identifier)
+    assert request.number == number
     assert plain(request.command) == plain(command)
     assert [line for line in check_explained(data) if line.is_problem] == []
 
@@ -360,7 +356,7 @@ def make_entries(found: list[tuple[Any, ...]]) -> Entries:
     )
 
 
-uuids = st.binary(min_size=16, max_size=16)
+uuids = st.binary(min_size=16, max_size=16).filter(any)
 entries = rows.map(make_entries)
 tokens = st.builds(commands.Done, master=uuids, seq=u64s)
 pages = st.builds(
@@ -385,7 +381,7 @@ job_rows = st.lists(
 )
 
 
-def job_columns(found: list[tuple[Any, ...]], names: tuple[str, ...]) -> dict[str, Any]:
+def job_columns(found: list[tuple[Any, ...]], names: list[str]) -> dict[str, Any]:
     """The columns of jobs, from rows that have more than enough of everything."""
     types, priorities, timeouts, keys, domains, stored, _, *dates = [
         [row[at] for row in found] for at in range(14)
@@ -402,7 +398,7 @@ def job_columns(found: list[tuple[Any, ...]], names: tuple[str, ...]) -> dict[st
 
 
 takings = st.builds(
-    lambda found, **rest: commands.Taken(**job_columns(found, commands.Taken.NUMBERS), **rest),
+    lambda found, **rest: commands.Taken(**job_columns(found, numbers_of(commands.Taken)), **rest),
     job_rows,
     first_xid=u64s,
     until_us=u64s,
@@ -410,7 +406,7 @@ takings = st.builds(
 )
 job_pages = st.builds(
     lambda found, next_start: commands.JobPage(
-        **job_columns(found, commands.JobPage.NUMBERS),
+        **job_columns(found, numbers_of(commands.JobPage)),
         reasons=Strings.of([row[6] for row in found]),
         next_start=next_start,
     ),
@@ -428,38 +424,24 @@ named_numbers = numbers.map(
 )
 refusals = st.builds(Refusal, code=st.sampled_from(Code), text=st.text("abc: .", max_size=300))
 batched = st.one_of(tokens, entries, pages, table_lists, named_numbers, job_pages, acted, refusals)
-replies: st.SearchStrategy[tuple[Function, Reply]] = st.one_of(
-    st.tuples(st.just(Function.SET_MANY), tokens),
-    st.tuples(st.sampled_from((Function.GET_MANY, Function.TOUCH_MANY)), entries),
-    st.tuples(st.just(Function.RANGE), pages),
-    st.tuples(st.just(Function.TABLES), table_lists),
-    st.tuples(st.sampled_from((Function.STATS, Function.COUNT_JOBS)), named_numbers),
-    st.tuples(st.just(Function.NEXT_MANY), takings),
-    st.tuples(st.sampled_from((Function.PEEK, Function.FIND)), job_pages),
-    st.tuples(st.sampled_from((Function.FINISH, Function.FAIL, Function.REVIVE)), acted),
-    st.tuples(
-        st.just(Function.HELLO),
-        st.builds(commands.Welcome, client=uuids, master=uuids, version=st.text(max_size=9)),
-    ),
-    st.tuples(
-        st.just(Function.BATCH),
-        st.lists(batched, max_size=4).map(lambda found: commands.Replies(replies=found)),
-    ),
-    st.tuples(st.sampled_from([one for one in Function if one > 16]), refusals),
+replies: st.SearchStrategy[Reply] = st.one_of(
+    batched,
+    takings,
+    st.builds(commands.Welcome, client=uuids, master=uuids, version=st.text(max_size=9)),
+    st.lists(batched, max_size=4).map(lambda found: commands.Replies(replies=found)),
 )
 
 
 @settings(max_examples=400, derandomize=True)
 @given(replies)
-def test_decode_of_encode_is_the_reply(answered: tuple[Function, Reply]) -> None:
-    function, reply = answered
-    data = encode_reply(function, 7, 0, reply, now_us=NOW_US)
+def test_decode_of_encode_is_the_reply(reply: Reply) -> None:
+    data = answered(reply)
     decoder = ReplyDecoder()
     decoder.feed(data)
     raw = decoder.next()
     assert isinstance(raw, RawReply)
-    assert plain(read_reply(function, raw)) == plain(reply)
-    assert [line for line in check_explained(data, function) if line.is_problem] == []
+    assert plain(read_reply(commands.Get.row, raw)) == plain(reply)
+    assert [line for line in check_explained(data) if line.is_problem] == []
 
 
 @settings(max_examples=300, derandomize=True)

@@ -5,32 +5,27 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from fjord.wire import encode_reply, encode_request, encode_use
-from tests.unit.wire.samples import COMMANDS, LONG, REPLIES, SHORT
-from tests.unit.wire.streams import NOW_US
+from fjord.commands import Flag, Use
+from tests.unit.wire.samples import COMMANDS, LONG, REPLIES
+from tests.unit.wire.seed_samples import CHANGES, PAGES, SAMPLES, SEEDS
+from tests.unit.wire.streams import answered, sent
 from tests.unit.wire.test_bad_input import CLOSING, KEPT
-from tests.unit.wire.test_replies import SEEDS
-from tests.unit.wire.test_seed import SAMPLES
-from tests.unit.wire.test_seed_replies import CHANGES, PAGES
 
 # Long samples are short ones with more of the same, and make a run slow.
 _BYTES_MAX = 4_000
 
 REQUESTS = [
     *(data for data, _, _ in SAMPLES.values()),
-    *(encode_request(command, 7)[1] for command in COMMANDS),
+    *(sent(command) for command in COMMANDS),
+    *(sent(one, number=1) for one in COMMANDS if type(one).row.flags & Flag.NUMBER),
     *(data for data, _ in (*CLOSING.values(), *KEPT.values())),
-    encode_use("mine", 8),
+    sent(Use(table="mine"), 8),
 ]
 REQUESTS = [data for data in REQUESTS if len(data) < _BYTES_MAX]
+LONG_ERROR = (33, 0, LONG, LONG)
 ANSWERS = [
-    *(encode_reply(function, 7, 0, reply, now_us=NOW_US) for function, reply in REPLIES),
-    *(
-        encode_reply(function, 7, 0, one, now_us=1)
-        for function, _ in REPLIES
-        for one in (SHORT, LONG)
-    ),
-    *(encode_reply(function, 7, flags, one, now_us=1) for function, flags, one, _ in SEEDS),
+    *map(answered, REPLIES),
+    *(answered(one, function, flags=flags) for function, flags, one, _ in (*SEEDS, LONG_ERROR)),
     *(data for data, _, _ in PAGES.values()),
     *(data for data, _ in CHANGES.values()),
 ]

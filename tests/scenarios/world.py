@@ -39,6 +39,7 @@ from fjord.commands import (
     ListTables,
     Lock,
     Modify,
+    Numbered,
     Page,
     Range,
     Refusal,
@@ -132,7 +133,9 @@ class World:
         (head, found), self._batch = self._batch, None
         client = head.options.get("client", "").encode().ljust(16, b"-")
         number = int(head.options.get("number", "0"))
-        batch = Batch(commands=found, client=client if number else b"", number=number)
+        batch: Command = Batch(commands=found)
+        if number:
+            batch = Numbered(command=batch, client=client, number=number)
         return _shown(self.ask(batch), self._begin_us)
 
     def wait(self, line: Line) -> str:

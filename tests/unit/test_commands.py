@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord import commands, job_commands, jobs, limits
+from fjord import commands, jobs, limits
 from fjord.columns import Strings
 from fjord.commands import (
-    Batch,
+    FUNCTIONS,
+    KINDS,
     Bury,
     Change,
     Changed,
-    Command,
     CountJobs,
     Delete,
     Entries,
     Extend,
     Fail,
     Get,
-    JobPage,
     Modify,
     Next,
-    Nop,
     Peek,
     Push,
     Range,
     Refusal,
     Rename,
-    Reply,
     Reschedule,
     Revive,
     Scan,
     Set,
-    Taken,
     Touch,
     name_problem,
 )
@@ -52,13 +46,13 @@ from fjord.errors import (
     StaleError,
 )
 from fjord.values import Type
-from fjord.wire.functions import Function
+from fjord.wire import Function
 
-RECORDS = [*typing.get_args(Command), *typing.get_args(Reply)]
+RECORDS = [row.record for row in (*FUNCTIONS.values(), *KINDS.values())]
 
 
 @pytest.mark.parametrize("record", RECORDS)
-def test_records_are_frozen_and_built_by_keyword(record: type) -> None:
+def test_records_are_small_and_built_by_keyword(record: type) -> None:
     fields = dataclasses.fields(record)
     assert all(field.kw_only for field in fields)
     assert record.__doc__
@@ -96,11 +90,6 @@ def test_what_takes_something_away_has_to_be_asked_for() -> None:
     assert (delete.purge, rename.overwrite) == (False, False)
 
 
-def test_a_batch_has_no_number_unless_its_client_gives_it_one() -> None:
-    batch = Batch(commands=[Nop()])
-    assert (batch.client, batch.number) == (b"", 0)
-
-
 def test_changes_have_the_numbers_of_their_functions() -> None:
     assert {change.name: change.value for change in Change} == {
         "ADD": Function.ADD,
@@ -122,15 +111,9 @@ def test_a_change_names_its_key_and_what_it_has_now() -> None:
 # -- jobs -----------------------------------------------------------------------------------------
 
 
-def test_commands_of_jobs_are_used_from_here() -> None:
+def test_commands_are_used_from_one_place() -> None:
     """The whole language is in one place, wherever a record is written down."""
-    written = {
-        record
-        for record in vars(job_commands).values()
-        if dataclasses.is_dataclass(record) and isinstance(record, type)
-    }
-    assert written <= set(RECORDS)
-    assert all(getattr(commands, record.__name__) is record for record in written)
+    assert all(getattr(commands, record.__name__) is record for record in RECORDS)
 
 
 def test_a_push_has_dates_and_no_delays_unless_told_otherwise() -> None:
@@ -180,17 +163,8 @@ def test_a_look_is_at_waiting_jobs_of_all_domains_unless_told_otherwise() -> Non
     assert CountJobs(table="t").domain == b""
 
 
-@pytest.mark.parametrize("record", [Entries, Taken, JobPage])
-def test_the_columns_of_numbers_are_named_and_are_fields(
-    record: type[Entries | Taken | JobPage],
-) -> None:
-    hints = typing.get_type_hints(record)
-    columns = [name for name, hint in hints.items() if hint == Sequence[int]]
-    assert sorted(record.NUMBERS) == sorted(columns)
-
-
 def test_a_listener_of_jobs_is_told_of_two_things() -> None:
-    assert (job_commands.ARRIVED, job_commands.DUE) == (b"arrived", b"due")
+    assert (commands.ARRIVED, commands.DUE) == (b"arrived", b"due")
 
 
 def test_a_scan_asks_for_a_bounded_piece() -> None:

@@ -68,7 +68,7 @@ def verify(data: Directory, as_json: Json = False) -> None:
     from fjord.cli import journal_reports as reports
 
     with explained():
-        report = reports.verify(layout_of(data))
+        report = reports.verify(layout_of(data, may_be_empty=True))
         if as_json:
             output.print_json(reports.report_json(report))
         else:
@@ -128,7 +128,7 @@ def repair(
     from fjord.cli import journal_reports as reports
 
     with explained():
-        report, repaired = reports.repair(layout_of(data), wanted=yes)
+        report, repaired = reports.repair(layout_of(data, may_be_empty=True), wanted=yes)
         if as_json:
             done = [dataclasses.asdict(one) for one in repaired]
             output.print_json({**reports.report_json(report), "repaired": done})

@@ -52,7 +52,9 @@ _IDENTITIES: Final = frozenset({"client", "uuid"})
 def dump(layout: Layout, first_seq: int, last_seq: int, table: str) -> Iterator[Row | Damage]:
     """Yields what the journal says; raises LookupError at its end if there is no such table."""
     wanted = Wanted(first_seq=first_seq, last_seq=last_seq, table=table)
-    return inspect.dump(LocalDisk(), layout.journal, wanted, durable_seq=_known_seq(layout))
+    return inspect.dump(
+        LocalDisk(), layout.journal, wanted, durable_seq=layouts.known_seq(LocalDisk(), layout)
+    )
 
 
 def explain(layout: Layout, segment: int, at: int | None) -> list[explaining.Field]:
@@ -61,7 +63,11 @@ def explain(layout: Layout, segment: int, at: int | None) -> list[explaining.Fie
 
 
 def verify(layout: Layout) -> Report:
-    """Walks over the whole journal, with a progress bar if it is a long one."""
+    """Walks over the whole journal, with a progress bar if it is a long one.
+
+    Raises:
+        DirectoryError: if there is no journal, and none is known to have been there.
+    """
     shown = 0
     with Bar("verifying") as bar:
 
@@ -71,8 +77,11 @@ def verify(layout: Layout) -> Report:
                 shown = done
                 bar.update(done, total)
 
-        known_seq = _known_seq(layout)
-        return inspect.verify(LocalDisk(), layout.journal, update, durable_seq=known_seq)
+        known_seq = layouts.known_seq(LocalDisk(), layout)
+        report = inspect.verify(LocalDisk(), layout.journal, update, durable_seq=known_seq)
+    if not report.segments:
+        raise DirectoryError(f"{layout.root} has no journal; restore a backup")
+    return report
 
 
 def repair(layout: Layout, *, wanted: bool) -> tuple[Report, list[repairing.Repaired]]:
@@ -92,15 +101,8 @@ def repair(layout: Layout, *, wanted: bool) -> tuple[Report, list[repairing.Repa
         lock.release()
 
 
-def _known_seq(layout: Layout) -> int:
-    """Returns what was durable, from whatever says so beside the journal itself."""
-    disk = LocalDisk()
-    clean = layouts.read_mark(disk, layout.clean, Clean)
-    return max(clean.seq if clean else 0, layouts.read_published(disk, layout)[0])
-
-
 def _repair(layout: Layout) -> list[repairing.Repaired]:
-    disk, known_seq = LocalDisk(), _known_seq(layout)
+    disk, known_seq = LocalDisk(), layouts.known_seq(LocalDisk(), layout)
     with _told():
         # What is repaired has its frames elsewhere: no index may point there.
         clean = layouts.read_mark(disk, layout.clean, Clean)

@@ -112,8 +112,8 @@ def check_directory(data: str) -> None:
         raise DirectoryError(f"{data} is a file, not a directory")
 
 
-def layout_of(data: str) -> Layout:
-    """Returns the paths of a data directory.
+def layout_of(data: str, *, may_be_empty: bool = False) -> Layout:
+    """Returns the paths of a data directory; it may be one whose segments are all gone.
 
     Raises:
         DirectoryError: if it is not one, or cannot be read.
@@ -130,6 +130,7 @@ def layout_of(data: str) -> Layout:
         found = []
     except OSError as error:
         raise DirectoryError(f"{data} cannot be opened: {error}") from error
-    if not any(names.segment_number(name) for name in found):
+    is_empty = not any(names.segment_number(name) for name in found)
+    if is_empty and not (may_be_empty and LocalDisk().exists(layout.published)):
         raise DirectoryError(f"{data or '--data'} is not a Fjord data directory")
     return layout

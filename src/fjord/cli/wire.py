@@ -11,8 +11,9 @@ from fjord import limits
 from fjord.cli import output
 from fjord.cli.failing import EXIT_ERROR, explained
 from fjord.cli.where import Json
+from fjord.commands import FUNCTIONS
 from fjord.errors import UsageError
-from fjord.wire.functions import Function
+from fjord.wire import Function
 
 if TYPE_CHECKING:
     from fjord.wire.explain import Line
@@ -85,12 +86,14 @@ def _bytes(text: str) -> bytes:
     return data
 
 
-def _function(name: str) -> Function | None:
+def _function(name: str) -> int | None:
     if not name:
         return None
-    if name.upper() not in Function.__members__:
-        raise UsageError(f"{name} is no function; functions are {', '.join(Function.__members__)}")
-    return Function[name.upper()]
+    numbers = {one.name: int(one) for one in Function}
+    numbers |= {row.name: row.number for row in FUNCTIONS.values()}
+    if name.upper() not in numbers:
+        raise UsageError(f"{name} is no function; functions are {', '.join(numbers)}")
+    return numbers[name.upper()]
 
 
 def _describe(line: Line) -> dict[str, object]:

@@ -100,7 +100,7 @@ class AsyncConnection:
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._undo(pending, future.result())  # it came just before
             raise
-        return request.answer(reply) if request.is_wrapped else reply
+        return reply
 
     def close(self) -> None:
         self._closed = True

@@ -83,12 +83,14 @@ class AsyncSubscriber:
 
     @contextlib.asynccontextmanager
     async def taking(self, *, wait: Seconds | None = None) -> AsyncIterator[Message | None]:
-        batch = await follow_async(self._run, self.calls.read(1, wait, once=True))
+        batch = await follow_async(self._run, self.calls.hold(wait))
         try:
             yield first_of(batch)
         except BaseException:
             self.calls.go_back(batch)
             raise
+        finally:
+            self.calls.let_go()
         if len(batch):
             await self.ack(batch)
 

@@ -70,7 +70,7 @@ class Channel(asyncio.Protocol):
         self.end(error or ConnectionResetError("the server closed it"))
 
     def send(self, pending: Pending) -> None:
-        identifier, message = self._link.send(pending.request.command)
+        identifier, message = self._link.send(pending.request.command, pending.request.number)
         self.waiting[identifier] = pending
         if self._transport is not None:  # else it is ending, and its owner will hear of it
             self._transport.write(message)

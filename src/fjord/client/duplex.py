@@ -50,13 +50,13 @@ class Duplex:
             self.close()
             raise
 
-    def exchange(self, command: Command, deadline: Deadline) -> Reply:
-        """Sends a command and returns its reply.
+    def exchange(self, command: Command, deadline: Deadline, number: int = 0) -> Reply:
+        """Sends a command, perhaps with a number, and returns its reply.
 
         Raises:
             OSError: if the connection broke; BlockingIOError if the time is over.
         """
-        identifier, parts = self._link.send_parts(command)
+        identifier, parts = self._link.send_parts(command, number)
         self._send(parts, deadline)
         found: Reply | None = None
         while found is None:

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple, TypeVar, overload
 
 from fjord.client.entries import date, date_or_none, decode_key, decode_value
 from fjord.client.schemas import Schemas
-from fjord.commands import Changed, JobPage, Taken
+from fjord.commands import ARRIVED, DUE, Changed, JobPage, Taken
 from fjord.errors import Code, RemoteProtocolError
-from fjord.job_commands import ARRIVED, DUE
 from fjord.jobs import How, State, domain_of
 from fjord.values import ROW
 

@@ -90,7 +90,7 @@ class Kv:
         return cast(str | bytes, self._run(self._calls.truncate(key, size)))
 
     def rename(self, key: Key, to: Key, *, overwrite: bool = False) -> None:
-        """Gives a value another key; its expiry and its dates stay.
+        """Gives a value another key; its other keys, its expiry and its dates stay.
 
         Raises:
             NotFoundError: if there is no such key.

@@ -39,7 +39,7 @@ class Line:
             try:
                 duplex = self._ready_duplex(request, deadline)
                 sent = True
-                reply = duplex.exchange(request.command, deadline)
+                reply = duplex.exchange(request.command, deadline, request.number)
             except LocalProtocolError:
                 raise  # it was not sent
             except (OSError, RemoteProtocolError) as error:
@@ -52,7 +52,7 @@ class Line:
             if not request.can_repeat:
                 self._locks.note(request.command, reply)
             if not retry.is_busy(reply) or not self._pause(request, deadline):
-                return request.answer(reply)
+                return reply
             self._client.was_busy(request)
 
     def connect(self, deadline: Deadline) -> Duplex:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from fjord import limits, wire
 from fjord.columns import Buffer
-from fjord.commands import Changed, Command, Listen, ListenJobs, Reply
+from fjord.commands import Changed, Command, Listen, ListenJobs, Reply, Row
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
-from fjord.wire import Function, RawChange, RawReply, error_texts
+from fjord.wire import RawChange, RawReply
 
 
 class Link:
@@ -19,17 +19,21 @@ class Link:
 
     def __init__(self) -> None:
         self._decoder = wire.ReplyDecoder()
-        self._in_flight: dict[int, Function] = {}
+        self._in_flight: dict[int, Row] = {}  # what was asked, by the number of the request
         self._listening: dict[int, str] = {}  # table by the number of the request
         self._last_identifier = 0
 
-    def send(self, command: Command) -> tuple[int, bytes]:
+    def send(self, command: Command, number: int = 0) -> tuple[int, bytes]:
         """Returns the identifier and the message of a new request, see `send_parts`."""
-        identifier, parts = self.send_parts(command)
+        identifier, parts = self.send_parts(command, number)
         return identifier, bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
-    def send_parts(self, command: Command) -> tuple[int, list[Buffer]]:
+    def send_parts(self, command: Command, number: int = 0) -> tuple[int, list[Buffer]]:
         """Returns the identifier and the message of a new request; a large one in pieces.
+
+        Args:
+            command: what is asked.
+            number: makes a retry safe; 0 = it has none.
 
         Raises:
             LocalProtocolError: if it is larger than a message may be, or too many are in flight.
@@ -39,13 +43,13 @@ class Link:
                 Code.BUSY, f"a connection has at most {limits.IN_FLIGHT_MAX} requests in flight"
             )
         identifier = self._free_identifier()
-        function, parts = wire.encode_parts(command, identifier)
+        parts = wire.encode_request(command, identifier, number)
         if sum(map(len, parts)) > limits.MESSAGE_BYTES_MAX:
             raise LocalProtocolError(
                 Code.TOO_LARGE,
                 f"a message has at most {limits.MESSAGE_BYTES_MAX} bytes; use smaller batches",
             )
-        self._in_flight[identifier] = function
+        self._in_flight[identifier] = type(command).row
         if isinstance(command, Listen | ListenJobs):
             self._listening[identifier] = command.table
         return identifier, parts
@@ -70,10 +74,10 @@ class Link:
             if isinstance(raw, RawChange):
                 yield raw.identifier, self._changed(raw)
                 continue
-            function = self._in_flight.pop(raw.identifier, None)
-            if function is None:
+            row = self._in_flight.pop(raw.identifier, None)
+            if row is None:
                 raise _last_words(raw)
-            yield raw.identifier, wire.read_reply(function, raw)
+            yield raw.identifier, wire.read_reply(row, raw)
 
     def _changed(self, raw: RawChange) -> Changed:
         table = self._listening.get(raw.identifier)
@@ -96,5 +100,5 @@ def _last_words(raw: RawReply) -> RemoteProtocolError:
     """Returns what a server says before it closes a connection."""
     if not raw.error:
         return RemoteProtocolError(Code.FAILED, "a reply to no request")
-    refusal = error_texts.decode(raw.error)
+    refusal = raw.refusal()
     return RemoteProtocolError(refusal.code, refusal.text)

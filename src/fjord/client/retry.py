@@ -1,12 +1,6 @@
 """What a client does when a connection breaks: which commands are sent again, how, and when.
 
-    AS_IS     reads, writes that carry their timestamp, marks that only go forward: twice is the
-              same as once; and NEXT, since jobs that were handed out to nobody come back when
-              their leases are over; and batches with an ADVANCE, which is refused the second time
-    NUMBERED  everything else that may be sent again goes as a numbered batch; the server keeps
-              the answers to numbers, so a retry is applied once
-    NEVER     what belongs to one connection (locks, listening), worked-on marks, since the answer
-              to the first try may be lost with the work it gave out, and what has a large answer
+How, the row of each command says: see `commands.layout.Retry`.
 
 A connection that holds locks takes them with it, and then nothing is sent again: a caller that
 believes it holds a lock must be told.  An answer of BUSY is different: nothing was done, so any
@@ -15,129 +9,24 @@ command may be sent again.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from fjord import commands, limits
 from fjord.clock import Clock
 from fjord.commands import (
-    Batch,
     Command,
     Fail,
     Next,
     Read,
     Refusal,
-    Replies,
     Reply,
+    Retry,
     SealNow,
     Taken,
 )
 from fjord.errors import Code, FjordError, RemoteProtocolError, UnavailableError
-
-
-class Retry(enum.Enum):
-    """How a command is sent again."""
-
-    AS_IS = enum.auto()
-    NUMBERED = enum.auto()
-    NEVER = enum.auto()
-
-
-def retry_of(command: Command) -> Retry:
-    rule = _RULES[type(command)]
-    return rule if isinstance(rule, Retry) else rule(command)
-
-
-# What an answer has beside the value.
-_ANSWER_BYTES: Final = 1024
-
-
-def _retry_of_modify(command: commands.Modify) -> Retry:
-    # The answer is the new value, and the server keeps no large ones.
-    if command.change is commands.Change.TRUNCATE:
-        size = int.from_bytes(command.operand, "little", signed=True)
-        if size > limits.ANSWER_KEPT_BYTES_MAX - _ANSWER_BYTES:
-            return Retry.NEVER
-    return Retry.NUMBERED
-
-
-def _retry_of_batch(command: Batch) -> Retry:
-    # A writer that is farther already is refused, so the server need not keep the answer.  Locks
-    # would be held by a connection that does not know of them; with a number they are refused.
-    kinds = set(map(type, command.commands))
-    is_fenced = commands.Advance in kinds and kinds.isdisjoint({commands.Lock, commands.Unlock})
-    return Retry.AS_IS if is_fenced else Retry.NUMBERED
-
-
-_RULES: Final[dict[type[Command], Retry | Callable[[Any], Retry]]] = {
-    commands.Nop: Retry.AS_IS,
-    commands.Set: lambda command: Retry.AS_IS if command.overwrite else Retry.NUMBERED,
-    commands.Get: Retry.AS_IS,
-    commands.Touch: lambda command: Retry.NEVER if command.worked_until_us else Retry.AS_IS,
-    # A purge leaves no tombstone that could tell a second try from a first one.
-    commands.Delete: lambda command: Retry.NUMBERED if command.purge else Retry.AS_IS,
-    commands.Modify: _retry_of_modify,
-    commands.Rename: Retry.NUMBERED,
-    commands.Lock: Retry.NEVER,
-    commands.Unlock: Retry.NEVER,
-    commands.Range: Retry.AS_IS,
-    commands.Listen: Retry.NEVER,
-    commands.Unlisten: Retry.NEVER,
-    commands.Push: Retry.NUMBERED,
-    # Jobs of a reply that is lost come back when their leases are over.
-    commands.Next: Retry.AS_IS,
-    commands.Finish: Retry.NUMBERED,
-    commands.Extend: Retry.NUMBERED,
-    commands.Fail: Retry.NUMBERED,
-    commands.Cancel: Retry.NUMBERED,
-    commands.Reschedule: Retry.NUMBERED,
-    commands.Bury: Retry.NUMBERED,
-    commands.Revive: Retry.NUMBERED,
-    commands.Discard: Retry.NUMBERED,
-    commands.Peek: Retry.AS_IS,
-    commands.Find: Retry.AS_IS,
-    commands.CountJobs: Retry.AS_IS,
-    commands.ListenJobs: Retry.NEVER,
-    commands.Append: Retry.NUMBERED,
-    commands.Erase: Retry.NUMBERED,
-    commands.Read: Retry.AS_IS,
-    commands.Subscribe: Retry.AS_IS,
-    # A second try would find the mark where the first one has put it.
-    commands.Acknowledge: lambda command: Retry.AS_IS if command.expected < 0 else Retry.NUMBERED,
-    commands.Seek: Retry.AS_IS,
-    commands.Rest: Retry.AS_IS,
-    commands.Unsubscribe: Retry.NUMBERED,
-    commands.ListSubscribers: Retry.AS_IS,
-    commands.Lag: Retry.AS_IS,
-    # One whose answer was lost is closed when its time is over.
-    commands.OpenSnapshot: Retry.AS_IS,
-    commands.CloseSnapshot: Retry.AS_IS,
-    commands.AsOf: Retry.AS_IS,
-    commands.ListBlocks: Retry.AS_IS,
-    commands.SealNow: Retry.AS_IS,
-    commands.Span: Retry.AS_IS,
-    # Blocks that are replaced already stay so.
-    commands.ReplaceBlocks: Retry.AS_IS,
-    # Rows that are staged twice are committed once: the other stage is dropped when it is old.
-    commands.Stage: Retry.AS_IS,
-    commands.CommitStages: Retry.AS_IS,
-    commands.AskWriter: Retry.AS_IS,
-    # A second try may be refused; who hears of it asks where the writer is.
-    commands.Advance: Retry.AS_IS,
-    commands.CreateTable: Retry.NUMBERED,
-    commands.DropTable: Retry.NUMBERED,
-    commands.ListTables: Retry.AS_IS,
-    commands.Stats: Retry.AS_IS,
-    commands.Hello: Retry.NEVER,
-    commands.Batch: _retry_of_batch,
-    commands.Scan: Retry.AS_IS,
-}
-
-
-# A server says this of a batch of one too; who asked for one command knows of no batch.
-_OF_THE_BATCH: Final = "command 1 of the batch: "
 
 
 class Request:
@@ -147,10 +36,10 @@ class Request:
     is_unsure = False  # a connection broke with it: it may have been applied
     _pauses: Iterator[float] | None = None
 
-    def __init__(self, command: Command, retry: Retry, *, is_wrapped: bool = False) -> None:
+    def __init__(self, command: Command, retry: Retry, number: int) -> None:
         self.command = command  # as it is sent
         self.can_repeat = retry is not Retry.NEVER  # after a connection broke
-        self.is_wrapped = is_wrapped  # in a batch of one
+        self.number = number  # makes a retry safe; 0 = it needs none
 
     def wait_at_most(self, seconds: float) -> None:
         """A command that waits on the server, and is sent again, waits no longer than its caller.
@@ -174,18 +63,6 @@ class Request:
                 return 0.0
         return next(self._pauses)
 
-    def answer(self, reply: Reply) -> Reply:
-        """Returns the reply to the command as it was given."""
-        if not self.is_wrapped:
-            return reply
-        if isinstance(reply, Refusal):
-            if not reply.text.startswith(_OF_THE_BATCH):
-                return reply
-            return Refusal(code=reply.code, text=reply.text.removeprefix(_OF_THE_BATCH))
-        if not isinstance(reply, Replies) or len(reply.replies) != 1:
-            raise RemoteProtocolError(Code.BAD_BATCH, "not one reply to a batch of one")
-        return reply.replies[0]
-
 
 class Client:
     """Who a client is: the same over all of its connections."""
@@ -196,25 +73,22 @@ class Client:
 
     def request(self, command: Command) -> Request:
         """Returns a command in the form in which it is sent."""
-        retry = retry_of(command)
-        if retry is not Retry.NUMBERED:
-            return Request(command, retry)
-        inner = command.commands if isinstance(command, Batch) else [command]
-        is_wrapped = not isinstance(command, Batch)
-        return Request(self._numbered(inner), retry, is_wrapped=is_wrapped)
+        rule = type(command).row.retry
+        retry = rule if isinstance(rule, Retry) else rule(command)
+        number = self._next_number() if retry is Retry.NUMBERED else 0
+        return Request(command, retry, number)
 
     def was_busy(self, request: Request) -> None:
-        """The server was busy: nothing was done, so a batch gets a new number.
+        """The server was busy: nothing was done, so the request gets a new number.
 
         With its old one it would be too old once many others have run ahead of it.
         """
-        command = request.command
-        if isinstance(command, Batch) and command.number and not request.is_unsure:
-            request.command = self._numbered(command.commands)
+        if request.number and not request.is_unsure:
+            request.number = self._next_number()
 
-    def _numbered(self, inner: Sequence[Command]) -> Batch:
+    def _next_number(self) -> int:
         self._last_number += 1
-        return Batch(commands=inner, client=self.hello.client, number=self._last_number)
+        return self._last_number
 
 
 class Locks:
@@ -259,10 +133,9 @@ _SEAL_SECONDS: Final = limits.WAIT_US_MAX / 1_000_000
 
 def wait_seconds(command: Command) -> float:
     """Returns how long a command lets the server wait, beyond the time that a call may take."""
-    kind = type(command)
-    if kind is Next or kind is Read:
-        return command.wait_us / 1_000_000  # type: ignore[union-attr]
-    return _SEAL_SECONDS if kind is SealNow else 0.0
+    if isinstance(command, Next | Read):
+        return command.wait_us / 1_000_000
+    return _SEAL_SECONDS if type(command) is SealNow else 0.0
 
 
 def undoing(command: Command, reply: Reply) -> Command | None:
@@ -306,7 +179,8 @@ def check_welcome(reply: Reply) -> None:
         RemoteProtocolError: if the server does not want this client.
     """
     if isinstance(reply, Refusal):
-        raise RemoteProtocolError(reply.code, reply.text)
+        text = f"{reply.text} (the daemon and this client may be of different versions)"
+        raise RemoteProtocolError(reply.code, text if reply.code is Code.BAD_BATCH else reply.text)
     if not isinstance(reply, commands.Welcome):
         raise RemoteProtocolError(Code.FAILED, "the peer does not know HELLO")
 

@@ -62,6 +62,7 @@ class SubscriberCalls:
         self._mark = position.seq
         self._is_asleep = position.asleep
         self._is_lost = False  # the mark may be anywhere: it is asked for before the next read
+        self._is_held = False  # a `taking` block has the first message behind the mark
         self._cursor = Cursor(table, position.seq, subscriber=name, schemas=schemas)
 
     # -- reading ----------------------------------------------------------------------------------
@@ -74,14 +75,39 @@ class SubscriberCalls:
         me = ReadBy(self.name, self._epoch)
         return (yield from read_on(self._cursor, count, wait, read_by=me, once=once))
 
+    def read_first(self, wait: Seconds | None) -> Steps[MessageBatch]:
+        """Reads the first message that is not acknowledged, whatever was read before.
+
+        There is one mark: acknowledging a later message would acknowledge all before it.
+        """
+        if self._is_held:
+            raise RuntimeError(
+                f"a `taking` block of subscriber {self.name} holds the first message of "
+                f"{self.table}; leave that block before you take another one"
+            )
+        if not self._is_lost:
+            self._cursor.go(self._mark)
+        return (yield from self.read(1, wait, once=True))
+
+    def hold(self, wait: Seconds | None) -> Steps[MessageBatch]:
+        """Reads the first message for a `taking` block, which has it until `let_go`."""
+        batch = yield from self.read_first(wait)
+        self._is_held = len(batch) > 0
+        return batch
+
+    def let_go(self) -> None:
+        self._is_held = False
+
     def peek(self) -> Steps[Message | None]:
-        batch = yield from self.read(1, None, once=True)
-        self.go_back(batch)
-        return first_of(batch)
+        """Reads what `pop` would take: the first message behind the mark, wherever that is now."""
+        here = self._cursor
+        cursor = Cursor(self.table, 0, here.until, subscriber=self.name, schemas=here.schemas)
+        cursor.go((yield from self.position()).position)
+        return first_of((yield from read_on(cursor, 1, None, once=True)))
 
     def pop(self, wait: Seconds | None) -> Steps[Message | None]:
         while True:
-            batch = yield from self.read(1, wait, once=True)
+            batch = yield from self.read_first(wait)
             if not len(batch):
                 return None
             try:

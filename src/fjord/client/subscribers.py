@@ -100,34 +100,45 @@ class Subscriber:
         return _batches(self, n, wait)
 
     def peek(self) -> Message | None:
-        """Returns the next message, and stays where it is; None if there is none."""
+        """Returns the message that `pop` would take, and moves nothing; None if there is none.
+
+        It is the first one that is not acknowledged, whatever was read.
+        """
         return follow(self._run, self.calls.peek())
 
     def pop(self, *, wait: Seconds | None = None) -> Message | None:
-        """Takes the next message: returns it once it is durable that it was taken.
+        """Takes the first message that is not acknowledged: returns it once that is durable.
 
-        Others that pop under the same name get other messages.  What was read before counts as
-        processed too.  A message is lost if the process ends before it has worked on it; use
-        `taking` where that must not be.
+        Others that pop under the same name get other messages.  What was read and not acknowledged
+        comes again, as after `rewind`.  A message is lost if the process ends before it has worked
+        on it; use `taking` where that must not be.
 
         Args:
             wait: seconds that the server waits for one; it does not wait unless given.
+
+        Raises:
+            RuntimeError: inside of a `taking` block, which has that message.
         """
         return follow(self._run, self.calls.pop(wait))
 
     @contextlib.contextmanager
     def taking(self, *, wait: Seconds | None = None) -> Iterator[Message | None]:
-        """Gives the next message to a `with` block, None if there is none.
+        """Gives the first message that is not acknowledged, or None, to a `with` block.
 
         It is acknowledged when the block ends well.  If the block raises, it is the next message
         again.
+
+        Raises:
+            RuntimeError: inside of another such block, which has that message.
         """
-        batch = follow(self._run, self.calls.read(1, wait, once=True))
+        batch = follow(self._run, self.calls.hold(wait))
         try:
             yield first_of(batch)
         except BaseException:
             self.calls.go_back(batch)
             raise
+        finally:
+            self.calls.let_go()
         if len(batch):
             self.ack(batch)
 

@@ -97,14 +97,14 @@ def back_up(path: str, target: str, settings: Settings | None = None) -> Manifes
     settings = settings or Settings()
     layout = Layout(path)
     disk = settings.disk
-    if not disk.names(layout.journal):
+    if not layouts.has_journal(disk, layout):
         raise DirectoryError(f"{layout.root} is not a Fjord data directory")
     target = os.path.abspath(target)
     _make_empty(disk, target)
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(_SegmentGoneError):
             return _copy_all(settings, layout, target)
-        for name in disk.names(target):  # blocks come last, so there are none yet
+        for name in layouts.names_in(disk, target):  # blocks come last, so there are none yet
             disk.remove(os.path.join(target, name))
     raise UnavailableError("the journal is packed faster than it can be copied; try again")
 
@@ -352,7 +352,7 @@ def _copy(
 
 
 def _make_empty(disk: Disk, path: str) -> None:
-    if disk.names(path):
+    if layouts.names_in(disk, path):
         raise DirectoryError(f"{path} is not empty; give a new directory")
     disk.make_directory(path)
 

@@ -29,6 +29,7 @@ from fjord.commands import (
     InBlock,
     Lag,
     Messages,
+    Numbered,
     Numbers,
     Read,
     Refusal,
@@ -84,6 +85,8 @@ PARTINGS: Final[frozenset[type]] = frozenset({DropTable, Rest, Seek, Unsubscribe
 
 def has_parting(command: Command) -> bool:
     """Says that a command is one of the partings, or a batch that has some."""
+    if type(command) is Numbered:
+        command = command.command
     if type(command) is Batch:
         return not PARTINGS.isdisjoint(map(type, command.commands))
     return type(command) in PARTINGS
@@ -240,6 +243,8 @@ class LazyCold:
             if command.subscriber:
                 self.rest(command.table, command.subscriber)
         elif type(reply) is not Refusal and has_parting(command):
+            if isinstance(command, Numbered):
+                command = command.command
             for one in command.commands if isinstance(command, Batch) else [command]:
                 self._note_parting(one)
 

@@ -47,6 +47,12 @@ class Counts:
         self._known = known
         self.changed: dict[int, JobCounts] = {}
 
+    def copy(self) -> Counts:
+        """Returns counts that do not change with these."""
+        found = Counts(self._known)
+        found.changed = self.changed.copy()
+        return found
+
     def of(self, table: int) -> JobCounts:
         found = self.changed.get(table)
         return self._known.get(table, NONE) if found is None else found

@@ -19,6 +19,7 @@ from fjord import limits
 from fjord.clock import Clock, SystemClock
 from fjord.columns import Strings
 from fjord.commands import (
+    ARRIVED,
     Changed,
     Command,
     Listen,
@@ -50,7 +51,6 @@ from fjord.engine.waits import (
     moment,
 )
 from fjord.errors import ClosedError, Code, FjordError
-from fjord.job_commands import ARRIVED
 
 _log: Final = logging.getLogger(__name__)
 # All threads of a process are one client: a lock that one of them holds is held by all.

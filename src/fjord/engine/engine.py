@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from fjord import disk as disks
-from fjord import limits, tables
+from fjord import limits
 from fjord.clock import LeaseClock
 from fjord.commands import Changed, Command, Refusal, Reply, Scan, Span
 from fjord.engine import counting, filling
@@ -40,6 +40,7 @@ from fjord.engine.memory import Memory
 from fjord.engine.packing import Packer
 from fjord.engine.parts import Parts, Status
 from fjord.engine.sealing import Sealing
+from fjord.engine.space import Space
 from fjord.engine.spanning import Past, look
 from fjord.engine.upkeep import Upkeep
 from fjord.engine.watching import Watched
@@ -55,30 +56,30 @@ _DISK_FULL: Final = Refusal(
 )
 
 
+class _WritesError(Exception):
+    """What was run as a read has something to write."""
+
+
 class Engine:
     """A data directory, open for writing.  Made by `open_engine`."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._clock = parts.clock
-        self._journal = parts.journal
-        self._writer = parts.writer
-        self._index = parts.index
+        self._clock, self._journal = parts.clock, parts.journal
+        self._writer, self._index = parts.writer, parts.index
         self._leases = LeaseClock(parts.clock, parts.last_lease_us)
         self._published = Published(parts.disk, parts.layout, writable=True)
-        self._published_seq = 0
-        self._syncing = threading.Lock()
+        self._published_seq, self._syncing = 0, threading.Lock()
         self._memory = Memory()
         self.watched = Watched()
         self._changed: list[Changed] = []
         self._process = os.getpid()
         self._status = Status.OPEN
-        # Where the frame begins that is written and whose index transaction is not committed.
-        self._uncommitted: tuple[int, int] | None = None
-        self._is_full = False  # the last write was refused for want of space
+        self._uncommitted: tuple[int, int] | None = None  # begin of a frame, until it is committed
         self.master = parts.disk.new_uuid()
         self.tables: Mapping[str, Table] = {}
         self.live_bytes = 0
+        self.space = Space(parts, self._grow_index)
         self._read_state()
         self.sealing = Sealing(self, self._memory, parts.clock, parts.journal, parts.writer)
         self.sealing.look()
@@ -87,6 +88,7 @@ class Engine:
         self._upkeep = Upkeep(self, self._memory, parts.clock, self._packer, parts.writer)
         self._take_over()
         self._takeovers = self.takeovers()  # nobody else takes over meanwhile
+        self.space.look_at_start()
 
     # -- the two steps of every command -----------------------------------------------------------
 
@@ -109,7 +111,7 @@ class Engine:
         self.check_usable()
         return self._run_some(wanted, clients)
 
-    def run_internal(self, command: object) -> Reply:
+    def run_internal(self, command: Command) -> Reply:
         """Runs what the engine asks of itself."""
         self.check_usable()
         return self._run_some([command])[0]
@@ -257,15 +259,11 @@ class Engine:
         return self._upkeep.due_us()
 
     @property
-    def is_full(self) -> bool:
-        return self._is_full
-
-    @property
     def lease_us(self) -> int:
         """Lease time now."""
         return self._leases.lease_us()
 
-    def measure(self, command: object) -> int:
+    def measure(self, command: Command) -> int:
         """Returns how many bytes a step of packing would append."""
         with self._view() as transaction:
             state = Snapshot(transaction, self._known())
@@ -293,17 +291,19 @@ class Engine:
             "packed_segments": self._packer.packed_segments,
             "packing_blocked": int(self._packer.damage is not None),
             "tables": len(self.tables),
-            "disk_full": int(self._is_full),
+            **self.space.stats(),
             **counts,
             **self._memory.stats(),
         }
 
     # -- one frame --------------------------------------------------------------------------------
 
-    def _run_some(self, wanted: Sequence[object], clients: Sequence[int] = ()) -> list[Reply]:
+    def _run_some(self, wanted: Sequence[Command], clients: Sequence[int] = ()) -> list[Reply]:
         """Runs as many commands as fit one frame, at least one."""
-        if tables.READS.issuperset(map(type, wanted)):
-            return self._run_reads(wanted)
+        if all(type(one).row.reads for one in wanted):
+            found = self._run_reads(wanted)
+            if found is not None:
+                return found
         while True:
             try:
                 replies = self._run_frame(wanted, clients)
@@ -322,11 +322,11 @@ class Engine:
                 self._fail()
                 raise
             else:
-                if self._is_full and not all(map(filling.is_urgent, wanted)):
-                    self._is_full = False
+                if self.space.is_full and not all(map(filling.is_urgent, wanted)):
+                    self.space.note_write()
                 return replies
 
-    def _run_frame(self, wanted: Sequence[object], clients: Sequence[int]) -> list[Reply]:
+    def _run_frame(self, wanted: Sequence[Command], clients: Sequence[int]) -> list[Reply]:
         if not self._index.has_reserve() and not all(map(filling.is_urgent, wanted)):
             raise IndexFullError
         transaction = self._index.begin()
@@ -340,7 +340,8 @@ class Engine:
                 wall_us=self._clock.wall_us(),
             )
             group.notes_jobs = self._packer.notes_jobs
-            replies = filling.fill(group, wanted, clients, group.wall_us, self._rotate)
+            is_late = filling.begin(self._clock)
+            replies = filling.fill(group, wanted, clients, group.wall_us, self._rotate, is_late)
             if group.rows:
                 self._append(group)
             transaction.commit()
@@ -355,23 +356,23 @@ class Engine:
 
     def _keep(self, group: Group) -> None:
         """Takes over what a group has changed in memory."""
-        memory = self._memory
+        memory, notes = self._memory, group.notes
         memory.keep()
         memory.counts.update(group.counts.changed)
-        memory.note_arrivals(group.arrivals)
-        memory.deaths.update(group.deaths)
+        memory.note_arrivals(notes.arrivals)
+        memory.deaths.update(notes.deaths)
         self.tables, self.live_bytes = group.tables, group.live_bytes
-        self._changed += group.changed
+        self._changed += notes.changed
         memory.snapshots = group.snapshots
-        memory.turn(group.generations, group.given_back_seq, is_secure=group.is_secure)
-        memory.note_appends(group.appended)
-        if group.drops:
-            memory.lanes.retain({table.id for table in self.tables.values()})
-        turns = min(group.counts.changed, default=0) < 0 or group.given_back_seq > 0
-        self._upkeep.note(group.schedules, sweeps=group.sweeps, turns=turns)
-        looks = group.seals or group.drops or group.given_back_seq > 0
-        self.sealing.note(group.last_seqs, group.table_rows, looks=looks, stages=group.stages)
-        for op, place in group.applied:
+        memory.turn(group.generations, notes.given_back_seq, is_secure=notes.is_secure)
+        memory.note_appends(notes.appended)
+        if notes.drops:
+            memory.retain(self.tables)
+        turns = min(group.counts.changed, default=0) < 0 or notes.given_back_seq > 0
+        self._upkeep.note(notes.schedules, sweeps=notes.sweeps, turns=turns)
+        looks = notes.seals or notes.drops or notes.given_back_seq > 0
+        self.sealing.note(notes.last_seqs, notes.table_rows, looks=looks, stages=notes.stages)
+        for op, place in notes.applied:
             self._packer.note(op, place)
 
     def _append(self, group: Group) -> None:
@@ -383,31 +384,43 @@ class Engine:
         commit = Commit(group.wall_us, self._leases.lease_us(), group.ops, group.rows)
         self._writer.append(commit)
 
-    def _run_reads(self, wanted: Sequence[object]) -> list[Reply]:
+    def _run_reads(self, wanted: Sequence[Command]) -> list[Reply] | None:
+        """Answers what changes nothing; None if one of them does: a READ may open a snapshot."""
         transaction = self._index.view()
         try:
             snapshot, now_us = Snapshot(transaction, self._known()), self._clock.wall_us()
-            return filling.bounded(
-                filling.decide(command, snapshot, now_us).reply for command in wanted
-            )
+            answers = self._answers(wanted, snapshot, now_us)
+            return filling.bounded(answers, filling.begin(self._clock))
+        except _WritesError:
+            return None
         except IndexDamagedError:
             self._fail()
             raise
         finally:
             transaction.abort()
 
-    def _refuse_growth(self, wanted: Sequence[object], clients: Sequence[int]) -> list[Reply]:
+    @staticmethod
+    def _answers(wanted: Sequence[Command], snapshot: Snapshot, now_us: int) -> Iterator[Reply]:
+        for command in wanted:
+            decision = filling.decide(command, snapshot, now_us)
+            if decision.ops:
+                raise _WritesError
+            yield decision.reply
+
+    def _refuse_growth(self, wanted: Sequence[Command], clients: Sequence[int]) -> list[Reply]:
         """The disk is full: reads are answered, what frees space is run, the rest refused."""
-        self._is_full = True
+        if self.space.refuse():
+            self.sealing.look()  # blocks are written earlier now, so that segments can go
         if len(wanted) == 1:
             return [_DISK_FULL]
-        return filling.bounded(
+        found = (
             self._run_alone(command, clients[position : position + 1])
             for position, command in enumerate(wanted)
         )
+        return filling.bounded(found, filling.begin(self._clock))
 
-    def _run_alone(self, command: object, clients: Sequence[int]) -> Reply:
-        if type(command) in tables.READS or filling.is_urgent(command):
+    def _run_alone(self, command: Command, clients: Sequence[int]) -> Reply:
+        if type(command).row.reads or filling.is_urgent(command):
             return self._run_some([command], clients)[0]
         return _DISK_FULL
 
@@ -436,6 +449,9 @@ class Engine:
         now_us, lease_us = self._clock.wall_us(), self._leases.lease_us()
         try:
             self._writer.rotate(now_us, lease_us, body_bytes=body_bytes, urgent=urgent)
+        except OSError:
+            self.space.note_lack(body_bytes)
+            raise
         finally:
             with self._syncing:  # a rotation syncs what was before it, even if it then fails
                 self._publish(self._writer.durable_seq)
@@ -458,6 +474,7 @@ class Engine:
             self._index.grow()
         except OSError as error:
             if disks.is_full(error):
+                self.space.note_lack(of_index=True)
                 return False
             self._fail()
             raise DurabilityError(f"the disk failed: {error}") from error

@@ -1,7 +1,9 @@
 """Filling a frame: commands are decided and applied one after the other until it is full.
 
-Neighbours that may be merged are decided as one.  The commands of a batch are decided against an
-overlay of what the ones before them did; only when all of them are accepted is any applied.
+Neighbours that ask for the same of one table are decided as one, with their answers kept by one op;
+where that is refused each is decided alone, so nobody is refused for another.  The commands of a
+batch are decided against an overlay of what the ones before them did; only when all of them are
+accepted is any applied.
 """
 
 from __future__ import annotations
@@ -10,8 +12,20 @@ import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final
 
-from fjord import limits, tables
-from fjord.commands import Batch, Command, InBlock, Refusal, Replies, Reply, reply_bytes
+from fjord import limits
+from fjord.clock import Clock
+from fjord.columns import joined
+from fjord.commands import (
+    Batch,
+    Command,
+    InBlock,
+    Numbered,
+    Refusal,
+    Replies,
+    Reply,
+    reply_bytes,
+)
+from fjord.commands.codec import data_bytes
 from fjord.engine.group import Group, Snapshot, encode_all, encoded_bytes
 from fjord.errors import Code, CorruptionError
 from fjord.journal import frame as frames
@@ -20,8 +34,8 @@ from fjord.tables.job_upkeep import MoveJobs
 from fjord.tables.packing import Pack
 from fjord.tables.state import Decision
 
-# A command of a user, or what the engine asks of itself.
-Asked = object
+# Says that a group has taken long enough, and that what is left waits for the next one.
+IsLate = Callable[[], bool]
 # Told how many bytes a frame will have, and whether it may use what is reserved for deletes;
 # begins a new segment.
 Rotate = Callable[[int, bool], None]
@@ -44,35 +58,47 @@ class _NoRoomError(Exception):
     """The ops of a batch do not fit behind what the frame holds already."""
 
 
+def begin(clock: Clock) -> IsLate:
+    """Begins to run commands; what is returned says when that has taken long enough."""
+    until_us = clock.monotonic_us() + limits.GROUP_US_MAX
+    return lambda: clock.monotonic_us() > until_us
+
+
 def fill(
     group: Group,
-    wanted: Sequence[Asked],
+    wanted: Sequence[Command],
     clients_: Sequence[int],
     now_us: int,
     rotate: Rotate,
+    is_late: IsLate,
 ) -> list[Reply]:
     """Runs the first commands, as many as fit the frame, at least one; returns their replies."""
     replies: list[Reply] = []
     answer_bytes = 0
     for run in _runs(wanted, group):
-        if answer_bytes >= limits.ANSWER_BYTES_MAX:
+        if answer_bytes >= limits.ANSWER_BYTES_MAX or (replies and is_late()):
             break
-        merged = _decide_merged(run, group, now_us)
-        for command in run[:1] if merged else run:
-            if clients_:
-                group.client = clients_[len(replies)]
-            reply = _run_one(group, command, merged, now_us, rotate)
-            if reply is None:
-                return replies  # this frame is full; the rest goes into the next one
-            replies += [reply] * (len(run) if merged else 1)
-            answer_bytes += reply_bytes(reply)
+        found = _run_merged(group, run, now_us, rotate) if len(run) > 1 else None
+        if found is None:
+            found = []
+            for command in run:
+                if found and is_late():
+                    return replies + found
+                if clients_:
+                    group.client = clients_[len(replies) + len(found)]
+                reply = _run_one(group, command, now_us, rotate)
+                if reply is None:
+                    return replies + found  # this frame is full; the rest goes into the next one
+                found.append(reply)
+        replies += found
+        answer_bytes += sum(map(reply_bytes, found))
     return replies
 
 
-def decide(command: Asked, state: Snapshot, now_us: int) -> Decision:
+def decide(command: Command, state: Snapshot, now_us: int) -> Decision:
     """Decides a command; damage that only a read has met is that read's answer."""
     try:
-        decision = tables.DECIDE[type(command)](command, state, now_us)
+        decision: Decision = type(command).row.decide(command, state, now_us)
         if state.snapshots and decision.ops:
             kept = snapshots.kept(decision.ops, state)
             return decision._replace(ops=[*decision.ops, *kept]) if kept else decision
@@ -83,35 +109,55 @@ def decide(command: Asked, state: Snapshot, now_us: int) -> Decision:
         return Decision(Refusal(code=Code.FAILED, text=f"the journal cannot be read: {error}"))
 
 
-def is_urgent(command: Asked) -> bool:
+def is_urgent(command: Command) -> bool:
     """Says whether a command frees something, and therefore must work on a full disk."""
+    if type(command) is Numbered:
+        command = command.command
     if type(command) is Batch:
-        return all(type(one) in tables.READS or is_urgent(one) for one in command.commands)
+        return all(type(one).row.reads or is_urgent(one) for one in command.commands)
     if isinstance(command, Pack | MoveJobs):
         return command.is_urgent
-    return type(command) in tables.FREES
+    return type(command).row.frees
 
 
-def bounded(replies: Iterator[Reply]) -> list[Reply]:
-    """Takes replies until they are one large answer together; the rest is not even made."""
+def bounded(replies: Iterator[Reply], is_late: IsLate) -> list[Reply]:
+    """Takes replies until they are one large answer together, or late; the rest is not made."""
     taken: list[Reply] = []
     answer_bytes = 0
     for reply in replies:
         taken.append(reply)
         answer_bytes += reply_bytes(reply)
-        if answer_bytes >= limits.ANSWER_BYTES_MAX:
+        if answer_bytes >= limits.ANSWER_BYTES_MAX or is_late():
             break
     return taken
 
 
-def _run_one(
-    group: Group, command: Asked, merged: Decision | None, now_us: int, rotate: Rotate
-) -> Reply | None:
-    """Runs one command, or a merged run of them; None if the frame has no room for it."""
+def _run_one(group: Group, command: Command, now_us: int, rotate: Rotate) -> Reply | None:
+    """Runs one command; None if the frame has no room for it."""
+    numbered = None
+    if type(command) is Numbered:
+        numbered, command = command, command.command
+        known = clients.number_problem(numbered) or clients.find_answers(group, [numbered])[0]
+        if known is not None:
+            return known
     if type(command) is Batch:
-        return _run_batch(group, command, now_us, rotate)
-    decision = merged or decide(command, group, now_us)
+        return _run_batch(group, command, numbered, now_us, rotate)
+    decision = decide(command, group, now_us)
+    if numbered is not None and not isinstance(decision.reply, Refusal):
+        decision = _kept(decision, [numbered], [decision.reply], now_us)
     return _write(group, decision, decision.reply, is_urgent(command), rotate)
+
+
+def _kept(
+    decision: Decision, asked: Sequence[Numbered], replies: Sequence[Reply], now_us: int
+) -> Decision:
+    """Returns a decision that also keeps the answers to commands with numbers."""
+    if any(isinstance(reply, InBlock) for reply in replies):
+        return Decision(_IN_BLOCK)
+    answered = clients.answered_op(asked, replies, now_us)
+    if isinstance(answered, Refusal):
+        return Decision(answered)
+    return decision._replace(ops=[*decision.ops, answered])
 
 
 def _write(
@@ -146,39 +192,22 @@ def _change_memory(group: Group, decision: Decision) -> None:
 # -- batches --------------------------------------------------------------------------------------
 
 
-def _run_batch(group: Group, batch: Batch, now_us: int, rotate: Rotate) -> Reply | None:
-    known = clients.batch_problem(batch) or clients.find_answer(group, batch)
-    if known is not None:
-        return known
-    if len(batch.commands) == 1:
-        return _run_batch_of_one(group, batch, now_us, rotate)
+def _run_batch(
+    group: Group, batch: Batch, numbered: Numbered | None, now_us: int, rotate: Rotate
+) -> Reply | None:
+    problem = None if numbered else clients.batch_problem(batch, is_numbered=False)
+    if problem is not None:
+        return problem
     try:
-        return _try_batch(group, batch, now_us)
+        return _try_batch(group, batch, numbered, now_us)
     except _NoRoomError:
         if group.rows:
             return None
     rotate(_BODY_BYTES_MAX, is_urgent(batch))
     try:
-        return _try_batch(group, batch, now_us)
+        return _try_batch(group, batch, numbered, now_us)
     except _NoRoomError:
         return _TOO_LARGE
-
-
-def _run_batch_of_one(group: Group, batch: Batch, now_us: int, rotate: Rotate) -> Reply | None:
-    """Runs the one command of a batch: nothing has to be taken back if it is refused.
-
-    That is what clients send for every write that must not be applied twice.
-    """
-    decision = _decide_inside(batch.commands[0], group, now_us)
-    if isinstance(decision.reply, Refusal):
-        return _refused(1, decision.reply)
-    if batch.number:
-        answered = clients.answered_op(batch, [decision.reply], now_us)
-        if isinstance(answered, Refusal):
-            return answered
-        decision = decision._replace(ops=[*decision.ops, answered])
-    replies = Replies(replies=[decision.reply])
-    return _write(group, decision, replies, is_urgent(batch), rotate)
 
 
 def _decide_inside(command: Command, group: Group, now_us: int) -> Decision:
@@ -192,7 +221,7 @@ def _refused(position: int, refusal: Refusal) -> Refusal:
     return Refusal(code=refusal.code, text=text)
 
 
-def _try_batch(group: Group, batch: Batch, now_us: int) -> Reply:
+def _try_batch(group: Group, batch: Batch, numbered: Numbered | None, now_us: int) -> Reply:
     """Runs all commands of a batch, or none of them.
 
     Raises:
@@ -200,7 +229,7 @@ def _try_batch(group: Group, batch: Batch, now_us: int) -> Reply:
     """
     group.begin_batch()
     try:
-        reply = _gather_batch(group, batch, now_us)
+        reply = _gather_batch(group, batch, numbered, now_us)
     except BaseException:
         group.drop_batch()
         raise
@@ -211,7 +240,7 @@ def _try_batch(group: Group, batch: Batch, now_us: int) -> Reply:
     return reply
 
 
-def _gather_batch(group: Group, batch: Batch, now_us: int) -> Reply:
+def _gather_batch(group: Group, batch: Batch, numbered: Numbered | None, now_us: int) -> Reply:
     urgent = is_urgent(batch)
     replies: list[Reply] = []
     answer_bytes = 0
@@ -225,12 +254,13 @@ def _gather_batch(group: Group, batch: Batch, now_us: int) -> Reply:
         if answer_bytes > limits.ANSWER_BYTES_MAX:
             text = f"the answers of a batch have at most {limits.ANSWER_BYTES_MAX} bytes"
             return Refusal(code=Code.TOO_LARGE, text=text)
-    if batch.number:
-        answered = clients.answered_op(batch, replies, now_us)
+    reply = Replies(replies=replies)
+    if numbered is not None:
+        answered = clients.answered_op([numbered], [reply], now_us)
         if isinstance(answered, Refusal):
             return answered
-        _gather(group, Decision(Replies(replies=()), [answered]), urgent=urgent)
-    return Replies(replies=replies)
+        _gather(group, Decision(reply, [answered]), urgent=urgent)
+    return reply
 
 
 def _gather(group: Group, decision: Decision, *, urgent: bool) -> None:
@@ -244,7 +274,7 @@ def _gather(group: Group, decision: Decision, *, urgent: bool) -> None:
 # -- merging --------------------------------------------------------------------------------------
 
 
-def _runs(wanted: Sequence[Asked], group: Group) -> Iterator[Sequence[Asked]]:
+def _runs(wanted: Sequence[Command], group: Group) -> Iterator[Sequence[Command]]:
     """Yields the commands in order, with neighbours that may be merged together.
 
     While keys are locked it matters who asks, so nothing is merged; a command before a run may
@@ -260,17 +290,59 @@ def _runs(wanted: Sequence[Asked], group: Group) -> Iterator[Sequence[Asked]]:
             yield list(run)
 
 
-def _merge_key(command: Asked) -> Hashable:
-    merge_key = tables.MERGE_KEY.get(type(command))
-    return None if merge_key is None else merge_key(command)
-
-
-def _decide_merged(run: Sequence[Asked], group: Group, now_us: int) -> Decision | None:
-    """Decides a run as one command; None if each has to be decided alone."""
-    if len(run) == 1:
+def _merge_key(command: Command) -> Hashable:
+    """Returns what neighbours must share to be decided as one; None for what stands alone."""
+    if type(command) is Numbered:
+        command = command.command
+    merge = type(command).row.merge
+    if merge is None or not merge.is_possible(command):
         return None
-    merged = tables.MERGE[type(run[0])](run)
+    row = type(command).row
+    if not 0 < len(getattr(command, row.columns[0])) <= limits.MERGED_ROWS_MAX:
+        return None
+    if data_bytes(command) > limits.MERGED_BYTES_MAX:
+        return None
+    return type(command), *[getattr(command, name) for name in row.scalars]
+
+
+def _merged(found: Sequence[Command]) -> Command | None:
+    """Returns one command for neighbours of one merge key; None if there is none."""
+    row = type(found[0]).row
+    fields = {name: getattr(found[0], name) for name in row.scalars}
+    fields |= {name: joined([getattr(one, name) for one in found]) for name in row.columns}
+    unique = row.merge.unique if row.merge else ""
+    if unique and len(set(fields[unique])) < len(fields[unique]):
+        return None
+    made: Command = row.record(**fields)
+    return made
+
+
+def _run_merged(
+    group: Group, run: Sequence[Command], now_us: int, rotate: Rotate
+) -> list[Reply] | None:
+    """Runs neighbours as one command; None if each has to be run alone."""
+    asked = [one for one in run if type(one) is Numbered]
+    if len(set(map(clients.slot_of, asked))) < len(asked):
+        return None  # one is a retry of another, or would take the place of its answer
+    if any(clients.number_problem(one) for one in asked):
+        return None
+    if asked and any(clients.find_answers(group, asked)):
+        return None
+    found = [one.command if type(one) is Numbered else one for one in run]
+    merged = _merged(found)
     if merged is None:
         return None
     decision = decide(merged, group, now_us)
-    return None if isinstance(decision.reply, Refusal) else decision
+    if isinstance(decision.reply, Refusal):
+        return None
+    merge = type(merged).row.merge
+    assert merge is not None
+    replies = merge.split(decision.reply, found)
+    if asked:
+        answers = [reply for one, reply in zip(run, replies, strict=True) if type(one) is Numbered]
+        decision = _kept(decision, asked, answers, now_us)
+        if isinstance(decision.reply, Refusal):
+            return None
+    if _write(group, decision, decision.reply, is_urgent(merged), rotate) is not decision.reply:
+        return None  # there is no room for all of them: those that fit are run alone
+    return list(replies)

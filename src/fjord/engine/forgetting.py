@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Final, Protocol
 
-from fjord import limits, staging_commands
+from fjord import commands, limits
 from fjord.clock import Clock
-from fjord.commands import Refusal, Reply
+from fjord.commands import Command, Refusal, Reply
 from fjord.tables import stage_entry, staging, writers
 from fjord.tables.kv_entry import PREFIX_BYTES
 from fjord.tables.state import Tree
 from fjord.tables.stream_entry import seq_key
 
 # What is run next, or None; it is told whether the last command was refused.
-Steps = Generator[object, bool | None, None]
-_ONCE: Final = staging_commands.WRITER_ONCE.encode()
+Steps = Generator[Command | None, bool | None, None]
+_ONCE: Final = commands.WRITER_ONCE.encode()
 # So many entries are looked at in one step.
 _PIECE: Final = 2000
 
@@ -27,7 +27,7 @@ _PIECE: Final = 2000
 class Host(Protocol):
     """What it needs of the engine."""
 
-    def run_internal(self, command: object, /) -> Reply: ...
+    def run_internal(self, command: Command, /) -> Reply: ...
 
     def scan_index(
         self, tree: int, start: bytes, stop: bytes | None, limit: int

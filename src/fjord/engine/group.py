@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import bisect
+import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
 from fjord import limits, ops, tables
 from fjord.commands import Changed
@@ -20,7 +22,7 @@ from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
 from fjord.ops import Op, Opcode, Place
-from fjord.tables import catalog, generations, snapshots, turning
+from fjord.tables import catalog, generations, job_leases, kv_links, snapshots, turning
 from fjord.tables.generations import Generations
 from fjord.tables.state import AnyPointer, JobCounts, Moment, Table, Tree, VolatileValue
 
@@ -41,6 +43,7 @@ _MESSAGE_OPS = frozenset(
 )
 _HISTORY_OPS = frozenset({Opcode.HISTORY, Opcode.BLOCK, Opcode.BLOCK_GONE})
 _SWEPT_OPS = _HISTORY_OPS | {Opcode.DROP_TABLE, Opcode.SNAPSHOT_END}
+_TAKEN_OPS = frozenset({Opcode.JOB_TAKE, Opcode.JOB_TOUCH})
 _STAGE_OPS = frozenset({Opcode.STAGE, Opcode.STAGE_GONE})
 
 
@@ -111,9 +114,11 @@ class Snapshot:
     def __init__(self, transaction: Transaction, known: Known) -> None:
         self.transaction = transaction
         self._journal, memory, self.tables, self.master, self.next_seq, self.lease_us = known
+        self._memory = memory
         self._volatile, self._locks, self.lanes = memory.volatile, memory.locks, memory.lanes
         self.snapshots, self.location = memory.snapshots, memory.location
-        self.counts = Counts(memory.counts)
+        self.counts, self._taken_keys = Counts(memory.counts), memory.taken_keys
+        self._linked_keys = memory.linked_keys
         self.generations = memory.generations
         self.get_many = transaction.get_many
         self.scan = transaction.scan
@@ -137,33 +142,49 @@ class Snapshot:
     def job_counts(self, table: int) -> JobCounts:
         return self.counts.of(table)
 
+    def taken_keys(self, table: int) -> Mapping[bytes, int]:
+        known = self._taken_keys.of(table, self.job_counts(table).taken)
+        if known is None:
+            return self._taken_keys.learn(table, job_leases.taken_keys(self, table))
+        return known
+
+    def linked_keys(self, table: int) -> Mapping[bytes, Sequence[bytes]]:
+        known = self._linked_keys.of(table)
+        if known is None:
+            return self._linked_keys.learn(table, kv_links.linked(self, table))
+        return known
+
     def payloads(self, pointers: Sequence[AnyPointer]) -> list[bytes]:
         return self._journal.payloads(pointers)
 
 
-class _Moment(NamedTuple):
-    """A point inside a group to which a batch that is refused goes back."""
+@dataclass(slots=True)
+class Notes:
+    """What a group has done, for all who have to know of it once it is written."""
 
-    ops: int
-    body_bytes: int
-    rows: int
-    next_seq: int
-    tables: Mapping[str, Table]
-    live_bytes: int
-    counts: Mapping[int, JobCounts]
-    changed: int
-    arrivals: Mapping[int, Arrival]
-    deaths: Mapping[int, int]
-    snapshots: Mapping[int, Moment]
-    generations: Generations
-    given_back_seq: int
-    tasks: tuple[bool, bool, bool, bool]
-    appended: set[int]
-    last_seqs: dict[int, int]
-    table_rows: dict[int, int]
-    volatile: int
-    locks: int
-    lanes: tuple[int, int]
+    changed: list[Changed] = field(default_factory=list)  # of keys that somebody listens to
+    arrivals: dict[int, Arrival] = field(default_factory=dict)  # by table
+    deaths: dict[int, int] = field(default_factory=dict)  # of jobs, by table
+    schedules: dict[Tree, int] = field(default_factory=dict)  # the earliest date of each tree
+    appended: set[int] = field(default_factory=set)  # streams that got messages
+    last_seqs: dict[int, int] = field(default_factory=dict)  # by table
+    table_rows: dict[int, int] = field(default_factory=dict)
+    applied: list[tuple[Op, Place]] = field(default_factory=list)  # while somebody wants them
+    drops: bool = False  # a table was dropped
+    sweeps: bool = False  # there may be something to sweep
+    seals: bool = False  # something was said of blocks
+    stages: bool = False  # something was staged, or is no more
+    given_back_seq: int = 0  # the space before goes back to the disk
+    is_secure: bool = False  # a table was declared so
+
+    def copy(self) -> Notes:
+        """Returns notes that do not change with these."""
+        found = copy.copy(self)
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if isinstance(value, list | dict | set):
+                setattr(found, one.name, value.copy())
+        return found
 
 
 class Group(Snapshot):
@@ -185,27 +206,16 @@ class Group(Snapshot):
         self._watched = watched
         self._starts: list[int] = []  # where in the body each op begins
         self._first_seq = known.next_seq
-        self._moment: _Moment | None = None  # where the batch under way began
+        # All of this object as it was when the batch under way began, and marks of what lives on.
+        self._moment: dict[str, Any] | None = None
+        self._marks: list[Any] = []
         self._overlay: Overlay | None = None
         self.ops: list[bytes] = []
         self.body_bytes = 0
         self.rows = 0
         self.live_bytes = live_bytes
-        self.changed: list[Changed] = []
-        self.arrivals: dict[int, Arrival] = {}  # by table
-        self.deaths: dict[int, int] = {}  # jobs that went to the dead letters, by table
-        self.schedules: dict[Tree, int] = {}  # dates that were set: the earliest one of each tree
-        self.applied: list[tuple[Op, Place]] = []  # on jobs, while somebody wants to know
-        self.notes_jobs = False  # somebody does
-        self.drops = False  # a table was dropped
-        self.sweeps = False  # there may be something to sweep
-        self.seals = False  # something was said of blocks
-        self.stages = False  # something was staged, or is no more
-        self.given_back_seq = 0  # the space before goes back to the disk
-        self.is_secure = False  # a table was declared so; one in a batch that is refused may count
-        self.appended: set[int] = set()  # streams that got messages
-        self.last_seqs: dict[int, int] = {}  # by table
-        self.table_rows: dict[int, int] = {}
+        self.notes = Notes()
+        self.notes_jobs = False  # somebody wants to know of all that is done with jobs
         self.put_many = transaction.put_many
         self.delete_many = transaction.delete_many
 
@@ -250,32 +260,38 @@ class Group(Snapshot):
             self._note_dates(op)
             self._note_history(op)
             if self.notes_jobs:
-                self.applied.append((op, place))
+                self.notes.applied.append((op, place))
+            if op.opcode in _TAKEN_OPS:
+                self._taken_keys.note(op, place.seq)
+            elif op.opcode is Opcode.KV_LINK:
+                self._linked_keys.note(op)
             if op.opcode is Opcode.JOB_BURY:
-                self.deaths[op.table] = self.deaths.get(op.table, 0) + op.rows
+                self.notes.deaths[op.table] = self.notes.deaths.get(op.table, 0) + op.rows
             if op.opcode in GENERATION_OPS:
                 self.generations = generations.after(self.generations, op)
                 self.counts.look_at(self.generations[op.table])
                 self.counts.forget(generations.gone(op))
                 if op.opcode is Opcode.GENERATION_GONE:
-                    self.given_back_seq = turning.given_back_seq(self.tables, self.generations)
+                    self.notes.given_back_seq = turning.given_back_seq(
+                        self.tables, self.generations
+                    )
             if op.opcode in _CATALOG_OPS:
-                self.drops |= op.opcode is Opcode.DROP_TABLE
+                self.notes.drops |= op.opcode is Opcode.DROP_TABLE
                 self.tables = catalog.tables(self.scan(Tree.TABLES, b"", None, limits.TABLES_MAX))
-                self.is_secure |= catalog.is_secure(self.tables)
+                self.notes.is_secure |= catalog.is_secure(self.tables)
             if self._watched:
-                self.changed += self._watched.changes_of(op, self.tables)
+                self.notes.changed += self._watched.changes_of(op, self.tables)
 
     def _note_dates(self, op: Op) -> None:
         """Takes note of what becomes due, and of jobs that wait."""
         scheduled = schedule_of(op)
         if scheduled is not None:
             tree, date = scheduled
-            self.schedules[tree] = min(date, self.schedules.get(tree, date))
+            self.notes.schedules[tree] = min(date, self.notes.schedules.get(tree, date))
         arrival = arrival_of(op)
         if arrival is not None:
-            known = self.arrivals.get(op.table)
-            self.arrivals[op.table] = arrival.joined(known) if known else arrival
+            known = self.notes.arrivals.get(op.table)
+            self.notes.arrivals[op.table] = arrival.joined(known) if known else arrival
             if self.lanes.is_known(op.table):
                 for lane, date in lanes_of(op):
                     self.lanes.lower(op.table, lane, date)
@@ -283,21 +299,21 @@ class Group(Snapshot):
     def _note_history(self, op: Op) -> None:
         """Takes note of which tables were written to, and of all that concerns what was."""
         if op.opcode in HISTORIC:
-            self.last_seqs[op.table] = self.next_seq - 1
-            self.table_rows[op.table] = self.table_rows.get(op.table, 0) + op.rows
+            self.notes.last_seqs[op.table] = self.next_seq - 1
+            self.notes.table_rows[op.table] = self.notes.table_rows.get(op.table, 0) + op.rows
         if op.opcode in _MESSAGE_OPS:
-            self.appended.add(op.table)
+            self.notes.appended.add(op.table)
         elif op.opcode in _SNAPSHOT_OPS:
             items = self.scan(Tree.SNAPSHOTS, b"", None, limits.SNAPSHOTS_MAX + 1)
             self.snapshots = snapshots.read_all(items)
-        self.sweeps |= op.opcode in _SWEPT_OPS
-        self.seals |= op.opcode in _HISTORY_OPS
-        self.stages |= op.opcode in _STAGE_OPS
+        self.notes.sweeps |= op.opcode in _SWEPT_OPS
+        self.notes.seals |= op.opcode in _HISTORY_OPS
+        self.notes.stages |= op.opcode in _STAGE_OPS
 
     def change_volatile(self, changes: Mapping[bytes, VolatileValue | None]) -> None:
         self._volatile.change(changes)
         if self._watched:
-            self.changed += self._watched.volatile_changes(changes, self.tables)
+            self.notes.changed += self._watched.volatile_changes(changes, self.tables)
 
     def change_locks(self, changes: Mapping[bytes, int | None]) -> None:
         self._locks.change(changes)
@@ -306,62 +322,32 @@ class Group(Snapshot):
 
     def begin_batch(self) -> None:
         """From here on writes are gathered, and seen, but not yet written to the index."""
-        self._moment = _Moment(
-            len(self.ops),
-            self.body_bytes,
-            self.rows,
-            self.next_seq,
-            self.tables,
-            self.live_bytes,
-            dict(self.counts.changed),
-            len(self.changed),
-            dict(self.arrivals),
-            dict(self.deaths),
-            self.snapshots,
-            self.generations,
-            self.given_back_seq,
-            (self.drops, self.sweeps, self.seals, self.stages),
-            set(self.appended),
-            dict(self.last_seqs),
-            dict(self.table_rows),
-            self._volatile.mark,
-            self._locks.mark,
-            self.lanes.mark,
-        )
+        self._moment = vars(self) | {
+            "notes": self.notes.copy(),
+            "counts": self.counts.copy(),
+            "ops": len(self.ops),
+            "_starts": len(self._starts),
+        }
+        self._marks = self._memory.marks()
         overlay = self._overlay = Overlay(self.transaction)
         self.get_many, self.scan = overlay.get_many, overlay.scan
         self.put_many, self.delete_many = overlay.put_many, overlay.delete_many
 
     def keep_batch(self) -> None:
-        assert self._overlay is not None
-        overlay = self._end_batch()
-        overlay.write(self.transaction)
+        overlay, transaction = self._overlay, self.transaction
+        assert overlay is not None
+        overlay.write(transaction)
+        self._overlay = self._moment = None
+        self.get_many, self.scan = transaction.get_many, transaction.scan
+        self.put_many, self.delete_many = transaction.put_many, transaction.delete_many
 
     def drop_batch(self) -> None:
         """Goes back to where the batch began, as if it had never been."""
-        assert self._moment is not None
         moment = self._moment
-        self._end_batch()
-        del self.ops[moment.ops :], self._starts[moment.ops :], self.changed[moment.changed :]
-        self.body_bytes, self.rows, self.next_seq = moment.body_bytes, moment.rows, moment.next_seq
-        self.tables, self.live_bytes = moment.tables, moment.live_bytes
-        self.counts.changed, self.arrivals = dict(moment.counts), dict(moment.arrivals)
-        self.deaths, self.snapshots = dict(moment.deaths), moment.snapshots
-        self.generations, self.given_back_seq = moment.generations, moment.given_back_seq
-        self.drops, self.sweeps, self.seals, self.stages = moment.tasks
-        self.appended, self.last_seqs = moment.appended, moment.last_seqs
-        self.table_rows = moment.table_rows
-        self._volatile.undo(moment.volatile)
-        self._locks.undo(moment.locks)
-        self.lanes.undo(moment.lanes)
-
-    def _end_batch(self) -> Overlay:
-        assert self._overlay is not None
-        overlay, self._overlay, self._moment = self._overlay, None, None
-        transaction = self.transaction
-        self.get_many, self.scan = transaction.get_many, transaction.scan
-        self.put_many, self.delete_many = transaction.put_many, transaction.delete_many
-        return overlay
+        assert moment is not None
+        del self.ops[moment.pop("ops") :], self._starts[moment.pop("_starts") :]
+        self._memory.undo(self._marks)
+        vars(self).update(moment)
 
     # -- payloads ---------------------------------------------------------------------------------
 

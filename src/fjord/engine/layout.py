@@ -25,6 +25,7 @@ import google_crc32c
 
 from fjord import disk as disks
 from fjord.disk import Disk
+from fjord.journal import names
 
 _RECORD = struct.Struct("<QQ")  # durable seq, checksum of it with the file's identity
 _FAILED_SEQ = 2**64 - 1
@@ -116,6 +117,12 @@ def shared_seq(disk: Disk, layout: Layout, location: str) -> int:
     return shared.seq if shared is not None and location != layout.blocks else 0
 
 
+def known_seq(disk: Disk, layout: Layout) -> int:
+    """Returns what was durable, from whatever says so beside the journal itself."""
+    clean = read_mark(disk, layout.clean, Clean)
+    return max(clean.seq if clean else 0, read_published(disk, layout)[0])
+
+
 def take_clean(disk: Disk, layout: Layout) -> Clean | None:
     """Returns the mark of a clean stop and ensures that it cannot be seen a second time."""
     clean = read_mark(disk, layout.clean, Clean)
@@ -123,6 +130,35 @@ def take_clean(disk: Disk, layout: Layout) -> Clean | None:
         disk.remove(layout.clean)
         disk.sync_directory(layout.root)
     return clean
+
+
+def names_in(disk: Disk, path: str) -> list[str]:
+    """Returns the names in a directory, without what a new file system begins with."""
+    return [name for name in disk.names(path) if name != "lost+found"]
+
+
+def has_journal(disk: Disk, layout: Layout) -> bool:
+    return any(names.segment_number(name) for name in disk.names(layout.journal))
+
+
+def is_foreign(disk: Disk, layout: Layout) -> bool:
+    """Says whether a directory holds something that no Fjord has put there."""
+    found = set(names_in(disk, layout.root))
+    if not found or has_journal(disk, layout):
+        return False
+    if read_mark(disk, layout.owner, Owner) or read_mark(disk, layout.clean, Clean):
+        return False  # it was one, and has lost its journal
+    if read_published(disk, layout)[0]:
+        return False
+    # The first start makes both directories, then the lock, then a segment under another name; it
+    # may have crashed at any of these.
+    first = os.path.basename(names.segment_path("", 1)) + names.UNFINISHED
+    if disk.names(layout.index) or not set(disk.names(layout.journal)) <= {first}:
+        return True
+    if "lock" not in found:
+        return not found <= {"journal", "index"}
+    lock = disks.read_whole(disk, layout.lock) or b""
+    return found != {"journal", "index", "lock"} or not (not lock or lock.strip().isdigit())
 
 
 class Published:

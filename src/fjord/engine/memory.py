@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import collections
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sortedcontainers import SortedList  # type: ignore[import-untyped]
 
+from fjord import limits
 from fjord.engine import counting
 from fjord.engine.dates import Arrival
 from fjord.engine.lanes import TableLanes
+from fjord.ops import Op
 from fjord.tables.generations import Generations
+from fjord.tables.job_leases import taken_keys_of
+from fjord.tables.kv_links import linked_of
 from fjord.tables.state import JobCounts, Kind, Moment, Table, VolatileValue, volatile_bytes
 
 Held = TypeVar("Held")
+Learned = TypeVar("Learned")
 Tables = Mapping[str, Table]  # by name
+# Keys of jobs that are done are left in memory up to so many, and as many again as are taken.
+_DONE_MAX = 10_000
 
 
 class _Undoable(ABC, Generic[Held]):
@@ -102,6 +109,98 @@ class Locks(_Undoable[int]):
         return old
 
 
+class _Learned(Generic[Learned]):
+    """What is derived of tables, learned from the index when it is first asked for.
+
+    It is kept from the ops as they are applied, and forgotten where those are taken back.
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[int, Learned] = {}
+        self._changed: list[int] = []  # tables, by the group under way
+
+    def _learn(self, table: int, known: Learned) -> Learned:
+        self._tables[table] = known
+        self._changed.append(table)
+        return known
+
+    def retain(self, tables: Collection[int]) -> None:
+        """Forgets all other tables: they were dropped."""
+        self._tables = {table: known for table, known in self._tables.items() if table in tables}
+
+    @property
+    def mark(self) -> int:
+        """Names this moment of the group, for `undo`."""
+        return len(self._changed)
+
+    def keep(self) -> None:
+        self._changed.clear()
+
+    def undo(self, mark: int = 0) -> None:
+        for table in self._changed[mark:]:
+            self._tables.pop(table, None)
+        del self._changed[mark:]
+
+
+class TakenKeys(_Learned[dict[bytes, int]]):
+    """Under which keys jobs are taken, for tables that merge: hash of the key -> xid.
+
+    What is done stays until there is too much of it: whoever finds an xid looks whether that is
+    still there.
+    """
+
+    def of(self, table: int, taken: int) -> dict[bytes, int] | None:
+        """Returns what is known of a table with so many taken jobs, None if it is to be learned."""
+        known = self._tables.get(table)
+        most = 2 * taken + _DONE_MAX if taken else 0
+        return None if known is None or len(known) > most else known
+
+    def learn(self, table: int, keys: Iterable[tuple[bytes, int]]) -> dict[bytes, int]:
+        return self._learn(table, dict(keys))
+
+    def note(self, op: Op, seq: int) -> None:
+        """Takes note of jobs that are taken, if the table is known; else it will be learned."""
+        known = self._tables.get(op.table)
+        if known is not None:
+            known.update(taken_keys_of(op, seq))
+            self._changed.append(op.table)
+
+
+class LinkedKeys(_Learned[dict[bytes, list[bytes]]]):
+    """The further keys of values, by the key that they lead to; some may lead there no more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: dict[int, int] = {}  # how many further keys are known, by table
+
+    def of(self, table: int) -> Mapping[bytes, Sequence[bytes]] | None:
+        return self._tables.get(table)
+
+    def learn(
+        self, table: int, links: Iterable[tuple[bytes, bytes]]
+    ) -> Mapping[bytes, Sequence[bytes]]:
+        self._rows[table] = 0
+        known = self._learn(table, {})
+        self._add(table, known, links)
+        return known
+
+    def note(self, op: Op) -> None:
+        """Takes note of new further keys, if those of the table are known."""
+        known = self._tables.get(op.table)
+        if known is not None:
+            self._changed.append(op.table)
+            self._add(op.table, known, linked_of(op))
+
+    def _add(
+        self, table: int, known: dict[bytes, list[bytes]], links: Iterable[tuple[bytes, bytes]]
+    ) -> None:
+        for target, key in links:
+            known.setdefault(target, []).append(key)
+            self._rows[table] += 1
+        if self._rows[table] > limits.LINKS_MAX:
+            del self._tables[table]  # too many to keep: they are looked up anew
+
+
 class Memory:
     """All that an engine knows beside its index."""
 
@@ -109,6 +208,15 @@ class Memory:
         self.volatile = Volatile()
         self.locks = Locks()
         self.lanes = TableLanes()
+        self.taken_keys = TakenKeys()
+        self.linked_keys = LinkedKeys()
+        self._undoable: tuple[Any, ...] = (
+            self.volatile,
+            self.locks,
+            self.lanes,
+            self.taken_keys,
+            self.linked_keys,
+        )
         self.counts: dict[int, JobCounts] = {}  # of jobs, by table
         self.generations: Generations = {}  # of tables with a period
         self.given_back_seq = 0  # the space before goes back to the disk
@@ -121,9 +229,8 @@ class Memory:
 
     def keep(self) -> None:
         """The group is written: what it changed stays."""
-        self.volatile.keep()
-        self.locks.keep()
-        self.lanes.keep()
+        for part in self._undoable:
+            part.keep()
 
     def turn(self, generations: Generations, given_back_seq: int, *, is_secure: bool) -> None:
         """Takes over what a group has said of generations, and of what goes with them."""
@@ -131,11 +238,25 @@ class Memory:
         self.given_back_seq = max(self.given_back_seq, given_back_seq)
         self.is_secure |= is_secure
 
-    def undo(self) -> None:
-        """The group is refused: all is as it was before."""
-        self.volatile.undo()
-        self.locks.undo()
-        self.lanes.undo()
+    def retain(self, tables: Tables) -> None:
+        """Forgets what is derived of all other tables: they were dropped."""
+        left = {table.id for table in tables.values()}
+        self.lanes.retain(left)
+        self.taken_keys.retain(left)
+        self.linked_keys.retain(left)
+
+    def marks(self) -> list[Any]:
+        """Names this moment of the group, for `undo`."""
+        return [part.mark for part in self._undoable]
+
+    def undo(self, marks: Sequence[Any] | None = None) -> None:
+        """Goes back to a moment of the group, or to before it."""
+        if marks is None:
+            for part in self._undoable:
+                part.undo()
+        else:
+            for part, mark in zip(self._undoable, marks, strict=True):
+                part.undo(mark)
 
     def stats(self) -> dict[str, int]:
         counts = counting.of_tables(self.counts)

@@ -1,6 +1,6 @@
 """Opening a data directory for writing: recovery.
 
-    lock -> clean mark (taken away) -> tail of the journal -> a new segment, or the old one
+    lock -> tail of the journal -> clean mark (taken away) -> a new segment, or the old one
          -> is the index ours? else drop it -> replay what it lacks -> takeover -> serve
 
 After a clean stop the journal goes on where it was.  After any other stop the frames above the
@@ -14,6 +14,7 @@ import contextlib
 import os
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Final
 
 from fjord import disk as disks
 from fjord import limits
@@ -41,7 +42,11 @@ from fjord.journal.frame import SegmentHeader
 from fjord.journal.reader import Journal, Located
 from fjord.journal.writer import Writer
 from fjord.tables import catalog
+from fjord.tables.packing import Begin
 from fjord.tables.state import Tree
+
+# What a start takes beside the first segment and the index: locks, marks, and directories.
+_BESIDES_BYTES: Final = 1 * limits.MIB
 
 
 def _silent(done: int, total: int) -> None:
@@ -86,12 +91,17 @@ def open_engine(path: str, settings: Settings | None = None) -> Engine:
 def _open(settings: Settings, layout: Layout) -> Engine:
     try:
         with contextlib.ExitStack() as undo:
-            engine = Engine(_recover(settings, layout, undo))
+            parts = _recover(settings, layout, undo)
+            engine = Engine(parts)
+            _say_begin(engine, parts)
             undo.pop_all()
             return engine
     except OSError as error:
         if disks.is_full(error):
             text = f"there is too little space for {layout.root} to begin with"
+            if not layouts.has_journal(settings.disk, layout):
+                needed = settings.segment_bytes + settings.index_step_bytes + _BESIDES_BYTES
+                text += f"; it takes {needed} bytes"
             raise DiskFullError(Code.DISK_FULL, text) from error
         raise DirectoryError(f"{layout.root} cannot be opened: {error}") from error
 
@@ -113,15 +123,22 @@ def _take_ballast(settings: Settings, layout: Layout) -> None:
 def _recover(settings: Settings, layout: Layout, undo: contextlib.ExitStack) -> Parts:
     """Opens all parts; what is to be closed should a later step fail goes to `undo`."""
     disk = settings.disk
+    if layouts.is_foreign(disk, layout):
+        raise DirectoryError(
+            f"{layout.root} holds something that is not Fjord's; give an empty or a new directory"
+        )
+    is_new, made = not layouts.has_journal(disk, layout), _missing(disk, layout.root)
     _make_directories(disk, layout)
     lock = disk.lock(layout.lock)
     undo.callback(lock.release)
-    clean = layouts.take_clean(disk, layout)
+    if is_new:
+        undo.push(_Unmake(disk, layout, made))
     _remove_unfinished(disk, layout)
     journal = Journal(disk, layout.journal)
     undo.callback(journal.close)
-    known_seq = max(clean.seq if clean else 0, layouts.read_published(disk, layout)[0])
-    tail = read_tail(journal, known_seq)
+    tail = read_tail(journal, layouts.known_seq(disk, layout))
+    # Not before: if the journal lacks what the mark vouches for, the next start must know it too.
+    clean = layouts.take_clean(disk, layout)
     writer = _open_writer(settings, layout, journal, tail, clean)
     undo.callback(writer.abandon)
     index = _open_index(settings, layout, clean, tail.last_seq)
@@ -144,6 +161,42 @@ def _recover(settings: Settings, layout: Layout, undo: contextlib.ExitStack) -> 
     )
 
 
+def _missing(disk: Disk, path: str) -> list[str]:
+    """Returns which of a directory and those that it is in are not there, the deepest first."""
+    missing = []
+    while not disk.exists(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    return missing
+
+
+class _Unmake:
+    """Removes what a first start has made that found too little space, and nothing else."""
+
+    def __init__(self, disk: Disk, layout: Layout, made: list[str]) -> None:
+        self._disk = disk
+        self._layout = layout
+        self._made = made
+
+    def __call__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, OSError) and disks.is_full(error):
+            self._remove()
+        return False
+
+    def _remove(self) -> None:
+        disk, layout = self._disk, self._layout
+        # In an order in which whatever a crash leaves is known as ours.
+        for path in (layout.published, layout.lock):
+            if disk.exists(path):
+                disk.remove(path)
+        for directory in (layout.index, layout.journal):
+            for name in disk.names(directory):
+                disk.remove(os.path.join(directory, name))
+            disk.remove_directory(directory)
+        for directory in self._made:
+            disk.remove_directory(directory)
+
+
 def _make_directories(disk: Disk, layout: Layout) -> None:
     """Ensures that the directories are there, and that a power cut leaves them there.
 
@@ -152,7 +205,7 @@ def _make_directories(disk: Disk, layout: Layout) -> None:
     """
     for directory in (layout.root, layout.journal, layout.index):
         disk.make_directory(directory)
-    if any(names.segment_number(name) for name in disk.names(layout.journal)):
+    if layouts.has_journal(disk, layout):
         return
     directory = layout.root
     with contextlib.suppress(PermissionError):
@@ -242,7 +295,7 @@ def _open_writer(
             file.truncate(tail.end)
     writer = Writer(disk, layout.journal, header, segment_bytes=settings.segment_bytes)
     body = b"".join(one.frame.encode(header.salt) + one.body for one in tail.uncertain)
-    writer.create(body, last_seq=tail.last_seq)
+    writer.create(body, last_seq=tail.last_seq, is_whole=last is None)
     journal.add(header)
     return writer
 
@@ -330,22 +383,18 @@ def applied_seq(index: Index) -> int:
 # -- where the journal begins ---------------------------------------------------------------------
 
 
-def _begin(index: Index) -> tuple[int, int]:
-    """Returns the segment and the seq at which the journal begins, as its ops say."""
+def _begin(index: Index) -> tuple[int, int] | None:
+    """Returns the segment and the seq at which the journal begins, as its ops say.
+
+    None: seqs were lost to damage that was repaired, and what they said may have been that.
+    """
     transaction = index.view()
     try:
-        return catalog.begins(transaction.get(Tree.META, catalog.BEGINS))
+        said = transaction.get(Tree.META, catalog.BEGINS)
+        has_lost = transaction.get(Tree.META, catalog.LOST) is not None
     finally:
         transaction.abort()
-
-
-def _has_lost(index: Index) -> bool:
-    """Says whether seqs were lost to damage that was repaired."""
-    transaction = index.view()
-    try:
-        return transaction.get(Tree.META, catalog.LOST) is not None
-    finally:
-        transaction.abort()
+    return None if has_lost and said is None else catalog.begins(said)
 
 
 def _is_secure(index: Index) -> bool:
@@ -358,18 +407,23 @@ def _is_secure(index: Index) -> bool:
 
 
 def _check_begin(journal: Journal, index: Index) -> None:
-    segment, seq = _begin(index)
-    first = journal.segments[0]
-    if _has_lost(index):
-        return  # to what was lost may belong what the journal says of its begin
-    if first.segment > max(segment, 1) or first.first_seq > max(seq, 1):
+    begin, first = _begin(index), journal.segments[0]
+    if begin is not None and first.first_seq > max(begin[1], 1):
         path = journal.path(first.segment)
         raise CorruptionError(path, 24, "segments before it are missing")
 
 
+def _say_begin(engine: Engine, parts: Parts) -> None:
+    """Says where the journal begins if that is not known, so that it is from now on."""
+    if _begin(parts.index) is None:
+        first = parts.journal.segments[0]
+        engine.run_internal(Begin(segment=first.segment, seq=first.first_seq))
+        engine.sync()
+
+
 def _remove_packed(journal: Journal, writer: Writer, index: Index) -> None:
     """Removes segments that were packed before a crash, and not removed any more."""
-    segment, _ = _begin(index)
+    segment, _ = _begin(index) or (0, 0)
     wipes = _is_secure(index)
     for header in journal.segments[:-1]:
         if header.segment < segment:

@@ -17,9 +17,10 @@ from typing import Final, Protocol
 
 from fjord import limits, ops
 from fjord.columns import Strings
-from fjord.commands import Refusal, Reply
+from fjord.commands import Command, Refusal, Reply
 from fjord.engine import moving
 from fjord.engine.memory import Memory
+from fjord.engine.space import Space
 from fjord.errors import Code, CorruptionError
 from fjord.journal.frame import PlacedOp, SegmentHeader
 from fjord.journal.reader import Journal
@@ -31,9 +32,11 @@ from fjord.tables.state import Tree
 
 # A large op is looked at in parts, so that nobody waits long behind it.
 _ROWS_MAX: Final = 2048
-# A journal of which so much had to be kept rests until it has grown to so many times.
+# A journal of which so much had to be kept rests until so much more of it is dead.
 _KEPT_SHARE: Final = 0.75
-_GROWTH: Final = 1.25
+_QUIET_SHARE: Final = 0.25
+# On a full disk it pays to pack a journal with so much of a segment dead.
+_FULL_SHARE: Final = 8
 # With so much of it dead a journal is packed up to where a generation has drained.
 _DRAINED_RATIO: Final = 1.25
 # What packing runs.
@@ -43,15 +46,13 @@ Step = Pack | MoveJobs
 class Host(moving.Host, Protocol):
     """What packing needs of the engine."""
 
-    @property
-    def is_full(self) -> bool:
-        """Says that the last write that was not urgent found no space."""
-        ...
+    live_bytes: int
+    space: Space
 
     @property
     def applied_seq(self) -> int: ...
 
-    def run_internal(self, command: object, /) -> Reply: ...
+    def run_internal(self, command: Command, /) -> Reply: ...
 
     def measure(self, command: Step, /) -> int:
         """Returns how many bytes the command would append."""
@@ -67,8 +68,8 @@ class Host(moving.Host, Protocol):
 class Packer:
     """Packs one segment after the other, in small steps.
 
-    On a full disk a segment is measured first, and packed only if what lives in it fits into the
-    space that is reserved for what frees space, with a share left for deletes.
+    Where space is short a segment is measured first, and packed only if what lives in it fits into
+    the space that is reserved for what frees space, with a share left for deletes.
     """
 
     def __init__(
@@ -88,11 +89,12 @@ class Packer:
         self._moving: moving.Moving | None = None  # while jobs are moved
         self._moved_segment = 0  # no job is in a segment up to this one
         self._measured: int | None = None  # bytes so far, while a segment is measured
+        self._is_tight = False  # there was little space when the oldest segment was begun
         self._is_urgent = False  # what is packed now was measured, and fits
         self._closed: tuple[list[SegmentHeader], int] = ([], 0)  # segments, and their bytes
         self._walked_seq = 0  # of the journal, when the oldest segment had been gone through
         self._gone_bytes = self._kept_bytes = 0  # of segments packed lately, and said again of them
-        self._quiet_bytes = 0  # packing gained too little: nothing is packed below this size
+        self._quiet_bytes = 0  # packing gained too little: it rests until more than this is dead
         self.packed_segments = 0
         self.damage: Exception | None = None  # why packing cannot go on
 
@@ -110,17 +112,20 @@ class Packer:
             return False
         if self._walk is not None:
             return True
-        if self.used_bytes() < self._quiet_bytes:
+        used_bytes = self.used_bytes()
+        dead_bytes = used_bytes - live_bytes
+        if dead_bytes < self._quiet_bytes:
             return False
         if self._host.is_held(self._journal.segments[0].segment):
             return False  # whoever writes blocks comes first
         is_given_back = self._memory.given_back_seq >= self._journal.segments[1].first_seq
-        if is_given_back and self.used_bytes() > _DRAINED_RATIO * live_bytes:
+        if is_given_back and used_bytes > _DRAINED_RATIO * live_bytes:
             return True  # a generation has drained: all that is dead before goes
-        if self._host.is_full:  # then every segment counts
-            return self.used_bytes() > live_bytes + self._segment_bytes
-        allowed = limits.PACK_RATIO * live_bytes + 2 * self._segment_bytes
-        return self.used_bytes() > allowed
+        if self._host.space.is_full:  # then all that can be freed counts
+            return dead_bytes > self._segment_bytes // _FULL_SHARE
+        if self._host.space.is_short:
+            return dead_bytes > self._segment_bytes
+        return used_bytes > limits.PACK_RATIO * live_bytes + 2 * self._segment_bytes
 
     def step(self) -> bool:
         """Packs one slice; False if the disk has no room for it now."""
@@ -158,17 +163,18 @@ class Packer:
             self._moving.note(op, place)
 
     def _begin(self) -> None:
+        self._is_tight = self._host.space.is_short
         self._walk = self._steps()
-        self._measured = 0 if self._host.is_full else None
+        self._measured = 0 if self._is_tight else None
         self._is_urgent = False
 
     def _steps(self) -> Iterator[Step]:
         """Yields all that has to be run before the oldest segment can go, a slice each."""
         oldest = self._journal.segments[0].segment
         if oldest > self._moved_segment:
-            # All closed ones at once, since each pass looks at every job; where the disk is full
+            # All closed ones at once, since each pass looks at every job; where space is short
             # only what is needed to free this one.
-            following = self._journal.segments[1 if self._host.is_full else -1]
+            following = self._journal.segments[1 if self._is_tight else -1]
             self._moving = moving.Moving(self._host, following.first_seq)
             yield from self._moving.commands()
             self._moving = None
@@ -183,7 +189,7 @@ class Packer:
         if found is not None:
             self._measured += self._host.measure(found)
             return True
-        fits = self._measured <= self._writer.urgent_room
+        fits = not self._measured or self._measured <= self._writer.urgent_room
         self._walk = self._steps() if fits else None
         self._measured, self._is_urgent = None, fits
         return fits
@@ -220,10 +226,12 @@ class Packer:
 
         Such are the answers of clients.  Packing them over and over would gain nothing.
         """
-        if self._gone_bytes < self.used_bytes():
+        used_bytes = self.used_bytes()
+        if self._gone_bytes < used_bytes:
             return
         if self._kept_bytes > _KEPT_SHARE * self._gone_bytes:
-            self._quiet_bytes = round(_GROWTH * self.used_bytes())
+            dead_bytes = used_bytes - self._host.live_bytes
+            self._quiet_bytes = dead_bytes + round(_QUIET_SHARE * used_bytes)
         self._gone_bytes = self._kept_bytes = 0
 
     def _ops_of_oldest(self) -> Iterator[PlacedOp]:

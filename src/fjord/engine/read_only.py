@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from fjord import limits, tables
+from fjord import limits
 from fjord.commands import Command, CountJobs, Peek, Read, Refusal, Reply, Scan, Span
 from fjord.engine import counting, opening
 from fjord.engine import layout as layouts
@@ -41,8 +41,6 @@ from fjord.tables import catalog, stream_history
 from fjord.tables.state import Tree
 
 _READ_ONLY: Final = Refusal(code=Code.READ_ONLY, text="the database was opened with read_only=True")
-# A READ may open a snapshot; where it does not, it is a read.
-_READS: Final = tables.READS | {Read}
 _ATTEMPTS: Final = 10
 _PAUSE_SECONDS: Final = 0.001
 # A reader gives out no seqs, so no token of its own either.
@@ -63,7 +61,7 @@ class ReadOnlyEngine:
         self._layout = Layout(path)
         self.location = ""  # where cold blocks are, once that was said
         try:
-            if not self._settings.disk.names(self._layout.journal):
+            if not layouts.has_journal(self._settings.disk, self._layout):
                 raise DirectoryError(f"{self._layout.root} is not a Fjord data directory")
             self._journal = Journal(self._settings.disk, self._layout.journal)
             self._index = self._attach()
@@ -151,12 +149,13 @@ class ReadOnlyEngine:
 
     @staticmethod
     def _answer(command: Command, snapshot: Snapshot, now_us: int) -> Reply:
-        if type(command) not in _READS:
+        if not type(command).row.reads:
             return _READ_ONLY
         try:
             if isinstance(command, Read):
                 command = replace(command, once=True)  # a snapshot would be a write
-            return tables.DECIDE[type(command)](command, snapshot, now_us).reply
+            reply: Reply = type(command).row.decide(command, snapshot, now_us).reply
+            return reply
         except CorruptionError as error:
             return Refusal(code=Code.CORRUPT, text=str(error))
 
@@ -223,9 +222,9 @@ class ReadOnlyEngine:
         if opening.is_index_trusted(disk, self._layout, indexes, clean):
             with contextlib.suppress(IndexDamagedError):
                 return indexes.open(read_only=True)
-        durable_seq, _ = layouts.read_published(disk, self._layout)
+        known_seq = layouts.known_seq(disk, self._layout)
         self._journal.refresh()
-        tail = opening.read_tail(self._journal, durable_seq)
+        tail = opening.read_tail(self._journal, known_seq)
         index = MemoryIndex(TREE_COUNT)
         settings = self._settings
         replay = Replay(self._journal, index, settings.rebuild_rows, settings.progress)

@@ -3,8 +3,8 @@
     due_us -> plan_seal -> (sync, blocks are written elsewhere) -> finish_seal -> due_us -> ...
 
 A table is due when it has as many new rows as a block holds, when the oldest of them has waited
-long enough, or when some full segments wait for it; on a full disk one will do.  Nothing above
-what is durable goes to blocks, and a segment stays until all that it holds is there.
+long enough, or when some full segments wait for it; where space is short one will do.  Nothing
+above what is durable goes to blocks, and a segment stays until all that it holds is there.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Final, Protocol
 
 from fjord import limits, streams
 from fjord.clock import Clock
-from fjord.commands import Refusal, Reply
+from fjord.commands import Command, Refusal, Reply
 from fjord.engine.memory import Memory
+from fjord.engine.space import Space
 from fjord.history import Block, SealedRange, SealPlan
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
@@ -29,6 +30,7 @@ class Host(Protocol):
     """What sealing needs of the engine."""
 
     master: bytes
+    space: Space
     tables: Mapping[str, Table]
 
     @property
@@ -37,10 +39,7 @@ class Host(Protocol):
     @property
     def applied_seq(self) -> int: ...
 
-    @property
-    def is_full(self) -> bool: ...
-
-    def run_internal(self, command: object, /) -> Reply: ...
+    def run_internal(self, command: Command, /) -> Reply: ...
 
     def scan_index(
         self, tree: int, start: bytes, stop: bytes | None, limit: int
@@ -59,6 +58,10 @@ class Sealing:
         self._journal = journal
         self._writer = writer
         self._began_seq = host.applied_seq  # what is older may be of any table
+        self._ended_seq = host.applied_seq  # of the last frame
+        # A seq before which a table has nothing, by table; of older ones that is not known.
+        self._first_seqs = {table.id: 0 for table in host.tables.values()}
+        self._seen: Mapping[str, Table] = host.tables
         self._last_seqs: dict[int, int] = {}  # of tables that were written to since
         self._rows: dict[int, int] = {}  # how many are new, by table
         self._planned: dict[int, int] = {}  # how many of them the last plan has
@@ -131,6 +134,14 @@ class Sealing:
         """Takes note of what a frame has written, by table, and has said of blocks and stages."""
         self._held = (0, False)
         self._last_seqs.update(last_seqs)
+        if self._seen is not self._host.tables:
+            self._seen = self._host.tables
+            first_seq = self._ended_seq + 1
+            known = self._first_seqs
+            self._first_seqs = {
+                table.id: known.get(table.id, first_seq) for table in self._seen.values()
+            }
+        self._ended_seq = self._host.applied_seq
         if self.location:
             tables, now_us = self._tables(), self._clock.wall_us()
             for table_id in last_seqs.keys() & tables.keys():
@@ -163,7 +174,7 @@ class Sealing:
             return True
         return any(
             self._last_seq(table) >= max(first, self._history(table).forgotten + 1)
-            and self._history(table).forgotten + 1 < end
+            and max(self._first_seqs.get(table.id, 0), self._history(table).forgotten + 1) < end
             for table in self._tables().values()
         )
 
@@ -247,7 +258,7 @@ class Sealing:
         items = stream_history.all_items(self._host.scan_index, found.prefix)
         return [block for block, is_retired in items if not is_retired]
 
-    def _run(self, command: object) -> None:
+    def _run(self, command: Command) -> None:
         reply = self._host.run_internal(command)
         if isinstance(reply, Refusal):
             raise reply.error()
@@ -286,16 +297,17 @@ class Sealing:
         return date_us is not None and date_us <= self._clock.wall_us()
 
     def _first(self, table: Table) -> int:
-        return max(self._history(table).sealed + 1, self._journal.first_seq)
+        first = max(self._history(table).sealed + 1, self._journal.first_seq)
+        return max(first, self._first_seqs.get(table.id, 0))
 
     def _reach(self, begin: int) -> int:
         """Returns up to where one child process writes blocks that begins at a seq."""
         segments = self._journal.segments
         at = bisect.bisect_right(segments, begin, key=lambda header: header.first_seq) - 1
+        # Where space is short it goes for the blocks of one segment, so that this one can go.
+        bytes_max = 0 if self._host.space.is_short else limits.SEAL_BYTES_MAX
         count = max(
-            1,
-            limits.SEAL_BYTES_MAX
-            // max(1, self._journal.segment_bytes(segments[max(at, 0)].segment)),
+            1, bytes_max // max(1, self._journal.segment_bytes(segments[max(at, 0)].segment))
         )
         following = max(at, 0) + count
         return segments[following].first_seq - 1 if following < len(segments) else 2**63
@@ -308,7 +320,7 @@ class Sealing:
             return None
         settings = _settings(table)
         closed = self._closed_after(self._first(table))
-        if closed >= (1 if self._host.is_full else limits.SEAL_SEGMENTS):
+        if closed >= (1 if self._host.space.is_short else limits.SEAL_SEGMENTS):
             return 0
         if self._rows.get(table.id, 0) >= settings.block_rows:
             return 0

@@ -1,6 +1,7 @@
 """Upkeep: what an engine does by itself, in small steps between the commands of users.
 
     spare       a segment is allocated before it is needed
+    space       a disk that was full is looked at again
     leases      jobs whose leases are over wait again
     expiry      values whose time is over become tombstones, jobs are removed
     snapshots   those whose time is over are closed
@@ -21,11 +22,12 @@ from typing import Final, Protocol
 
 from fjord import limits
 from fjord.clock import Clock
-from fjord.commands import Refusal, Reply
+from fjord.commands import Command, Refusal, Reply
 from fjord.engine.counting import Counts
 from fjord.engine.forgetting import Forgetting
 from fjord.engine.memory import Memory
 from fjord.engine.packing import Packer
+from fjord.engine.space import Space
 from fjord.jobs import Period
 from fjord.journal.writer import Writer
 from fjord.tables import (
@@ -51,6 +53,7 @@ class Host(Protocol):
     """What upkeep needs of the engine."""
 
     live_bytes: int
+    space: Space
     tables: Mapping[str, Table]
 
     @property
@@ -59,7 +62,7 @@ class Host(Protocol):
     @property
     def lease_us(self) -> int: ...
 
-    def run_internal(self, command: object, /) -> Reply: ...
+    def run_internal(self, command: Command, /) -> Reply: ...
 
     def scan_index(
         self, tree: int, start: bytes, stop: bytes | None, limit: int
@@ -68,7 +71,7 @@ class Host(Protocol):
 
 # What is due at a date, by the tree that begins with the earliest one, in the order in which it
 # is done: dates of leases and of snapshots are lease time, all others wall time.
-_DUE: Final[dict[Tree, Callable[[int], object]]] = {
+_DUE: Final[dict[Tree, Callable[[int], Command]]] = {
     Tree.JOBS_LEASES: lambda rows: job_leases.EndLeases(limit=rows),
     Tree.SNAPSHOTS: lambda rows: snapshots.EndSnapshots(limit=rows),
     Tree.JOBS_EXPIRY: lambda rows: job_upkeep.ExpireJobs(limit=rows),
@@ -92,6 +95,7 @@ class Upkeep:
         self._forgetting = Forgetting(host, clock)
         self._writer = writer
         self._no_spare_before_us = 0  # monotonic: there was no space for one
+        self._space_us = 0  # monotonic: when a full disk is looked at again
         self._no_packing_before_us = 0  # monotonic: a segment could not go yet
         self._not_before_us = 0  # monotonic: the disk was full, or upkeep has had its share
         self._clients_us = clock.monotonic_us() + _FIRST_US
@@ -139,6 +143,8 @@ class Upkeep:
                 moments.append(date_us)
         if self._is_sweeping:
             moments.append(now_us)
+        if self._host.space.is_full:
+            moments.append(now_us + max(0, self._space_us - monotonic_us))
         if self._turn_us is not None:
             moments.append(self._turn_us)
         if self._packer.is_wanted(self._host.live_bytes):
@@ -166,6 +172,9 @@ class Upkeep:
         if self._writer.wants_spare and self._no_spare_before_us <= monotonic_us:
             if not self._writer.ensure_spare():
                 self._no_spare_before_us = monotonic_us + _RETRY_US
+        elif self._host.space.is_full and self._space_us <= monotonic_us:
+            self._host.space.look()
+            self._space_us = monotonic_us + _RETRY_US
         elif due is not None:
             del self._dates[due]
             if not self._run(_DUE[due](self._rows)) and self._due_tree() is due:
@@ -180,8 +189,15 @@ class Upkeep:
             is_more = self._run(clients.ForgetClients(limit=self._rows))
             if not is_more and not self._forgetting.step():
                 self._clients_us = monotonic_us + _CLIENTS_US
-        elif self._packer.is_wanted(self._host.live_bytes) and not self._packer.step():
+        elif self._packer.is_wanted(self._host.live_bytes):
+            self._pack(monotonic_us)
+
+    def _pack(self, monotonic_us: int) -> None:
+        packed = self._packer.packed_segments
+        if not self._packer.step():
             self._no_packing_before_us = monotonic_us + _RETRY_US
+        if self._packer.packed_segments > packed:
+            self._space_us = 0
 
     def _is_behind(self) -> bool:
         allowed = _BEHIND_RATIO * limits.PACK_RATIO * self._host.live_bytes
@@ -189,7 +205,7 @@ class Upkeep:
             self._packer.used_bytes() > allowed
         )
 
-    def _run(self, command: object) -> bool:
+    def _run(self, command: Command) -> bool:
         """Runs a command of upkeep; says whether it found something to do, or could not tell."""
         applied_seq = self._host.applied_seq
         if isinstance(self._host.run_internal(command), Refusal):

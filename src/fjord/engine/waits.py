@@ -30,6 +30,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from fjord import limits
 from fjord.commands import (
+    DUE,
     Changed,
     Command,
     Messages,
@@ -41,7 +42,6 @@ from fjord.commands import (
     name_problem,
 )
 from fjord.engine.dates import Arrival
-from fjord.job_commands import DUE
 from fjord.tables import catalog
 from fjord.tables.state import Kind, Table
 from fjord.values import Type

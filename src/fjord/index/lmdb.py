@@ -26,7 +26,7 @@ from fjord.index import IndexDamagedError, IndexFullError
 
 _FILE = "data.mdb"
 # Raised when trees or entries change their layout: an older index is then rebuilt.
-_LAYOUT = 5
+_LAYOUT = 6
 _READERS_MAX = 1024
 _PAGE_BYTES = 4096
 # A delete copies a few pages of each tree; the reserve is for many of them.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +17,7 @@ from fjord import columns, ops
 from fjord import disk as disks
 from fjord.columns import Strings
 from fjord.journal import frame as frames
-from fjord.journal import survey
+from fjord.journal import search, segments, survey
 from fjord.journal.reader import Located
 from fjord.journal.survey import Damage, Part
 
@@ -95,9 +96,9 @@ def explain(disk: disks.Disk, directory: str, segment: int, at: int | None = Non
 
     Raises:
         LookupError: if there is no such segment, or no such byte in it.
-        CorruptionError: if not even the journal's UUID can be made out.
+        CorruptionError: if far too many segments are missing for this to be one journal.
     """
-    parts = {part.segment: part for part in survey.make_out(disk, directory)}
+    parts = {part.segment: part for part in segments.make_out(disk, directory)}
     part = parts.get(segment)
     if part is None or not part.is_readable:
         raise LookupError(f"there is no segment {segment} that can be read")
@@ -121,16 +122,19 @@ def _header(disk: disks.Disk, part: Part) -> list[Field]:
 
 def _explain_at(disk: disks.Disk, part: Part, at: int) -> list[Field]:
     """Explains the frame that holds a byte, or what lies there instead of one."""
+    part = dataclasses.replace(part, strays=search.Strays(disk, {}, {}))  # of this file alone
     start = frames.SEGMENT_HEADER_BYTES
+    end = max(part.size, start)
     for step in survey.walk(disk, part):
         if isinstance(step, Damage):
             continue
-        if at < step.offset:
-            return _no_frame(disk, part, start, step.offset)
-        if at < step.end:
+        if step.offset <= at < step.end:
             return list(_frame(step, part.header.salt, at))
-        start = step.end
-    return _no_frame(disk, part, start, max(part.size, start))
+        if at < step.offset:
+            end = min(end, step.offset)
+        else:
+            start = max(start, step.end)
+    return _no_frame(disk, part, start, end)
 
 
 def _no_frame(disk: disks.Disk, part: Part, start: int, end: int) -> list[Field]:

@@ -144,6 +144,26 @@ def _header_crc(head: bytes, salt: bytes) -> int:
     return int(checksum(b"".join((salt, head[:4], head[8:]))))
 
 
+def mark_of(head: bytes) -> int:
+    """Returns what the salt has left in the checksum of a frame's header.
+
+    It is the same for all frames of a salt, since a checksum of two parts is the sum of what each
+    part comes to.  So one look says to which of many segments a frame belongs.
+    """
+    crc = int.from_bytes(head[4:8], "little")
+    return crc ^ int(checksum(b"".join((head[:4], head[8:]))))
+
+
+def body_of(head: bytes) -> tuple[int, int]:
+    """Returns size and checksum of the body behind a header, whatever its own checksum says."""
+    length, _, _, _, _, _, _, _, body_crc = _FRAME.unpack(head)
+    return length - FRAME_HEADER_BYTES, body_crc
+
+
+def mark_of_salt(salt: bytes) -> int:
+    return mark_of(Frame(0, 0, 0, 0, 0, 0, 0, 0).encode(salt))
+
+
 def is_frame_length(length: int) -> bool:
     return FRAME_HEADER_BYTES < length <= limits.FRAME_BYTES_MAX and length % 8 == 0
 

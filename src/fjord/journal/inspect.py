@@ -6,15 +6,15 @@ dump     yields what the ops say, row by row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fjord import disk as disks
 from fjord import ops
 from fjord.columns import Strings
 from fjord.journal import frame as frames
-from fjord.journal import survey
+from fjord.journal import segments, survey
 from fjord.journal.reader import Located
 from fjord.journal.survey import Damage, Part
 from fjord.ops import Op, Opcode, Place
@@ -67,23 +67,55 @@ def verify(
     """Walks over the whole journal; never stops at damage.
 
     Raises:
-        CorruptionError: if not even the journal's UUID can be made out.
+        CorruptionError: if far too many segments are missing for this to be one journal.
     """
-    parts = survey.make_out(disk, directory)
+    parts = segments.make_out(disk, directory, durable_seq=durable_seq)
     total, done = sum(part.size for part in parts), 0
-    report = Report(segments=[])
+    report, begin = Report(segments=[]), survey.Begin()
     for part in parts:
-        segment = SegmentReport(
-            segment=part.segment, path=part.path, bytes=part.size, first_seq=part.header.first_seq
-        )
-        segment.last_seq = segment.first_seq - 1
+        segment = _report_of(part)
         report.segments.append(segment)
         for step in survey.walk(disk, part, durable_seq=durable_seq):
+            begin.note(step)
             _take_note(segment, part, step)
             progress(done + segment.used_bytes, total)
         done += part.size
         progress(done, total)
+    _judge_begin(disk, report, parts, begin, durable_seq)
     return report
+
+
+def _report_of(part: Part) -> SegmentReport:
+    first_seq = part.header.first_seq
+    return SegmentReport(
+        segment=part.segment,
+        path=part.path,
+        bytes=part.size,
+        first_seq=first_seq,
+        last_seq=first_seq - 1,
+    )
+
+
+def _judge_begin(
+    disk: disks.Disk,
+    report: Report,
+    parts: Sequence[Part],
+    begin: survey.Begin,
+    durable_seq: int,
+) -> None:
+    """Adds what is missing before the first segment, and takes away what was packed anyway."""
+    for part, segment in zip(parts, report.segments, strict=True):
+        if begin.is_packed(part):
+            segment.damages = [replace(one, first_seq=0, rows=0) for one in segment.damages]
+    found = {segment.segment: segment for segment in report.segments}
+    for part in set(begin.settle(parts)).difference(parts):
+        found[part.segment] = segment = _report_of(part)
+        for step in survey.walk(disk, part, durable_seq=durable_seq):
+            _take_note(segment, part, step)
+    doubt = begin.doubt(parts)
+    if doubt is not None:
+        found[doubt.segment].damages.insert(0, doubt)
+    report.segments[:] = [found[number] for number in sorted(found)]
 
 
 def _take_note(segment: SegmentReport, part: Part, step: Located | Damage) -> None:
@@ -149,7 +181,7 @@ def dump(
 
     Raises:
         LookupError: at the end, if there is no such table as is wanted.
-        CorruptionError: if not even the journal's UUID can be made out.
+        CorruptionError: if far too many segments are missing for this to be one journal.
     """
     wanted = wanted or Wanted()
     tables: dict[int, str] = {}
@@ -166,11 +198,17 @@ def dump(
 def _steps(
     disk: disks.Disk, directory: str, last_seq: int, durable_seq: int
 ) -> Iterator[tuple[Part, Located | Damage]]:
-    for part in survey.make_out(disk, directory):
+    parts, begin = segments.make_out(disk, directory, durable_seq=durable_seq), survey.Begin()
+    for part in parts:
         for step in survey.walk(disk, part, durable_seq=durable_seq):
             if isinstance(step, Located) and step.frame.first_seq > last_seq:
                 return
+            begin.note(step)
             yield part, step
+    for part in set(begin.settle(parts)).difference(parts):
+        for step in survey.walk(disk, part, durable_seq=durable_seq):
+            if isinstance(step, Damage):
+                yield part, step
 
 
 def _rows_of(

@@ -1,28 +1,33 @@
 """Repair: a damaged segment goes to quarantine, and one takes its place that can be read.
 
-The new segment holds every whole frame of the old one.  For each gap it has a frame of one LOST
-op with as many rows as there are seqs missing, so that seqs stay consecutive.  The damaged file is
-kept as it is: what nobody can read today, somebody may read tomorrow.
+The new segment holds every whole frame of the old one, wherever in the journal it stands.  For
+each gap it has a frame of one LOST op with as many rows as there are seqs missing, so that seqs
+stay consecutive.  The damaged file is kept as it is: what nobody can read today, somebody may read
+tomorrow.
 
-    new file, under another name, synced -> a second name for the old file, in quarantine, synced
-        -> the new file takes the old one's name, synced
+    all new files, under other names, synced
+        -> further names for old files that hold frames of other segments, synced
+        -> of each segment: a second name for the old file, in quarantine, synced;
+           the new file takes the old one's name, synced
+        -> the further names go
 
-A crash at any step leaves the damaged segment or the repaired one under the segment's name.
-Frames move inside a repaired segment, so an index that points into it must be dropped first.
+A crash at any step leaves the damaged segment or the repaired one under the segment's name, and
+every frame in some file of the journal; then it is run again.  Frames move inside a repaired
+segment, so an index that points into it must be dropped first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from fjord import disk as disks
 from fjord import limits, ops
 from fjord.journal import frame as frames
-from fjord.journal import names, survey
+from fjord.journal import names, segments, survey
 from fjord.journal.frame import Frame
 from fjord.journal.reader import Located
 from fjord.journal.survey import Damage, Part
@@ -49,25 +54,73 @@ def repair(
     """Repairs every damaged segment of a journal that nobody has open.
 
     Raises:
-        CorruptionError: if not even the journal's UUID can be made out.
+        CorruptionError: if far too many segments are missing for this to be one journal.
         OSError: if there is no space for it, or the disk fails; run it again.
     """
-    done = []
-    for part in survey.make_out(disk, directory):
-        steps = survey.walk(disk, part, durable_seq=durable_seq)
-        if any(isinstance(step, Damage) for step in steps):
-            done.append(_repair_segment(disk, part, quarantine, durable_seq))
-    return done
+    parts = segments.make_out(disk, directory, durable_seq=durable_seq)
+    damaged, packed = _find_damaged(disk, parts, durable_seq)
+    written = {
+        part.segment: _write(
+            disk,
+            part.path + names.UNFINISHED,
+            part,
+            survey.walk(disk, part, durable_seq=durable_seq),
+        )
+        for part in damaged
+    }
+    with _second_names(disk, parts, [*damaged, *packed]):
+        return [
+            *(_remove(disk, part, quarantine) for part in packed if disk.exists(part.path)),
+            *(_replace(disk, part, quarantine, *written[part.segment]) for part in damaged),
+        ]
 
 
-def _repair_segment(disk: disks.Disk, part: Part, quarantine: str, durable_seq: int) -> Repaired:
-    directory = os.path.dirname(part.path)
-    fresh = part.path + names.UNFINISHED
-    steps = survey.walk(disk, part, durable_seq=durable_seq)
-    frame_count, lost_rows = _write(disk, fresh, part, steps)
+def _find_damaged(
+    disk: disks.Disk, parts: Sequence[Part], durable_seq: int
+) -> tuple[list[Part], list[Part]]:
+    """Returns what is to be replaced, and what is to go because it was packed anyway."""
+    begin, whole = survey.Begin(), set(parts)
+    for part in parts:
+        for step in survey.walk(disk, part, durable_seq=durable_seq):
+            begin.note(step)
+            if isinstance(step, Damage):
+                whole.discard(part)
+    packed = [part for part in parts if begin.is_packed(part)]
+    damaged = [part for part in begin.settle(parts) if part not in whole]
+    return (
+        [part for part in damaged if not begin.is_packed(part)],
+        [] if whole.issuperset(packed) else packed,
+    )
+
+
+@contextlib.contextmanager
+def _second_names(disk: disks.Disk, parts: Sequence[Part], going: Sequence[Part]) -> Iterator[None]:
+    """Keeps files in the journal that hold frames of other segments, until those are replaced.
+
+    They get numbers behind the last one.  After a crash they are damaged segments like others.
+    """
+    hosts = parts[0].strays.paths() if parts else set()
+    kept: list[str] = []
+    for part in going:
+        if part.path in hosts:
+            number = parts[-1].segment + 1 + len(kept)
+            kept.append(names.segment_path(os.path.dirname(part.path), number))
+            _link_or_copy(disk, part.path, kept[-1])
+    if kept:
+        disk.sync_directory(os.path.dirname(kept[0]))
+    yield
+    for path in reversed(kept):
+        disk.remove(path)
+    if kept:
+        disk.sync_directory(os.path.dirname(kept[0]))
+
+
+def _replace(
+    disk: disks.Disk, part: Part, quarantine: str, frame_count: int, lost_rows: int
+) -> Repaired:
     kept_in = _quarantine(disk, part, quarantine) if disk.exists(part.path) else ""
-    disk.rename(fresh, part.path)
-    disk.sync_directory(directory)
+    disk.rename(part.path + names.UNFINISHED, part.path)
+    disk.sync_directory(os.path.dirname(part.path))
     return Repaired(
         segment=part.segment,
         path=part.path,
@@ -75,6 +128,14 @@ def _repair_segment(disk: disks.Disk, part: Part, quarantine: str, durable_seq: 
         frames=frame_count,
         lost_rows=lost_rows,
     )
+
+
+def _remove(disk: disks.Disk, part: Part, quarantine: str) -> Repaired:
+    kept_in = _quarantine(disk, part, quarantine)
+    if disk.exists(part.path):
+        disk.remove(part.path)
+    disk.sync_directory(os.path.dirname(part.path))
+    return Repaired(segment=part.segment, path=part.path, kept_in=kept_in, frames=0, lost_rows=0)
 
 
 def _write(

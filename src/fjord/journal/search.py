@@ -1,4 +1,4 @@
-"""Looking for frames where none is expected any more: behind damage, or behind a torn frame.
+"""Looking for frames where none is expected: behind damage or a torn frame, or in other files.
 
 A frame begins at a multiple of 8, and its header's checksum is salted with the journal and the
 segment.  So what is found is a frame of this life of this segment, and nothing else: neither a
@@ -7,8 +7,9 @@ user's bytes nor what a recycled file held before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from fjord import disk as disks
 from fjord import limits
@@ -29,12 +30,67 @@ def find_headers(file: disks.File, offset: int, salt: bytes) -> Iterator[tuple[i
 
     Assumes that `offset` is a multiple of 8.
     """
+    for position, head in find_heads(file, offset):
+        frame = frames.decode_frame(head, 0, salt)
+        if frame is not None:
+            yield position, frame
+
+
+class Stray(NamedTuple):
+    """The header of a frame that stands in the file of another segment."""
+
+    frame: Frame
+    path: str
+    offset: int
+
+
+class Strays:
+    """Frames in files of other segments: written to a wrong place, or their file has a wrong name.
+
+    All files are searched once, when somebody asks for the first time.
+    """
+
+    def __init__(
+        self, disk: disks.Disk, paths: Mapping[int, str], salts: Mapping[int, bytes]
+    ) -> None:
+        self._disk = disk
+        self._paths = paths  # of the files, by the numbers in their names
+        self._salts = salts
+        self._found: dict[int, list[Stray]] | None = None
+
+    def of(self, segment: int) -> list[Stray]:
+        """Returns those that belong to a segment, whether their bodies are whole."""
+        if self._found is None:
+            self._found = self._search()
+        return self._found.get(segment, [])
+
+    def paths(self) -> set[str]:
+        """Returns the files in which such frames were found, if anybody has asked."""
+        found = (self._found or {}).values()
+        return {stray.path for strays in found for stray in strays}
+
+    def _search(self) -> dict[int, list[Stray]]:
+        segments = {frames.mark_of_salt(salt): number for number, salt in self._salts.items()}
+        found: dict[int, list[Stray]] = {}
+        for number, path in self._paths.items():
+            # It is packed meanwhile, or cannot be read.
+            with contextlib.suppress(OSError), contextlib.closing(self._disk.open(path)) as file:
+                for offset, head in find_heads(file, frames.SEGMENT_HEADER_BYTES):
+                    segment = segments.get(frames.mark_of(head), number)
+                    frame = frames.decode_frame(head, 0, self._salts[segment])
+                    if frame is not None and segment != number:
+                        found.setdefault(segment, []).append(Stray(frame, path, offset))
+        return found
+
+
+def find_heads(file: disks.File, offset: int) -> Iterator[tuple[int, bytes]]:
+    """Yields what may be the header of a frame from `offset` on, with its place."""
     while data := file.read(offset, len(_ZEROS)):
         # Most of a segment that is not full is zeros.
         for position in () if _ZEROS.startswith(data) else _candidates(data):
-            frame = frames.decode_frame(data, position, salt)
-            if frame is not None and position < _CHUNK_BYTES:
-                yield offset + position, frame
+            head = data[position : position + frames.FRAME_HEADER_BYTES]
+            if position < _CHUNK_BYTES and len(head) == frames.FRAME_HEADER_BYTES:
+                yield offset + position, head
         offset += _CHUNK_BYTES
 
 

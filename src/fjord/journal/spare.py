@@ -37,7 +37,7 @@ class Spare:
         """Says whether there is a spare, after allocating one if need be; False on a full disk."""
         if not self.is_there:
             try:
-                self.allocate_following()
+                self.allocate_following(self._segment_bytes)
             except OSError as error:
                 if not disks.is_full(error):
                     raise
@@ -45,7 +45,7 @@ class Spare:
             self.promote_following()
         return True
 
-    def allocate_following(self) -> None:
+    def allocate_following(self, size: int) -> None:
         """Allocates the file that becomes the spare when this one is used.
 
         Raises:
@@ -54,7 +54,7 @@ class Spare:
         file = self._disk.open(self._following, writable=True, create=True)
         try:
             with contextlib.closing(file):
-                file.allocate(self._segment_bytes)
+                file.allocate(size)
                 file.sync()
         except OSError:
             self.drop_following()

@@ -1,31 +1,34 @@
 """What can be made out of a journal, whole or damaged, by itself: for verify, dump and repair.
 
 The reader stops at the first damage, as whoever serves data must.  A survey goes on behind it: it
-finds the next whole frame by its salted checksum, and tells which seqs are missing in between.  A
-segment whose header is damaged is made out from its name, its neighbours and its frames.
+takes the whole frame with the next seq, wherever that stands, and tells which seqs are missing in
+between.  Which segments there are, `segments` makes out.
 
 Nothing is written, and a writer may be at work meanwhile.
 """
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import os
+import struct
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from fjord import disk as disks
-from fjord import limits
-from fjord.errors import CorruptionError
+from fjord import limits, ops
 from fjord.journal import frame as frames
 from fjord.journal import names, search
-from fjord.journal.frame import Frame, SegmentHeader
+from fjord.journal.frame import SegmentHeader
 from fjord.journal.reader import Located
+from fjord.journal.search import Stray
+from fjord.ops import Opcode
 
 _CHUNK_BYTES: Final = 1 * limits.MIB
-_SHARD: Final = slice(32, 48)  # where a segment's header has the UUID of its journal
+_PACKED: Final = struct.Struct("<QQ")  # segment and seq, the columns of the op
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,57 +52,12 @@ class Part:
     size: int  # of the file
     is_readable: bool  # there is a file, and it can be read
     damage: Damage | None  # of the header
+    strays: search.Strays  # frames of all segments that stand in other files
     following_seq: int | None = None  # where the next segment begins; None for the last one
 
     @property
     def segment(self) -> int:
         return self.header.segment
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """What a first look at a segment's file gives."""
-
-    segment: int
-    path: str
-    data: bytes = b""
-    size: int = 0
-    header: SegmentHeader | None = None
-    offset: int = 0  # of the damage, if there is no header
-    reason: str = "the file is missing"
-    is_there: bool = True
-    is_readable: bool = False
-
-
-def make_out(disk: disks.Disk, directory: str) -> list[Part]:
-    """Returns all segments in order, those that are damaged or missing in between included.
-
-    Raises:
-        CorruptionError: if not even the journal's UUID can be made out.
-    """
-    looks = _look_at_all(disk, directory)
-    if not looks:
-        return []
-    shard = _shard_of(disk, looks)
-    parts: list[Part] = []
-    for position, look in enumerate(looks):
-        before = parts[-1] if parts else None
-        header, damage = _judge(look, shard, before)
-        if header is None:
-            following_seq = _next_good(looks[position + 1 :], shard)
-            header = _guess(disk, look, shard, before, following_seq)
-        if before is not None:
-            parts[-1] = dataclasses.replace(before, following_seq=header.first_seq)
-        parts.append(
-            Part(
-                header=header,
-                path=look.path,
-                size=look.size,
-                is_readable=look.is_readable,
-                damage=damage,
-            )
-        )
-    return parts
 
 
 def walk(disk: disks.Disk, part: Part, *, durable_seq: int = 0) -> Iterator[Located | Damage]:
@@ -110,240 +68,240 @@ def walk(disk: disks.Disk, part: Part, *, durable_seq: int = 0) -> Iterator[Loca
     """
     if part.damage is not None:
         yield part.damage
-    if not part.is_readable:
-        yield from _missing(part, part.header.first_seq, 0, "nothing of it can be read")
-        return
-    try:
-        file = disk.open(part.path)
-    except FileNotFoundError:
-        return  # packed meanwhile
-    with contextlib.closing(file):
-        for step in _Walk(file, part, durable_seq).steps():
-            if isinstance(step, Damage) and not disk.exists(part.path):
+    with contextlib.ExitStack() as stack:
+        walked = _Walk(disk, part, durable_seq, stack)
+        for step in walked.steps():
+            if isinstance(step, Damage) and part.is_readable and not disk.exists(part.path):
                 return  # packed meanwhile, and perhaps another segment's file by now
             yield step
 
 
-def _missing(part: Part, seq: int, offset: int, reason: str, end: int = 0) -> Iterator[Damage]:
-    end_seq = part.following_seq or end
-    if seq < end_seq:
-        yield _damage(part, offset, reason, seq, end_seq - seq)
+class _Place(NamedTuple):
+    """Where a frame stands."""
 
-
-def _damage(part: Part, offset: int, reason: str, seq: int, rows: int) -> Damage:
-    return Damage(
-        segment=part.segment,
-        path=part.path,
-        offset=offset,
-        reason=reason,
-        first_seq=seq if rows else 0,
-        rows=rows,
-    )
+    path: str
+    offset: int
 
 
 class _Walk:
     """One pass over the frames of a segment."""
 
-    def __init__(self, file: disks.File, part: Part, durable_seq: int) -> None:
-        self._file = file
+    def __init__(
+        self, disk: disks.Disk, part: Part, durable_seq: int, stack: contextlib.ExitStack
+    ) -> None:
+        self._disk = disk
         self._part = part
         self._salt = part.header.salt
-        self._window, self._base = b"", 0
         self._durable_seq = durable_seq
-        self._claim: int | None = None  # the highest seq that a frame behind a damage vouches for
+        self._stack = stack
+        self._files: dict[str, disks.File | None] = {}
+        if not part.is_readable:
+            self._files[part.path] = None
+        self._window, self._path, self._base = b"", "", 0
+        # Frames behind the first damage, and in other files, in the order of their seqs.
+        self._others: list[tuple[int, _Place]] = []
+        self._claim = 0  # the highest seq that one of them vouches for
+        self._has_looked_behind = self._has_looked_elsewhere = False
 
     def steps(self) -> Iterator[Located | Damage]:
         part = self._part
-        seq, offset = part.header.first_seq, frames.SEGMENT_HEADER_BYTES
+        seq, place = part.header.first_seq, _Place(part.path, frames.SEGMENT_HEADER_BYTES)
         while True:
-            located = self._whole_at(offset, seq)
-            if located is None and self._vouched(seq, offset):
+            located = self._whole_at(place, seq)
+            if located is None and self._vouched(seq, place):
                 # A writer may have finished it between the two looks.
                 self._window = b""
-                located = self._whole_at(offset, seq)
+                located = self._whole_at(place, seq)
             if located is not None:
                 yield located
-                seq, offset = located.frame.last_seq + 1, located.end
+                seq, place = located.frame.last_seq + 1, _Place(place.path, located.end)
                 continue
-            if not self._vouched(seq, offset):
+            if not self._vouched(seq, place):
                 return
-            found = self._next_whole(offset, seq)
+            found = self._next_whole(seq, place)
             if found is None:
-                end = max(self._durable_seq, self._claim or 0) + 1
-                yield from _missing(part, seq, offset, f"the frame of seq {seq} is gone", end)
+                yield from self._missing(seq, place)
                 return
-            offset_after, frame = found
-            reason = f"the frame of seq {seq} is not readable"
-            yield _damage(part, offset, reason, seq, frame.first_seq - seq)
-            seq, offset = frame.first_seq, offset_after
+            found_at, located = found
+            lost_rows = located.frame.first_seq - seq
+            state = "not readable" if lost_rows else "not in its place"
+            yield self._damage(place, f"the frame of seq {seq} is {state}", seq, lost_rows)
+            yield located
+            seq = located.frame.last_seq + 1
+            # One that was written elsewhere has left its place free, and the next one is behind.
+            place = _Place(place.path, place.offset + located.frame.length)
+            if lost_rows or not self._whole_at(place, seq):
+                place = _Place(found_at.path, located.end)
 
-    def _vouched(self, seq: int, offset: int) -> bool:
+    def _missing(self, seq: int, place: _Place) -> Iterator[Damage]:
+        end_seq = self._part.following_seq or max(self._durable_seq, self._claim) + 1
+        if seq < end_seq:
+            reason = f"the frame of seq {seq} is gone"
+            if self._files.get(self._part.path) is None:
+                reason = "nothing of it can be read"
+            yield self._damage(place, reason, seq, end_seq - seq)
+
+    def _damage(self, place: _Place, reason: str, seq: int, rows: int) -> Damage:
+        return Damage(
+            segment=self._part.segment,
+            path=place.path,
+            offset=place.offset,
+            reason=reason,
+            first_seq=seq if rows else 0,
+            rows=rows,
+        )
+
+    def _vouched(self, seq: int, place: _Place) -> bool:
         """Says whether a frame must be here: else the segment just ends."""
         if self._part.following_seq is not None:
             return seq < self._part.following_seq
-        if self._claim is None:
-            found = search.find_headers(self._file, offset, self._salt)
-            self._claim = max((frame.durable_seq for _, frame in found), default=0)
+        self._look_behind(place)
+        if self._part.damage is not None:
+            self._look_elsewhere()
         return seq <= max(self._claim, self._durable_seq)
 
-    def _next_whole(self, offset: int, seq: int) -> tuple[int, Frame] | None:
-        """Finds the next frame that counts, behind one that is not readable."""
-        for position, frame in search.find_headers(self._file, offset, self._salt):
-            if frame.first_seq >= seq and self._whole_at(position, frame.first_seq):
-                return position, frame
+    def _next_whole(self, seq: int, place: _Place) -> tuple[_Place, Located] | None:
+        """Finds the frame with the lowest seq that counts, where one is not readable."""
+        self._look_behind(place)
+        self._look_elsewhere()
+        start = bisect.bisect_left(self._others, seq, key=lambda other: other[0])
+        for first_seq, found_at in self._others[start:]:
+            located = self._whole_at(found_at, first_seq)
+            if located is not None:
+                return found_at, located
         return None
 
-    def _whole_at(self, offset: int, seq: int) -> Located | None:
-        """Returns the frame at an offset if it is whole, is that of `seq`, and still counts."""
+    def _look_behind(self, place: _Place) -> None:
+        file = self._file(self._part.path)
+        if self._has_looked_behind or file is None:
+            return
+        self._has_looked_behind = True
+        found = search.find_headers(file, place.offset, self._salt)
+        self._note(Stray(frame, self._part.path, offset) for offset, frame in found)
+
+    def _look_elsewhere(self) -> None:
+        if not self._has_looked_elsewhere:
+            self._has_looked_elsewhere = True
+            self._note(self._part.strays.of(self._part.segment))
+
+    def _note(self, found: Iterable[Stray]) -> None:
+        for frame, path, offset in found:
+            self._others.append((frame.first_seq, _Place(path, offset)))
+            self._claim = max(self._claim, frame.durable_seq)
+        self._others.sort(key=lambda other: other[0])
+
+    def _whole_at(self, place: _Place, seq: int) -> Located | None:
+        """Returns the frame at a place if it is whole, is that of `seq`, and still counts."""
         following_seq = self._part.following_seq
         if following_seq is not None and seq >= following_seq:
             return None
-        head = self._read(offset, frames.FRAME_HEADER_BYTES)
+        head = self._read(place.path, place.offset, frames.FRAME_HEADER_BYTES)
         frame = frames.decode_frame(head, 0, self._salt)
         if frame is None or frame.first_seq != seq:
             return None
         size = frame.length - frames.FRAME_HEADER_BYTES
-        body = self._read(offset + frames.FRAME_HEADER_BYTES, size)
+        body = self._read(place.path, place.offset + frames.FRAME_HEADER_BYTES, size)
         if len(body) < size or frames.checksum(body) != frame.body_crc:
             return None
-        return Located(frame, body, self._part.segment, offset)
+        return Located(frame, body, self._part.segment, place.offset)
 
-    def _read(self, offset: int, size: int) -> bytes:
+    def _read(self, path: str, offset: int, size: int) -> bytes:
         start = offset - self._base
-        if start < 0 or start + size > len(self._window):
-            self._window = self._file.read(offset, max(size, _CHUNK_BYTES))
-            self._base, start = offset, 0
+        if path != self._path or start < 0 or start + size > len(self._window):
+            file = self._file(path)
+            self._window = file.read(offset, max(size, _CHUNK_BYTES)) if file else b""
+            self._path, self._base, start = path, offset, 0
         return self._window[start : start + size]
 
-
-# -- segments whose header says nothing -----------------------------------------------------------
-
-
-def _look_at_all(disk: disks.Disk, directory: str) -> list[_Look]:
-    """Looks at every number from the first segment to the last.
-
-    The oldest ones may be packed meanwhile: then it looks again.
-    """
-    while True:
-        looks = _look_once(disk, directory)
-        if not any(look.is_there and not disk.exists(look.path) for look in looks):
-            return looks
+    def _file(self, path: str) -> disks.File | None:
+        """Returns a file that is open; None if it cannot be opened."""
+        if path not in self._files:
+            file = None
+            with contextlib.suppress(OSError):
+                file = self._stack.enter_context(contextlib.closing(self._disk.open(path)))
+            self._files[path] = file
+        return self._files[path]
 
 
-def _look_once(disk: disks.Disk, directory: str) -> list[_Look]:
-    numbers = [names.segment_number(name) for name in disk.names(directory)]
-    there = sorted(number for number in numbers if number is not None)
-    if not there:
-        return []
-    if there[-1] - there[0] > len(there) + limits.SEGMENTS_MISSING_MAX:
-        path = names.segment_path(directory, there[-1])
-        raise CorruptionError(path, 0, f"{there[-1] - there[0] + 1 - len(there)} are missing")
-    known = set(there)
-    return [
-        _look_at(disk, directory, number, is_there=number in known)
-        for number in range(there[0], there[-1] + 1)
-    ]
+# -- where it begins ------------------------------------------------------------------------------
 
 
-def _look_at(disk: disks.Disk, directory: str, segment: int, *, is_there: bool) -> _Look:
-    path = names.segment_path(directory, segment)
-    if not is_there:
-        return _Look(segment=segment, path=path, is_there=False)
-    try:
-        with contextlib.closing(disk.open(path)) as file:
-            data, size = file.read(0, frames.SEGMENT_HEADER_BYTES), file.size()
-    except OSError as error:
-        reason = f"it cannot be read ({error.strerror})"
-        return _Look(segment=segment, path=path, reason=reason)
-    header, offset, reason = None, 0, ""
-    try:
-        header = frames.decode_segment_header(data, path)
-    except CorruptionError as error:
-        offset, reason = error.offset, error.reason
-    return _Look(
-        segment=segment,
-        path=path,
-        data=data,
-        size=size,
-        header=header,
-        offset=offset,
-        reason=reason,
-        is_readable=True,
-    )
+class Begin:
+    """Where the journal begins, as its ops say: gathered while one walks over it."""
 
+    def __init__(self) -> None:
+        self.segment = self.seq = 1
+        self.is_known = True  # False: what was lost since may have said otherwise
+        self.has_gap = False  # something is missing that no repair has put LOST for
 
-def _shard_of(disk: disks.Disk, looks: Sequence[_Look]) -> bytes:
-    """Returns the journal's UUID: what most headers say, or a damaged one whose frames agree."""
-    known = Counter(look.header.shard for look in looks if look.header is not None)
-    if known:
-        return known.most_common(1)[0][0]
-    for look in looks:
-        shard = look.data[_SHARD]
-        if len(shard) == 16 and _first_frame(disk, look, shard) is not None:
-            return shard
-    raise CorruptionError(looks[0].path, looks[0].offset, looks[0].reason)
+    def note(self, step: Located | Damage) -> None:
+        if isinstance(step, Damage):
+            if step.rows:
+                self.is_known, self.has_gap = False, True
+            return
+        position = 0
+        while position + ops.HEADER.size <= len(step.body):
+            opcode, _, _, _, _, length = ops.HEADER.unpack_from(step.body, position)
+            if opcode == Opcode.LOST:
+                self.is_known = False
+            elif opcode == Opcode.PACKED:
+                self.segment, self.seq = _PACKED.unpack_from(step.body, position + ops.HEADER.size)
+                self.is_known = True
+            position += max(length, ops.HEADER.size)
 
+    def is_packed(self, part: Part) -> bool:
+        """Says whether all that still holds of a segment is said again in later ones."""
+        return part.segment < self.segment
 
-def _judge(
-    look: _Look, shard: bytes, before: Part | None
-) -> tuple[SegmentHeader | None, Damage | None]:
-    """Returns the header if it can be believed, or else what is wrong with it."""
-    header, offset, reason = look.header, look.offset, look.reason
-    if header is not None and header.shard != shard:
-        header, offset, reason = None, 32, "it belongs to another journal"
-    elif header is not None and header.segment != look.segment:
-        offset, reason = 16, f"it says that it is segment {header.segment}"
-        header = None
-    elif header is not None and before and header.first_seq < before.header.first_seq:
-        header, offset, reason = None, 24, "it begins before the segment before it"
-    if header is not None:
-        return header, None
-    damage = Damage(segment=look.segment, path=look.path, offset=offset, reason=reason)
-    return None, damage
+    def settle(self, parts: Sequence[Part]) -> list[Part]:
+        """Returns the segments with what is missing before the first one.
 
+        Either that one has lost where it begins, or a missing one stands for all before it.
+        """
+        first = self._late(parts)
+        if first is None or not self.is_known:
+            return list(parts)
+        position = parts.index(first)
+        if first.segment == self.segment:
+            header = dataclasses.replace(first.header, first_seq=self.seq)
+            return [
+                *parts[:position],
+                dataclasses.replace(first, header=header),
+                *parts[position + 1 :],
+            ]
+        return [*parts[:position], self._missing_before(first), *parts[position:]]
 
-def _next_good(looks: Sequence[_Look], shard: bytes) -> int | None:
-    for look in looks:
-        if look.header is not None and _judge(look, shard, None)[0] is not None:
-            return look.header.first_seq
-    return None
+    def _missing_before(self, first: Part) -> Part:
+        number = first.segment - 1
+        path = names.segment_path(os.path.dirname(first.path), number)
+        reason = "the file is missing"
+        if self.segment < number:
+            reason = f"segments {self.segment} to {number} are missing"
+        return Part(
+            header=dataclasses.replace(first.header, segment=number, first_seq=self.seq),
+            path=path,
+            size=0,
+            is_readable=False,
+            damage=Damage(segment=number, path=path, offset=0, reason=reason),
+            strays=first.strays,
+            following_seq=first.header.first_seq,
+        )
 
+    def doubt(self, parts: Sequence[Part]) -> Damage | None:
+        """Returns what to say where nobody can tell what is missing from what was packed."""
+        first = self._late(parts)
+        if first is None or self.is_known or not self.has_gap:
+            return None
+        return Damage(
+            segment=first.segment,
+            path=first.path,
+            offset=0,
+            reason=f"seqs {self.seq} to {first.header.first_seq - 1} were packed or are lost, "
+            "and what says which is among what is lost",
+        )
 
-def _guess(
-    disk: disks.Disk, look: _Look, shard: bytes, before: Part | None, following_seq: int | None
-) -> SegmentHeader:
-    """Returns the header that a segment must have had."""
-    first = _first_frame(disk, look, shard)
-    known = [first.first_seq] if first else []
-    if following_seq is not None:
-        known.append(following_seq)
-    if before is not None:
-        known.append(_end_seq(disk, before))
-    elif look.segment == 1:
-        known.append(1)
-    last = before.header if before else None
-    return SegmentHeader(
-        segment=look.segment,
-        first_seq=max(min(known, default=1), last.first_seq if last else 1),
-        shard=shard,
-        created_us=first.wall_us if first else last.created_us if last else 0,
-        lease_us=last.lease_us if last else 0,
-    )
-
-
-def _first_frame(disk: disks.Disk, look: _Look, shard: bytes) -> Frame | None:
-    if not look.is_readable:
-        return None
-    header = SegmentHeader(segment=look.segment, first_seq=0, shard=shard, created_us=0, lease_us=0)
-    with contextlib.closing(disk.open(look.path)) as file:
-        start = frames.SEGMENT_HEADER_BYTES
-        return next((one for _, one in search.find_headers(file, start, header.salt)), None)
-
-
-def _end_seq(disk: disks.Disk, part: Part) -> int:
-    """Returns the seq after the last one of a segment that nothing is known to follow."""
-    seq = part.header.first_seq
-    for step in walk(disk, part):
-        if isinstance(step, Located):
-            seq = step.frame.last_seq + 1
-    return seq
+    def _late(self, parts: Sequence[Part]) -> Part | None:
+        """Returns the first segment, if it begins later than the journal does."""
+        first = next((part for part in parts if not self.is_packed(part)), None)
+        is_late = first is not None and first.segment > 1 and first.header.first_seq > self.seq
+        return first if is_late else None

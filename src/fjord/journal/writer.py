@@ -78,17 +78,20 @@ class Writer:
     def segment(self) -> int:
         return self.header.segment
 
-    def create(self, body: bytes = b"", *, last_seq: int | None = None) -> None:
+    def create(
+        self, body: bytes = b"", *, last_seq: int | None = None, is_whole: bool = False
+    ) -> None:
         """Makes the segment of `header`, with whole frames in `body` up to `last_seq`.
 
         Ensures that the segment, `body` included, is durable.  It is made of the spare if there
-        is one, and on a nearly full disk it is no larger than it has to be.
+        is one, and on a nearly full disk it is no larger than it has to be, unless it `is_whole`.
         """
         self._spare.look()
         if last_seq is not None:
             self.next_seq = last_seq + 1
         least = frames.SEGMENT_HEADER_BYTES + len(body) + _ROOM_BYTES_MIN
-        self._begin(body, size=max(self._segment_bytes, least), least=least)
+        size = max(self._segment_bytes, least)
+        self._begin(body, size=size, least=size if is_whole else least)
 
     def resume(self, *, position: int, next_seq: int) -> None:
         """Goes on after the last frame of a segment that was closed cleanly.
@@ -157,6 +160,24 @@ class Writer:
             reserved = self._capacity // (1 if self._is_reserve else limits.RESERVED_SHARE)
         used = self.position + frames.FRAME_HEADER_BYTES + body_bytes
         return used + reserved <= self._capacity
+
+    @property
+    def following_bytes(self) -> int:
+        """How many bytes the disk must have left when the segment is full."""
+        return self._segment_bytes * (1 if self._spare.is_there else 2)
+
+    def could_take(self, body_bytes: int) -> bool:
+        """Tries whether there is space for a frame, in the segment or in the next one."""
+        if self.has_room(body_bytes):
+            return True
+        try:
+            self._allocate_following(self._size_for(body_bytes))
+        except OSError as error:
+            if not disks.is_full(error):
+                raise
+            return False
+        self._spare.drop_following()
+        return True
 
     @property
     def urgent_room(self) -> int:
@@ -242,7 +263,7 @@ class Writer:
         with self._syncing:
             old, position = self._open_file(), self.position
             if not urgent:
-                self._allocate_following()
+                self._allocate_following(self._segment_bytes)
             before, self.header = self.header, self._next_header(created_us, lease_us)
             try:
                 self._begin(b"", size=self._size_for(body_bytes))
@@ -331,11 +352,11 @@ class Writer:
             else:
                 self._disk.remove(source)
 
-    def _allocate_following(self) -> None:
-        """Ensures that there are a spare to use and another one after it."""
+    def _allocate_following(self, size: int) -> None:
+        """Ensures that there are a spare to use and another one after it, of `size` bytes."""
         if not self._spare.ensure():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._spare.path)
-        self._spare.allocate_following()
+        self._spare.allocate_following(size)
 
     def _promote_following(self) -> None:
         try:

@@ -16,9 +16,10 @@ So the loop stays awake for a moment after each reply, in case the client has an
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -62,6 +63,48 @@ class Parts:
     wakeups: Wakeups | None = None  # None: none are sent
 
 
+class _Waiting:
+    """What waits for a group, by who asks for it: each has a share of every group.
+
+    So whoever asks for little is in the next group, however much others have asked for.
+    """
+
+    def __init__(self) -> None:
+        self._queues: OrderedDict[Origin, deque[Pending]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    def put(self, pending: Pending) -> None:
+        queue = self._queues.get(pending[0])
+        if queue is None:
+            self._queues[pending[0]] = queue = deque()
+        queue.append(pending)
+
+    def put_back(self, taken: Sequence[Pending]) -> None:
+        """Lets what was taken be the next again, in the same order."""
+        for pending in reversed(taken):
+            origin = pending[0]
+            if origin not in self._queues:
+                self._queues[origin] = deque()
+            self._queues[origin].appendleft(pending)
+            self._queues.move_to_end(origin, last=False)
+
+    def take(self) -> Iterator[Pending]:
+        """Yields what is next, as long as it is asked for and there is something."""
+        queues = self._queues
+        while queues:
+            share = max(1, limits.GROUP_COMMANDS_MAX // len(queues))
+            for origin in list(itertools.islice(queues, limits.GROUP_COMMANDS_MAX)):
+                queue = queues[origin]
+                queues.move_to_end(origin)
+                for _ in range(min(share, len(queue))):
+                    pending = queue.popleft()
+                    if not queue:
+                        del queues[origin]
+                    yield pending
+
+
 class Committer:
     """Runs the commands of all sessions on one engine."""
 
@@ -77,7 +120,7 @@ class Committer:
         self._wakeups = parts.wakeups
         self._awake_until_us = 0
         self._is_awake = False
-        self._waiting: deque[Pending] = deque()
+        self._waiting = _Waiting()
         self._held: list[Pending] = []  # of peers that do not take their replies
         self._told: list[Told] = []  # changes to tell when they are durable
         self._scheduled = False
@@ -105,7 +148,7 @@ class Committer:
         self, origin: Origin, request: Any, command: Command, after: After | None = None
     ) -> None:
         """Runs a command with the next group; none of the group comes behind one with `after`."""
-        self._waiting.append((origin, request, command, after))
+        self._waiting.put((origin, request, command, after))
         if not self._scheduled and not self._syncing:
             self._scheduled = True
             self._loop.call_soon(self._run_group)
@@ -131,7 +174,7 @@ class Committer:
 
     def release(self) -> None:
         """Goes on with what was held, since a peer has taken its replies, or is gone."""
-        self._waiting.extendleft(reversed(self._held))
+        self._waiting.put_back(self._held)
         self._held.clear()
         self.jobs.release()
         self._schedule()
@@ -179,14 +222,13 @@ class Committer:
                 [pending[2] for pending in group], [pending[0].client for pending in group]
             )
             if len(replies) < len(group):
-                self._waiting.extendleft(reversed(group[len(replies) :]))
+                self._waiting.put_back(group[len(replies) :])
                 group = group[: len(replies)]
             self._match_changes()
             after = group[-1][3]
             if after is not None:
                 replies[-1] = after(replies[-1])
-            if self._is_disk_full:
-                self._watch_disk()
+            self._watch_disk()
             self._finish_group(group, replies)
             self._note_progress()
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is acknowledged
@@ -194,7 +236,8 @@ class Committer:
 
     def _note_progress(self) -> None:
         applied_seq = self._engine.applied_seq
-        if applied_seq != self._noted_seq:
+        # A refused write changes nothing, but upkeep has to make space for it.
+        if applied_seq != self._noted_seq or self._engine.space.is_full:
             self._noted_seq = applied_seq
             self._upkeep.note_writes()
             self.jobs.note_writes()
@@ -203,14 +246,12 @@ class Committer:
     def _take_group(self) -> list[Pending]:
         """Takes commands up to the bound, or up to one after which something has to be done."""
         group: list[Pending] = []
-        waiting = self._waiting
-        while waiting and len(group) < limits.GROUP_COMMANDS_MAX:
-            pending = waiting.popleft()
+        for pending in self._waiting.take():
             if pending[0].is_stalled:
                 self._set_aside(pending)
                 continue
             group.append(pending)
-            if pending[3] is not None:
+            if pending[3] is not None or len(group) == limits.GROUP_COMMANDS_MAX:
                 break
         return group
 
@@ -349,6 +390,7 @@ class Committer:
             return
         try:
             self._upkeep.step()
+            self._watch_disk()
             self._match_changes()
             self.jobs.note_writes()
             self.jobs.go_on()
@@ -368,7 +410,7 @@ class Committer:
 
     def _watch_disk(self) -> None:
         """Says when a disk that was full has room again."""
-        if not self._engine.stats()["disk_full"]:
+        if self._is_disk_full and not self._engine.space.is_full:
             self._is_disk_full = False
             logs.note(logging.WARNING, "the disk has room again")
 

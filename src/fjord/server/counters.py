@@ -6,8 +6,8 @@ import bisect
 from collections import Counter
 from typing import Final
 
+from fjord.commands import FUNCTIONS
 from fjord.errors import Code
-from fjord.wire import Function
 
 # Upper ends of the steps of a histogram, in microseconds.
 STEPS_US: Final = (
@@ -36,7 +36,7 @@ class Counters:
     """Everything since the start of the daemon."""
 
     def __init__(self) -> None:
-        self.requests = [0] * (1 + max(Function))  # by function
+        self.requests = [0] * (1 + max(FUNCTIONS))  # by function
         self.refusals: Counter[Code] = Counter()  # requests that were refused, by code
         self.closed: Counter[Code] = Counter()  # connections that were closed, by code
         self.connections = 0

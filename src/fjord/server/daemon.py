@@ -189,6 +189,7 @@ class _Daemon:
         disk = LocalDisk()
         return Shared(
             runner=committer,
+            loop=asyncio.get_running_loop(),
             clock=self._clock,
             bounds=self._options.bounds,
             memory=self._memory,
@@ -240,6 +241,8 @@ class _Daemon:
             return Answer(status=503, body=b"failed: the log says why\n")
         if self._stop.is_set():
             return Answer(status=503, body=b"stopping\n")
+        if self._engine.space.is_full:
+            return Answer(status=503, body=b"disk full: writes are refused\n")
         return Answer(status=200, body=b"ok\n")
 
     async def _finish(self, committer: Committer) -> None:

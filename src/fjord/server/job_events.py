@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fjord.clock import Clock
-from fjord.commands import Changed, Command, Refusal
+from fjord.commands import ARRIVED, Changed, Command, Refusal
 from fjord.engine.dates import Arrival
 from fjord.engine.waits import Arrivals, Dates, jobs_problem, moment
-from fjord.job_commands import ARRIVED
 from fjord.server.alarm import Alarm
 from fjord.server.counters import Counters
 from fjord.server.dead_jobs import Counts, DeadJobs

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fjord.columns import Strings
-from fjord.commands import Numbers
+from fjord.commands import FUNCTIONS, Numbers
 from fjord.server import exposition
 from fjord.server.bounds import Memory
 from fjord.server.counters import STEPS_US, Counters, Histogram
@@ -37,6 +37,7 @@ ENGINE: Final[dict[str, str]] = {
     "volatile_bytes": "Memory that these values take.",
     "locks": "Keys that are locked.",
     "disk_full": "1 while writes are refused for want of space.",
+    "free_bytes": "Bytes that the file system of the data directory has left.",
     "jobs_waiting": "Jobs that wait, of all tables.",
     "jobs_taken": "Jobs that workers have, of all tables.",
     "jobs_dead": "Jobs that are dead, of all tables.",
@@ -167,7 +168,10 @@ class Metrics:
             "fjord_requests",
             "Requests.",
             "function",
-            {function.name: counters.requests[function] for function in Function},
+            {
+                **{one.name: counters.requests[one] for one in Function},
+                **{row.name: counters.requests[row.number] for row in FUNCTIONS.values()},
+            },
         )
         yield count_by("fjord_jobs_died", "Jobs that died.", "table", counters.jobs_died_by_table)
         yield count_by("fjord_refusals", "Requests refused.", "code", counters.refusals)

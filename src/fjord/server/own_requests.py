@@ -1,4 +1,4 @@
-"""Requests about the session itself: HELLO, STATS, LISTEN and numbered batches; and those that
+"""Requests about the session itself: HELLO, STATS, LISTEN and numbers; and those that
 may wait, or take long.
 
 They take their turn among the commands like a NOP, so that they come after the writes before
@@ -7,13 +7,13 @@ them; what they ask for is done right after it, before any other command.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import (
+    REVISION,
     Batch,
     Command,
     Done,
@@ -23,6 +23,7 @@ from fjord.commands import (
     ListenJobs,
     Next,
     Nop,
+    Numbered,
     Refusal,
     Reply,
     Scan,
@@ -72,6 +73,9 @@ class OwnRequests:
         self._runner.submit(self._session, request, Nop(), lambda reply: self._shared.stats())
 
     def _hello(self, request: Request, command: Hello) -> None:
+        if command.revision != REVISION:
+            self._refuse(request, _OTHER_REVISION)
+            return
         client = command.client if any(command.client) else self._shared.new_client()
         self._client_id = client
 
@@ -82,12 +86,14 @@ class OwnRequests:
 
         self._runner.submit(self._session, request, Nop(), welcome)
 
-    def _batch(self, request: Request, command: Batch) -> None:
-        if command.number and not self._client_id:
-            self._refuse(request, _NO_HELLO)
-            return
-        if command.number:
-            command = dataclasses.replace(command, client=self._client_id)
+    def submit_numbered(self, request: Request, command: Any) -> None:
+        """Runs a command with a number, which is applied once however often it is sent."""
+        if request.number:
+            if not self._client_id:
+                self._refuse(request, _NO_HELLO)
+                return
+            client, number = self._client_id, request.number
+            command = Numbered(command=command, client=client, number=number)
         if has_parting(command):  # which those have to hear of who read blocks
             self._shared.reads.begin(self._session, request, command)
         else:
@@ -97,6 +103,9 @@ class OwnRequests:
         self._shared.jobs.waiting.begin(self._session, request, command)
 
     def _read(self, request: Request, command: Command) -> None:
+        if request.number:
+            self.submit_numbered(request, command)
+            return
         self._shared.reads.begin(self._session, request, command)
 
     def _seal(self, request: Request, command: SealNow) -> None:
@@ -168,7 +177,11 @@ class OwnRequests:
         return None
 
 
-_NO_HELLO: Final = Refusal(code=Code.BAD_BATCH, text="a numbered batch needs a HELLO before it")
+_NO_HELLO: Final = Refusal(code=Code.BAD_BATCH, text="a number needs a HELLO before it")
+_OTHER_REVISION: Final = Refusal(
+    code=Code.BAD_VERSION,
+    text=f"this daemon speaks revision {REVISION} of the protocol; use a client of its version",
+)
 _NO_SEALER: Final = Refusal(code=Code.FAILED, text="this server does not seal; its log says why")
 _TOO_MANY_KEYS: Final = Refusal(
     code=Code.QUOTA, text=f"a connection listens to at most {limits.LISTENED_KEYS_MAX} keys"
@@ -180,7 +193,7 @@ _NOT_LISTENING: Final = Refusal(
 # What a session does not simply hand to the committer, by the type of what was asked.
 OWN: Final[dict[type, Callable[[OwnRequests, Request, Any], None]]] = {
     Refusal: OwnRequests._refuse,
-    Batch: OwnRequests._batch,
+    Batch: OwnRequests.submit_numbered,
     Hello: OwnRequests._hello,
     Stats: OwnRequests._stats,
     Listen: OwnRequests._listen,

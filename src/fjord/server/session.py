@@ -1,7 +1,8 @@
 """A session: one client's connection, from bytes to commands and from replies to bytes.
 
 A session never holds more than its bounds: with IN_FLIGHT_MAX requests under way, or with a peer
-that does not take its replies, it stops reading until that changes.
+that does not take its replies, it stops reading until that changes.  Nor does it hold up others: it
+takes requests for a moment, and goes on when all other sessions had their turn.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ from typing import Final, cast
 
 from fjord import limits, wire
 from fjord.columns import Buffer
-from fjord.commands import Messages, Page, Refusal, Reply
+from fjord.commands import Flag, Refusal, Reply
 from fjord.errors import Code, RemoteProtocolError
 from fjord.server import logs
 from fjord.server.own_requests import OWN, OwnRequests
 from fjord.server.sessions import Shared
-from fjord.wire import Function, Request
-from fjord.wire.replies import encode_fatal
+from fjord.wire import Function, Request, encode_fatal
 
 
 class Session(asyncio.Protocol):
@@ -42,6 +42,7 @@ class Session(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.is_stalled = False  # the peer does not take its replies, or is gone
         self._reading = True
+        self._is_resting = False  # others have their turn
         self._last_words: bytes | None = None  # sent when nothing is in flight, then closed
         self._closed_us: int | None = None  # when the connection was closed on this side
         self._begun_us: int | None = None  # when the message began that is not whole yet
@@ -81,7 +82,10 @@ class Session(asyncio.Protocol):
         self._has_sent = True
         self._counters.received_bytes += len(data)
         self._decoder.feed(data)
-        self._pump()
+        # Whoever sends this much at once has more to send, and would be read from on and on.
+        if self._pump() and len(data) >= limits.PUMP_BYTES_MAX and self._reading:
+            self._rest()
+            self._set_reading(wanted=False)
 
     def eof_received(self) -> bool:
         """The peer sends no more: answer what is under way, then close."""
@@ -108,18 +112,9 @@ class Session(asyncio.Protocol):
         self._memory.used_bytes -= size + limits.REQUEST_KEPT_BYTES
         if type(reply) is Refusal:
             self._runner.note_refusal(reply.code)
-        now_us = self._clock.wall_us()
-        if type(reply) is Page:
-            cursors = self._shared.cursors
-            message = wire.encode_answer(request, reply, now_us=now_us, cursors=cursors)
-        elif type(reply) is Messages:
-            self._output += wire.encode_messages(request.identifier, reply, now_us=now_us)
-            return
-        else:
-            message = wire.encode_reply(
-                request.function, request.identifier, request.flags, reply, now_us=now_us
-            )
-        self._output.append(message)
+        self._output += wire.encode_reply(
+            request, reply, now_us=self._clock.wall_us(), cursors=self._shared.cursors
+        )
 
     def flush(self) -> None:
         """Sends what was answered, and goes on with what had to wait for it."""
@@ -188,19 +183,25 @@ class Session(asyncio.Protocol):
 
     # -- requests ---------------------------------------------------------------------------------
 
-    def _pump(self) -> None:
-        """Takes requests from what was received, as far as the bounds allow."""
-        decoder = self._decoder
+    def _pump(self) -> bool:
+        """Takes requests from what was received, as far as the bounds allow; False: there is none.
+
+        Not longer than a moment: whoever never stops sending must not keep others from their turn.
+        """
+        decoder, is_any = self._decoder, False
+        rest_us = self._clock.monotonic_us() + limits.PUMP_US_MAX
         while decoder.pending_bytes and self._last_words is None and self._has_room():
             try:
                 request = decoder.next()
             except RemoteProtocolError as error:
                 self._finish(error)
-                return
+                return True
             if request is None:
                 break
-            self._begun_us = None
+            self._begun_us, is_any = None, True
             self._handle(request)
+            if self._clock.monotonic_us() > rest_us:
+                self._rest()
         self._send()
         pending = decoder.pending_bytes
         if pending or self._begun_us is not None:
@@ -209,11 +210,21 @@ class Session(asyncio.Protocol):
             self._note_kept()
         if not self._reading or not self._has_room():
             self._set_reading(wanted=self._last_words is None and self._has_room())
+        return is_any
+
+    def _rest(self) -> None:
+        if not self._is_resting:
+            self._is_resting = True
+            self._shared.loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._is_resting = False
+        self._pump()
 
     def _handle(self, request: Request) -> None:
         identifier = request.identifier
         if identifier in self._in_flight:
-            self._output.append(_duplicate(request, self._clock.wall_us()))
+            self._output += _duplicate(request, self._clock.wall_us())
             return
         self._counters.requests[request.function] += 1
         self._in_flight.add(identifier)
@@ -224,11 +235,13 @@ class Session(asyncio.Protocol):
             self.answer(request, _BUSY)
             return
         command = request.command
-        if type(command) in OWN or request.listens:
+        if type(command) in OWN or request.flags & Flag.LISTEN:
             self._own.handle(request)
+        elif request.number:
+            self._own.submit_numbered(request, command)
         else:
             self._runner.submit(self, request, command)  # type: ignore[arg-type] # no refusal
-        if request.function is Function.QUIT:
+        if request.function == Function.QUIT:
             self._finish(None)
 
     # -- the connection ---------------------------------------------------------------------------
@@ -274,6 +287,7 @@ class Session(asyncio.Protocol):
             len(self._in_flight) < limits.IN_FLIGHT_MAX
             and self._in_flight_bytes < limits.IN_FLIGHT_BYTES_MAX
             and not self.is_stalled
+            and not self._is_resting
         )
 
     def _watch_deadline(self) -> None:
@@ -347,14 +361,12 @@ class Session(asyncio.Protocol):
         logs.note(logging.INFO, "a connection is closed", code=error.code, reason=error.text)
 
 
-def _duplicate(request: Request, now_us: int) -> bytes:
+def _duplicate(request: Request, now_us: int) -> list[Buffer]:
     refusal = Refusal(
         code=Code.DUPLICATE_ID,
         text=f"identifier {request.identifier} is that of a request still under way",
     )
-    return wire.encode_reply(
-        request.function, request.identifier, request.flags, refusal, now_us=now_us
-    )
+    return wire.encode_reply(request, refusal, now_us=now_us)
 
 
 _BUSY: Final = Refusal(

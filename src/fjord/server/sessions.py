@@ -83,6 +83,7 @@ class Shared:
     """What every session works with."""
 
     runner: Runner
+    loop: asyncio.AbstractEventLoop
     clock: Clock
     bounds: Bounds
     memory: Memory

@@ -17,13 +17,14 @@ from fjord.commands import Refusal, ReplaceBlocks
 from fjord.errors import Code
 from fjord.history import Block
 from fjord.tables import catalog, stream_history
-from fjord.tables.state import Decision, Kind, State, Table
+from fjord.tables.state import Decision, Kind, State, Table, decides
 from fjord.tables.stream_entry import Use
 
 # The part of a block's name behind the folder of its table; see `history.block_name`.
 _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{20})-[0-9a-f]{16}\Z")
 
 
+@decides(commands.ReplaceBlocks)
 def decide_replace_blocks(command: ReplaceBlocks, state: State, now_us: int) -> Decision:
     problem = commands.name_problem(command.table)
     if problem is not None:

@@ -3,7 +3,7 @@
     TABLES  table id u32 BE                 -> kind u8, length of the name u8, name, settings
     META    "dropped" | table id u32 BE     -> name
     META    "takeover" | seq u64 BE         -> UUID of the writer that began after that seq
-    META    "begins"                        -> segment u64 BE, seq u64 BE
+    META    "begins"                        -> segment u64 BE, seq u64 BE; not after a loss
     META    "lost"                          -> nothing; there after a repair
     META    "largest-table"                 -> table id u32 BE; there after a repair
 
@@ -16,18 +16,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from fjord import commands, jobs, limits, streams
 from fjord.columns import Strings
 from fjord.commands import Refusal
+from fjord.commands.layout import Command, internal
 from fjord.declared import schema
 from fjord.errors import Code
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import generations
-from fjord.tables.state import Decision, Kind, State, Table, Tree, VolatileValue, Writes
+from fjord.tables.state import Decision, Kind, State, Table, Tree, VolatileValue, Writes, decides
 
 # Ops that belong to no table carry the id 0.
 NO_TABLE: Final = 0
@@ -46,25 +47,27 @@ _BEGIN = struct.Struct(">QQ")
 _NOTHING: Final[Mapping[bytes, Any]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakeOver:
+@internal(frees=True)
+class TakeOver(Command):
     """What every writer begins with; nobody else can ask for it."""
 
     master: bytes  # its new UUID
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
+@internal(frees=True)
+class Sweep(Command):
     """Removes rows of dropped tables; a table without rows is then forgotten."""
 
     limit: int  # rows at most
 
 
+@decides(TakeOver)
 def decide_take_over(command: TakeOver, state: State, now_us: int) -> Decision:
     columns = ((state.next_seq - 1,), Strings.of([command.master]))
     return decision(state, [Op(Opcode.TAKEOVER, NO_TABLE, 1, columns)])
 
 
+@decides(commands.Nop)
 def decide_nop(command: commands.Nop, state: State, now_us: int) -> Decision:
     return decision(state, ())
 
@@ -108,6 +111,7 @@ def wrong_kind(table: Table, kind: Kind) -> Refusal | None:
     return Refusal(code=Code.WRONG_KIND, text=text)
 
 
+@decides(commands.CreateTable)
 def decide_create_table(command: commands.CreateTable, state: State, now_us: int) -> Decision:
     if command.kind not in set(Kind):
         text = f"there is no kind {command.kind} of tables"
@@ -194,6 +198,7 @@ _DECODE: Final[dict[Kind, Callable[[bytes], jobs.Settings | streams.Settings]]] 
 }
 
 
+@decides(commands.DropTable)
 def decide_drop_table(command: commands.DropTable, state: State, now_us: int) -> Decision:
     problem = commands.name_problem(command.name)
     if problem is not None:
@@ -208,6 +213,7 @@ def decide_drop_table(command: commands.DropTable, state: State, now_us: int) ->
     return decision(state, [*ended, op], gone)
 
 
+@decides(commands.ListTables)
 def decide_list_tables(command: commands.ListTables, state: State, now_us: int) -> Decision:
     names = sorted(state.tables)
     if command.name:
@@ -329,8 +335,12 @@ def apply_packed(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_lost(writes: Writes, op: Op, place: Place) -> None:
-    """Seqs that nobody can say anything about change nothing, but that is known from now on."""
+    """Seqs that nobody can say anything about change nothing, but that is known from now on.
+
+    They may have said where the journal begins.
+    """
     writes.put_many(Tree.META, [(LOST, b"")])
+    writes.delete_many(Tree.META, [BEGINS])
 
 
 def _columns(op: Op) -> Any:

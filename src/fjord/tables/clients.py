@@ -1,4 +1,4 @@
-"""Clients that retry: a numbered batch is applied once, and answered as often as it is asked.
+"""Clients that retry: a command with a number is applied once, and answered as often as asked.
 
     CLIENTS  client | number modulo ANSWERS_KEPT, u16 BE  -> number u64 LE, answer
     CLIENTS  client | ff ff                               -> date u64 LE
@@ -6,7 +6,7 @@
 
 The answers of a client are a ring.  So they are bounded whatever numbers it chooses, and one look
 tells all: the slot of a number holds its answer; or a larger number, and then the answer is no
-longer known; or else the batch was never applied.
+longer known; or else the command was never applied.
 
 A client was last heard of at the date of its last answer.  The notes by the hour are how those are
 found that were not heard of for long; of the notes of a client only the last one counts.
@@ -15,17 +15,19 @@ found that were not heard of for long; of the notes of a client only the last on
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Sequence
 from typing import Any, Final
 
-from fjord import commands, limits
-from fjord.columns import Strings
-from fjord.commands import Batch, Refusal, Reply
+from fjord import limits
+from fjord.columns import Strings, repeat
+from fjord.commands import Batch, InBatch, Numbered, Refusal, Reply, codec
+from fjord.commands.codec import data_bytes
+from fjord.commands.layout import Command, internal
 from fjord.errors import Code
 from fjord.ops import Op, Opcode, Place
-from fjord.tables import answers, catalog
-from fjord.tables.state import Decision, State, Tree, Writes
+from fjord.tables import catalog
+from fjord.tables.state import Decision, State, Tree, Writes, decides
 
 CLIENT_BYTES: Final = 16
 _HEARD: Final = b"heard"
@@ -35,67 +37,9 @@ _SLOT = struct.Struct(">H")
 _U64 = struct.Struct("<Q")
 _HOUR = struct.Struct(">Q")
 
-# What may not be part of a batch: it is no command of tables, or it would be without an end.
-_ALONE: Final = frozenset(
-    {
-        commands.Batch,
-        commands.Scan,
-        commands.Stats,
-        commands.Hello,
-        commands.Listen,
-        commands.Unlisten,
-        commands.ListenJobs,
-        # Who waits for jobs would let all others wait; and it is the only one that corrects what
-        # is known of lanes.
-        commands.Next,
-        # What reads may have to look in blocks, or opens a snapshot that has no end with a batch.
-        commands.Read,
-        commands.Lag,
-        commands.OpenSnapshot,
-        commands.AsOf,
-        commands.SealNow,
-        commands.Span,
-        commands.ReplaceBlocks,
-        # They are asked for as often as it takes, without a number.
-        commands.Stage,
-        commands.CommitStages,
-        commands.AskWriter,
-    }
-)
-# What a numbered batch may hold: what writes.  A lock is gone with its connection, and so would
-# an answer be that says that it is held.
-_NUMBERED: Final = frozenset(
-    {
-        commands.Set,
-        commands.Touch,
-        commands.Delete,
-        commands.Modify,
-        commands.Rename,
-        commands.Push,
-        commands.Finish,
-        commands.Extend,
-        commands.Fail,
-        commands.Cancel,
-        commands.Reschedule,
-        commands.Bury,
-        commands.Revive,
-        commands.Discard,
-        commands.Append,
-        commands.Erase,
-        commands.Subscribe,
-        commands.Acknowledge,
-        commands.Seek,
-        commands.Rest,
-        commands.Unsubscribe,
-        commands.Advance,
-        commands.CreateTable,
-        commands.DropTable,
-    }
-)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetClients:
+@internal(frees=True)
+class ForgetClients(Command):
     """Drops the answers of clients that have not been heard of for long."""
 
     limit: int  # notes at most
@@ -104,112 +48,107 @@ class ForgetClients:
 # -- batches --------------------------------------------------------------------------------------
 
 
-def batch_problem(batch: Batch) -> Refusal | None:
+def batch_problem(batch: Batch, *, is_numbered: bool) -> Refusal | None:
     """Says what is wrong with a batch as such, or None."""
     count = len(batch.commands)
     if not 0 < count <= limits.BATCH_COMMANDS_MAX:
         return _bad_batch(f"a batch has 1 to {limits.BATCH_COMMANDS_MAX} commands")
-    kinds = set(map(type, batch.commands))
-    if kinds & _ALONE:
-        names = ", ".join(sorted(kind.__name__ for kind in kinds & _ALONE))
-        return _bad_batch(f"not in a batch: {names}")
-    if batch.number:
-        if len(batch.client) != CLIENT_BYTES or not 0 < batch.number < 2**64:
-            return _bad_batch("a batch is numbered by a client that has said who it is")
-        if not kinds <= _NUMBERED:
-            names = ", ".join(sorted(kind.__name__ for kind in kinds - _NUMBERED))
-            return _bad_batch(f"a numbered batch holds nothing but writes, not {names}")
-    size = sum([_SIZES[type(command)](command) for command in batch.commands])
-    if size > limits.BATCH_BYTES_MAX:
+    rows = {type(one).row for one in batch.commands}
+    alone = sorted(row.record.__name__ for row in rows if row.in_batch is InBatch.NEVER)
+    if alone:
+        return _bad_batch(f"not in a batch: {', '.join(alone)}")
+    plain = sorted(row.record.__name__ for row in rows if row.in_batch is InBatch.PLAIN)
+    if is_numbered and plain:
+        text = f"a batch with a number holds nothing but writes, not {', '.join(plain)}"
+        return _bad_batch(text)
+    if sum(map(data_bytes, batch.commands)) > limits.BATCH_BYTES_MAX:
         text = f"the commands of a batch have at most {limits.BATCH_BYTES_MAX} bytes"
         return Refusal(code=Code.TOO_LARGE, text=text)
     return None
 
 
-def find_answer(state: State, batch: Batch) -> Reply | None:
-    """Returns the answer to a numbered batch that was applied before; None if it was not."""
-    if not batch.number:
-        return None
-    (data,) = state.get_many(Tree.CLIENTS, [_slot_key(batch.client, batch.number)])
-    if data is None:
-        return None
+# -- numbers --------------------------------------------------------------------------------------
+
+
+def number_problem(numbered: Numbered) -> Refusal | None:
+    """Says what is wrong with the number of a command, or None."""
+    if len(numbered.client) != CLIENT_BYTES or not 0 < numbered.number < 2**64:
+        return _bad_batch("a command is numbered by a client that has said who it is")
+    command = numbered.command
+    if isinstance(command, Batch):
+        return batch_problem(command, is_numbered=True)
+    if type(command).row.in_batch is not InBatch.NUMBERED:
+        return _bad_batch(f"{type(command).__name__} takes no number")
+    return None
+
+
+def find_answers(state: State, asked: Sequence[Numbered]) -> list[Reply | None]:
+    """Returns the answers to commands that were applied before; None for those that were not."""
+    stored = state.get_many(Tree.CLIENTS, list(map(slot_of, asked)))
+    return [
+        None if data is None else _known(data, one.number)
+        for data, one in zip(stored, asked, strict=True)
+    ]
+
+
+def _known(data: bytes, wanted: int) -> Reply | None:
     (number,) = _U64.unpack_from(data)
-    if number == batch.number:
-        return answers.decode(data[_U64.size :])
-    if number > batch.number:
-        text = f"batch {batch.number} is too old to tell whether it was applied"
+    if number == wanted:
+        return _decode_answer(data[_U64.size :])
+    if number > wanted:
+        text = f"number {wanted} is too old to tell whether its command was applied"
         return Refusal(code=Code.STALE_NUMBER, text=text)
     return None
 
 
-def answered_op(batch: Batch, replies: Sequence[Reply], now_us: int) -> Op | Refusal:
-    """Returns the op that keeps the answer to a numbered batch."""
-    answer = answers.encode(replies)
-    if answer is None:
-        return _bad_batch("the answer to a command of this batch cannot be kept")
-    if len(answer) > limits.ANSWER_KEPT_BYTES_MAX:
-        text = f"the answer to a numbered batch has at most {limits.ANSWER_KEPT_BYTES_MAX} bytes"
+def answered_op(asked: Sequence[Numbered], replies: Sequence[Reply], now_us: int) -> Op | Refusal:
+    """Returns the op that keeps the answers to commands with numbers."""
+    found = [_encode_answer(reply) for reply in replies]
+    if max(map(len, found)) > limits.ANSWER_KEPT_BYTES_MAX:
+        text = (
+            f"the answer to a command with a number has at most {limits.ANSWER_KEPT_BYTES_MAX} "
+            "bytes; ask for less at a time"
+        )
         return Refusal(code=Code.TOO_LARGE, text=text)
-    row = ((now_us,), (batch.number,), Strings.of([batch.client]), Strings.of([answer]))
-    return Op(Opcode.ANSWERED, catalog.NO_TABLE, 1, row)
+    rows = (
+        repeat(now_us, len(asked)),
+        [one.number for one in asked],
+        Strings.of([one.client for one in asked]),
+        Strings.of(found),
+    )
+    return Op(Opcode.ANSWERED, catalog.NO_TABLE, len(asked), rows)
+
+
+# An answer is a reply as it is sent, behind one byte: its version, and whether it is compressed.
+_PLAIN, _COMPRESSED = b"\2", b"\3"
+
+
+def _encode_answer(reply: Reply) -> bytes:
+    """Returns a reply as it is kept; one that is too large is many times "it is done"."""
+    answer = b"".join((_PLAIN, *codec.encode_reply(reply)))
+    if len(answer) <= limits.ANSWER_KEPT_BYTES_MAX:
+        return answer
+    return _COMPRESSED + zlib.compress(answer[1:], 1)
+
+
+def _decode_answer(data: bytes) -> Reply:
+    version, body = data[:1], data[1:]
+    if version == _PLAIN:
+        return codec.decode_reply(body)
+    if version == _COMPRESSED:
+        return codec.decode_reply(zlib.decompress(body))
+    text = "this was applied, and its answer kept by another version of Fjord; look what is there"
+    return Refusal(code=Code.STALE_NUMBER, text=text)
 
 
 def _bad_batch(text: str) -> Refusal:
     return Refusal(code=Code.BAD_BATCH, text=text)
 
 
-def _set_bytes(command: commands.Set) -> int:
-    also = len(command.also.data) if command.also is not None else 0
-    return len(command.keys.data) + len(command.values.data) + also
-
-
-def _push_bytes(command: commands.Push) -> int:
-    return len(command.keys.data) + len(command.domains.data) + len(command.values.data)
-
-
-_SIZES: Final[dict[type, Callable[[Any], int]]] = {
-    commands.Nop: lambda command: 0,
-    commands.Set: _set_bytes,
-    commands.Get: lambda command: len(command.keys.data),
-    commands.Touch: lambda command: len(command.keys.data),
-    commands.Delete: lambda command: len(command.keys.data),
-    commands.Modify: lambda command: len(command.key) + len(command.operand),
-    commands.Rename: lambda command: len(command.key) + len(command.to),
-    commands.Lock: lambda command: len(command.keys.data),
-    commands.Unlock: lambda command: len(command.keys.data),
-    commands.Range: lambda command: len(command.start) + len(command.stop) + len(command.regex),
-    commands.Push: _push_bytes,
-    commands.Finish: lambda command: 8 * len(command.xids),
-    commands.Extend: lambda command: 8 * len(command.xids),
-    commands.Fail: lambda command: 8 * len(command.xids) + len(command.reason),
-    commands.Cancel: lambda command: len(command.keys.data),
-    commands.Reschedule: lambda command: len(command.keys.data),
-    commands.Bury: lambda command: len(command.keys.data) + len(command.reason),
-    commands.Revive: lambda command: 8 * len(command.rows),
-    commands.Discard: lambda command: 8 * len(command.rows),
-    commands.Peek: lambda command: len(command.start) + len(command.domain),
-    commands.Find: lambda command: len(command.keys.data),
-    commands.CountJobs: lambda command: len(command.domain),
-    commands.Append: lambda command: len(command.keys.data) + len(command.values.data),
-    commands.Erase: lambda command: len(command.keys.data),
-    commands.Subscribe: lambda command: len(command.name),
-    commands.Acknowledge: lambda command: len(command.name),
-    commands.Seek: lambda command: len(command.name),
-    commands.Rest: lambda command: len(command.name),
-    commands.Unsubscribe: lambda command: len(command.name),
-    commands.ListSubscribers: lambda command: len(command.start),
-    commands.CloseSnapshot: lambda command: 0,
-    commands.ListBlocks: lambda command: 0,
-    commands.Advance: lambda command: 0,  # it has no keys and no values
-    commands.CreateTable: lambda command: len(command.name) + len(command.settings),
-    commands.DropTable: lambda command: len(command.name),
-    commands.ListTables: lambda command: len(command.name),
-}
-
-
 # -- forgetting -----------------------------------------------------------------------------------
 
 
+@decides(ForgetClients)
 def decide_forget_clients(command: ForgetClients, state: State, now_us: int) -> Decision:
     stop = _HEARD + _HOUR.pack(max(0, now_us - limits.CLIENT_KEPT_US) // _HOUR_US)
     notes = [key for key, _ in state.scan(Tree.META, _HEARD, stop, command.limit)]
@@ -254,23 +193,36 @@ def keep_answered(op: Op, place: Place, state: State, now_us: int) -> Sequence[O
 
     The note of the date that the op itself has then goes, unless it is that of the same hour.
     """
-    kept = []
+    kept: list[tuple[int, int, bytes, bytes]] = []
+    gone: dict[tuple[int, bytes], int] = {}  # the date of each note that goes
     for date_us, number, client, answer in _rows(op):
         slot, last = state.get_many(Tree.CLIENTS, [_slot_key(client, number), client + _DATE])
         (note,) = state.get_many(Tree.META, [_note(date_us, client)])
         last_us = _U64.unpack(last)[0] if last else 0
         if slot and last and _U64.unpack_from(slot)[0] == number:
-            row = ((last_us,), (number,), Strings.of([client]), Strings.of([answer]))
-            kept.append(Op(Opcode.ANSWERED, catalog.NO_TABLE, 1, row))
+            kept.append((last_us, number, client, answer))
         if note is not None and date_us // _HOUR_US != last_us // _HOUR_US:
-            gone = ((date_us,), b"\0", Strings.of([client]))
-            kept.append(Op(Opcode.FORGET_CLIENT, catalog.NO_TABLE, 1, gone))
-    return kept
+            gone[date_us // _HOUR_US, client] = date_us
+    ops = []
+    if kept:
+        dates, numbers, names, answers = zip(*kept, strict=True)
+        columns: tuple[Any, ...] = (dates, numbers, Strings.of(names), Strings.of(answers))
+        ops.append(Op(Opcode.ANSWERED, catalog.NO_TABLE, len(kept), columns))
+    if gone:
+        clients = Strings.of([client for _, client in gone])
+        columns = (list(gone.values()), bytes(len(gone)), clients)
+        ops.append(Op(Opcode.FORGET_CLIENT, catalog.NO_TABLE, len(gone), columns))
+    return ops
 
 
 def _rows(op: Op) -> list[Any]:
     """Returns the rows; which columns are numbers and which are strings, the opcode says."""
     return list(zip(*op.columns, strict=True))
+
+
+def slot_of(numbered: Numbered) -> bytes:
+    """Returns where the answer to a command is kept."""
+    return _slot_key(numbered.client, numbered.number)
 
 
 def _slot_key(client: bytes, number: int) -> bytes:

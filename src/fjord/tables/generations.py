@@ -23,13 +23,14 @@ from __future__ import annotations
 import bisect
 import struct
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from fjord import jobs
 from fjord.columns import Strings
 from fjord.commands import Refusal
+from fjord.commands.layout import Command, internal
 from fjord.declared import schema
 from fjord.errors import Code
 from fjord.jobs import Period
@@ -50,8 +51,8 @@ Earlier = tuple[tuple[int, jobs.Triples], ...]  # schemas: a number and columns
 Generations = Mapping[int, tuple[Generation, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+@internal(frees=True)
+class Turn(Command):
     """Begins the generation of a table whose time has come, or ends those that have drained."""
 
 

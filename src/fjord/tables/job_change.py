@@ -15,9 +15,10 @@ from fjord.tables import catalog, job_lookup, job_ops, job_row, job_rules
 from fjord.tables.job_finish import GiveBack, acted
 from fjord.tables.job_ops import Held
 from fjord.tables.job_row import XID, Row
-from fjord.tables.state import Decision, Kind, State, Table, Tree
+from fjord.tables.state import Decision, Kind, State, Table, Tree, decides
 
 
+@decides(commands.Cancel)
 def decide_cancel(command: commands.Cancel, state: State, now_us: int) -> Decision:
     problem = job_rules.keys_problem(command.keys)
     if problem is not None:
@@ -31,6 +32,7 @@ def decide_cancel(command: commands.Cancel, state: State, now_us: int) -> Decisi
     )
 
 
+@decides(commands.Reschedule)
 def decide_reschedule(command: commands.Reschedule, state: State, now_us: int) -> Decision:
     problem = job_rules.reschedule_problem(command, now_us)
     if problem is not None:
@@ -43,6 +45,7 @@ def decide_reschedule(command: commands.Reschedule, state: State, now_us: int) -
     return _on_waiting(command.table, command.keys, state, now_us, change)
 
 
+@decides(commands.Bury)
 def decide_bury(command: commands.Bury, state: State, now_us: int) -> Decision:
     problem = job_rules.keys_problem(command.keys) or job_rules.reason_problem(command.reason)
     if problem is not None:
@@ -56,6 +59,7 @@ def decide_bury(command: commands.Bury, state: State, now_us: int) -> Decision:
     return _on_waiting(command.table, command.keys, state, now_us, bury)
 
 
+@decides(commands.Revive)
 def decide_revive(command: commands.Revive, state: State, now_us: int) -> Decision:
     problem = job_rules.rows_problem(len(command.rows)) or job_rules.delay_problem(command.delay_us)
     if problem is not None:
@@ -81,6 +85,7 @@ def _removed(op: Op) -> Sequence[int]:
     return rows
 
 
+@decides(commands.Discard)
 def decide_discard(command: commands.Discard, state: State, now_us: int) -> Decision:
     problem = job_rules.rows_problem(len(command.rows))
     if problem is not None:

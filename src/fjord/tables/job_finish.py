@@ -4,7 +4,7 @@ Every answer of a worker carries the xid of its lease (decision 6): once that le
 job waits again, or is done, the xid is stale, and nothing is changed.
 
 A job that is given back waits again, unless its expiry has come, or it failed too often, or a newer
-job with its key waits by now: then the old one is dropped (FJ-32).
+job with its key waits, or was taken meanwhile: then the old one is dropped (FJ-32).
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from fjord.ops import Op, Opcode
 from fjord.tables import catalog, job_lookup, job_ops, job_row, job_rules
 from fjord.tables.job_ops import Held
 from fjord.tables.job_row import LEASE, XID, Row
-from fjord.tables.state import Decision, Kind, State, Table, Tree
+from fjord.tables.state import Decision, Kind, State, Table, Tree, decides
 
 
+@decides(commands.Finish)
 def decide_finish(command: commands.Finish, state: State, now_us: int) -> Decision:
     problem = job_rules.rows_problem(len(command.xids))
     if problem is not None:
@@ -42,6 +43,7 @@ def decide_finish(command: commands.Finish, state: State, now_us: int) -> Decisi
     return acted(state, [Op(Opcode.JOB_DONE, table.id, len(xids), columns)], missing)
 
 
+@decides(commands.Extend)
 def decide_extend(command: commands.Extend, state: State, now_us: int) -> Decision:
     problem = job_rules.rows_problem(len(command.xids)) or job_rules.lease_problem(command.lease_us)
     if problem is not None:
@@ -84,6 +86,7 @@ def _deadlines(
     ]
 
 
+@decides(commands.Fail)
 def decide_fail(command: commands.Fail, state: State, now_us: int) -> Decision:
     problem = job_rules.fail_problem(command)
     if problem is not None:
@@ -131,6 +134,9 @@ class GiveBack:
     ) -> list[Op]:
         """Returns the ops for jobs, all of which are of this table."""
         expired = [one for one in held if one.row.is_expired(self._now_us)]
+        overtaken = [one for one in expired if one.row.is_overtaken]
+        if overtaken:
+            expired = [one for one in expired if not one.row.is_overtaken]
         rest = [one for one in held if not one.row.is_expired(self._now_us)]
         kept, superseded = self._sort_out(rest)
         most = self._settings.timeouts_max
@@ -141,7 +147,7 @@ class GiveBack:
             *job_ops.remove(self._table.id, expired, How.EXPIRE),
             *job_ops.remove_waiting(self._table.id, self._expired, How.EXPIRE),
             *job_ops.remove_waiting(self._table.id, self._outdated, How.SUPERSEDED),
-            *job_ops.remove(self._table.id, superseded, How.SUPERSEDED),
+            *job_ops.remove(self._table.id, [*overtaken, *superseded], How.SUPERSEDED),
             *self._bury(dead, how, reason),
             *job_ops.wait(self._table.id, self._waiting(alive, date_us), how),
         ]
@@ -161,7 +167,7 @@ class GiveBack:
             mine = rows[newest[row.key]]
             if row.is_expired(self._now_us):
                 self._expired.append(row)
-            elif (row.updated_us, row.row) < (mine.updated_us, mine.row):
+            elif row.age < mine.age:
                 self._outdated.append(row)
             else:
                 del newest[row.key]

@@ -6,17 +6,19 @@ the jobs are done, or their leases last longer: that is found out when it is due
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from typing import Final
 
+from fjord.columns import Strings
+from fjord.commands.layout import Command, internal
 from fjord.jobs import How
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, job_ops, job_row
 from fjord.tables.job_finish import GiveBack, held_of
 from fjord.tables.job_ops import Held
 from fjord.tables.job_row import LEASE, PREFIX, XID
-from fjord.tables.state import Decision, State, Table, Tree
+from fjord.tables.state import Decision, State, Table, Tree, decides
 
 # So many notes are looked at for the next lease of a table that ends; many may be of other tables,
 # or of jobs that are done.
@@ -26,13 +28,14 @@ _ROWS_MAX: Final = 1000  # and so many jobs
 _SOON_US: Final = 100_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndLeases:
+@internal(frees=True)
+class EndLeases(Command):
     """Gives back the jobs whose leases are over."""
 
     limit: int  # jobs at most
 
 
+@decides(EndLeases)
 def decide_end_leases(command: EndLeases, state: State, now_us: int) -> Decision:
     """Takes leases in the order in which they ended; jobs that were done are not there."""
     stop = job_row.LEASE_KEY.pack(state.lease_us + 1, 0, 0)
@@ -41,9 +44,9 @@ def decide_end_leases(command: EndLeases, state: State, now_us: int) -> Decision
     over: dict[int, dict[int, Held]] = {}  # by table and xid: two notes may lead to one job
     ended: dict[int, list[tuple[int, int]]] = {}
     left = command.limit
-    for key, count in notes:
+    for key, jobs in notes:
         deadline_us, table_id, xid = job_row.LEASE_KEY.unpack(key)
-        found = _over(state, table_id, deadline_us, xid, job_row.COUNT.unpack(count)[0])
+        found = _over(state, table_id, deadline_us, xid, job_row.COUNT.unpack(jobs)[0])
         over.setdefault(table_id, {}).update({one.at: one for one in found[:left]})
         if len(found) > left:
             break
@@ -69,15 +72,43 @@ def unlease(table_id: int, notes: Sequence[tuple[int, int]]) -> Op:
     return Op(Opcode.JOB_UNLEASE, table_id, len(notes), (deadlines, xids))
 
 
-def _over(state: State, table_id: int, deadline_us: int, xid: int, count: int) -> list[Held]:
+def _over(state: State, table_id: int, deadline_us: int, xid: int, rows: int) -> list[Held]:
     """Returns the jobs whose leases ended at a deadline; touched ones have got another."""
     prefix = PREFIX.pack(table_id)
-    start, stop = prefix + XID.pack(xid), prefix + XID.pack(xid + count)
-    items = state.scan(Tree.JOBS_TAKEN, start, stop, count)
+    start, stop = prefix + XID.pack(xid), prefix + XID.pack(xid + rows)
+    items = state.scan(Tree.JOBS_TAKEN, start, stop, rows)
     return [
         held_of(XID.unpack_from(key, len(prefix))[0], data)
         for key, data in items
         if LEASE.unpack_from(data)[0] == deadline_us
+    ]
+
+
+def taken_keys(state: State, table_id: int) -> Iterator[tuple[bytes, int]]:
+    """Yields the hashes of the keys of taken jobs, but for overtaken ones, and their xids."""
+    start = prefix = PREFIX.pack(table_id)
+    stop = job_row.end_of(prefix)
+    while items := state.scan(Tree.JOBS_TAKEN, start, stop, _ROWS_MAX):
+        for key, data in items:
+            image = data[LEASE.size :]
+            if job_row.expiry_of(image) != job_row.OVERTAKEN_US:
+                yield image[job_row.HASH_AT], XID.unpack_from(key, len(prefix))[0]
+        start = items[-1][0] + b"\0"
+
+
+def taken_keys_of(op: Op, seq: int) -> Iterable[tuple[bytes, int]]:
+    """Returns the same of the jobs of JOB_TAKE and JOB_TOUCH."""
+    found = op.column("image")
+    assert isinstance(found, Strings)
+    images = found.rows()
+    if op.opcode is Opcode.JOB_TAKE:
+        return zip([image[job_row.HASH_AT] for image in images], count(seq), strict=False)
+    xids = op.column("xid")
+    assert not isinstance(xids, Strings)
+    return [
+        (image[job_row.HASH_AT], xid)
+        for image, xid in zip(images, xids, strict=True)
+        if job_row.expiry_of(image) != job_row.OVERTAKEN_US
     ]
 
 
@@ -92,10 +123,10 @@ def next_end_us(state: State, table: Table, domain: bytes, now_us: int) -> int |
     lane = job_row.lane_of(domain) if domain else None
     notes = state.scan(Tree.JOBS_LEASES, b"", None, _NOTES_MAX)
     deadline_us, left = 0, _ROWS_MAX
-    for key, count in notes:
+    for key, jobs in notes:
         deadline_us, table_id, xid = job_row.LEASE_KEY.unpack(key)
         if table_id == table.id:
-            rows = min(job_row.COUNT.unpack(count)[0], left)
+            rows = min(job_row.COUNT.unpack(jobs)[0], left)
             left -= rows
             found = _over(state, table_id, deadline_us, xid, rows)
             if not left or any(lane in (None, one.row.lane) for one in found):

@@ -17,14 +17,18 @@ from fjord.columns import Strings, repeat
 from fjord.commands import Refusal
 from fjord.errors import CorruptionError
 from fjord.jobs import Fairness, How
+from fjord.jobs import State as JobState
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, job_bands, job_leases, job_ops, job_row, job_rules
 from fjord.tables.job_bands import FAST, SLOW, Item
-from fjord.tables.job_row import PLACE, PREFIX_BYTES, REST
-from fjord.tables.state import Decision, Kind, State, Table
+from fjord.tables.job_finish import held_of
+from fjord.tables.job_ops import Held
+from fjord.tables.job_row import HASH_AT, PLACE, PLACE_BYTES, PREFIX_BYTES, REST, XID, Lease
+from fjord.tables.state import Decision, Kind, State, Table, Tree, decides
 
 _SIZE: Final = struct.Struct("<I")
 _SIZE_AT: Final = 60  # in what the index holds of a waiting job
+_HASH_AT: Final = slice(HASH_AT.start - PLACE_BYTES, HASH_AT.stop - PLACE_BYTES)
 
 
 class _Found(NamedTuple):
@@ -36,6 +40,7 @@ class _Found(NamedTuple):
     is_cut: bool = False  # there may be more behind what has expired
 
 
+@decides(commands.Next)
 def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
     problem = job_rules.next_problem(command)
     if problem is not None:
@@ -46,6 +51,9 @@ def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
     if table is None:
         return Decision(_nothing(None))
     problem = job_rules.fairness_problem(command.domain, table)
+    if problem is not None:
+        return Decision(problem)
+    problem = job_rules.taken_problem(command, table, state.job_counts(table.id).taken)
     if problem is not None:
         return Decision(problem)
     count = command.count or limits.NEXT_COUNT_MAX
@@ -241,6 +249,10 @@ def _hand_out(
     settings, count = job_rules.settings_of(table), len(items)
     lease_us = command.lease_us or settings.lease_us
     first_xid = state.next_seq + sum(one.rows for one in removal)
+    lease = Lease(state.lease_us + lease_us, lease_us, now_us, int(count == 1))
+    overtaking: Sequence[Op] = ()
+    if settings.merge:
+        overtaking = _overtake(state, table, items, 0 if command.done else first_xid, lease)
     if command.done:
         reply = _taken(state, items, 0, 0)
         rows = [job_row.decode_ready(*item) for item in items]
@@ -249,14 +261,43 @@ def _hand_out(
         reply = _taken(state, items, first_xid, now_us + lease_us)
         images = Strings.of([key[PREFIX_BYTES:] + rest for key, rest in items])
         columns = (
-            repeat(state.lease_us + lease_us, count),
+            repeat(lease.deadline_us, count),
             repeat(lease_us, count),
             repeat(now_us, count),
             reply.rows,
             images,
         )
         op = Op(Opcode.JOB_TAKE, table.id, count, columns)
-    return Decision(reply, [*removal, op])
+    return Decision(reply, [*removal, op, *overtaking])
+
+
+def _overtake(
+    state: State, table: Table, items: list[Item], first_xid: int, lease: Lease
+) -> list[Op]:
+    """Returns the op by which the older jobs are overtaken where keys are taken once more (FJ-32).
+
+    The older one of two is that with the older client's date, which may be the one that is handed
+    out just now: it was pushed late.  Without a first xid these are done at once.
+    """
+    known = state.taken_keys(table.id)
+    if not known:
+        return []
+    hashes = [rest[_HASH_AT] for _, rest in items]
+    again = [(at, known[hash_]) for at, hash_ in enumerate(hashes) if hash_ in known]
+    keys = [table.prefix + XID.pack(xid) for _, xid in again]
+    older, newer = [], []
+    for (at, xid), data in zip(again, state.get_many(Tree.JOBS_TAKEN, keys), strict=True):
+        if data is None:  # it is done by now
+            continue
+        before, row = held_of(xid, data), job_row.decode_ready(*items[at])
+        if before.row.key != row.key or before.row.is_overtaken:
+            continue
+        if before.row.age < row.age:
+            older.append(before)
+        elif first_xid:
+            older.append(Held(JobState.TAKEN, first_xid + at, row, lease))
+            newer.append(before)
+    return job_ops.overtake(table.id, older, newer)
 
 
 def _bury_damaged(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fjord.columns import Strings, repeat
 from fjord.jobs import How, State
 from fjord.ops import Op, Opcode
-from fjord.tables.job_row import Lease, Row
+from fjord.tables.job_row import OVERTAKEN_US, Lease, Row
 
 _NO_LEASE = Lease(0, 0, 0, 0)
 
@@ -73,6 +73,28 @@ def wait(table: int, back: Sequence[tuple[Held, Row]], how: How) -> list[Op]:
         Strings.of([row.image for _, row in back]),
     )
     return [Op(Opcode.JOB_WAIT, table, len(back), columns)]
+
+
+def overtake(table: int, older: Sequence[Held], newer: Sequence[Held]) -> list[Op]:
+    """Returns the op after which older jobs that are taken end with their leases (FJ-32).
+
+    The newer ones of their keys are said again behind them where they were taken before them.
+    Leases stay as long as they are, but for a microsecond where the note of one stands for several
+    jobs: from now on each has its own.
+    """
+    if not older:
+        return []
+    marked = [one.row._replace(expires_at_us=OVERTAKEN_US) for one in older]
+    held = [*older, *newer]
+    columns = (
+        [one.at for one in held],
+        [one.note for one in held],
+        [one.lease.deadline_us + 1 - one.lease.is_alone for one in held],
+        [one.lease.lease_us for one in held],
+        [one.lease.started_us for one in held],
+        Strings.of([row.image for row in (*marked, *(one.row for one in newer))]),
+    )
+    return [Op(Opcode.JOB_TOUCH, table, len(held), columns)]
 
 
 def bury(

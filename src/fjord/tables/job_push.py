@@ -24,9 +24,10 @@ from fjord.errors import Code
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, job_lookup, job_ops, job_row, job_rules
 from fjord.tables.job_row import NO_PROBE, Row
-from fjord.tables.state import Decision, Kind, State, Table, Tree
+from fjord.tables.state import Decision, Kind, State, Table, Tree, decides
 
 
+@decides(commands.Push)
 def decide_push(command: commands.Push, state: State, now_us: int) -> Decision:
     return _decide(command, state, now_us, is_staged=False)
 

@@ -12,7 +12,7 @@ from fjord.errors import Code, CorruptionError
 from fjord.jobs import State as JobState
 from fjord.tables import catalog, job_lookup, job_next, job_row, job_rules
 from fjord.tables.job_row import PREFIX_BYTES, XID, Death, Lease, Row
-from fjord.tables.state import Decision, Kind, State, Tree
+from fjord.tables.state import Decision, Kind, State, Tree, decides
 from fjord.values import Type
 
 _TREES: Final = {
@@ -24,6 +24,7 @@ _OF_GENERATION: Final = (b"began_us", b"first_row", b"schema", b"jobs")
 _ALIVE: Final = Death(0, 0, b"")
 
 
+@decides(commands.Peek)
 def decide_peek(command: commands.Peek, state: State, now_us: int) -> Decision:
     problem = job_rules.peek_problem(command)
     if problem is not None:
@@ -55,6 +56,7 @@ def decide_peek(command: commands.Peek, state: State, now_us: int) -> Decision:
     return Decision(_page(state, [one for one in seen if _counts(one, now_us)], next_start))
 
 
+@decides(commands.Find)
 def decide_find(command: commands.Find, state: State, now_us: int) -> Decision:
     problem = job_rules.keys_problem(command.keys)
     if problem is not None:
@@ -80,6 +82,7 @@ def decide_find(command: commands.Find, state: State, now_us: int) -> Decision:
     return Decision(_page(state, seen, b""))
 
 
+@decides(commands.CountJobs)
 def decide_count(command: commands.CountJobs, state: State, now_us: int) -> Decision:
     problem = job_rules.domain_problem(command.domain)
     table = catalog.find(state, command.table, Kind.JOBS)
@@ -172,7 +175,7 @@ def _page(state: State, seen: Sequence[_Seen], next_start: bytes) -> commands.Jo
         process_at_us=[row.process_at_us for row in rows],
         inserted_us=[row.inserted_us for row in rows],
         updated_us=[row.updated_us for row in rows],
-        expires_at_us=[row.expires_at_us for row in rows],
+        expires_at_us=[0 if row.is_overtaken else row.expires_at_us for row in rows],
         moments_us=[one.moment_us for one in seen],
         priorities=bytes([row.priority for row in rows]),
         timeouts=bytes([row.timeouts for row in rows]),

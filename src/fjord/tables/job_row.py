@@ -23,6 +23,9 @@ the key itself is compared, and `probe` tells keys with the same hash apart.  Al
 those stand together at the end of their table, so that one look tells whether there are any.
 Probe 255: nobody looks the key up.
 
+A taken job is *overtaken* once a newer job of its key was taken: then it never waits again (FJ-32).
+Its expiry is 1 from then on, so that it ends with its lease; no client can give that date.
+
 The note of a lease stands for as many xids, from the first one on, as it counts.  It is looked up
 in JOBS_TAKEN when it is due, so that nothing has to be done for it before; where it stands for one
 job alone it goes with that job.
@@ -58,6 +61,7 @@ _DONE_PARTS: Final = struct.Struct("<Q16xB17x8s24xQ28xI")
 _TAIL_AT: Final = PLACE.size + REST.size
 _SLOT_AT: Final = PLACE.size + 32
 _SLOT_END: Final = _SLOT_AT + 17
+HASH_AT: Final = slice(_SLOT_AT, _SLOT_AT + 16)  # in an image
 _POINTER_AT: Final = PLACE.size + 52
 _HELD_AT: Final = PLACE.size + 24
 _EXPIRES_AT: Final = PLACE.size + 16
@@ -67,6 +71,7 @@ _HELD: Final = struct.Struct("<Q")
 _POINTER: Final = struct.Struct("<IIII")
 
 NO_PROBE: Final = 255
+OVERTAKEN_US: Final = 1  # the expiry of an overtaken job
 # Before the hashes of keys whose hash another key has already.
 COLLIDED: Final = b"\xff" * 8
 _new: Final = tuple.__new__
@@ -121,6 +126,15 @@ class Row(NamedTuple):
     @property
     def domain_name(self) -> bytes:
         return self.domain or jobs.domain_of(self.key)
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """Which of two jobs of a key is the newer one: by the client's date, then by the row."""
+        return self.updated_us, self.row
+
+    @property
+    def is_overtaken(self) -> bool:
+        return self.expires_at_us == OVERTAKEN_US
 
     def is_expired(self, now_us: int) -> bool:
         return 0 < self.expires_at_us <= now_us

@@ -109,6 +109,14 @@ def fairness_problem(domain: bytes, table: Table) -> Refusal | None:
     return Refusal(code=Code.BAD_DOMAIN, text=text)
 
 
+def taken_problem(command: commands.Next, table: Table, taken: int) -> Refusal | None:
+    """Where jobs merge, the keys of those that are taken are in memory, which is bounded."""
+    if taken < limits.TAKEN_MAX or command.done or not settings_of(table).merge:
+        return None
+    text = f"{taken} jobs of table {table.name} are taken already; finish some of them first"
+    return Refusal(code=Code.QUOTA, text=text)
+
+
 def by_key_problem(table: Table) -> Refusal | None:
     """Jobs are found by key only where keys are looked up."""
     if settings_of(table).merge:

@@ -8,17 +8,17 @@ are held by a segment that is to go.  One pass serves all segments up to one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from fjord.columns import Strings
+from fjord.commands.layout import Command, internal
 from fjord.jobs import How
 from fjord.jobs import State as JobState
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, job_ops, job_row
 from fjord.tables.job_ops import Held
 from fjord.tables.job_row import LEASE, PREFIX, PREFIX_BYTES, XID
-from fjord.tables.state import Decision, State, Tree
+from fjord.tables.state import Decision, State, Tree, decides
 
 # The trees in which jobs are, and the state that they have there.
 STATES: Final = {
@@ -28,15 +28,15 @@ STATES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireJobs:
+@internal(frees=True)
+class ExpireJobs(Command):
     """Removes waiting jobs whose time is over."""
 
     limit: int  # jobs at most
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveJobs:
+@internal()
+class MoveJobs(Command):
     """Says jobs again that are held by rows before a seq, so that the segments of these can go."""
 
     tree: Tree
@@ -45,6 +45,7 @@ class MoveJobs:
     is_urgent: bool = False  # it is known to fit, and frees more than it takes
 
 
+@decides(ExpireJobs)
 def decide_expire_jobs(command: ExpireJobs, state: State, now_us: int) -> Decision:
     stop = (now_us + 1).to_bytes(8, "big")
     items = state.scan(Tree.JOBS_EXPIRY, b"", stop, command.limit)
@@ -70,6 +71,7 @@ def sweep(state: State, table_id: int, limit: int) -> list[Op]:
     return []
 
 
+@decides(MoveJobs)
 def decide_move_jobs(command: MoveJobs, state: State, now_us: int) -> Decision:
     found: dict[int, list[tuple[bytes, bytes, bytes]]] = {}
     data = state.get_many(command.tree, command.keys)

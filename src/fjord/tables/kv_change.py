@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from fjord import commands
-from fjord.columns import Strings
+from fjord.columns import Strings, repeat
 from fjord.commands import Change, Refusal
 from fjord.errors import Code
 from fjord.ops import Op, Opcode
-from fjord.tables import catalog, kv_answer, kv_entry, kv_rules
+from fjord.tables import catalog, kv_answer, kv_entry, kv_links, kv_rules
 from fjord.tables.kv_entry import Entry
 from fjord.tables.kv_lookup import Lookup, lock_problem
 from fjord.tables.kv_ops import unschedule
-from fjord.tables.state import Decision, Kind, State, Table, VolatileValue
+from fjord.tables.state import Decision, Kind, State, Table, VolatileValue, decides
 from fjord.values import Type
 
 _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
@@ -31,6 +31,7 @@ _NOT_FOUND: Final = Refusal(code=Code.NOT_FOUND, text="the key does not exist")
 # -- ADD, NOT, TRUNCATE ---------------------------------------------------------------------------
 
 
+@decides(commands.Modify)
 def decide_modify(command: commands.Modify, state: State, now_us: int) -> Decision:
     problem = kv_rules.modify_problem(command, now_us)
     if problem is not None:
@@ -119,6 +120,7 @@ _CHANGES: Final[dict[Change, Callable[[int, bytes, commands.Modify], bytes | Ref
 # -- RENAME ---------------------------------------------------------------------------------------
 
 
+@decides(commands.Rename)
 def decide_rename(command: commands.Rename, state: State, now_us: int) -> Decision:
     problem = kv_rules.rename_problem(command, now_us)
     if problem is not None:
@@ -142,7 +144,8 @@ def decide_rename(command: commands.Rename, state: State, now_us: int) -> Decisi
     elif lookup.in_memory(_OLD) is not None:
         decided, volatile = renaming.in_memory()
     else:
-        decided, volatile = renaming.of_value()
+        further = kv_links.further_keys(state, table, command.key, now_us)
+        decided, volatile = renaming.of_value(further)
     return catalog.decision(state, decided, volatile)
 
 
@@ -168,26 +171,36 @@ class _Renaming:
         )
         self._lease_us = lease_us
 
-    def of_value(self) -> tuple[list[Op], _Volatile]:
+    def of_value(self, further: Mapping[bytes, Entry]) -> tuple[list[Op], _Volatile]:
+        """Moves the value; its further keys lead to it as before (FJ-31)."""
         row, table_id = self._row(), self._table.id
         written = _set_op(self._table, self._new_key, row, self._new, links=0)
         due = [(row.expires_at_us, self._old_key), self._due()]
         deleted = self._delete(self._old_key, self._old)
-        return [*unschedule(table_id, due), written, deleted], self._gone()
+        others = {key: entry for key, entry in further.items() if key != self._new_key}
+        linked = self._link(others, self._new_key)
+        return [*unschedule(table_id, due), written, deleted, *linked], self._gone()
 
     def of_alias(self) -> tuple[list[Op], _Volatile]:
         """Moves the alias only; onto the key of its own target, it just goes."""
         delete, target = self._delete(self._old_key, self._old), self._lookup.keys[_OLD]
         if target == self._new_key:
             return [delete], {}
+        link = self._link({self._new_key: self._new}, target)
+        return [*unschedule(self._table.id, [self._due()]), *link, delete], self._gone()
+
+    def _link(self, replaced: Mapping[bytes, Entry | None], target: bytes) -> list[Op]:
+        """Lets keys lead to a value, in the place of what stands there."""
+        if not replaced:
+            return []
         columns = (
-            (self._timestamp_us,),
-            *_replaced(self._new_key, self._new),
-            _user_keys(self._new_key),
-            _user_keys(target),
+            repeat(self._timestamp_us, len(replaced)),
+            [entry.held if entry else 0 for entry in replaced.values()],
+            [kv_entry.row_bytes(entry, key) if entry else 0 for key, entry in replaced.items()],
+            Strings.of([key[kv_entry.PREFIX_BYTES :] for key in replaced]),
+            Strings.of([target[kv_entry.PREFIX_BYTES :]] * len(replaced)),
         )
-        link = Op(Opcode.KV_LINK, self._table.id, 1, columns)
-        return [*unschedule(self._table.id, [self._due()]), link, delete], self._gone()
+        return [Op(Opcode.KV_LINK, self._table.id, len(replaced), columns)]
 
     def in_memory(self) -> tuple[list[Op], _Volatile]:
         """A stored value under the new key is first deleted durably, and so is an alias."""

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fjord.columns import Strings, repeat
+from fjord.commands.layout import Command, internal
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, kv_entry
 from fjord.tables.kv_entry import EXPIRY_BYTES, PREFIX_BYTES, Entry, Mark
 from fjord.tables.kv_ops import purge, unschedule
-from fjord.tables.state import Decision, State, Tree
+from fjord.tables.state import Decision, State, Tree, decides
 
 _Due = tuple[int, bytes]  # expiry, index key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expire:
+@internal(frees=True)
+class Expire(Command):
     """Turns values whose time is over into tombstones."""
 
     limit: int  # rows at most
@@ -34,6 +34,7 @@ def due_us(state: State) -> int | None:
     return kv_entry.decode_schedule(first[0][0])[0] if first else None
 
 
+@decides(Expire)
 def decide_expire(command: Expire, state: State, now_us: int) -> Decision:
     stop = (now_us + 1).to_bytes(EXPIRY_BYTES, "big")
     items = state.scan(Tree.KV_EXPIRY, b"", stop, command.limit)

@@ -7,17 +7,22 @@ before the new row no longer count.
 
 from __future__ import annotations
 
-from fjord import commands
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from fjord import commands, ops
 from fjord.columns import Strings, repeat
 from fjord.commands import Refusal
 from fjord.errors import Code
 from fjord.ops import Op, Opcode
 from fjord.tables import kv_entry
+from fjord.tables.kv_entry import Entry
 from fjord.tables.kv_lookup import Lookup, lock_problem
 from fjord.tables.kv_ops import unschedule
-from fjord.tables.state import State, Table, VolatileValue
+from fjord.tables.state import State, Table, Tree, VolatileValue
 
 _Volatile = dict[bytes, VolatileValue | None]
+_PIECE: Final = 10_000  # entries are looked at in pieces
 
 
 def link(
@@ -58,3 +63,31 @@ def link(
     linked = Op(Opcode.KV_LINK, table.id, len(rows), columns)
     gone: _Volatile = {also.given[row]: None for row in rows if also.given[row] in also.volatile}
     return [*unschedule(table.id, due), linked], gone
+
+
+def linked(state: State, table_id: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yields the further keys of a table, each behind the key that it leads to."""
+    start = prefix = kv_entry.prefix_of(table_id)
+    stop = kv_entry.end_of(prefix)
+    while items := state.scan(Tree.KV, start, stop, _PIECE):
+        for key, data in items:
+            if data[kv_entry.TYPE_AT] == ops.ALIAS:
+                yield kv_entry.decode_target(data), key[kv_entry.PREFIX_BYTES :]
+        start = items[-1][0] + b"\0"
+
+
+def linked_of(op: Op) -> Iterable[tuple[bytes, bytes]]:
+    """Returns the same of KV_LINK."""
+    keys, targets = op.column("key"), op.column("target")
+    assert isinstance(keys, Strings)
+    assert isinstance(targets, Strings)
+    return zip(targets.rows(), keys.rows(), strict=True)
+
+
+def further_keys(state: State, table: Table, key: bytes, now_us: int) -> dict[bytes, Entry]:
+    """Returns the index keys that lead to the value of a key, and what stands there."""
+    known = dict.fromkeys(state.linked_keys(table.id).get(key, ()))
+    found, target = Lookup.of(state, table.prefix, list(known), now_us), table.prefix + key
+    return {
+        found.given[at]: alias for at, alias in found.aliases.items() if found.keys[at] == target
+    }

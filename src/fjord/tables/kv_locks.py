@@ -11,9 +11,10 @@ from fjord.commands import Refusal
 from fjord.errors import Code
 from fjord.tables import catalog, kv_rules
 from fjord.tables.kv_lookup import Lookup
-from fjord.tables.state import Decision, Kind, State
+from fjord.tables.state import Decision, Kind, State, decides
 
 
+@decides(commands.Lock)
 def decide_lock(command: commands.Lock, state: State, now_us: int) -> Decision:
     problem = kv_rules.keys_problem(command.keys)
     if problem is not None:
@@ -31,6 +32,7 @@ def decide_lock(command: commands.Lock, state: State, now_us: int) -> Decision:
     return catalog.decision(state, creation, locks=wanted)
 
 
+@decides(commands.Unlock)
 def decide_unlock(command: commands.Unlock, state: State, now_us: int) -> Decision:
     problem = kv_rules.keys_problem(command.keys)
     if problem is not None:

@@ -6,25 +6,24 @@ was examined that others should have their turn; it then says where the next one
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Final, NamedTuple
 
 from fjord import commands, limits, ops
-from fjord.columns import Strings
+from fjord.columns import Strings, joined
 from fjord.commands import Entries, Page, Refusal
 from fjord.tables import kv_answer, kv_entry, kv_rules, matching, stream_rules
 from fjord.tables.kv_entry import BASE, PREFIX_BYTES
 from fjord.tables.kv_lookup import Lookup
 from fjord.tables.matching import Matcher
-from fjord.tables.state import Decision, State, Table, Tree
+from fjord.tables.state import Decision, State, Table, Tree, decides
 
 # How many entries are examined beyond those that are wanted, for tombstones and the like.
 _SPARE: Final = 16
 _MATCHED: Final = 1000
 
 
+@decides(commands.Range)
 def decide_range(command: commands.Range, state: State, now_us: int) -> Decision:
     problem = kv_rules.range_problem(command)
     if problem is not None:
@@ -200,13 +199,5 @@ def _bounds(
 def _joined(parts: Sequence[Entries]) -> Entries:
     if len(parts) == 1:
         return parts[0]
-    numbers = {
-        name: array("Q", chain.from_iterable(getattr(part, name) for part in parts))
-        for name in Entries.NUMBERS
-    }
-    return Entries(
-        types=b"".join(part.types for part in parts),
-        states=b"".join(part.states for part in parts),
-        values=Strings.of([value for part in parts for value in part.values.rows()]),
-        **numbers,
-    )
+    names = Entries.row.columns
+    return Entries(**{name: joined([getattr(one, name) for one in parts]) for name in names})

@@ -18,12 +18,13 @@ from fjord.tables import catalog, kv_answer, kv_entry, kv_rules, stream_rules
 from fjord.tables.kv_entry import Mark
 from fjord.tables.kv_lookup import Lookup, lock_problem
 from fjord.tables.kv_ops import unschedule
-from fjord.tables.state import Decision, Kind, State, Table, Tree, VolatileValue
+from fjord.tables.state import Decision, Kind, State, Table, Tree, VolatileValue, decides
 
 # Up to this many keys it is cheaper to look for their marks than for any mark of the table.
 _FEW_KEYS: Final = 4
 
 
+@decides(commands.Get)
 def decide_get(command: commands.Get, state: State, now_us: int) -> Decision:
     problem = kv_rules.keys_problem(command.keys)
     if problem is not None:
@@ -71,6 +72,7 @@ def _any_mark(state: State, keys: Sequence[bytes]) -> bool:
 # -- touch ----------------------------------------------------------------------------------------
 
 
+@decides(commands.Touch)
 def decide_touch(command: commands.Touch, state: State, now_us: int) -> Decision:
     problem = kv_rules.touch_problem(command, now_us)
     if problem is not None:

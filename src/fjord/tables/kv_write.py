@@ -7,7 +7,7 @@ row by row, by what `kv_lookup` says of each.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from fjord import commands, limits
@@ -26,16 +26,14 @@ from fjord.tables.state import (
     Table,
     Tree,
     VolatileValue,
+    decides,
 )
-
-# Small writes of many clients are decided together; large ones gain nothing by being copied.
-_MERGED_ROWS_MAX = 8
-_MERGED_BYTES_MAX = 4 * limits.KIB
 
 _PREFIX = kv_entry.PREFIX_BYTES
 _Volatile = dict[bytes, VolatileValue | None]
 
 
+@decides(commands.Set)
 def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
     problem = kv_rules.set_problem(command, now_us)
     if problem is not None:
@@ -68,6 +66,7 @@ def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
     return _decide_stored(command, write, now_us)
 
 
+@decides(commands.Delete)
 def decide_delete(command: commands.Delete, state: State, now_us: int) -> Decision:
     problem = kv_rules.delete_problem(command, now_us)
     if problem is not None:
@@ -89,33 +88,6 @@ def decide_delete(command: commands.Delete, state: State, now_us: int) -> Decisi
     rows = write.winners
     removal = write.purge(rows) if command.purge else write.delete(rows)
     return write.decision([*write.unschedule(rows), *removal], write.gone(rows))
-
-
-def merge_key(command: commands.Set) -> Hashable:
-    """Returns what neighbours must share to be decided as one; None for what stands alone."""
-    if not command.overwrite or not command.persist or command.also is not None:
-        return None
-    if not 0 < len(command.keys) <= _MERGED_ROWS_MAX:
-        return None
-    if len(command.values.data) > _MERGED_BYTES_MAX:
-        return None
-    return commands.Set, command.table, command.expires_at_us, command.ttl_us
-
-
-def merge(sets: Sequence[commands.Set]) -> commands.Set | None:
-    """Returns one command for neighbours of one merge key; None if they write a key twice."""
-    keys = [key for command in sets for key in command.keys.rows()]
-    if len(set(keys)) < len(keys):
-        return None
-    return commands.Set(
-        table=sets[0].table,
-        keys=Strings.of(keys),
-        types=b"".join([command.types for command in sets]),
-        values=Strings.of([value for command in sets for value in command.values.rows()]),
-        timestamps_us=[stamp for command in sets for stamp in command.timestamps_us],
-        expires_at_us=sets[0].expires_at_us,
-        ttl_us=sets[0].ttl_us,
-    )
 
 
 class _Write:

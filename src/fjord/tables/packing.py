@@ -7,11 +7,11 @@ that depends on each other is kept; rows of one table that only move are said in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
 from fjord.columns import Strings
+from fjord.commands.layout import Command, internal
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import (
     catalog,
@@ -24,7 +24,7 @@ from fjord.tables import (
     stream_history,
     stream_keep,
 )
-from fjord.tables.state import Decision, State
+from fjord.tables.state import Decision, State, decides
 
 KEEP: Final[dict[Opcode, Callable[[Op, Place, State, int], Sequence[Op]]]] = {
     Opcode.TAKEOVER: catalog.keep_always,
@@ -99,27 +99,29 @@ _GATHERED: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pack:
+@internal()
+class Pack(Command):
     """Says again what of these ops still holds."""
 
     ops: Sequence[tuple[Op, Place]]
     is_urgent: bool = False  # it is known to fit, and frees more than it takes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begin:
+@internal(frees=True)
+class Begin(Command):
     """From now on the journal begins here: all that was before has been said again."""
 
     segment: int
     seq: int
 
 
+@decides(Pack)
 def decide_pack(command: Pack, state: State, now_us: int) -> Decision:
     kept = [said for op, place in command.ops for said in KEEP[op.opcode](op, place, state, now_us)]
     return catalog.decision(state, _gather(kept))
 
 
+@decides(Begin)
 def decide_begin(command: Begin, state: State, now_us: int) -> Decision:
     columns = ((command.segment,), (command.seq,))
     return catalog.decision(state, [Op(Opcode.PACKED, catalog.NO_TABLE, 1, columns)])

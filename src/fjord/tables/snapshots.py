@@ -16,25 +16,23 @@ lets no segment go that a version may point to, see `engine.packing`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
 
 from fjord import commands, limits
 from fjord.columns import Strings
-from fjord.commands import Get, Opened, Range, Read, Refusal, Replies, Reply, reply_bytes
+from fjord.commands import Opened, Refusal, Replies, Reply, reply_bytes
+from fjord.commands.layout import Command, internal
 from fjord.errors import Code
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, kv_entry, stream_entry
-from fjord.tables.state import Decision, Moment, State, Tree, VolatileValue
+from fjord.tables.state import Decision, Moment, State, Tree, VolatileValue, decides
 from fjord.tables.stream_entry import SNAPSHOT_KEY, VERSION_KEY
 
 _NOTHING: Final[Mapping[bytes, Any]] = MappingProxyType({})
 _PIECE: Final = 256
-# What can be asked as of a snapshot.
-READS: Final = frozenset({Get, Range, Read})
 # The trees whose entries are kept for snapshots.
 _KEPT: Final = (Tree.KV, Tree.KV_MARKS, Tree.STREAM_SEQS)
 # Those of them whose keys are the keys of values, and whose items begin with their row.
@@ -62,8 +60,8 @@ _LOSING: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndSnapshots:
+@internal(frees=True)
+class EndSnapshots(Command):
     """Closes snapshots whose time is over."""
 
     limit: int
@@ -72,6 +70,7 @@ class EndSnapshots:
 # -- opening and closing --------------------------------------------------------------------------
 
 
+@decides(commands.OpenSnapshot)
 def decide_open(command: commands.OpenSnapshot, state: State, now_us: int) -> Decision:
     lifetime_us = command.lifetime_us or limits.SNAPSHOT_US_MAX
     if not 0 < lifetime_us <= limits.SNAPSHOT_US_MAX:
@@ -107,10 +106,12 @@ def _open_op(state: State, now_us: int, lifetime_us: int, *, is_pass: bool) -> O
     return Op(Opcode.SNAPSHOT, catalog.NO_TABLE, 1, columns)
 
 
+@decides(commands.CloseSnapshot)
 def decide_close(command: commands.CloseSnapshot, state: State, now_us: int) -> Decision:
     return catalog.decision(state, close_ops(state, [command.snapshot]))
 
 
+@decides(EndSnapshots)
 def decide_end(command: EndSnapshots, state: State, now_us: int) -> Decision:
     over = [
         snapshot
@@ -250,7 +251,8 @@ class AsOf:
         self.lanes, self.snapshots = state.lanes, state.snapshots
         self.payloads, self.job_counts = state.payloads, state.job_counts
         self.location, self.size_of = state.location, state.size_of
-        self.generations = state.generations
+        self.generations, self.taken_keys = state.generations, state.taken_keys
+        self.linked_keys = state.linked_keys
 
     def volatile_between(self, start: bytes, stop: bytes | None, limit: int) -> list[bytes]:
         return []
@@ -304,17 +306,15 @@ class AsOf:
             start = stream_entry.SEQ.pack(snapshot + 1)
 
 
-def decide_as_of(
-    command: commands.AsOf,
-    state: State,
-    decide: Mapping[type, Callable[[Any, State, int], Decision]],
-) -> Decision:
+@decides(commands.AsOf)
+def decide_as_of(command: commands.AsOf, state: State, now_us: int) -> Decision:
     """Decides reads, each by its own rule, as if it was the moment of a snapshot."""
     moment = state.snapshots.get(command.snapshot)
     if moment is None:
         text = f"snapshot {command.snapshot} is not open, or not any more; open another one"
         return Decision(Refusal(code=Code.SNAPSHOT_GONE, text=text))
-    if not all(type(one) in READS for one in command.commands):
+    holds = commands.AsOf.row.holds
+    if holds is None or not all(holds(type(one).row) for one in command.commands):
         text = "as of a snapshot there are GET, RANGE and READ"
         return Decision(Refusal(code=Code.BAD_BATCH, text=text))
     past = AsOf(state, command.snapshot)
@@ -323,7 +323,7 @@ def decide_as_of(
     asked: Sequence[Any] = command.commands
     for one in asked:
         problem = _table_problem(one.table, state, moment)
-        reply = problem or decide[type(one)](one, past, moment.wall_us).reply
+        reply = problem or type(one).row.decide(one, past, moment.wall_us).reply
         size += reply_bytes(reply)
         if size > limits.ANSWER_BYTES_MAX:
             text = f"the answers have more than {limits.ANSWER_BYTES_MAX} bytes; ask for less"

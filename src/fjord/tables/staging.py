@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from fjord import commands, limits, ops
 from fjord.columns import Strings, repeat
 from fjord.commands import Append, Committed, Push, Refusal, Set
+from fjord.commands.layout import Command, internal
 from fjord.errors import Code
 from fjord.ops import Op, Opcode
 from fjord.tables import (
@@ -33,7 +34,7 @@ from fjord.tables import (
 from fjord.tables.kv_entry import end_of, prefix_of
 from fjord.tables.stage_entry import Stage, Writer
 from fjord.tables.stage_entry import State as Stages
-from fjord.tables.state import Decision, Kind, State, Table, Tree
+from fjord.tables.state import Decision, Kind, State, Table, Tree, decides
 from fjord.tables.stream_entry import seq_key
 
 _PIECE: Final = 256
@@ -41,24 +42,24 @@ _PIECE: Final = 256
 _AROUND_BYTES: Final = ops.HEADER.size + 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropStages:
+@internal(frees=True)
+class DropStages(Command):
     """Drops stages that nobody has committed in time."""
 
     table: int
     stages: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStage:
+@internal()
+class RunStage(Command):
     """Goes on with a batch whose writer began to commit it, and was not heard of since."""
 
     table: int
     name: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetWriter:
+@internal(frees=True)
+class ForgetWriter(Command):
     """Forgets a writer that was not heard of since a moment, unless its last batch waits."""
 
     table: int
@@ -69,6 +70,7 @@ class ForgetWriter:
 # -- staging --------------------------------------------------------------------------------------
 
 
+@decides(commands.Stage)
 def decide_stage(command: commands.Stage, state: State, now_us: int) -> Decision:
     """Keeps rows that could be written now; what could not is refused at once."""
     rows = command.rows
@@ -146,6 +148,7 @@ def _set_op(rows: Set, table: Table, now_us: int) -> Op:
 # -- committing -----------------------------------------------------------------------------------
 
 
+@decides(commands.CommitStages)
 def decide_commit(command: commands.CommitStages, state: State, now_us: int) -> Decision:
     problem = _commit_problem(command)
     if problem is not None:
@@ -170,6 +173,7 @@ def decide_commit(command: commands.CommitStages, state: State, now_us: int) -> 
     return _commit(command, table, known, state, now_us)
 
 
+@decides(commands.AskWriter)
 def decide_ask(command: commands.AskWriter, state: State, now_us: int) -> Decision:
     problem = commands.name_problem(command.table) if command.table else None
     problem = problem or writers.name_problem(command.writer)
@@ -381,6 +385,7 @@ def first_seqs(scan: stream_history.Scan) -> list[int]:
 # -- what a writer asks of itself -----------------------------------------------------------------
 
 
+@decides(DropStages)
 def decide_drop_stages(command: DropStages, state: State, now_us: int) -> Decision:
     """Drops those of some stages that nobody has committed meanwhile."""
     return catalog.decision(
@@ -388,6 +393,7 @@ def decide_drop_stages(command: DropStages, state: State, now_us: int) -> Decisi
     )
 
 
+@decides(RunStage)
 def decide_run_stage(command: RunStage, state: State, now_us: int) -> Decision:
     """Runs the next stage of a batch that is decided; nothing is done if there is none."""
     table = catalog.by_id(state, command.table)
@@ -398,6 +404,7 @@ def decide_run_stage(command: RunStage, state: State, now_us: int) -> Decision:
     return _run(table, known, waiting, state, now_us) if waiting else catalog.decision(state, ())
 
 
+@decides(ForgetWriter)
 def decide_forget_writer(command: ForgetWriter, state: State, now_us: int) -> Decision:
     prefix = prefix_of(command.table)
     known = writers.find(state, prefix, command.name)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from fjord import limits
-from fjord.commands import Reply
+from fjord.commands import Command, Reply
 from fjord.ops import Op
 
 
@@ -268,6 +268,21 @@ class State(Protocol):
 
     def job_counts(self, table: int) -> JobCounts: ...
 
+    def linked_keys(self, table: int) -> Mapping[bytes, Sequence[bytes]]:
+        """Returns the further keys of values by the key that each leads to, of a kv table.
+
+        Some may lead elsewhere by now, or nowhere.  Where nobody has asked since the start, all
+        keys of the table are looked at.
+        """
+        ...
+
+    def taken_keys(self, table: int) -> Mapping[bytes, int]:
+        """Returns the xids of taken jobs by the hashes of their keys, for tables that merge.
+
+        Of several jobs of a key it is the newest one.  A job may have left meanwhile.
+        """
+        ...
+
     @property
     def generations(self) -> Mapping[int, Sequence[Generation]]:
         """The generations of tables with a period, by table; the current one is the last."""
@@ -287,3 +302,16 @@ class Decision(NamedTuple):
     volatile: Mapping[bytes, VolatileValue | None] = MappingProxyType({})
     # Changes of locks: index key -> client; None unlocks.
     locks: Mapping[bytes, int | None] = MappingProxyType({})
+
+
+Decide = TypeVar("Decide", bound=Callable[..., Decision])
+
+
+def decides(command: type[Command]) -> Callable[[Decide], Decide]:
+    """Says which command a function decides."""
+
+    def register(decide: Decide) -> Decide:
+        command.row.decide = decide
+        return decide
+
+    return register

@@ -18,9 +18,10 @@ from fjord.errors import Code
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, kv_entry, kv_rules, stream_rules
 from fjord.tables.kv_entry import BASE, BASE_REPLACED, PREFIX_BYTES
-from fjord.tables.state import Decision, Kind, State, Table, Tree
+from fjord.tables.state import Decision, Kind, State, Table, Tree, decides
 
 
+@decides(commands.Append)
 def decide_append(command: commands.Append, state: State, now_us: int) -> Decision:
     problem = stream_rules.append_problem(command, now_us)
     if problem is not None:
@@ -135,6 +136,7 @@ def _taken_apart(keys: Sequence[bytes], stored: _Stored) -> _Replaced:
     return was, held, freed
 
 
+@decides(commands.Erase)
 def decide_erase(command: commands.Erase, state: State, now_us: int) -> Decision:
     problem = kv_rules.keys_problem(command.keys)
     if problem is not None:

@@ -13,18 +13,18 @@ names.  Messages up to `forgotten` are read from blocks, later ones from the jou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from fjord import commands, jobs, limits
 from fjord.columns import Strings
 from fjord.commands import BlockList, Refusal
+from fjord.commands.layout import Command, internal
 from fjord.errors import Code
 from fjord.history import Block, SealPlan
 from fjord.ops import Column, Op, Opcode, Place
 from fjord.tables import catalog, stream_entry, stream_rules
 from fjord.tables.kv_entry import PREFIX_BYTES, end_of, prefix_of
-from fjord.tables.state import Decision, Kind, State, Table, Tree
+from fjord.tables.state import Decision, Kind, State, Table, Tree, decides
 from fjord.tables.stream_entry import History, Use, seq_key
 
 # How an index is looked through: tree, first key, key behind the last one, how many items.
@@ -34,31 +34,31 @@ _PIECE: Final = 256
 _NUMBERS: Final = ("first", "last", "rows", "bytes", "min_us", "max_us", "crc")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeginSeal:
+@internal(frees=True)
+class BeginSeal(Command):
     """Fixes up to where tables are written to blocks."""
 
     lasts: Sequence[tuple[int, int]]  # table, seq
     tag: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndSeal:
+@internal(frees=True)
+class EndSeal(Command):
     """Takes note of blocks that are written; their ranges are the ones that were fixed."""
 
     plan: SealPlan
     blocks: Sequence[Block]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retire:
+@internal(frees=True)
+class Retire(Command):
     """Takes blocks out of use; their files may then go."""
 
     blocks: Sequence[Block]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
+@internal(frees=True)
+class Gone(Command):
     """Takes note that the files of blocks are gone."""
 
     blocks: Sequence[Block]
@@ -85,6 +85,7 @@ def history_of(state: State, table_id: int) -> History:
 # -- sealing --------------------------------------------------------------------------------------
 
 
+@decides(BeginSeal)
 def decide_begin_seal(command: BeginSeal, state: State, now_us: int) -> Decision:
     made = []
     for table_id, last in command.lasts:
@@ -94,6 +95,7 @@ def decide_begin_seal(command: BeginSeal, state: State, now_us: int) -> Decision
     return catalog.decision(state, made)
 
 
+@decides(EndSeal)
 def decide_end_seal(command: EndSeal, state: State, now_us: int) -> Decision:
     made: list[Op] = []
     for where in command.plan.ranges:
@@ -132,10 +134,12 @@ def block_ops(blocks: Sequence[Block], use: Use) -> list[Op]:
 # -- retention ------------------------------------------------------------------------------------
 
 
+@decides(Retire)
 def decide_retire(command: Retire, state: State, now_us: int) -> Decision:
     return catalog.decision(state, block_ops(command.blocks, Use.RETIRED))
 
 
+@decides(Gone)
 def decide_gone(command: Gone, state: State, now_us: int) -> Decision:
     keys = [stream_entry.replaced_key(block) for block in command.blocks]
     known = zip(command.blocks, state.get_many(Tree.REPLACED, keys), strict=True)
@@ -219,6 +223,7 @@ def first_blocks(scan: Scan) -> list[tuple[Block, bool]]:
     return found
 
 
+@decides(commands.ListBlocks)
 def decide_list_blocks(command: commands.ListBlocks, state: State, now_us: int) -> Decision:
     problem = commands.name_problem(command.table)
     table = state.tables.get(command.table)

@@ -26,7 +26,7 @@ from fjord.tables import (
 )
 from fjord.tables.kv_entry import PREFIX_BYTES, Entry, end_of
 from fjord.tables.snapshots import AsOf
-from fjord.tables.state import Decision, State, Table, Tree
+from fjord.tables.state import Decision, State, Table, Tree, decides
 from fjord.tables.stream_entry import Append, seq_key
 
 # Appends are looked up in pieces.
@@ -44,6 +44,7 @@ class _Wanted(NamedTuple):
     bytes_max: int
 
 
+@decides(commands.Read)
 def decide_read(command: commands.Read, state: State, now_us: int) -> Decision:
     table = stream_rules.find(state, command.table)
     if isinstance(table, Refusal):

@@ -18,7 +18,7 @@ from fjord.ops import Op, Opcode
 from fjord.streams import Start
 from fjord.tables import catalog, kv_entry, stream_entry, stream_history, stream_rules
 from fjord.tables.kv_entry import end_of
-from fjord.tables.state import Decision, Kind, State, Table, Tree
+from fjord.tables.state import Decision, Kind, State, Table, Tree, decides
 from fjord.tables.stream_entry import Subscriber, seq_key
 
 _PIECE: Final = 1000
@@ -29,6 +29,7 @@ _COUNTED_MAX: Final = 200_000
 # -- being there ----------------------------------------------------------------------------------
 
 
+@decides(commands.Subscribe)
 def decide_subscribe(command: commands.Subscribe, state: State, now_us: int) -> Decision:
     problem = commands.name_problem(command.name) or stream_rules.start_problem(
         command.start, command.at
@@ -56,6 +57,7 @@ def decide_subscribe(command: commands.Subscribe, state: State, now_us: int) -> 
     return Decision(position, [*creation, _op(table, command.name, made)])
 
 
+@decides(commands.Unsubscribe)
 def decide_unsubscribe(command: commands.Unsubscribe, state: State, now_us: int) -> Decision:
     found = _known(state, command.table, command.name)
     if isinstance(found, Refusal):
@@ -65,6 +67,7 @@ def decide_unsubscribe(command: commands.Unsubscribe, state: State, now_us: int)
     return catalog.decision(state, [Op(Opcode.UNSUBSCRIBE, table.id, 1, (names,))])
 
 
+@decides(commands.Rest)
 def decide_rest(command: commands.Rest, state: State, now_us: int) -> Decision:
     found = _known(state, command.table, command.name)
     if isinstance(found, Refusal):
@@ -78,6 +81,7 @@ def decide_rest(command: commands.Rest, state: State, now_us: int) -> Decision:
 # -- moving ---------------------------------------------------------------------------------------
 
 
+@decides(commands.Acknowledge)
 def decide_acknowledge(command: commands.Acknowledge, state: State, now_us: int) -> Decision:
     found = _known(state, command.table, command.name)
     if isinstance(found, Refusal):
@@ -98,6 +102,7 @@ def decide_acknowledge(command: commands.Acknowledge, state: State, now_us: int)
     return Decision(_position(moved), [_op(table, command.name, moved)])
 
 
+@decides(commands.Seek)
 def decide_seek(command: commands.Seek, state: State, now_us: int) -> Decision:
     problem = stream_rules.start_problem(command.start, command.at)
     if problem is not None:
@@ -171,6 +176,7 @@ def _latest_moment(state: State, table: Table, seq: int) -> tuple[int, int] | No
 # -- looking --------------------------------------------------------------------------------------
 
 
+@decides(commands.ListSubscribers)
 def decide_list(command: commands.ListSubscribers, state: State, now_us: int) -> Decision:
     table = stream_rules.find(state, command.table)
     if isinstance(table, Refusal):
@@ -192,6 +198,7 @@ def decide_list(command: commands.ListSubscribers, state: State, now_us: int) ->
     )
 
 
+@decides(commands.Lag)
 def decide_lag(command: commands.Lag, state: State, now_us: int) -> Decision:
     found = _known(state, command.table, command.name)
     if isinstance(found, Refusal):

@@ -13,9 +13,10 @@ from fjord.tables import (
     stream_history,
     stream_keep,
 )
-from fjord.tables.state import Decision, State
+from fjord.tables.state import Decision, State, decides
 
 
+@decides(catalog.Sweep)
 def decide_sweep(command: catalog.Sweep, state: State, now_us: int) -> Decision:
     """Takes what is in blocks, or kept for snapshots that are gone; then dropped tables."""
     made = stream_history.sweep(state, command.limit) or snapshots.sweep(state, command.limit)

@@ -9,11 +9,12 @@ from fjord.jobs import Drained, Period
 from fjord.ops import Op
 from fjord.tables import catalog, generations
 from fjord.tables.generations import Turn
-from fjord.tables.state import Decision, Generation, JobCounts, Kind, State, Table
+from fjord.tables.state import Decision, Generation, JobCounts, Kind, State, Table, decides
 
 Counts = Callable[[int], JobCounts]
 
 
+@decides(generations.Turn)
 def decide_turn(command: Turn, state: State, now_us: int) -> Decision:
     """Turns one table, if there is one to turn; each takes ids that the next one must know of."""
     wanted = periods(state.tables)

@@ -24,13 +24,14 @@ from fjord.ops import Op, Opcode
 from fjord.tables import catalog, stage_entry
 from fjord.tables.kv_entry import prefix_of
 from fjord.tables.stage_entry import Writer
-from fjord.tables.state import Decision, State, Tree
+from fjord.tables.state import Decision, State, Tree, decides
 
 UNKNOWN: Final = -1  # where a writer is that is not known
 OVER: Final = 2**63 - 1  # where a writer is that has no more batches
 NUMBERS: Final = range(OVER)  # of batches
 
 
+@decides(commands.Advance)
 def decide_advance(command: commands.Advance, state: State, now_us: int) -> Decision:
     problem = name_problem(command.writer) or _numbers_problem(command)
     if problem is not None:

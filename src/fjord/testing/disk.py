@@ -304,6 +304,10 @@ class SimDisk:
         entry = self._names.get(path)
         return entry.modified_s if isinstance(entry, _Inode) else 0
 
+    def free_bytes(self, path: str) -> int:
+        self.check_alive()
+        return sys.maxsize if self.capacity is None else max(0, self.capacity - self.used_bytes())
+
     def open(self, path: str, *, writable: bool = False, create: bool = False) -> SimFile:
         self.check_alive()
         if path not in self._names and create:
@@ -335,6 +339,12 @@ class SimDisk:
     def remove(self, path: str) -> None:
         self._inode(path)
         with self.call("remove"):
+            self._step({path: None})
+
+    def remove_directory(self, path: str) -> None:
+        if self.names(path):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+        with self.call("remove_directory"):
             self._step({path: None})
 
     def sync_directory(self, path: str) -> None:

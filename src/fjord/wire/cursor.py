@@ -31,7 +31,7 @@ class Cursors:
         self._secret = secret
         self._master = master
 
-    def after(self, command: Command, reply: Reply) -> bytes:
+    def after(self, command: Command | Refusal, reply: Reply) -> bytes:
         """Returns the cursor behind a page, nothing where there is no more."""
         if type(reply) is not Page or not reply.next_key or type(command) is not Range:
             return b""

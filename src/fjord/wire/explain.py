@@ -1,45 +1,74 @@
 """Explains messages: every byte of requests, replies and changes by its name and meaning.
 
-It follows the same rules as the decoders, and raises nothing: where bytes are not the protocol, or
-end too early, it says so and names the rest as such.
+It follows the rows of commands and replies, and raises nothing: where bytes are not the protocol,
+or end too early, it says so and names the rest as such.
 """
 
 from __future__ import annotations
 
-import functools
+import struct
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
-from fjord import limits
-from fjord.commands import Reply, ScannedArrow, Welcome
-from fjord.wire import batch, reply_bodies
-from fjord.wire.functions import (
-    FUNCTIONS,
+from fjord import columns, limits, ops
+from fjord.commands import FUNCTIONS, KINDS, Flag, Replies, Row
+from fjord.commands.codec import FLAG_NAMES, NESTED_REPLIES, unknown_flag
+from fjord.commands.layout import (
+    BLOB,
+    DATES,
+    FLAG,
+    NAME,
+    NESTED,
+    NUMBERS,
+    OPS,
+    SEQ,
+    STAMP,
+    TEXT,
+    TIME,
+    TIMES,
+    U8S,
+    U64,
+    U64S,
+    UUID,
+    Field,
+    Kind,
+)
+from fjord.values import Type
+from fjord.wire import seed
+from fjord.wire.fields import (
     LAST_SEED_FUNCTION,
     QUERY_BITS,
     QUERY_CURSOR,
-    REPLY_FLAGS,
+    SIZE_FLAGS,
     VALUE_BITS,
     VERSION,
-    Flag,
-    Function,
-    flag_names,
-    unknown_flag,
 )
-from fjord.wire.layouts import ARGUMENTS, REPLY_BODIES, REQUEST_BODIES
-from fjord.wire.walk import Line, StoppedError, Walk, shown, shown_type, shown_value
+from fjord.wire.seed import Function
 
-__all__ = ["Line", "explain"]
+# Of a column, and of a string, this much is written out; the rest is counted.
+_ROWS_SHOWN: Final = 16
+_NUMBERS_SHOWN: Final = 8
+_BYTES_SHOWN: Final = 64
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# What two bits that are one number of two are called when both of them are set.
+_BOTH_NAMES: Final = {VALUE_BITS: "VALUE_32", QUERY_BITS: "QUERY_CURSOR"}
+_REPLY_FLAGS: Final = (
+    SIZE_FLAGS
+    | Flag.TIMEOUT
+    | Flag.OVERWRITE
+    | Flag.WORKED_ON
+    | QUERY_BITS
+    | Flag.COUNT
+    | Flag.BODY
+)
+_ONE_KEY_FLAGS: Final = Flag.TIMEOUT | Flag.UPDATE_TIMEOUT | Flag.LISTEN
+_KEY_NAMES: Final = ("key", "key", "regex", "cursor")  # by what is queried
+_OPAQUE: Final = "as the server gave it out; it means nothing to a client"
 
-_HEADER_ONLY = (Function.NOP, Function.QUIT, Function.PING)
-_NEEDS_VALUE = (Function.SET, Function.ADD, Function.TRUNCATE)
-_TWO_KEYS = (Function.RENAME,)
-_BY_XID = (Function.DONE, Function.TOUCH)
-_KEY_NAMES = {0: "key", Flag.QUERY_RANGE: "key", Flag.QUERY_REGEX: "regex", QUERY_CURSOR: "cursor"}
-_OPAQUE = "as the server gave it out; it means nothing to a client"
-_ONE_KEY_FLAGS = Flag.TIMEOUT | Flag.UPDATE_TIMEOUT | Flag.LISTEN
 
-
-def explain(data: bytes, reply_to: Function | None = None) -> list[Line]:
+def explain(data: bytes, reply_to: int | None = None) -> list[Line]:
     """Names every byte of one or more messages.
 
     Args:
@@ -48,7 +77,7 @@ def explain(data: bytes, reply_to: Function | None = None) -> list[Line]:
     """
     lines: list[Line] = []
     walk = Walk(data, 0, len(data), lines)
-    asked: dict[int, Function] = {}
+    asked: dict[int, int] = {}
     try:
         while walk.position < walk.end:
             walk.start = walk.position
@@ -61,27 +90,39 @@ def explain(data: bytes, reply_to: Function | None = None) -> list[Line]:
     return lines
 
 
+def function_name(number: int) -> str:
+    """Returns what a function is called.
+
+    Raises:
+        StoppedError: if there is none with this number.
+    """
+    if number <= LAST_SEED_FUNCTION:
+        return Function(number).name
+    if number not in FUNCTIONS:
+        raise StoppedError(f"function {number} does not exist in this version")
+    return FUNCTIONS[number].name
+
+
 # -- requests -------------------------------------------------------------------------------------
 
 
-def _request(walk: Walk, asked: dict[int, Function]) -> None:
+def _request(walk: Walk, asked: dict[int, int]) -> None:
     _magic(walk, b"FJ")
-    number = walk.number(2, "function")
-    function = FUNCTIONS.get(number)
-    if function is None:
-        raise StoppedError(f"function {number} does not exist in this version")
-    walk.explain(f"{number}, {function.name}")
+    function, name = _function(walk, "function")
     identifier = walk.number(2, "identifier")
-    flags = _flags(walk)
-    problem = unknown_flag(function, flags)
-    if problem:
-        raise StoppedError(problem)
+    is_seed = function <= LAST_SEED_FUNCTION
+    flags = _flags(walk, seed.ROWS[function][0] if is_seed else FUNCTIONS[function].flags, name)
     walk.time("timestamp")
     asked[identifier] = function
-    if function <= LAST_SEED_FUNCTION:
-        _seed_fields(walk, function, flags)
-    else:
-        _body(walk, function, flags)
+    if is_seed:
+        _seed_fields(walk, Function(function), flags)
+        return
+    if flags & Flag.NUMBER:
+        walk.number(8, "number")
+    size = walk.number(4, "body length")
+    if size > limits.MESSAGE_BYTES_MAX:
+        raise StoppedError(f"a body has at most {limits.MESSAGE_BYTES_MAX} bytes")
+    _inside(walk, size, lambda inner: _request_body(inner, FUNCTIONS[function], flags))
 
 
 def _magic(walk: Walk, expected: bytes) -> None:
@@ -94,14 +135,34 @@ def _magic(walk: Walk, expected: bytes) -> None:
         raise StoppedError(f"supported versions: {VERSION}")
 
 
-def _flags(walk: Walk) -> int:
+def _function(walk: Walk, field: str) -> tuple[int, str]:
+    number = walk.number(2, field)
+    name = function_name(number)
+    walk.explain(f"{number}, {name}")
+    return number, name
+
+
+def _flags(walk: Walk, known: int, by: str, *, is_reply: bool = False) -> int:
     flags = walk.number(2, "flags")
-    walk.explain(f"{flags:#06x} {' '.join(flag_names(flags))}".rstrip())
+    walk.explain(f"{flags:#06x} {' '.join(flag_names(flags, is_reply=is_reply))}".rstrip())
+    problem = unknown_flag(known, flags, by)
+    if problem:
+        raise StoppedError(problem)
     return flags
 
 
+def flag_names(flags: int, *, is_reply: bool = False) -> list[str]:
+    """Returns what flags are called, from bit 0 on; two bits that are one number have one name."""
+    names = {both: name for both, name in _BOTH_NAMES.items() if flags & both == both}
+    singles = flags & ~sum(names)
+    names |= {bit: name for bit, name in FLAG_NAMES.items() if singles & bit}
+    if is_reply and Flag.BODY in names:
+        names[Flag.BODY] = "BODY"
+    return [names[bits] for bits in sorted(names)]
+
+
 def _seed_fields(walk: Walk, function: Function, flags: int) -> None:
-    if function in _HEADER_ONLY:
+    if function in (Function.NOP, Function.QUIT, Function.PING):
         return
     query = flags & QUERY_BITS
     if query and flags & _ONE_KEY_FLAGS:
@@ -112,13 +173,14 @@ def _seed_fields(walk: Walk, function: Function, flags: int) -> None:
         walk.explain(f"{walk.number(8, 'ttl')} microseconds")
     if query == Flag.QUERY_RANGE or flags & Flag.COUNT:
         walk.number(2, "count")
-    if function in _BY_XID:
+    if function in (Function.DONE, Function.TOUCH):
         _job_key(walk, flags)
     else:
-        _sized(walk, flags, "domain" if function is Function.NEXT else _KEY_NAMES[query])
-    if query == Flag.QUERY_RANGE or function in _TWO_KEYS:
+        name = _KEY_NAMES[query // Flag.QUERY_RANGE]
+        _sized(walk, flags, "domain" if function is Function.NEXT else name)
+    if query == Flag.QUERY_RANGE or function is Function.RENAME:
         _sized(walk, flags, "second key")
-    if flags & VALUE_BITS or function in _NEEDS_VALUE:
+    if flags & VALUE_BITS or function in (Function.SET, Function.ADD, Function.TRUNCATE):
         _value(walk, flags, function.name)
 
 
@@ -161,61 +223,40 @@ def _value(walk: Walk, flags: int, owner: str) -> None:
         walk.explain(shown_value(type_, found))
 
 
-def _body(walk: Walk, function: Function, flags: int) -> None:
-    size = walk.number(4, "body length")
-    if size > limits.MESSAGE_BYTES_MAX:
-        raise StoppedError(f"a body has at most {limits.MESSAGE_BYTES_MAX} bytes")
-    _inside(walk, size, lambda inner: _request_body(inner, function, flags))
+# -- bodies ---------------------------------------------------------------------------------------
 
 
-def _request_body(walk: Walk, function: Function, flags: int) -> None:
-    rows = _head(walk, function)
-    if function in batch.HELD:
-        for position in range(1, rows + 1):
-            _inner_request(walk, function, position)
-        return
-    for step in REQUEST_BODIES[function]:
-        if step.is_in(flags):
-            # A column with a count of its own has said so itself.
-            walk.step(step, None if step.flag & Flag.COUNT else rows)
-
-
-def _head(walk: Walk, function: Function) -> int:
+def _request_body(walk: Walk, row: Row, flags: int) -> None:
     length = walk.number(2, "name length")
     walk.zeros(2)
     rows = walk.number(4, "rows")
-    argument = ARGUMENTS.get(function, "argument")
-    if argument == "expires at":
-        walk.time(argument)
-    elif function is Function.LAG:
-        walk.seq(argument)
-    else:
-        walk.number(8, argument)
+    argument = next((one for one in row.fields if one.argument), None)
+    walk.fixed(argument.kind if argument else U64, argument.shown if argument else "argument", 8)
     name = walk.take(length, "table")
     if name:
         walk.explain(shown(name))
     walk.padding()
     if rows > limits.BATCH_ROWS_MAX:
         raise StoppedError(f"a batch has at most {limits.BATCH_ROWS_MAX} rows")
-    return rows
+    if row.holds is not None:
+        for position in range(1, rows + 1):
+            _inner_request(walk, row, position)
+        return
+    for one in row.fields:
+        bit = Flag.TIMEOUT if one.kind is DATES else one.bit
+        if one.kind not in (NAME, STAMP, FLAG) and not one.argument and flags & bit == bit:
+            walk.field(one, rows)
 
 
-def _inner_request(walk: Walk, outer: Function, position: int) -> None:
-    number = walk.number(2, f"command {position}: function")
-    function = FUNCTIONS.get(number)
-    if function not in batch.HELD[outer]:
-        raise StoppedError(f"function {number} has no place in {batch.NAMES[outer]}")
-    walk.explain(f"{number}, {function.name}")
-    flags = _flags(walk)
-    problem = unknown_flag(function, flags)
-    if problem:
-        raise StoppedError(problem)
+def _inner_request(walk: Walk, outer: Row, position: int) -> None:
+    number, name = _function(walk, f"command {position}: function")
+    row = FUNCTIONS.get(number)
+    if row is None or outer.holds is None or not outer.holds(row):
+        raise StoppedError(f"function {number} has no place in {outer.name}")
+    flags = _flags(walk, row.flags & ~Flag.NUMBER, name)
     size = walk.number(4, "body length")
     walk.time("timestamp")
-    if function is not Function.NOP:
-        _inside(walk, size, lambda inner: _request_body(inner, function, flags))
-    elif size:
-        raise StoppedError("NOP has no body")
+    _inside(walk, size, lambda inner: _request_body(inner, row, flags))
     walk.padding()
 
 
@@ -231,25 +272,23 @@ def _inside(walk: Walk, size: int, explain_body: Callable[[Walk], None]) -> None
         inner.stop(str(error))
     else:
         if inner.position < inner.end:
-            inner.stop("the body is longer than its columns")
+            inner.stop("the body is longer than its fields")
     walk.position += size
 
 
 # -- replies --------------------------------------------------------------------------------------
 
 
-def _reply(walk: Walk, asked: dict[int, Function], reply_to: Function | None) -> None:
+def _reply(walk: Walk, asked: dict[int, int], reply_to: int | None) -> None:
     _magic(walk, b"JR")
     identifier = walk.number(2, "identifier")
     function = asked.get(identifier, reply_to)
     if function is not None:
-        walk.explain(f"{identifier}, a reply to {function.name}")
-    flags = _flags(walk)
+        walk.explain(f"{identifier}, a reply to {function_name(function)}")
+    flags = _flags(walk, _REPLY_FLAGS, "replies", is_reply=True)
     query = flags & QUERY_BITS
     paged = flags & Flag.COUNT
-    if flags & ~REPLY_FLAGS or query not in (0, QUERY_CURSOR) or (query and not paged):
-        raise StoppedError("no reply has these flags")
-    if paged and flags & Flag.BODY:
+    if query not in (0, QUERY_CURSOR) or (query and not paged) or (paged and flags & Flag.BODY):
         raise StoppedError("no reply has these flags")
     walk.time("timestamp")
     if flags & Flag.TIMEOUT:
@@ -257,12 +296,13 @@ def _reply(walk: Walk, asked: dict[int, Function], reply_to: Function | None) ->
     count = walk.number(2, "count") if paged else 0
     _sized(walk, flags, "error")
     if paged:
-        _pairs(walk, flags, count, _job_key if function is Function.NEXT else _key)
+        _pairs(walk, flags, count, _job_key if function == Function.NEXT else _key)
     elif flags & VALUE_BITS:
         _value(walk, flags, "a reply")
     if flags & Flag.BODY:
         size = walk.number(4, "body length")
-        _inside(walk, size, lambda inner: _reply_body(inner, function))
+        if size:  # else it is a refusal
+            _inside(walk, size, _reply_body)
 
 
 def _pairs(walk: Walk, flags: int, count: int, key: Callable[[Walk, int], None]) -> None:
@@ -273,41 +313,229 @@ def _pairs(walk: Walk, flags: int, count: int, key: Callable[[Walk, int], None])
         _sized(walk, flags, "cursor")
 
 
-def _reply_body(walk: Walk, function: Function | None) -> None:
-    if walk.position == walk.end:
-        return  # a refusal
-    if function is None or function <= LAST_SEED_FUNCTION:
-        walk.take(walk.end - walk.position, "body", "depends on the request, which is not known")
-    elif function in batch.ANSWERED_EACH:
-        _inner_replies(walk)
-    elif function is Function.SCAN and reply_bodies.is_arrow(walk.data, walk.position):
-        _reply_steps(walk, ScannedArrow)
-    else:
-        _reply_steps(walk, reply_bodies.REPLY_TYPES[function])
-
-
-def _reply_steps(walk: Walk, type_: type[Reply]) -> None:
-    for step in REPLY_BODIES[type_]:
-        # The one column without a count before it has one row.
-        walk.step(step, 1 if type_ is Welcome else None)
-
-
-def _inner_replies(walk: Walk) -> None:
+def _reply_body(walk: Walk, *, is_inner: bool = False) -> None:
+    kind = walk.number(2, "kind")
+    row = KINDS.get(kind)
+    if row is None:
+        raise StoppedError(f"a reply of kind {kind}")
+    walk.explain(f"{kind}, {row.name}")
+    if is_inner and row is Replies.row:
+        raise StoppedError(NESTED_REPLIES)
+    walk.zeros(2)
     rows = walk.number(4, "rows")
-    walk.zeros(4)
+    if row is not Replies.row:
+        for one in row.fields:
+            walk.field(one, rows)
+        return
     for position in range(1, rows + 1):
-        kind = walk.number(2, f"reply {position}: kind")
-        type_ = batch.TYPES.get(kind)
-        if type_ is None and kind != batch.REFUSED:
-            raise StoppedError(f"a reply of kind {kind}")
-        walk.explain(f"{kind}, {type_.__name__ if type_ else 'refused'}")
-        error_size = walk.number(2, "size of the error")
-        size = walk.number(4, "body length")
-        error = walk.take(error_size, "error")
-        if error:
-            walk.explain(shown(error))
-        if type_ is not None:
-            _inside(walk, size, functools.partial(_reply_steps, type_=type_))
-        else:
-            walk.take(size, "body", "of a refusal")
+        size = walk.number(4, f"reply {position}: length")
+        walk.zeros(4)
+        _inside(walk, size, lambda inner: _reply_body(inner, is_inner=True))
         walk.padding()
+
+
+# -- a walk along bytes ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """Some bytes, and what they are."""
+
+    offset: int
+    data: bytes
+    field: str
+    meaning: str
+    is_problem: bool = False  # these bytes are not what should be here
+
+
+class StoppedError(Exception):
+    """The bytes do not go on as they should; says why."""
+
+
+class Walk:
+    """Goes along `data`, from `start` to `end`, and adds a line for each field."""
+
+    def __init__(self, data: bytes, start: int, end: int, lines: list[Line]) -> None:
+        self.data = data
+        self.start = start  # padding is counted from here
+        self.position = start
+        self.end = end
+        self._lines = lines
+
+    def take(self, size: int, field: str, meaning: str = "") -> bytes:
+        """Names the next `size` bytes.
+
+        Raises:
+            StoppedError: if there are fewer.
+        """
+        left = self.end - self.position
+        if size > left:
+            raise StoppedError(f"{field} has {size} bytes, but only {left} are left")
+        found = self.data[self.position : self.position + size]
+        if size:
+            self._add(found, field, meaning)
+        self.position += size
+        return found
+
+    def number(self, size: int, field: str) -> int:
+        found = int.from_bytes(self.data[self.position : self.position + size], "big")
+        self.take(size, field, str(found))
+        return found
+
+    def time(self, field: str) -> int:
+        found = int.from_bytes(self.data[self.position : self.position + 8], "big")
+        self.take(8, field, shown_time(found))
+        return found
+
+    def zeros(self, size: int, field: str = "reserved") -> None:
+        found = self.data[self.position : self.position + size]
+        self.take(size, field, "not 0" if any(found) else "0")
+
+    def padding(self) -> None:
+        size = -(self.position - self.start) % 8
+        self.take(size, "padding", "to a multiple of 8")
+
+    def explain(self, meaning: str) -> None:
+        """Says more of the last field."""
+        last = self._lines[-1]
+        self._lines[-1] = Line(
+            offset=last.offset, data=last.data, field=last.field, meaning=meaning
+        )
+
+    def stop(self, reason: str) -> None:
+        """Names all that is left as what cannot be explained."""
+        found = self.data[self.position : self.end]
+        self._lines.append(
+            Line(offset=self.position, data=found, field="?", meaning=reason, is_problem=True)
+        )
+        self.position = self.end
+
+    def inner(self, size: int) -> Walk:
+        """Returns a walk of its own along the next `size` bytes."""
+        return Walk(self.data, self.position, self.position + size, self._lines)
+
+    def field(self, one: Field, rows: int) -> None:
+        """Names a field of a body; `rows` is how many its columns have."""
+        kind, name = one.kind, one.shown
+        if one.counted:
+            rows = self.number(4, f"rows of {name}")
+            self.zeros(4)
+        if kind is NESTED:
+            for inner in one.of.row.fields:  # type: ignore[union-attr]
+                self.field(inner, rows)
+        elif kind in (BLOB, TEXT):
+            size = self.number(4, f"size of {name}")
+            self.zeros(4)
+            found = self.take(size, name)
+            if found:
+                self.explain(shown(found))
+            self.padding()
+        elif kind in NUMBERS or kind is DATES:
+            self._numbers(kind, name, rows)
+        elif not kind.code:
+            self._strings(name, rows, is_op=kind is OPS)
+        else:
+            self.fixed(kind, name, struct.calcsize(f">{kind.code.removesuffix('4x')}"))
+            self.padding()
+
+    def fixed(self, kind: Kind, name: str, size: int) -> None:
+        """Names a number, or an identity."""
+        if kind is UUID:
+            found = self.take(size, name)
+            self.explain(found.hex() if any(found) else "none")
+        elif kind is TIME:
+            self.time(name)
+        elif self.number(size, name) == 2**64 - 1 and kind is SEQ:
+            self.explain("none")
+
+    def _add(self, data: bytes, field: str, meaning: str) -> None:
+        self._lines.append(Line(offset=self.position, data=data, field=field, meaning=meaning))
+
+    def _numbers(self, kind: Kind, name: str, rows: int) -> None:
+        data = self.take(rows * (1 if kind is U8S else 8), f"{name} column")
+        first = data[: _NUMBERS_SHOWN * 8]
+        if kind is U8S:
+            found = [shown_type(one) if name == "type" else str(one) for one in first]
+        else:
+            plain = struct.unpack(f"<{len(first) // 8}Q", first)
+            found = [str(one) if kind is U64S else shown_time(one) for one in plain]
+        if data:
+            more = ", ..." if rows > len(found[:_NUMBERS_SHOWN]) else ""
+            self.explain(", ".join(found[:_NUMBERS_SHOWN]) + more)
+        self.padding()
+
+    def _op(self, name: str) -> None:
+        """Goes along one op of the journal, whose numbers are little-endian."""
+        number = self.take(1, f"{name}: opcode")[0]
+        opcode = ops.Opcode(number)
+        self.explain(f"{number}, {opcode.name}")
+        self.zeros(3)
+        _, rows, _ = (self._little(field) for field in ("table id", "rows of the op", "op length"))
+        for column, code in ops.COLUMNS[opcode]:
+            if code == ops.STRINGS:
+                self._strings(column, rows, is_op=False)
+            else:
+                kind = U8S if code == ops.U8 else TIMES if column.endswith("_us") else U64S
+                self._numbers(kind, column, 1 if code == ops.ONCE else rows)
+
+    def _little(self, field: str) -> int:
+        found = int.from_bytes(self.take(4, field), "little")
+        self.explain(str(found))
+        return found
+
+    def _strings(self, name: str, rows: int, *, is_op: bool) -> None:
+        view = memoryview(self.data)[self.position : self.end]
+        try:
+            column, _ = columns.decode_strings(view, 0, rows)
+        except ValueError as error:
+            raise StoppedError(f"{name} strings: {error}") from error
+        self.take(4 * (rows + 1), f"{name} offsets", f"{rows} rows")
+        self.padding()
+        for row, size in enumerate(column.lengths()[:_ROWS_SHOWN], start=1):
+            if is_op and _is_op(self.data[self.position : self.position + size]):
+                self.inner(size)._op(f"{name} {row}")
+                self.position += size
+                continue
+            found = self.take(size, f"{name} {row}")
+            if found:
+                self.explain(shown(found))
+        rest = len(column.data) - column.offsets[min(_ROWS_SHOWN, rows)]
+        self.take(rest, f"{name} more", f"{rows - _ROWS_SHOWN} more rows")
+        self.padding()
+
+
+def _is_op(data: bytes) -> bool:
+    try:
+        return ops.decode(memoryview(data), 0)[2] == len(data)
+    except ValueError:
+        return False
+
+
+def shown(data: bytes) -> str:
+    """Returns bytes as text that is safe to print."""
+    text = repr(data[:_BYTES_SHOWN])[2:-1]
+    return text if len(data) <= _BYTES_SHOWN else f"{text}... {len(data)} bytes"
+
+
+def shown_time(microseconds: int) -> str:
+    if microseconds == 0:
+        return "0, none"
+    try:
+        moment = _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return f"{microseconds}, beyond the year 9999"
+    return f"{microseconds}, {moment.isoformat()}"
+
+
+def shown_value(type_: int, data: bytes) -> str:
+    """Returns a number as such, and all else as bytes."""
+    if type_ == Type.INTEGER and len(data) in (1, 2, 4, 8):
+        return str(int.from_bytes(data, "little", signed=True))
+    if type_ == Type.FLOAT and len(data) == 8:
+        return str(struct.unpack("<d", data)[0])
+    return shown(data)
+
+
+def shown_type(type_: int) -> str:
+    names = {int(one): one.name.lower() for one in Type}
+    return f"{type_} ({names.get(type_, 'missing' if type_ == 255 else 'unknown')})"

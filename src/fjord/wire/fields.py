@@ -1,4 +1,4 @@
-"""Fields of messages without a total length: read one after the other, as far as bytes are there.
+"""Headers, fields and the bytes that they are read from: what all messages share.
 
 Sizes are judged before what they announce is waited for, so a peer that announces gigabytes makes
 nobody hold them.
@@ -10,15 +10,98 @@ import struct
 from typing import Final
 
 from fjord import limits
+from fjord.commands import Flag, Refusal
 from fjord.errors import Code, RemoteProtocolError
-from fjord.wire.buffer import ReceiveBuffer
-from fjord.wire.functions import VALUE_BITS, Flag
 
+MAGIC_REQUEST: Final = b"FJ"
+MAGIC_REPLY: Final = b"JR"
+VERSION: Final = 1
+# Functions up to here have no body; docs/protocol.md says why they are called so.
+LAST_SEED_FUNCTION: Final = 16
+
+# magic, version, function, identifier, flags, timestamp
+REQUEST = struct.Struct(">2sHHHHQ")
+# magic, version, identifier, flags, timestamp
+REPLY = struct.Struct(">2sHHHQ")
+# Behind the header of functions above 16, and of replies with Flag.BODY: the body's length.
+BODY_LENGTH = struct.Struct(">I")
 U16 = struct.Struct(">H")
 U64 = struct.Struct(">Q")
 # By what the flags say: bit 0 for keys and error texts, bits 1 and 2 for values.
 KEY_SIZES: Final = (struct.Struct(">B"), struct.Struct(">H"))
 VALUE_SIZES: Final = (None, struct.Struct(">B"), struct.Struct(">H"), struct.Struct(">I"))
+VALUE_BITS: Final = Flag.VALUE_8 | Flag.VALUE_16
+QUERY_BITS: Final = Flag.QUERY_RANGE | Flag.QUERY_REGEX
+QUERY_CURSOR: Final = QUERY_BITS  # both bits: a former GET is continued
+SIZE_FLAGS: Final = Flag.KEY_16 | VALUE_BITS
+
+# So much is worth to be passed on without a copy of its own.
+_VIEW_BYTES_MIN: Final = 64 * 1024
+
+
+class ReceiveBuffer:
+    """Collects bytes; remembers how many are needed before another look is worth it.
+
+    A message mostly comes in one piece, which is then looked at as it is; only what is left
+    over is copied and added to.
+    """
+
+    def __init__(self) -> None:
+        self.data: bytes | bytearray = b""
+        self.start = 0  # what lies before it is used up
+        self._needed = 1
+
+    def __len__(self) -> int:
+        return len(self.data) - self.start
+
+    def feed(self, data: bytes | bytearray) -> None:
+        if self.start == len(self.data):
+            self.data, self.start = data, 0
+            return
+        if isinstance(self.data, bytes) or self.start:
+            # Never in place: somebody may have a view of what is used up.
+            self.data = bytearray(memoryview(self.data)[self.start :])
+            self.start = 0
+        self.data += data
+
+    def has(self, size: int) -> bool:
+        """Says whether `size` bytes are there; if not, nothing more is tried before they are."""
+        if len(self.data) - self.start >= size:
+            return True
+        self._needed = size
+        return False
+
+    def is_worth_a_look(self) -> bool:
+        return len(self.data) - self.start >= self._needed
+
+    @property
+    def missing(self) -> int:
+        """How many bytes the message at the front lacks, as far as its beginning tells."""
+        return max(0, self._needed - len(self)) if len(self) else 0
+
+    def take_all(self) -> memoryview:
+        """Returns all that is there and uses it up, for whoever puts a large message together."""
+        found = memoryview(self.data)[self.start :]
+        self.data, self.start, self._needed = b"", 0, 1
+        return found
+
+    def take(self, offset: int, size: int) -> bytes:
+        """Returns bytes at `offset` behind the front, without using them up."""
+        begin = self.start + offset
+        if isinstance(self.data, bytes):
+            return self.data[begin : begin + size]
+        return bytes(memoryview(self.data)[begin : begin + size])  # a slice would be one copy more
+
+    def body(self, offset: int, size: int) -> bytes | memoryview:
+        """Returns the same for a message that is used up next; a large one is not copied."""
+        if size < _VIEW_BYTES_MIN:
+            return self.take(offset, size)
+        begin = self.start + offset
+        return memoryview(self.data)[begin : begin + size].toreadonly()
+
+    def consume(self, size: int) -> None:
+        self.start += size
+        self._needed = 1
 
 
 class IncompleteError(Exception):
@@ -117,3 +200,19 @@ def encode_value(type_: int, data: bytes) -> tuple[int, bytes]:
 def value_bits(size: int) -> int:
     """Returns the bits that announce a value of `size` bytes, its type byte included."""
     return Flag.VALUE_8 if size <= 0xFF else Flag.VALUE_16 if size <= 0xFFFF else VALUE_BITS
+
+
+# -- errors: a code, a colon, and a sentence for people -------------------------------------------
+
+
+def encode_error(refusal: Refusal) -> bytes:
+    return f"{refusal.code}: {refusal.text}".encode(errors="replace")[:0xFFFF]
+
+
+def decode_error(text: bytes) -> Refusal:
+    """Returns the refusal of a text; one of an unknown code is a failure."""
+    code, _, sentence = text.decode(errors="replace").partition(": ")
+    try:
+        return Refusal(code=Code(code), text=sentence)
+    except ValueError:
+        return Refusal(code=Code.FAILED, text=text.decode(errors="replace"))

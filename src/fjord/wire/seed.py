@@ -1,42 +1,105 @@
-"""Requests of the seed functions: one key, one value, flags that say which fields are there.
+"""The seed functions, 0 to 16: one key, one value, flags that say which fields are there.
 
 They carry no total length (decision 10), so a parser either finds a whole message, or says how
-many bytes it needs, or gives the connection up.
+many bytes it needs, or gives the connection up.  They are for other clients: Fjord's own speak the
+functions above 16.
+
+NEXT, DONE and TOUCH speak of one job, in the layout of key and value.  A job is named by the key
+that NEXT gives it: the xid of its lease in 8 bytes, then its own key.  How long a lease is to last
+is said by its end.  Both that and the timestamp are the client's, so it is their difference that
+counts, and a wrong clock does no harm.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from fjord import commands, limits
 from fjord.columns import Strings
-from fjord.commands import Command, Refusal
-from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
-from fjord.wire import operands, seed_jobs
-from fjord.wire.buffer import ReceiveBuffer
-from fjord.wire.fields import U16, U64, IncompleteError, encode_keys, encode_value
-from fjord.wire.functions import (
+from fjord.commands import Acted, Changed, Command, Entries, Flag, Page, Refusal, Reply, Taken
+from fjord.commands.codec import unknown_flag
+from fjord.commands.kv import widened
+from fjord.errors import Code, RemoteProtocolError
+from fjord.wire.cursor import Cursors
+from fjord.wire.fields import (
+    KEY_SIZES,
+    MAGIC_REPLY,
     MAGIC_REQUEST,
     QUERY_BITS,
     QUERY_CURSOR,
+    REPLY,
     REQUEST,
+    SIZE_FLAGS,
+    U16,
+    U64,
+    VALUE_BITS,
+    VALUE_SIZES,
     VERSION,
-    Flag,
-    Function,
-    refused_flag,
+    Fields,
+    IncompleteError,
+    ReceiveBuffer,
+    encode_keys,
+    encode_value,
+    value_bits,
 )
-from fjord.wire.message import Context, Encoded, Message
+from fjord.wire.fields import encode_error as error_text
 
 # What goes with one key only: a query marks nothing and is not listened to.
 _ONE_KEY_FLAGS: Final = Flag.TIMEOUT | Flag.UPDATE_TIMEOUT | Flag.LISTEN
 
 
-# -- decoding -------------------------------------------------------------------------------------
+class Function(enum.IntEnum):
+    """What a request asks for."""
+
+    NOP = 0
+    QUIT = 1
+    SET = 2
+    GET = 3
+    DELETE = 4
+    ADD = 5
+    NOT = 6
+    TRUNCATE = 7
+    LOCK = 8
+    UNLOCK = 9
+    RENAME = 10
+    NEXT = 11
+    DONE = 12
+    TOUCH = 13
+    PING = 14
+    LISTEN = 15
+    CHANGE = 16  # sent by servers only
+
+
+class Context:
+    """What a connection knows beside its bytes: its table, and who signs its cursors."""
+
+    __slots__ = ("cursors", "table")
+
+    def __init__(self, cursors: Cursors | None = None) -> None:
+        self.table = commands.DEFAULT_TABLE
+        self.cursors = cursors
+
+
+class Message(Fields):
+    """One request, as far as it is read."""
+
+    __slots__ = ("context", "timestamp_us")
+
+    def __init__(
+        self, buffer: ReceiveBuffer, flags: int, timestamp_us: int, context: Context
+    ) -> None:
+        super().__init__(buffer, REQUEST.size, flags)
+        self.timestamp_us = timestamp_us
+        self.context = context
+
+
+# -- requests -------------------------------------------------------------------------------------
 
 
 def decode_request(
-    buffer: ReceiveBuffer, function: Function, flags: int, timestamp_us: int, context: Context
+    buffer: ReceiveBuffer, function: int, flags: int, timestamp_us: int, context: Context
 ) -> tuple[Command | Refusal, int] | None:
     """Reads what follows the header.
 
@@ -47,12 +110,23 @@ def decode_request(
     Raises:
         RemoteProtocolError: if the message cannot be followed any further.
     """
+    known, decode = ROWS[function]
+    if decode is None:
+        raise RemoteProtocolError(Code.FORBIDDEN, "CHANGE is what a server sends")
+    if flags & ~known:
+        text = unknown_flag(known, flags, Function(function).name)
+        raise RemoteProtocolError(Code.BAD_FLAGS, text)
     message = Message(buffer, flags, timestamp_us, context)
     try:
-        command = _DECODERS[function](message)
+        command = decode(message)
     except IncompleteError:
         return None
     return command, message.offset
+
+
+def unknown_function(number: int) -> RemoteProtocolError:
+    text = f"function {number} does not exist in this version"
+    return RemoteProtocolError(Code.UNKNOWN_FUNCTION, text)
 
 
 def _decode_nop(message: Message) -> Command:
@@ -126,7 +200,8 @@ def _decode_query(message: Message) -> Command | Refusal:
     query = flags & QUERY_BITS
     wrong = flags & _ONE_KEY_FLAGS
     if wrong:
-        raise RemoteProtocolError(Code.BAD_FLAGS, refused_flag(wrong, "GET with a query"))
+        text = unknown_flag(~wrong, flags, "GET with a query")
+        raise RemoteProtocolError(Code.BAD_FLAGS, text)
     has_count = flags & Flag.COUNT or query == Flag.QUERY_RANGE
     count = message.u16() if has_count else 0
     first = message.key()
@@ -182,7 +257,7 @@ def _decode_truncate(message: Message) -> Command | Refusal:
 def _modify(message: Message, change: commands.Change) -> Command | Refusal:
     key = message.key()
     type_, data = message.value(change.name)
-    operand = operands.widen(change, type_[0], data)
+    operand = widened(change, type_[0], data)
     if isinstance(operand, Refusal):
         return operand
     return commands.Modify(
@@ -226,152 +301,249 @@ def _decode_listen(message: Message) -> Command:
     return commands.Listen(table=message.context.table, keys=Strings.of([message.key()]))
 
 
-_NO_TIMEOUT: Final = Refusal(code=Code.BAD_TIMEOUT, text="a timeout of 0 is none; clear bit 3")
-
-_DECODERS: Final[dict[Function, Callable[[Message], Command | Refusal]]] = {
-    Function.NOP: _decode_nop,
-    Function.QUIT: _decode_nop,
-    Function.SET: _decode_set,
-    Function.GET: _decode_get,
-    Function.DELETE: _decode_delete,
-    Function.ADD: _decode_add,
-    Function.NOT: _decode_not,
-    Function.TRUNCATE: _decode_truncate,
-    Function.LOCK: _decode_lock,
-    Function.UNLOCK: _decode_unlock,
-    Function.RENAME: _decode_rename,
-    Function.NEXT: seed_jobs.decode_next,
-    Function.DONE: seed_jobs.decode_done,
-    Function.TOUCH: seed_jobs.decode_touch,
-    Function.PING: _decode_nop,
-    Function.LISTEN: _decode_listen,
-}
-
-
-# -- encoding -------------------------------------------------------------------------------------
-
-
-def encode_request(
-    command: Command, identifier: int, timestamp_us: int = 0, *, listens: bool = False
-) -> bytes:
-    """Returns the message for a command on one key, or one job, of the connection's table.
-
-    Raises:
-        LocalProtocolError: if none of these functions can say it.
-    """
-    function, flags, own_us, rest = _encode(command, timestamp_us)
-    flags |= Flag.LISTEN if listens else 0
-    head = REQUEST.pack(MAGIC_REQUEST, VERSION, function, identifier, flags, own_us or timestamp_us)
-    return head + rest
-
-
-def _encode(command: Command, timestamp_us: int) -> Encoded:
-    encoder = _ENCODERS.get(type(command))
-    if encoder is not None:
-        return encoder(command)
-    if type(command) in seed_jobs.ENCODERS:
-        return seed_jobs.ENCODERS[type(command)](command, timestamp_us)
-    raise LocalProtocolError(
-        Code.UNKNOWN_FUNCTION, f"functions 0 to 16 have no {type(command).__name__}"
+def _decode_next(message: Message) -> Command | Refusal:
+    until_us = message.u64() if message.flags & Flag.TIMEOUT else None
+    domain = message.key()
+    lease_us = _lease_us(until_us, message.timestamp_us)
+    if isinstance(lease_us, Refusal):
+        return lease_us
+    return commands.Next(
+        table=message.context.table,
+        domain=domain,
+        lease_us=lease_us,
+        done=bool(message.flags & Flag.OVERWRITE),
     )
 
 
-def _encode_nop(command: commands.Nop) -> Encoded:
-    return Function.NOP, 0, 0, b""
+def _decode_done(message: Message) -> Command | Refusal:
+    xid = _xid(message.key())
+    if isinstance(xid, Refusal):
+        return xid
+    return commands.Finish(table=message.context.table, xids=(xid,))
 
 
-def _encode_set(command: commands.Set) -> Encoded:
-    size_flag, value = encode_value(command.types[0], command.values[0])
-    flags, key = encode_keys(size_flag, command.keys[0])
-    flags |= Flag.OVERWRITE if command.overwrite else 0
-    flags |= Flag.PERSIST if command.persist else 0
-    dates = b""
-    if command.expires_at_us:
+def _decode_touch(message: Message) -> Command | Refusal:
+    until_us = message.u64() if message.flags & Flag.TIMEOUT else None
+    xid = _xid(message.key())
+    if isinstance(xid, Refusal):
+        return xid
+    lease_us = _lease_us(until_us, message.timestamp_us)
+    if isinstance(lease_us, Refusal):
+        return lease_us
+    return commands.Extend(table=message.context.table, xids=(xid,), lease_us=lease_us)
+
+
+def _lease_us(until_us: int | None, timestamp_us: int) -> int | Refusal:
+    if until_us is None:
+        return 0
+    return until_us - timestamp_us if until_us > timestamp_us else _OVER
+
+
+def _xid(key: bytes) -> int | Refusal:
+    if len(key) < U64.size:
+        return _NO_XID
+    if len(key) > U64.size + limits.JOB_KEY_BYTES_MAX:
+        return _KEY_TOO_LONG
+    xid: int = U64.unpack_from(key)[0]
+    return xid
+
+
+_NO_TIMEOUT: Final = Refusal(code=Code.BAD_TIMEOUT, text="a timeout of 0 is none; clear bit 3")
+_STALE: Final = Refusal(
+    code=Code.STALE_XID, text="the lease was over, or the job is done; somebody else may have it"
+)
+_OVER: Final = Refusal(
+    code=Code.BAD_TIMEOUT, text="the timeout, when the lease is over, is later than the timestamp"
+)
+_NO_XID: Final = Refusal(
+    code=Code.BAD_VALUE, text="a job is named by what NEXT gave: an xid of 8 bytes, and its key"
+)
+_KEY_TOO_LONG: Final = Refusal(
+    code=Code.KEY_TOO_LONG, text=f"the key of a job has at most {limits.JOB_KEY_BYTES_MAX} bytes"
+)
+
+# What each function knows of flags, and how it is read; CHANGE is not.  By number.
+ROWS: Final[tuple[tuple[int, Callable[[Message], Command | Refusal] | None], ...]] = (
+    (0, _decode_nop),
+    (0, _decode_nop),
+    (
+        SIZE_FLAGS
+        | Flag.TIMEOUT
+        | Flag.TTL
+        | Flag.OVERWRITE
+        | Flag.PERSIST
+        | Flag.PERSIST_SYNONYM
+        | Flag.LISTEN,
+        _decode_set,
+    ),
+    (
+        Flag.KEY_16
+        | Flag.TIMEOUT
+        | Flag.UPDATE_TIMEOUT
+        | Flag.WORKED_ON
+        | QUERY_BITS
+        | Flag.DATA
+        | Flag.LISTEN
+        | Flag.COUNT,
+        _decode_get,
+    ),
+    (Flag.KEY_16 | Flag.OVERWRITE, _decode_delete),
+    (SIZE_FLAGS, _decode_add),
+    (Flag.KEY_16, _decode_not),
+    (SIZE_FLAGS, _decode_truncate),
+    (Flag.KEY_16, _decode_lock),
+    (Flag.KEY_16, _decode_unlock),
+    (Flag.KEY_16 | Flag.OVERWRITE, _decode_rename),
+    (Flag.KEY_16 | Flag.TIMEOUT | Flag.OVERWRITE, _decode_next),
+    (Flag.KEY_16, _decode_done),
+    (Flag.KEY_16 | Flag.TIMEOUT, _decode_touch),
+    (0, _decode_nop),
+    (Flag.KEY_16, _decode_listen),
+    (SIZE_FLAGS | Flag.TIMEOUT, None),
+)
+
+
+# -- replies --------------------------------------------------------------------------------------
+
+
+def encode_reply(
+    function: int, identifier: int, flags: int, reply: Reply, *, now_us: int, cursor: bytes
+) -> bytes:
+    """Returns the JR message for a reply to a request of `function` with these flags."""
+    if isinstance(reply, Refusal):
+        return encode_error(identifier, reply, now_us=now_us)
+    if isinstance(reply, Entries):
+        if reply.types[0] == Entries.MISSING:
+            return encode_error(identifier, _missing(flags), now_us=now_us)
+        with_data = flags & Flag.DATA or function != Function.GET
+        return _encode_entry(identifier, reply, reply.values[0] if with_data else b"")
+    if isinstance(reply, Page):
+        return _encode_page(identifier, reply, now_us=now_us, cursor=cursor)
+    if isinstance(reply, Taken):
+        return _encode_taken(identifier, reply, now_us=now_us)
+    if isinstance(reply, Acted) and reply.missing:
+        return encode_error(identifier, _STALE, now_us=now_us)
+    return REPLY.pack(MAGIC_REPLY, VERSION, identifier, 0, now_us) + b"\0"
+
+
+def encode_error(identifier: int, refusal: Refusal, *, now_us: int, flags: int = 0) -> bytes:
+    flags, error = encode_keys(flags, error_text(refusal))
+    return REPLY.pack(MAGIC_REPLY, VERSION, identifier, flags, now_us) + error
+
+
+def _missing(flags: int) -> Refusal:
+    if flags & (Flag.WORKED_ON | Flag.TIMEOUT):
+        text = "the key does not exist, or its value is worked on"
+        return Refusal(code=Code.NOT_FOUND, text=text)
+    return Refusal(code=Code.NOT_FOUND, text="the key does not exist")
+
+
+def _encode_entry(identifier: int, entries: Entries, data: bytes) -> bytes:
+    flags, value = encode_value(entries.types[0], data)
+    timeout = b""
+    if entries.expires_at_us[0]:
         flags |= Flag.TIMEOUT
-        dates = U64.pack(command.expires_at_us)
-    if command.ttl_us:
-        flags |= Flag.TTL
-        dates += U64.pack(command.ttl_us)
-    return Function.SET, flags, command.timestamps_us[0], b"".join((dates, key, value))
+        timeout = U64.pack(entries.expires_at_us[0])
+    state = entries.states[0]
+    if state:
+        flags |= Flag.OVERWRITE if state & Entries.LOCKED else 0
+        flags |= Flag.WORKED_ON if state & Entries.WORKED_ON else 0
+    head = REPLY.pack(MAGIC_REPLY, VERSION, identifier, flags, entries.timestamps_us[0])
+    return b"".join((head, timeout, b"\0", value))
 
 
-def _encode_get(command: commands.Get) -> Encoded:
-    flags, key = encode_keys(_read_flags(command), command.keys[0])
-    return Function.GET, flags, 0, key
+def _encode_page(identifier: int, page: Page, *, now_us: int, cursor: bytes) -> bytes:
+    assert bool(page.next_key) == bool(cursor), "a page that goes on needs a cursor"
+    rows = page.entries.values.rows()
+    keys = page.keys.rows()
+    bits = value_bits(1 + max(map(len, rows), default=0))
+    wide = max(map(len, [*keys, cursor])) > 0xFF
+    key_field, value_field = KEY_SIZES[wide], VALUE_SIZES[bits >> 1]
+    assert value_field is not None
+    flags = bits | Flag.COUNT | (Flag.KEY_16 if wide else 0) | (QUERY_CURSOR if cursor else 0)
+    head = REPLY.pack(MAGIC_REPLY, VERSION, identifier, flags, now_us)
+    parts = [head, U16.pack(len(keys)), b"\0\0" if wide else b"\0"]
+    for key, type_, data in zip(keys, page.entries.types, rows, strict=True):
+        size = value_field.pack(1 + len(data))
+        parts += (key_field.pack(len(key)), key, size, bytes((type_,)), data)
+    if cursor:
+        parts += (key_field.pack(len(cursor)), cursor)
+    return b"".join(parts)
 
 
-def _encode_touch(command: commands.Touch) -> Encoded:
-    timeout_us = command.expires_at_us or command.worked_until_us
-    flags = Flag.TIMEOUT
-    flags |= Flag.DATA if command.with_data else 0
-    flags |= Flag.UPDATE_TIMEOUT if command.extend else 0
-    flags |= Flag.WORKED_ON if command.worked_until_us else 0
-    if not timeout_us or command.worked_until_us not in (0, timeout_us):
-        raise LocalProtocolError(Code.BAD_TIMEOUT, "a GET carries one timeout")
-    flags, key = encode_keys(flags, command.keys[0])
-    return Function.GET, flags, 0, U64.pack(timeout_us) + key
+def _encode_taken(identifier: int, taken: Taken, *, now_us: int) -> bytes:
+    """Returns the JR message with the job that was taken, or with when to ask again."""
+    if not taken.types:
+        flags, rest, timeout_us = 0, b"\0", taken.next_at_us
+    else:
+        flags, value = encode_value(taken.types[0], taken.values[0])
+        flags, key = encode_keys(flags | Flag.COUNT, U64.pack(taken.first_xid) + taken.keys[0])
+        rest = b"".join((U16.pack(1), _NO_ERROR[flags & Flag.KEY_16], key, value))
+        timeout_us = taken.until_us
+    if timeout_us:
+        flags |= Flag.TIMEOUT
+        rest = U64.pack(timeout_us) + rest
+    return REPLY.pack(MAGIC_REPLY, VERSION, identifier, flags, now_us) + rest
 
 
-def _encode_range(command: commands.Range) -> Encoded:
-    flags = _read_flags(command)
-    count = U16.pack(command.count)
-    if command.regex:
-        if command.start or command.stop:
-            raise LocalProtocolError(Code.BAD_RANGE, "a GET has a range or an expression")
-        flags, key = encode_keys(flags | Flag.QUERY_REGEX | Flag.COUNT, command.regex)
-        return Function.GET, flags, 0, count + key
-    flags, keys = encode_keys(flags | Flag.QUERY_RANGE, command.start, command.stop)
-    return Function.GET, flags, 0, count + keys
+_NO_ERROR: Final = (b"\0", b"\0\0")  # by how wide sizes of keys are
 
 
-def _read_flags(command: commands.Get | commands.Range) -> int:
-    flags = Flag.DATA if command.with_data else 0
-    return flags | (Flag.WORKED_ON if command.skip_worked else 0)
+# -- CHANGE: the one message that a server sends unasked ------------------------------------------
 
 
-def _encode_delete(command: commands.Delete) -> Encoded:
-    flags, key = encode_keys(Flag.OVERWRITE if command.purge else 0, command.keys[0])
-    stamps = command.timestamps_us
-    return Function.DELETE, flags, command.timestamp_us if stamps is None else stamps[0], key
+def encode_change(identifier: int, changed: Changed) -> bytes:
+    """Returns the CHANGE message that tells a listener of a new value, or that there is none."""
+    flags, value = 0, b""
+    if changed.type != Entries.MISSING:
+        flags, value = encode_value(changed.type, changed.value)
+    timeout = b""
+    if changed.expires_at_us:
+        flags |= Flag.TIMEOUT
+        timeout = U64.pack(changed.expires_at_us)
+    flags, key = encode_keys(flags, changed.key)
+    head = REQUEST.pack(
+        MAGIC_REQUEST, VERSION, Function.CHANGE, identifier, flags, changed.timestamp_us
+    )
+    return b"".join((head, timeout, key, value))
 
 
-def _encode_modify(command: commands.Modify) -> Encoded:
-    function = Function(command.change)
-    if function is Function.NOT:
-        flags, key = encode_keys(0, command.key)
-        return function, flags, command.timestamp_us, key
-    size_flag, value = encode_value(command.operand_type, command.operand)
-    flags, key = encode_keys(size_flag, command.key)
-    return function, flags, command.timestamp_us, key + value
+class RawChange(NamedTuple):
+    """One whole CHANGE message: what became of a key that the client listens to."""
+
+    identifier: int  # of the request that began the listening
+    key: bytes
+    type: int  # Entries.MISSING: it is gone
+    value: bytes
+    timestamp_us: int
+    expires_at_us: int  # 0 = never
+
+    def of(self, table: str) -> Changed:
+        """Returns the change, once it is known to which table the listening belongs."""
+        return Changed(
+            table, self.key, self.type, self.value, self.timestamp_us, self.expires_at_us
+        )
 
 
-def _encode_rename(command: commands.Rename) -> Encoded:
-    flags = Flag.OVERWRITE if command.overwrite else 0
-    flags, keys = encode_keys(flags, command.key, command.to)
-    return Function.RENAME, flags, command.timestamp_us, keys
+def decode_change(buffer: ReceiveBuffer) -> tuple[RawChange, int]:
+    """Reads a CHANGE message from its beginning; returns it and its length.
+
+    Raises:
+        IncompleteError: if bytes are missing.
+        RemoteProtocolError: if it is something else.
+    """
+    fields = Fields(buffer, 0, 0)
+    fields.skip(REQUEST.size)
+    *head, identifier, flags, timestamp_us = REQUEST.unpack_from(buffer.data, buffer.start)
+    if head != _CHANGE_HEAD or flags & ~ROWS[Function.CHANGE][0]:
+        raise RemoteProtocolError(Code.BAD_MAGIC, "the peer is no Fjord server of version 1")
+    fields.flags = flags
+    expires_at_us = fields.u64() if flags & Flag.TIMEOUT else 0
+    key = fields.key()
+    type_, value = fields.value("CHANGE") if flags & VALUE_BITS else (_GONE, b"")
+    change = RawChange(identifier, key, type_[0], value, timestamp_us, expires_at_us)
+    return change, fields.offset
 
 
-def _encode_key(command: commands.Lock | commands.Unlock | commands.Listen) -> Encoded:
-    flags, key = encode_keys(0, command.keys[0])
-    return _KEY_FUNCTIONS[type(command)], flags, 0, key
-
-
-_KEY_FUNCTIONS: Final[dict[type[Command], Function]] = {
-    commands.Lock: Function.LOCK,
-    commands.Unlock: Function.UNLOCK,
-    commands.Listen: Function.LISTEN,
-}
-
-_ENCODERS: Final[dict[type[Command], Callable[[Any], Encoded]]] = {
-    commands.Nop: _encode_nop,
-    commands.Set: _encode_set,
-    commands.Get: _encode_get,
-    commands.Touch: _encode_touch,
-    commands.Range: _encode_range,
-    commands.Delete: _encode_delete,
-    commands.Modify: _encode_modify,
-    commands.Rename: _encode_rename,
-    commands.Lock: _encode_key,
-    commands.Unlock: _encode_key,
-    commands.Listen: _encode_key,
-}
+_CHANGE_HEAD: Final = [MAGIC_REQUEST, VERSION, Function.CHANGE]
+_GONE: Final = bytes((Entries.MISSING,))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,11 @@ from fjord.columns import Strings
 from fjord.disk import LocalDisk
 from fjord.engine import layout as layouts
 from fjord.engine.layout import Clean, Layout, Owner
+from fjord.errors import CorruptionError
 from fjord.journal.reader import Journal
 from fjord.ops import Op, Opcode
+from fjord.testing import SimClock
+from tests.unit.engine.world import open_at, write
 from tests.unit.journal.test_inspect import commit, create_table
 from tests.unit.journal.writing import append, open_writer, rotate, segment_file
 
@@ -220,6 +225,59 @@ def test_repair_of_a_whole_journal_does_nothing(data: Path) -> None:
     assert (found["damaged"], found["repaired"]) == (False, [])
     layout = Layout(str(data))
     assert layouts.read_mark(LocalDisk(), layout.owner, Owner) is not None
+
+
+def filled(path: Path) -> list[Path]:
+    """Fills a real data directory; returns its segments."""
+    clock = SimClock()
+    engine = open_at(path, clock)
+    for number in range(60):
+        write(engine, clock, {b"key-%d" % number: b"x" * 3000})
+    engine.close()
+    return sorted((path / "journal").glob("*.seg"))
+
+
+def test_a_directory_without_its_first_segment_is_damaged_until_it_is_repaired(
+    tmp_path: Path,
+) -> None:
+    first, *_ = filled(tmp_path)
+    first.unlink()
+    result = run("verify", "--data", tmp_path)
+    assert result.exit_code == 2
+    lost = re.search(r"seqs 1 to (\d+) are lost", result.stdout)
+    assert lost is not None
+    assert result.stdout.endswith(f"{lost[1]} rows are lost\n")
+    with pytest.raises(CorruptionError):
+        open_at(tmp_path)
+    result = run("repair", "--data", tmp_path, "--yes")
+    assert result.exit_code == 0
+    assert f"{first} is repaired: 0 frames kept, {lost[1]} rows are lost" in result.stdout
+    assert run("verify", "--data", tmp_path).exit_code == 0
+    open_at(tmp_path).close()
+    kept = run("dump", "--data", tmp_path, "--json").stdout.splitlines()
+    keys = {json.loads(line)["fields"].get("key") for line in kept}
+    assert "key-59" in keys
+    assert "key-0" not in keys
+
+
+def test_a_directory_without_any_segment_is_damaged_until_it_is_repaired(tmp_path: Path) -> None:
+    for path in filled(tmp_path):
+        path.unlink()
+    with pytest.raises(CorruptionError):
+        open_at(tmp_path)
+    assert run("verify", "--data", tmp_path).exit_code == 2
+    assert run("repair", "--data", tmp_path, "--yes").exit_code == 0
+    assert run("verify", "--data", tmp_path).exit_code == 0
+    open_at(tmp_path).close()
+
+
+def test_a_directory_of_which_nothing_is_known_any_more_has_no_journal(tmp_path: Path) -> None:
+    for path in [*filled(tmp_path), tmp_path / "clean"]:
+        path.unlink()
+    os.truncate(tmp_path / "published", 0)
+    result = run("verify", "--data", tmp_path)
+    assert result.exit_code == 2
+    assert "has no journal" in result.stderr
 
 
 @pytest.mark.parametrize("verb", ["dump", "verify", "explain", "repair"])

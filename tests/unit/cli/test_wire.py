@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from fjord.cli.wire import app
 from fjord.commands import Done
-from fjord.wire import Function, encode_reply
+from tests.unit.wire.streams import answered
 
 VECTOR = "464a000100021234022200060a24181e4000016b020276"
 SPACED = "46 4a 00 01 00 02 12 34 02 22\n 00 06 0a 24 18 1e 40 00 01 6b\t02 02 76\n"
@@ -58,11 +58,11 @@ def test_markup_in_a_value_is_shown_as_it_is() -> None:
     assert "[b]x[/b" in result.output
 
 
-def test_a_reply_is_explained_if_one_says_to_what() -> None:
-    reply = Done(master=bytes(16), seq=5)
-    data = encode_reply(Function.SET_MANY, 7, 0, reply, now_us=1).hex()
-    assert "master" not in run(data).output
-    assert "master" in run(data, "--reply-to", "set_many").output
+def test_a_reply_says_what_it_answers_if_one_says_so() -> None:
+    data = answered(Done(master=bytes(16), seq=5), 32).hex()
+    assert "master" in run(data).output
+    assert "a reply to SET_MANY" not in run(data).output
+    assert "a reply to SET_MANY" in run(data, "--reply-to", "set_many").output
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +20,7 @@ from fjord.commands import (
     Get,
     Hello,
     Modify,
+    Nop,
     Refusal,
     Replies,
     Reply,
@@ -27,7 +28,6 @@ from fjord.commands import (
 )
 from fjord.errors import Code, RemoteProtocolError
 from fjord.wire import Request
-from fjord.wire.replies import encode_fatal
 
 NOW_US = 1_700_000_000_000_000
 TOKEN = Done(master=b"m" * 16, seq=5)
@@ -76,17 +76,34 @@ def say_and_cut(*messages: Reply | Changed | bytes) -> Answer:
 
 
 def last_words(code: Code, text: str = "goodbye") -> bytes:
-    return encode_fatal(RemoteProtocolError(code, text), now_us=NOW_US)
+    return wire.encode_fatal(RemoteProtocolError(code, text), now_us=NOW_US)
+
+
+def reply_to(command: type[Command], identifier: int, reply: Reply) -> bytes:
+    """Returns the message that answers a command of this type."""
+    request = Request(command.row.number, identifier, 0, Nop(), 0)
+    return b"".join(wire.encode_reply(request, reply, now_us=NOW_US))
+
+
+def cut_then_busy() -> Script:
+    """The first request ends its connection, the second one finds the server busy."""
+    answers = iter([CUT, say(BUSY)])
+    return lambda number, command: next(answers, None) or say(usual(command))
 
 
 class Scripted:
-    """Listens on a port of its own; the script sees the connection's number and the command."""
+    """Listens on a port of its own; the script sees the connection's number and the command.
 
-    def __init__(self, script: Script | None = None) -> None:
+    Connections whose numbers are `unwelcome` end before their hello is answered.
+    """
+
+    def __init__(self, script: Script | None = None, *, unwelcome: Container[int] = ()) -> None:
+        self._unwelcome = unwelcome
         self._script = script or (lambda number, command: say(usual(command)))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"fjord://127.0.0.1:{self._listener.getsockname()[1]}"
         self.asked: list[tuple[int, Command]] = []  # hello left out
+        self.numbers: list[int] = []  # of what was asked and has one
         self.clients: list[bytes] = []  # as each connection said hello
         self._open: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
@@ -150,8 +167,12 @@ class Scripted:
         assert not isinstance(command, Refusal), command
         if isinstance(command, Hello):
             self.clients.append(command.client)
+            if number in self._unwelcome:
+                return CUT
             return say(Welcome(client=command.client, master=b"m" * 16, version="1"))
         self.asked.append((number, command))
+        if request.number:
+            self.numbers.append(request.number)
         return self._script(number, command)
 
 
@@ -160,6 +181,4 @@ def _encoded(request: Request, message: Reply | Changed | bytes) -> bytes:
         return message
     if isinstance(message, Changed):
         return wire.encode_change(request.identifier, message)
-    return wire.encode_reply(
-        request.function, request.identifier, request.flags, message, now_us=NOW_US
-    )
+    return b"".join(wire.encode_reply(request, message, now_us=NOW_US))

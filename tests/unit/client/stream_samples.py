@@ -307,6 +307,7 @@ STREAM_SAMPLES: Final = [
     ),
 ]
 
+WHERE: Final = ListSubscribers(table="t", start="s", count=1)
 DONE: Final = Done(master=b"m" * 16, seq=9)
 SUBSCRIBER_SAMPLES: Final = [
     Sample(
@@ -333,12 +334,15 @@ SUBSCRIBER_SAMPLES: Final = [
     Sample(
         "peek",
         lambda s: s.peek(),
-        [read_of(count=1, once=True)],
-        [messages(b"a")],
+        [WHERE, read_of(count=1, once=True)],
+        [subscribers((b"s", 5, 2, False)), messages(b"a")],
         message(6, b"a"),
     ),
     Sample(
-        "peek at nothing", lambda s: s.peek(), [read_of(count=1, once=True)], [messages(after=5)]
+        "peek at nothing",
+        lambda s: s.peek(),
+        [WHERE, read_of(count=1, once=True)],
+        [subscribers((b"s", 5, 2, False)), messages(after=5)],
     ),
     Sample(
         "pop",
@@ -371,13 +375,13 @@ SUBSCRIBER_SAMPLES: Final = [
     Sample(
         "rewind",
         lambda s: s.rewind(),
-        [ListSubscribers(table="t", start="s", count=1)],
+        [WHERE],
         [subscribers((b"s", 3, 4, False))],
     ),
     Sample(
         "position",
         lambda s: s.position,
-        [ListSubscribers(table="t", start="s", count=1)],
+        [WHERE],
         [subscribers((b"s", 3, 4, False), next_name="t")],
         3,
     ),

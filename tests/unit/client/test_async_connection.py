@@ -13,7 +13,7 @@ import pytest
 import fjord.aio
 from fjord import limits
 from fjord.client.async_connection import AsyncConnection
-from fjord.commands import Batch, Changed, Command, Done, Get, Listen, Nop
+from fjord.commands import Changed, Command, Done, Get, Listen, Nop
 from fjord.errors import (
     ClosedError,
     Code,
@@ -30,6 +30,7 @@ from tests.unit.client.scripted import (
     TOKEN,
     Answer,
     Scripted,
+    cut_then_busy,
     last_words,
     say,
     say_and_cut,
@@ -57,7 +58,7 @@ async def connected(server: Scripted, timeout: float = 20) -> AsyncIterator[Asyn
 
 
 def numbers_of(server: Scripted) -> list[int]:
-    return [command.number for command in server.commands if isinstance(command, Batch)]
+    return server.numbers
 
 
 def test_many_requests_are_in_flight_at_a_time() -> None:
@@ -220,6 +221,17 @@ def test_a_busy_server_gets_a_batch_again_with_a_new_number() -> None:
     assert numbers_of(server) == [1, 2]
 
 
+@pytest.mark.parametrize("unwelcome", [[], [2]], ids=["at once", "after another break"])
+def test_a_number_is_kept_where_the_first_try_may_have_been_applied(unwelcome: list[int]) -> None:
+    async def main() -> None:
+        async with connected(server) as connection:
+            assert await connection.execute(ADD) == usual(ADD)
+
+    with Scripted(cut_then_busy(), unwelcome=unwelcome) as server:
+        run(main())
+    assert numbers_of(server) == [1, 1, 1]
+
+
 def test_a_server_that_stays_busy_is_reported() -> None:
     async def main() -> None:
         async with connected(server, timeout=0.5) as connection:
@@ -296,6 +308,24 @@ def test_a_cancelled_call_keeps_its_place_until_its_reply() -> None:
     with Scripted(script) as server:
         run(main())
     assert server.commands == [GET, SET, SET]
+
+
+def test_a_call_that_is_cancelled_between_two_connections_gives_its_place_back() -> None:
+    async def main() -> None:
+        async with connected(server) as connection:
+            with pytest.raises(UnavailableError):
+                await connection.execute(LOCK)
+            task = asyncio.create_task(connection.execute(GET))
+            await asyncio.sleep(0)  # it begins, and has to wait for a new connection
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await connection.execute(SET) == TOKEN
+            assert connection._places.free == limits.IN_FLIGHT_MAX
+
+    with Scripted(first_is(CUT)) as server:
+        run(main())
+    assert server.commands == [LOCK, SET]
 
 
 @pytest.mark.parametrize("answer", [SILENCE, CUT, say(BUSY)], ids=["silence", "cut", "busy"])

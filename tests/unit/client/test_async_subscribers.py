@@ -100,6 +100,26 @@ def test_a_message_comes_again_when_its_block_raises() -> None:
     ]
 
 
+def test_a_message_that_a_block_holds_is_not_given_out_a_second_time() -> None:
+    async def main() -> None:
+        subscriber = over(recorder)
+        async with subscriber.taking():
+            with pytest.raises(RuntimeError, match="leave that block before you take another"):
+                await subscriber.pop()
+            with pytest.raises(RuntimeError, match="leave that block"):
+                async with subscriber.taking():
+                    pass
+        assert await subscriber.pop() is None
+
+    recorder = Recorder([messages(b"a", after=8), position(8), messages(after=8)])
+    run(main())
+    assert recorder.sent == [
+        read_of(count=1, once=True),
+        ack_of(8),
+        read_of(8, count=1, once=True),
+    ]
+
+
 def test_who_was_moved_by_others_reads_from_the_mark() -> None:
     async def main() -> None:
         subscriber = over(recorder)

@@ -8,20 +8,19 @@ from typing import Any
 
 import pytest
 
-from fjord import limits, wire
+from fjord import limits
 from fjord.client.channel import Pending
-from fjord.commands import Batch, Command, Fail, Next, Reply
+from fjord.commands import Command, Fail, Next, Reply
 from fjord.errors import UnavailableError
-from fjord.wire import Function
 from tests.unit.client.job_samples import taken_of
 from tests.unit.client.scripted import (
     BUSY,
     CUT,
-    NOW_US,
     SILENCE,
     TOKEN,
     Answer,
     Scripted,
+    reply_to,
     say,
     usual,
 )
@@ -35,12 +34,7 @@ GIVEN_BACK = Fail(table="t", xids=(70,), counts=False)
 
 
 def reply_to_first(reply: Reply) -> bytes:
-    return wire.encode_reply(Function.NEXT_MANY, FIRST, 0, reply, now_us=NOW_US)
-
-
-def inner_of(command: Command) -> list[Command]:
-    assert isinstance(command, Batch)
-    return list(command.commands)
+    return reply_to(Next, FIRST, reply)
 
 
 def test_a_call_that_waits_has_its_own_time_beside() -> None:
@@ -151,13 +145,13 @@ def test_jobs_for_a_call_that_was_cancelled_are_given_back() -> None:
         if isinstance(command, Next):
             asked.set()
             return SILENCE
-        if isinstance(command, Batch):
+        if isinstance(command, Fail):
             given_back.set()
         return say(reply_to_first(TAKEN), TOKEN) if command == SET else say(usual(command))
 
     with Scripted(script) as server:
         run(main())
-    assert inner_of(server.commands[-1]) == [GIVEN_BACK]
+    assert server.commands[-1] == GIVEN_BACK
 
 
 def test_jobs_for_a_call_that_is_cancelled_with_its_reply_are_given_back() -> None:
@@ -179,13 +173,13 @@ def test_jobs_for_a_call_that_is_cancelled_with_its_reply_are_given_back() -> No
             assert await asyncio.to_thread(given_back.wait, 20)
 
     def script(number: int, command: Command) -> Answer:
-        if isinstance(command, Batch):
+        if isinstance(command, Fail):
             given_back.set()
         return say(TAKEN) if isinstance(command, Next) else say(usual(command))
 
     with Scripted(script) as server:
         run(main())
-    assert inner_of(server.commands[1]) == [GIVEN_BACK]
+    assert server.commands[1] == GIVEN_BACK
 
 
 def test_where_nothing_was_handed_out_there_is_nothing_to_give_back() -> None:
@@ -230,8 +224,8 @@ def test_jobs_that_cannot_be_given_back_come_back_by_themselves() -> None:
         if isinstance(command, Next):
             asked.set()
             return SILENCE
-        return CUT if isinstance(command, Batch) else say(reply_to_first(TAKEN), TOKEN)
+        return CUT if isinstance(command, Fail) else say(reply_to_first(TAKEN), TOKEN)
 
     with Scripted(script) as server:
         run(main())
-    assert any(isinstance(command, Batch) for command in server.commands)
+    assert any(isinstance(command, Fail) for command in server.commands)

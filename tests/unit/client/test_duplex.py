@@ -15,8 +15,8 @@ from fjord.client.retry import Deadline
 from fjord.clock import SystemClock
 from fjord.columns import Strings
 from fjord.commands import Changed, Entries, Get, Listen
-from fjord.wire import Function, encode_change, encode_reply
-from tests.unit.client.scripted import NOW_US, TOKEN, entries
+from fjord.wire import encode_change
+from tests.unit.client.scripted import NOW_US, TOKEN, entries, reply_to
 
 CLOCK = SystemClock()
 GET = Get(table="t", keys=Strings.of([b"k"]))
@@ -26,7 +26,7 @@ LISTEN = Listen(table="t", keys=Strings.of([b"k"]))
 def reply_of(size: int, identifier: int = 1) -> tuple[Entries, bytes]:
     """Returns a reply with values of so many bytes, and the message."""
     reply = entries(*[(1, bytes([size % 251]) * limits.MIB)] * (size // limits.MIB), (1, b"end"))
-    return reply, encode_reply(Function.GET_MANY, identifier, 0, reply, now_us=NOW_US)
+    return reply, reply_to(Get, identifier, reply)
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def test_what_comes_before_a_large_reply_is_kept() -> None:
         peer.sendall(encode_change(1, change) + reply_of(2 * limits.MIB, 2)[1])
 
     change = Changed("t", b"k", 1, b"v", NOW_US, 0)
-    listening = encode_reply(Function.LISTEN_MANY, 1, 0, TOKEN, now_us=NOW_US)
+    listening = reply_to(Listen, 1, TOKEN)
     with serving(talk) as duplex:
         duplex.exchange(LISTEN, Deadline(CLOCK, 20))
         assert duplex.exchange(GET, Deadline(CLOCK, 20)) == reply_of(2 * limits.MIB)[0]

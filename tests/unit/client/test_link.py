@@ -17,6 +17,7 @@ from fjord.commands import (
     Delete,
     Done,
     Entries,
+    Flag,
     Get,
     Listen,
     ListenJobs,
@@ -26,9 +27,9 @@ from fjord.commands import (
     Set,
 )
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
-from fjord.wire import Function, RequestDecoder, encode_change, encode_reply
-from fjord.wire.replies import encode_fatal
-from tests.unit.client.scripted import entries
+from fjord.wire import RequestDecoder, encode_change, encode_fatal
+from fjord.wire.fields import BODY_LENGTH, MAGIC_REPLY, REPLY, VERSION
+from tests.unit.client.scripted import entries, reply_to
 
 NOW_US = 1_700_000_000_000_000
 TOKEN = Done(master=b"m" * 16, seq=5)
@@ -48,8 +49,8 @@ def set_of(value: bytes, rows: int = 1) -> Set:
     )
 
 
-def answer(identifier: int, reply: Reply = TOKEN, function: Function = Function.SET_MANY) -> bytes:
-    return encode_reply(function, identifier, 0, reply, now_us=NOW_US)
+def answer(identifier: int, reply: Reply = TOKEN, command: type[Command] = Set) -> bytes:
+    return reply_to(command, identifier, reply)
 
 
 def received(link: Link, data: bytes) -> list[tuple[int, Reply | Changed]]:
@@ -66,6 +67,15 @@ def test_a_message_carries_the_identifier_that_send_returns() -> None:
         request = decoder.next()
         assert request is not None
         assert request.identifier == identifier
+        assert request.number == 0
+
+
+def test_a_message_carries_the_number_of_its_call() -> None:
+    decoder = RequestDecoder()
+    decoder.feed(Link().send(DELETE, 2**64 - 1)[1])
+    request = decoder.next()
+    assert request is not None
+    assert (request.command, request.number) == (DELETE, 2**64 - 1)
 
 
 def test_requests_in_flight_have_different_identifiers_and_never_0() -> None:
@@ -78,15 +88,15 @@ def test_requests_in_flight_have_different_identifiers_and_never_0() -> None:
 @pytest.mark.req("FJ-39")
 def test_replies_in_any_order_find_their_requests() -> None:
     link = Link()
-    samples: list[tuple[Command, Function, Reply]] = [
-        (set_of(b"v"), Function.SET_MANY, TOKEN),
-        (GET, Function.GET_MANY, FOUND),
-        (DELETE, Function.DELETE_MANY, Refusal(code=Code.BUSY, text="later")),
-        (Nop(), Function.NOP, Done(master=b"", seq=0)),
+    samples: list[tuple[Command, Reply]] = [
+        (set_of(b"v"), TOKEN),
+        (GET, FOUND),
+        (DELETE, Refusal(code=Code.BUSY, text="later")),
+        (Nop(), Done(master=b"", seq=0)),
     ]
-    sent = [(link.send(command)[0], function, reply) for command, function, reply in samples]
-    for identifier, function, reply in reversed(sent):
-        ((number, found),) = received(link, answer(identifier, reply, function))
+    sent = [(link.send(command)[0], type(command), reply) for command, reply in samples]
+    for identifier, command, reply in reversed(sent):
+        ((number, found),) = received(link, answer(identifier, reply, command))
         assert number == identifier
         assert type(found) is type(reply)
         if isinstance(found, Entries):
@@ -110,7 +120,7 @@ def test_requests_in_flight_are_bounded_until_replies_come() -> None:
     with pytest.raises(LocalProtocolError, match="in flight") as caught:
         link.send(Nop())
     assert caught.value.code is Code.BUSY
-    received(link, answer(last, TOKEN, Function.NOP))
+    received(link, answer(last, TOKEN, Nop))
     identifier, _ = link.send(Nop())
     assert 1 <= identifier <= 0xFFFF
 
@@ -123,7 +133,7 @@ def test_identifiers_come_round_and_leave_out_what_is_in_flight() -> None:
         identifier, _ = link.send(Nop())
         assert identifier != slow
         seen.add(identifier)
-        received(link, answer(identifier, TOKEN, Function.NOP))
+        received(link, answer(identifier, TOKEN, Nop))
     assert seen == set(range(1, 0x10000)) - {slow}
     assert received(link, answer(slow)) == [(slow, TOKEN)]
 
@@ -161,8 +171,9 @@ def test_a_peer_that_is_no_fjord_server_is_an_error() -> None:
 def test_a_broken_reply_is_an_error() -> None:
     link = Link()
     identifier, _ = link.send(GET)
+    head = REPLY.pack(MAGIC_REPLY, VERSION, identifier, Flag.BODY, NOW_US)
     with pytest.raises(RemoteProtocolError, match="broken reply"):
-        received(link, answer(identifier, TOKEN, Function.SET_MANY))
+        received(link, head + b"\0" + BODY_LENGTH.pack(4) + b"none")
 
 
 def test_a_message_that_is_too_large_is_refused_and_not_in_flight() -> None:
@@ -230,8 +241,8 @@ def test_changes_come_beside_replies(first: str) -> None:
     listening, _ = link.send(LISTEN)
     asked, _ = link.send(GET)
     replies = [
-        answer(listening, TOKEN, Function.LISTEN_MANY),
-        answer(asked, FOUND, Function.GET_MANY),
+        answer(listening, TOKEN, Listen),
+        answer(asked, FOUND, Get),
     ]
     changes = [encode_change(listening, change(b"1")), encode_change(listening, change(b"2"))]
     order = [replies[0], changes[0], replies[1], changes[1]]
@@ -245,7 +256,7 @@ def test_changes_come_beside_replies(first: str) -> None:
 def test_a_change_is_whole_whatever_the_pieces() -> None:
     link = Link()
     listening, _ = link.send(LISTEN)
-    received(link, answer(listening, TOKEN, Function.LISTEN_MANY))
+    received(link, answer(listening, TOKEN, Listen))
     gone = Changed("t", b"k", Entries.MISSING, b"", NOW_US, 0)
     data = encode_change(listening, change(b"value")) + encode_change(listening, gone)
     found = [
@@ -273,16 +284,16 @@ def test_a_change_that_nobody_listens_to_is_an_error() -> None:
 def test_the_number_of_a_listener_is_not_given_out_again() -> None:
     link = Link()
     listening, _ = link.send(LISTEN)
-    received(link, answer(listening, TOKEN, Function.LISTEN_MANY))
+    received(link, answer(listening, TOKEN, Listen))
     for _ in range(0xFFFF + 10):
         identifier, _ = link.send(Nop())
         assert identifier != listening
-        received(link, answer(identifier, TOKEN, Function.NOP))
+        received(link, answer(identifier, TOKEN, Nop))
 
 
 def test_moments_of_a_jobs_table_come_as_changes() -> None:
     link = Link()
     listening, _ = link.send(ListenJobs(table="pages"))
-    received(link, answer(listening, TOKEN, Function.LISTEN_JOBS))
+    received(link, answer(listening, TOKEN, ListenJobs))
     moment = Changed("pages", b"", 2, b"due", NOW_US, 0)
     assert received(link, encode_change(listening, moment)) == [(listening, moment)]

@@ -54,6 +54,45 @@ def test_a_subscriber_goes_on_where_its_mark_is(db: fjord.Database) -> None:
     assert values_of(subscriber.read()) == [b"b", b"c"]
 
 
+@pytest.mark.req("JQ-08")
+@pytest.mark.parametrize("read", [0, 2], ids=["nothing", "two"])
+def test_a_peek_gives_what_a_pop_would_take_and_moves_nothing(
+    db: fjord.Database, read: int
+) -> None:
+    events = db.stream("events")
+    events.append_many([b"a", b"b", b"c"])
+    subscriber = events.subscriber("s")
+    for expected in (b"a", b"b", b"c"):
+        if read:
+            subscriber.read(read)
+        before = subscriber.position, subscriber.lag, db.stats()["applied_seq"]
+        peeked = subscriber.peek()
+        assert peeked is not None
+        assert peeked.value == expected
+        assert subscriber.peek() == events.subscriber("s").peek() == peeked
+        assert (subscriber.position, subscriber.lag, db.stats()["applied_seq"]) == before
+        assert subscriber.pop() == peeked
+    assert subscriber.peek() is subscriber.pop() is None
+
+
+@pytest.mark.req("JQ-08")
+def test_a_peek_leaves_reads_where_they_are_and_knows_what_others_have_popped(
+    db: fjord.Database,
+) -> None:
+    events = db.stream("events")
+    events.append_many([b"a", b"b", b"c"])
+    subscriber = events.subscriber("s")
+    batch = subscriber.read(2)
+    assert subscriber.peek() == batch.messages[0] == events.subscriber("s").pop()
+    assert subscriber.peek() == batch.messages[1]
+    assert values_of(subscriber.read()) == [b"c"]
+    subscriber.sleep()
+    assert subscriber.peek() == batch.messages[1]
+    assert [one.is_asleep for one in events.subscribers()] == [True]
+    subscriber.ack(batch)
+    assert subscriber.lag == 1
+
+
 def test_readers_begin_anywhere(db: fjord.Database) -> None:
     events = db.stream("events")
     events.append(b"a")
@@ -114,6 +153,32 @@ def test_each_message_is_popped_once(db: fjord.Database) -> None:
     assert sorted(popped[0] + popped[1]) == sorted(b"%d" % number for number in range(40))
 
 
+@pytest.mark.parametrize("mode", ["log", "latest"])
+@pytest.mark.parametrize("how", ["pop", "taking"])
+def test_a_pop_acknowledges_nothing_that_was_only_read(
+    db: fjord.Database, mode: str, how: str
+) -> None:
+    events = db.create_stream("events", mode=mode)
+    events.append_many([b"a", b"b", b"c"], keys=["1", "2", "3"])
+    subscriber = events.subscriber("s")
+    batch = subscriber.read(2)
+    if how == "pop":
+        popped = subscriber.pop()
+    else:
+        with subscriber.taking() as popped:
+            pass
+    assert popped == batch.messages[0]
+    assert subscriber.lag == 2
+    assert values_of(events.subscriber("s").read()) == [b"b", b"c"]
+    assert values_of(subscriber.read()) == [b"b", b"c"]
+    subscriber.ack(batch)
+    assert subscriber.lag == 1
+    last = subscriber.pop()
+    assert last is not None
+    assert last.value == b"c"
+    assert subscriber.pop() is None
+
+
 def test_a_message_that_was_not_worked_on_comes_again(db: fjord.Database) -> None:
     events = db.stream("events")
     events.append_many([b"a", b"b"])
@@ -126,6 +191,24 @@ def test_a_message_that_was_not_worked_on_comes_again(db: fjord.Database) -> Non
             found.append(message and message.value)
     assert found == [b"a", b"b", None]
     assert subscriber.lag == 0
+
+
+def test_a_message_that_a_block_holds_is_not_given_out_a_second_time(db: fjord.Database) -> None:
+    events = db.stream("events")
+    events.append_many([b"a", b"b", b"c"])
+    subscriber = events.subscriber("s")
+    with subscriber.taking() as message:
+        with pytest.raises(RuntimeError, match="leave that block before you take another"):
+            subscriber.pop()
+        with pytest.raises(RuntimeError, match="leave that block"), subscriber.taking():
+            pass
+        assert subscriber.peek() == message
+        assert subscriber.lag == 3
+    with pytest.raises(RuntimeError, match="leave that block"), subscriber.taking():
+        subscriber.pop()
+    assert [one.value for _ in range(3) if (one := subscriber.pop())] == [b"b", b"c"]
+    with subscriber.taking() as message:
+        assert message is subscriber.pop() is None, "it holds nothing"
 
 
 def test_what_somebody_has_sought_is_read_from_there(db: fjord.Database) -> None:
@@ -239,7 +322,8 @@ def test_a_peek_in_the_midst_of_a_pass_stays_in_it(db: fjord.Database) -> None:
     profiles.append_many([0] * 20, keys=keys)
     peeked = subscriber.peek()
     assert peeked is not None
-    assert peeked.value == 7
+    assert peeked.value == 0
+    assert peeked == seen[0].messages[0], "not the one that has replaced it since"
     while not seen[-1].end_of_snapshot:
         seen.append(subscriber.read(7))
     assert [one.value for batch in seen for one in batch] == list(range(20))

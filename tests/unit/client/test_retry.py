@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import get_args
 
 import pytest
 
 from fjord import commands, limits
 from fjord.client import retry
-from fjord.client.retry import Client, Deadline, Locks, Retry, retry_of
+from fjord.client.retry import Client, Deadline, Locks
 from fjord.columns import Strings, repeat
 from fjord.commands import (
     Batch,
@@ -21,6 +20,7 @@ from fjord.commands import (
     Next,
     Read,
     Rename,
+    Retry,
     Set,
     Touch,
     Unlock,
@@ -28,7 +28,7 @@ from fjord.commands import (
 from fjord.errors import Code, FjordError, RemoteProtocolError
 from fjord.testing import SimClock
 from tests.unit.client.job_samples import push_of, taken_of
-from tests.unit.client.scripted import BUSY, NOW_US, TOKEN, entries
+from tests.unit.client.scripted import BUSY, NOW_US, TOKEN
 from tests.unit.client.stream_samples import append_of
 
 KEYS = Strings.of([b"k"])
@@ -131,79 +131,49 @@ SAMPLES: list[tuple[Command, Retry]] = [
 
 @pytest.mark.parametrize(("command", "expected"), SAMPLES)
 def test_what_may_be_sent_again(command: Command, expected: Retry) -> None:
-    assert retry_of(command) is expected
-    assert Client(IDENTITY).request(command).can_repeat == (expected is not Retry.NEVER)
+    request = Client(IDENTITY).request(command)
+    assert request.command is command
+    assert request.can_repeat == (expected is not Retry.NEVER)
+    assert request.number == (expected is Retry.NUMBERED)
 
 
 def test_every_command_has_a_rule() -> None:
-    assert {type(command) for command, _ in SAMPLES} == set(get_args(Command))
+    """But for USE, which no client sends: it is for the functions of one key."""
+    known = {row.record for row in commands.FUNCTIONS.values()} - {commands.Use}
+    assert {type(command) for command, _ in SAMPLES} == known
 
 
-def test_what_is_idempotent_is_sent_as_it_is() -> None:
-    command = set_of(overwrite=True)
-    assert Client(IDENTITY).request(command).command is command
+@pytest.mark.parametrize(("command", "expected"), SAMPLES)
+def test_whatever_is_numbered_has_room_for_a_number(command: Command, expected: Retry) -> None:
+    if expected is Retry.NUMBERED:
+        assert type(command).row.flags & commands.Flag.NUMBER
 
 
-def test_what_is_not_is_sent_as_a_batch_with_a_number_of_its_own() -> None:
+def test_each_call_has_a_number_of_its_own() -> None:
     client = Client(IDENTITY)
-    found = [client.request(ADD).command, client.request(set_of(overwrite=True)).command]
-    found.append(client.request(set_of(overwrite=False)).command)
-    assert found[0] == Batch(commands=[ADD], client=IDENTITY, number=1)
-    assert isinstance(found[2], Batch)
-    assert found[2].number == 2
+    found = [ADD, set_of(overwrite=True), set_of(overwrite=False), Batch(commands=[ADD, ADD])]
+    assert [client.request(command).number for command in found] == [1, 0, 2, 3]
 
 
-def test_a_transaction_keeps_its_commands_and_gets_a_number() -> None:
-    request = Client(IDENTITY).request(Batch(commands=[ADD, ADD]))
-    assert request.command == Batch(commands=[ADD, ADD], client=IDENTITY, number=1)
-    replies = commands.Replies(replies=[TOKEN, TOKEN])
-    assert request.answer(replies) is replies
-
-
-def test_after_a_busy_server_a_batch_gets_a_new_number_unless_it_may_have_been_applied() -> None:
+def test_after_a_busy_server_a_call_gets_a_new_number_unless_it_may_have_been_applied() -> None:
     client = Client(IDENTITY)
     request = client.request(ADD)
     client.was_busy(request)
-    assert request.command == Batch(commands=[ADD], client=IDENTITY, number=2)
+    assert request.number == 2
     request.is_unsure = True
     client.was_busy(request)
-    assert request.command == Batch(commands=[ADD], client=IDENTITY, number=2)
+    assert request.number == 2
     other = client.request(set_of(overwrite=True))
     client.was_busy(other)
-    assert other.command == set_of(overwrite=True)
+    assert other.number == 0
 
 
 def test_a_batch_that_says_where_its_writer_is_never_gets_a_number() -> None:
     client = Client(IDENTITY)
-    forwarded = Batch(commands=[ADD, ADVANCE])
-    request = client.request(forwarded)
-    assert request.command is forwarded
+    request = client.request(Batch(commands=[ADD, ADVANCE]))
+    assert request.number == 0
     client.was_busy(request)
-    assert request.command is forwarded
-    told = commands.Refusal(code=Code.STALE_NUMBER, text="command 2 of the batch: no")
-    assert request.answer(told) is told
-
-
-def test_the_reply_to_a_batch_of_one_is_that_to_its_command() -> None:
-    request = Client(IDENTITY).request(ADD)
-    value = entries((3, bytes(8)))
-    assert request.answer(commands.Replies(replies=[value])) is value
-    refusal = commands.Refusal(code=Code.NOT_FOUND, text="no")
-    assert request.answer(refusal) is refusal
-
-
-def test_who_asked_for_one_command_is_told_of_no_batch() -> None:
-    told = commands.Refusal(code=Code.NOT_FOUND, text="command 1 of the batch: no")
-    request = Client(IDENTITY).request(ADD)
-    assert request.answer(told) == commands.Refusal(code=Code.NOT_FOUND, text="no")
-    transaction = Client(IDENTITY).request(Batch(commands=[ADD]))
-    assert transaction.answer(told) is told
-
-
-@pytest.mark.parametrize("reply", [TOKEN, commands.Replies(replies=[TOKEN, TOKEN])])
-def test_anything_else_is_no_reply_to_a_batch_of_one(reply: commands.Reply) -> None:
-    with pytest.raises(RemoteProtocolError):
-        Client(IDENTITY).request(ADD).answer(reply)
+    assert request.number == 0
 
 
 def test_pauses_double_up_to_a_bound() -> None:
@@ -307,7 +277,7 @@ def test_what_is_sent_again_waits_no_longer_than_its_caller() -> None:
     assert read.command == Read(table="t", after=5, wait_us=1_000_000)
     other = Client(IDENTITY).request(ADD)
     other.wait_at_most(-1)
-    assert other.command == Batch(commands=[ADD], client=IDENTITY, number=1)
+    assert other.command is ADD
 
 
 def test_jobs_that_nobody_waits_for_are_given_back_uncounted() -> None:

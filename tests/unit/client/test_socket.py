@@ -13,7 +13,6 @@ import fjord
 from fjord.client.socket import Connection
 from fjord.columns import Strings, repeat
 from fjord.commands import (
-    Batch,
     Change,
     Changed,
     Command,
@@ -43,6 +42,7 @@ from tests.unit.client.scripted import (
     TOKEN,
     Answer,
     Scripted,
+    cut_then_busy,
     last_words,
     say,
     say_and_cut,
@@ -173,7 +173,7 @@ def test_what_is_not_is_sent_again_with_the_same_number() -> None:
         assert connection.execute(ADD) == usual(ADD)
         assert connection.execute(ADD) == usual(ADD)
         connection.close()
-    numbers = [command.number for command in server.commands if isinstance(command, Batch)]
+    numbers = server.numbers
     assert numbers == [1, 1, 2]
     assert len(set(server.clients)) == 1
 
@@ -260,17 +260,13 @@ def test_a_busy_server_is_asked_again_on_the_same_connection(command: Command) -
     assert server.commands[0] == server.commands[1]
 
 
-def test_a_number_is_kept_where_the_first_try_may_have_been_applied() -> None:
-    def script(number: int, command: Command) -> Answer:
-        if number == 1:
-            return CUT
-        return say(BUSY) if len(server.asked) == 2 else say(usual(command))
-
-    with Scripted(script) as server:
+@pytest.mark.parametrize("unwelcome", [[], [2]], ids=["at once", "after another break"])
+def test_a_number_is_kept_where_the_first_try_may_have_been_applied(unwelcome: list[int]) -> None:
+    with Scripted(cut_then_busy(), unwelcome=unwelcome) as server:
         connection = Connection(server.url, timeout=20)
         assert connection.execute(ADD) == usual(ADD)
         connection.close()
-    numbers = [command.number for command in server.commands if isinstance(command, Batch)]
+    numbers = server.numbers
     assert numbers == [1, 1, 1]
 
 
@@ -356,7 +352,7 @@ def test_many_threads_share_one_client() -> None:
         for thread in threads:
             thread.join(timeout=20)
         connection.close()
-    numbers = [command.number for command in server.commands if isinstance(command, Batch)]
+    numbers = server.numbers
     assert numbers == list(range(1, 201))
 
 

@@ -9,12 +9,13 @@ import pytest
 from fjord.client.calls import Call, Result, follow
 from fjord.client.stream_batch import MessageBatch, ReadBy
 from fjord.client.subscriber_calls import SubscriberCalls, first_of, subscribe
-from fjord.commands import ListSubscribers, Refusal, Reply, Rest, Subscribe
+from fjord.commands import Refusal, Reply, Rest, Subscribe
 from fjord.errors import Code, NotFoundError, RefusedError, RemoteProtocolError, StaleError
 from fjord.streams import Start
 from tests.unit.client.shell_calls import Recorder
 from tests.unit.client.stream_samples import (
     POSITION,
+    WHERE,
     ack_of,
     message,
     messages,
@@ -26,7 +27,6 @@ from tests.unit.client.stream_samples import (
 )
 
 STALE = Refusal(code=Code.STALE_EPOCH, text="it is elsewhere")
-WHERE = ListSubscribers(table="t", start="s", count=1)
 
 
 class Told:
@@ -124,13 +124,27 @@ def test_one_that_sleeps_is_woken_by_a_read() -> None:
     assert told.sent == [wake, read_of(5), sleep, wake, read_of(5)]
 
 
-def test_a_peek_is_followed_by_a_read_from_there() -> None:
-    peeked = messages(b"a", first=8, until=9, ended=False)
-    told = Told(peeked, messages(b"a", b"b", first=8), messages(after=9))
-    assert follow(told.run, told.calls.peek()) == message(8, b"a")
+def test_a_peek_looks_at_the_mark_and_leaves_reads_where_they_are() -> None:
+    told = Told(
+        messages(b"a", b"b", until=9, ended=False),
+        subscribers((b"s", 5, 2, False)),
+        messages(b"a", until=9, ended=False),
+        messages(b"c", first=8, after=9),
+        subscribers((b"s", 9, 2, False)),
+        messages(after=9),
+    )
+    told.read(2)
+    assert follow(told.run, told.calls.peek()) == message(6, b"a")
     told.read()
     assert follow(told.run, told.calls.peek()) is None
-    assert told.sent == [read_of(count=1, once=True), read_of(7), read_of(9, count=1, once=True)]
+    assert told.sent == [
+        read_of(count=2),
+        WHERE,
+        read_of(5, until=9, count=1, once=True),
+        read_of(7, until=9),
+        WHERE,
+        read_of(9, count=1, once=True),
+    ]
 
 
 # -- pop ------------------------------------------------------------------------------------------
@@ -149,6 +163,21 @@ def test_each_pop_expects_the_mark_of_the_one_before() -> None:
         ack_of(6, expected=5),
         read_of(6, count=1, once=True),
         ack_of(9, expected=6),
+    ]
+
+
+def test_a_pop_begins_at_the_mark_whatever_was_read() -> None:
+    told = Told(
+        messages(b"a", b"b", until=9, ended=False),
+        messages(b"a", until=9, ended=False),
+        position(6),
+    )
+    told.read(2)
+    assert told.pop() == message(6, b"a")
+    assert told.sent == [
+        read_of(count=2),
+        read_of(5, until=9, count=1, once=True),
+        ack_of(6, expected=5),
     ]
 
 

@@ -141,8 +141,7 @@ class Life:
         while True:
             page = self.run(commands.Peek(table=table, state=state, start=start))
             assert isinstance(page, JobPage)
-            names = [name for name in JobPage.NUMBERS if name != "moments_us"]
-            names += ["priorities", "timeouts", "types", "keys", "domains", "values", "reasons"]
+            names = [name for name in JobPage.row.columns if name != "moments_us"]
             yield from zip(*[list(getattr(page, name)) for name in names], strict=True)
             if not page.next_start:
                 return

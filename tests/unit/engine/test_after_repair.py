@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from fjord.columns import Strings
 from fjord.commands import CreateTable, Delete, Entries, Get
 from fjord.engine import Engine, Settings, open_engine
+from fjord.engine import layout as layouts
+from fjord.engine.layout import Clean, Layout
 from fjord.engine.overlay import TREE_COUNT
+from fjord.errors import CorruptionError
 from fjord.index.memory import MemoryIndexes
-from fjord.journal import repair
+from fjord.journal import inspect, repair
 from fjord.journal.reader import Journal
 from fjord.ops import Opcode
 from fjord.tables.state import Kind
@@ -92,3 +97,56 @@ def test_a_new_table_does_not_get_the_rows_of_one_whose_creation_was_lost() -> N
     (reply,) = engine.run([Get(table="public", keys=Strings.of([b"k"]))])
     assert isinstance(reply, Entries)
     assert reply.types[0] == Entries.MISSING
+
+
+def fill(world: World) -> None:
+    """Fills several segments, without packing."""
+    engine = world.open()
+    for number in range(60):
+        write(engine, world.clock, {b"key-%d" % number: b"x" * 3000})
+    engine.close()
+
+
+def remove(world: World, segment: int) -> None:
+    world.disk.remove(SEGMENT % segment)
+    world.disk.sync_directory("/data/journal")
+
+
+def verified(world: World) -> list[str]:
+    report = inspect.verify(world.disk, "/data/journal", durable_seq=known_seq(world))
+    return [damage.reason for damage in report.damages]
+
+
+def known_seq(world: World) -> int:
+    clean = layouts.read_mark(world.disk, Layout("/data").clean, Clean)
+    return clean.seq if clean else 0
+
+
+def test_a_repaired_journal_that_loses_its_first_segment_later_is_damaged() -> None:
+    world = World()
+    fill(world)
+    world.damage_and_repair(2, 10_000)
+    world.open().close()
+    assert verified(world) == []
+    remove(world, 1)
+    assert verified(world) == ["the file is missing", "nothing of it can be read"]
+    with pytest.raises(CorruptionError, match="segments before it are missing"):
+        world.open()
+    repair.repair(world.disk, "/data/journal", "/data/quarantine", durable_seq=known_seq(world))
+    assert verified(world) == []
+    world.open()
+
+
+def test_a_missing_first_segment_costs_what_was_in_it() -> None:
+    world = World()
+    fill(world)
+    remove(world, 1)
+    with pytest.raises(CorruptionError, match="segments before it are missing"):
+        world.open()
+    (done,) = repair.repair(world.disk, "/data/journal", "/data/quarantine")
+    assert done.lost_rows > 10
+    engine = world.open()
+    assert engine.stats()["first_seq"] == 1
+    engine.close()
+    assert verified(world) == []
+    world.open()

@@ -1,27 +1,42 @@
 from __future__ import annotations
 
+import copy
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fjord import limits
+from fjord import jobs, limits
 from fjord.columns import Strings
 from fjord.commands import (
     Batch,
+    Bury,
     Change,
+    CloseSnapshot,
     Command,
+    CreateTable,
     Done,
+    DropTable,
     Entries,
     Get,
     Lock,
     Modify,
+    Numbered,
+    Opened,
+    OpenSnapshot,
+    Push,
     Refusal,
     Replies,
     Set,
 )
 from fjord.engine import Engine
+from fjord.engine.group import Group
 from fjord.errors import Code
+from fjord.jobs import Period
+from fjord.tables.state import Kind
 from fjord.testing import SimClock
+from tests.unit.engine.shore import append_command
 from tests.unit.engine.world import open_at, read, set_command
 
 CLIENT = b"c" * 16
@@ -52,7 +67,9 @@ def set_integer(key: bytes, number: int, clock: SimClock) -> Set:
 
 
 def run(engine: Engine, *wanted: Command, number: int = 0) -> object:
-    batch = Batch(commands=wanted, client=CLIENT if number else b"", number=number)
+    batch: Command = Batch(commands=wanted)
+    if number:
+        batch = Numbered(command=batch, client=CLIENT, number=number)
     (reply,) = engine.run([batch])
     engine.sync()
     return reply
@@ -90,7 +107,7 @@ def test_a_refusal_leaves_nothing_of_the_whole_batch(tmp_path: Path) -> None:
     engine = open_at(tmp_path, clock)
     now_us = clock.wall_us()
     run(engine, set_command({b"a": b"1"}, timestamp_us=now_us))
-    before = engine.stats() | {"tables": len(engine.tables)}
+    before = stored(engine)
     reply = run(
         engine,
         set_command({b"a": b"2"}, timestamp_us=now_us + 1),
@@ -109,8 +126,110 @@ def test_a_refusal_leaves_nothing_of_the_whole_batch(tmp_path: Path) -> None:
     assert isinstance(reply, Refusal)
     assert reply.code is Code.TYPE_MISMATCH
     assert "command 5" in reply.text
-    assert engine.stats() | {"tables": len(engine.tables)} == before
+    assert stored(engine) == before
     assert read(engine, b"a", b"m") == [b"1", None]
+
+
+def stored(engine: Engine) -> dict[str, int]:
+    """Returns what the engine holds; other processes change what the disk has left."""
+    return {name: one for name, one in engine.stats().items() if name != "free_bytes"} | {
+        "tables": len(engine.tables)
+    }
+
+
+PLAIN = (int, list, dict, set)
+
+
+def plain_parts(group: Group) -> dict[str, object]:
+    """Returns what a group has gathered, but for what it reads and writes by."""
+    found: dict[str, object] = {"counts": dict(group.counts.changed)}
+    notes = {one.name: getattr(group.notes, one.name) for one in fields(group.notes)}
+    parts = (vars(group) | notes).items()
+    return found | {name: copy.copy(one) for name, one in parts if isinstance(one, PLAIN)}
+
+
+def test_a_refusal_leaves_nothing_of_what_a_group_notes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a batch changes goes back to what the commands before it in the group have left."""
+    seen: list[dict[str, object]] = []
+    begin, drop = Group.begin_batch, Group.drop_batch
+
+    def begin_batch(group: Group) -> None:
+        seen.append(plain_parts(group))
+        begin(group)
+
+    def drop_batch(group: Group) -> None:
+        seen.append(plain_parts(group))
+        drop(group)
+        seen.append(plain_parts(group))
+
+    monkeypatch.setattr(Group, "begin_batch", begin_batch)
+    monkeypatch.setattr(Group, "drop_batch", drop_batch)
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    create = CreateTable(name="log", kind=Kind.STREAM)
+    (_, opened) = engine.run([create, OpenSnapshot()])
+    assert isinstance(opened, Opened)
+    engine.watch("default", b"a")
+    now_us = clock.wall_us()
+    hourly = jobs.Settings(period=Period.HOUR)
+    changes: list[Command] = [
+        set_command({b"a": b"2"}, timestamp_us=now_us),
+        append_command("log", [(b"", b"message")]),
+        Push(table="jobs", **job(b"key", now_us)),
+        Bury(table="jobs", keys=Strings.of([b"key"]), reason=b""),
+        CreateTable(name="hourly", kind=Kind.JOBS, settings=hourly.encode()),
+    ]
+    ends: list[Command] = [CloseSnapshot(snapshot=opened.snapshot), DropTable(name="log")]
+    batch = Batch(commands=[*changes, *ends, add(b"a", 1, clock)])
+    replies = engine.run([changes[0], changes[2], batch])
+    assert isinstance(replies[-1], Refusal), replies
+    assert "command 8" in replies[-1].text
+    before, during, after = seen
+    touched = {name for name in before if before[name] != during[name]}
+    assert touched >= {
+        *("appended", "arrivals", "body_bytes", "changed", "counts", "deaths", "drops"),
+        *("generations", "last_seqs", "live_bytes", "next_seq", "ops", "rows", "snapshots"),
+        *("sweeps", "table_rows", "tables"),
+    }
+    assert {name: after[name] for name in touched} == {name: before[name] for name in touched}
+
+
+def volatile(key: bytes, clock: SimClock) -> Set:
+    return replace(set_command({key: b"m"}, timestamp_us=clock.wall_us()), persist=False)
+
+
+@pytest.mark.parametrize("is_kept_before", [False, True])
+def test_a_refusal_leaves_what_others_of_its_group_did_in_memory(
+    tmp_path: Path, *, is_kept_before: bool
+) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    now_us = clock.wall_us()
+    lock = Lock(table="default", keys=Strings.of([b"locked"]))
+    first: Command = volatile(b"first", clock)
+    refused = Batch(commands=[volatile(b"gone", clock), add(b"none", 1, clock)])
+    wanted = [
+        Batch(commands=[first, first]) if is_kept_before else first,
+        volatile(b"second", clock),
+        lock,
+        refused,
+    ]
+    replies = engine.run(wanted, (1, 1, 1, 2))
+    assert [isinstance(reply, Refusal) for reply in replies] == [False, False, False, True]
+    assert read(engine, b"first", b"second", b"gone") == [b"m", b"m", None]
+    write = set_command({b"locked": b"x"}, timestamp_us=now_us)
+    (refusal,) = engine.run([write], (2,))
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.LOCKED
+
+
+def job(key: bytes, now_us: int) -> dict[str, Any]:
+    """Returns the columns of a push of one job."""
+    none = {"domains": Strings.of([b""]), "process_at_us": [0], "expires_at_us": [0]}
+    rest = {"types": b"\1", "values": Strings.of([b""]), "priorities": b"d"}
+    return {"keys": Strings.of([key]), "timestamps_us": [now_us]} | none | rest
 
 
 def test_each_command_sees_what_those_before_it_did(tmp_path: Path) -> None:

@@ -8,13 +8,35 @@ from pathlib import Path
 
 import pytest
 
+from fjord import streams
 from fjord.columns import Strings
-from fjord.commands import Entries, Get, Refusal, Scan, Scanned
-from fjord.engine import Engine
+from fjord.commands import (
+    CreateTable,
+    Done,
+    Entries,
+    Get,
+    Range,
+    Read,
+    Refusal,
+    Scan,
+    Scanned,
+)
+from fjord.engine import Engine, ReadOnlyEngine
 from fjord.errors import Code, CorruptionError
 from fjord.journal import frame as frames
+from fjord.streams import Mode
+from fjord.tables.state import Kind
 from fjord.testing import SimClock
-from tests.unit.engine.world import SEGMENT_BYTES, TABLE, open_at, read, set_command, write
+from tests.unit.engine.shore import append_command
+from tests.unit.engine.world import (
+    SEGMENT_BYTES,
+    TABLE,
+    open_at,
+    read,
+    set_command,
+    settings,
+    write,
+)
 
 VALUE = b"v" * 1000
 
@@ -90,6 +112,70 @@ def test_a_flipped_bit_under_a_live_index_is_refused_and_the_rest_is_served(
     assert reply.code is Code.CORRUPT
     assert str(closed) in reply.text
     engine.close()
+
+
+@pytest.mark.parametrize("lost", [slice(-1, None), slice(None)], ids=["the last", "all"])
+def test_a_copy_that_lost_segments_is_refused_at_every_start(tmp_path: Path, lost: slice) -> None:
+    items = two_segments(tmp_path / "whole")
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "whole", copy)  # which does not believe its `published` page
+    gone = segments(copy)[lost]
+    for segment in gone:
+        segment.unlink()
+    for _ in range(3):
+        with pytest.raises(CorruptionError):
+            open_at(copy)
+    for segment in gone:
+        shutil.copy(tmp_path / "whole" / "journal" / segment.name, segment)
+    assert answers(open_at(copy), items) == {"right"}
+
+
+def test_a_copy_that_lost_its_last_segment_is_not_read_either(tmp_path: Path) -> None:
+    two_segments(tmp_path / "whole")
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "whole", copy)
+    segments(copy)[-1].unlink()
+    with pytest.raises(CorruptionError):
+        ReadOnlyEngine(str(copy), settings())
+
+
+TOGETHER = [b"key-%d" % number for number in range(5)]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Get(table=TABLE, keys=Strings.of(TOGETHER)),
+        Range(table=TABLE),
+        Read(table="log", after=0),
+        Read(table="latest", after=0),
+    ],
+    ids=["get", "range", "log", "latest"],
+)
+def test_a_flipped_bit_among_values_that_are_read_together_is_never_served(
+    command: Get | Range | Read, tmp_path: Path
+) -> None:
+    clock = SimClock()
+    engine = open_at(tmp_path, clock)
+    for mode in Mode:
+        encoded = streams.Settings(mode=mode).encode()
+        create = CreateTable(name=mode, kind=Kind.STREAM, settings=encoded)
+        assert isinstance(engine.run([create])[0], Done)
+    for key in TOGETHER:
+        write(engine, clock, {key: b"kv value of " + key})
+        for table in Mode:
+            engine.run([append_command(table, [(key, f"{table} value of ".encode() + key)])])
+    engine.sync()
+    (whole,) = engine.run([command])
+    assert not isinstance(whole, Refusal)
+    (segment,) = segments(tmp_path)
+    kind = "kv" if command.table == TABLE else command.table
+    flip(segment, segment.read_bytes().index(f"{kind} value of ".encode() + TOGETHER[2]))
+    (refused,) = engine.run([command])
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.CORRUPT
+    assert str(segment) in refused.text
+    engine.abandon()
 
 
 def test_a_tail_torn_at_any_byte_is_cut_and_stays_cut(tmp_path: Path) -> None:

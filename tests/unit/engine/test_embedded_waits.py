@@ -13,6 +13,8 @@ from fjord import limits
 from fjord.clock import SystemClock
 from fjord.columns import Strings
 from fjord.commands import (
+    ARRIVED,
+    DUE,
     Changed,
     Command,
     Finish,
@@ -26,7 +28,6 @@ from fjord.commands import (
 )
 from fjord.engine import Embedded, Engine, open_engine
 from fjord.errors import ClosedError, Code, DurabilityError, RefusedError
-from fjord.job_commands import ARRIVED, DUE
 from fjord.testing import SimClock
 from tests.unit.engine.job_records import TABLE, push
 from tests.unit.engine.world import open_at

@@ -146,14 +146,19 @@ def test_every_start_adds_a_takeover_at_the_seq_it_found(tmp_path: Path) -> None
     engine.close()
 
 
-def test_lease_time_goes_on_over_restarts_and_ignores_the_wall_clock(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_lease_time_goes_on_over_restarts_and_ignores_the_wall_clock(
+    tmp_path: Path, is_clean: bool
+) -> None:
     clock = SimClock()
     engine = open_at(tmp_path, clock)
     clock.advance(100)
     write(engine, clock, {b"key": b"value"})
     clock.jump(-3600)
+    if is_clean:
+        clock.advance(30)  # a clean stop says how late it is, a crash leaves what the frames say
     lease_us = engine._leases.lease_us()
-    engine.abandon()
+    (engine.close if is_clean else engine.abandon)()
     later = SimClock()
     engine = open_at(tmp_path, later)
     assert abs(engine._leases.lease_us() - lease_us) < 10_000

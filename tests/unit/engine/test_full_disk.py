@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fjord.columns import Strings
-from fjord.commands import Batch, Command, Delete, Done, Get, Refusal, Replies, Reply
+from fjord.commands import Batch, Command, Delete, Done, Get, Lock, Refusal, Replies, Reply
 from fjord.engine import Engine, Settings, open_engine
 from fjord.engine.overlay import TREE_COUNT
 from fjord.errors import Code
@@ -72,6 +72,23 @@ def test_a_full_disk_refuses_what_grows_and_says_so(full: World) -> None:
     assert reply.code is Code.DISK_FULL
     assert full.engine.stats()["disk_full"] == 1
     assert read(full.engine, *full.names()) == [VALUE] * full.written
+
+
+def test_what_is_refused_with_a_group_leaves_nothing_in_memory(full: World) -> None:
+    """What is in no frame is taken back with it; a lock takes no space, so it is run again."""
+    now_us = full.clock.wall_us()
+    wanted: list[Command] = [
+        replace(set_command({b"memory": b"1"}, timestamp_us=now_us), persist=False),
+        Lock(table=TABLE, keys=Strings.of([b"locked"])),
+        set_command({b"more": VALUE}, timestamp_us=now_us),
+    ]
+    replies = full.engine.run(wanted, (1, 1, 1))
+    assert isinstance(replies[1], Done)
+    codes = [reply.code for reply in replies if isinstance(reply, Refusal)]
+    assert codes == [Code.DISK_FULL] * 2
+    stats = full.engine.stats()
+    assert (stats["volatile_values"], stats["volatile_bytes"], stats["locks"]) == (0, 0, 1)
+    assert read(full.engine, b"memory") == [None]
 
 
 def test_every_value_can_be_deleted_on_a_full_disk(full: World) -> None:
@@ -171,3 +188,43 @@ def test_a_delete_beside_writes_that_are_refused_is_run(full: World) -> None:
     kinds = [type(reply) for reply in full.engine.run(wanted)]
     assert kinds == [Refusal, Done, Refusal]
     assert read(full.engine, full.names()[0]) == [None]
+
+
+def test_a_small_write_that_fits_does_not_end_a_full_disk() -> None:
+    world = World()
+    items = {b"large": bytes(SEGMENT_BYTES // 2)}
+    reply: Reply = Done(master=b"", seq=0)
+    while isinstance(reply, Done):
+        world.clock.advance(0.001)
+        command = set_command(items, timestamp_us=world.clock.wall_us())
+        (reply,) = world.engine.run([command])
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.DISK_FULL
+    assert isinstance(world.set(b"small"), Done)
+    assert world.engine.stats()["disk_full"] == 1
+
+
+def test_a_full_disk_ends_by_itself_when_there_is_space(full: World) -> None:
+    assert full.engine.stats()["free_bytes"] < SEGMENT_BYTES
+    full.disk.capacity = 2 * CAPACITY
+    assert full.engine.upkeep_due_us() <= full.clock.wall_us() + 1_000_000
+    full.clock.advance(1)
+    full.upkeep()
+    assert full.engine.stats()["disk_full"] == 0
+    assert full.engine.stats()["free_bytes"] > CAPACITY
+
+
+def test_a_start_on_a_full_disk_knows_that_it_is_full(full: World) -> None:
+    full.disk.remove("/data/journal/spare")
+    full.engine.close()
+    full.disk.capacity = full.disk.used_bytes() + SEGMENT_BYTES // 8
+    full.engine = open_engine("/data", full.settings)
+    assert full.engine.stats()["disk_full"] == 1
+
+
+def test_what_is_dead_is_packed_before_writes_are_refused() -> None:
+    world = World()
+    for number in range(2000):
+        world.clock.advance(1)
+        assert isinstance(world.set(b"key-%d" % (number % 40)), Done)
+        world.upkeep()

@@ -12,7 +12,7 @@ from fjord import commands, jobs
 from fjord.columns import Strings
 from fjord.commands import Acted, Batch, CreateTable, DropTable, Refusal, Taken
 from fjord.disk import LocalDisk
-from fjord.engine import Engine
+from fjord.engine import Engine, memory
 from fjord.errors import Code
 from fjord.jobs import Fairness, How
 from fjord.journal import repair
@@ -88,6 +88,49 @@ def test_of_two_jobs_of_one_key_that_come_back_the_newer_one_stays(
             run(engine, commands.Fail(table="jobs", xids=[xid]))
     assert take(engine, 5).values.rows() == [b"new"]
     assert engine.job_counts()["jobs"] == (0, 1, 0)
+
+
+@pytest.mark.req("FJ-32")
+@pytest.mark.parametrize("what", ["refused batch", "failed write", "restart", "much is done"])
+def test_a_job_is_overtaken_whatever_happened_in_between(
+    engine: Engine,
+    clock: SimClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+) -> None:
+    monkeypatch.setattr(memory, "_DONE_MAX", 2)
+    run(engine, push(clock, b"other"))
+    take(engine)
+    run(engine, push(clock, b"k"))
+    old = take(engine)
+    clock.advance(1)
+    run(engine, push(clock, b"k"))
+    takes = commands.Next(table="jobs", count=1)
+    if what == "refused batch":
+        too_long = commands.Next(table="jobs", count=1, lease_us=2**60)
+        assert isinstance(run(engine, Batch(commands=[takes, too_long])), Refusal)
+    elif what == "failed write":
+        with monkeypatch.context() as patched:
+            patched.setattr(Engine, "_append", raise_full)
+            assert isinstance(run(engine, takes), Refusal)
+    elif what == "restart":
+        engine.close()
+        engine = open_at(tmp_path, clock)
+    else:
+        for number in range(10):
+            run(engine, replace(push(clock, b"%d" % number), priorities=b"\1"))
+            run(engine, commands.Finish(table="jobs", xids=[take(engine).first_xid]))
+    new = take(engine)
+    assert new.keys.rows() == [b"k"]
+    run(engine, commands.Finish(table="jobs", xids=[new.first_xid]))
+    run(engine, commands.Fail(table="jobs", xids=[old.first_xid]))
+    assert engine.job_counts()["jobs"] == (0, 1, 0)
+    engine.close()
+
+
+def raise_full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "the disk is full")
 
 
 def test_a_pointer_from_before_a_repair_is_not_taken_for_one_into_the_frame(

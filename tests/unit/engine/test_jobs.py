@@ -8,7 +8,18 @@ import pytest
 
 from fjord import commands, jobs
 from fjord.columns import Strings, repeat
-from fjord.commands import Acted, Batch, CreateTable, Done, Push, Refusal, Replies, Reply, Taken
+from fjord.commands import (
+    Acted,
+    Batch,
+    CreateTable,
+    Done,
+    Numbered,
+    Push,
+    Refusal,
+    Replies,
+    Reply,
+    Taken,
+)
 from fjord.disk import LocalDisk
 from fjord.engine import Engine, ReadOnlyEngine, backup
 from fjord.engine.dates import Arrival
@@ -166,27 +177,21 @@ def test_counts_outlive_a_crash(engine: Engine, clock: SimClock, tmp_path: Path)
 
 
 def test_a_numbered_push_is_applied_once(engine: Engine, clock: SimClock) -> None:
-    batch = Batch(commands=[push(clock, b"a")], client=CLIENT, number=1)
+    batch = Numbered(command=push(clock, b"a"), client=CLIENT, number=1)
     first = run(engine, batch)
-    assert isinstance(first, Replies)
-    assert isinstance(first.replies[0], Done)
+    assert isinstance(first, Done)
     taken = take(engine)
     assert run(engine, batch) == first
     assert not take(engine).rows
-    finish = Batch(
-        commands=[commands.Finish(table="jobs", xids=[taken.first_xid, 1])],
-        client=CLIENT,
-        number=2,
-    )
+    done = commands.Finish(table="jobs", xids=[taken.first_xid, 1])
+    finish = Numbered(command=done, client=CLIENT, number=2)
     answer = run(engine, finish)
-    assert isinstance(answer, Replies)
-    assert isinstance(answer.replies[0], Acted)
-    assert list(answer.replies[0].missing) == [1]
+    assert isinstance(answer, Acted)
+    assert list(answer.missing) == [1]
     again = run(engine, finish)
-    assert isinstance(again, Replies)
-    assert isinstance(again.replies[0], Acted)
-    assert list(again.replies[0].missing) == [1]
-    assert again.replies[0].seq == answer.replies[0].seq
+    assert isinstance(again, Acted)
+    assert list(again.missing) == [1]
+    assert again.seq == answer.seq
     assert engine.job_counts() == {"jobs": JobCounts(0, 0, 0)}
 
 

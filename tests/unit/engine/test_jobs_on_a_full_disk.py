@@ -8,7 +8,7 @@ import pytest
 
 from fjord import commands
 from fjord.columns import Strings
-from fjord.commands import Acted, Batch, Done, Refusal, Replies, Taken
+from fjord.commands import Acted, Done, Numbered, Refusal, Taken
 from fjord.engine import open_engine
 from fjord.engine.overlay import TREE_COUNT
 from fjord.errors import Code
@@ -47,10 +47,7 @@ class World:
     def numbered(self, command: commands.Command) -> commands.Reply:
         """Runs a command as clients send it."""
         self.number += 1
-        batch = Batch(commands=[command], client=CLIENT, number=self.number)
-        reply = self.run(batch)
-        assert isinstance(reply, Replies), reply
-        return reply.replies[0]
+        return self.run(Numbered(command=command, client=CLIENT, number=self.number))
 
     def upkeep(self) -> None:
         while self.engine.upkeep():

@@ -9,7 +9,7 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Batch, Entries, Refusal, Scan, Scanned, Touch
+from fjord.commands import Batch, Entries, Numbered, Refusal, Scan, Scanned, Touch
 from fjord.engine import Engine, ReadOnlyEngine, doctor, open_engine
 from fjord.engine.overlay import TREE_COUNT
 from fjord.errors import Code
@@ -125,7 +125,7 @@ def test_what_does_not_count_as_live_is_not_packed_over_and_over(tmp_path: Path)
     command = set_command({b"k": b"v"}, timestamp_us=clock.wall_us())
     for number in range(3000):
         client = number.to_bytes(16, "big")
-        engine.run([Batch(commands=[command], client=client, number=1)])
+        engine.run([Numbered(command=Batch(commands=[command]), client=client, number=1)])
     stats = engine.stats()
     assert stats["journal_bytes"] > 2 * stats["live_bytes"] + 2 * SEGMENT_BYTES
     settle(engine)

@@ -11,6 +11,7 @@ import pytest
 
 from fjord import commands, limits
 from fjord.blocks import rows
+from fjord.columns import Strings
 from fjord.commands import Refusal, Span, Spanned
 from fjord.engine import ReadOnlyEngine, spanning
 from fjord.engine.spanning import NO_EPOCH, epoch_of
@@ -132,7 +133,7 @@ def test_rows_of_history_count_and_nothing_else(shell: Shell) -> None:
     shell.subscribe("latest", "reader")
     assert (span(shell, "latest").seq, span(shell, "latest").rows) == (end, 3)
     shell.run(set_value("k", "v", shell.clock.wall_us()))
-    key = commands.Strings.of([b"k"])
+    key = Strings.of([b"k"])
     shell.run(commands.Touch(table="kv", keys=key, worked_until_us=shell.clock.wall_us() + 10**6))
     touched = shell.engine.durable_seq
     found = span(shell, "kv")

@@ -250,9 +250,9 @@ def test_subscribers_begin_where_they_say(shell: Shell) -> None:
     assert shell.refused(too_far) is Code.BAD_RANGE
 
 
-@pytest.mark.req("KY-14", "KY-16", "JQ-08")
+@pytest.mark.req("KY-14", "KY-16")
 def test_a_mark_moves_by_acknowledgements_alone(shell: Shell) -> None:
-    """Reading is peeking: nothing moves.  An acknowledgement goes anywhere, and only forward."""
+    """Nothing moves by reading.  An acknowledgement goes anywhere, and only forward."""
     shell.append("log", ("a", "1"), ("b", "2"), ("c", "3"))
     mark = shell.subscribe("log", "s")
     for _ in range(2):
@@ -318,6 +318,27 @@ def test_a_value_that_lived_longer_by_a_touch_is_in_the_snapshot(shell: Shell) -
     shell.tend()
     assert entries_of(shell.run(read)) == {}
     assert [entries_of(one) for one in shell.as_of(snapshot, read)] == [{"a": "1"}]
+
+
+def test_a_further_key_leads_in_the_snapshot_where_it_led(shell: Shell) -> None:
+    def say(key: str, value: str, *also: bytes) -> None:
+        shell.clock.advance(0.001)
+        further = Strings.of(also)
+        reply = shell.run(set_value(key, value, shell.clock.wall_us(), also=further))
+        assert isinstance(reply, Done), reply
+
+    say("a", "old", b"moved", b"dropped")
+    say("b", "other")
+    snapshot = shell.snapshot()
+    say("a", "new")  # without further keys
+    say("b", "newer", b"moved", b"made")
+    get = commands.Get(table="kv", keys=Strings.of([b"moved", b"dropped", b"made"]))
+    (past,) = shell.as_of(snapshot, get)
+    present = shell.run(get)
+    assert isinstance(past, Entries)
+    assert isinstance(present, Entries)
+    assert past.values.rows() == [b"old", b"old", b""]
+    assert present.values.rows() == [b"newer", b"", b"newer"]
 
 
 @pytest.mark.req("KY-09")

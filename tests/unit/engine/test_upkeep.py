@@ -6,7 +6,7 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Batch, DropTable, Set
+from fjord.commands import Batch, DropTable, Numbered, Set
 from fjord.engine import Engine
 from fjord.tables.state import Tree
 from fjord.testing import SimClock
@@ -86,7 +86,7 @@ def test_answers_of_clients_that_are_gone_for_a_day_are_forgotten(tmp_path: Path
     clock = SimClock()
     engine = open_at(tmp_path, clock)
     command = set_command({b"k": b"v"}, timestamp_us=clock.wall_us())
-    engine.run([Batch(commands=[command], client=b"c" * 16, number=1)])
+    engine.run([Numbered(command=Batch(commands=[command]), client=b"c" * 16, number=1)])
     assert engine.scan_index(Tree.CLIENTS, b"", None, 1)
     clock.advance(limits.CLIENT_KEPT_US / 1_000_000 + 2 * 3600)
     settle(engine)

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Done, Messages, Next, Read
+from fjord.commands import DUE, Done, Messages, Next, Read
 from fjord.engine.dates import Arrival
 from fjord.engine.waits import Dates, Ranked, Readers, Waits, is_empty, is_read_empty
-from fjord.job_commands import DUE
 from tests.unit.engine.job_records import taken
 
 NOW_US = 1_000_000

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from fjord.columns import Strings
-from fjord.commands import Delete, Entries, Get, Reply, Set
+from fjord.commands import Acted, Delete, Done, Entries, Get, Reply, Set
 from fjord.engine import Engine, ReadOnlyEngine, Settings, open_engine
 from fjord.testing import SimClock
 
@@ -25,6 +26,20 @@ def settings(clock: SimClock | None = None, *, segment_bytes: int = SEGMENT_BYTE
 
 def open_at(path: Path, clock: SimClock | None = None) -> Engine:
     return open_engine(str(path), settings(clock))
+
+
+def check_tokens(engine: Engine, replies: Sequence[Reply]) -> None:
+    """Asserts that the tokens of one run name this writer and rise to the end of the journal.
+
+    While a snapshot is open, what is kept for it may follow what a command has written.
+    """
+    tokens = [reply for reply in replies if isinstance(reply, Done | Acted)]
+    seqs = [token.seq for token in tokens]
+    assert {token.master for token in tokens} <= {engine.master}
+    assert seqs == sorted(seqs)
+    if tokens and tokens[-1] is replies[-1]:
+        assert seqs[-1] <= engine.applied_seq
+        assert seqs[-1] == engine.applied_seq or engine._memory.snapshots
 
 
 def set_command(items: dict[bytes, bytes], *, timestamp_us: int, table: str = TABLE) -> Set:

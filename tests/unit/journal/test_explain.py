@@ -151,3 +151,12 @@ def test_a_byte_behind_the_file_is_none(tmp_path: Path, places: list[int]) -> No
     for at in (size, 2**63):
         with pytest.raises(LookupError, match=f"has {size} bytes; there is no byte {at}"):
             explain(tmp_path, at)
+
+
+def test_a_copy_of_an_earlier_frame_is_no_frame(tmp_path: Path, places: list[int]) -> None:
+    path = segment_file(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[places[2] : places[2] + places[1] - places[0]] = data[places[0] : places[1]]
+    path.write_bytes(bytes(data))
+    assert explain(tmp_path, places[1])[0].name == "frame length", "the one before it"
+    assert explain(tmp_path, places[2])[0].name == "no frame", "its seq is elsewhere"

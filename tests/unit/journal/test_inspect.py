@@ -110,6 +110,90 @@ def test_ops_that_this_version_does_not_know_are_damage_and_not_lost(tmp_path: P
     assert [one.rows for one in report.segments] == [3]
 
 
+# -- where it begins ------------------------------------------------------------------------------
+
+
+def packed_at(segment: int, seq: int) -> bytes:
+    return ops.encode(Op(Opcode.PACKED, 0, 1, ((segment,), (seq,))))[0]
+
+
+def three_segments(directory: Path, note: bytes | None = None) -> None:
+    """Seqs 1 and 2, 3 and 4, 5 and 6, and then perhaps a note at seq 7."""
+    writer = open_writer(directory)
+    for segment in range(3):
+        if segment:
+            rotate(writer)
+        append(writer, b"one")
+        append(writer, b"two")
+    if note is not None:
+        commit(writer, note, rows=1)
+    writer.close()
+
+
+def test_a_missing_first_segment_is_told(tmp_path: Path) -> None:
+    three_segments(tmp_path)
+    segment_file(tmp_path, 1).unlink()
+    report = inspect.verify(LocalDisk(), str(tmp_path), durable_seq=6)
+    assert [(one.reason, one.first_seq, one.rows) for one in report.damages] == [
+        ("the file is missing", 0, 0),
+        ("nothing of it can be read", 1, 2),
+    ]
+    assert [one.segment for one in report.segments] == [1, 2, 3]
+    steps = list(inspect.dump(LocalDisk(), str(tmp_path), durable_seq=6))
+    assert [step.rows for step in steps if isinstance(step, Damage)] == [0, 2]
+
+
+def test_several_missing_segments_are_told_as_one(tmp_path: Path) -> None:
+    three_segments(tmp_path)
+    for segment in (1, 2):
+        segment_file(tmp_path, segment).unlink()
+    report = inspect.verify(LocalDisk(), str(tmp_path), durable_seq=6)
+    assert report.damages[0].reason == "segments 1 to 2 are missing"
+    assert report.lost_rows == 4
+
+
+def test_segments_that_were_packed_are_not_missing(tmp_path: Path) -> None:
+    three_segments(tmp_path, packed_at(2, 3))
+    segment_file(tmp_path, 1).unlink()
+    assert inspect.verify(LocalDisk(), str(tmp_path), durable_seq=7).damages == []
+    segment_file(tmp_path, 2).unlink()
+    assert inspect.verify(LocalDisk(), str(tmp_path), durable_seq=7).lost_rows == 2
+
+
+def test_damage_of_what_was_packed_costs_nothing(tmp_path: Path) -> None:
+    three_segments(tmp_path, packed_at(2, 3))
+    damage_frame(tmp_path, 1, 64)
+    report = inspect.verify(LocalDisk(), str(tmp_path), durable_seq=7)
+    assert [one.rows for one in report.damages] == [0]
+
+
+def test_a_first_segment_that_lost_where_it_begins_is_held_to_the_note(tmp_path: Path) -> None:
+    three_segments(tmp_path, packed_at(2, 3))
+    segment_file(tmp_path, 1).unlink()
+    for offset in (0, 64):
+        damage_frame(tmp_path, 2, offset)
+    report = inspect.verify(LocalDisk(), str(tmp_path), durable_seq=7)
+    assert [(one.segment, one.first_seq, one.rows) for one in report.damages] == [
+        (2, 0, 0),
+        (2, 3, 1),
+    ]
+
+
+def test_where_the_note_may_be_lost_nobody_knows_what_is_missing(tmp_path: Path) -> None:
+    three_segments(tmp_path, packed_at(2, 3))
+    segment_file(tmp_path, 1).unlink()
+    damage_frame(tmp_path, 3, segment_file(tmp_path, 3).stat().st_size - 8)
+    report = inspect.verify(LocalDisk(), str(tmp_path), durable_seq=7)
+    doubt, gone = report.damages
+    assert doubt.reason.startswith("seqs 1 to 2 were packed or are lost")
+    assert (doubt.rows, gone.first_seq, gone.rows) == (0, 7, 1)
+
+
+def test_a_journal_of_which_no_file_is_left_is_not_whole(tmp_path: Path) -> None:
+    assert inspect.verify(LocalDisk(), str(tmp_path), durable_seq=7).lost_rows == 7
+    assert inspect.verify(LocalDisk(), str(tmp_path)).segments == []
+
+
 # -- dump -----------------------------------------------------------------------------------------
 
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import errno
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fjord import disk as disks
+from fjord import ops
 from fjord.disk import Disk, LocalDisk
 from fjord.errors import CorruptionError
 from fjord.journal import inspect
 from fjord.journal.inspect import Row
 from fjord.journal.reader import Journal
 from fjord.journal.repair import Repaired, repair
-from fjord.journal.writer import Writer
+from fjord.journal.writer import Commit, Writer
+from fjord.ops import Op, Opcode
 from fjord.testing import SimCrash, SimDisk
 from tests.unit.journal.writing import (
+    NOW_US,
     SEGMENT_BYTES,
     append,
     header,
@@ -102,6 +106,33 @@ def unlink(segment: int) -> Breaker:
     return action
 
 
+def misdirect(source: int, target: int) -> Breaker:
+    """Writes a frame over another one's place, and leaves nothing where it belongs."""
+
+    def action(disk: Disk, root: str, places: dict[int, tuple[int, int]]) -> None:
+        (segment, offset), (other, other_offset) = places[source], places[target]
+        file = disk.open(path_of(root, segment), writable=True)
+        size = int.from_bytes(file.read(offset, 4), "little")
+        data = file.read(offset, size)
+        file.write(offset, bytes(64))
+        file.sync()
+        file = disk.open(path_of(root, other), writable=True)
+        file.write(other_offset, data)
+        file.sync()
+
+    return action
+
+
+def swap(one: int, other: int) -> Breaker:
+    def action(disk: Disk, root: str, places: dict[int, tuple[int, int]]) -> None:
+        disk.rename(path_of(root, one), f"{root}/journal/aside")
+        disk.rename(path_of(root, other), path_of(root, one))
+        disk.rename(f"{root}/journal/aside", path_of(root, other))
+        disk.sync_directory(f"{root}/journal")
+
+    return action
+
+
 BREAKS: dict[str, tuple[Breaker, list[str]]] = {
     "first frame": (break_frame(1), ["lost 1+1", *"23456789"]),
     "a body": (break_frame(5, 70), [*"1234", "lost 5+1", *"6789"]),
@@ -113,6 +144,13 @@ BREAKS: dict[str, tuple[Breaker, list[str]]] = {
     "the last cut": (cut(3, 8), [*"1234567", "lost 8+2"]),
     "a missing segment": (unlink(2), [*"123", "lost 4+3", *"789"]),
     "the last one missing": (unlink(3), [*"123456", "lost 7+3"]),
+    "the first one missing": (unlink(1), ["lost 1+3", *"456789"]),
+    "misdirected": (misdirect(6, 4), [*"123", "lost 4+1", *"56789"]),
+}
+# Of these more than one segment is damaged.
+LARGER_BREAKS: dict[str, tuple[Breaker, list[str]]] = {
+    "swapped": (swap(1, 3), [*"123456789"]),
+    "misdirected to another file": (misdirect(5, 8), [*"1234567", "lost 8+1", "9"]),
 }
 
 
@@ -135,6 +173,61 @@ def test_everything_whole_is_kept_and_seqs_stay_consecutive(
     assert done.lost_rows == sum(int(one[-1]) for one in expected if one.startswith("lost"))
     assert inspect.verify(disk, f"{root}/journal", durable_seq=9).damages == []
     assert mend(disk, root) == [], "there is nothing left to repair"
+
+
+@pytest.mark.parametrize("name", LARGER_BREAKS)
+def test_frames_are_kept_that_stand_in_other_files(tmp_path: Path, name: str) -> None:
+    disk, root = LocalDisk(), str(tmp_path)
+    action, expected = LARGER_BREAKS[name]
+    action(disk, root, build(disk, root))
+    assert len(mend(disk, root)) == 2
+    assert read(disk, root) == expected
+    assert disk.names(f"{root}/journal") == [f"{number:010d}.seg" for number in (1, 2, 3)]
+    assert inspect.verify(disk, f"{root}/journal", durable_seq=9).damages == []
+    assert mend(disk, root) == [], "there is nothing left to repair"
+
+
+def test_all_files_may_be_gone(tmp_path: Path) -> None:
+    disk, root = LocalDisk(), str(tmp_path)
+    build(disk, root)
+    for segment in (1, 2, 3):
+        Path(path_of(root, segment)).unlink()
+    assert sum(one.lost_rows for one in mend(disk, root)) == 9
+    assert read(disk, root) == ["lost 1+9"]
+
+
+def test_what_was_packed_and_is_damaged_is_put_aside(tmp_path: Path) -> None:
+    disk, root = LocalDisk(), str(tmp_path)
+    places = build(disk, root)
+    note = ops.encode(Op(Opcode.PACKED, 0, 1, ((3,), (7,))))[0]
+    writer = Writer(disk, f"{root}/journal", header(4, 10), segment_bytes=SEGMENT_BYTES)
+    writer.create()
+    writer.append(Commit(NOW_US, 78, [note], 1))
+    writer.close()
+    break_frame(2)(disk, root, places)
+    done = mend(disk, root)
+    assert [(one.segment, one.lost_rows) for one in done] == [(1, 0), (2, 0)]
+    assert [Path(one.kept_in).name for one in done] == ["0000000001.seg", "0000000002.seg"]
+    assert disk.names(f"{root}/journal") == ["0000000003.seg", "0000000004.seg"]
+    assert inspect.verify(disk, f"{root}/journal", durable_seq=9).damages == []
+
+
+@pytest.mark.parametrize("power", [True, False], ids=["power-cut", "process-crash"])
+@pytest.mark.parametrize("name", LARGER_BREAKS)
+def test_a_crash_at_any_step_leaves_every_frame_in_the_journal(name: str, power: bool) -> None:
+    action, expected = LARGER_BREAKS[name]
+    for step in itertools.count(1):
+        disk = SimDisk(step)
+        action(disk, "", build(disk, ""))
+        disk.crash_after(step)
+        try:
+            mend(disk, "")
+            break
+        except SimCrash:
+            disk.power_cut() if power else disk.process_crash()
+        mend(disk, "")
+        assert read(disk, "") == expected, f"step {step}"
+    assert step > 10
 
 
 def test_the_damaged_file_is_kept_as_it_was(tmp_path: Path) -> None:
@@ -214,7 +307,9 @@ def test_a_full_disk_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("power", [True, False], ids=["power-cut", "process-crash"])
-@pytest.mark.parametrize("name", ["a body", "a header", "the last cut", "a missing segment"])
+@pytest.mark.parametrize(
+    "name", ["a body", "a header", "the last cut", "a missing segment", "the first one missing"]
+)
 def test_a_crash_at_any_step_leaves_the_damaged_segment_or_the_repaired_one(
     name: str, power: bool
 ) -> None:

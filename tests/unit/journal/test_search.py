@@ -52,3 +52,23 @@ def test_a_header_that_is_cut_short_is_not_found(tmp_path: Path) -> None:
     for size in range(64):
         path.write_bytes(bytes(64) + frame[:size])
         assert found(path) == []
+
+
+def test_strays_are_the_frames_of_others_in_a_file(tmp_path: Path) -> None:
+    paths = {number: segment_file(tmp_path, number) for number in (1, 2)}
+    frame = {
+        number: frames.Frame(10 * number, 1, 1, 0, 0, 0, 72, 0).encode(header(number).salt)
+        for number in (1, 2, 3, 4)
+    }
+    paths[1].write_bytes(bytes(64) + frame[1] + frame[3] + frame[2])
+    paths[2].write_bytes(bytes(64) + frame[2] + frame[4])
+    files = {number: str(path) for number, path in [*paths.items(), (9, tmp_path / "none")]}
+    salts = {number: header(number).salt for number in (1, 2, 3, 9)}
+    strays = search.Strays(LocalDisk(), files, salts)
+    assert strays.paths() == set(), "nobody has asked yet"
+    places = {
+        number: [(one.frame.first_seq, one.path, one.offset) for one in strays.of(number)]
+        for number in salts
+    }
+    assert places == {1: [], 2: [(20, files[1], 192)], 3: [(30, files[1], 128)], 9: []}
+    assert strays.paths() == {files[1]}

@@ -10,7 +10,7 @@ import pytest
 from fjord import limits
 from fjord.disk import LocalDisk
 from fjord.errors import CorruptionError
-from fjord.journal import survey
+from fjord.journal import segments, survey
 from fjord.journal.reader import Located
 from fjord.journal.survey import Damage, Part
 from tests.unit.journal.writing import (
@@ -39,7 +39,7 @@ def places(tmp_path: Path) -> Places:
 
 
 def parts_of(directory: Path) -> list[Part]:
-    return survey.make_out(LocalDisk(), str(directory))
+    return segments.make_out(LocalDisk(), str(directory))
 
 
 def walk_all(directory: Path, durable_seq: int = 0) -> tuple[list[Located], list[Damage]]:
@@ -258,17 +258,31 @@ def test_a_segment_under_a_number_far_away_is_not_of_this_journal(
         parts_of(tmp_path)
 
 
-def test_a_lone_segment_is_made_out_while_its_uuid_is_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [12, 48, 64], ids=["magic", "uuid", "all of it"])
+def test_a_lone_segment_is_made_out_without_its_header(tmp_path: Path, size: int) -> None:
     writer = open_writer(tmp_path)
-    append(writer, b"value 1")
+    for seq in range(1, 4):
+        append(writer, b"value %d" % seq)
     writer.close()
-    smash(tmp_path, 1, 0, 12)
-    whole, damages = walk_all(tmp_path, durable_seq=1)
-    assert found_seqs(whole) == [1]
-    assert len(damages) == 1
-    smash(tmp_path, 1, 32, 16)
-    with pytest.raises(CorruptionError, match="FJORDSEG"):
-        parts_of(tmp_path)
+    smash(tmp_path, 1, 0, size)
+    whole, damages = walk_all(tmp_path, durable_seq=3)
+    assert found_seqs(whole) == [1, 2, 3]
+    assert [one.rows for one in damages] == [0]
+
+
+def test_all_segments_are_made_out_without_their_headers(tmp_path: Path, places: Places) -> None:
+    for segment in (1, 2, 3):
+        smash(tmp_path, segment, 0, 64)
+    whole, damages = walk_all(tmp_path, durable_seq=9)
+    assert found_seqs(whole) == list(range(1, 10))
+    assert lost(damages) == []
+
+
+def test_where_nothing_can_be_read_all_that_was_durable_is_lost(tmp_path: Path) -> None:
+    segment_file(tmp_path, 1).write_bytes(b"no journal")
+    whole, damages = walk_all(tmp_path, durable_seq=3)
+    assert whole == []
+    assert lost(damages) == [1, 2, 3]
 
 
 def test_a_segment_that_cannot_be_read_is_damage(tmp_path: Path, places: Places) -> None:
@@ -308,3 +322,90 @@ def test_a_frame_that_is_finished_meanwhile_is_no_damage(tmp_path: Path) -> None
     writer.abandon()
     assert not [step for step in found if isinstance(step, Damage)]
     assert len(found) == 3
+
+
+# -- frames that are not in their place ------------------------------------------------------------
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> list[int]:
+    """One segment of 151 frames of one row, and a second one; returns where the frames are."""
+    writer = open_writer(tmp_path)
+    found = [append(writer, b"value %d" % seq) for seq in range(1, 152)]
+    rotate(writer)
+    append(writer, b"value 152")
+    writer.close()
+    return found
+
+
+def copy_frame(directory: Path, source: tuple[int, int], target: tuple[int, int]) -> None:
+    """Writes a frame over another place."""
+    data = segment_file(directory, source[0]).read_bytes()
+    length = int.from_bytes(data[source[1] : source[1] + 4], "little")
+    with segment_file(directory, target[0]).open("r+b") as file:
+        file.seek(target[1])
+        file.write(data[source[1] : source[1] + length])
+
+
+def test_a_frame_written_over_another_one_costs_that_one_alone(
+    tmp_path: Path, many: list[int]
+) -> None:
+    copy_frame(tmp_path, (1, many[150]), (1, many[99]))
+    whole, damages = walk_all(tmp_path, durable_seq=152)
+    assert found_seqs(whole) == [seq for seq in range(1, 153) if seq != 100]
+    assert lost(damages) == [100]
+    assert [one.offset for one in damages] == [many[99]]
+
+
+def test_a_frame_that_is_only_in_a_wrong_place_is_found_there(
+    tmp_path: Path, many: list[int]
+) -> None:
+    copy_frame(tmp_path, (1, many[150]), (1, many[99]))
+    smash(tmp_path, 1, many[150], 64)
+    whole, damages = walk_all(tmp_path, durable_seq=152)
+    assert found_seqs(whole) == [seq for seq in range(1, 153) if seq != 100]
+    assert lost(damages) == [100]
+
+
+@pytest.mark.parametrize("target", [1, 3])
+def test_a_frame_that_is_only_in_another_file_is_found_there(
+    tmp_path: Path, places: Places, target: int
+) -> None:
+    overwritten = 3 * target - 1
+    copy_frame(tmp_path, places[5], places[overwritten])
+    smash(tmp_path, *places[5], 64)
+    whole, damages = walk_all(tmp_path, durable_seq=9)
+    assert found_seqs(whole) == [seq for seq in range(1, 10) if seq != overwritten]
+    assert lost(damages) == [overwritten]
+
+
+def test_swapped_files_cost_nothing(tmp_path: Path, places: Places) -> None:
+    one, other = segment_file(tmp_path, 1), segment_file(tmp_path, 3)
+    first, third = one.read_bytes(), other.read_bytes()
+    one.write_bytes(third)
+    other.write_bytes(first)
+    whole, damages = walk_all(tmp_path, durable_seq=9)
+    assert found_seqs(whole) == list(range(1, 10))
+    assert lost(damages) == []
+    assert {one.segment for one in damages} == {1, 3}
+    assert "it says that it is segment 3" in damages[0].reason
+    assert [part.header.first_seq for part in parts_of(tmp_path)] == [1, 4, 7]
+
+
+def test_a_segment_that_is_only_there_under_another_name_is_found(
+    tmp_path: Path, places: Places
+) -> None:
+    segment_file(tmp_path, 3).rename(segment_file(tmp_path, 2))
+    whole, damages = walk_all(tmp_path, durable_seq=9)
+    assert found_seqs(whole) == [1, 2, 3, 7, 8, 9]
+    assert lost(damages) == [4, 5, 6]
+
+
+def test_frames_behind_damage_count_though_the_next_segment_is_missing(
+    tmp_path: Path, places: Places
+) -> None:
+    smash(tmp_path, *places[2])
+    segment_file(tmp_path, 2).unlink()
+    whole, damages = walk_all(tmp_path, durable_seq=9)
+    assert found_seqs(whole) == [1, 3, 7, 8, 9]
+    assert lost(damages) == [2, 4, 5, 6]

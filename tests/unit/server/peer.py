@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fjord import limits
-from fjord.columns import Strings
+from fjord.columns import Buffer, Strings
 from fjord.commands import Changed, Command, Done, Numbers, Reply, Scan, Span
 from fjord.engine.dates import Arrival
 from fjord.errors import Code
@@ -26,7 +26,7 @@ from fjord.testing import SimClock
 from fjord.wire import Cursors
 from tests.unit.server.sim_loop import SimLoop
 
-DONE = Done(master=bytes(16), seq=1)
+DONE = Done(master=b"m" * 16, seq=1)
 NEW_CLIENT = b"n" * 16
 
 
@@ -128,6 +128,7 @@ class World:
         self.left: list[int] = []
         counters, listeners = Counters(), Listeners(self.keys)
         self.shared = Shared(
+            loop=self.loop.as_loop,
             runner=self,
             clock=self.clock,
             bounds=bounds,
@@ -220,7 +221,7 @@ class Peer:
     def commands(self) -> Sequence[Command]:
         return [command for _, _, command, _ in self.world.submitted]
 
-    def send(self, *messages: bytes) -> None:
+    def send(self, *messages: Buffer) -> None:
         self.session.data_received(b"".join(messages))
 
     def replies(self) -> Iterator[int]:

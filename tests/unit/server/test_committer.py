@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fjord import wire
+from fjord import limits, wire
 from fjord.columns import Strings
 from fjord.commands import (
     Command,
@@ -419,8 +419,9 @@ def test_requests_are_served_while_upkeep_has_no_end(
 def test_a_disk_that_is_full_and_then_is_not_is_said_once(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    full = {"disk_full": 1}
-    monkeypatch.setattr(world.engine, "stats", lambda: full)
+    space = world.engine.space
+    space.refuse()
+    monkeypatch.setattr(space, "look", lambda: None)
 
     async def main() -> None:
         client = Client(world.engine)
@@ -429,7 +430,7 @@ def test_a_disk_that_is_full_and_then_is_not_is_said_once(
                 committer.note_refusal(Code.DISK_FULL)
                 committer.submit(client, None, Nop())
                 await committer.drain()
-            full["disk_full"] = 0
+            space.is_full = False
             for _ in range(3):
                 committer.submit(client, None, Nop())
                 await committer.drain()
@@ -461,3 +462,22 @@ def test_a_slow_sync_is_worth_a_line(
         run(main)
     assert [record.message for record in caplog.records] == ["a sync was slow"]
     assert world.counters.syncs.sum_us == 1_500_000
+
+
+def test_whoever_asks_for_little_is_in_the_next_group(world: World) -> None:
+    count = 3 * limits.GROUP_COMMANDS_MAX
+    many = [Client(world.engine, number) for number in range(1, 4)]
+    few = Client(world.engine, 4)
+
+    async def main() -> None:
+        with world.committer() as committer:
+            for client in many:
+                for _ in range(count // 3):
+                    committer.submit(client, None, Nop())
+            committer.submit(few, None, Nop())
+            await answered(few, 1)
+            assert max(len(client.replies) for client in many) < count // 6
+            await committer.drain()
+
+    run(main)
+    assert [len(client.replies) for client in many] == [count // 3] * 3

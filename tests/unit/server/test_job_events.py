@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from fjord.columns import Strings
-from fjord.commands import Acted, Bury, Changed, CreateTable, Fail, Nop
+from fjord.commands import ARRIVED, DUE, Acted, Bury, Changed, CreateTable, Fail, Nop
 from fjord.errors import DurabilityError
-from fjord.job_commands import ARRIVED, DUE
 from fjord.jobs import Settings
 from tests.unit.engine.job_records import TABLE, push
 from tests.unit.server.job_world import JOBS_KIND, SECOND_US, YEAR, Client, World, job_world, xids

@@ -43,7 +43,7 @@ def test_a_job_that_arrives_wakes_one_worker_and_is_taken_in_that_step(world: Wo
     assert b.replies == []
     assert world.engine.job_counts()[TABLE] == (0, 1, 0)
     (reply,) = a.replies
-    assert world.do(Finish(table=TABLE, xids=xids(reply)))[0].missing == []  # type: ignore[union-attr]
+    assert world.do(Finish(table=TABLE, xids=xids(reply)))[0].missing == []  # type: ignore[attr-defined]
 
 
 def test_a_job_that_comes_behind_it_in_the_same_group_is_not_missed(world: World) -> None:

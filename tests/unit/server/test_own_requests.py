@@ -7,6 +7,7 @@ import pytest
 from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import (
+    REVISION,
     Batch,
     Changed,
     Command,
@@ -17,6 +18,7 @@ from fjord.commands import (
     Hello,
     Listen,
     Nop,
+    Numbered,
     Numbers,
     Refusal,
     Reply,
@@ -25,14 +27,18 @@ from fjord.commands import (
     Span,
     Stats,
     Unlisten,
+    Unsubscribe,
     Welcome,
 )
 from fjord.errors import Code
-from fjord.wire import RawChange, RawReply, ReplyDecoder, encode_request, read_reply, seed
+from fjord.wire import RawChange, RawReply, ReplyDecoder, encode_request, read_reply
 from tests.unit.server.peer import DONE, NEW_CLIENT, Peer
+from tests.unit.wire import seed_client
 
 CLIENT = bytes(range(16))
 WRITE = Delete(table="default", keys=Strings.of([b"key"]), timestamp_us=1)
+PARTING = Unsubscribe(table="events", name="reader")  # those hear of it who read blocks
+PART_WITH = Batch(commands=[WRITE, PARTING])
 
 
 @pytest.fixture
@@ -40,18 +46,19 @@ def peer() -> Peer:
     return Peer()
 
 
-def ask(peer: Peer, command: Command, identifier: int = 1, reply: Reply = DONE) -> Reply:
+def ask(
+    peer: Peer, command: Command, identifier: int = 1, reply: Reply = DONE, number: int = 0
+) -> Reply:
     """Sends a command, lets it run, and returns what the client reads."""
-    function, message = encode_request(command, identifier)
     before = len(peer.wire.sent)
-    peer.send(message)
+    peer.send(*encode_request(command, identifier, number))
     peer.world.answer_all(reply)
     decoder = ReplyDecoder()
     decoder.feed(peer.wire.sent[before:])
     raw = decoder.next()
     assert isinstance(raw, RawReply)
     assert raw.identifier == identifier
-    return read_reply(function, raw)
+    return read_reply(type(command).row, raw)
 
 
 def listen(*keys: bytes) -> Listen:
@@ -89,28 +96,33 @@ def test_a_client_without_a_name_gets_one(peer: Peer) -> None:
     assert reply.client == NEW_CLIENT
 
 
-def test_a_numbered_batch_gets_the_name_that_hello_said(peer: Peer) -> None:
+@pytest.mark.parametrize("command", [WRITE, PARTING, Batch(commands=[WRITE]), PART_WITH])
+def test_what_has_a_number_gets_the_name_that_hello_said(peer: Peer, command: Command) -> None:
     ask(peer, Hello(client=CLIENT))
-    peer.send(encode_request(Batch(commands=[WRITE], number=3), 1)[1])
-    (command,) = peer.commands
-    assert isinstance(command, Batch)
-    assert (command.client, command.number) == (CLIENT, 3)
+    peer.send(*encode_request(command, 1, 3))
+    assert peer.commands == [Numbered(command=command, client=CLIENT, number=3)]
 
 
-def test_a_numbered_batch_right_behind_hello_has_its_name(peer: Peer) -> None:
-    hello = encode_request(Hello(client=CLIENT), 1)[1]
-    peer.send(hello, encode_request(Batch(commands=[WRITE], number=1), 2)[1])
-    batch = peer.commands[1]
-    assert isinstance(batch, Batch)
-    assert batch.client == CLIENT
+def test_a_number_right_behind_hello_has_its_name(peer: Peer) -> None:
+    peer.send(*encode_request(Hello(client=CLIENT), 1), *encode_request(WRITE, 2, 1))
+    assert peer.commands[1] == Numbered(command=WRITE, client=CLIENT, number=1)
 
 
-def test_a_numbered_batch_without_hello_is_refused(peer: Peer) -> None:
-    reply = ask(peer, Batch(commands=[WRITE], number=1))
+@pytest.mark.parametrize("command", [WRITE, PARTING, Batch(commands=[WRITE])])
+def test_a_number_without_hello_is_refused(peer: Peer, command: Command) -> None:
+    reply = ask(peer, command, number=1)
     assert isinstance(reply, Refusal)
     assert reply.code is Code.BAD_BATCH
-    peer.send(encode_request(Batch(commands=[WRITE]), 2)[1])  # without a number it needs no name
-    assert len(peer.commands) == 1
+    peer.send(*encode_request(command, 2))  # without a number it needs no name
+    assert peer.commands == [command]
+
+
+@pytest.mark.parametrize("revision", [0, REVISION - 1, REVISION + 1])
+def test_a_client_of_another_revision_is_refused(peer: Peer, revision: int) -> None:
+    reply = ask(peer, Hello(client=CLIENT, revision=revision))
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.BAD_VERSION
+    assert f"revision {REVISION}" in reply.text
 
 
 def test_stats_are_those_of_the_server(peer: Peer) -> None:
@@ -120,8 +132,8 @@ def test_stats_are_those_of_the_server(peer: Peer) -> None:
 
 
 def test_scans_go_their_own_way(peer: Peer) -> None:
-    peer.send(encode_request(Scan(table="default", start_seq=1, end_seq=0), 1)[1])
-    peer.send(encode_request(Span(table="other", after=5), 2)[1])
+    peer.send(*encode_request(Scan(table="default", start_seq=1, end_seq=0), 1))
+    peer.send(*encode_request(Span(table="other", after=5), 2))
     assert peer.commands == []
     assert [scan.table for scan in peer.world.scans] == ["default", "other"]
 
@@ -130,7 +142,7 @@ def test_scans_go_their_own_way(peer: Peer) -> None:
 
 
 def test_changes_of_a_key_are_told_from_the_reply_on(peer: Peer) -> None:
-    peer.send(encode_request(listen(b"a", b"b"), 9)[1])
+    peer.send(*encode_request(listen(b"a", b"b"), 9))
     tell(peer, changed(b"a"))
     assert peer.wire.sent == b""  # it has not had its turn
     peer.world.answer_all()
@@ -170,9 +182,9 @@ def test_a_set_or_a_get_may_begin_to_listen(peer: Peer) -> None:
         values=Strings.of([b"v"]),
         timestamps_us=[1],
     )
-    peer.send(seed.encode_request(command, 1, listens=True))
+    peer.send(seed_client.encode_request(command, 1, listens=True))
     get = Get(table="default", keys=Strings.of([b"b"]))
-    peer.send(seed.encode_request(get, 2, listens=True))
+    peer.send(seed_client.encode_request(get, 2, listens=True))
     assert [type(command) for command in peer.commands] == [Set, Get]
     peer.world.answer_all()
     start = len(peer.wire.sent)
@@ -182,7 +194,7 @@ def test_a_set_or_a_get_may_begin_to_listen(peer: Peer) -> None:
 
 def test_a_refused_request_begins_nothing(peer: Peer) -> None:
     get = Get(table="default", keys=Strings.of([b"b"]))
-    peer.send(seed.encode_request(get, 1, listens=True))
+    peer.send(seed_client.encode_request(get, 1, listens=True))
     peer.world.answer_all(Refusal(code=Code.NOT_FOUND, text="no table"))
     assert peer.world.keys.watched == set()
     assert not peer.world.shared.listeners
@@ -205,13 +217,14 @@ def test_what_cannot_be_a_key_is_not_listened_to(peer: Peer, command: Listen, co
 def test_a_connection_listens_to_a_bounded_number_of_keys(peer: Peer) -> None:
     keys = [b"%d" % number for number in range(limits.LISTENED_KEYS_MAX)]
     assert ask(peer, listen(*keys[:-1]), 1) == DONE
+    peer.world.loop.run()  # others had their turn after so much
     assert ask(peer, listen(keys[0]), 1) == DONE  # the same request has it already
     two = ask(peer, listen(b"x", b"y"), 2)
     assert isinstance(two, Refusal)
     assert two.code is Code.QUOTA
     assert ask(peer, listen(b"x"), 3) == DONE
     get = Get(table="default", keys=Strings.of([b"y"]))
-    peer.send(seed.encode_request(get, 4, listens=True))
+    peer.send(seed_client.encode_request(get, 4, listens=True))
     assert b"QUOTA" in peer.wire.sent
     ask(peer, Unlisten(identifier=3), 5)
     assert ask(peer, listen(b"y"), 6) == DONE
@@ -247,7 +260,7 @@ def test_a_listener_that_falls_behind_is_closed(peer: Peer) -> None:
 
 def test_a_connection_that_is_lost_listens_no_more(peer: Peer) -> None:
     ask(peer, listen(b"a"), 1)
-    peer.send(encode_request(listen(b"b"), 2)[1])
+    peer.send(*encode_request(listen(b"b"), 2))
     peer.session.connection_lost(None)
     peer.world.answer_all()
     assert peer.world.keys.watched == set()
@@ -266,5 +279,5 @@ def test_a_key_is_watched_while_anybody_listens(peer: Peer) -> None:
 
 
 def test_a_nop_is_nothing_of_its_own(peer: Peer) -> None:
-    peer.send(seed.encode_request(Nop(), 1))
+    peer.send(seed_client.encode_request(Nop(), 1))
     assert peer.world.submitted[0][3] is None

@@ -15,6 +15,7 @@ from fjord.commands import (
     Done,
     InBlock,
     Messages,
+    Numbered,
     Position,
     Read,
     Refusal,
@@ -353,7 +354,8 @@ def test_a_subscriber_that_goes_in_a_batch_keeps_nothing_in_memory(world: World)
     world.read(client)
     world.run(WHERE)
     world.loop.until(lambda: client.sent == 1)
-    batch = Batch(commands=[Unsubscribe(table="t", name="s")], number=1)
+    parting = Unsubscribe(table="t", name="s")
+    batch = Numbered(command=Batch(commands=[parting]), client=b"c" * 16, number=1)
     world.reads.begin(client, object(), batch)
     answer = Replies(replies=[DONE])
     assert world.run(answer) == [batch]

@@ -11,8 +11,9 @@ from fjord.columns import Strings
 from fjord.commands import Entries, Get, Lock, Nop, Page, Range, Refusal
 from fjord.errors import Code
 from fjord.server.bounds import Bounds
-from fjord.wire import Function, ReplyDecoder, encode_request, seed
+from fjord.wire import Function, ReplyDecoder, encode_request
 from tests.unit.server.peer import Peer, World
+from tests.unit.wire import seed_client
 
 BAD_BATCH = bytes.fromhex("464a00010020000100000000000000000000") + b"\0\0\0\1x"
 
@@ -23,11 +24,11 @@ def peer() -> Peer:
 
 
 def nop(identifier: int) -> bytes:
-    return seed.encode_request(Nop(), identifier)
+    return seed_client.encode_request(Nop(), identifier)
 
 
 def get(identifier: int) -> bytes:
-    return seed.encode_request(Get(table="default", keys=Strings.of([b"key"])), identifier)
+    return seed_client.encode_request(Get(table="default", keys=Strings.of([b"key"])), identifier)
 
 
 def test_requests_are_submitted_in_order_and_answered(peer: Peer) -> None:
@@ -105,7 +106,7 @@ def test_what_goes_in_and_out_is_counted(peer: Peer) -> None:
 
 
 def test_a_page_that_goes_on_ends_with_a_cursor_that_comes_back(peer: Peer) -> None:
-    peer.send(seed.encode_request(Range(table="default", count=1, start=b"a", stop=b"z"), 1))
+    peer.send(seed_client.encode_request(Range(table="default", count=1, start=b"a", stop=b"z"), 1))
     empty = Entries(
         types=b"",
         values=Strings.of([]),
@@ -253,7 +254,7 @@ def test_a_reply_to_a_peer_that_is_gone_goes_nowhere(peer: Peer) -> None:
 def test_a_client_leaves_when_the_last_of_its_requests_is_answered(peer: Peer) -> None:
     """A lock that is asked for and not run yet would else be held for ever."""
     lock = Lock(table="default", keys=Strings.of([b"key"]))
-    peer.send(seed.encode_request(lock, 1), nop(2), nop(3)[:5])
+    peer.send(seed_client.encode_request(lock, 1), nop(2), nop(3)[:5])
     peer.session.connection_lost(None)
     assert peer.world.left == []
     peer.world.answer_all()
@@ -305,8 +306,7 @@ def test_a_stop_waits_for_what_is_under_way(peer: Peer) -> None:
 
 
 def test_a_refusal_is_answered_with_its_code(peer: Peer) -> None:
-    _, request = encode_request(Get(table="default", keys=Strings.of([b"key"])), 1)
-    peer.send(request)
+    peer.send(*encode_request(Get(table="default", keys=Strings.of([b"key"])), 1))
     peer.world.answer_all(Refusal(code=Code.NOT_FOUND, text="no table"))
     decoder = ReplyDecoder()
     decoder.feed(peer.wire.sent)

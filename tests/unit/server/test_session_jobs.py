@@ -7,6 +7,8 @@ import pytest
 from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import (
+    ARRIVED,
+    DUE,
     Command,
     Fail,
     Listen,
@@ -19,7 +21,6 @@ from fjord.commands import (
 )
 from fjord.engine.dates import Arrival
 from fjord.errors import Code
-from fjord.job_commands import ARRIVED, DUE
 from fjord.values import Type
 from fjord.wire import RawChange, RawReply, ReplyDecoder, encode_request, read_reply
 from tests.unit.engine.job_records import TABLE, taken
@@ -35,7 +36,7 @@ def peer() -> Peer:
 
 
 def send(peer: Peer, command: Command, identifier: int = 1) -> None:
-    peer.send(encode_request(command, identifier)[1])
+    peer.send(*encode_request(command, identifier))
 
 
 def park(peer: Peer, *identifiers: int) -> None:
@@ -56,13 +57,12 @@ def arrive(peer: Peer, rows: int = 1) -> None:
 
 def received(peer: Peer, start: int = 0) -> list[tuple[int, Reply]]:
     """Returns identifiers and replies, all of them to NEXT."""
-    function, _ = encode_request(WAITS, 1)
     decoder = ReplyDecoder()
     decoder.feed(peer.wire.sent[start:])
     found = []
     while (message := decoder.next()) is not None:
         assert isinstance(message, RawReply)
-        found.append((message.identifier, read_reply(function, message)))
+        found.append((message.identifier, read_reply(Next.row, message)))
     return found
 
 
@@ -110,7 +110,7 @@ def test_waits_are_requests_under_way_and_bounded_like_them(peer: Peer) -> None:
 
 def test_a_message_cut_short_behind_a_wait_is_still_given_its_time_only(peer: Peer) -> None:
     park(peer, 1)
-    peer.send(encode_request(WAITS, 2)[1][:5])
+    peer.send(bytes(encode_request(WAITS, 2)[0][:5]))
     peer.world.pass_time(2 * limits.MESSAGE_SECONDS_MAX)
     assert b"READ_TIMEOUT" in peer.wire.sent
     assert not peer.wire.is_open
@@ -240,6 +240,7 @@ def test_a_jobs_table_counts_as_one_key(peer: Peer) -> None:
     keys = [b"%d" % number for number in range(limits.LISTENED_KEYS_MAX)]
     send(peer, Listen(table="default", keys=Strings.of(keys[:-1])), 1)
     peer.world.answer_all()
+    peer.world.loop.run()  # others had their turn after so much
     listen(peer, 2)
     assert peer.world.shared.listeners.keys == limits.LISTENED_KEYS_MAX
     assert b"QUOTA" not in peer.wire.sent

@@ -34,7 +34,7 @@ def peer() -> Peer:
 
 
 def send(peer: Peer, command: Command, identifier: int = 1) -> None:
-    peer.send(encode_request(command, identifier)[1])
+    peer.send(*encode_request(command, identifier))
 
 
 def answered(peer: Peer) -> list[int]:
@@ -47,13 +47,12 @@ def answered(peer: Peer) -> list[int]:
 
 def received(peer: Peer, command: Command = WAITS) -> list[tuple[int, Reply]]:
     """Returns identifiers and replies to a kind of command."""
-    function, _ = encode_request(command, 1)
     decoder = ReplyDecoder()
     decoder.feed(peer.wire.sent)
     found: list[tuple[int, Reply]] = []
     while (raw := decoder.next()) is not None:
         assert isinstance(raw, RawReply)
-        found.append((raw.identifier, read_reply(function, raw)))
+        found.append((raw.identifier, read_reply(type(command).row, raw)))
     return found
 
 

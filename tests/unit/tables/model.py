@@ -212,9 +212,13 @@ class Model:
         moved = replace(value, key=to, timestamp_us=at_us, aliases=set())
         moved.note_nothing()
         moved.below_us = self._below_us(to, at_us)
+        further = [name for name in value.aliases if self.find(name) is value and name != to]
         self._clear(to)
         self._clear(key)
         self.slots[to] = Slot(at_us, moved)
+        for name in further:
+            self.slots[name] = Slot(at_us, moved, is_alias=True)
+            moved.aliases.add(name)
         if value.persist:
             self.slots[key] = Slot(at_us)
         elif value.below_us:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fjord import commands, limits
+from fjord.columns import Strings
 from fjord.commands import BlockList, Done, InBlock, ReplaceBlocks
 from fjord.errors import Code
 from fjord.history import Block
@@ -136,9 +137,9 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(world: StreamWorld) ->
     world.run(
         commands.Set(
             table="kv",
-            keys=commands.Strings.of([b"k"]),
+            keys=Strings.of([b"k"]),
             types=b"\1",
-            values=commands.Strings.of([b"v"]),
+            values=Strings.of([b"v"]),
             timestamps_us=[NOW_US],
         )
     )

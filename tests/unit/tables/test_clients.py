@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -25,6 +26,7 @@ from fjord.commands import (
     Lock,
     Modify,
     Nop,
+    Numbered,
     Range,
     Refusal,
     Rename,
@@ -58,21 +60,21 @@ def world() -> World:
     return World()
 
 
-def batch(number: int, client: bytes = CLIENT) -> Batch:
-    return Batch(commands=[SET], client=client, number=number)
+def numbered(number: int, client: bytes = CLIENT) -> Numbered:
+    return Numbered(command=SET, client=client, number=number)
 
 
 def answer(world: World, number: int, client: bytes = CLIENT) -> Done:
     """Lets a batch be applied and answered, now."""
     reply = Done(master=MASTER, seq=number)
-    op = clients.answered_op(batch(number, client), [reply], world.now_us)
+    op = clients.answered_op([numbered(number, client)], [reply], world.now_us)
     assert isinstance(op, Op)
     world.apply(op)
     return reply
 
 
 def found(world: World, number: int, client: bytes = CLIENT) -> Reply | None:
-    return clients.find_answer(world, batch(number, client))
+    return clients.find_answers(world, [numbered(number, client)])[0]
 
 
 # -- answers --------------------------------------------------------------------------------------
@@ -82,14 +84,9 @@ def test_a_batch_that_was_applied_is_answered_again(world: World) -> None:
     assert found(world, 1) is None
     reply = answer(world, 1)
     for _ in range(3):
-        assert found(world, 1) == Replies(replies=[reply])
+        assert found(world, 1) == reply
     assert found(world, 2) is None
     assert found(world, 1, OTHER) is None
-
-
-def test_a_batch_without_a_number_is_never_known(world: World) -> None:
-    answer(world, 256)
-    assert clients.find_answer(world, replace(batch(256), number=0)) is None
 
 
 def test_as_many_answers_are_kept_as_may_be_in_flight(world: World) -> None:
@@ -99,7 +96,7 @@ def test_as_many_answers_are_kept_as_may_be_in_flight(world: World) -> None:
     for number in range(1, 11):
         assert code_of(found(world, number)) is Code.STALE_NUMBER  # type: ignore[arg-type]
     for number in range(11, last + 1):
-        assert found(world, number) == Replies(replies=[Done(master=MASTER, seq=number)])
+        assert found(world, number) == Done(master=MASTER, seq=number)
     assert found(world, last + 1) is None
 
 
@@ -107,7 +104,7 @@ def test_batches_may_come_out_of_order(world: World) -> None:
     answer(world, 9)
     assert found(world, 8) is None
     reply = answer(world, 8)
-    assert found(world, 8) == Replies(replies=[reply])
+    assert found(world, 8) == reply
     assert found(world, 9) is not None
 
 
@@ -128,7 +125,7 @@ def test_whatever_numbers_a_client_chooses_no_batch_is_applied_twice(
             applied.append(number)
             answer(world, number)
         elif not isinstance(reply, Refusal):
-            assert reply == Replies(replies=[Done(master=MASTER, seq=number)])
+            assert reply == Done(master=MASTER, seq=number)
             assert number in applied
         if packed and len(applied) % packed == 0:
             world.pack(len(world.ops()))
@@ -138,22 +135,33 @@ def test_whatever_numbers_a_client_chooses_no_batch_is_applied_twice(
     assert world.replayed().trees() == world.trees()
 
 
-def test_only_answers_that_can_be_kept_are(world: World) -> None:
-    page = world.decide(Range(table="t")).reply
-    refused = clients.answered_op(batch(1), [page], NOW_US)
-    assert isinstance(refused, Refusal)
-    assert refused.code is Code.BAD_BATCH
+def test_the_answers_of_a_group_are_kept_by_one_op(world: World) -> None:
+    replies = [Done(master=MASTER, seq=number) for number in range(1, 65)]
+    op = clients.answered_op([numbered(one.seq) for one in replies], replies, world.now_us)
+    assert isinstance(op, Op)
+    world.apply(op)
+    assert clients.find_answers(world, [numbered(one.seq) for one in replies]) == replies
+
+
+def test_the_answers_of_a_large_batch_fit(world: World) -> None:
+    done = [Done(master=MASTER, seq=seq) for seq in range(1, limits.BATCH_COMMANDS_MAX + 1)]
+    reply = Replies(replies=done)
+    op = clients.answered_op([numbered(1)], [reply], world.now_us)
+    assert isinstance(op, Op)
+    world.apply(op)
+    assert found(world, 1) == reply
 
 
 def test_an_answer_that_is_too_large_is_refused(world: World) -> None:
-    world.set({b"a": bytes(limits.ANSWER_KEPT_BYTES_MAX)})
+    noise = random.Random(1).randbytes(limits.ANSWER_KEPT_BYTES_MAX)  # cannot be compressed
+    world.set({b"a": noise})
     entries = world.run(Get(table="t", keys=Strings.of([b"a"])))
-    refused = clients.answered_op(batch(1), [entries], NOW_US)
+    refused = clients.answered_op([numbered(1)], [entries], NOW_US)
     assert isinstance(refused, Refusal)
     assert refused.code is Code.TOO_LARGE
     world.set({b"a": bytes(limits.ANSWER_KEPT_BYTES_MAX // 2)}, at=1)
     entries = world.run(Get(table="t", keys=Strings.of([b"a"])))
-    assert isinstance(clients.answered_op(batch(1), [entries], NOW_US), Op)
+    assert isinstance(clients.answered_op([numbered(1)], [entries], NOW_US), Op)
 
 
 # -- what may be in a batch -----------------------------------------------------------------------
@@ -206,7 +214,6 @@ OTHERS: list[Command] = [
     Lock(table="t", keys=ONE),
     Unlock(table="t", keys=ONE),
     commands.ListSubscribers(table="s"),
-    commands.ListBlocks(table="s"),
     commands.CloseSnapshot(snapshot=1),
 ]
 ALONE: list[Command] = [
@@ -222,6 +229,7 @@ ALONE: list[Command] = [
     commands.Lag(table="s", name="n"),
     commands.OpenSnapshot(),
     commands.AsOf(snapshot=1, commands=[]),
+    commands.ListBlocks(table="s"),
     commands.SealNow(),
     commands.Span(table="s", after=0),
     commands.Stage(rows=SET),
@@ -232,13 +240,17 @@ ALONE: list[Command] = [
 
 
 def problem(*wanted: Command, client: bytes = b"", number: int = 0) -> Code | None:
-    refused = clients.batch_problem(Batch(commands=wanted, client=client, number=number))
+    batch = Batch(commands=wanted)
+    if number:
+        refused = clients.number_problem(Numbered(command=batch, client=client, number=number))
+    else:
+        refused = clients.batch_problem(batch, is_numbered=False)
     return refused.code if refused is not None else None
 
 
 def test_every_command_is_of_one_of_these_sorts() -> None:
     sorts = {type(command) for command in [*WRITES, *OTHERS, *ALONE]}
-    assert sorts == set(commands.Command.__args__)
+    assert sorts == {row.record for row in commands.FUNCTIONS.values()} - {commands.Use}
 
 
 @pytest.mark.parametrize("command", [*WRITES, *OTHERS], ids=lambda found: type(found).__name__)
@@ -251,7 +263,9 @@ def test_what_tables_decide_may_be_in_a_batch(command: Command) -> None:
 def test_what_tables_do_not_decide_may_not_be_in_a_batch(command: Command) -> None:
     assert problem(command) is Code.BAD_BATCH
     assert problem(SET, command) is Code.BAD_BATCH
-    assert type(command).__name__ in str(clients.batch_problem(Batch(commands=[command])))
+    assert type(command).__name__ in str(
+        clients.batch_problem(Batch(commands=[command]), is_numbered=False)
+    )
 
 
 @pytest.mark.parametrize("command", WRITES, ids=lambda found: type(found).__name__)
@@ -318,7 +332,7 @@ def test_a_client_is_kept_for_a_day_after_its_last_batch(world: World) -> None:
     reply = answer(world, 2)
     world.now_us += limits.CLIENT_KEPT_US - 1
     world.run(ForgetClients(limit=100))
-    assert found(world, 2) == Replies(replies=[reply])
+    assert found(world, 2) == reply
     assert found(world, 1) is not None
     world.now_us += HOUR_US + 1
     world.run(ForgetClients(limit=100))

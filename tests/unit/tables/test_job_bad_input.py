@@ -228,6 +228,23 @@ def test_too_many_domains_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- NEXT -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("merge", [True, False])
+def test_too_many_taken_jobs_are_refused_where_keys_merge(
+    monkeypatch: pytest.MonkeyPatch, merge: bool
+) -> None:
+    world = JobWorld(merge=merge)
+    monkeypatch.setattr(limits, "TAKEN_MAX", 2)
+    world.push(b"1", b"2", b"3", b"4")
+    taken = world.next(2)
+    if not merge:
+        assert world.keys() == [b"3"]
+        return
+    check_refused(next_(), Code.QUOTA, world)
+    assert world.keys(done=True) == [b"3"]
+    world.done(taken[0])
+    assert world.keys() == [b"4"]
+
+
 def next_(**fields: Any) -> commands.Next:
     return commands.Next(table=TABLE, **fields)
 

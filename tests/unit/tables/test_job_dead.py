@@ -111,6 +111,16 @@ def test_a_job_whose_key_waits_does_not_come_back(world: JobWorld) -> None:
     assert world.waiting(b"a").value == b"new"
 
 
+def test_a_job_that_died_before_a_newer_one_of_its_key_was_taken_comes_back(
+    world: JobWorld,
+) -> None:
+    (row,) = kill(world, b"a")
+    world.push(New(b"a", b"new"))
+    assert [one.value for one in world.next()] == [b"new"]
+    assert world.revive(row) == []
+    assert world.waiting(b"a").row == row
+
+
 def test_of_two_dead_jobs_of_one_key_the_newer_one_comes_back(world: JobWorld) -> None:
     (old,) = kill(world, b"a")
     world.push(New(b"a", b"new"))

@@ -8,7 +8,8 @@ import pytest
 
 from fjord import limits
 from fjord.commands import Extend, Fail, Finish
-from fjord.jobs import State
+from fjord.jobs import How, State
+from fjord.ops import Opcode
 from tests.unit.tables.job_world import DAY, HOUR, MINUTE, SECOND, JobWorld, New, missing
 from tests.unit.tables.world import NOW_US
 
@@ -319,17 +320,115 @@ def test_of_two_that_time_out_together_the_newer_one_waits(world: JobWorld) -> N
     assert world.totals() == (1, 0, 0)
 
 
-def test_one_that_comes_back_while_the_newer_one_is_out_waits_until_that_fails_too(
-    world: JobWorld,
-) -> None:
+@pytest.mark.req("FJ-32")
+@pytest.mark.parametrize("how", ["fail", "give back", "time out"])
+@pytest.mark.parametrize("newer", ["taken", "done", "done at once", "dead", "failed and cancelled"])
+def test_a_job_whose_key_was_taken_anew_is_dropped(world: JobWorld, newer: str, how: str) -> None:
+    world.push(New(b"a", b"old"), b"other")
+    old, other = world.next(2)
+    world.push(New(b"a", b"new"))
+    (new,) = world.next(done=newer == "done at once", lease_us=2 * HOUR)
+    if newer == "done":
+        world.done(new)
+    elif newer == "dead":
+        world.fail(new, buries=True)
+    elif newer == "failed and cancelled":
+        world.fail(new)
+        world.cancel(b"a")
+    before = world.totals()
+    world = world.replayed()  # all of it stands in the journal
+    if how == "time out":
+        world.extend(other)
+        world.now_us += HOUR + SECOND
+        world.lease_us += HOUR + SECOND
+        world.extend(other)
+        world.upkeep()
+    else:
+        assert world.fail(old, counts=how == "fail") == []
+    assert world.totals() == (before[0], before[1] - 1, before[2])
+    assert world.ops()[-1].opcode is Opcode.JOB_REMOVE
+    assert world.ops()[-1].column("how") == (How.SUPERSEDED,)
+    assert world.done(old, other) == [0]
+    world.check()
+
+
+@pytest.mark.req("FJ-32")
+def test_a_job_whose_key_was_taken_anew_can_still_be_touched_and_done(world: JobWorld) -> None:
     world.push(New(b"a", b"old"))
     (old,) = world.next()
     world.push(New(b"a", b"new"))
-    (new,) = world.next()
+    world.done(*world.next())
+    world.wait(1800)
+    assert world.extend(old) == []
+    world.wait(1801)
+    (shown,) = world.peek(State.TAKEN)
+    assert (shown.value, shown.expires_at_us) == (b"old", 0)
+    assert world.done(old) == []
+    assert world.ops()[-1].opcode is Opcode.JOB_DONE
+
+
+@pytest.mark.req("FJ-32")
+def test_of_three_jobs_of_a_key_that_are_taken_only_the_newest_comes_back(world: JobWorld) -> None:
+    taken = []
+    for value in (b"1", b"2", b"3"):
+        world.push(New(b"a", value), New(b"b", value))
+        taken += world.next(2)
+    assert world.fail(*taken[:4]) == []
+    assert world.totals() == (0, 2, 0)
+    world.wait(3600)
+    assert [(one.key, one.value) for one in world.peek()] == [(b"a", b"3"), (b"b", b"3")]
+
+
+@pytest.mark.req("FJ-32", "SJ-05")
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_late_push_overtakes_nothing(world: JobWorld, is_done: bool) -> None:
+    """By their clients' dates the job that was taken first is the newer one."""
+    world.push(New(b"a", b"written last"), b"other")
+    newer, other = world.next(2)
+    world.push(New(b"a", b"written first", stamp_us=NOW_US - SECOND))
+    (older,) = world.next()
+    if is_done:
+        world.done(newer)
+        world.fail(older)
+        assert world.totals() == (0, 1, 0)
+        return
+    world.fail(older)
+    assert world.totals() == (0, 2, 0)
+    world.push(New(b"a", b"pushed last"))
+    world.done(*world.next())
+    world.fail(newer, other)
+    assert [one.key for one in world.peek()] == [b"other"]
+
+
+def test_a_late_push_leaves_the_leases_of_those_that_were_taken_with_it(world: JobWorld) -> None:
+    world.push(New(b"a", b"written last"))
+    world.next()
+    world.push(New(b"a", b"written first", stamp_us=NOW_US - SECOND), b"b", b"c")
+    world.next(3)
+    world.wait(3601)
+    assert [one.key for one in world.peek()] == [b"a", b"b", b"c"]
+    assert world.waiting(b"a").value == b"written last"
+
+
+def test_a_newer_push_that_was_never_taken_overtakes_nothing(world: JobWorld) -> None:
+    world.push(New(b"a", b"old"))
+    (old,) = world.next()
+    world.push(New(b"a", b"new"))
+    world.cancel(b"a")
     world.fail(old)
-    assert world.totals() == (1, 1, 0)
-    world.fail(new)
-    assert world.totals()[0] == 1  # a key waits once
+    assert world.waiting(b"a").value == b"old"
+
+
+def test_a_worker_may_still_bury_a_job_whose_key_was_taken_anew(world: JobWorld) -> None:
+    world.push(New(b"a", b"old"))
+    (old,) = world.next()
+    world.push(New(b"a", b"new"))
+    world.done(*world.next())
+    world.fail(old, buries=True)
+    (dead,) = world.peek(State.DEAD)
+    assert (dead.value, dead.expires_at_us) == (b"old", 0)
+    world.revive(dead.row)
+    assert world.totals() == (0, 0, 0)
 
 
 def test_without_merging_both_come_back() -> None:
@@ -339,4 +438,8 @@ def test_without_merging_both_come_back() -> None:
     world.push(New(b"a", b"new"))
     world.wait(3600)
     assert [(one.value, one.timeouts) for one in world.peek()] == [(b"old", 1), (b"new", 0)]
+    (old,) = world.next()
+    world.done(*world.next())
+    world.fail(old)
+    assert [one.value for one in world.peek()] == [b"old"]
     world.check()

@@ -253,13 +253,31 @@ def test_renaming_a_further_key_onto_another_value_replaces_that(world: World) -
 def test_renaming_a_value_onto_one_of_its_further_keys(world: World) -> None:
     assert rename(world, b"a", b"b") is Code.EXISTS
     assert rename(world, b"a", b"b", overwrite=True) is None
-    assert world.get(b"a", b"b", b"c") == [MISSING, 1, MISSING]
+    assert world.get(b"a", b"b", b"c") == [MISSING, 1, 1]
     world.check()
 
 
-def test_renaming_a_value_leaves_its_further_keys_behind(world: World) -> None:
+@pytest.mark.req("FJ-31", "FJ-35")
+def test_renaming_a_value_keeps_its_further_keys(world: World) -> None:
+    """As a sort key changes while its URI stays."""
     assert rename(world, b"a", b"z") is None
-    assert world.get(b"a", b"b", b"c", b"z") == [MISSING, MISSING, MISSING, 1]
+    assert world.get(b"a", b"b", b"c", b"z") == [MISSING, 1, 1, 1]
+    assert rename(world, b"b", b"y", at=2) is None
+    assert rename(world, b"z", b"a", at=3) is None
+    assert world.get(b"a", b"b", b"c", b"y", b"z") == [1, MISSING, 1, 1, MISSING]
+    world.pack(len(world.ops()))
+    assert world.replayed().trees() == world.trees()
+    world.set({b"c": 2}, at=4)
+    assert world.get(b"a", b"b", b"c", b"y", b"z") == [2, MISSING, 2, 2, MISSING]
+    world.check()
+
+
+def test_renaming_a_value_takes_no_keys_of_others_along(world: World) -> None:
+    """Neither keys that it had once, nor those of what stood under its new key."""
+    world.set({b"a": 2}, at=1, also=[b"c"])
+    world.set({b"x": 8}, at=1, also=[b"b", b"w"])
+    assert rename(world, b"a", b"x", at=2, overwrite=True) is None
+    assert world.get(b"a", b"b", b"c", b"w", b"x") == [MISSING, MISSING, 2, MISSING, 2]
     world.check()
 
 
@@ -290,4 +308,4 @@ def test_links_that_lead_nowhere_are_packed_away_after_a_while(world: World) -> 
 
 def test_get_asks_once_for_targets_and_answers_row_by_row(world: World) -> None:
     reply = world.run(Get(table="t", keys=Strings.of([b"b", b"x", b"c", b"a"])))
-    assert reply.types == bytes([3, 255, 3, 3])  # type: ignore[union-attr]
+    assert reply.types == bytes([3, 255, 3, 3])  # type: ignore[attr-defined]

@@ -158,6 +158,7 @@ def test_a_locked_key_cannot_become_a_further_key_for_another(world: World) -> N
     assert code_of(world.set({b"x": 1}, also=[b"new"], client=2)) is Code.LOCKED
     assert code_of(world.set({b"x": 1}, also=[b"new"])) is None
     assert code_of(world.set({b"new": 2}, at=1, client=2)) is Code.LOCKED  # still locked itself
+    assert lock(world, b"new", client=2) is Code.LOCKED
     assert unlock(world, b"new") is None
     assert world.locks == {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fjord.columns import Strings
-from fjord.commands import Batch, CreateTable, Done, DropTable, Set
+from fjord.commands import CreateTable, Done, DropTable, Numbered, Set
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, clients
 from fjord.tables.catalog import Sweep, TakeOver
@@ -118,8 +118,8 @@ def test_answers_that_may_be_asked_for_are_kept() -> None:
     command: Set = set_command([(b"a", 1)])
     client = b"c" * 16
     for number in range(1, 4):
-        batch = Batch(commands=[command], client=client, number=number)
-        op = clients.answered_op(batch, [Done(master=MASTER, seq=number)], NOW_US + number)
+        asked = Numbered(command=command, client=client, number=number)
+        op = clients.answered_op([asked], [Done(master=MASTER, seq=number)], NOW_US + number)
         assert isinstance(op, Op)
         world.apply(op)
     before = world.trees()

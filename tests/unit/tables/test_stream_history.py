@@ -135,10 +135,22 @@ def test_old_tombstones_go_when_all_subscribers_have_passed_them(world: StreamWo
     world.lease_us += limits.TOMBSTONE_US
     world.pack(len(world.ops()))
     assert world.size_of(Tree.STREAM_SEQS) == 2
+    world.acknowledge("latest", last - 1)
+    world.pack(len(world.ops()))
+    assert world.size_of(Tree.STREAM_SEQS) == 2  # it is the next one to read
     world.acknowledge("latest", last)
     world.pack(len(world.ops()))
     assert world.size_of(Tree.STREAM_SEQS) == 1
     world.check()
+
+
+def test_packing_says_every_subscriber_again(world: StreamWorld) -> None:
+    for number in range(200):
+        world.subscribe("latest", f"s{number}", Start.END)
+    for _ in range(3):
+        world.pack(len(world.ops()))
+        assert world.size_of(Tree.SUBSCRIBERS) == 200
+        assert world.replayed().trees() == world.trees()
 
 
 def test_a_dropped_stream_leaves_nothing_but_blocks_whose_files_are_to_go(

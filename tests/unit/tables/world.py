@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import google_crc32c
 
@@ -22,9 +22,11 @@ from fjord.ops import Op, Place
 from fjord.tables import (
     catalog,
     generations,
+    job_leases,
     job_row,
     job_upkeep,
     kv_entry,
+    kv_links,
     packing,
     snapshots,
     stage_entry,
@@ -133,13 +135,23 @@ class World:
     def job_counts(self, table: int) -> JobCounts:
         return self.counts.of(table)
 
+    def linked_keys(self, table: int) -> Mapping[bytes, Sequence[bytes]]:
+        found: dict[bytes, list[bytes]] = {}
+        for target, key in kv_links.linked(self, table):
+            found.setdefault(target, []).append(key)
+        return found
+
+    def taken_keys(self, table: int) -> Mapping[bytes, int]:
+        return dict(job_leases.taken_keys(self, table))
+
     # -- what a test does -------------------------------------------------------------------------
 
-    def decide(self, command: object) -> Decision:
+    def decide(self, command: Any) -> Decision:
         """Returns a decision that nothing comes of."""
-        return tables.DECIDE[type(command)](command, self, self.now_us)
+        decision: Decision = type(command).row.decide(command, self, self.now_us)
+        return decision
 
-    def run(self, command: object, client: int = 1) -> Reply:
+    def run(self, command: Any, client: int = 1) -> Reply:
         """Decides a command and applies what comes of it."""
         self.client = client
         decision = self.decide(command)

@@ -324,3 +324,12 @@ def test_a_file_says_when_it_was_written_to_last() -> None:
     assert disk.modified_s("/moved") == 5
     file.truncate(0)
     assert disk.modified_s("/moved") == 6
+
+
+def test_free_bytes_are_what_the_capacity_leaves() -> None:
+    assert SimDisk().free_bytes("/") > 2**60
+    disk = SimDisk(capacity=1000)
+    disk.open("/file", create=True).write(0, bytes(400))
+    assert disk.free_bytes("/") == 600
+    disk.capacity = 300
+    assert disk.free_bytes("/") == 0

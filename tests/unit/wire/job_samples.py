@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +21,6 @@ from fjord.commands import (
     JobPage,
     ListenJobs,
     Next,
-    Nop,
     Numbers,
     Peek,
     Push,
@@ -31,8 +29,8 @@ from fjord.commands import (
     Revive,
     Taken,
 )
-from fjord.wire import Function
-from tests.unit.wire.streams import MASTER, NOW_US, request_bytes
+from fjord.commands.layout import TIMES, U64S
+from tests.unit.wire.streams import MASTER, NOW_US
 
 LARGEST = 2**64 - 1
 KEYS = Strings.of([b"a", b"", b"http://x.com/" + b"c" * 300])
@@ -63,7 +61,7 @@ def seed_taken(
     key: bytes, type_: int, value: bytes, *, first_xid: int = 0, until_us: int = 0
 ) -> Taken:
     """A job as it comes in the seed's layout, which has no room for the rest."""
-    none = dict.fromkeys(Taken.NUMBERS, (0,))
+    none = dict.fromkeys(numbers_of(Taken), (0,))
     return taken(
         [key],
         first_xid=first_xid,
@@ -87,11 +85,16 @@ def job_page(keys: Sequence[bytes], next_start: bytes = b"") -> JobPage:
     )
 
 
+def numbers_of(type_: type[Reply]) -> list[str]:
+    """The columns of 64-bit numbers that a reply has, in their order."""
+    return [one.name for one in type_.row.fields if one.kind in (U64S, TIMES)]
+
+
 def _columns(type_: type[Taken | JobPage], count: int) -> dict[str, Any]:
-    starts = range(1_000, 1_000 * (1 + len(type_.NUMBERS)), 1_000)
+    names = numbers_of(type_)
     dates = {
-        name: array("Q", range(start, start + count))
-        for name, start in zip(type_.NUMBERS, starts, strict=True)
+        name: array("Q", range(1_000 * at, 1_000 * at + count))
+        for at, name in enumerate(names, start=1)
     }
     return {
         **dates,
@@ -176,78 +179,9 @@ COUNTS = Numbers(
     values=array("Q", [4, 0, 1, NOW_US]),
 )
 
-# A reply to each function of jobs tables, but for those that are answered as others are.
-JOB_REPLIES: list[tuple[Function, Reply]] = [
-    *((Function.NEXT_MANY, one) for one in (NOTHING, LATER, ONE_JOB, SOME_JOBS, DONE_JOBS)),
-    (Function.FINISH, ACTED),
-    (Function.FINISH, MISSING_ONE),
-    (Function.EXTEND, ACTED_ON_SOME),
-    (Function.FAIL, ACTED_ON_SOME),
-    (Function.CANCEL, ACTED),
-    (Function.RESCHEDULE, MISSING_ONE),
-    (Function.BURY, ACTED),
-    (Function.REVIVE, ACTED_ON_SOME),
-    (Function.REVIVE, REVIVED_SOME),
-    (Function.DISCARD, ACTED),
-    *((Function.PEEK, one) for one in JOB_PAGES),
-    (Function.FIND, JOB_PAGES[2]),
-    (Function.COUNT_JOBS, COUNTS),
+JOB_REPLIES: list[Reply] = [
+    *(NOTHING, LATER, ONE_JOB, SOME_JOBS, DONE_JOBS),
+    *(ACTED, ACTED_ON_SOME, REVIVED_SOME, MISSING_ONE),
+    *JOB_PAGES,
+    COUNTS,
 ]
-# What a batch may be answered with.
-INNER_JOB_REPLIES: list[Reply] = [*JOB_PAGES, ACTED, ACTED_ON_SOME, REVIVED_SOME, COUNTS]
-
-# -- the seed functions ---------------------------------------------------------------------------
-
-XID = struct.pack(">Q", 7)
-DEFAULT = "default"
-LONG_DOMAIN = b"d" * 256
-LEASE_US = 5_000_000
-UNTIL = struct.pack(">Q", NOW_US + LEASE_US)
-
-# What a client sends, the command that it means, and whether Fjord would send the same bytes.
-SEED_JOBS: dict[str, tuple[bytes, Command, bool]] = {
-    "next": (request_bytes(11, b"\0"), Next(table=DEFAULT), True),
-    "next-of-a-domain": (
-        request_bytes(11, b"\5x.com"),
-        Next(table=DEFAULT, domain=b"x.com"),
-        True,
-    ),
-    "next-16-bit-domain": (
-        request_bytes(11, b"\1\0" + LONG_DOMAIN, flags=0x0001),
-        Next(table=DEFAULT, domain=LONG_DOMAIN),
-        True,
-    ),
-    "next-with-a-lease": (
-        request_bytes(11, UNTIL + b"\0", flags=0x0008),
-        Next(table=DEFAULT, lease_us=LEASE_US),
-        True,
-    ),
-    "next-and-done": (
-        request_bytes(11, UNTIL + b"\5x.com", flags=0x0028),
-        Next(table=DEFAULT, domain=b"x.com", lease_us=LEASE_US, done=True),
-        True,
-    ),
-    "done": (request_bytes(12, b"\x08" + XID), Finish(table=DEFAULT, xids=(7,)), True),
-    "done-by-the-whole-key": (
-        request_bytes(12, b"\x0b" + XID + b"key"),
-        Finish(table=DEFAULT, xids=(7,)),
-        False,
-    ),
-    "done-by-the-longest-key": (
-        request_bytes(12, b"\x04\x08" + XID + b"k" * 1024, flags=0x0001),
-        Finish(table=DEFAULT, xids=(7,)),
-        False,
-    ),
-    "touch": (request_bytes(13, b"\x08" + XID), Extend(table=DEFAULT, xids=(7,)), True),
-    "touch-with-a-lease": (
-        request_bytes(13, UNTIL + b"\x08" + XID, flags=0x0008),
-        Extend(table=DEFAULT, xids=(7,), lease_us=LEASE_US),
-        True,
-    ),
-    "touch-by-the-whole-key": (
-        request_bytes(13, UNTIL + b"\0\x0b" + XID + b"key", flags=0x0009),
-        Extend(table=DEFAULT, xids=(7,), lease_us=LEASE_US),
-        False,
-    ),
-    "ping": (request_bytes(14), Nop(), False),
-}

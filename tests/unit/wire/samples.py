@@ -36,12 +36,10 @@ from fjord.commands import (
     Welcome,
 )
 from fjord.errors import Code
-from fjord.wire import Function
 from tests.unit.wire.history_samples import HISTORY, HISTORY_REPLIES
-from tests.unit.wire.job_samples import INNER_JOB_REPLIES, INNER_JOBS, JOB_REPLIES, OUTER_JOBS
+from tests.unit.wire.job_samples import INNER_JOBS, JOB_REPLIES, OUTER_JOBS
 from tests.unit.wire.staging_samples import INNER_WRITERS, STAGES, STAGING, STAGING_REPLIES
 from tests.unit.wire.stream_samples import (
-    INNER_STREAM_REPLIES,
     INNER_STREAMS,
     OUTER_STREAMS,
     STREAM_REPLIES,
@@ -111,14 +109,15 @@ INNER: list[Command] = [
     *INNER_JOBS,
     *INNER_STREAMS,
     *INNER_WRITERS,
+    commands.CloseSnapshot(snapshot=77),
 ]
 
 BATCHES: list[Batch] = [
     Batch(commands=[INNER[0]]),
-    Batch(commands=[commands.Nop(), *INNER], number=2**64 - 1),
+    Batch(commands=[commands.Nop(), *INNER]),
 ]
 
-# Those that functions above 16 carry.
+# Those of all functions above 16.
 COMMANDS: list[Command] = [
     *INNER,
     *BATCHES,
@@ -127,7 +126,8 @@ COMMANDS: list[Command] = [
     Listen(table="t", keys=SOME),
     Unlisten(identifier=0xFFFF),
     Stats(),
-    Hello(client=bytes(16)),
+    Hello(client=b""),
+    commands.Use(table="t"),
     Hello(client=MASTER),
     Scan(table="t", start_seq=1, end_seq=0),
     Scan(table="longer_name", start_seq=2**64 - 1, end_seq=2**64 - 1, bytes_max=2**32 - 1),
@@ -163,43 +163,30 @@ TABLES = [
     ),
 ]
 
-# A reply to each function above 16, but for the refusals that any of them may get.
-REPLIES: list[tuple[Function, Reply]] = [
-    (Function.HELLO, Welcome(client=b"c" * 16, master=MASTER, version="1.2")),
-    (Function.USE, TOKEN),
-    (Function.BATCH, Replies(replies=[])),
-    (Function.BATCH, Replies(replies=[TOKEN, MISSING, TWO, *PAGES, *TABLES, SHORT, LONG])),
-    (Function.BATCH, Replies(replies=[SHORT, *INNER_JOB_REPLIES])),
-    (Function.BATCH, Replies(replies=[*INNER_STREAM_REPLIES, LONG])),
-    *((Function.TABLES, one) for one in TABLES),
-    (Function.CREATE_TABLE, TOKEN),
-    (Function.DROP_TABLE, TOKEN),
-    (Function.STATS, Numbers(names=Strings.of([]), values=())),
-    (
-        Function.STATS,
-        Numbers(names=Strings.of([b"a", b"bc", b""]), values=array("Q", [0, 1, 2**64 - 1])),
-    ),
-    (Function.SET_MANY, TOKEN),
-    (Function.GET_MANY, MISSING),
-    (Function.GET_MANY, TWO),
-    (Function.GET_MANY, ONE_ENTRY),
-    (Function.GET_MANY, entries()),
-    (Function.GET_MANY, entries((1, b"", 1, 2), (255, b"", 0, 0), (3, bytes(8), 3, 2**64 - 1))),
-    (Function.DELETE_MANY, Done(master=MASTER, seq=2**64 - 1)),
-    (Function.TOUCH_MANY, TWO),
-    (Function.MODIFY, ONE_ENTRY),
-    (Function.RENAME_KEY, TOKEN),
-    (Function.LOCK_MANY, TOKEN),
-    (Function.UNLOCK_MANY, TOKEN),
-    *((Function.RANGE, one) for one in PAGES),
-    (Function.LISTEN_MANY, TOKEN),
-    (Function.UNLISTEN, TOKEN),
-    (Function.PUSH_MANY, TOKEN),
-    (Function.LISTEN_JOBS, TOKEN),
+# Replies of every kind.
+REPLIES: list[Reply] = [
+    SHORT,
+    LONG,
+    TOKEN,
+    Done(master=MASTER, seq=2**64 - 1),
+    Welcome(client=b"c" * 16, master=MASTER, version="1.2"),
+    Replies(replies=[]),
+    Replies(replies=[TOKEN, MISSING, TWO, *PAGES, *TABLES, SHORT, LONG]),
+    Replies(replies=[SHORT, *JOB_REPLIES]),
+    Replies(replies=[*STREAM_REPLIES, LONG]),
+    *TABLES,
+    Numbers(names=Strings.of([]), values=()),
+    Numbers(names=Strings.of([b"a", b"bc", b""]), values=array("Q", [0, 1, 2**64 - 1])),
+    MISSING,
+    TWO,
+    ONE_ENTRY,
+    entries(),
+    entries((1, b"", 1, 2), (255, b"", 0, 0), (3, bytes(8), 3, 2**64 - 1)),
+    *PAGES,
     *JOB_REPLIES,
     *STREAM_REPLIES,
     *HISTORY_REPLIES,
     *STAGING_REPLIES,
-    (Function.SCAN, scanned([], next_seq=1, end_seq=1)),
-    (Function.SCAN, scanned([b"op" * 8, b"o" * 24], next_seq=3, end_seq=2**64 - 1)),
+    scanned([], next_seq=1, end_seq=1),
+    scanned([b"op" * 8, b"o" * 24], next_seq=3, end_seq=2**64 - 1),
 ]

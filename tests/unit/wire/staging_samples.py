@@ -8,14 +8,12 @@ from fjord.commands import (
     Command,
     CommitStages,
     Committed,
-    Done,
     Reply,
     Stage,
 )
-from fjord.wire import Function
 from tests.unit.wire.job_samples import push
 from tests.unit.wire.stream_samples import append
-from tests.unit.wire.streams import MASTER, set_many
+from tests.unit.wire.streams import set_many
 
 LARGEST = 2**64 - 1
 
@@ -39,10 +37,8 @@ INNER_WRITERS: list[Command] = [
     Advance(writer="a spool", expected=0, batch=0),
 ]
 
-STAGING_REPLIES: list[tuple[Function, Reply]] = [
-    (Function.STAGE, Done(master=MASTER, seq=5)),
-    (Function.COMMIT, Committed(batch=7, is_new=True, left=3, rows=10, seq=99)),
-    (Function.COMMIT, Committed(batch=0, is_new=False, left=0, rows=0, seq=LARGEST)),
-    (Function.WRITER, Committed(batch=-1, is_new=False, left=0, rows=0, seq=0)),
-    (Function.ADVANCE, Done(master=MASTER, seq=6)),
+STAGING_REPLIES: list[Reply] = [
+    Committed(batch=7, is_new=True, left=3, rows=10, seq=99),
+    Committed(batch=0, is_new=False, left=0, rows=0, seq=LARGEST),
+    Committed(batch=-1, is_new=False, left=0, rows=0, seq=0),
 ]

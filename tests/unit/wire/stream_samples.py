@@ -9,27 +9,23 @@ from typing import Any
 from fjord.columns import Strings
 from fjord.commands import (
     Acknowledge,
-    Acted,
     Append,
     AsOf,
     BlockList,
     CloseSnapshot,
     Command,
     CreateTable,
-    Done,
     Erase,
     Get,
     Lag,
     ListBlocks,
     ListSubscribers,
     Messages,
-    Numbers,
     Opened,
     OpenSnapshot,
     Position,
     Range,
     Read,
-    Replies,
     Reply,
     Rest,
     Scan,
@@ -41,8 +37,7 @@ from fjord.commands import (
     Unsubscribe,
 )
 from fjord.streams import Start
-from fjord.wire import Function
-from tests.unit.wire.streams import MASTER, NOW_US, entries, page
+from tests.unit.wire.streams import NOW_US
 
 LARGEST = 2**64 - 1
 KEYS = Strings.of([b"user:7", b"", b"k" * 300])
@@ -185,36 +180,9 @@ BLOCKS = [
     blocks([b"a", b"b" * 300], "s3://bucket/" + "x" * 300, LARGEST),
 ]
 OPENED = Opened(snapshot=5, wall_us=NOW_US, until_us=LARGEST)
-LAG = Numbers(names=Strings.of([b"messages", b"seqs"]), values=array("Q", [4, 9]))
-TOKEN = Done(master=MASTER, seq=5)
-ACTED = Acted(master=MASTER, seq=5, missing=array("Q", [0, 2]))
 ARROW = [
     ScannedArrow(stream=b"", next_seq=1, end_seq=1),
     ScannedArrow(stream=b"an Arrow stream", next_seq=7, end_seq=LARGEST),
 ]
 
-# What a batch, or AS_OF, may be answered with.
-INNER_STREAM_REPLIES: list[Reply] = [*POSITIONS, *SUBSCRIBERS]
-AS_OF_REPLIES = Replies(
-    replies=[entries((2, b"v", 5, 0)), page([b"k"], entries((2, b"v", 5, 0))), *MESSAGES]
-)
-
-# A reply to each function of streams.
-STREAM_REPLIES: list[tuple[Function, Reply]] = [
-    (Function.APPEND, TOKEN),
-    (Function.ERASE, ACTED),
-    *((Function.READ, one) for one in MESSAGES),
-    *((Function.SUBSCRIBE, one) for one in POSITIONS),
-    (Function.ACKNOWLEDGE, POSITIONS[1]),
-    (Function.SEEK, POSITIONS[1]),
-    (Function.REST, POSITIONS[1]),
-    (Function.UNSUBSCRIBE, TOKEN),
-    *((Function.SUBSCRIBERS, one) for one in SUBSCRIBERS),
-    (Function.LAG, LAG),
-    (Function.OPEN_SNAPSHOT, OPENED),
-    (Function.CLOSE_SNAPSHOT, TOKEN),
-    (Function.AS_OF, AS_OF_REPLIES),
-    *((Function.BLOCKS, one) for one in BLOCKS),
-    (Function.SEAL, TOKEN),
-    *((Function.SCAN, one) for one in ARROW),
-]
+STREAM_REPLIES: list[Reply] = [*MESSAGES, *POSITIONS, *SUBSCRIBERS, OPENED, *BLOCKS, *ARROW]

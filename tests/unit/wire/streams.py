@@ -9,8 +9,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from fjord.columns import Strings, repeat
-from fjord.commands import Delete, Entries, Get, Page, Scanned, Set
-from fjord.wire import Cursors, Request, RequestDecoder
+from fjord.commands import (
+    Command,
+    Delete,
+    Entries,
+    Get,
+    Nop,
+    Page,
+    Reply,
+    Scanned,
+    Set,
+    codec,
+)
+from fjord.wire import Cursors, Request, RequestDecoder, encode_reply, encode_request
 
 NOW_US = 1_700_000_000_000_000
 MASTER = bytes(range(16))
@@ -60,6 +71,50 @@ def batch_bytes(function: int, body: bytes, *, flags: int = 0, timestamp_us: int
     """A request of a function above 16: header, length, body."""
     rest = struct.pack(">I", len(body)) + body
     return request_bytes(function, rest, flags=flags, timestamp_us=timestamp_us)
+
+
+def head(name: bytes, rows: int, argument: int = 0, *, name_bytes: int | None = None) -> bytes:
+    """The head of a request's body."""
+    length = len(name) if name_bytes is None else name_bytes
+    fields = struct.pack(">HHIQ", length, 0, rows, argument) + name
+    return fields + bytes(-len(fields) % 8)
+
+
+def inner(
+    function: int, body: bytes = b"", *, flags: int = 0, timestamp_us: int = 0, length: int = -1
+) -> bytes:
+    """A command of a BATCH."""
+    size = len(body) if length < 0 else length
+    return struct.pack(">HHIQ", function, flags, size, timestamp_us) + body + bytes(-len(body) % 8)
+
+
+def strings(*rows: bytes) -> bytes:
+    """A column of strings."""
+    return bytes(Strings.of(rows).encode())
+
+
+def blob(data: bytes) -> bytes:
+    return struct.pack(">I4x", len(data)) + data + bytes(-len(data) % 8)
+
+
+def body_of(record: Command | Reply) -> bytes:
+    """The body of a command or a reply."""
+    if isinstance(record, Command):
+        return b"".join(codec.encode(record)[3])
+    return b"".join(codec.encode_reply(record))
+
+
+def sent(command: Command, identifier: int = 7, number: int = 0) -> bytes:
+    """A request as it is sent."""
+    return b"".join(encode_request(command, identifier, number))
+
+
+def answered(
+    reply: Reply, function: int = 33, *, identifier: int = 7, flags: int = 0, now_us: int = NOW_US
+) -> bytes:
+    """A reply as it is sent, to a request of this function with these flags."""
+    request = Request(function, identifier, flags, Nop(), 0)
+    return b"".join(encode_reply(request, reply, now_us=now_us))
 
 
 def set_one(key: bytes, type_: int, value: bytes, **options: Any) -> Set:

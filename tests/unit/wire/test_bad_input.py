@@ -13,9 +13,9 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Batch, Change, Next, Nop, Range, Read, Refusal, Scan
+from fjord.commands import Change, Flag, Next, Nop, Range, Read, Refusal, Scan, Use
 from fjord.errors import Code, RemoteProtocolError
-from fjord.wire import Cursors, Flag, Function, Request, batch, bodies, encode_use
+from fjord.wire import Cursors, Function, Request
 from tests.unit.wire.job_samples import push
 from tests.unit.wire.samples import modify
 from tests.unit.wire.stream_samples import append
@@ -23,12 +23,15 @@ from tests.unit.wire.streams import (
     CURSORS,
     NOW_US,
     batch_bytes,
+    blob,
+    body_of,
     get_many,
+    head,
+    inner,
     new_decoder,
     request_bytes,
+    sent,
 )
-from tests.unit.wire.test_batch import inner
-from tests.unit.wire.test_body import head
 
 VALUE_32 = Flag.VALUE_8 | Flag.VALUE_16
 ZERO = bytes(8)
@@ -61,6 +64,7 @@ CLOSING: dict[str, tuple[bytes, Code]] = {
     "function-86": (request_bytes(86), Code.UNKNOWN_FUNCTION),
     "persist-on-append": (request_bytes(65, flags=Flag.PERSIST), Code.BAD_FLAGS),
     "ttl-on-scan": (request_bytes(64, flags=Flag.TTL), Code.BAD_FLAGS),
+    "number-on-get": (request_bytes(33, flags=Flag.NUMBER), Code.BAD_FLAGS),
     "function-65535": (request_bytes(65535), Code.UNKNOWN_FUNCTION),
     "server-only": (request_bytes(16, b"\1k"), Code.FORBIDDEN),
     "bit-15": (request_bytes(2, flags=1 << 15), Code.BAD_FLAGS),
@@ -104,6 +108,10 @@ CLOSING: dict[str, tuple[bytes, Code]] = {
 }
 
 KEPT: dict[str, tuple[bytes, Code]] = {
+    "a-number-in-a-batch": (
+        batch_bytes(19, head(b"", 1) + inner(65, body_of(append("t", [b"v"])), flags=1 << 15)),
+        Code.BAD_BATCH,
+    ),
     "set-timeout-0": (
         request_bytes(2, ZERO + b"\1k\1\0", flags=Flag.VALUE_8 | Flag.TIMEOUT),
         Code.BAD_TIMEOUT,
@@ -173,12 +181,12 @@ KEPT: dict[str, tuple[bytes, Code]] = {
     ),
     "touch-short-key": (request_bytes(13, SOON + b"\7" + bytes(7), flags=8), Code.BAD_VALUE),
     "push-a-column-short": (
-        batch_bytes(48, bodies.encode_body(push("t", [b"k", b"l"]))[3][:-8]),
+        batch_bytes(48, body_of(push("t", [b"k", b"l"]))[:-8]),
         Code.BAD_BATCH,
     ),
     "push-rows-too-many": (batch_bytes(48, head(b"t", 100_001) + bytes(64)), Code.BAD_BATCH),
     "push-with-an-argument": (
-        batch_bytes(48, head(b"t", 1, 1) + bodies.encode_body(push("t", [b"k"]))[3][24:]),
+        batch_bytes(48, head(b"t", 1, 1) + body_of(push("t", [b"k"]))[24:]),
         Code.BAD_BATCH,
     ),
     "next-of-two-domains": (batch_bytes(49, head(b"t", 2) + bytes(64)), Code.BAD_BATCH),
@@ -191,65 +199,60 @@ KEPT: dict[str, tuple[bytes, Code]] = {
         Code.BAD_BATCH,
     ),
     "reschedule-a-date-without-its-bit": (
-        batch_bytes(54, head(b"t", 1, 5) + ZERO + ONE_KEY),
+        batch_bytes(54, head(b"t", 1, 5) + ONE_KEY),
         Code.BAD_BATCH,
     ),
     "listen-to-jobs-by-key": (batch_bytes(61, head(b"t", 1) + ONE_KEY), Code.BAD_BATCH),
     "next-in-a-batch": (
-        batch_bytes(19, head(b"", 1) + inner(49, bodies.encode_body(Next(table="t"))[3])),
+        batch_bytes(19, head(b"", 1) + inner(49, body_of(Next(table="t")))),
         Code.BAD_BATCH,
     ),
     "append-a-column-short": (
-        batch_bytes(65, bodies.encode_body(append("t", [b"v", b"w"]))[3][:-8]),
+        batch_bytes(65, body_of(append("t", [b"v", b"w"]))[:-8]),
         Code.BAD_BATCH,
     ),
     "append-rows-too-many": (batch_bytes(65, head(b"t", 100_001) + bytes(64)), Code.BAD_BATCH),
     "append-with-an-argument": (
-        batch_bytes(65, head(b"t", 1, 1) + bodies.encode_body(append("t", [b"v"]))[3][24:]),
+        batch_bytes(65, head(b"t", 1, 1) + body_of(append("t", [b"v"]))[24:]),
         Code.BAD_BATCH,
     ),
     "read-for-two": (batch_bytes(67, head(b"t", 2) + bytes(64)), Code.BAD_BATCH),
-    "subscribe-nobody": (batch_bytes(68, head(b"t", 0) + bytes(16)), Code.BAD_BATCH),
-    "rest-more-than-asleep": (batch_bytes(71, head(b"t", 1, 2) + ONE_KEY), Code.BAD_BATCH),
+    "subscribe-nobody": (batch_bytes(68, head(b"t", 0) + bytes(8)), Code.BAD_BATCH),
+    "rest-more-than-asleep": (batch_bytes(71, head(b"t", 0, 2) + blob(b"n")), Code.BAD_BATCH),
     "snapshot-of-a-table": (batch_bytes(75, head(b"t", 0)), Code.BAD_BATCH),
     "as-of-nothing": (batch_bytes(77, head(b"", 0, 5)), Code.BAD_BATCH),
     "as-of-a-write": (
-        batch_bytes(77, head(b"", 1, 5) + inner(65, bodies.encode_body(append("t", [b"v"]))[3])),
+        batch_bytes(77, head(b"", 1, 5) + inner(65, body_of(append("t", [b"v"])))),
         Code.BAD_BATCH,
     ),
     "as-of-a-wait": (
         batch_bytes(
             77,
-            head(b"", 1, 5) + inner(67, bodies.encode_body(Read(table="t", after=0, wait_us=1))[3]),
+            head(b"", 1, 5) + inner(67, body_of(Read(table="t", after=0, wait_us=1))),
         ),
         Code.BAD_TIMEOUT,
     ),
     "read-in-a-batch": (
-        batch_bytes(19, head(b"", 1) + inner(67, bodies.encode_body(Read(table="t", after=0))[3])),
-        Code.BAD_BATCH,
-    ),
-    "scan-options-without-their-bit": (
-        batch_bytes(
-            64,
-            bodies.encode_body(Scan(table="t", start_seq=1, end_seq=0, opcodes=b"\x30"))[3],
-        ),
+        batch_bytes(19, head(b"", 1) + inner(67, body_of(Read(table="t", after=0)))),
         Code.BAD_BATCH,
     ),
     "scan-columns-of-ops": (
         batch_bytes(
             64,
-            bodies.encode_body(Scan(table="t", start_seq=1, end_seq=0, columns=["seq"]))[3],
-            flags=Flag.COUNT,
+            body_of(Scan(table="t", start_seq=1, end_seq=0, columns=["seq"])),
         ),
         Code.BAD_BATCH,
     ),
-    "use-no-name": (encode_use("", 7), Code.BAD_NAME),
-    "use-a-path": (encode_use("../etc", 7), Code.BAD_NAME),
+    "use-no-name": (sent(Use(table="")), Code.BAD_NAME),
+    "use-a-path": (sent(Use(table="../etc")), Code.BAD_NAME),
     "body-empty": (batch_bytes(33, b""), Code.BAD_BATCH),
     "body-cut": (batch_bytes(33, head(b"t", 2) + bytes(8)), Code.BAD_BATCH),
     "rows-too-many": (batch_bytes(33, head(b"t", 100_001) + bytes(64)), Code.BAD_BATCH),
     "batch-of-nothing": (batch_bytes(19, head(b"", 0)), Code.BAD_BATCH),
-    "batch-too-many": (batch_bytes(19, head(b"", 10_001) + inner(0) * 10_001), Code.BAD_BATCH),
+    "batch-too-many": (
+        batch_bytes(19, head(b"", 10_001) + inner(0, head(b"", 0)) * 10_001),
+        Code.BAD_BATCH,
+    ),
     "batch-inner-size-beyond-outer": (
         batch_bytes(19, head(b"", 1) + inner(33, bytes(8), length=2**31)),
         Code.BAD_BATCH,
@@ -257,9 +260,7 @@ KEPT: dict[str, tuple[bytes, Code]] = {
     "batch-one-bad-record": (
         batch_bytes(
             19,
-            head(b"", 2)
-            + b"".join(batch.encode(Batch(commands=[get_many("t", [b"k"])]))[1])[16:]
-            + inner(33, b"not a body"),
+            head(b"", 2) + inner(33, body_of(get_many("t", [b"k"]))) + inner(33, b"not a body"),
         ),
         Code.BAD_BATCH,
     ),

@@ -1,16 +1,107 @@
-"""Fields: read as far as bytes are there, with sizes judged before they are waited for."""
+"""Headers, flags, fields and errors, and the buffer that they are read from."""
 
 from __future__ import annotations
 
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fjord import limits
+from fjord.commands import Flag, Refusal
+from fjord.commands.codec import FLAG_NAMES
 from fjord.errors import Code, RemoteProtocolError
-from fjord.wire.buffer import ReceiveBuffer
-from fjord.wire.fields import Fields, IncompleteError, encode_keys, encode_value
-from fjord.wire.functions import VALUE_BITS, Flag
+from fjord.wire import Function
+from fjord.wire.fields import (
+    BODY_LENGTH,
+    MAGIC_REPLY,
+    MAGIC_REQUEST,
+    REPLY,
+    REQUEST,
+    VALUE_BITS,
+    VERSION,
+    Fields,
+    IncompleteError,
+    ReceiveBuffer,
+    decode_error,
+    encode_error,
+    encode_keys,
+    encode_value,
+)
+
+# -- headers and flags ----------------------------------------------------------------------------
+
+
+@pytest.mark.req("FJ-34", "FJ-35")
+def test_the_seeds_functions_have_the_seeds_numbers() -> None:
+    assert {function.name: function.value for function in Function} == {
+        "NOP": 0,
+        "QUIT": 1,
+        "SET": 2,
+        "GET": 3,
+        "DELETE": 4,
+        "ADD": 5,
+        "NOT": 6,
+        "TRUNCATE": 7,
+        "LOCK": 8,
+        "UNLOCK": 9,
+        "RENAME": 10,
+        "NEXT": 11,
+        "DONE": 12,
+        "TOUCH": 13,
+        "PING": 14,
+        "LISTEN": 15,
+        "CHANGE": 16,
+    }
+
+
+@pytest.mark.req("FJ-37")
+def test_the_flags_have_the_seeds_bits() -> None:
+    expected = {
+        0: Flag.KEY_16,
+        1: Flag.VALUE_8,
+        2: Flag.VALUE_16,
+        3: Flag.TIMEOUT,
+        4: Flag.UPDATE_TIMEOUT,
+        5: Flag.OVERWRITE,
+        6: Flag.WORKED_ON,
+        7: Flag.QUERY_RANGE,
+        8: Flag.QUERY_REGEX,
+        9: Flag.PERSIST,
+        10: Flag.DATA,
+        11: Flag.LISTEN,
+        12: Flag.PERSIST_SYNONYM,
+        13: Flag.COUNT,
+        14: Flag.TTL,
+        15: Flag.BODY,
+    }
+    assert {bit: 1 << bit for bit in expected} == expected
+    assert VALUE_BITS == 0b110
+
+
+def test_every_bit_has_one_name() -> None:
+    assert sorted(FLAG_NAMES) == [1 << bit for bit in range(16)]
+    assert len(set(FLAG_NAMES.values())) == 16
+
+
+@pytest.mark.req("FJ-36")
+def test_a_request_header_has_18_big_endian_bytes() -> None:
+    assert (MAGIC_REQUEST, VERSION) == (b"FJ", 1)
+    header = REQUEST.pack(MAGIC_REQUEST, VERSION, 2, 0x0304, 0x0506, 0x0708090A0B0C0D0E)
+    assert header == bytes.fromhex("464a 0001 0002 0304 0506 0708090a0b0c0d0e")
+
+
+def test_a_reply_header_has_16_big_endian_bytes() -> None:
+    header = REPLY.pack(MAGIC_REPLY, VERSION, 0x0304, 0x0506, 0x0708090A0B0C0D0E)
+    assert header == bytes.fromhex("4a52 0001 0304 0506 0708090a0b0c0d0e")
+
+
+def test_a_body_length_has_4_big_endian_bytes() -> None:
+    assert BODY_LENGTH.pack(0x01020304) == bytes.fromhex("01020304")
+
+
+# -- fields ---------------------------------------------------------------------------------------
 
 
 def fields_of(data: bytes, flags: int = 0) -> Fields:
@@ -80,3 +171,163 @@ def test_a_size_that_cannot_be_is_refused_without_its_value(
     with pytest.raises(RemoteProtocolError) as caught:
         fields_of(size, flags).value("SET")
     assert caught.value.code is code
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", Code)
+def test_every_code_comes_back(code: Code) -> None:
+    for text in ("", "why: because", "\u00e9"):
+        refusal = Refusal(code=code, text=text)
+        assert decode_error(encode_error(refusal)) == refusal
+
+
+@pytest.mark.parametrize("text", [b"SOMETHING_NEW: text", b"no code at all", b"\xff\xfe", b""])
+def test_an_unknown_code_is_a_failure_with_its_text(text: bytes) -> None:
+    expected = Refusal(code=Code.FAILED, text=text.decode(errors="replace"))
+    assert decode_error(text) == expected
+
+
+def test_an_endless_text_is_cut_to_64_kib() -> None:
+    assert len(encode_error(Refusal(code=Code.BUSY, text="x" * 100_000))) == 0xFFFF
+
+
+def test_a_text_that_is_no_unicode_is_sent_all_the_same() -> None:
+    assert encode_error(Refusal(code=Code.BUSY, text="\ud800")) == b"BUSY: ?"
+
+
+# -- the buffer -----------------------------------------------------------------------------------
+
+
+def test_bytes_are_taken_without_being_used_up() -> None:
+    buffer = ReceiveBuffer()
+    buffer.feed(b"abc")
+    buffer.feed(b"def")
+    assert buffer.take(0, 6) == b"abcdef"
+    assert buffer.take(2, 2) == b"cd"
+    assert len(buffer) == 6
+
+
+def test_what_was_taken_stays_when_more_bytes_come() -> None:
+    buffer = ReceiveBuffer()
+    for data in (b"abc", b"def"):
+        buffer.feed(data)
+    taken = buffer.take(1, 4)
+    buffer.consume(4)
+    buffer.feed(b"g" * 1000)
+    assert taken == b"bcde"
+    assert isinstance(taken, bytes)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7])
+@pytest.mark.parametrize("more", [b"", b"the next"])
+def test_a_large_body_is_passed_on_without_a_copy_and_stays(pieces: int, more: bytes) -> None:
+    body = bytes(range(256)) * 1024
+    data = b"head" + body + more
+    step = -(-len(data) // pieces)
+    buffer = ReceiveBuffer()
+    for at in range(0, len(data), step):
+        buffer.feed(data[at : at + step])
+    found = buffer.body(4, len(body))
+    assert isinstance(found, memoryview)
+    assert found.readonly
+    assert found.obj is buffer.data
+    buffer.consume(4 + len(body))
+    for _ in range(9):
+        buffer.feed(b"x" * 100_000)
+    assert buffer.take(0, len(more) + 1) == more + b"x"
+    assert found == body
+
+
+def test_a_small_body_is_a_copy() -> None:
+    buffer = ReceiveBuffer()
+    buffer.feed(b"head")
+    buffer.feed(b"body")
+    assert buffer.body(4, 4) == b"body"
+    assert isinstance(buffer.body(4, 4), bytes)
+
+
+def test_consumed_bytes_are_gone() -> None:
+    buffer = ReceiveBuffer()
+    buffer.feed(b"abcdef")
+    buffer.consume(2)
+    assert len(buffer) == 4
+    assert buffer.take(0, 2) == b"cd"
+    buffer.feed(b"gh")
+    assert buffer.take(0, 6) == b"cdefgh"
+
+
+def test_consumed_bytes_are_given_back_to_memory() -> None:
+    buffer = ReceiveBuffer()
+    for _ in range(100):
+        buffer.feed(b"x" * 1000)
+        buffer.consume(1000)
+    assert len(buffer.data) <= 1000
+
+
+def test_an_empty_buffer_is_not_worth_a_look() -> None:
+    buffer = ReceiveBuffer()
+    assert not buffer.is_worth_a_look()
+    buffer.feed(b"a")
+    assert buffer.is_worth_a_look()
+    buffer.consume(1)
+    assert not buffer.is_worth_a_look()
+
+
+def test_nothing_is_tried_before_the_missing_bytes_are_there() -> None:
+    buffer = ReceiveBuffer()
+    buffer.feed(b"abc")
+    assert buffer.has(3)
+    assert not buffer.has(5)
+    assert not buffer.is_worth_a_look()
+    buffer.feed(b"d")
+    assert not buffer.is_worth_a_look()
+    buffer.feed(b"e")
+    assert buffer.is_worth_a_look()
+    assert buffer.has(5)
+
+
+def test_a_message_that_has_begun_says_what_it_lacks() -> None:
+    buffer = ReceiveBuffer()
+    assert buffer.missing == 0
+    buffer.feed(b"..abc")
+    buffer.consume(2)
+    assert buffer.missing == 0
+    assert not buffer.has(10)
+    assert buffer.missing == 7
+
+
+def test_the_beginning_of_a_message_is_taken_out_and_fed_again() -> None:
+    buffer = ReceiveBuffer()
+    buffer.feed(b"..abc")
+    buffer.consume(2)
+    assert not buffer.has(10)
+    begun = buffer.take_all()
+    assert bytes(begun) == b"abc"
+    assert (len(buffer), buffer.missing) == (0, 0)
+    buffer.feed(bytearray(begun) + b"defghij")
+    assert buffer.is_worth_a_look()
+    assert buffer.take(0, 10) == b"abcdefghij"
+
+
+def test_the_next_message_is_looked_at_again() -> None:
+    buffer = ReceiveBuffer()
+    buffer.feed(b"abc")
+    assert not buffer.has(5)
+    buffer.feed(b"def")
+    buffer.consume(5)
+    assert buffer.is_worth_a_look()
+
+
+@given(st.lists(st.tuples(st.binary(max_size=9), st.integers(0, 9))))
+def test_a_buffer_is_a_queue_of_bytes(steps: list[tuple[bytes, int]]) -> None:
+    buffer, model = ReceiveBuffer(), b""
+    for data, size in steps:
+        buffer.feed(data)
+        model += data
+        used = min(size, len(model))
+        buffer.consume(used)
+        model = model[used:]
+        assert len(buffer) == len(model)
+        assert buffer.take(0, len(model)) == model

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,6 +13,10 @@ import pytest
 from fjord import jobs, limits, ops, streams
 from fjord.columns import Strings
 from fjord.commands import (
+    ARRIVED,
+    DUE,
+    FUNCTIONS,
+    REVISION,
     Acknowledge,
     Append,
     Batch,
@@ -18,49 +24,39 @@ from fjord.commands import (
     Done,
     Entries,
     Finish,
+    Flag,
+    InBatch,
     Messages,
     Next,
-    Page,
     Position,
     Push,
     Range,
     Read,
     Replies,
-    Reply,
     Taken,
 )
+from fjord.commands.codec import FLAG_NAMES
 from fjord.errors import Code
-from fjord.job_commands import ARRIVED, DUE
-from fjord.tables.clients import batch_problem
-from fjord.wire import (
-    Flag,
-    Function,
-    Request,
-    batch,
-    encode_answer,
-    encode_change,
-    encode_reply,
-    encode_request,
-    seed,
-)
+from fjord.wire import Function, Request, encode_change, encode_reply, seed
 from fjord.wire.explain import explain
-from fjord.wire.functions import FLAG_NAMES, FLAGS
-from fjord.wire.layouts import REPLY_BODIES, REQUEST_BODIES, Step
+from tests.unit.wire import seed_client
 from tests.unit.wire.job_samples import taken
-from tests.unit.wire.samples import INNER
 from tests.unit.wire.streams import (
     CURSORS,
     MASTER,
     NOW_US,
+    answered,
     delete_many,
     entries,
     page,
     request_bytes,
+    sent,
     set_many,
     set_one,
 )
 
-TEXT = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
+ROOT = Path(__file__).parents[3]
+TEXT = (ROOT / "docs" / "protocol.md").read_text()
 QUERY = Range(table="default", start=b"a", stop=b"m", count=2)
 ANSWER = page(
     [b"apple", b"bee"],
@@ -73,7 +69,6 @@ TWO = Batch(
         set_many("settings", [(b"a", 3, b"\1" + bytes(7))]),
         delete_many("other", [b"b"]),
     ],
-    number=1,
 )
 DONE = Replies(replies=[Done(master=MASTER, seq=41), Done(master=MASTER, seq=42)])
 JOB = Push(
@@ -118,47 +113,34 @@ MESSAGES = Messages(
     rows=2,
 )
 EXAMPLES = [
-    seed.encode_request(
+    seed_client.encode_request(
         set_one(b"k", 2, b"v", expires_at_us=NOW_US + 3_600_000_000, ttl_us=60_000_000), 0x1234
     ),
-    seed.encode_request(QUERY, 8, NOW_US),
-    encode_answer(
+    seed_client.encode_request(QUERY, 8, NOW_US),
+    *encode_reply(
         Request(Function.GET, 8, 0x0480, QUERY, 24), ANSWER, now_us=NOW_US, cursors=CURSORS
     ),
     request_bytes(3, bytes([len(CURSOR)]) + CURSOR, identifier=9, flags=0x0580),
-    encode_request(TWO, 10)[1],
-    encode_reply(Function.BATCH, 10, 0, DONE, now_us=NOW_US),
+    sent(TWO, 10, number=1),
+    answered(DONE, 19, identifier=10),
     encode_change(15, Changed("default", b"k", 2, b"w", NOW_US, 0)),
     encode_change(15, Changed("default", b"k", Entries.MISSING, b"", NOW_US + 1, 0)),
-    encode_request(JOB, 16)[1],
-    encode_request(Next(table="pages", count=10, wait_us=30_000_000), 17)[1],
-    encode_reply(Function.NEXT_MANY, 17, 0, TAKEN, now_us=NOW_US),
-    seed.encode_request(Next(table="pages", lease_us=60_000_000), 18, NOW_US),
-    encode_reply(Function.NEXT, 18, 0, TAKEN, now_us=NOW_US),
-    encode_reply(Function.NEXT, 18, 0, LATER, now_us=NOW_US),
-    seed.encode_request(Finish(table="pages", xids=(4711,)), 19, NOW_US),
+    sent(JOB, 16),
+    sent(Next(table="pages", count=10, wait_us=30_000_000), 17),
+    answered(TAKEN, 49, identifier=17),
+    seed_client.encode_request(Next(table="pages", lease_us=60_000_000), 18, NOW_US),
+    answered(TAKEN, Function.NEXT, identifier=18),
+    answered(LATER, Function.NEXT, identifier=18),
+    seed_client.encode_request(Finish(table="pages", xids=(4711,)), 19, NOW_US),
     encode_change(20, Changed("pages", b"", 2, ARRIVED, NOW_US, 0)),
-    encode_request(APPEND, 21)[1],
-    encode_request(Read(table="events", after=40, count=1000, wait_us=5_000_000), 22)[1],
-    encode_reply(Function.READ, 22, 0, MESSAGES, now_us=NOW_US),
-    encode_request(Acknowledge(table="events", name="billing", seq=42, epoch=0), 23)[1],
-    encode_reply(
-        Function.ACKNOWLEDGE,
-        23,
-        0,
-        Position(seq=42, epoch=0, asleep=False, created=False),
-        now_us=NOW_US,
-    ),
+    sent(APPEND, 21),
+    sent(Read(table="events", after=40, count=1000, wait_us=5_000_000), 22),
+    answered(MESSAGES, 67, identifier=22),
+    sent(Acknowledge(table="events", name="billing", seq=42, epoch=0), 23),
+    answered(Position(seq=42, epoch=0, asleep=False, created=False), 69, identifier=23),
 ]
 # What the replies among them answer, where that makes a difference.
-ANSWERED = {
-    5: Function.BATCH,
-    10: Function.NEXT_MANY,
-    12: Function.NEXT,
-    13: Function.NEXT,
-    18: Function.READ,
-    20: Function.ACKNOWLEDGE,
-}
+ANSWERED = {5: 19, 10: 49, 12: Function.NEXT, 13: Function.NEXT, 18: 67, 20: 69}
 
 
 def blocks() -> list[list[tuple[bytes, str]]]:
@@ -175,7 +157,7 @@ def test_the_examples_are_what_the_code_sends() -> None:
 
 def test_the_examples_are_explained_as_the_command_line_does() -> None:
     for number, (block, data) in enumerate(zip(blocks(), EXAMPLES, strict=True)):
-        lines = explain(data, ANSWERED.get(number))
+        lines = explain(bytes(data), ANSWERED.get(number))
         assert [text for _, text in block if text] == [
             f"{line.field}: {line.meaning}" for line in lines
         ]
@@ -189,8 +171,16 @@ def rows_of(heading: str) -> list[list[str]]:
 
 
 def test_every_function_has_its_number() -> None:
-    shown = {(int(row[0]), row[1].strip("`")) for row in rows_of("### Functions")}
-    assert shown == {(int(function), function.name) for function in Function}
+    shown = {(row[0], row[1].strip("`")) for row in rows_of("### Functions")}
+    known = {(str(row.number), row.name) for row in FUNCTIONS.values()}
+    known |= {(str(int(function)), function.name) for function in Function}
+    assert shown - {("number", "name")} == known
+
+
+def test_the_tables_that_a_script_writes_are_current() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "protocol"), "--check"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def names_in(text: str) -> set[str]:
@@ -208,19 +198,16 @@ def flags_in(text: str) -> int:
     return sum(bits[word] for word in re.findall(r"[A-Z][A-Z_0-9]+", text))
 
 
-@pytest.mark.parametrize("function", [one for one in Function if one > 16])
-def test_functions_above_16_have_their_flags_and_a_reply(function: Function) -> None:
-    (held,) = [
-        row for row in rows_of("### What each function holds") if f"`{function.name}`" in row[0]
+@pytest.mark.parametrize("number", [number for number in FUNCTIONS if number > 16])
+def test_functions_above_16_have_their_reply(number: int) -> None:
+    row = FUNCTIONS[number]
+    (found,) = [
+        cells for cells in rows_of("### What each function answers") if f"`{row.name}`" in cells[0]
     ]
-    assert flags_in(held[1]) == FLAGS[function]
-    (answered,) = [
-        row for row in rows_of("### What each function answers") if f"`{function.name}`" in row[0]
-    ]
-    assert answered[1]
+    assert f"*{row.answer.row.name}*" in found[1]
 
 
-@pytest.mark.parametrize("function", [one for one in Function if one <= 16])
+@pytest.mark.parametrize("function", list(Function))
 def test_functions_up_to_16_have_their_flags(function: Function) -> None:
     found = re.findall(rf"^[A-Z, ]*\b{function.name}\b.*?flags: (.*)$", TEXT, re.MULTILINE)
     known = 0
@@ -229,31 +216,7 @@ def test_functions_up_to_16_have_their_flags(function: Function) -> None:
     if function is Function.GET:
         known |= Flag.QUERY_RANGE | Flag.QUERY_REGEX
     assert found
-    assert known == FLAGS[function]
-
-
-def shown_steps(steps: tuple[Step, ...]) -> list[str]:
-    suffixes = {"u8 column": "u8", "u64 column": "u64", "time column": "u64", "strings": "strings"}
-    suffixes |= {"sized column": "u64", "ops": "strings"}
-    return [f"{step.name} {suffixes[step.kind]}" for step in steps if step.kind in suffixes]
-
-
-def test_the_columns_of_bodies_are_named_in_order() -> None:
-    cells = {row[0]: row[5] for row in rows_of("### What each function holds")}
-    for function, steps in REQUEST_BODIES.items():
-        (text,) = [text for names, text in cells.items() if f"`{function.name}`" in names]
-        positions = [text.find(one) for one in shown_steps(steps)]
-        assert -1 not in positions
-        assert positions == sorted(positions)
-
-
-@pytest.mark.parametrize("type_", [one for one in REPLY_BODIES if one is not Done])
-def test_the_columns_of_replies_are_named_in_order(type_: type[Reply]) -> None:
-    section = TEXT.split("| body | fields, then columns |", 1)[1].split("\n\n", 1)[0]
-    steps = shown_steps(REPLY_BODIES[type_])
-    if type_ is Page:
-        steps = steps[:1]  # the others are those of entries
-    assert any(", ".join(steps) in line for line in section.splitlines())
+    assert known == seed.ROWS[function][0]
 
 
 def test_functions_that_a_batch_may_hold_are_those_of_the_code() -> None:
@@ -263,17 +226,14 @@ def test_functions_that_a_batch_may_hold_are_those_of_the_code() -> None:
     for part in text.split(", "):
         first, _, last = part.partition(" to ")
         numbers |= set(range(int(first), int(last or first) + 1))
-    assert numbers == {int(function) for function in batch.INSIDE}
+    held = [row for row in FUNCTIONS.values() if row.in_batch is not InBatch.NEVER]
+    assert numbers == {row.number for row in held}
 
 
 def test_functions_that_a_numbered_batch_may_hold_are_those_of_the_code() -> None:
-    (text,) = re.findall(r"A numbered batch holds (.*?), and nothing else", TEXT, re.DOTALL)
-    taken = set()
-    for command in INNER:
-        numbered = Batch(commands=[command], client=b"c" * 16, number=1)
-        if batch_problem(numbered) is None:
-            taken.add(encode_request(command, 1)[0].name)
-    assert names_in(text) == taken
+    found = re.findall(r"batch with a \[number\].*? holds (.*?), and nothing else", TEXT, re.DOTALL)
+    held = [row.name for row in FUNCTIONS.values() if row.in_batch is InBatch.NUMBERED]
+    assert [names_in(text) for text in found] == [set(held)]
 
 
 def test_the_range_of_timestamps_is_that_of_the_code() -> None:
@@ -371,21 +331,22 @@ def test_the_ranges_of_streams_are_those_of_the_code() -> None:
 
 
 def test_every_start_has_its_number() -> None:
-    (row,) = [row for row in rows_of("### What each function holds") if row[0] == "`SUBSCRIBE`"]
     named = {1: "the beginning", 2: "the end", 3: "a seq", 4: "a moment"}
     assert set(named) == set(streams.Start)
-    assert ", ".join(f"{number} {name}" for number, name in named.items()) in row[5]
+    (row,) = [row for row in rows_of("### What each function holds") if row[0] == "at, start"]
+    assert ", ".join(f"{number} {name}" for number, name in named.items()) in row[2]
 
 
 def test_functions_that_as_of_may_hold_are_those_of_the_code() -> None:
     (text,) = re.findall(r"\*\*`AS_OF`\.\*\* (.*?) as inner messages", TEXT)
-    assert names_in(text) == {one.name for one in batch.HELD[Function.AS_OF]}
+    is_held = FUNCTIONS[77].holds
+    assert is_held is not None
+    assert names_in(text) == {row.name for row in FUNCTIONS.values() if is_held(row)}
 
 
-@pytest.mark.parametrize("type_", [one for one in REPLY_BODIES if one is not Done])
-def test_every_kind_of_an_inner_reply_is_named(type_: type[Reply]) -> None:
-    (text,) = re.findall(r"^\| 0 \| u16 \| kind \| (.*) \|$", TEXT, re.MULTILINE)
-    assert (type_ in batch.KINDS) is (f"{batch.KINDS.get(type_)} *" in text)
+def test_the_revision_is_that_of_the_code() -> None:
+    (row,) = [row for row in rows_of("### What each function holds") if row[0] == "revision"]
+    assert row[2].startswith(f"{REVISION}: ")
 
 
 @pytest.mark.req("FJ-28")
@@ -393,7 +354,7 @@ def test_the_three_answers_of_next_are_told_apart_as_the_page_says() -> None:
     rows = [row for row in rows_of("### `NEXT`") if row[0] in ANSWERS_OF_NEXT]
     assert [row[0] for row in rows] == list(ANSWERS_OF_NEXT)
     for row in rows:
-        data = encode_reply(Function.NEXT, 18, 0, ANSWERS_OF_NEXT[row[0]], now_us=NOW_US)
+        data = answered(ANSWERS_OF_NEXT[row[0]], Function.NEXT)
         flags = int.from_bytes(data[6:8], "big")
         has_count, has_timeout = bool(flags & Flag.COUNT), bool(flags & Flag.TIMEOUT)
         assert has_count is (row[1] == "COUNT is set")

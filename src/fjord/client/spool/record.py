@@ -10,10 +10,8 @@ import enum
 import struct
 from typing import Final
 
-from fjord.commands import Append, Command, Delete, Push, Refusal, Set
+from fjord.commands import FUNCTIONS, Append, Command, Delete, Push, Refusal, Set, codec
 from fjord.errors import Code
-from fjord.wire import bodies
-from fjord.wire.functions import Function
 
 Write = Push | Append | Set | Delete  # what a record of many rows may hold
 
@@ -21,15 +19,6 @@ Write = Push | Append | Set | Delete  # what a record of many rows may hold
 HEAD: Final = struct.Struct("<BBBBHHQQQ")
 _TABLE_SIZE_AT: Final = 3
 _STAMP: Final = struct.Struct("<8xQ")
-_WRITES: Final[dict[int, Function]] = {
-    int(function): function
-    for function in (
-        Function.PUSH_MANY,
-        Function.APPEND,
-        Function.SET_MANY,
-        Function.DELETE_MANY,
-    )
-}
 
 
 class Kind(enum.IntEnum):
@@ -44,8 +33,9 @@ class Kind(enum.IntEnum):
 
 def of_command(command: Command, stamp_us: int) -> bytes:
     """Returns the record of a command with many rows: its function and flags, and its body."""
-    function, flags, timestamp_us, body = bodies.encode_body(command)
-    return HEAD.pack(Kind.COMMAND, 0, 0, 0, function, flags, stamp_us, timestamp_us, 0) + body
+    row, flags, timestamp_us, body = codec.encode(command)
+    head = HEAD.pack(Kind.COMMAND, 0, 0, 0, row.number, flags, stamp_us, timestamp_us, 0)
+    return b"".join((head, *body))
 
 
 def to_command(record: bytes) -> Write | Refusal:
@@ -55,10 +45,10 @@ def to_command(record: bytes) -> Write | Refusal:
         ValueError, struct.error: if it is none.
     """
     _, _, _, _, number, flags, _, timestamp_us, _ = HEAD.unpack_from(record)
-    function = _WRITES.get(number)
-    if function is None:
+    row = FUNCTIONS.get(number)
+    if row is None or not issubclass(row.record, Write):
         return Refusal(code=Code.UNKNOWN_FUNCTION, text=f"a record of function {number}")
-    found = bodies.decode_body(function, flags, timestamp_us, memoryview(record)[HEAD.size :])
+    found = codec.decode(row, flags, timestamp_us, memoryview(record)[HEAD.size :])
     assert isinstance(found, Write | Refusal)
     return found
 

@@ -23,7 +23,7 @@ from typing import Final
 from fjord.client.spool.files import COMMON
 from fjord.disk import is_full
 from fjord.wire import Function, wakeups
-from fjord.wire.functions import MAGIC_REQUEST, REQUEST, VERSION
+from fjord.wire.fields import MAGIC_REQUEST, REQUEST, VERSION
 from fjord.wire.wakeups import Address, Wakeup, What
 
 # The message of the protocol, in one datagram.

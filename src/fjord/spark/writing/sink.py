@@ -41,7 +41,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 import fjord
-from fjord import limits, staging_commands
+from fjord import commands, limits
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleSchemaError
 from fjord.spark.writing import mapping, sink_options, staging
 from fjord.spark.writing.mapping import Columns, Target
@@ -64,7 +64,7 @@ def writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -
         raise FjordError("a table is only added to: leave mode('overwrite') out, or drop it first")
     wanted = sink_options.parse(options, is_stream=False)
     # Made here, once for all tasks, and so that no two writes have the same one.
-    name = wanted.txn_id or f"{staging_commands.WRITER_ONCE}{uuid.uuid4()}"
+    name = wanted.txn_id or f"{commands.WRITER_ONCE}{uuid.uuid4()}"
     return FjordWriter(wanted, _columns(wanted, schema), name)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fjord import commands, limits, staging_commands
+from fjord import commands, limits
 from fjord.errors import FjordError
 from fjord.spark.writing import mapping
 
@@ -89,9 +89,9 @@ def _txn_id(given: Mapping[str, str]) -> str:
         return ""
     if not 1 <= len(name.encode()) <= limits.WRITER_BYTES_MAX:
         raise FjordError(f"the option txnId has 1 to {limits.WRITER_BYTES_MAX} bytes, not {name!r}")
-    if name.startswith(staging_commands.WRITER_ONCE):
+    if name.startswith(commands.WRITER_ONCE):
         raise FjordError(
-            f"the option txnId does not begin with {staging_commands.WRITER_ONCE!r}, as the names "
+            f"the option txnId does not begin with {commands.WRITER_ONCE!r}, as the names "
             f"of writes without one do, which are soon forgotten; not {name!r}"
         )
     return name

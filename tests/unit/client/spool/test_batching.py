@@ -14,9 +14,7 @@ from fjord.client.spool import batching
 from fjord.client.spool.batching import BYTES_MAX, ROWS_MAX, Gathering
 from fjord.client.spool.record import of_command
 from fjord.columns import Strings, repeat
-from fjord.commands import Advance, Append, Command, Delete, Push, Refusal, Set
-from fjord.wire import bodies
-from fjord.wire.functions import FUNCTIONS
+from fjord.commands import Advance, Append, Command, Delete, Push, Refusal, Set, codec
 from tests.unit.client.spool.spool_samples import NOW, appended, deleted, pushed, set_to
 
 
@@ -40,8 +38,8 @@ def dates_of(command: Command) -> list[int]:
 
 
 def through_the_wire(command: Command) -> Command:
-    function, flags, timestamp_us, body = bodies.encode_body(command)
-    found = bodies.decode_body(FUNCTIONS[function], flags, timestamp_us, memoryview(body))
+    row, flags, timestamp_us, body = codec.encode(command)
+    found = codec.decode(row, flags, timestamp_us, b"".join(body))
     assert not isinstance(found, Refusal)
     return found
 

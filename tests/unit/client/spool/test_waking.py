@@ -15,7 +15,7 @@ import fjord
 from fjord.client.spool import waking
 from fjord.client.spool.waking import PING, Bell, Doorbell, Flag
 from fjord.commands import Nop
-from fjord.wire.requests import RequestDecoder
+from fjord.wire import RequestDecoder
 from fjord.wire.wakeups import SPOOL, Wakeup, What, decode
 from tests.unit.client.spool.spool_samples import check_ended, in_child
 

@@ -15,12 +15,12 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import fjord
-from fjord import limits, staging_commands
+from fjord import commands, limits
+from fjord.commands import Committed
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleSchemaError
 from fjord.spark.source import FjordSource
 from fjord.spark.writing import sink
 from fjord.spark.writing.sink import Staged
-from fjord.staging_commands import Committed
 
 SERVER = "fjord://127.0.0.1:17994"
 SCHEMA = StructType([StructField("key", StringType()), StructField("value", IntegerType())])
@@ -218,7 +218,7 @@ def test_messages_and_writers_travel(database: FakeDatabase) -> None:
         copy.commit([message])
     (first, batch, stages), second = database.commits
     assert (first, batch, stages) == second  # a name is made once, on the driver
-    assert first.startswith(staging_commands.WRITER_ONCE)
+    assert first.startswith(commands.WRITER_ONCE)
     assert (len(first), batch, stages) == (41, 0, [1, 2])
     writer_of().commit([message])
     assert database.commits[-1][0] != first

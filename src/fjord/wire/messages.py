@@ -1,0 +1,315 @@
+"""Messages: from bytes to requests and replies, and back.
+
+Functions up to 16 are in `seed`; all above have a body, which `commands.codec` knows:
+
+    request = header [number u64] length u32, body       the number with Flag.NUMBER
+    reply   = header error length u32, body
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from fjord import commands, limits
+from fjord.columns import Buffer
+from fjord.commands import FUNCTIONS, Command, Done, Flag, Page, Refusal, Reply, Row, Use, codec
+from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
+from fjord.wire import seed
+from fjord.wire.cursor import Cursors
+from fjord.wire.fields import (
+    BODY_LENGTH,
+    LAST_SEED_FUNCTION,
+    MAGIC_REPLY,
+    MAGIC_REQUEST,
+    REPLY,
+    REQUEST,
+    U64,
+    VERSION,
+    Fields,
+    IncompleteError,
+    ReceiveBuffer,
+    decode_error,
+)
+from fjord.wire.seed import Context, RawChange
+
+# Kernels take so many pieces and more in one call.
+_PARTS_MAX: Final = 256
+# The largest reply: a full answer to GET_MANY or BATCH, with its columns of dates and offsets.
+_REPLY_BYTES_MAX: Final = (
+    limits.ANSWER_BYTES_MAX + 64 * limits.BATCH_ROWS_MAX + 64 * limits.BATCH_COMMANDS_MAX
+)
+
+# -- requests, as a server reads them -------------------------------------------------------------
+
+
+class Request(NamedTuple):
+    """One whole message of a client."""
+
+    function: int
+    identifier: int
+    flags: int
+    command: Command | Refusal  # a refusal: the message was understood and is no good
+    size: int  # bytes of the message
+    number: int = 0  # the client's: a retry with it is applied once
+
+    @property
+    def listens(self) -> bool:
+        """Says whether a SET or GET also asks to be told of changes of its key."""
+        return bool(self.flags & Flag.LISTEN)
+
+
+class RequestDecoder:
+    """Bytes of one client in, requests out.
+
+    It knows the table that the client has chosen with USE.  After a RemoteProtocolError the stream
+    cannot be followed: answer once, and close.
+    """
+
+    def __init__(self, cursors: Cursors | None = None) -> None:
+        self._buffer = ReceiveBuffer()
+        self._context = Context(cursors)
+
+    def feed(self, data: bytes) -> None:
+        self._buffer.feed(data)
+
+    @property
+    def pending_bytes(self) -> int:
+        """How much was fed and is not part of a request yet."""
+        return len(self._buffer)
+
+    @property
+    def table(self) -> str:
+        """The table of the seed functions."""
+        return self._context.table
+
+    def next(self) -> Request | None:
+        """Returns the next whole request, None if bytes are missing.
+
+        Raises:
+            RemoteProtocolError: if the bytes are not FJ version 1, or announce too much.
+        """
+        buffer = self._buffer
+        if not buffer.is_worth_a_look():
+            return None
+        if not buffer.has(REQUEST.size):
+            _check_magic(buffer.take(0, 2))
+            return None
+        magic, version, function, identifier, flags, timestamp_us = REQUEST.unpack_from(
+            buffer.data, buffer.start
+        )
+        if magic != MAGIC_REQUEST:
+            _check_magic(magic)
+        if version != VERSION:
+            raise RemoteProtocolError(Code.BAD_VERSION, f"supported versions: {VERSION}")
+        number = 0
+        if function > LAST_SEED_FUNCTION:
+            found = self._decode_body(function, flags, timestamp_us)
+            if flags & Flag.NUMBER and found is not None:
+                (number,) = U64.unpack_from(buffer.data, buffer.start + REQUEST.size)
+                if not number:
+                    found = _NO_NUMBER, found[1]
+        else:
+            found = seed.decode_request(buffer, function, flags, timestamp_us, self._context)
+        if found is None:
+            return None
+        command, length = found
+        buffer.consume(length)
+        return Request(function, identifier, flags, command, length, number)
+
+    def _decode_body(
+        self, function: int, flags: int, timestamp_us: int
+    ) -> tuple[Command | Refusal, int] | None:
+        row = FUNCTIONS.get(function)
+        if row is None:
+            raise seed.unknown_function(function)
+        if flags & ~row.flags:
+            text = codec.unknown_flag(row.flags, flags, row.name)
+            raise RemoteProtocolError(Code.BAD_FLAGS, text)
+        buffer = self._buffer
+        start = REQUEST.size + (U64.size if flags & Flag.NUMBER else 0)
+        body_start = start + BODY_LENGTH.size
+        if not buffer.has(body_start):
+            return None
+        (size,) = BODY_LENGTH.unpack_from(buffer.data, buffer.start + start)
+        if size > limits.MESSAGE_BYTES_MAX:
+            text = f"a body has at most {limits.MESSAGE_BYTES_MAX} bytes"
+            raise RemoteProtocolError(Code.TOO_LARGE, text)
+        if not buffer.has(body_start + size):
+            return None
+        command = codec.decode(row, flags, timestamp_us, buffer.body(body_start, size))
+        if type(command) is Use:
+            command = self._use(command.table)
+        return command, body_start + size
+
+    def _use(self, table: str) -> Command | Refusal:
+        """Chooses a table: nothing that is left to anybody else to do."""
+        problem = commands.name_problem(table)
+        if problem is None:
+            self._context.table = table
+        return problem or commands.Nop()
+
+
+_NO_NUMBER: Final = Refusal(code=Code.BAD_BATCH, text="numbers begin with 1; clear bit 15 for none")
+
+
+def _check_magic(magic: bytes) -> None:
+    if MAGIC_REQUEST.startswith(magic):
+        return
+    hint = ""
+    if magic[:2] in (b"GE", b"PO", b"HE", b"PU"):
+        hint = "; this looks like HTTP"
+    elif magic[:1] == b"\x16":
+        hint = "; this looks like TLS"
+    raise RemoteProtocolError(Code.BAD_MAGIC, f"a message begins with FJ{hint}")
+
+
+# -- requests, as a client writes them ------------------------------------------------------------
+
+
+def encode_request(command: Command, identifier: int, number: int = 0) -> list[Buffer]:
+    """Returns the message for a command, a large one in pieces.
+
+    Raises:
+        LocalProtocolError: if a number or a name in it is beyond what the protocol has room for.
+    """
+    try:
+        row, flags, timestamp_us, body = codec.encode(command)
+    except (struct.error, ValueError, OverflowError) as error:
+        raise LocalProtocolError(Code.BAD_BATCH, f"this cannot be sent: {error}") from error
+    if row.number <= LAST_SEED_FUNCTION:  # NOP
+        return [REQUEST.pack(MAGIC_REQUEST, VERSION, row.number, identifier, flags, timestamp_us)]
+    if number:
+        flags |= Flag.NUMBER
+    head = REQUEST.pack(MAGIC_REQUEST, VERSION, row.number, identifier, flags, timestamp_us)
+    if number:
+        head += U64.pack(number)
+    size = sum(map(len, body))
+    return _joined([head + BODY_LENGTH.pack(size), *body], size)
+
+
+def _joined(parts: list[Buffer], size: int) -> list[Buffer]:
+    """Puts small pieces together; to do so with large ones takes longer than to send each."""
+    if size > limits.JOINED_BYTES_MAX and len(parts) <= _PARTS_MAX:
+        return parts
+    return [b"".join(parts)]
+
+
+# -- replies, as a server writes them -------------------------------------------------------------
+
+
+def encode_reply(
+    request: Request, reply: Reply, *, now_us: int, cursors: Cursors | None = None
+) -> list[Buffer]:
+    """Returns the message that answers a request, a large one in pieces."""
+    if request.function <= LAST_SEED_FUNCTION:
+        cursor = b""
+        if type(reply) is Page and cursors is not None:
+            cursor = cursors.after(request.command, reply)
+        asked = request.function, request.identifier, request.flags
+        return [seed.encode_reply(*asked, reply, now_us=now_us, cursor=cursor)]
+    if type(reply) is Refusal:
+        error = seed.encode_error(request.identifier, reply, now_us=now_us, flags=Flag.BODY)
+        return [error + BODY_LENGTH.pack(0)]
+    body = codec.encode_reply(reply)
+    size = sum(map(len, body))
+    head = REPLY.pack(MAGIC_REPLY, VERSION, request.identifier, Flag.BODY, now_us)
+    return _joined([head + b"\0" + BODY_LENGTH.pack(size), *body], size)
+
+
+def encode_fatal(error: RemoteProtocolError, *, now_us: int) -> bytes:
+    """Returns the one answer to bytes that are not the protocol; identifier 0."""
+    return seed.encode_error(0, Refusal(code=error.code, text=error.text), now_us=now_us)
+
+
+# -- replies, as a client reads them --------------------------------------------------------------
+
+
+class RawReply(NamedTuple):
+    """One whole reply to NOP or to a function above 16."""
+
+    identifier: int
+    error: bytes
+    body: Buffer | None  # None: there is none
+
+    def refusal(self) -> Refusal:
+        return decode_error(self.error)
+
+
+class ReplyDecoder:
+    """Bytes of a server in, replies and changes out."""
+
+    def __init__(self) -> None:
+        self._buffer = ReceiveBuffer()
+
+    def feed(self, data: bytes | bytearray) -> None:
+        self._buffer.feed(data)
+
+    @property
+    def missing(self) -> int:
+        """How many bytes the message that has begun lacks, as far as its beginning tells."""
+        return self._buffer.missing
+
+    def take_all(self) -> memoryview:
+        """Returns the beginning of a message, which is then fed again together with its rest."""
+        return self._buffer.take_all()
+
+    def next(self) -> RawReply | RawChange | None:
+        """Returns the next whole message, None if bytes are missing.
+
+        Raises:
+            RemoteProtocolError: if the bytes are not FJ version 1.
+        """
+        buffer = self._buffer
+        if not buffer.is_worth_a_look() or not buffer.has(REPLY.size):
+            return None
+        found: RawReply | RawChange
+        try:
+            if buffer.data[buffer.start] == MAGIC_REQUEST[0]:
+                found, length = seed.decode_change(buffer)
+            else:
+                found, length = _decode_reply(buffer)
+        except IncompleteError:
+            return None
+        buffer.consume(length)
+        return found
+
+
+def _decode_reply(buffer: ReceiveBuffer) -> tuple[RawReply, int]:
+    magic, version, identifier, flags, _ = REPLY.unpack_from(buffer.data, buffer.start)
+    if magic != MAGIC_REPLY or version != VERSION:
+        raise RemoteProtocolError(Code.BAD_MAGIC, "the peer is no Fjord server of version 1")
+    if flags & ~(Flag.KEY_16 | Flag.BODY):
+        raise RemoteProtocolError(Code.BAD_FLAGS, f"a reply with flags {flags:#06x}")
+    fields = Fields(buffer, REPLY.size, flags)
+    error = fields.key()
+    body = _decode_body(fields) if flags & Flag.BODY else None
+    return RawReply(identifier, error, body), fields.offset
+
+
+def _decode_body(fields: Fields) -> Buffer:
+    buffer, offset = fields.buffer, fields.offset
+    fields.skip(BODY_LENGTH.size)
+    (size,) = BODY_LENGTH.unpack_from(buffer.data, buffer.start + offset)
+    if size > _REPLY_BYTES_MAX:
+        raise RemoteProtocolError(Code.TOO_LARGE, f"a reply of {size} bytes")
+    fields.skip(size)
+    return buffer.body(offset + BODY_LENGTH.size, size)
+
+
+def read_reply(row: Row, raw: RawReply) -> Reply:
+    """Returns what a reply to a command of this row says.
+
+    Raises:
+        RemoteProtocolError: if it is not a reply to that.
+    """
+    if raw.error:
+        return raw.refusal()
+    if raw.body is None:
+        if row is commands.Nop.row:
+            return Done(master=b"", seq=0)
+        raise RemoteProtocolError(Code.BAD_BATCH, "a reply without a body")
+    try:
+        return codec.decode_reply(raw.body)
+    except (ValueError, struct.error) as error:
+        raise RemoteProtocolError(Code.BAD_BATCH, f"a broken reply: {error}") from error
