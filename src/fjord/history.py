@@ -17,22 +17,7 @@ _DATA_SUFFIX: Final = ".parquet"
 _METADATA_PREFIX: Final = "_"
 _METADATA_SUFFIX: Final = ".json"
 # Ops whose rows are history: what is only said again, or said of readers and blocks, is not.
-HISTORIC: Final = frozenset(
-    {
-        Opcode.JOB_ADD,
-        Opcode.JOB_REPLACE,
-        Opcode.JOB_TAKE,
-        Opcode.JOB_DONE,
-        Opcode.JOB_WAIT,
-        Opcode.JOB_BURY,
-        Opcode.JOB_REMOVE,
-        Opcode.STREAM_APPEND,
-        Opcode.STREAM_PUT,
-        Opcode.STREAM_ERASE,
-        Opcode.STREAM_COMMIT,
-        Opcode.STREAM_PUT_AT,
-    }
-)
+HISTORIC: Final = frozenset(opcode for opcode in Opcode if opcode.is_sealed)
 
 
 class SealedRange(NamedTuple):

@@ -1,4 +1,7 @@
-"""Opcodes: what ops there are, and the columns of each.
+"""Opcodes: what ops there are, and the facts of each that everybody needs.
+
+A row of `Opcode` says the number of an op, its columns, and what it is in the history of its table;
+`tables.meaning` says what it does.
 
 To change an op: never change the columns of a released opcode.  Give the new layout a new opcode,
 keep the old one readable for ever, and add a sample of it to tests/compat.
@@ -11,69 +14,25 @@ from typing import Final, Literal
 
 from fjord import columns
 
-
-class Opcode(enum.IntEnum):
-    """What an op does; 0 is reserved so that zeroed bytes are never an op."""
-
-    TAKEOVER = 1  # a writer began: its UUID.  From here on seqs are that writer's.
-    CREATE_TABLE = 2  # a table got a name, a kind and settings; `table` is its id
-    DROP_TABLE = 3  # a table lost its name; its rows are purged bit by bit
-    FORGET_TABLE = 4  # the last row of a dropped table is purged
-    PACKED = 5  # the journal begins at this segment and seq; what is before may go
-    LOST = 6  # these seqs were damaged and could not be repaired; without columns
-    ANSWERED = 7  # numbered commands of clients were applied: their answers, should they ask again
-    FORGET_CLIENT = 8  # a client has not been heard of for long; its answers go
-    KV_INSERT = 16  # keys that had no entry got values that never expire
-    KV_SET = 17  # keys got values; everything that may be said of one
-    KV_MOVE = 18  # rows of a segment that goes are said again, as they are, tombstones too
-    KV_DELETE = 19  # keys lost their values; the tombstone keeps the timestamp
-    KV_EXPIRE = 20  # the same, because their time was over
-    KV_MARK = 21  # rows were touched or taken for work: expiry, last access, worked-on deadline
-    KV_UNSCHEDULE = 22  # an expiry no longer holds
-    KV_PURGE = 23  # keys lost their entries without a trace
-    KV_LINK = 24  # keys became further keys of other keys' values
-    JOB_ADD = 32  # jobs wait that did not before
-    JOB_REPLACE = 33  # jobs that wait got new data, by the rule of merging
-    JOB_MOVE = 34  # jobs of a segment that goes are said again, as they are
-    JOB_TAKE = 35  # jobs were handed out; the seq of a row is its xid
-    JOB_DONE = 36  # jobs that were handed out are done
-    JOB_TOUCH = 37  # leases got longer
-    JOB_WAIT = 38  # jobs wait again, or otherwise: taken, dead or waiting ones
-    JOB_BURY = 39  # jobs went to the dead letters
-    JOB_REMOVE = 40  # jobs of any state are gone
-    JOB_LEASE = 41  # a note of when leases are over is said again
-    JOB_UNLEASE = 42  # such a note goes
-    STREAM_APPEND = 48  # messages of a log, as they came
-    STREAM_PUT = 49  # keys of a stream that keeps the latest got messages
-    STREAM_ERASE = 50  # such keys lost theirs; the tombstone is a message too
-    STREAM_MOVE = 51  # such messages of a segment that goes are said again, as they are
-    STREAM_PURGE = 52  # tombstones that everybody has seen are gone
-    STREAM_FORGET = 53  # appends that are in a block are no longer found in the journal
-    SUBSCRIBER = 54  # a subscriber was made, or its mark was set
-    UNSUBSCRIBE = 55  # a subscriber is gone
-    SNAPSHOT = 56  # the state at this seq can be read until a deadline
-    SNAPSHOT_END = 57  # no more
-    VERSION = 58  # what the index had before is kept for snapshots
-    VERSION_DROP = 59  # such are gone
-    HISTORY = 60  # how far a table is in cold blocks
-    BLOCK = 61  # a cold block is there, or is to go
-    BLOCK_GONE = 62  # it is gone
-    STAGE = 64  # an op is kept that holds only once it is committed
-    STAGE_DECIDED = 65  # such ops will be run, one after the other
-    STAGE_GONE = 66  # such ops are run, in blocks, or dropped
-    STREAM_COMMIT = 67  # messages of a log that were staged get seqs: these rows are theirs
-    WRITER = 68  # the last batch of a writer; without a table: how far it is
-    WRITER_GONE = 69  # a writer was not heard of for long, or is not needed any more
-    STREAM_PUT_AT = 70  # keys of a stream that keeps the latest got messages with dates
-    GENERATION = 71  # a jobs table with a period began a generation
-    GENERATION_GONE = 72  # one has no jobs any more
-
-
 U8: Final = "B"
 U64: Final = "Q"
 STRINGS: Final = "strings"
 ONCE: Final = "once"  # a u64, whatever the number of rows
 ColumnKind = columns.NumberKind | Literal["strings", "once"]
+Columns = tuple[tuple[str, ColumnKind], ...]
+
+
+def _op(
+    number: int, *columns: tuple[str, ColumnKind], shown: str | None = None, sealed: bool = False
+) -> tuple[int, Columns, str | None, bool]:
+    """Returns a row.
+
+    Args:
+        shown: its name in the column `op` of a table's history; "": each row says its own.
+        sealed: its rows go to cold blocks.
+    """
+    return number, columns, shown, sealed
+
 
 # The payload, where an op has one, is the last column: its place follows from the op's length.
 #
@@ -82,31 +41,66 @@ ColumnKind = columns.NumberKind | Literal["strings", "once"]
 # links     keys that were linked before this seq no longer count, 0 = before this row
 # buried    lease time when a tombstone was made; for one that moves it stands in `created`
 # row       seq that the row had when it was first written: its identity for ever
-COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
-    Opcode.TAKEOVER: (("seq", U64), ("uuid", STRINGS)),
-    Opcode.CREATE_TABLE: (("kind", U8), ("name", STRINGS), ("settings", STRINGS)),
-    Opcode.DROP_TABLE: (("name", STRINGS),),
-    Opcode.FORGET_TABLE: (("name", STRINGS),),
-    Opcode.PACKED: (("segment", U64), ("seq", U64)),
-    Opcode.LOST: (),
-    Opcode.ANSWERED: (
+class Opcode(enum.IntEnum):
+    """What an op does; 0 is reserved so that zeroed bytes are never an op."""
+
+    columns: Columns
+    position: dict[str, int]  # of each column, by its name
+    shown: str | None
+    is_sealed: bool
+
+    def __new__(
+        cls,
+        number: int,
+        columns: Columns = (),
+        shown: str | None = None,
+        is_sealed: bool = False,  # noqa: FBT001, FBT002
+    ) -> Opcode:
+        self = int.__new__(cls, number)
+        self._value_ = number
+        self.columns, self.shown, self.is_sealed = columns, shown, is_sealed
+        self.position = {name: at for at, (name, _) in enumerate(columns)}
+        return self
+
+    # A writer began: its UUID.  From here on seqs are that writer's.
+    TAKEOVER = _op(1, ("seq", U64), ("uuid", STRINGS))
+    # A table got a name, a kind and settings; `table` is its id.
+    CREATE_TABLE = _op(2, ("kind", U8), ("name", STRINGS), ("settings", STRINGS))
+    # A table lost its name; its rows are purged bit by bit.
+    DROP_TABLE = _op(3, ("name", STRINGS))
+    # The last row of a dropped table is purged.
+    FORGET_TABLE = _op(4, ("name", STRINGS))
+    # The journal begins at this segment and seq; what is before may go.
+    PACKED = _op(5, ("segment", U64), ("seq", U64))
+    # These seqs were damaged and could not be repaired; without columns.
+    LOST = _op(6)
+    # Numbered commands of clients were applied: their answers, should they ask again.
+    ANSWERED = _op(
+        7,
         ("at_us", U64),
         ("number", U64),
         ("client", STRINGS),
         ("answer", STRINGS),
-    ),
-    Opcode.FORGET_CLIENT: (
+    )
+    # A client has not been heard of for long; its answers go.
+    FORGET_CLIENT = _op(
+        8,
         ("at_us", U64),  # the note of this date goes
         ("is_gone", U8),  # 1: and so does all else of the client
         ("client", STRINGS),
-    ),
-    Opcode.KV_INSERT: (
+    )
+    # Keys that had no entry got values that never expire.
+    KV_INSERT = _op(
+        16,
         ("timestamp_us", U64),
         ("type", U8),
         ("key", STRINGS),
         ("value", STRINGS),
-    ),
-    Opcode.KV_SET: (
+        shown="SET",
+    )
+    # Keys got values; everything that may be said of one.
+    KV_SET = _op(
+        17,
         ("timestamp_us", U64),
         ("expires_at_us", U64),  # 0 = never
         ("ttl_us", U64),  # how long a touch lets it live, 0 = not at all
@@ -117,8 +111,11 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("type", U8),
         ("key", STRINGS),
         ("value", STRINGS),
-    ),
-    Opcode.KV_MOVE: (
+        shown="SET",
+    )
+    # Rows of a segment that goes are said again, as they are, tombstones too.
+    KV_MOVE = _op(
+        18,
         ("row", U64),
         ("timestamp_us", U64),
         ("expires_at_us", U64),
@@ -131,38 +128,52 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("type", U8),  # also TOMBSTONE, and ALIAS: its value is the target
         ("key", STRINGS),
         ("value", STRINGS),
-    ),
-    Opcode.KV_DELETE: (
+        shown="MOVE",
+    )
+    # Keys lost their values; the tombstone keeps the timestamp.
+    KV_DELETE = _op(
+        19,
         ("timestamp_us", U64),
         ("buried_us", U64),
         ("previous", U64),
         ("freed", U64),
         ("key", STRINGS),
-    ),
-    Opcode.KV_EXPIRE: (
+        shown="DELETE",
+    )
+    # The same, because their time was over.
+    KV_EXPIRE = _op(
+        20,
         ("timestamp_us", U64),
         ("buried_us", U64),
         ("expires_at_us", U64),  # the expiry that came
         ("previous", U64),
         ("freed", U64),
         ("key", STRINGS),
-    ),
-    Opcode.KV_MARK: (
+        shown="EXPIRE",
+    )
+    # Rows were touched or taken for work: expiry, last access, worked-on deadline.
+    KV_MARK = _op(
+        21,
         ("row", U64),
         ("accessed_us", U64),  # 0 = there is no mark any more
         ("expires_at_us", U64),  # from now on, 0 = never
         ("worked_until_us", U64),
         ("key", STRINGS),
-    ),
-    Opcode.KV_UNSCHEDULE: (("expires_at_us", U64), ("key", STRINGS)),
-    Opcode.KV_PURGE: (("previous", U64), ("freed", U64), ("key", STRINGS)),
-    Opcode.KV_LINK: (
+    )
+    # An expiry no longer holds.
+    KV_UNSCHEDULE = _op(22, ("expires_at_us", U64), ("key", STRINGS))
+    # Keys lost their entries without a trace.
+    KV_PURGE = _op(23, ("previous", U64), ("freed", U64), ("key", STRINGS), shown="PURGE")
+    # Keys became further keys of other keys' values.
+    KV_LINK = _op(
+        24,
         ("timestamp_us", U64),
         ("previous", U64),
         ("freed", U64),
         ("key", STRINGS),
         ("target", STRINGS),
-    ),
+    )
+
     # lane      hash of the domain where the table has fairness by domain, else 0
     # probe     which of the keys with the same hash this is; 255: the key is not looked up
     # place     lane, priority, process date, row: 25 bytes, as docs/journal-format.md says
@@ -170,7 +181,10 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
     # slot      hash and probe of a key that is looked up, 17 bytes, or nothing
     # at        xid of a taken job, row of a dead one, 0 for one that waits
     # lease     deadline whose note goes with this row alone, 0 = none
-    Opcode.JOB_ADD: (
+
+    # Jobs wait that did not before.
+    JOB_ADD = _op(
+        32,
         ("inserted_us", U64),
         ("updated_us", U64),
         ("process_at_us", U64),
@@ -182,8 +196,12 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("key", STRINGS),
         ("domain", STRINGS),  # as it was given; nothing: that of the key
         ("value", STRINGS),
-    ),
-    Opcode.JOB_REPLACE: (
+        shown="ADD",
+        sealed=True,
+    )
+    # Jobs that wait got new data, by the rule of merging.
+    JOB_REPLACE = _op(
+        33,
         ("row", U64),
         ("inserted_us", U64),
         ("updated_us", U64),
@@ -200,38 +218,55 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("key", STRINGS),
         ("domain", STRINGS),
         ("value", STRINGS),
-    ),
-    Opcode.JOB_MOVE: (
+        shown="REPLACE",
+        sealed=True,
+    )
+    # Jobs of a segment that goes are said again, as they are.
+    JOB_MOVE = _op(
+        34,
         ("at", U64),
         ("previous", U64),
         ("state", U8),
         ("head", STRINGS),  # what the index has before the image: see docs/journal-format.md
         ("image", STRINGS),
         ("value", STRINGS),
-    ),
-    Opcode.JOB_TAKE: (
+        shown="",
+    )
+    # Jobs were handed out; the seq of a row is its xid.
+    JOB_TAKE = _op(
+        35,
         ("deadline_us", U64),  # lease time
         ("lease_us", U64),
         ("started_us", U64),  # wall time
         ("row", U64),
         ("image", STRINGS),
-    ),
-    Opcode.JOB_DONE: (
+        shown="TAKE",
+        sealed=True,
+    )
+    # Jobs that were handed out are done.
+    JOB_DONE = _op(
+        36,
         ("xid", U64),
         ("lease", U64),
         ("row", U64),
         ("previous", U64),
         ("freed", U64),
-    ),
-    Opcode.JOB_TOUCH: (
+        shown="DONE",
+        sealed=True,
+    )
+    # Leases got longer.
+    JOB_TOUCH = _op(
+        37,
         ("xid", U64),
         ("lease", U64),
         ("deadline_us", U64),
         ("lease_us", U64),
         ("started_us", U64),
         ("image", STRINGS),
-    ),
-    Opcode.JOB_WAIT: (
+    )
+    # Jobs wait again, or otherwise: taken, dead or waiting ones.
+    JOB_WAIT = _op(
+        38,
         ("at", U64),
         ("lease", U64),
         ("row", U64),
@@ -241,9 +276,13 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("priority", U8),
         ("timeouts", U8),
         ("was", STRINGS),  # place of one that waited, else nothing
-        ("image", STRINGS),  # from now on
-    ),
-    Opcode.JOB_BURY: (
+        ("image", STRINGS),  # from now on,
+        shown="",
+        sealed=True,
+    )
+    # Jobs went to the dead letters.
+    JOB_BURY = _op(
+        39,
         ("at", U64),
         ("lease", U64),
         ("row", U64),
@@ -253,8 +292,12 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("timeouts", U8),
         ("image", STRINGS),
         ("reason", STRINGS),
-    ),
-    Opcode.JOB_REMOVE: (
+        shown="DEAD",
+        sealed=True,
+    )
+    # Jobs of any state are gone.
+    JOB_REMOVE = _op(
+        40,
         ("at", U64),
         ("lease", U64),
         ("row", U64),
@@ -264,28 +307,47 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("state", U8),  # before
         ("how", U8),
         ("place", STRINGS),
-        ("slot", STRINGS),  # of one that waited
-    ),
-    Opcode.JOB_LEASE: (("deadline_us", U64), ("xid", U64), ("count", U64)),
-    Opcode.JOB_UNLEASE: (("deadline_us", U64), ("xid", U64)),
+        ("slot", STRINGS),  # of one that waited,
+        shown="",
+        sealed=True,
+    )
+    # A note of when leases are over is said again.
+    JOB_LEASE = _op(41, ("deadline_us", U64), ("xid", U64), ("count", U64))
+    # Such a note goes.
+    JOB_UNLEASE = _op(42, ("deadline_us", U64), ("xid", U64))
+
     # was       seq that a message of the same key had which is replaced, 0 = none
-    Opcode.STREAM_APPEND: (("type", U8), ("key", STRINGS), ("value", STRINGS)),
-    Opcode.STREAM_PUT: (
+
+    # Messages of a log, as they came.
+    STREAM_APPEND = _op(
+        48, ("type", U8), ("key", STRINGS), ("value", STRINGS), shown="APPEND", sealed=True
+    )
+    # Keys of a stream that keeps the latest got messages.
+    STREAM_PUT = _op(
+        49,
         ("was", U64),
         ("previous", U64),
         ("freed", U64),
         ("type", U8),
         ("key", STRINGS),
         ("value", STRINGS),
-    ),
-    Opcode.STREAM_ERASE: (
+        shown="SET",
+        sealed=True,
+    )
+    # Such keys lost theirs; the tombstone is a message too.
+    STREAM_ERASE = _op(
+        50,
         ("buried_us", U64),
         ("was", U64),
         ("previous", U64),
         ("freed", U64),
         ("key", STRINGS),
-    ),
-    Opcode.STREAM_MOVE: (
+        shown="DELETE",
+        sealed=True,
+    )
+    # Such messages of a segment that goes are said again, as they are.
+    STREAM_MOVE = _op(
+        51,
         ("row", U64),
         ("at_us", U64),  # wall time of the commit that brought it
         ("buried_us", U64),  # of a tombstone; of a message its date, 0 = at_us
@@ -293,39 +355,55 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("type", U8),  # also TOMBSTONE
         ("key", STRINGS),
         ("value", STRINGS),
-    ),
-    Opcode.STREAM_PURGE: (("row", U64), ("previous", U64), ("freed", U64), ("key", STRINGS)),
-    Opcode.STREAM_FORGET: (("last", U64), ("freed", U64)),  # last seq of each append
-    Opcode.SUBSCRIBER: (
+        shown="MOVE",
+    )
+    # Tombstones that everybody has seen are gone.
+    STREAM_PURGE = _op(52, ("row", U64), ("previous", U64), ("freed", U64), ("key", STRINGS))
+    # Appends that are in a block are no longer found in the journal: the last seq of each.
+    STREAM_FORGET = _op(53, ("last", U64), ("freed", U64))
+    # A subscriber was made, or its mark was set.
+    SUBSCRIBER = _op(
+        54,
         ("position", U64),
         ("epoch", U64),
         ("moved_us", U64),  # wall time
         ("is_asleep", U8),
         ("name", STRINGS),
-    ),
-    Opcode.UNSUBSCRIBE: (("name", STRINGS),),
-    Opcode.SNAPSHOT: (
+    )
+    # A subscriber is gone.
+    UNSUBSCRIBE = _op(55, ("name", STRINGS))
+    # The state at this seq can be read until a deadline.
+    SNAPSHOT = _op(
+        56,
         ("snapshot", U64),  # 0 = the seq of this row
         ("deadline_us", U64),  # lease time
         ("wall_us", U64),
         ("largest", U64),  # table id so far: tables with larger ones are younger
-        ("is_pass", U8),  # 1: it was opened for a reader, and ends with what it reads
-    ),
-    Opcode.SNAPSHOT_END: (("deadline_us", U64), ("snapshot", U64)),
-    Opcode.VERSION: (
+        ("is_pass", U8),  # 1: it was opened for a reader, and ends with what it reads,
+    )
+    # No more.
+    SNAPSHOT_END = _op(57, ("deadline_us", U64), ("snapshot", U64))
+    # What the index had before is kept for snapshots.
+    VERSION = _op(
+        58,
         ("snapshot", U64),  # the newest that was open
         ("tree", U8),
         ("key", STRINGS),  # of the index
-        ("image", STRINGS),  # what the index had there
-    ),
-    Opcode.VERSION_DROP: (("snapshot", U64), ("tree", U8), ("key", STRINGS)),
-    Opcode.HISTORY: (
+        ("image", STRINGS),  # what the index had there,
+    )
+    # Such are gone.
+    VERSION_DROP = _op(59, ("snapshot", U64), ("tree", U8), ("key", STRINGS))
+    # How far a table is in cold blocks.
+    HISTORY = _op(
+        60,
         ("sealed", U64),  # everything up to here is in blocks
         ("forgotten", U64),  # appends up to here are not found in the journal any more
         ("sealing", U64),  # up to here blocks are being written, 0 = no
-        ("tag", U64),  # a number that makes the names of these blocks unique
-    ),
-    Opcode.BLOCK: (
+        ("tag", U64),  # a number that makes the names of these blocks unique,
+    )
+    # A cold block is there, or is to go.
+    BLOCK = _op(
+        61,
         ("first", U64),
         ("last", U64),
         ("rows", U64),
@@ -335,16 +413,23 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("crc", U64),
         ("is_retired", U8),  # 1: its file is to go
         ("name", STRINGS),
-    ),
-    Opcode.BLOCK_GONE: (("last", U64),),
-    Opcode.STAGE: (
+    )
+    # It is gone.
+    BLOCK_GONE = _op(62, ("last", U64))
+    # An op is kept that holds only once it is committed.
+    STAGE = _op(
+        64,
         ("at_us", U64),  # wall time
         # STREAM_APPEND: as it is.  JOB_ADD and KV_SET: what is asked for; what only a decision can
         # tell is 0.
         ("op", STRINGS),
-    ),
+    )
+
     # stage     seq of the STAGE; the others say where its op rests
-    Opcode.STAGE_DECIDED: (
+
+    # Such ops will be run, one after the other.
+    STAGE_DECIDED = _op(
+        65,
         ("stage", U64),
         ("at_us", U64),
         ("rows", U64),
@@ -352,24 +437,33 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("offset", U64),
         ("size", U64),
         ("crc", U64),
-    ),
-    Opcode.STAGE_GONE: (("stage", U64), ("freed", U64)),
-    Opcode.STREAM_COMMIT: (
+    )
+    # Such ops are run, in blocks, or dropped.
+    STAGE_GONE = _op(66, ("stage", U64), ("freed", U64))
+    # Messages of a log that were staged get seqs: these rows are theirs.
+    STREAM_COMMIT = _op(
+        67,
         ("stage", ONCE),
         ("segment", ONCE),
         ("offset", ONCE),
         ("size", ONCE),
         ("crc", ONCE),
         ("freed", ONCE),
-    ),
-    Opcode.WRITER: (
+        sealed=True,
+    )
+    # The last batch of a writer; without a table: how far it is.
+    WRITER = _op(
+        68,
         ("batch", U64),
         ("at_us", U64),  # wall time
         ("name", STRINGS),
-        ("stages", STRINGS),  # that are run one after the other: a u64 each
-    ),
-    Opcode.WRITER_GONE: (("name", STRINGS),),
-    Opcode.STREAM_PUT_AT: (
+        ("stages", STRINGS),  # that are run one after the other: a u64 each,
+    )
+    # A writer was not heard of for long, or is not needed any more.
+    WRITER_GONE = _op(69, ("name", STRINGS))
+    # Keys of a stream that keeps the latest got messages with dates.
+    STREAM_PUT_AT = _op(
+        70,
         ("timestamp_us", U64),
         ("was", U64),
         ("previous", U64),
@@ -377,13 +471,17 @@ COLUMNS: Final[dict[Opcode, tuple[tuple[str, ColumnKind], ...]]] = {
         ("type", U8),
         ("key", STRINGS),
         ("value", STRINGS),
-    ),
-    Opcode.GENERATION: (
+        shown="SET",
+        sealed=True,
+    )
+    # A jobs table with a period began a generation.
+    GENERATION = _op(
+        71,
         ("generation", U64),  # id, larger than those of tables
         ("number", U64),
         ("began_us", U64),
         ("first_row", U64),
         ("schema", U64),
-    ),
-    Opcode.GENERATION_GONE: (("generation", U64),),
-}
+    )
+    # One has no jobs any more.
+    GENERATION_GONE = _op(72, ("generation", U64))

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from fjord import columns
 from fjord.columns import Strings
-from fjord.opcodes import COLUMNS, ONCE, STRINGS, U8, U64, ColumnKind, Opcode
+from fjord.opcodes import ONCE, STRINGS, U8, U64, ColumnKind, Opcode
 
 HEADER = struct.Struct("<BBHIII")
 
@@ -38,13 +38,13 @@ ALIAS: Final = 0xFE
 ROW_BYTES: Final = 96
 
 _ENCODERS: Final[dict[Opcode, tuple[Callable[[Any], columns.Buffer], ...]]] = {
-    opcode: tuple(_ENCODER_OF[kind] for _, kind in named) for opcode, named in COLUMNS.items()
+    opcode: tuple(_ENCODER_OF[kind] for _, kind in opcode.columns) for opcode in Opcode
 }
 
 
 def _number_count(opcode: Opcode) -> int:
     """Returns how many columns of numbers an op begins with; all others are strings."""
-    kinds = [kind for _, kind in COLUMNS[opcode]]
+    kinds = [kind for _, kind in opcode.columns]
     count = kinds.index(STRINGS) if STRINGS in kinds else len(kinds)
     assert STRINGS not in kinds[:count]
     assert set(kinds[count:]) <= {STRINGS}
@@ -56,10 +56,11 @@ _ONE_ROW: Final[dict[Opcode, tuple[int, Callable[..., bytes]]]] = {
     opcode: (
         count := _number_count(opcode),
         struct.Struct(
-            "<" + "".join({U8: "B7x", U64: "Q", ONCE: "Q"}[kind] for _, kind in named[:count])
+            "<"
+            + "".join({U8: "B7x", U64: "Q", ONCE: "Q"}[kind] for _, kind in opcode.columns[:count])
         ).pack,
     )
-    for opcode, named in COLUMNS.items()
+    for opcode in Opcode
 }
 
 Numbers = Sequence[int]
@@ -72,11 +73,10 @@ class Op(NamedTuple):
     opcode: Opcode
     table: int
     rows: int
-    columns: tuple[Column, ...]  # in the order of COLUMNS[opcode]
+    columns: tuple[Column, ...]  # in the order of `opcode.columns`
 
     def column(self, name: str) -> Column:
-        names = [column_name for column_name, _ in COLUMNS[self.opcode]]
-        return self.columns[names.index(name)]
+        return self.columns[self.opcode.position[name]]
 
 
 class Place(NamedTuple):
@@ -93,7 +93,7 @@ def part(op: Op, start: int, end: int) -> Op:
     """Returns an op with some of the rows of another one."""
     columns_ = tuple(
         column if kind == ONCE else _column_part(column, start, end)
-        for column, (_, kind) in zip(op.columns, COLUMNS[op.opcode], strict=True)
+        for column, (_, kind) in zip(op.columns, op.opcode.columns, strict=True)
     )
     return op._replace(rows=end - start, columns=columns_)
 
@@ -109,8 +109,8 @@ def _column_part(column: Column, start: int, end: int) -> Column:
 def encode(op: Op) -> tuple[bytes, int]:
     """Returns the op's bytes and where in them its payload begins."""
     opcode, table, rows, found = op
-    if len(found) != len(COLUMNS[opcode]):
-        raise ValueError(f"{opcode.name} has {len(COLUMNS[opcode])} columns, not {len(found)}")
+    if len(found) != len(opcode.columns):
+        raise ValueError(f"{opcode.name} has {len(opcode.columns)} columns, not {len(found)}")
     parts: list[columns.Buffer] = [b""]
     if rows == 1:
         count, pack = _ONE_ROW[opcode]
@@ -144,7 +144,7 @@ def decode(view: memoryview, start: int) -> tuple[Op, int, int]:
     found: list[Column] = []
     inside = view[:end]
     column: Column
-    for _, kind in COLUMNS[opcode]:
+    for _, kind in opcode.columns:
         if kind == STRINGS:
             column, position = columns.decode_strings(inside, position, rows)
         elif kind == ONCE:

@@ -66,7 +66,7 @@ def sample_op(opcode: Opcode, rows: int) -> Op:
     """Returns an op whose every number and string tells where it stands."""
     columns = tuple(
         _column(opcode, position, name, kind, rows)
-        for position, (name, kind) in enumerate(ops.COLUMNS[opcode])
+        for position, (name, kind) in enumerate(opcode.columns)
     )
     return Op(opcode, opcode + 1, rows, columns)
 
@@ -118,7 +118,7 @@ def _frames(journal: Journal) -> Iterator[dict[str, Any]]:
 
 
 def _op(op: Op, payload: int) -> dict[str, Any]:
-    named = zip(ops.COLUMNS[op.opcode], op.columns, strict=True)
+    named = zip(op.opcode.columns, op.columns, strict=True)
     return {
         "opcode": int(op.opcode),
         "name": op.opcode.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fjord import limits, ops
+from fjord import limits
 from fjord.disk import LocalDisk
 from fjord.journal import frame as frames
 from fjord.journal import inspect
@@ -23,7 +23,7 @@ def test_the_sample_says_what_it_said_when_it_was_frozen() -> None:
 def test_every_opcode_is_in_the_sample_with_the_columns_that_it_has_now() -> None:
     expected = json.loads(EXPECTED.read_text())
     found = {op["opcode"]: list(op["columns"]) for one in expected["frames"] for op in one["ops"]}
-    known = {int(opcode): [name for name, _ in ops.COLUMNS[opcode]] for opcode in Opcode}
+    known = {int(opcode): [name for name, _ in opcode.columns] for opcode in Opcode}
     assert found == known, AGAIN
 
 

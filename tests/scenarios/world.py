@@ -413,7 +413,7 @@ def _shown_entry(entries: Entries, row: int, begin_us: int) -> str:
 
 
 def _shown_op(op: Op, begin_us: int) -> str:
-    names = [name for name, _ in ops.COLUMNS[op.opcode]]
+    names = [name for name, _ in op.opcode.columns]
     rows = []
     for row in range(op.rows):
         shown = {

@@ -15,7 +15,7 @@ TABLE_ID_BYTES = 4
 def row_bytes(opcode: Opcode) -> int:
     """How many bytes a row of an op takes beside its keys and values."""
     sizes = {ops.U8: 1, ops.U64: 8, ops.STRINGS: 4, ops.ONCE: 0}
-    return sum(sizes[kind] for _, kind in ops.COLUMNS[opcode])
+    return sum(sizes[kind] for _, kind in opcode.columns)
 
 
 def test_no_bound_is_zero_or_below() -> None:

@@ -142,7 +142,7 @@ def _places(found: Ops, opcode: Opcode) -> dict[str, _Place]:
     rows, halves = found.rows(), found.memory.halves
     places = {}
     position = compute.add(found.starts, number(_HEADER_WORDS))
-    for name, kind in ops.COLUMNS[opcode]:
+    for name, kind in opcode.columns:
         data = size = None
         start = position
         if kind == ops.U64:

@@ -34,73 +34,11 @@ _TYPES: Final[dict[str, Any]] = {
 }
 SCHEMA: Final = pa.schema([(name, _TYPES[type_]) for name, type_ in schema.COLUMNS.items()])
 
-# What an op is called in the column `op`.
-NAMES: Final[dict[Opcode, str]] = {
-    Opcode.KV_INSERT: "SET",
-    Opcode.KV_SET: "SET",
-    Opcode.KV_DELETE: "DELETE",
-    Opcode.KV_EXPIRE: "EXPIRE",
-    # A row that is said again, as it is, when the journal is packed: `row` tells which one.  It
-    # is a tombstone if it has no type.
-    Opcode.KV_MOVE: "MOVE",
-    Opcode.KV_PURGE: "PURGE",
-    Opcode.JOB_ADD: "ADD",
-    Opcode.JOB_REPLACE: "REPLACE",
-    Opcode.JOB_TAKE: "TAKE",
-    Opcode.JOB_DONE: "DONE",
-    Opcode.JOB_BURY: "DEAD",
-    # What these are called depends on what they say.
-    Opcode.JOB_MOVE: "",
-    Opcode.JOB_WAIT: "",
-    Opcode.JOB_REMOVE: "",
-    Opcode.STREAM_APPEND: "APPEND",
-    Opcode.STREAM_PUT: "SET",
-    Opcode.STREAM_PUT_AT: "SET",
-    Opcode.STREAM_ERASE: "DELETE",
-    Opcode.STREAM_MOVE: "MOVE",
-}
-# Ops that are about no row of a table, or about no value.
-SKIPPED: Final = frozenset(
-    {
-        Opcode.TAKEOVER,
-        Opcode.CREATE_TABLE,
-        Opcode.DROP_TABLE,
-        Opcode.FORGET_TABLE,
-        Opcode.PACKED,
-        Opcode.LOST,
-        Opcode.ANSWERED,
-        Opcode.FORGET_CLIENT,
-        Opcode.KV_MARK,
-        Opcode.KV_UNSCHEDULE,
-        Opcode.KV_LINK,
-        Opcode.JOB_TOUCH,
-        Opcode.JOB_LEASE,
-        Opcode.JOB_UNLEASE,
-        Opcode.STREAM_PURGE,
-        Opcode.STREAM_FORGET,
-        Opcode.SUBSCRIBER,
-        Opcode.UNSUBSCRIBE,
-        Opcode.SNAPSHOT,
-        Opcode.SNAPSHOT_END,
-        Opcode.VERSION,
-        Opcode.VERSION_DROP,
-        Opcode.HISTORY,
-        Opcode.BLOCK,
-        Opcode.BLOCK_GONE,
-        Opcode.STAGE,
-        Opcode.STAGE_DECIDED,
-        Opcode.STAGE_GONE,
-        Opcode.WRITER,
-        Opcode.WRITER_GONE,
-        Opcode.GENERATION,
-        Opcode.GENERATION_GONE,
-    }
-)
-# Whoever walks over the journal puts what such an op stands for in its place.
-RESOLVED: Final = frozenset({Opcode.STREAM_COMMIT})
-
-# They also say marks again, such as tombstones.
-_MOVES: Final = frozenset({Opcode.KV_MOVE, Opcode.STREAM_MOVE})
+# What an op is called in the column `op`.  A MOVE is a row that is said again, as it is, when the
+# journal is packed: `row` tells which one; it is a tombstone if it has no type.
+NAMES: Final = {opcode: opcode.shown for opcode in Opcode if opcode.shown is not None}
+# Whoever walks over the journal puts the appends in its place that such an op stands for.
+RESOLVED: Final = Opcode.STREAM_COMMIT
 
 # Which column of an op is which column of a row; the others are not shown.
 _SHOWN: Final[dict[str, str]] = {
@@ -116,6 +54,9 @@ _SHOWN: Final[dict[str, str]] = {
     "key": "key",
     "value": "value",
 }
+
+
+_KNOWN: Final = frozenset(Opcode) - {RESOLVED}
 
 
 def record_batches(
@@ -217,10 +158,11 @@ def _piece_of_one(piece: Scanned, number: int, op: memoryview) -> Scanned:
 def _message_batches(piece: Scanned) -> list[pa.RecordBatch]:
     """Returns the messages of ops, in order, as one batch; none if there are none."""
     found = decoding.Ops.of(piece)
-    opcodes = set(compute.unique(found.opcodes()).to_pylist())
-    if opcodes - _MESSAGES:
+    opcodes = compute.unique(found.opcodes()).to_pylist()
+    kinds = [kind for kind in (Opcode.STREAM_APPEND, Opcode.STREAM_MOVE) if kind in opcodes]
+    if len(kinds) < len(opcodes):
         raise decoding.damaged()
-    parts = [_message_part(found.only(opcode), opcode) for opcode in _MESSAGES & opcodes]
+    parts = [_message_part(found.only(kind), kind) for kind in kinds]
     if len(parts) < 2:
         return parts
     merged: list[pa.RecordBatch] = (
@@ -229,12 +171,9 @@ def _message_batches(piece: Scanned) -> list[pa.RecordBatch]:
     return merged
 
 
-_MESSAGES: Final = frozenset({Opcode.STREAM_APPEND, Opcode.STREAM_MOVE})
-
-
 def _message_part(found: decoding.Ops, opcode: Opcode) -> pa.RecordBatch:
     spread, columns = decoding.read_columns(found, opcode)
-    if opcode == Opcode.STREAM_MOVE:
+    if opcode is Opcode.STREAM_MOVE:
         columns["seq"], columns["ts"] = columns["row"], columns["at_us"]
         _drop_values_of_marks(columns)
     else:
@@ -251,7 +190,7 @@ def _batches(piece: Scanned) -> list[pa.RecordBatch]:
     """Returns the rows of a piece, in order, as one batch; none if it has no rows."""
     found = decoding.Ops.of(piece)
     opcodes = set(compute.unique(found.opcodes()).to_pylist())
-    if unknown := opcodes - NAMES.keys() - SKIPPED:
+    if unknown := opcodes - _KNOWN:
         raise FjordError(
             f"ops of the kinds {sorted(unknown)} are unknown to this version of Fjord; "
             "use the version that wrote them"
@@ -283,7 +222,7 @@ def _part(found: decoding.Ops, opcode: Opcode) -> pa.RecordBatch:
     if "expires_at" in columns:
         columns["expires_at"] = _zero_as_null(columns["expires_at"])
     is_alias = None
-    if opcode in _MOVES:
+    if opcode.shown == "MOVE":
         is_alias = compute.equal(columns["type"], pa.scalar(ops.ALIAS, pa.uint8()))
         _drop_values_of_marks(columns)
     arrays = [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import bisect
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from fjord import limits, ops, tables
+from fjord import limits, ops
 from fjord.commands import Changed
 from fjord.engine import counting
 from fjord.engine.counting import Counts
@@ -16,7 +16,6 @@ from fjord.engine.dates import Arrival, arrival_of, lanes_of, schedule_of
 from fjord.engine.memory import Memory
 from fjord.engine.overlay import Overlay
 from fjord.engine.watching import Watched
-from fjord.history import HISTORIC
 from fjord.index import Transaction
 from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
@@ -24,27 +23,11 @@ from fjord.journal.writer import Writer
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, generations, job_leases, kv_links, snapshots, turning
 from fjord.tables.generations import Generations
+from fjord.tables.meaning import MEANING
 from fjord.tables.state import AnyPointer, JobCounts, Moment, Table, Tree, VolatileValue
 
 _APPLIED = b"applied"
 _LIVE = b"live"
-_CATALOG_OPS = frozenset({Opcode.CREATE_TABLE, Opcode.DROP_TABLE})
-GENERATION_OPS = frozenset({Opcode.GENERATION, Opcode.GENERATION_GONE})
-_SNAPSHOT_OPS = frozenset({Opcode.SNAPSHOT, Opcode.SNAPSHOT_END})
-# Ops that bring messages, and those after which there may be something to sweep.
-_MESSAGE_OPS = frozenset(
-    {
-        Opcode.STREAM_APPEND,
-        Opcode.STREAM_COMMIT,
-        Opcode.STREAM_PUT,
-        Opcode.STREAM_PUT_AT,
-        Opcode.STREAM_ERASE,
-    }
-)
-_HISTORY_OPS = frozenset({Opcode.HISTORY, Opcode.BLOCK, Opcode.BLOCK_GONE})
-_SWEPT_OPS = _HISTORY_OPS | {Opcode.DROP_TABLE, Opcode.SNAPSHOT_END}
-_TAKEN_OPS = frozenset({Opcode.JOB_TAKE, Opcode.JOB_TOUCH})
-_STAGE_OPS = frozenset({Opcode.STAGE, Opcode.STAGE_GONE})
 
 
 def read_applied(transaction: Transaction) -> int:
@@ -251,64 +234,80 @@ class Group(Snapshot):
             payload += self._base + self.body_bytes
             segment = self._writer.header.segment
             place = Place(self.next_seq, segment, payload, self.wall_us, data)
-            tables.APPLY[op.opcode](self, op, place)
+            MEANING[op.opcode].apply(self, op, place)
             self._starts.append(self.body_bytes)
             self.ops.append(data)
             self.body_bytes += len(data)
             self.rows += op.rows
             self.next_seq += op.rows
-            self._note_dates(op)
-            self._note_history(op)
+            for note in _NOTES[op.opcode]:
+                note(self, op, place)
             if self.notes_jobs:
                 self.notes.applied.append((op, place))
-            if op.opcode in _TAKEN_OPS:
-                self._taken_keys.note(op, place.seq)
-            elif op.opcode is Opcode.KV_LINK:
-                self._linked_keys.note(op)
-            if op.opcode is Opcode.JOB_BURY:
-                self.notes.deaths[op.table] = self.notes.deaths.get(op.table, 0) + op.rows
-            if op.opcode in GENERATION_OPS:
-                self.generations = generations.after(self.generations, op)
-                self.counts.look_at(self.generations[op.table])
-                self.counts.forget(generations.gone(op))
-                if op.opcode is Opcode.GENERATION_GONE:
-                    self.notes.given_back_seq = turning.given_back_seq(
-                        self.tables, self.generations
-                    )
-            if op.opcode in _CATALOG_OPS:
-                self.notes.drops |= op.opcode is Opcode.DROP_TABLE
-                self.tables = catalog.tables(self.scan(Tree.TABLES, b"", None, limits.TABLES_MAX))
-                self.notes.is_secure |= catalog.is_secure(self.tables)
-            if self._watched:
-                self.notes.changed += self._watched.changes_of(op, self.tables)
 
-    def _note_dates(self, op: Op) -> None:
-        """Takes note of what becomes due, and of jobs that wait."""
+    # -- what is to be noted of an op, as its row says --------------------------------------------
+
+    def _note_due(self, op: Op, place: Place) -> None:
         scheduled = schedule_of(op)
         if scheduled is not None:
             tree, date = scheduled
             self.notes.schedules[tree] = min(date, self.notes.schedules.get(tree, date))
-        arrival = arrival_of(op)
-        if arrival is not None:
-            known = self.notes.arrivals.get(op.table)
-            self.notes.arrivals[op.table] = arrival.joined(known) if known else arrival
-            if self.lanes.is_known(op.table):
-                for lane, date in lanes_of(op):
-                    self.lanes.lower(op.table, lane, date)
 
-    def _note_history(self, op: Op) -> None:
-        """Takes note of which tables were written to, and of all that concerns what was."""
-        if op.opcode in HISTORIC:
-            self.notes.last_seqs[op.table] = self.next_seq - 1
-            self.notes.table_rows[op.table] = self.notes.table_rows.get(op.table, 0) + op.rows
-        if op.opcode in _MESSAGE_OPS:
-            self.notes.appended.add(op.table)
-        elif op.opcode in _SNAPSHOT_OPS:
-            items = self.scan(Tree.SNAPSHOTS, b"", None, limits.SNAPSHOTS_MAX + 1)
-            self.snapshots = snapshots.read_all(items)
-        self.notes.sweeps |= op.opcode in _SWEPT_OPS
-        self.notes.seals |= op.opcode in _HISTORY_OPS
-        self.notes.stages |= op.opcode in _STAGE_OPS
+    def _note_history(self, op: Op, place: Place) -> None:
+        self.notes.last_seqs[op.table] = self.next_seq - 1
+        self.notes.table_rows[op.table] = self.notes.table_rows.get(op.table, 0) + op.rows
+
+    def _note_arrivals(self, op: Op, place: Place) -> None:
+        arrival = arrival_of(op)
+        known = self.notes.arrivals.get(op.table)
+        self.notes.arrivals[op.table] = arrival.joined(known) if known else arrival
+        if self.lanes.is_known(op.table):
+            for lane, date in lanes_of(op):
+                self.lanes.lower(op.table, lane, date)
+
+    def _note_taken(self, op: Op, place: Place) -> None:
+        self._taken_keys.note(op, place.seq)
+
+    def _note_deaths(self, op: Op, place: Place) -> None:
+        self.notes.deaths[op.table] = self.notes.deaths.get(op.table, 0) + op.rows
+
+    def _note_links(self, op: Op, place: Place) -> None:
+        self._linked_keys.note(op)
+
+    def _note_changes(self, op: Op, place: Place) -> None:
+        if self._watched:
+            self.notes.changed += self._watched.changes_of(op, self.tables)
+
+    def _note_messages(self, op: Op, place: Place) -> None:
+        self.notes.appended.add(op.table)
+
+    def _note_generations(self, op: Op, place: Place) -> None:
+        self.generations = generations.after(self.generations, op)
+        self.counts.look_at(self.generations[op.table])
+        self.counts.forget(generations.gone(op))
+
+    def _note_given_back(self, op: Op, place: Place) -> None:
+        self.notes.given_back_seq = turning.given_back_seq(self.tables, self.generations)
+
+    def _note_tables(self, op: Op, place: Place) -> None:
+        self.tables = catalog.tables(self.scan(Tree.TABLES, b"", None, limits.TABLES_MAX))
+        self.notes.is_secure |= catalog.is_secure(self.tables)
+
+    def _note_drop(self, op: Op, place: Place) -> None:
+        self.notes.drops = True
+
+    def _note_snapshots(self, op: Op, place: Place) -> None:
+        items = self.scan(Tree.SNAPSHOTS, b"", None, limits.SNAPSHOTS_MAX + 1)
+        self.snapshots = snapshots.read_all(items)
+
+    def _note_sweep(self, op: Op, place: Place) -> None:
+        self.notes.sweeps = True
+
+    def _note_blocks(self, op: Op, place: Place) -> None:
+        self.notes.seals = True
+
+    def _note_stages(self, op: Op, place: Place) -> None:
+        self.notes.stages = True
 
     def change_volatile(self, changes: Mapping[bytes, VolatileValue | None]) -> None:
         self._volatile.change(changes)
@@ -372,6 +371,19 @@ class Group(Snapshot):
         position = bisect.bisect_right(self._starts, start) - 1
         start -= self._starts[position]
         return self.ops[position][start : start + size]
+
+
+def _notes_of(opcode: Opcode) -> Iterator[Callable[[Group, Op, Place], None]]:
+    meaning = MEANING[opcode]
+    if meaning.due is not None:
+        yield Group._note_due
+    if opcode.is_sealed:
+        yield Group._note_history
+    for note in meaning.notes:
+        yield getattr(Group, f"_note_{note.name.lower()}")
+
+
+_NOTES: Final = {opcode: tuple(_notes_of(opcode)) for opcode in Opcode}
 
 
 def encode_all(decided: Iterable[Op]) -> list[tuple[bytes, int]]:

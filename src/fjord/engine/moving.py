@@ -16,6 +16,7 @@ from fjord.ops import Op, Opcode, Place
 from fjord.tables import job_row, job_upkeep
 from fjord.tables.job_row import PLACE_BYTES, PREFIX, XID
 from fjord.tables.job_upkeep import MoveJobs
+from fjord.tables.meaning import MEANING
 from fjord.tables.state import Tree
 
 _ROWS: Final = 1000
@@ -42,9 +43,9 @@ class Moving:
 
     def note(self, op: Op, place: Place) -> None:
         """Takes note of an op that was applied while the pass is under way."""
-        if op.opcode not in _TREES or self._is_lost:
+        tree = MEANING[op.opcode].puts
+        if tree is None or self._is_lost:
             return
-        tree = _TREES[op.opcode]
         self._places.extend((tree, key) for key in _keys(op, place))
         self._is_lost = len(self._places) > _PLACES_MAX
 
@@ -90,11 +91,6 @@ class Moving:
 
 # Values are at most 1 MiB, so that these fit a frame.
 _AT_ONCE: Final = 16
-_TREES: Final = {
-    Opcode.JOB_TAKE: Tree.JOBS_TAKEN,
-    Opcode.JOB_WAIT: Tree.JOBS_READY,
-    Opcode.JOB_BURY: Tree.JOBS_DEAD,
-}
 
 
 def _keys(op: Op, place: Place) -> Iterator[bytes]:

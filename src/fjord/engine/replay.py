@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from fjord import tables
 from fjord.engine import counting
 from fjord.engine.counting import Counts
 from fjord.engine.group import (
-    GENERATION_OPS,
     read_applied,
     read_generations,
     read_live,
@@ -21,6 +19,7 @@ from fjord.index import Index, IndexFullError, Transaction
 from fjord.journal.reader import Journal, Located
 from fjord.tables import catalog, generations
 from fjord.tables.generations import Generations
+from fjord.tables.meaning import MEANING, Note
 from fjord.tables.state import JobCounts, Tree
 
 # There while an index is rebuilt: what it has counted is not right before the end.
@@ -76,8 +75,9 @@ class Replay:
     def _apply(self, located: Located) -> None:
         try:
             for op, place in located.ops():
-                tables.APPLY[op.opcode](self._gathered, op, place)
-                if op.opcode in GENERATION_OPS:
+                meaning = MEANING[op.opcode]
+                meaning.apply(self._gathered, op, place)
+                if Note.GENERATIONS in meaning.notes:
                     self._generations = generations.after(self._generations, op)
                     self._gathered.generations = self._generations
                     self._gathered.job_counts.forget(generations.gone(op))

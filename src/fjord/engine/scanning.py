@@ -116,7 +116,7 @@ class _Piece:
         if not self._key_prefix:
             return True
         op, _, _ = ops.decode(memoryview(data), 0)
-        names = [name for name, _ in ops.COLUMNS[op.opcode]]
+        names = [name for name, _ in op.opcode.columns]
         keys = op.columns[names.index("key")] if "key" in names else ()
         return any(key.startswith(self._key_prefix) for key in keys if isinstance(key, bytes))
 

@@ -32,17 +32,8 @@ from fjord.ops import Opcode
 from fjord.tables import stream_history
 from fjord.tables.state import Kind, Table
 
-# Ops of key/value tables whose rows are shown; those of other tables are HISTORIC.
-KV_SHOWN: Final = frozenset(
-    {
-        Opcode.KV_INSERT,
-        Opcode.KV_SET,
-        Opcode.KV_DELETE,
-        Opcode.KV_EXPIRE,
-        Opcode.KV_MOVE,
-        Opcode.KV_PURGE,
-    }
-)
+# Ops whose rows are shown; of tables that are sealed only those that are HISTORIC.
+SHOWN: Final = frozenset(opcode for opcode in Opcode if opcode.shown is not None)
 NO_EPOCH: Final = bytes(16)
 # A segment that is packed away meanwhile is not there at the next try.
 _TRIES: Final = 3
@@ -153,7 +144,7 @@ class _Batch:
 
     def __init__(self, table: Table, command: Span) -> None:
         self._table = table.id
-        self._opcodes = KV_SHOWN if table.kind is Kind.KV else HISTORIC
+        self._opcodes = SHOWN if table.kind is Kind.KV else HISTORIC
         self._command = command
         self._seq = self.examined = command.after
         self._rows = self._size = self._wall_us = 0

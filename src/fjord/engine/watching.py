@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 from fjord.columns import Strings
 from fjord.commands import Changed, Entries
-from fjord.ops import Op, Opcode
+from fjord.ops import Op
 from fjord.tables.kv_entry import PREFIX_BYTES
 from fjord.tables.state import Table, VolatileValue
-
-_WRITES: Final = frozenset({Opcode.KV_INSERT, Opcode.KV_SET})
-_REMOVALS: Final = frozenset({Opcode.KV_DELETE, Opcode.KV_EXPIRE, Opcode.KV_PURGE})
 
 
 class Watched:
@@ -47,9 +43,7 @@ class Watched:
             self._keys.pop(table, None)
 
     def changes_of(self, op: Op, tables: Mapping[str, Table]) -> Iterator[Changed]:
-        """Yields what an op changes of the keys that somebody listens to."""
-        if op.opcode not in _WRITES and op.opcode not in _REMOVALS:
-            return
+        """Yields what an op that changes values changes of the keys that somebody listens to."""
         if self._written is not None:
             self._written.add(op.table)
         for name, wanted in self._keys.items():
@@ -84,18 +78,11 @@ class Watched:
 
 
 def _changed(op: Op, table: str, row: int, key: bytes) -> Changed:
-    if op.opcode in _REMOVALS:
-        stamp = 0 if op.opcode is Opcode.KV_PURGE else _number(op, "timestamp_us", row)
+    stamp = _number(op, "timestamp_us", row)
+    if "value" not in op.opcode.position:
         return Changed(table, key, Entries.MISSING, b"", stamp, 0)
-    expires = _number(op, "expires_at_us", row) if op.opcode is Opcode.KV_SET else 0
-    return Changed(
-        table,
-        key,
-        _number(op, "type", row),
-        _strings(op, "value")[row],
-        _number(op, "timestamp_us", row),
-        expires,
-    )
+    value, expires = _strings(op, "value")[row], _number(op, "expires_at_us", row)
+    return Changed(table, key, _number(op, "type", row), value, stamp, expires)
 
 
 def _strings(op: Op, name: str) -> Strings:
@@ -105,6 +92,9 @@ def _strings(op: Op, name: str) -> Strings:
 
 
 def _number(op: Op, name: str, row: int) -> int:
+    """Returns a number of a row, 0 where the op has none of this name."""
+    if name not in op.opcode.position:
+        return 0
     column = op.column(name)
     assert not isinstance(column, Strings)
     return column[row]

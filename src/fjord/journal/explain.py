@@ -165,7 +165,7 @@ def _frame(located: Located, salt: bytes, at: int) -> Iterator[Field]:
 
 
 def _columns(op: ops.Op, offset: int, at: int) -> Iterator[Field]:
-    for (name, kind), column in zip(ops.COLUMNS[op.opcode], op.columns, strict=True):
+    for (name, kind), column in zip(op.opcode.columns, op.columns, strict=True):
         if isinstance(column, Strings):
             runs = _strings(name, column, offset)
         else:

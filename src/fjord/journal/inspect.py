@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fjord import disk as disks
-from fjord import ops
 from fjord.columns import Strings
 from fjord.journal import frame as frames
 from fjord.journal import segments, survey
@@ -248,5 +247,5 @@ def _op_rows(located: Located, op: Op, place: Place, table: str, wanted: Wanted)
 def _fields(op: Op, row: int) -> Fields:
     if op.opcode is Opcode.LOST:
         return {"rows": op.rows - row}
-    names = (name for name, _ in ops.COLUMNS[op.opcode])
+    names = (name for name, _ in op.opcode.columns)
     return {name: column[row] for name, column in zip(names, op.columns, strict=True)}

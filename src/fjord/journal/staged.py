@@ -16,9 +16,9 @@ from fjord.ops import Opcode
 
 COMMIT: Final = int(Opcode.STREAM_COMMIT)
 # Where in such an op the size of what it stands for is.
-_SIZE_AT: Final = ops.HEADER.size + 8 * [
-    name for name, _ in ops.COLUMNS[Opcode.STREAM_COMMIT]
-].index("size")
+_SIZE_AT: Final = ops.HEADER.size + 8 * [name for name, _ in Opcode.STREAM_COMMIT.columns].index(
+    "size"
+)
 
 
 def size_of(body: Buffer, position: int) -> int:

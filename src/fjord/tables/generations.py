@@ -142,8 +142,6 @@ def read(items: Iterable[tuple[bytes, bytes]]) -> Generations:
 def after(known: Generations, op: Op) -> Generations:
     """Returns the generations after an op that says something of them."""
     listed = known.get(op.table, ())
-    if op.opcode not in (Opcode.GENERATION, Opcode.GENERATION_GONE):
-        return known
     if op.opcode is Opcode.GENERATION:
         more = [Generation._make(row) for row in zip(*_columns(op), strict=True)]
         ids = {one.id for one in more}

@@ -56,8 +56,6 @@ CHANGES: Final = (
     Change(_T, None, _REMOVE, How.PURGE, "its table was dropped"),
     Change(_D, None, _REMOVE, How.PURGE, "its table was dropped"),
 )
-# Ops after which a job is as it was: they are said by upkeep, when leases end and segments go.
-UNCHANGING: Final = frozenset({Opcode.JOB_MOVE, Opcode.JOB_LEASE, Opcode.JOB_UNLEASE})
 
 # -- the picture ----------------------------------------------------------------------------------
 

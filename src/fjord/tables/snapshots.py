@@ -26,10 +26,11 @@ from fjord.columns import Strings
 from fjord.commands import Opened, Refusal, Replies, Reply, reply_bytes
 from fjord.commands.layout import Command, internal
 from fjord.errors import Code
-from fjord.ops import Op, Opcode, Place
+from fjord.ops import Op, Opcode
 from fjord.tables import catalog, kv_entry, stream_entry
+from fjord.tables.meaning import MEANING
 from fjord.tables.state import Decision, Moment, State, Tree, VolatileValue, decides
-from fjord.tables.stream_entry import SNAPSHOT_KEY, VERSION_KEY
+from fjord.tables.stream_entry import VERSION_KEY
 
 _NOTHING: Final[Mapping[bytes, Any]] = MappingProxyType({})
 _PIECE: Final = 256
@@ -37,27 +38,6 @@ _PIECE: Final = 256
 _KEPT: Final = (Tree.KV, Tree.KV_MARKS, Tree.STREAM_SEQS)
 # Those of them whose keys are the keys of values, and whose items begin with their row.
 _BY_KEY: Final = (Tree.KV, Tree.KV_MARKS)
-# Ops that replace entries under the keys in their column `key`.
-_REPLACING: Final = frozenset(
-    {
-        Opcode.KV_SET,
-        Opcode.KV_DELETE,
-        Opcode.KV_EXPIRE,
-        Opcode.KV_PURGE,
-        Opcode.KV_LINK,
-        Opcode.STREAM_PUT,
-        Opcode.STREAM_PUT_AT,
-        Opcode.STREAM_ERASE,
-        Opcode.STREAM_PURGE,
-    }
-)
-# And the column with the seqs that messages lose.
-_LOSING: Final = {
-    Opcode.STREAM_PUT: "was",
-    Opcode.STREAM_PUT_AT: "was",
-    Opcode.STREAM_ERASE: "was",
-    Opcode.STREAM_PURGE: "row",
-}
 
 
 @internal(frees=True)
@@ -143,8 +123,9 @@ def kept(ops: Sequence[Op], state: State) -> list[Op]:
     newest = max(state.snapshots)
     found: dict[tuple[Tree, bytes], bytes] = {}
     for op in ops:
-        if op.opcode in _REPLACING and catalog.is_there(state, op.table):
-            found |= _replaced(op, state, newest)
+        replaces = MEANING[op.opcode].replaces
+        if replaces and catalog.is_there(state, op.table):
+            found |= _replaced(op, replaces, state, newest)
     if not found:
         return []
     trees, keys = zip(*found, strict=True)
@@ -152,16 +133,18 @@ def kept(ops: Sequence[Op], state: State) -> list[Op]:
     return [Op(Opcode.VERSION, catalog.NO_TABLE, len(found), columns)]
 
 
-def _replaced(op: Op, state: State, newest: int) -> dict[tuple[Tree, bytes], bytes]:
-    prefix, keys = kv_entry.prefix_of(op.table), op.column("key")
+def _replaced(
+    op: Op, replaces: Sequence[str], state: State, newest: int
+) -> dict[tuple[Tree, bytes], bytes]:
+    prefix = kv_entry.prefix_of(op.table)
+    keys, *lost = map(op.column, replaces)
     assert isinstance(keys, Strings)
     found = [(Tree.KV, prefix + key) for key in keys.rows()]
-    if op.opcode not in _LOSING:
+    if not lost:
         found += [(Tree.KV_MARKS, key) for _, key in found]  # messages have no marks
-    else:
-        lost = op.column(_LOSING[op.opcode])
-        assert not isinstance(lost, Strings)
-        found += [(Tree.STREAM_SEQS, stream_entry.seq_key(prefix, seq)) for seq in lost if seq]
+    for seqs in lost:
+        assert not isinstance(seqs, Strings)
+        found += [(Tree.STREAM_SEQS, stream_entry.seq_key(prefix, seq)) for seq in seqs if seq]
     images: dict[tuple[Tree, bytes], bytes] = {}
     for tree in _KEPT:
         wanted = [key for one, key in found if one is tree]
@@ -176,44 +159,6 @@ def _row_of(tree: int, key: bytes, image: bytes) -> int:
     if tree in _BY_KEY:
         return int.from_bytes(image[:8], "little")
     return stream_entry.seq_of(key)
-
-
-def keep_version(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    """Says the versions again that are still kept."""
-    heads = map(VERSION_KEY.pack, op.columns[0], op.columns[1])
-    keys = op.column("key")
-    assert isinstance(keys, Strings)
-    found = [head + key for head, key in zip(heads, keys.rows(), strict=True)]
-    stored = state.get_many(Tree.VERSIONS, found)
-    rows = [at for at, image in enumerate(stored) if image is not None]
-    if not rows:
-        return ()
-    columns = tuple(
-        Strings.of([column[at] for at in rows])
-        if isinstance(column, Strings)
-        else [column[at] for at in rows]
-        for column in op.columns
-    )
-    return [Op(op.opcode, op.table, len(rows), columns)]
-
-
-def keep_snapshot(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    """Says a snapshot again that is open."""
-    made = []
-    rows: Any = zip(*op.columns, strict=True)
-    for seq, (snapshot, deadline_us, wall_us, largest, is_pass) in enumerate(rows, place.seq):
-        key = SNAPSHOT_KEY.pack(deadline_us, snapshot or seq)
-        (data,) = state.get_many(Tree.SNAPSHOTS, [key])
-        if data is not None and stream_entry.SNAPSHOT.unpack(data)[1] == seq:
-            columns = (
-                (snapshot or seq,),
-                (deadline_us,),
-                (wall_us,),
-                (largest,),
-                bytes([is_pass]),
-            )
-            made.append(Op(op.opcode, op.table, 1, columns))
-    return made
 
 
 def sweep(state: State, limit: int) -> list[Op]:

@@ -8,7 +8,7 @@ good when it is old, and every subscriber of its stream has passed it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fjord import limits, ops
 from fjord.columns import Strings
@@ -16,6 +16,7 @@ from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, kv_entry, stream_entry
 from fjord.tables.kv_entry import PREFIX_BYTES, Entry, end_of, prefix_of
 from fjord.tables.state import State, Tree
+from fjord.tables.stream_entry import SNAPSHOT_KEY, VERSION_KEY
 
 _PIECE: Final = 1000
 _NO_MARK: Final = 2**64 - 1  # every seq is before it
@@ -128,3 +129,41 @@ def _move(table_id: int, rows: Sequence[_Row]) -> list[Op]:
         Strings.of([row.value for row in rows]),
     )
     return [Op(Opcode.STREAM_MOVE, table_id, len(rows), columns)]
+
+
+def keep_version(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    """Says the versions again that are still kept."""
+    heads = map(VERSION_KEY.pack, op.columns[0], op.columns[1])
+    keys = op.column("key")
+    assert isinstance(keys, Strings)
+    found = [head + key for head, key in zip(heads, keys.rows(), strict=True)]
+    stored = state.get_many(Tree.VERSIONS, found)
+    rows = [at for at, image in enumerate(stored) if image is not None]
+    if not rows:
+        return ()
+    columns = tuple(
+        Strings.of([column[at] for at in rows])
+        if isinstance(column, Strings)
+        else [column[at] for at in rows]
+        for column in op.columns
+    )
+    return [Op(op.opcode, op.table, len(rows), columns)]
+
+
+def keep_snapshot(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    """Says a snapshot again that is open."""
+    made = []
+    rows: Any = zip(*op.columns, strict=True)
+    for seq, (snapshot, deadline_us, wall_us, largest, is_pass) in enumerate(rows, place.seq):
+        key = SNAPSHOT_KEY.pack(deadline_us, snapshot or seq)
+        (data,) = state.get_many(Tree.SNAPSHOTS, [key])
+        if data is not None and stream_entry.SNAPSHOT.unpack(data)[1] == seq:
+            columns = (
+                (snapshot or seq,),
+                (deadline_us,),
+                (wall_us,),
+                (largest,),
+                bytes([is_pass]),
+            )
+            made.append(Op(op.opcode, op.table, 1, columns))
+    return made

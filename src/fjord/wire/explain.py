@@ -471,7 +471,7 @@ class Walk:
         self.explain(f"{number}, {opcode.name}")
         self.zeros(3)
         _, rows, _ = (self._little(field) for field in ("table id", "rows of the op", "op length"))
-        for column, code in ops.COLUMNS[opcode]:
+        for column, code in opcode.columns:
             if code == ops.STRINGS:
                 self._strings(column, rows, is_op=False)
             else:

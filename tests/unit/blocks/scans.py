@@ -39,7 +39,7 @@ def kv_delete(*keys: bytes) -> Op:
 def op(opcode: Opcode, rows: int, columns: Mapping[str, Sequence[int] | Sequence[bytes]]) -> Op:
     """Returns an op of the table; columns of numbers that are not given are 0."""
     found: list[Column] = []
-    for name, kind in ops.COLUMNS[opcode]:
+    for name, kind in opcode.columns:
         column: Any = columns.get(name, [0] * rows)
         if kind == ops.STRINGS:
             found.append(column if isinstance(column, Strings) else Strings.of(list(column)))

@@ -18,7 +18,7 @@ from fjord.ops import Column, Op, Opcode
 from tests.unit.blocks import scans
 
 # What has a number once for all of its rows is never shown as it is.
-SHOWN = [one for one in Opcode if one not in RESOLVED]
+SHOWN = [one for one in Opcode if one is not RESOLVED]
 
 
 @st.composite
@@ -35,7 +35,7 @@ def any_op(draw: st.DrawFn, opcode: Opcode, rows: int) -> Op:
         ops.U64: st.lists(st.integers(0, 2**63 - 1), min_size=rows, max_size=rows),
         ops.STRINGS: st.lists(st.binary(max_size=12), min_size=rows, max_size=rows).map(Strings.of),
     }
-    found = tuple(draw(strategies[kind]) for _, kind in ops.COLUMNS[opcode])
+    found = tuple(draw(strategies[kind]) for _, kind in opcode.columns)
     return Op(opcode, scans.TABLE, rows, found)
 
 
@@ -50,7 +50,7 @@ def test_columns_are_those_of_each_op_in_turn(found: list[Op]) -> None:
     opcode = found[0].opcode
     expected = {
         name: [entry for op in found for entry in op.columns[position]]
-        for position, (name, _) in enumerate(ops.COLUMNS[opcode])
+        for position, (name, _) in enumerate(opcode.columns)
     }
     assert read(scans.piece(found), opcode) == expected
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from fjord import commands, limits
-from fjord.blocks import rows
 from fjord.columns import Strings
 from fjord.commands import Refusal, Span, Spanned
 from fjord.engine import ReadOnlyEngine, spanning
@@ -138,11 +137,6 @@ def test_rows_of_history_count_and_nothing_else(shell: Shell) -> None:
     touched = shell.engine.durable_seq
     found = span(shell, "kv")
     assert (found.rows, found.seq) == (1, touched - 1)
-
-
-def test_key_value_rows_are_those_that_a_scan_shows() -> None:
-    shown = {opcode for opcode in rows.NAMES if opcode.name.startswith("KV_")}
-    assert shown == spanning.KV_SHOWN
 
 
 # -- what is refused ------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from pathlib import Path
 from fjord import ops
 from fjord.columns import Strings
 from fjord.journal import frame as frames
+from fjord.ops import Opcode
 
 PAGE = Path(__file__).parents[3] / "docs" / "journal-format.md"
 
@@ -52,6 +53,10 @@ def test_the_page_has_the_columns_of_every_opcode() -> None:
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \|.*\| (.*) \|$", PAGE.read_text(), re.MULTILINE)
     shown = [(int(number), name, columns) for number, name, columns in rows]
     assert shown == [
-        (opcode, opcode.name, ", ".join(f"{name} {KINDS[kind]}" for name, kind in named) or "none")
-        for opcode, named in ops.COLUMNS.items()
+        (
+            opcode,
+            opcode.name,
+            ", ".join(f"{name} {KINDS[kind]}" for name, kind in opcode.columns) or "none",
+        )
+        for opcode in Opcode
     ]

@@ -40,7 +40,7 @@ def messages(directory: Path, commit: Op) -> list[bytes]:
 
 
 def changed(commit: Op, **columns: int) -> Op:
-    names = [name for name, _ in ops.COLUMNS[Opcode.STREAM_COMMIT]]
+    names = [name for name, _ in Opcode.STREAM_COMMIT.columns]
     found = zip(names, commit.columns, strict=True)
     return commit._replace(
         columns=tuple((columns[name],) if name in columns else column for name, column in found)

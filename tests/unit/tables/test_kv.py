@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fjord import ops, tables
+from fjord import ops
 from fjord.columns import Strings
 from fjord.ops import Op, Opcode
 from fjord.tables import kv_entry
+from fjord.tables.meaning import MEANING
 from fjord.tables.state import Tree
 from tests.unit.tables.world import World
 
@@ -178,5 +179,5 @@ def test_applying_twice_is_applying_once(world: World) -> None:
     world.delete(b"b", at=1)
     before = world.trees()
     for op, place in world.placed()[1:]:
-        tables.APPLY[op.opcode](world, op, place)
+        MEANING[op.opcode].apply(world, op, place)
     assert world.trees() == before

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fjord import limits, ops, tables
+from fjord import limits, ops
 from fjord.columns import Strings
 from fjord.commands import Change, DropTable, Modify, Rename
 from fjord.ops import Opcode
@@ -39,10 +39,6 @@ def wait(world: World, passed_us: int) -> None:
 
 def said(world: World) -> list[Opcode]:
     return [op.opcode for op in world.ops()]
-
-
-def test_every_opcode_is_kept_in_some_way() -> None:
-    assert set(tables.KEEP) == set(Opcode)
 
 
 def test_values_are_moved_as_they_are(world: World) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fjord import commands, ops, tables
+from fjord import commands
 from fjord.columns import Strings
 from fjord.commands import Command
 from fjord.ops import Opcode
@@ -20,6 +20,7 @@ from fjord.tables import (
     staging,
     stream_history,
 )
+from fjord.tables.meaning import MEANING
 from fjord.tables.state import Kind, Table, Tree
 from tests.unit.tables.world import World
 
@@ -67,8 +68,14 @@ def is_decided(command: type[Command]) -> bool:
     return command.row.decide.__module__.startswith("fjord.tables.")
 
 
-def test_every_opcode_is_applied_and_kept_and_has_columns() -> None:
-    assert set(tables.APPLY) == set(tables.KEEP) == set(Opcode) == set(ops.COLUMNS)
+def test_every_opcode_has_a_meaning() -> None:
+    assert set(MEANING) == set(Opcode)
+
+
+def test_what_is_due_and_what_is_replaced_stand_in_columns() -> None:
+    for opcode, meaning in MEANING.items():
+        due = meaning.due[1:] if meaning.due else ()
+        assert {*due, *meaning.replaces} <= opcode.position.keys(), opcode
 
 
 def test_every_command_is_decided_or_done_elsewhere() -> None:

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import google_crc32c
 
-from fjord import ops, tables, values
+from fjord import ops, values
 from fjord.columns import Strings, repeat
 from fjord.commands import Delete, Done, Entries, Get, Page, Refusal, Reply, Set, Touch
 from fjord.engine import counting
 from fjord.engine.counting import Counts
-from fjord.engine.dates import arrival_of, lanes_of
+from fjord.engine.dates import lanes_of
 from fjord.engine.lanes import TableLanes
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndex
@@ -33,6 +33,7 @@ from fjord.tables import (
     stream_entry,
     stream_rules,
 )
+from fjord.tables.meaning import MEANING, Note
 from fjord.tables.state import (
     AnyPointer,
     Decision,
@@ -174,12 +175,14 @@ class World:
     def apply(self, op: Op) -> None:
         data, payload = ops.encode(op)
         place = Place(self.next_seq, SEGMENT, len(self.journal) + payload, self.now_us, data)
-        tables.APPLY[op.opcode](self, op, place)
-        if arrival_of(op):
+        meaning = MEANING[op.opcode]
+        meaning.apply(self, op, place)
+        if Note.ARRIVALS in meaning.notes:
             for lane, date in lanes_of(op):
                 self.lanes.lower(op.table, lane, date)
-        self.generations = generations.after(self.generations, op)
-        self.counts.forget(generations.gone(op))
+        if Note.GENERATIONS in meaning.notes:
+            self.generations = generations.after(self.generations, op)
+            self.counts.forget(generations.gone(op))
         self.journal += data
         self.next_seq += op.rows
         self.tables = catalog.tables(self.scan(Tree.TABLES, b"", None, 10_000))
