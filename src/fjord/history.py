@@ -25,7 +25,7 @@ class SealedRange(NamedTuple):
 
     table: int  # its id
     name: str
-    kind: int  # tables.state.Kind
+    kind: int  # Kind.number
     first: int  # seqs, both included
     last: int
     tag: int  # makes the names of these blocks unique

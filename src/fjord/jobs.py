@@ -21,8 +21,13 @@ PRIORITY_MAX: Final = 255
 # Settings that no generation has otherwise: they decide where jobs are in the index.
 FIXED: Final = ("merge", "fairness")
 
+_SCHEME: Final = rb"[A-Za-z0-9+.\-]"
+_END: Final = rb"/?#\s\v"  # what ends a host; RE2 does not count \v as a space
 # The end of a scheme, perhaps a user, then the host: of the first URI anywhere in a key.
-_HOST = re.compile(rb"(?<=[A-Za-z0-9+.\-])://(?:[^/?#\s]*@)?(\[[^\]/?#\s]*\]|[^/?#:\s]*)")
+HOST: Final = rb"%b://(?:[^%b]*@)?(?P<host>\[[^\]%b]*\]|[^:%b]*)" % (_SCHEME, _END, _END, _END)
+# The same for most keys, which begin with a plain URI; RE2 finds it six times as fast.
+PLAIN_HOST: Final = rb"^%b+://(?P<host>[^:@\[%b]*)(?::[0-9]*)?(?:[/?#]|$)" % (_SCHEME, _END)
+_HOST: Final = re.compile(HOST)
 
 
 class Priority(enum.IntEnum):

@@ -14,8 +14,8 @@ from fjord.engine import Engine, Settings, doctor, open_engine
 from fjord.engine.overlay import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.journal.reader import Journal
+from fjord.kinds import Kind
 from fjord.streams import Mode
-from fjord.tables.state import Kind
 from fjord.testing import SimClock, SimDisk
 from tests.unit.engine.shore import Shore, append_command, told
 
@@ -58,8 +58,8 @@ class World:
 
     def create(self) -> None:
         for name, chosen in STREAMS.items():
-            self.ask(CreateTable(name=name, kind=Kind.STREAM, settings=chosen.encode()))
-        self.ask(CreateTable(name=KV, kind=Kind.KV))
+            self.ask(CreateTable(name=name, kind=Kind.STREAM.number, settings=chosen.encode()))
+        self.ask(CreateTable(name=KV, kind=Kind.KV.number))
 
     def ask(self, command: Command) -> Reply:
         """Runs a command; blocks say what the engine cannot."""

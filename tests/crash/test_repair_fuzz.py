@@ -25,7 +25,7 @@ from fjord.cli.journal import app
 from fjord.commands import CreateTable, Finish, Next, Taken
 from fjord.engine import Engine, open_engine
 from fjord.errors import FjordError
-from fjord.tables.state import Kind
+from fjord.kinds import Kind
 from fjord.testing import SimClock
 from tests.crash import plain_reader
 from tests.unit.engine.job_records import push
@@ -73,8 +73,8 @@ def one_round(engine: Engine, clock: SimClock, rng: random.Random, latest: str) 
 def fill(path: Path, rng: random.Random, rounds: int, *, packs: bool, earlier: Path | None) -> None:
     clock = SimClock()
     engine = open_engine(str(path), settings(clock))
-    latest = CreateTable(name="cars", kind=Kind.STREAM, settings=b'{"mode": "latest"}')
-    engine.run([latest, CreateTable(name="clicks", kind=Kind.STREAM)])
+    latest = CreateTable(name="cars", kind=Kind.STREAM.number, settings=b'{"mode": "latest"}')
+    engine.run([latest, CreateTable(name="clicks", kind=Kind.STREAM.number)])
     for number in range(rounds):
         one_round(engine, clock, rng, "cars" if packs else rng.choice(["cars", "clicks"]))
         while packs and engine.upkeep():

@@ -16,7 +16,7 @@ from fjord.index.memory import MemoryIndexes
 from fjord.jobs import Fairness, State
 from fjord.jobs import Settings as JobSettings
 from fjord.journal.reader import Journal
-from fjord.tables.state import Kind
+from fjord.kinds import Kind
 from fjord.testing import SimClock, SimDisk
 from tests.invariants import histories
 from tests.invariants.checkers import Terms, violations
@@ -67,7 +67,7 @@ class Machine:
         )
         self.engine: Engine = open_engine("/data", self._settings)
         self.book = Book(self.clock, settings)
-        create = CreateTable(name=TABLE, kind=Kind.JOBS, settings=settings.encode())
+        create = CreateTable(name=TABLE, kind=Kind.JOBS.number, settings=settings.encode())
         assert isinstance(self.ask(create), Done)
 
     @property

@@ -11,7 +11,7 @@ from fjord.engine import Engine, Settings, doctor, open_engine
 from fjord.engine.overlay import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.journal.reader import Journal
-from fjord.tables.state import Kind
+from fjord.kinds import Kind
 from fjord.testing import SimClock, SimDisk
 from tests.invariants.histories import Event, Outcome, Restarted
 from tests.invariants.stream_histories import Change, How, Passed, Positioned, Wrote
@@ -39,9 +39,9 @@ class Machine:
         self.engine: Engine = self.open()
         self.book = Book(self)
         for name, chosen in STREAMS.items():
-            create = CreateTable(name=name, kind=Kind.STREAM, settings=chosen.encode())
+            create = CreateTable(name=name, kind=Kind.STREAM.number, settings=chosen.encode())
             assert isinstance(self.ask(create), Done)
-        assert isinstance(self.ask(CreateTable(name=KV, kind=Kind.KV)), Done)
+        assert isinstance(self.ask(CreateTable(name=KV, kind=Kind.KV.number)), Done)
 
     @property
     def now_us(self) -> int:

@@ -16,7 +16,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from fjord import commands
 from fjord.commands import Command, Done, Numbers
 from fjord.jobs import Drained, Period, Settings
-from fjord.tables.state import Kind
+from fjord.kinds import Kind
 from tests.property.job_machine import HALF_US, SECOND, TABLE, Machine, Wanted, pushes_of
 from tests.property.jobs_model import Job, Model
 from tests.property.test_jobs_model import HOUR, JobsMachine
@@ -77,7 +77,7 @@ class GenerationsMachine(JobsMachine):
     def declare_anew(self, period: Period) -> None:
         chosen = replace(self.model.settings, period=period)
         command = commands.CreateTable(
-            name=TABLE, kind=Kind.JOBS, settings=chosen.encode(), changes=True
+            name=TABLE, kind=Kind.JOBS.number, settings=chosen.encode(), changes=True
         )
         assert isinstance(self.machine.ask(command), Done)
         self.model.settings = chosen

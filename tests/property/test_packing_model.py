@@ -37,9 +37,9 @@ from fjord.engine.overlay import TREE_COUNT
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndexes
 from fjord.journal.reader import Journal
+from fjord.kinds import Kind
 from fjord.streams import Mode
 from fjord.streams import Settings as StreamSettings
-from fjord.tables.state import Kind
 from fjord.testing import SimClock, SimDisk
 from tests.unit.engine.shore import append_command, told
 from tests.unit.engine.world import check_tokens, set_command
@@ -88,7 +88,7 @@ class PackingMachine(RuleBasedStateMachine):
         self.crowds: dict[str, dict[bytes, bytes]] = {MANY: {}, LATEST: {}}
         self.seqs: dict[bytes, int] = {}  # of the stream's messages
         latest = StreamSettings(mode=Mode.LATEST, history=False)
-        create = CreateTable(name=LATEST, kind=Kind.STREAM, settings=latest.encode())
+        create = CreateTable(name=LATEST, kind=Kind.STREAM.number, settings=latest.encode())
         assert isinstance(self.run(create), Done)
 
     # -- writes -----------------------------------------------------------------------------------

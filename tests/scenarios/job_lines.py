@@ -47,7 +47,7 @@ from fjord.commands import (
     Taken,
 )
 from fjord.jobs import Fairness, State
-from fjord.tables.state import Kind
+from fjord.kinds import Kind
 
 if TYPE_CHECKING:
     from tests.scenarios.world import Line, World
@@ -86,7 +86,7 @@ def _jobs(world: World, line: Line) -> Command:
         timeouts_max=int(line.options.get("timeouts", usual.timeouts_max)),
         debounce_us=_us(line, "debounce", usual.debounce_us),
     )
-    return CreateTable(name=line.words[0], kind=Kind.JOBS, settings=settings.encode())
+    return CreateTable(name=line.words[0], kind=Kind.JOBS.number, settings=settings.encode())
 
 
 def _push(world: World, line: Line) -> Command:

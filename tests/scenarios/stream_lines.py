@@ -46,8 +46,8 @@ from fjord.commands import (
     Subscribers,
     Unsubscribe,
 )
+from fjord.kinds import Kind
 from fjord.streams import Mode, Start
-from fjord.tables.state import Kind
 from tests.unit.engine.shore import told
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _stream(world: World, line: Line) -> Command:
         block_rows=int(line.options.get("rows", usual.block_rows)),
         retention_us=round(float(line.options.get("retention", "0")) * SECOND_US),
     )
-    return CreateTable(name=line.words[0], kind=Kind.STREAM, settings=settings.encode())
+    return CreateTable(name=line.words[0], kind=Kind.STREAM.number, settings=settings.encode())
 
 
 def _append(world: World, line: Line) -> Command:

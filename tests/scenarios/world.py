@@ -56,8 +56,8 @@ from fjord.engine import Engine, Settings, open_engine
 from fjord.engine.overlay import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.journal.reader import Journal
+from fjord.kinds import Kind
 from fjord.ops import Op
-from fjord.tables.state import Kind
 from fjord.testing import SimClock, SimDisk
 from tests.scenarios import job_lines, stream_lines
 from tests.unit.engine.shore import Shore
@@ -348,7 +348,7 @@ _COMMANDS: dict[str, Callable[[World, Line], Command]] = {
     "unlock": lambda world, line: Unlock(table=line.words[0], keys=line.keys()),
     "range": _range,
     "tables": lambda world, line: ListTables(),
-    "create": lambda world, line: CreateTable(name=line.words[0], kind=Kind.KV),
+    "create": lambda world, line: CreateTable(name=line.words[0], kind=Kind.KV.number),
     "drop": lambda world, line: DropTable(name=line.words[0]),
 }
 

@@ -23,7 +23,7 @@ class Metadata:
 
     table: str
     table_id: int
-    kind: int  # tables.state.Kind
+    kind: int  # Kind.number
     shard: str  # UUID of the journal, hexadecimal
     first: int  # the seqs that the block covers, both included: no gap between blocks
     last: int

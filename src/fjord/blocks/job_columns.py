@@ -1,11 +1,7 @@
 """Columns of jobs: what ops carry of a job as its image or its place, and its domain.
 
-    place   lane u64, priority u8, process date u64, row u64                        big-endian
-    image   place, then inserted u64, updated u64, expires u64, held u64, hash of the key, probe u8,
-            timeouts u8, type u8, length of the domain u8, where the value rests, domain, key
-
-docs/journal-format.md has all of it; here are the positions of what is shown.  As everywhere in
-this package there is no step in Python for each row, and nothing is read before it is checked.
+As everywhere in this package there is no step in Python for each row, and nothing is read before
+it is checked.  `fjord.layouts` knows where a field is.
 """
 
 from __future__ import annotations
@@ -16,44 +12,20 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import compute
 
-from fjord import limits
+from fjord import jobs, limits
 from fjord.blocks import decoding
 from fjord.jobs import How, State
+from fjord.layouts import JOB_IMAGE, JOB_PLACE
 from fjord.ops import Opcode
 from fjord.values import Type
 
 OPCODES: Final = frozenset(
-    {
-        Opcode.JOB_ADD,
-        Opcode.JOB_REPLACE,
-        Opcode.JOB_MOVE,
-        Opcode.JOB_TAKE,
-        Opcode.JOB_DONE,
-        Opcode.JOB_WAIT,
-        Opcode.JOB_BURY,
-        Opcode.JOB_REMOVE,
-    }
+    opcode for opcode in Opcode if opcode.shown is not None and opcode.name.startswith("JOB_")
 )
 # What ops are called that say why they came; the first has the number 1.
 HOW_NAMES: Final = [how.name for how in How]
 
-_PLACE_BYTES: Final = 25
-_PRIORITY: Final = 8
-_PROCESS_AT: Final = 9
-_ROW: Final = 17
-_EXPIRES_AT: Final = 41
-_TIMEOUTS: Final = 74
-_TYPE: Final = 75
-_DOMAIN_BYTES: Final = 76
-_TAIL: Final = 93  # domain and key
-
-# The host of the first URI, as in `fjord.jobs`; RE2 does not count \v as a space.
-_HOST: Final = (
-    rb"[A-Za-z0-9+.\-]+://(?:[^/?#\s\v]*@)?"
-    rb"(?P<host>\[[^\]/?#\s\v]*\]|[^/?#:\s\v]*)"
-)
-# The same for most keys, which begin with a plain URI; RE2 finds it six times as fast.
-_PLAIN_HOST: Final = rb"^[A-Za-z0-9+.\-]+://(?P<host>[^/?#:@\[\s\v]*)(?::[0-9]*)?(?:[/?#]|$)"
+_NUMBERS: Final = {"B": pa.uint8(), "Q": pa.int64()}
 
 
 def complete(opcode: Opcode, stored: Mapping[str, Any], seqs: Any) -> dict[str, Any]:
@@ -69,14 +41,14 @@ def complete(opcode: Opcode, stored: Mapping[str, Any], seqs: Any) -> dict[str, 
         found = {**read_places(stored["place"]), **stored}
     if "key" in found:
         found["domain"] = domains(found["domain"], found["key"])
-    if opcode in _PUSHED:
+    if "domain" in stored:  # just pushed
         found["timeouts"] = pa.repeat(pa.scalar(0, pa.uint8()), len(seqs))
     elif opcode is Opcode.JOB_BURY:
         found["type"] = pa.repeat(pa.scalar(int(Type.STRING), pa.uint8()), len(seqs))
         found["value"] = stored["reason"]
     elif "value" not in stored:
         found.pop("type", None)
-    if opcode in _NAMED:
+    if not opcode.shown and "how" in stored:  # each row says what it is
         # One that is 0 becomes the largest, and there is no such name either.
         positions = compute.subtract(stored["how"], pa.scalar(1, pa.uint8()))
         found["op"] = decoding.take(pa.array(HOW_NAMES), positions)
@@ -93,23 +65,15 @@ def _is_in(state: State, stored: Mapping[str, Any]) -> Any:
     return compute.equal(stored["state"], pa.scalar(int(state), pa.uint8()))
 
 
-_PUSHED: Final = frozenset({Opcode.JOB_ADD, Opcode.JOB_REPLACE})
-_NAMED: Final = frozenset({Opcode.JOB_WAIT, Opcode.JOB_REMOVE})
-
-
 def read_places(places: Any) -> dict[str, Any]:
     """Returns what a column of places says, under the names of the columns of ops.
 
     Raises:
         FjordError: if these are no places.
     """
-    if compute.min(compute.binary_length(places)).as_py() < _PLACE_BYTES:
+    if compute.min(compute.binary_length(places)).as_py() < JOB_PLACE.size:
         raise decoding.damaged()
-    return {
-        "priority": _u8(places, _PRIORITY),
-        "process_at_us": _big_u64(places, _PROCESS_AT),
-        "row": _big_u64(places, _ROW),
-    }
+    return {name: _numbers(places, name) for name in ("priority", "process_at_us", "row")}
 
 
 def read_images(images: Any) -> dict[str, Any]:
@@ -119,14 +83,12 @@ def read_images(images: Any) -> dict[str, Any]:
         FjordError: if these are no images.
     """
     lengths = compute.binary_length(images).cast(pa.int64())
-    if compute.min(lengths).as_py() < _TAIL:
+    if compute.min(lengths).as_py() < JOB_IMAGE.size:
         raise decoding.damaged()
     domain, key = _tails(images, lengths)
     return {
         **read_places(images),
-        "expires_at_us": _u64(images, _EXPIRES_AT),
-        "timeouts": _u8(images, _TIMEOUTS),
-        "type": _u8(images, _TYPE),
+        **{name: _numbers(images, name) for name in ("expires_at_us", "timeouts", "type")},
         "domain": domain,
         "key": key,
     }
@@ -134,14 +96,14 @@ def read_images(images: Any) -> dict[str, Any]:
 
 def _tails(images: Any, lengths: Any) -> tuple[Any, Any]:
     """Returns domains as they were given, and keys."""
-    sizes = _u8(images, _DOMAIN_BYTES).cast(pa.int64())
+    sizes = _numbers(images, "domain_bytes").cast(pa.int64())
     if compute.max(sizes).as_py() == 0:  # most jobs have none, and this is five times as fast
         none = pa.repeat(pa.scalar(b"", pa.binary()), len(images))
-        return none, compute.binary_slice(images, _TAIL, compute.max(lengths).as_py())
-    ends = compute.add(sizes, decoding.number(_TAIL))
+        return none, compute.binary_slice(images, JOB_IMAGE.size, compute.max(lengths).as_py())
+    ends = compute.add(sizes, decoding.number(JOB_IMAGE.size))
     if not compute.all(compute.less_equal(ends, lengths)).as_py():
         raise decoding.damaged()
-    data, starts = _bytes(images), compute.add(_starts(images), decoding.number(_TAIL))
+    data, starts = _bytes(images), compute.add(_starts(images), decoding.number(JOB_IMAGE.size))
     return (
         decoding.join(data, starts, sizes),
         decoding.join(data, compute.add(starts, sizes), compute.subtract(lengths, ends)),
@@ -157,11 +119,11 @@ def domains(given: Any, keys: Any) -> Any:
 
 def _hosts(keys: Any) -> Any:
     """Returns the host of the first URI in each key, null or nothing where there is none."""
-    hosts = compute.struct_field(compute.extract_regex(keys, _PLAIN_HOST), "host")
+    hosts = compute.struct_field(compute.extract_regex(keys, jobs.PLAIN_HOST), "host")
     is_other = compute.is_null(hosts)
     if not compute.any(is_other).as_py():
         return hosts
-    others = compute.extract_regex(keys.filter(is_other), _HOST)
+    others = compute.extract_regex(keys.filter(is_other), jobs.HOST)
     return compute.replace_with_mask(hosts, is_other, compute.struct_field(others, "host"))
 
 
@@ -180,26 +142,19 @@ def _text(strings: Any) -> Any:
         return pa.array(found, pa.string())
 
 
-# -- numbers at a position of each string ---------------------------------------------------------
+# -- fields of each string ------------------------------------------------------------------------
 
 
-def _u8(strings: Any, position: int) -> Any:
-    return _numbers(pa.uint8(), compute.binary_slice(strings, position, position + 1))
-
-
-def _u64(strings: Any, position: int) -> Any:
-    return _numbers(pa.int64(), compute.binary_slice(strings, position, position + 8))
-
-
-def _big_u64(strings: Any, position: int) -> Any:
-    cut = compute.binary_slice(strings, position, position + 8)
-    return _numbers(pa.int64(), compute.binary_reverse(cut))
-
-
-def _numbers(kind: Any, strings: Any) -> Any:
-    """Takes strings of one length, which lie side by side, for numbers."""
-    assert strings.offset == 0
-    return pa.Array.from_buffers(kind, len(strings), [None, strings.buffers()[2]])
+def _numbers(images: Any, name: str) -> Any:
+    """Returns a field of each image, or of each place, with which an image begins."""
+    where = JOB_IMAGE.span(name)
+    cut = compute.binary_slice(images, where.start, where.stop)
+    if name in JOB_PLACE.codes:
+        cut = compute.binary_reverse(cut)
+    assert cut.offset == 0  # so they lie side by side
+    return pa.Array.from_buffers(
+        _NUMBERS[JOB_IMAGE.codes[name]], len(cut), [None, cut.buffers()[2]]
+    )
 
 
 def _starts(strings: Any) -> Any:

@@ -13,6 +13,7 @@ from fjord.cli.failing import EXIT_USAGE, explained, tell
 from fjord.cli.progress import Bar
 from fjord.cli.where import DAEMON, Data, Json, To, database
 from fjord.errors import Code, FjordError, NotFoundError, UsageError
+from fjord.kinds import Kind
 
 if TYPE_CHECKING:
     from fjord.blocks.catalog import Catalog
@@ -176,7 +177,7 @@ def _found(table: str, location: str, to: str, data: str) -> tuple[Catalog, list
 
 
 def _tables(db: Database, table: str) -> list[str]:
-    return [table] if table else [one.name for one in db.tables() if one.kind != "kv"]
+    return [table] if table else [one.name for one in db.tables() if one.kind != Kind.KV]
 
 
 def _tell(looked: Iterable[Looked], what: str, *, as_json: bool) -> None:

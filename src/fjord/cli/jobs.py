@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fjord import limits
+from fjord import kinds, limits
 from fjord.cli import arguments, dead_jobs, job_output, jobs_sql, output
 from fjord.cli.arguments import At, Delay, Domain, JobKeys, TableName, Xids
 from fjord.cli.failing import EXIT_ERROR, explained, tell
@@ -94,7 +94,7 @@ def list_(to: To = DAEMON, data: Data = "", as_json: Json = False) -> None:
     Example: fjord jobs list
     """
     with explained(), database(to, data, read_only=True) as db:
-        names = (table.name for table in db.tables() if table.kind == "jobs")
+        names = (table.name for table in db.tables() if table.kind == kinds.Kind.JOBS)
         tables = ({"table": name, **_counts(db.jobs(name))} for name in names)
         if as_json:
             for one in tables:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from fjord import limits, ops
+from fjord import kinds, limits, ops
 from fjord.cli import job_reading, output
 from fjord.client.database import Database
 from fjord.client.socket import Connection
@@ -64,11 +64,11 @@ def run(options: Options, show: Show) -> Outcome:
     with Database(connection, name=connection.name, is_remote=True) as db:
         kind = db.table(options.table).kind
         source: _Jobs | _Messages
-        if kind == "jobs":
+        if kind == kinds.Kind.JOBS:
             if options.after is not None or options.subscriber:
                 raise UsageError("--after and --subscriber are for streams; this is a jobs table")
             source = _Jobs(options.table, db, clock.wall_us(), show)
-        elif kind == "stream":
+        elif kind == kinds.Kind.STREAM:
             source = _Messages(options.table, db, _start(options, db), show)
         else:
             raise UsageError(f"{options.table} is a {kind} table; a queue has jobs or messages")

@@ -12,11 +12,11 @@ What is null, or not there, has no value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from fjord import jobs, streams
+from fjord import kinds
 from fjord.cli import lines
 from fjord.declared.schema import Schema
 from fjord.errors import NotFoundError, UsageError
@@ -24,10 +24,6 @@ from fjord.errors import NotFoundError, UsageError
 if TYPE_CHECKING:
     from fjord.client.database import Database
 
-_SETTINGS: Final[Mapping[str, Callable[[bytes], Any]]] = {
-    "jobs": jobs.decode_settings,
-    "stream": streams.decode_settings,
-}
 _FLOATS: Final = ("nan", "inf", "-inf")
 
 
@@ -37,10 +33,8 @@ def schema_of(db: Database, table: str) -> Schema:
         found = db.table(table)
     except NotFoundError:
         return Schema()
-    if found.kind not in _SETTINGS:
-        return Schema()
-    declared: Schema = _SETTINGS[found.kind](found.settings).declared
-    return declared
+    settings = kinds.settings_of(found.kind, found.settings)
+    return settings.declared if settings else Schema()
 
 
 def fields(schema: Schema, others: Mapping[str, lines.Field]) -> dict[str, lines.Field]:

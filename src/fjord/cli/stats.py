@@ -6,6 +6,7 @@ from fjord.cli import output
 from fjord.cli.failing import explained, tell
 from fjord.cli.where import DAEMON, Data, Json, To, database
 from fjord.client.database import Database
+from fjord.kinds import Kind
 
 # Tables with dead jobs that are named.
 _NAMED = 10
@@ -34,7 +35,7 @@ def _tell_of_the_dead(db: Database, numbers: dict[str, int], where: str) -> None
         return  # of a directory beside its writer the sum is not known
     named = 0
     for table in db.tables():
-        dead = db.jobs(table.name).count().dead if table.kind == "jobs" else 0
+        dead = db.jobs(table.name).count().dead if table.kind == Kind.JOBS else 0
         if dead and named < _NAMED:
             look = f"fjord jobs dead {table.name}{where}"
             count = output.counted(dead, "dead job")

@@ -16,6 +16,7 @@ from fjord.client.declared_tables import declaration_of
 from fjord.client.job_generations import Generation
 from fjord.client.node_calls import TableInfo
 from fjord.errors import FjordError
+from fjord.kinds import Kind
 
 app = typer.Typer(
     name="table", help="Makes, lists, describes and drops tables.", no_args_is_help=True
@@ -118,9 +119,9 @@ def drop(
 
 
 def _count(db: Database, name: str, kind: str) -> dict[str, int]:
-    if kind == "jobs":
+    if kind == Kind.JOBS:
         return db.jobs(name).count()._asdict()
-    if kind == "stream":
+    if kind == Kind.STREAM:
         stream = db.stream(name)
         return {"subscribers": len(stream.subscribers()), "blocks": len(stream.blocks())}
     return {"keys": sum(1 for _ in db.kv(name).keys(prefix=""))}

@@ -13,6 +13,7 @@ from fjord.client.declared_tables import Made, check, declaration_of, read_file
 from fjord.declared import declaration
 from fjord.declared.declaration import Declaration, Draft, Place, Problems
 from fjord.errors import DeclarationError, UsageError
+from fjord.kinds import Kind
 
 
 def create(
@@ -24,7 +25,7 @@ def create(
     ] = "",
     model: Annotated[
         str,
-        typer.Option(help=f"One of {', '.join(declaration.MODELS)}.", show_default="jobs"),
+        typer.Option(help=f"One of {', '.join(declaration.MODELS)}.", show_default=Kind.JOBS.value),
     ] = "",
     column: Annotated[
         list[str] | None,
@@ -64,7 +65,7 @@ def create(
             if file:
                 declared = read_file(file)
             else:
-                declared = _declared(name, model or "jobs", column or [], key or [], set_ or [])
+                declared = _declared(name, model or Kind.JOBS, column or [], key or [], set_ or [])
             with database(to, data, read_only=dry_run) as db:
                 made = db.create_tables(declared, change=change, dry_run=dry_run)
             _print(made, dry_run=dry_run, as_json=as_json)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple
 
-from fjord import jobs, streams
+from fjord import jobs
 from fjord.client import declaring, job_settings, stream_settings
 from fjord.client.calls import Call, Steps, done
 from fjord.client.node_calls import TableInfo, tables_call
@@ -21,6 +21,7 @@ from fjord.declared import declaration
 from fjord.declared.declaration import Declaration, Index, Place, Problems
 from fjord.declared.schema import Schema
 from fjord.errors import Code, DeclarationError, ExistsError, FjordError
+from fjord.kinds import Kind, settings_of
 
 # What a file says elsewhere than in its settings.
 _APART: Final = frozenset({"columns", "key"})
@@ -35,31 +36,24 @@ _ENDINGS: Final = ("", ".xml", ".toml")
 Tables = str | os.PathLike[str] | Iterable[Declaration]
 
 
-class _Kind(NamedTuple):
+class _Model(NamedTuple):
     """What a table of a model is to a server."""
 
-    name: str
-    number: int
+    kind: Kind
     settings: frozenset[str] = frozenset()  # that may be given
     encode: Callable[[Any], bytes] = lambda settings: b""
-    decode: Callable[[bytes], Any] = lambda data: None
     fixed: tuple[tuple[str, Any], ...] = ()  # settings that the model is about
 
 
 _JOBS: Final = job_settings.JobSettings.__optional_keys__ - _APART
 _STREAM: Final = stream_settings.StreamSettings.__optional_keys__ - _APART
-_KINDS: Final = {
-    "jobs": _Kind("jobs", 2, _JOBS, job_settings.encode_settings, jobs.decode_settings),
-    "queue": _Kind(
-        "jobs",
-        2,
-        _JOBS - {"merge"},
-        job_settings.encode_settings,
-        jobs.decode_settings,
-        (("merge", False),),
+_MODELS: Final[dict[str, _Model]] = {
+    Kind.JOBS: _Model(Kind.JOBS, _JOBS, job_settings.encode_settings),
+    "queue": _Model(
+        Kind.JOBS, _JOBS - {"merge"}, job_settings.encode_settings, (("merge", False),)
     ),
-    "stream": _Kind("stream", 3, _STREAM, stream_settings.encode_settings, streams.decode_settings),
-    "kv": _Kind("kv", 1),
+    Kind.STREAM: _Model(Kind.STREAM, _STREAM, stream_settings.encode_settings),
+    Kind.KV: _Model(Kind.KV),
 }
 
 
@@ -167,19 +161,19 @@ def declaration_of(table: TableInfo) -> Declaration:
         FjordError: if it is of a kind, or has settings, that a later version knows.
     """
     try:
-        kind = _KINDS[table.kind]
-        settings = kind.decode(table.settings)
+        known = _MODELS[table.kind]
+        settings = settings_of(table.kind, table.settings)
     except (KeyError, ValueError) as error:
         raise FjordError(f"table {table.name} is not known in this version: {error}") from error
     if settings is None:
         return Declaration(name=table.name, model=table.kind)
     declared: Schema = settings.declared
-    given = _given(kind, settings)
+    given = _given(known, settings)
     model = table.kind
     if given.get("merge") is False and not declared.key:
         model = "queue"
         del given["merge"]
-    indexes = [Index("key", declared.key)] if declared.key and model == "jobs" else []
+    indexes = [Index("key", declared.key)] if declared.key and model == Kind.JOBS else []
     return Declaration(
         name=table.name,
         model=model,
@@ -194,18 +188,18 @@ def declaration_of(table: TableInfo) -> Declaration:
 
 
 def _creation(table: Declaration, problems: Problems) -> CreateTable:
-    kind = _KINDS.get(table.model, _Kind("", 0))
-    if not kind.name:
+    model = _MODELS.get(table.model, _Model(Kind.KV))
+    if table.model not in _MODELS:
         problems.add(table.place, f"there is no model {declaration.shown(table.model)}")
     settings = dict(table.settings)
-    for name in sorted(settings.keys() - kind.settings):
+    for name in sorted(settings.keys() - model.settings):
         del settings[name]
-        there = f"there are {', '.join(sorted(kind.settings))}" if kind.settings else "it has none"
-        text = f"a table of model {table.model} has no setting {declaration.shown(name)}; {there}"
+        has = f"there are {', '.join(sorted(model.settings))}" if model.settings else "it has none"
+        text = f"a table of model {table.model} has no setting {declaration.shown(name)}; {has}"
         problems.add(_place(table, name), text)
     # Some are right only together with others, so all are tried, less those that were wrong.
     while True:
-        wrong = _wrong(table, kind, settings)
+        wrong = _wrong(table, model, settings)
         if wrong is None:
             break
         name, text = wrong
@@ -213,44 +207,44 @@ def _creation(table: Declaration, problems: Problems) -> CreateTable:
         if name not in settings:
             break
         del settings[name]
-    encoded = b"" if wrong else _encode(table, kind, settings)
-    return CreateTable(name=table.name, kind=kind.number, settings=encoded)
+    encoded = b"" if wrong else _encode(table, model, settings)
+    return CreateTable(name=table.name, kind=model.kind.number, settings=encoded)
 
 
-def _wrong(table: Declaration, kind: _Kind, settings: dict[str, Any]) -> tuple[str, str] | None:
+def _wrong(table: Declaration, model: _Model, settings: dict[str, Any]) -> tuple[str, str] | None:
     """Returns a setting that cannot be meant, and why; no name if it is none of them alone."""
-    text = _refusal(table, kind, settings)
+    text = _refusal(table, model, settings)
     if text is None:
         return None
-    alone = (name for name in settings if _refusal(table, kind, {name: settings[name]}) == text)
+    alone = (name for name in settings if _refusal(table, model, {name: settings[name]}) == text)
     return next(alone, ""), text
 
 
-def _refusal(table: Declaration, kind: _Kind, settings: dict[str, Any]) -> str | None:
+def _refusal(table: Declaration, model: _Model, settings: dict[str, Any]) -> str | None:
     try:
-        _encode(table, kind, settings)
+        _encode(table, model, settings)
     except (ValueError, TypeError, OverflowError) as error:
         return declaration.plain(str(error))
     return None
 
 
-def _encode(table: Declaration, kind: _Kind, settings: dict[str, Any]) -> bytes:
+def _encode(table: Declaration, model: _Model, settings: dict[str, Any]) -> bytes:
     apart = {"columns": table.columns, "key": table.key} if table.columns else {}
-    return kind.encode({**settings, **dict(kind.fixed), **apart})
+    return model.encode({**settings, **dict(model.fixed), **apart})
 
 
 def _place(table: Declaration, setting: str) -> Place:
     return table.setting_places.get(setting, table.place)
 
 
-def _given(kind: _Kind, settings: Any) -> dict[str, Any]:
+def _given(model: _Model, settings: Any) -> dict[str, Any]:
     """Returns those settings that are not as usual, as users give them."""
     usual = type(settings)()
     found: dict[str, Any] = {}
     for name in (one.name for one in fields(settings)):
         value = getattr(settings, name)
         shown = name.removesuffix("_us")
-        if value == getattr(usual, name) or shown not in kind.settings:
+        if value == getattr(usual, name) or shown not in model.settings:
             continue
         found[shown] = _seconds(value) if shown != name else _plain(value)
     return found
@@ -269,10 +263,10 @@ def _plain(value: Any) -> Any:
 
 
 def _differing(declared: Declaration, command: CreateTable, there: TableInfo) -> list[str]:
-    kind = _KINDS[declared.model]
-    if kind.name != there.kind:
+    model = _MODELS[declared.model]
+    if model.kind != there.kind:
         return [f"it is a {there.kind} table, not {declared.model}"]
-    one, other = kind.decode(there.settings), kind.decode(command.settings)
+    one, other = (settings_of(there.kind, data) for data in (there.settings, command.settings))
     if one is None or other is None:
         return []
     found = declaring.differing_columns(one.declared, other.declared)
@@ -280,7 +274,7 @@ def _differing(declared: Declaration, command: CreateTable, there: TableInfo) ->
     for name in (one_field.name for one_field in fields(one)):
         shown = name.removesuffix("_us")
         has, wants = getattr(one, name), getattr(other, name)
-        if has != wants and shown in kind.settings | dict(kind.fixed).keys():
+        if has != wants and shown in model.settings | dict(model.fixed).keys():
             in_seconds = shown != name
             has, wants = (map(_seconds, (has, wants))) if in_seconds else (has, wants)
             found.append(f"{shown} is {_word(has)}, not {_word(wants)}")
@@ -289,7 +283,7 @@ def _differing(declared: Declaration, command: CreateTable, there: TableInfo) ->
 
 def _can_change(command: CreateTable, there: TableInfo) -> bool:
     """Says whether a table begins a generation with other settings when it is told to."""
-    if there.kind != "jobs" or command.kind != _KINDS["jobs"].number:
+    if there.kind != Kind.JOBS or command.kind != Kind.JOBS.number:
         return False
     old, new = (jobs.decode_settings(one) for one in (there.settings, command.settings))
     keeps = all(getattr(old, name) == getattr(new, name) for name in jobs.FIXED)

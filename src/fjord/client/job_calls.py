@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
-from fjord import limits, values
+from fjord import kinds, limits, values
 from fjord.client.calls import Call, check_names, check_whole, done, expect, not_a
 from fjord.client.declaring import Declaration
 from fjord.client.entries import (
@@ -72,7 +72,6 @@ from fjord.errors import Code, RefusedError, RemoteProtocolError
 from fjord.jobs import How, State, decode_settings
 from fjord.values import Value
 
-KIND: Final = 2  # of a jobs table, as it is declared
 Given = TypeVar("Given", bound=TakenJob | int)  # a job, or the xid of one
 
 
@@ -123,7 +122,8 @@ class JobCalls:
         return Declaration(self._creation(settings), settings.keys(), decode_settings)
 
     def _creation(self, settings: JobSettings) -> CreateTable:
-        return CreateTable(name=self.table, kind=KIND, settings=encode_settings(settings))
+        encoded = encode_settings(settings)
+        return CreateTable(name=self.table, kind=kinds.Kind.JOBS.number, settings=encoded)
 
     # -- pushing ----------------------------------------------------------------------------------
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
+from fjord import kinds
 from fjord.client.calls import Call, done, expect, expect_rows
 from fjord.commands import (
     DropTable,
@@ -16,8 +16,6 @@ from fjord.commands import (
     TableList,
 )
 from fjord.errors import Code, RemoteProtocolError
-
-KINDS: Final = {1: "kv", 2: "jobs", 3: "stream"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +58,14 @@ def _tables(reply: Reply) -> list[TableInfo]:
     found = expect(reply, TableList)
     rows = zip(found.names.rows(), found.kinds, found.ids, found.settings.rows(), strict=True)
     return [
-        TableInfo(name=_text(name), kind=KINDS.get(kind, str(kind)), id=id_, settings=settings)
-        for name, kind, id_, settings in rows
+        TableInfo(name=_text(name), kind=_kind(number), id=id_, settings=settings)
+        for name, number, id_, settings in rows
     ]
+
+
+def _kind(number: int) -> str:
+    """Returns the name of a kind, or the number of one that only later versions know."""
+    return str(kinds.BY_NUMBER.get(number, number))
 
 
 def _numbers(reply: Reply) -> dict[str, int]:

@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from fjord import limits
+from fjord import kinds, limits
 from fjord.client.calls import Call, Steps, check_name, done, expect, expect_rows, not_a
 from fjord.client.declaring import Declaration
 from fjord.client.entries import AnyKey, Key, Seconds, date, encode_keys, microseconds
@@ -42,8 +42,6 @@ from fjord.commands import (
 from fjord.errors import Code, RemoteProtocolError, StaleSchemaError
 from fjord.streams import Start, decode_settings
 from fjord.values import Value
-
-KIND: Final = 3  # of a stream, as it is declared
 
 # Messages: a list of values, or of rows; or for declared columns a list for each column.
 Given = Iterable[Value | Row] | Columns
@@ -87,7 +85,8 @@ class StreamCalls:
         return Declaration(self._creation(settings), settings.keys(), decode_settings)
 
     def _creation(self, settings: StreamSettings) -> CreateTable:
-        return CreateTable(name=self.table, kind=KIND, settings=encode_settings(settings))
+        encoded = encode_settings(settings)
+        return CreateTable(name=self.table, kind=kinds.Kind.STREAM.number, settings=encoded)
 
     # -- writes -----------------------------------------------------------------------------------
 

@@ -156,7 +156,7 @@ class CreateTable(Command):
     """Makes a table; one that is there, and is the same, is no error."""
 
     name: str = field(NAME)
-    kind: int = field(U64, argument=True)  # tables.state.Kind
+    kind: int = field(U64, argument=True)  # Kind.number
     # One that is there, with a period, gets these with a new generation.
     changes: bool = field(Flag.OVERWRITE, default=False)
     settings: bytes = field(BLOB, default=b"")

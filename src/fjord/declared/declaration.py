@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from fjord import limits
+from fjord import kinds, limits
 from fjord.commands import name_problem
 from fjord.declared import schema
 from fjord.declared.schema import COLUMNS_MAX, Column
@@ -35,11 +35,11 @@ class Model(NamedTuple):
     indexes: tuple[str, ...]  # those that exist, besides the order in which rows are kept
 
 
-MODELS: Final = {
-    "jobs": Model(columns=True, key=True, indexes=("key", "expiration")),
+MODELS: Final[dict[str, Model]] = {
+    kinds.Kind.JOBS: Model(columns=True, key=True, indexes=("key", "expiration")),
     "queue": Model(columns=True, key=False, indexes=("expiration",)),
-    "stream": Model(columns=True, key=True, indexes=()),
-    "kv": Model(columns=False, key=False, indexes=()),
+    kinds.Kind.STREAM: Model(columns=True, key=True, indexes=()),
+    kinds.Kind.KV: Model(columns=False, key=False, indexes=()),
 }
 
 

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from fjord import limits
+from fjord import layouts, limits
 from fjord.index import Transaction
 from fjord.tables import generations, job_row, job_upkeep
 from fjord.tables.generations import Generations
@@ -20,7 +20,6 @@ from fjord.tables.state import Generation, JobCounts, Tree
 
 _KEY: Final = b"jobs"
 _GENERATION: Final = b"jobs-of"
-_TABLE = struct.Struct(">I")
 _COUNTS = struct.Struct(">QQQ")
 NONE: Final = JobCounts()
 # Where jobs of generations are counted, whatever their state: those that are there, and, in memory
@@ -95,14 +94,14 @@ def recount(transaction: Transaction, known: Generations) -> dict[int, JobCounts
     found = Counts({})
     for table, listed in known.items():
         found.changed |= dict.fromkeys((-one.id for one in listed), NONE)
-        for rows in _rows(transaction, job_row.PREFIX.pack(table)) if listed else ():
+        for rows in _rows(transaction, layouts.prefix_of(table)) if listed else ():
             change_rows(found, listed, rows, 1)
     return found.changed
 
 
 def _rows(transaction: Transaction, prefix: bytes) -> Iterator[list[int]]:
     """Yields the rows of all jobs of a table, some at a time."""
-    stop = job_row.end_of(prefix)
+    stop = layouts.end_of(prefix)
     for tree in job_upkeep.STATES:
         start = prefix
         while items := transaction.scan(tree, start, stop, _PAGE):
@@ -119,8 +118,8 @@ def read(transaction: Transaction) -> dict[int, JobCounts]:
     for prefix, sign in ((_KEY, 1), (_GENERATION, -1)):
         items = transaction.scan(Tree.META, prefix, prefix + b"\xff" * 5, _COUNTED_MAX)
         for key, data in items:
-            if len(key) == len(prefix) + _TABLE.size:
-                id_ = sign * _TABLE.unpack_from(key, len(prefix))[0]
+            if len(key) == len(prefix) + layouts.PREFIX.size:
+                id_ = sign * layouts.PREFIX.unpack_from(key, len(prefix))[0]
                 found[id_] = JobCounts._make(_COUNTS.unpack(data))
     return found
 
@@ -144,7 +143,7 @@ def write(transaction: Transaction, changed: Mapping[int, JobCounts]) -> None:
 
 
 def _key(id_: int) -> bytes:
-    return (_KEY if id_ > 0 else _GENERATION) + _TABLE.pack(abs(id_))
+    return (_KEY if id_ > 0 else _GENERATION) + layouts.prefix_of(abs(id_))
 
 
 def known_of(held: Sequence[int], first_seq: int) -> int:

@@ -21,6 +21,7 @@ from fjord.errors import DirectoryError, UnavailableError
 from fjord.index import Index, Transaction
 from fjord.index.memory import MemoryIndex
 from fjord.journal.reader import Journal
+from fjord.tables.kv_entry import ROW
 from fjord.tables.state import Tree
 
 _ENTRIES_AT_A_TIME = 10_000
@@ -118,7 +119,7 @@ def _holding(transaction: Transaction, tree: Tree) -> Iterator[tuple[bytes, byte
     for key, value in _items(transaction, tree):
         if tree is Tree.KV_MARKS:
             row = transaction.get(Tree.KV, key)
-            if row is None or row[:8] != value[:8]:
+            if row is None or row[: ROW.size] != value[: ROW.size]:
                 continue
         yield key, value
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from fjord import disk as disks
-from fjord import limits
+from fjord import kinds, limits
 from fjord.clock import LeaseClock
 from fjord.commands import Changed, Command, Refusal, Reply, Scan, Span
 from fjord.engine import counting, filling
@@ -49,7 +49,7 @@ from fjord.index import IndexDamagedError, IndexFullError, Transaction
 from fjord.journal import frame as frames
 from fjord.journal.writer import Commit
 from fjord.tables import catalog, job_next
-from fjord.tables.state import JobCounts, Kind, Table, Tree
+from fjord.tables.state import JobCounts, Table, Tree
 
 _DISK_FULL: Final = Refusal(
     code=Code.DISK_FULL, text="the disk is full; nothing was written; free space and try again"
@@ -232,7 +232,7 @@ class Engine:
     def first_date_us(self, table: str, after_us: int) -> int | None:
         """Returns the first process date of a waiting job that is later than another date."""
         found = self.tables.get(table)
-        if found is None or found.kind is not Kind.JOBS:
+        if found is None or found.kind is not kinds.Kind.JOBS:
             return None
         with self._view() as transaction:
             return job_next.later_us(Snapshot(transaction, self._known()), found, after_us)

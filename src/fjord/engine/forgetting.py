@@ -12,8 +12,8 @@ from typing import Final, Protocol
 from fjord import commands, limits
 from fjord.clock import Clock
 from fjord.commands import Command, Refusal, Reply
+from fjord.layouts import PREFIX_BYTES, table_of
 from fjord.tables import stage_entry, staging, writers
-from fjord.tables.kv_entry import PREFIX_BYTES
 from fjord.tables.state import Tree
 from fjord.tables.stream_entry import seq_key
 
@@ -66,7 +66,7 @@ class Forgetting:
                 stage = stage_entry.decode_stage(key, data)
                 is_old = stage.at_us + limits.STAGE_US_MAX < now_us
                 if is_old and stage.state == stage_entry.State.PENDING:
-                    by_table.setdefault(_table_of(key), []).append(stage.seq)
+                    by_table.setdefault(table_of(key), []).append(stage.seq)
             for table, stages in by_table.items():
                 yield staging.DropStages(table=table, stages=stages)
             yield None
@@ -76,7 +76,7 @@ class Forgetting:
             yield None
 
     def _of_writer(self, key: bytes, found: stage_entry.Writer, now_us: int) -> Steps:
-        table, name = _table_of(key), key[PREFIX_BYTES:]
+        table, name = table_of(key), key[PREFIX_BYTES:]
         if found.at_us + limits.COMMIT_IDLE_US < now_us:
             while found.stages and self._is_staged(key, found.stages[-1]):
                 if (yield staging.RunStage(table=table, name=name)):
@@ -96,7 +96,3 @@ class Forgetting:
         while items := self._host.scan_index(tree, start, None, _PIECE):
             yield items
             start = items[-1][0] + b"\0"
-
-
-def _table_of(key: bytes) -> int:
-    return int.from_bytes(key[:PREFIX_BYTES], "big")

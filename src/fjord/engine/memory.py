@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from sortedcontainers import SortedList  # type: ignore[import-untyped]
 
-from fjord import limits
+from fjord import kinds, limits
 from fjord.engine import counting
 from fjord.engine.dates import Arrival
 from fjord.engine.lanes import TableLanes
@@ -21,7 +21,7 @@ from fjord.ops import Op
 from fjord.tables.generations import Generations
 from fjord.tables.job_leases import taken_keys_of
 from fjord.tables.kv_links import linked_of
-from fjord.tables.state import JobCounts, Kind, Moment, Table, VolatileValue, volatile_bytes
+from fjord.tables.state import JobCounts, Moment, Table, VolatileValue, volatile_bytes
 
 Held = TypeVar("Held")
 Learned = TypeVar("Learned")
@@ -297,7 +297,7 @@ class Memory:
         return {
             name: self.counts.get(table.id, counting.NONE)
             for name, table in tables.items()
-            if table.kind is Kind.JOBS
+            if table.kind is kinds.Kind.JOBS
         }
 
     def deaths_of(self, tables: Tables) -> dict[str, int]:

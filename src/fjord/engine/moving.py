@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from fjord import limits
+from fjord import layouts, limits
 from fjord.columns import Strings
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import job_row, job_upkeep
-from fjord.tables.job_row import PLACE_BYTES, PREFIX, XID
+from fjord.tables.job_row import PLACE_BYTES, ROW_AT, XID
 from fjord.tables.job_upkeep import MoveJobs
 from fjord.tables.meaning import MEANING
 from fjord.tables.state import Tree
@@ -95,12 +95,12 @@ _AT_ONCE: Final = 16
 
 def _keys(op: Op, place: Place) -> Iterator[bytes]:
     """Yields the index keys under which an op has put jobs that were there before."""
-    prefix = PREFIX.pack(op.table)
+    prefix = layouts.prefix_of(op.table)
     if op.opcode is Opcode.JOB_TAKE:
         yield from (prefix + XID.pack(seq) for seq in range(place.seq, place.seq + op.rows))
         return
     images = op.column("image")
     assert isinstance(images, Strings)
     for image in images.rows():
-        start = 0 if op.opcode is Opcode.JOB_WAIT else PLACE_BYTES - XID.size
+        start = 0 if op.opcode is Opcode.JOB_WAIT else ROW_AT.start
         yield prefix + image[start:PLACE_BYTES]

@@ -158,7 +158,7 @@ class Rounds:
             return Refusal(code=Code.NOT_FOUND, text=f"there is no table {name}")
         if stream_history.has_history(table, jobs_too=True):
             return None
-        text = f"table {name} is a {table.kind.name.lower()} table without history to seal"
+        text = f"table {name} is a {table.kind} table without history to seal"
         return Refusal(code=Code.WRONG_KIND, text=text)
 
     def _note_failure(self, call: Callable[[], None]) -> None:

@@ -13,7 +13,7 @@ import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
-from fjord import limits, streams
+from fjord import kinds, limits, streams
 from fjord.clock import Clock
 from fjord.commands import Command, Refusal, Reply
 from fjord.engine.memory import Memory
@@ -22,7 +22,7 @@ from fjord.history import Block, SealedRange, SealPlan
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
 from fjord.tables import staging, stream_entry, stream_history, stream_rules, turning
-from fjord.tables.state import Kind, Table, Tree
+from fjord.tables.state import Table, Tree
 from fjord.tables.stream_entry import History
 
 
@@ -236,7 +236,7 @@ class Sealing:
 
     def _outdated(self, table: Table, now_us: int) -> list[Block]:
         """Returns the blocks of a table that are too old."""
-        if table.kind is Kind.STREAM and _has_retention(table):
+        if table.kind is kinds.Kind.STREAM and _has_retention(table):
             return stream_history.outdated(table, self.blocks(table.name), now_us)
         begins = self._begins(table)
         return [block for block in self.blocks(table.name) if block.last < begins] if begins else []
@@ -341,7 +341,7 @@ class Sealing:
             table = self._by_id.get(block.table)
             if is_retired:
                 return 0
-            if table is not None and table.kind is Kind.STREAM:
+            if table is not None and table.kind is kinds.Kind.STREAM:
                 settings = stream_rules.settings_of(table)
                 if settings.retention_us:
                     dates.append(block.max_us + settings.retention_us + 1)
@@ -365,7 +365,7 @@ class Sealing:
         return SealedRange(
             table=table.id,
             name=table.name,
-            kind=int(table.kind),
+            kind=table.kind.number,
             # What was sealed behind the last block had no rows, so the blocks adjoin.
             first=(last.last if last else found.sealed) + 1,
             last=found.sealing,
@@ -408,4 +408,4 @@ _USUAL: Final = streams.Settings()
 
 def _settings(table: Table) -> streams.Settings:
     """Returns how blocks of a table are made; those of jobs as usual."""
-    return stream_rules.settings_of(table) if table.kind is Kind.STREAM else _USUAL
+    return stream_rules.settings_of(table) if table.kind is kinds.Kind.STREAM else _USUAL

@@ -21,7 +21,7 @@ import bisect
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from fjord import commands, limits, ops
+from fjord import commands, kinds, limits, ops
 from fjord.commands import Refusal, Reply, Scan, Span, Spanned
 from fjord.engine.scanning import scan_journal
 from fjord.errors import Code, CorruptionError
@@ -30,7 +30,7 @@ from fjord.journal import staged
 from fjord.journal.reader import Journal, Located
 from fjord.ops import Opcode
 from fjord.tables import stream_history
-from fjord.tables.state import Kind, Table
+from fjord.tables.state import Table
 
 # Ops whose rows are shown; of tables that are sealed only those that are HISTORIC.
 SHOWN: Final = frozenset(opcode for opcode in Opcode if opcode.shown is not None)
@@ -144,7 +144,7 @@ class _Batch:
 
     def __init__(self, table: Table, command: Span) -> None:
         self._table = table.id
-        self._opcodes = SHOWN if table.kind is Kind.KV else HISTORIC
+        self._opcodes = SHOWN if table.kind is kinds.Kind.KV else HISTORIC
         self._command = command
         self._seq = self.examined = command.after
         self._rows = self._size = self._wall_us = 0

@@ -28,7 +28,7 @@ import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
-from fjord import limits
+from fjord import kinds, limits
 from fjord.commands import (
     DUE,
     Changed,
@@ -43,7 +43,7 @@ from fjord.commands import (
 )
 from fjord.engine.dates import Arrival
 from fjord.tables import catalog
-from fjord.tables.state import Kind, Table
+from fjord.tables.state import Table
 from fjord.values import Type
 
 K = TypeVar("K", bound=Hashable)
@@ -73,7 +73,7 @@ Arrivals = Mapping[str, Arrival]  # by table
 def jobs_problem(tables: Mapping[str, Table], name: str) -> Refusal | None:
     """Says that a table has no jobs to wait for, or None; one that is not there yet may have."""
     table = tables.get(name)
-    return name_problem(name) if table is None else catalog.wrong_kind(table, Kind.JOBS)
+    return name_problem(name) if table is None else catalog.wrong_kind(table, kinds.Kind.JOBS)
 
 
 def is_empty(reply: Reply) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from fjord.columns import Strings
 from fjord.commands import Changed, Entries
+from fjord.layouts import table_of
 from fjord.ops import Op
-from fjord.tables.kv_entry import PREFIX_BYTES
 from fjord.tables.state import Table, VolatileValue
 
 
@@ -58,7 +58,7 @@ class Watched:
     ) -> Iterator[Changed]:
         """Yields the same for values that never enter the journal; keys are those of the index."""
         if self._written is not None:
-            self._written.update(int.from_bytes(key[:PREFIX_BYTES], "big") for key in changes)
+            self._written.update(map(table_of, changes))
         for name, wanted in self._keys.items():
             table = tables.get(name)
             if table is None:

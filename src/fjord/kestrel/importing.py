@@ -29,7 +29,7 @@ from itertools import accumulate, islice
 from operator import add
 from typing import Final, NamedTuple
 
-from fjord import limits
+from fjord import kinds, limits
 from fjord.columns import Strings
 from fjord.commands import Append, Push, name_problem
 from fjord.errors import UsageError
@@ -55,8 +55,8 @@ _SHOWN_MAX: Final = 5
 class Kind(enum.StrEnum):
     """What items become."""
 
-    JOBS = "jobs"
-    STREAM = "stream"
+    JOBS = kinds.Kind.JOBS.value
+    STREAM = kinds.Kind.STREAM.value
 
 
 class Place(NamedTuple):

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
-from fjord import aio, limits
+from fjord import aio, kinds, limits
 from fjord.clock import Clock
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError
 from fjord.jobs import decode_settings
@@ -139,7 +139,7 @@ class JobsBackend:
 
     async def names(self) -> list[str]:
         """Returns the tables that are queues: those of jobs that are not merged."""
-        tables = [table for table in await self._db.tables() if table.kind == "jobs"]
+        tables = [table for table in await self._db.tables() if table.kind == kinds.Kind.JOBS]
         queues = [one.name for one in tables if not decode_settings(one.settings).merge]
         return sorted(queues)
 

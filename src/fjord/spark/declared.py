@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import types
 
-from fjord import jobs, streams
+from fjord import kinds
 from fjord.client.node_calls import TableInfo
 from fjord.declared.schema import Column, Schema
 
@@ -72,14 +72,8 @@ class Declared:
 
     @classmethod
     def of(cls, info: TableInfo) -> Declared:
-        found: jobs.Settings | streams.Settings
-        if info.kind == "jobs":
-            found = jobs.decode_settings(info.settings)
-        elif info.kind == "stream":
-            found = streams.decode_settings(info.settings)
-        else:
-            return cls()
-        return cls(found.declared, tuple(found.earlier_declared))
+        found = kinds.settings_of(info.kind, info.settings)
+        return cls(found.declared, tuple(found.earlier_declared)) if found else cls()
 
     @property
     def types(self) -> dict[str, str]:

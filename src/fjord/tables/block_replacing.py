@@ -12,12 +12,12 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from fjord import commands, limits
+from fjord import commands, kinds, limits
 from fjord.commands import Refusal, ReplaceBlocks
 from fjord.errors import Code
 from fjord.history import Block
 from fjord.tables import catalog, stream_history
-from fjord.tables.state import Decision, Kind, State, Table, decides
+from fjord.tables.state import Decision, State, Table, decides
 from fjord.tables.stream_entry import Use
 
 # The part of a block's name behind the folder of its table; see `history.block_name`.
@@ -32,7 +32,7 @@ def decide_replace_blocks(command: ReplaceBlocks, state: State, now_us: int) -> 
     table = state.tables.get(command.table)
     if table is None:
         return _refused(Code.NOT_FOUND, f"there is no table {command.table}")
-    if table.kind is Kind.KV:
+    if table.kind is kinds.Kind.KV:
         text = f"table {command.table} is a kv table; such have no history in blocks"
         return _refused(Code.WRONG_KIND, text)
     if not 1 <= len(command.names) <= limits.BLOCKS_REPLACED_MAX:

@@ -15,20 +15,21 @@ given out is always that of a table, or of a dropped one, which is why the last 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from fjord import commands, jobs, limits, streams
+from fjord import commands, jobs, kinds, layouts, limits
 from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.commands.layout import Command, internal
 from fjord.declared import schema
 from fjord.errors import Code
+from fjord.kinds import Kind
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import generations
-from fjord.tables.state import Decision, Kind, State, Table, Tree, VolatileValue, Writes, decides
+from fjord.tables.state import Decision, State, Table, Tree, VolatileValue, Writes, decides
 
 # Ops that belong to no table carry the id 0.
 NO_TABLE: Final = 0
@@ -42,7 +43,6 @@ LOST: Final = b"lost"
 # After such a loss: the largest table id that any op had.
 LARGEST_TABLE: Final = b"largest-table"
 _SEQ = struct.Struct(">Q")
-_TABLE_ID = struct.Struct(">I")
 _BEGIN = struct.Struct(">QQ")
 _NOTHING: Final[Mapping[bytes, Any]] = MappingProxyType({})
 
@@ -105,24 +105,24 @@ def find_or_create(state: State, name: str, kind: Kind) -> tuple[Table, list[Op]
 
 
 def wrong_kind(table: Table, kind: Kind) -> Refusal | None:
-    if int(table.kind) == int(kind):
+    if table.kind is kind:
         return None
-    text = f"table {table.name} is a {table.kind.name.lower()} table"
-    return Refusal(code=Code.WRONG_KIND, text=text)
+    return Refusal(code=Code.WRONG_KIND, text=f"table {table.name} is a {table.kind} table")
 
 
 @decides(commands.CreateTable)
 def decide_create_table(command: commands.CreateTable, state: State, now_us: int) -> Decision:
-    if command.kind not in set(Kind):
+    kind = kinds.BY_NUMBER.get(command.kind)
+    if kind is None:
         text = f"there is no kind {command.kind} of tables"
         return Decision(Refusal(code=Code.WRONG_KIND, text=text))
     if len(command.settings) > limits.SETTINGS_BYTES_MAX:
         text = f"settings have at most {limits.SETTINGS_BYTES_MAX} bytes"
         return Decision(Refusal(code=Code.TOO_LARGE, text=text))
-    settings = _canonical(Kind(command.kind), command.settings)
+    settings = _canonical(kind, command.settings)
     if isinstance(settings, Refusal):
         return Decision(settings)
-    found = find(state, command.name, Kind(command.kind))
+    found = find(state, command.name, kind)
     if isinstance(found, Refusal):
         return Decision(found)
     if found is not None:
@@ -134,7 +134,7 @@ def decide_create_table(command: commands.CreateTable, state: State, now_us: int
         cut = f"{shown[:_SHOWN_MAX]}..." if len(shown) > _SHOWN_MAX else shown
         text = f"table {found.name} is there with other settings: {cut}"
         return Decision(Refusal(code=Code.EXISTS, text=text))
-    made = _create(state, command.name, Kind(command.kind), settings)
+    made = _create(state, command.name, kind, settings)
     if isinstance(made, Refusal):
         return Decision(made)
     table, ops = made
@@ -171,13 +171,12 @@ def _canonical(kind: Kind, settings: bytes) -> bytes | Refusal:
 
     Numbers of schemas are not among them: it is not for clients to give those.
     """
-    decode = _DECODE.get(kind)
-    if decode is None:
-        return settings
     try:
-        found = decode(settings)
+        found = kinds.settings_of(kind, settings)
     except ValueError as error:
         return Refusal(code=Code.BAD_SETTINGS, text=str(error))
+    if found is None:
+        return settings
     if isinstance(found, jobs.Settings):
         found = replace(found, earlier=())
     return replace(found, schema=schema.FIRST).encode()
@@ -185,17 +184,10 @@ def _canonical(kind: Kind, settings: bytes) -> bytes | Refusal:
 
 def _numbered(kind: Kind, settings: bytes, table_id: int) -> bytes:
     """Returns settings whose columns, if there are some, have the first number of a table."""
-    decode = _DECODE.get(kind)
-    found = decode(settings) if decode else None
+    found = kinds.settings_of(kind, settings)
     if found is None or not found.columns:
         return settings
     return replace(found, schema=schema.first_number(table_id)).encode()
-
-
-_DECODE: Final[dict[Kind, Callable[[bytes], jobs.Settings | streams.Settings]]] = {
-    Kind.JOBS: jobs.decode_settings,
-    Kind.STREAM: streams.decode_settings,
-}
 
 
 @decides(commands.DropTable)
@@ -227,7 +219,7 @@ def decide_list_tables(command: commands.ListTables, state: State, now_us: int) 
     reply = commands.TableList(
         names=Strings.of([name.encode() for name in names]),
         ids=[table.id for table in found],
-        kinds=bytes(table.kind for table in found),
+        kinds=bytes(table.kind.number for table in found),
         settings=Strings.of([table.settings for table in found]),
     )
     return Decision(reply)
@@ -243,15 +235,14 @@ def _create(
     if table_id > _TABLE_ID_MAX:
         return Refusal(code=Code.QUOTA, text="all ids of tables have been given out")
     settings = _numbered(kind, settings, table_id)
-    row = (bytes([kind]), Strings.of([name.encode()]), Strings.of([settings]))
-    op = Op(Opcode.CREATE_TABLE, table_id, 1, row)
-    return Table(id=table_id, name=name, kind=kind, settings=settings), [op]
+    table = Table(id=table_id, name=name, kind=kind, settings=settings)
+    return table, [generations.creation(table)]
 
 
 def largest_id(state: State) -> int:
     """Returns the largest id that a table has, or has had as far as it matters; 0 = none."""
     (largest,) = state.get_many(Tree.META, [LARGEST_TABLE])
-    known = _TABLE_ID.unpack(largest)[0] if largest else NO_TABLE
+    known = layouts.PREFIX.unpack(largest)[0] if largest else NO_TABLE
     ids = [one.id for listed in state.generations.values() for one in listed]
     return max([known, *dropped(state), *ids, *(table.id for table in state.tables.values())])
 
@@ -263,12 +254,12 @@ def _no_table(name: str) -> Refusal:
 def dropped(state: State) -> dict[int, bytes]:
     """Returns the tables that are on their way out: id -> name, ascending."""
     items = state.scan(Tree.META, _DROPPED, _DROPPED + b"\xff" * 5, limits.TABLES_MAX)
-    return {_TABLE_ID.unpack(key[len(_DROPPED) :])[0]: name for key, name in items}
+    return {layouts.PREFIX.unpack(key[len(_DROPPED) :])[0]: name for key, name in items}
 
 
 def is_there(state: State, table_id: int) -> bool:
     """Says whether a table has this id and was not dropped."""
-    return state.get_many(Tree.TABLES, [_TABLE_ID.pack(table_id)])[0] is not None
+    return state.get_many(Tree.TABLES, [layouts.prefix_of(table_id)])[0] is not None
 
 
 def by_id(state: State, table_id: int) -> Table | None:
@@ -295,9 +286,8 @@ def tables(items: Iterable[tuple[bytes, bytes]]) -> dict[str, Table]:
     for key, value in items:
         end = 2 + value[1]
         name = value[2:end].decode()
-        found[name] = Table(
-            id=_TABLE_ID.unpack(key)[0], name=name, kind=Kind(value[0]), settings=value[end:]
-        )
+        id_, kind = layouts.PREFIX.unpack(key)[0], kinds.BY_NUMBER[value[0]]
+        found[name] = Table(id=id_, name=name, kind=kind, settings=value[end:])
     return found
 
 
@@ -315,18 +305,18 @@ def apply_takeover(writes: Writes, op: Op, place: Place) -> None:
 def apply_create_table(writes: Writes, op: Op, place: Place) -> None:
     kinds, names, settings = _columns(op)
     head = bytes([kinds[0], len(names[0])])
-    writes.put_many(Tree.TABLES, [(_TABLE_ID.pack(op.table), head + names[0] + settings[0])])
+    writes.put_many(Tree.TABLES, [(layouts.prefix_of(op.table), head + names[0] + settings[0])])
 
 
 def apply_drop_table(writes: Writes, op: Op, place: Place) -> None:
     (names,) = _columns(op)
-    writes.delete_many(Tree.TABLES, [_TABLE_ID.pack(op.table)])
-    writes.put_many(Tree.META, [(_DROPPED + _TABLE_ID.pack(op.table), names[0])])
+    writes.delete_many(Tree.TABLES, [layouts.prefix_of(op.table)])
+    writes.put_many(Tree.META, [(_DROPPED + layouts.prefix_of(op.table), names[0])])
 
 
 def apply_forget_table(writes: Writes, op: Op, place: Place) -> None:
-    writes.delete_many(Tree.META, [_DROPPED + _TABLE_ID.pack(op.table)])
-    writes.delete_many(Tree.HISTORY, [_TABLE_ID.pack(op.table)])
+    writes.delete_many(Tree.META, [_DROPPED + layouts.prefix_of(op.table)])
+    writes.delete_many(Tree.HISTORY, [layouts.prefix_of(op.table)])
 
 
 def apply_packed(writes: Writes, op: Op, place: Place) -> None:
@@ -363,7 +353,7 @@ def takeovers(items: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, int]]:
 
 def largest_table(table_id: int) -> tuple[bytes, bytes]:
     """Returns the note of META, after a loss, of the largest id that any op had."""
-    return LARGEST_TABLE, _TABLE_ID.pack(table_id)
+    return LARGEST_TABLE, layouts.prefix_of(table_id)
 
 
 def begins(data: bytes | None) -> tuple[int, int]:
@@ -396,5 +386,5 @@ def keep_lost(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
 
 
 def keep_drop_table(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    found = state.get_many(Tree.META, [_DROPPED + _TABLE_ID.pack(op.table)])
+    found = state.get_many(Tree.META, [_DROPPED + layouts.prefix_of(op.table)])
     return [op] if found[0] is not None else ()

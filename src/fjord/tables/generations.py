@@ -27,7 +27,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from fjord import jobs
+from fjord import jobs, kinds
 from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.commands.layout import Command, internal
@@ -35,7 +35,7 @@ from fjord.declared import schema
 from fjord.errors import Code
 from fjord.jobs import Period
 from fjord.ops import Op, Opcode, Place
-from fjord.tables.state import Generation, Kind, State, Table, Tree, Writes
+from fjord.tables.state import Generation, State, Table, Tree, Writes
 
 _KEY: Final = b"generation"
 _IDS = struct.Struct(">II")
@@ -232,9 +232,9 @@ def _remembered(earlier: Earlier, needed: Set[int]) -> Earlier:
 
 
 def replace_settings(table: Table, settings: jobs.Settings) -> Table:
-    return Table(id=table.id, name=table.name, kind=Kind.JOBS, settings=settings.encode())
+    return Table(id=table.id, name=table.name, kind=kinds.Kind.JOBS, settings=settings.encode())
 
 
 def creation(table: Table) -> Op:
-    row = (bytes([table.kind]), Strings.of([table.name.encode()]), Strings.of([table.settings]))
-    return Op(Opcode.CREATE_TABLE, table.id, 1, row)
+    name, settings = (Strings.of([one]) for one in (table.name.encode(), table.settings))
+    return Op(Opcode.CREATE_TABLE, table.id, 1, (bytes([table.kind.number]), name, settings))

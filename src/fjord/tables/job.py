@@ -19,12 +19,12 @@ from typing import Any, Final
 
 import google_crc32c
 
-from fjord import ops
+from fjord import layouts, ops
 from fjord.columns import Strings
 from fjord.jobs import State
 from fjord.ops import Op, Place
 from fjord.tables import job_row
-from fjord.tables.job_row import COUNT, LEASE, NO_PROBE, PLACE, PLACE_BYTES, PREFIX, REST, XID
+from fjord.tables.job_row import COUNT, LEASE, NO_PROBE, PLACE, PLACE_BYTES, REST, XID
 from fjord.tables.state import Pointer, Tree, Writes
 
 _ROW_BYTES: Final = ops.ROW_BYTES
@@ -47,7 +47,7 @@ def apply_add(writes: Writes, op: Op, place: Place) -> None:
 def apply_replace(writes: Writes, op: Op, place: Place) -> None:
     (rows, inserted, updated, dates, expiries, lanes, expired, previous, freed, priorities, probes,
      _, was, keys, *_) = _columns(op)  # fmt: skip
-    prefix = PREFIX.pack(op.table)
+    prefix = layouts.prefix_of(op.table)
     hashes = list(map(job_row.digest, keys.rows()))
     places = list(map(PLACE.pack, lanes, priorities, dates, rows))
     old_places = was.rows()
@@ -67,7 +67,7 @@ def _put_new(
     """Puts rows whose values are in this op: they wait."""
     inserted, updated, expiries, seqs, hashes, probes = dated
     types, (keys, domains, values) = op.columns[-4 - _was(op)], _strings(op)
-    prefix, contents, sizes = PREFIX.pack(op.table), values.rows(), domains.lengths()
+    prefix, contents, sizes = layouts.prefix_of(op.table), values.rows(), domains.lengths()
     offsets = [place.payload + offset for offset in values.offsets[: op.rows]]
     rests = map(
         REST.pack, inserted, updated, expiries, seqs, hashes, probes, repeat(0), types,
@@ -94,7 +94,7 @@ def _put_new(
 def apply_move(writes: Writes, op: Op, place: Place) -> None:
     """Jobs keep all that is known of them; only where their values rest is new."""
     at, previous, states, heads, images, values = _columns(op)
-    prefix, contents = PREFIX.pack(op.table), values.rows()
+    prefix, contents = layouts.prefix_of(op.table), values.rows()
     seqs = range(place.seq, place.seq + op.rows)
     pointers = map(
         Pointer,
@@ -122,7 +122,7 @@ def apply_move(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_take(writes: Writes, op: Op, place: Place) -> None:
     deadlines, lengths, started, _, images = _columns(op)
-    prefix, rows = PREFIX.pack(op.table), images.rows()
+    prefix, rows = layouts.prefix_of(op.table), images.rows()
     is_alone = int(op.rows == 1)
     held = _take_from_waiting(writes, op.table, rows)
     lease = LEASE.pack(deadlines[0], lengths[0], started[0], is_alone)  # all have the same
@@ -145,7 +145,7 @@ def apply_done(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_touch(writes: Writes, op: Op, place: Place) -> None:
     xids, leases, deadlines, lengths, started, images = _columns(op)
-    prefix = PREFIX.pack(op.table)
+    prefix = layouts.prefix_of(op.table)
     _forget_notes(writes, op.table, xids, leases)
     heads = map(LEASE.pack, deadlines, lengths, started, repeat(1))
     writes.put_many(
@@ -161,7 +161,7 @@ def apply_touch(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_wait(writes: Writes, op: Op, place: Place) -> None:
     at, leases, _, _, states, _, _, _, was, images = _columns(op)
-    prefix, rows = PREFIX.pack(op.table), images.rows()
+    prefix, rows = layouts.prefix_of(op.table), images.rows()
     _forget_notes(writes, op.table, at, leases)
     _delete(writes, prefix, zip(states, at, was.rows(), strict=True))
     _put_waiting(writes, op.table, rows)
@@ -171,7 +171,7 @@ def apply_wait(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_bury(writes: Writes, op: Op, place: Place) -> None:
     at, leases, _, died, states, hows, _, images, reasons = _columns(op)
-    prefix, rows = PREFIX.pack(op.table), images.rows()
+    prefix, rows = layouts.prefix_of(op.table), images.rows()
     _forget_notes(writes, op.table, at, leases)
     waited = [image for state, image in zip(states, rows, strict=True) if state == _WAITING]
     _take_from_waiting(writes, op.table, waited)
@@ -181,7 +181,7 @@ def apply_bury(writes: Writes, op: Op, place: Place) -> None:
     writes.put_many(
         Tree.JOBS_DEAD,
         [
-            (prefix + image[PLACE_BYTES - 8 : PLACE_BYTES], job_row.encode_death(death) + image)
+            (prefix + image[job_row.ROW_AT], job_row.encode_death(death) + image)
             for death, image in zip(deaths, rows, strict=True)
         ],
     )
@@ -191,7 +191,7 @@ def apply_bury(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_remove(writes: Writes, op: Op, place: Place) -> None:
     at, leases, rows, expiries, previous, freed, states, _, places, slots = _columns(op)
-    prefix = PREFIX.pack(op.table)
+    prefix = layouts.prefix_of(op.table)
     _forget_notes(writes, op.table, at, leases)
     _unschedule(writes, op.table, expiries, places.rows())
     _delete(writes, prefix, zip(states, at, places.rows(), strict=True))
@@ -267,7 +267,7 @@ def _delete(writes: Writes, prefix: bytes, rows: Iterable[tuple[int, int, bytes]
 def _put_waiting(writes: Writes, table: int, images: Sequence[bytes]) -> None:
     if not images:
         return
-    prefix = PREFIX.pack(table)
+    prefix = layouts.prefix_of(table)
     ready = [(prefix + image[:PLACE_BYTES], image[PLACE_BYTES:]) for image in images]
     writes.put_many(Tree.JOBS_READY, ready)
     slots = [(job_row.slot_of(image), image[:PLACE_BYTES]) for image in images]
@@ -280,7 +280,7 @@ def _put_waiting(writes: Writes, table: int, images: Sequence[bytes]) -> None:
 
 def _take_from_waiting(writes: Writes, table: int, images: Sequence[bytes]) -> Sequence[int]:
     """Takes jobs from where they wait; returns by which seqs they are held."""
-    prefix = PREFIX.pack(table)
+    prefix = layouts.prefix_of(table)
     expiries, held, slots = job_row.taken_parts(images)
     places = [image[:PLACE_BYTES] for image in images]
     writes.delete_many(Tree.JOBS_READY, [prefix + at for at in places])
@@ -290,7 +290,7 @@ def _take_from_waiting(writes: Writes, table: int, images: Sequence[bytes]) -> S
 
 
 def _end_leases(writes: Writes, table: int, xids: Sequence[int], leases: Sequence[int]) -> None:
-    prefix = PREFIX.pack(table)
+    prefix = layouts.prefix_of(table)
     writes.delete_many(Tree.JOBS_TAKEN, [prefix + xid for xid in map(XID.pack, xids)])
     _forget_notes(writes, table, xids, leases)
 

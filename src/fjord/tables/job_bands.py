@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from fjord.jobs import PRIORITY_MAX, SLOW_FROM
-from fjord.tables import job_row
-from fjord.tables.job_row import PREFIX_BYTES
+from fjord.layouts import JOB_PLACE, JOB_REST, PREFIX_BYTES, end_of
 from fjord.tables.state import Lane, State, Tree
 
 Item = tuple[bytes, bytes]  # of JOBS_READY
 
-_BAND = struct.Struct(">QB")
-_DATE = struct.Struct(">Q")
-_EXPIRY_AT: Final = slice(16, 24)  # in what the index holds of a waiting job
-_DATE_AT: Final = PREFIX_BYTES + _BAND.size
+_BAND: Final = JOB_PLACE.picked("lane", "priority", order=">")
+_DATE: Final = struct.Struct(">Q")
+_EXPIRY_AT: Final = JOB_REST.span("expires_at_us")
+_PRIORITY_AT: Final = PREFIX_BYTES + JOB_PLACE.span("priority").start
+_DATE_AT: Final = PREFIX_BYTES + JOB_PLACE.span("process_at_us").start
 # Expired jobs are passed over, and removed, up to so many of them at once.
 EXPIRED_MAX: Final = 20_000
 # The priorities that may be in one answer together: from, to before.
@@ -112,7 +112,7 @@ def first_after_us(state: State, prefix: bytes, lane: int, after_us: int) -> int
 
 def first_dates(state: State, prefix: bytes) -> Iterator[tuple[Lane, int]]:
     """Yields the first process date of all lanes, of their fast and of their slow jobs."""
-    start, stop = prefix, job_row.end_of(prefix)
+    start, stop = prefix, end_of(prefix)
     found: dict[Lane, int] = {}
     last = None
     while items := state.scan(Tree.JOBS_READY, start, stop, 1):
@@ -135,7 +135,7 @@ def _bands(
 ) -> Iterator[tuple[Item, int]]:
     """Yields the first item and the first date of each band that has any, in order."""
     priority, end = priorities
-    stop = job_row.end_of(prefix + _BAND.pack(lane, end - 1))
+    stop = end_of(prefix + _BAND.pack(lane, end - 1))
     while priority < end:
         start = prefix + _BAND.pack(lane, priority)
         items = state.scan(Tree.JOBS_READY, start, stop, 1)
@@ -143,7 +143,7 @@ def _bands(
             return
         key = items[0][0]
         yield items[0], _date_us(key)
-        priority = key[_DATE_AT - 1] + 1
+        priority = key[_PRIORITY_AT] + 1
 
 
 def _expiry_us(item: Item) -> int:
@@ -151,7 +151,7 @@ def _expiry_us(item: Item) -> int:
 
 
 def _end_of_band(key: bytes) -> bytes | None:
-    return job_row.end_of(key[:_DATE_AT])
+    return end_of(key[:_DATE_AT])
 
 
 def _date_us(key: bytes) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from fjord import commands
+from fjord import commands, kinds
 from fjord.columns import Strings
 from fjord.commands import Acted, Refusal
 from fjord.jobs import How
@@ -15,7 +15,7 @@ from fjord.tables import catalog, job_lookup, job_ops, job_row, job_rules
 from fjord.tables.job_finish import GiveBack, acted
 from fjord.tables.job_ops import Held
 from fjord.tables.job_row import XID, Row
-from fjord.tables.state import Decision, Kind, State, Table, Tree, decides
+from fjord.tables.state import Decision, State, Table, Tree, decides
 
 
 @decides(commands.Cancel)
@@ -115,7 +115,7 @@ def _on_waiting(
     change: Callable[[Table, Sequence[Row]], Sequence[Op]],
 ) -> Decision:
     """Changes the jobs that wait under keys; a key that comes twice counts once."""
-    table = catalog.find(state, name, Kind.JOBS)
+    table = catalog.find(state, name, kinds.Kind.JOBS)
     if isinstance(table, Refusal):
         return Decision(table)
     wanted = keys.rows()
@@ -144,7 +144,7 @@ def _on_dead(
     change: Callable[[Table, Sequence[Held]], Sequence[Op]],
 ) -> Decision:
     """Changes dead jobs; a row that comes twice counts once."""
-    table = catalog.find(state, name, Kind.JOBS)
+    table = catalog.find(state, name, kinds.Kind.JOBS)
     if isinstance(table, Refusal):
         return Decision(table)
     if table is None:

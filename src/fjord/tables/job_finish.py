@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fjord import commands, limits
+from fjord import commands, kinds, layouts, limits
 from fjord.columns import Strings, repeat
 from fjord.commands import Refusal
 from fjord.errors import Code
@@ -21,7 +21,7 @@ from fjord.ops import Op, Opcode
 from fjord.tables import catalog, job_lookup, job_ops, job_row, job_rules
 from fjord.tables.job_ops import Held
 from fjord.tables.job_row import LEASE, XID, Row
-from fjord.tables.state import Decision, Kind, State, Table, Tree, decides
+from fjord.tables.state import Decision, State, Table, Tree, decides
 
 
 @decides(commands.Finish)
@@ -29,7 +29,7 @@ def decide_finish(command: commands.Finish, state: State, now_us: int) -> Decisi
     problem = job_rules.rows_problem(len(command.xids))
     if problem is not None:
         return Decision(problem)
-    table = catalog.find(state, command.table, Kind.JOBS)
+    table = catalog.find(state, command.table, kinds.Kind.JOBS)
     if isinstance(table, Refusal):
         return Decision(table)
     found, missing = _taken(state, table, command.xids)
@@ -48,7 +48,7 @@ def decide_extend(command: commands.Extend, state: State, now_us: int) -> Decisi
     problem = job_rules.rows_problem(len(command.xids)) or job_rules.lease_problem(command.lease_us)
     if problem is not None:
         return Decision(problem)
-    table = catalog.find(state, command.table, Kind.JOBS)
+    table = catalog.find(state, command.table, kinds.Kind.JOBS)
     if isinstance(table, Refusal):
         return Decision(table)
     found, missing = _taken(state, table, command.xids)
@@ -91,7 +91,7 @@ def decide_fail(command: commands.Fail, state: State, now_us: int) -> Decision:
     problem = job_rules.fail_problem(command)
     if problem is not None:
         return Decision(problem)
-    table = catalog.find(state, command.table, Kind.JOBS)
+    table = catalog.find(state, command.table, kinds.Kind.JOBS)
     if isinstance(table, Refusal):
         return Decision(table)
     found, missing = _taken(state, table, command.xids)
@@ -236,7 +236,7 @@ def _taken(
     if len(wanted) > 1 and wanted == list(range(wanted[0], wanted[0] + len(wanted))):
         # As they were taken, so they stand together.
         start = prefix + XID.pack(wanted[0])
-        items = state.scan(Tree.JOBS_TAKEN, start, job_row.end_of(prefix), len(wanted))
+        items = state.scan(Tree.JOBS_TAKEN, start, layouts.end_of(prefix), len(wanted))
         if items and items[-1][0] == prefix + XID.pack(wanted[-1]):
             data_of = {XID.unpack_from(key, len(prefix))[0]: one for key, one in items}
             if len(data_of) == len(wanted):

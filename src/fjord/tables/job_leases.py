@@ -13,11 +13,12 @@ from typing import Final
 from fjord.columns import Strings
 from fjord.commands.layout import Command, internal
 from fjord.jobs import How
+from fjord.layouts import end_of, prefix_of
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, job_ops, job_row
 from fjord.tables.job_finish import GiveBack, held_of
 from fjord.tables.job_ops import Held
-from fjord.tables.job_row import LEASE, PREFIX, XID
+from fjord.tables.job_row import LEASE, XID
 from fjord.tables.state import Decision, State, Table, Tree, decides
 
 # So many notes are looked at for the next lease of a table that ends; many may be of other tables,
@@ -74,7 +75,7 @@ def unlease(table_id: int, notes: Sequence[tuple[int, int]]) -> Op:
 
 def _over(state: State, table_id: int, deadline_us: int, xid: int, rows: int) -> list[Held]:
     """Returns the jobs whose leases ended at a deadline; touched ones have got another."""
-    prefix = PREFIX.pack(table_id)
+    prefix = prefix_of(table_id)
     start, stop = prefix + XID.pack(xid), prefix + XID.pack(xid + rows)
     items = state.scan(Tree.JOBS_TAKEN, start, stop, rows)
     return [
@@ -86,8 +87,8 @@ def _over(state: State, table_id: int, deadline_us: int, xid: int, rows: int) ->
 
 def taken_keys(state: State, table_id: int) -> Iterator[tuple[bytes, int]]:
     """Yields the hashes of the keys of taken jobs, but for overtaken ones, and their xids."""
-    start = prefix = PREFIX.pack(table_id)
-    stop = job_row.end_of(prefix)
+    start = prefix = prefix_of(table_id)
+    stop = end_of(prefix)
     while items := state.scan(Tree.JOBS_TAKEN, start, stop, _ROWS_MAX):
         for key, data in items:
             image = data[LEASE.size :]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from fjord.layouts import end_of
 from fjord.tables import job_row
 from fjord.tables.job_row import COLLIDED, NO_PROBE, Row
 from fjord.tables.state import State, Tree
@@ -43,7 +44,7 @@ def resolve(
 
 def has_collisions(state: State, prefix: bytes) -> bool:
     """Says whether two keys of the table may have the same hash."""
-    stop = job_row.end_of(prefix)
+    stop = end_of(prefix)
     return bool(state.scan(Tree.JOBS_KEYS, prefix + COLLIDED, stop, 1))
 
 

@@ -7,28 +7,27 @@ turn, so that a flood of one does not hold up another (decision 18).
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from itertools import chain, islice, zip_longest
 from typing import Final, NamedTuple
 
-from fjord import commands, limits
+from fjord import commands, kinds, limits
 from fjord.columns import Strings, repeat
 from fjord.commands import Refusal
 from fjord.errors import CorruptionError
 from fjord.jobs import Fairness, How
 from fjord.jobs import State as JobState
+from fjord.layouts import JOB_REST, PREFIX_BYTES
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, job_bands, job_leases, job_ops, job_row, job_rules
 from fjord.tables.job_bands import FAST, SLOW, Item
 from fjord.tables.job_finish import held_of
 from fjord.tables.job_ops import Held
-from fjord.tables.job_row import HASH_AT, PLACE, PLACE_BYTES, PREFIX_BYTES, REST, XID, Lease
-from fjord.tables.state import Decision, Kind, State, Table, Tree, decides
+from fjord.tables.job_row import PLACE, REST, XID, Lease
+from fjord.tables.state import Decision, State, Table, Tree, decides
 
-_SIZE: Final = struct.Struct("<I")
-_SIZE_AT: Final = 60  # in what the index holds of a waiting job
-_HASH_AT: Final = slice(HASH_AT.start - PLACE_BYTES, HASH_AT.stop - PLACE_BYTES)
+_SIZE: Final = JOB_REST.picked("size")
+_HASH_AT: Final = JOB_REST.span("hash")
 
 
 class _Found(NamedTuple):
@@ -45,7 +44,7 @@ def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
     problem = job_rules.next_problem(command)
     if problem is not None:
         return Decision(problem)
-    table = catalog.find(state, command.table, Kind.JOBS)
+    table = catalog.find(state, command.table, kinds.Kind.JOBS)
     if isinstance(table, Refusal):
         return Decision(table)
     if table is None:
@@ -224,7 +223,7 @@ def _numbered(number: int, items: list[Item]) -> list[tuple[int, Item]]:
 
 def _bounded(items: list[Item]) -> list[Item]:
     """Returns as many jobs as fit one answer, at least one."""
-    sizes = [_SIZE.unpack_from(rest, _SIZE_AT)[0] for _, rest in items]
+    sizes = [_SIZE.unpack_from(rest)[0] for _, rest in items]
     if sum(sizes) + len(items) * limits.JOB_KEY_BYTES_MAX <= limits.NEXT_BYTES_MAX:
         return items
     total = 0

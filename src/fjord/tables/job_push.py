@@ -17,14 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from fjord import commands, jobs, limits
+from fjord import commands, jobs, kinds, limits
 from fjord.columns import Strings, repeat
 from fjord.commands import Refusal
 from fjord.errors import Code
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, job_lookup, job_ops, job_row, job_rules
 from fjord.tables.job_row import NO_PROBE, Row
-from fjord.tables.state import Decision, Kind, State, Table, Tree, decides
+from fjord.tables.state import Decision, State, Table, Tree, decides
 
 
 @decides(commands.Push)
@@ -41,7 +41,7 @@ def _decide(command: commands.Push, state: State, now_us: int, *, is_staged: boo
     problem = job_rules.push_problem(command, now_us)
     if problem is not None:
         return Decision(problem)
-    found = catalog.find_or_create(state, command.table, Kind.JOBS)
+    found = catalog.find_or_create(state, command.table, kinds.Kind.JOBS)
     if isinstance(found, Refusal):
         return Decision(found)
     table, creation = found

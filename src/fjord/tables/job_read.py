@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from fjord import commands, limits
+from fjord import commands, kinds, limits
 from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.errors import Code, CorruptionError
 from fjord.jobs import State as JobState
+from fjord.layouts import PREFIX_BYTES, end_of
 from fjord.tables import catalog, job_lookup, job_next, job_row, job_rules
-from fjord.tables.job_row import PREFIX_BYTES, XID, Death, Lease, Row
-from fjord.tables.state import Decision, Kind, State, Tree, decides
+from fjord.tables.job_row import XID, Death, Lease, Row
+from fjord.tables.state import Decision, State, Tree, decides
 from fjord.values import Type
 
 _TREES: Final = {
@@ -29,7 +30,7 @@ def decide_peek(command: commands.Peek, state: State, now_us: int) -> Decision:
     problem = job_rules.peek_problem(command)
     if problem is not None:
         return Decision(problem)
-    table = catalog.find(state, command.table, Kind.JOBS)
+    table = catalog.find(state, command.table, kinds.Kind.JOBS)
     if isinstance(table, Refusal):
         return Decision(table)
     if table is None:
@@ -42,7 +43,7 @@ def decide_peek(command: commands.Peek, state: State, now_us: int) -> Decision:
     if command.domain and kind is JobState.WAITING:
         prefix += job_row.lane_of(command.domain).to_bytes(8, "big")
     start = max(prefix, table.prefix + command.start)
-    items = state.scan(_TREES[kind], start, job_row.end_of(prefix), count + 1)
+    items = state.scan(_TREES[kind], start, end_of(prefix), count + 1)
     seen: list[_Seen] = []
     size = 0
     for key, data in items[:count]:
@@ -64,7 +65,7 @@ def decide_find(command: commands.Find, state: State, now_us: int) -> Decision:
     if len(command.keys) > limits.PAGE_ENTRIES_MAX:
         text = f"at most {limits.PAGE_ENTRIES_MAX} jobs are looked at together"
         return Decision(Refusal(code=Code.BAD_COUNT, text=text))
-    table = catalog.find(state, command.table, Kind.JOBS)
+    table = catalog.find(state, command.table, kinds.Kind.JOBS)
     if isinstance(table, Refusal):
         return Decision(table)
     if table is None:
@@ -85,7 +86,7 @@ def decide_find(command: commands.Find, state: State, now_us: int) -> Decision:
 @decides(commands.CountJobs)
 def decide_count(command: commands.CountJobs, state: State, now_us: int) -> Decision:
     problem = job_rules.domain_problem(command.domain)
-    table = catalog.find(state, command.table, Kind.JOBS)
+    table = catalog.find(state, command.table, kinds.Kind.JOBS)
     if problem is not None or isinstance(table, Refusal):
         return Decision(problem or table)  # type: ignore[arg-type]
     if table is None:

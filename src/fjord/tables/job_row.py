@@ -40,35 +40,38 @@ from typing import Final, NamedTuple
 
 import mmh3
 
-from fjord import jobs, ops
+from fjord import jobs, layouts, ops
+from fjord.layouts import JOB_IMAGE, PREFIX_BYTES
 from fjord.tables.state import Pointer
 
-PLACE: Final = struct.Struct(">QBQQ")
-REST: Final = struct.Struct("<QQQQ16sBBBBIIII")
-LEASE: Final = struct.Struct("<QQQB")
-DEATH: Final = struct.Struct("<QBH")
-PREFIX: Final = struct.Struct(">I")
+PLACE: Final = layouts.JOB_PLACE.packed(">")
+REST: Final = layouts.JOB_REST.packed()
+LEASE: Final = layouts.JOB_LEASE.packed()
+DEATH: Final = layouts.JOB_DEATH.packed()
 XID: Final = struct.Struct(">Q")
 LEASE_KEY: Final = struct.Struct(">QIQ")
 COUNT: Final = struct.Struct(">I")
+EXPIRY_KEY: Final = layouts.Fields(expires_at_us="Q", table="I", row="Q")
 
-PREFIX_BYTES: Final = PREFIX.size
 PLACE_BYTES: Final = PLACE.size
 # Where an image has its parts.
-_TAKEN_PARTS: Final = struct.Struct("<41xQQ17s")
-# deadline, is alone, row, held, size
-_DONE_PARTS: Final = struct.Struct("<Q16xB17x8s24xQ28xI")
-_TAIL_AT: Final = PLACE.size + REST.size
-_SLOT_AT: Final = PLACE.size + 32
-_SLOT_END: Final = _SLOT_AT + 17
-HASH_AT: Final = slice(_SLOT_AT, _SLOT_AT + 16)  # in an image
-_POINTER_AT: Final = PLACE.size + 52
-_HELD_AT: Final = PLACE.size + 24
-_EXPIRES_AT: Final = PLACE.size + 16
-_EXPIRY_HEAD: Final = struct.Struct(">QI")
-_SIZE_AT: Final = _POINTER_AT + 8
-_HELD: Final = struct.Struct("<Q")
-_POINTER: Final = struct.Struct("<IIII")
+ROW_AT: Final = JOB_IMAGE.span("row")
+HASH_AT: Final = JOB_IMAGE.span("hash")
+_SLOT_AT: Final = JOB_IMAGE.span("hash", "probe")
+_BEFORE_HELD: Final = slice(JOB_IMAGE.span("held").start)
+_HELD_TO_POINTER: Final = JOB_IMAGE.span("hash", "domain_bytes")
+_SIZE_AT: Final = JOB_IMAGE.span("size")
+_TAIL_AT: Final = JOB_IMAGE.size
+# Where a row has them.
+_PLACE_END, _REST_END = len(layouts.JOB_PLACE.codes), len(JOB_IMAGE.codes)
+_DOMAIN_BYTES: Final = list(JOB_IMAGE.codes).index("domain_bytes")
+_TAKEN_PARTS: Final = JOB_IMAGE.picked("expires_at_us", "held", ("hash", "probe"))
+_DONE_PARTS: Final = layouts.JOB_TAKEN.picked("deadline_us", "is_alone", ("row",), "held", "size")
+_EXPIRES: Final = JOB_IMAGE.picked("expires_at_us")
+_HELD: Final = JOB_IMAGE.picked("held")
+_SEQ: Final = struct.Struct("<Q")
+_POINTER: Final = layouts.POINTER.packed()
+_EXPIRY_HEAD: Final = EXPIRY_KEY.picked("expires_at_us", "table", order=">")
 
 NO_PROBE: Final = 255
 OVERTAKEN_US: Final = 1  # the expiry of an overtaken job
@@ -103,11 +106,12 @@ class Row(NamedTuple):
 
     @property
     def place(self) -> bytes:
-        return PLACE.pack(*self[:4])
+        return PLACE.pack(*self[:_PLACE_END])
 
     @property
     def image(self) -> bytes:
-        return PLACE.pack(*self[:4]) + REST.pack(*self[4:17]) + self.domain + self.key
+        rest = REST.pack(*self[_PLACE_END:_REST_END])
+        return PLACE.pack(*self[:_PLACE_END]) + rest + self.domain + self.key
 
     @property
     def slot(self) -> bytes:
@@ -159,14 +163,14 @@ class Death(NamedTuple):
 
 def decode(image: bytes) -> Row:
     numbers = PLACE.unpack_from(image) + REST.unpack_from(image, PLACE_BYTES)
-    key_at = _TAIL_AT + numbers[12]
+    key_at = _TAIL_AT + numbers[_DOMAIN_BYTES]
     return _new(Row, (*numbers, image[_TAIL_AT:key_at], image[key_at:]))
 
 
 def decode_ready(index_key: bytes, rest: bytes) -> Row:
     """Reads an item of JOBS_READY."""
     numbers = PLACE.unpack_from(index_key, PREFIX_BYTES) + REST.unpack_from(rest)
-    key_at = REST.size + numbers[12]
+    key_at = REST.size + numbers[_DOMAIN_BYTES]
     return _new(Row, (*numbers, rest[REST.size : key_at], rest[key_at:]))
 
 
@@ -186,12 +190,7 @@ def encode_death(death: Death) -> bytes:
 
 def bytes_of(image: bytes) -> int:
     """Returns what a row counts among the live bytes of the journal."""
-    return (
-        ops.ROW_BYTES
-        + len(image)
-        - _TAIL_AT
-        + int.from_bytes(image[_SIZE_AT : _SIZE_AT + 4], "little")
-    )
+    return ops.ROW_BYTES + len(image) - _TAIL_AT + int.from_bytes(image[_SIZE_AT], "little")
 
 
 def slot(hash_: bytes, probe: int) -> bytes:
@@ -202,8 +201,8 @@ def slot(hash_: bytes, probe: int) -> bytes:
 
 
 def slot_of(image: bytes) -> bytes:
-    found = image[_SLOT_AT:_SLOT_END]
-    return found if found[16] == 0 else slot(found[:16], found[16])
+    found = image[_SLOT_AT]
+    return found if found[-1] == 0 else slot(found[:-1], found[-1])
 
 
 def taken_parts(images: Sequence[bytes]) -> tuple[Sequence[int], Sequence[int], list[bytes]]:
@@ -212,7 +211,7 @@ def taken_parts(images: Sequence[bytes]) -> tuple[Sequence[int], Sequence[int], 
         return (), (), []
     found = [_TAKEN_PARTS.unpack_from(image) for image in images]
     expiries, held, slots = zip(*found, strict=True)
-    return expiries, held, [one if one[16] == 0 else slot(one[:16], one[16]) for one in slots]
+    return expiries, held, [one if one[-1] == 0 else slot(one[:-1], one[-1]) for one in slots]
 
 
 def done_parts(taken: Sequence[bytes]) -> tuple[list[int], list[int], list[int], list[int]]:
@@ -228,33 +227,33 @@ def done_parts(taken: Sequence[bytes]) -> tuple[list[int], list[int], list[int],
 
 
 def row_of(image: bytes) -> int:
-    return int.from_bytes(image[PLACE_BYTES - XID.size : PLACE_BYTES], "big")
+    return int.from_bytes(image[ROW_AT], "big")
 
 
 def held_of(image: bytes) -> int:
-    held: int = _HELD.unpack_from(image, _HELD_AT)[0]
+    held: int = _HELD.unpack_from(image)[0]
     return held
 
 
 def expiry_of(image: bytes) -> int:
     """Returns when a job expires, 0 = never."""
-    expiry: int = _HELD.unpack_from(image, _EXPIRES_AT)[0]
+    expiry: int = _EXPIRES.unpack_from(image)[0]
     return expiry
 
 
 def expiry_key(expires_at_us: int, table: int, place: bytes) -> bytes:
-    return _EXPIRY_HEAD.pack(expires_at_us, table) + place[-XID.size :]
+    return _EXPIRY_HEAD.pack(expires_at_us, table) + place[ROW_AT]
 
 
 def moved(image: bytes, held: int, pointer: Pointer) -> bytes:
     """Returns the image of a job whose value has a new place."""
     return b"".join(
         (
-            image[:_HELD_AT],
-            _HELD.pack(held),
-            image[_HELD_AT + _HELD.size : _POINTER_AT],
+            image[_BEFORE_HELD],
+            _SEQ.pack(held),
+            image[_HELD_TO_POINTER],
             _POINTER.pack(*pointer[:4]),
-            image[_POINTER_AT + _POINTER.size :],
+            image[_TAIL_AT:],
         )
     )
 
@@ -265,9 +264,3 @@ def lane_of(domain: bytes) -> int:
     Nobody can find a domain with the lane of another one, and so take that one's turns.
     """
     return int.from_bytes(hashlib.blake2b(domain, digest_size=8).digest(), "big") or 1
-
-
-def end_of(prefix: bytes) -> bytes | None:
-    """Returns the first index key that does not begin so; None if there is none."""
-    number = int.from_bytes(prefix, "big") + 1
-    return number.to_bytes(len(prefix), "big") if number < 1 << 8 * len(prefix) else None

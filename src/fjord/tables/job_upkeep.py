@@ -14,10 +14,11 @@ from fjord.columns import Strings
 from fjord.commands.layout import Command, internal
 from fjord.jobs import How
 from fjord.jobs import State as JobState
+from fjord.layouts import PREFIX_BYTES, end_of, prefix_of, table_of
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, job_ops, job_row
 from fjord.tables.job_ops import Held
-from fjord.tables.job_row import LEASE, PREFIX, PREFIX_BYTES, XID
+from fjord.tables.job_row import LEASE, XID
 from fjord.tables.state import Decision, State, Tree, decides
 
 # The trees in which jobs are, and the state that they have there.
@@ -26,6 +27,7 @@ STATES: Final = {
     Tree.JOBS_TAKEN: JobState.TAKEN,
     Tree.JOBS_DEAD: JobState.DEAD,
 }
+_TABLE_AT: Final = job_row.EXPIRY_KEY.span("table")
 
 
 @internal(frees=True)
@@ -49,12 +51,12 @@ class MoveJobs(Command):
 def decide_expire_jobs(command: ExpireJobs, state: State, now_us: int) -> Decision:
     stop = (now_us + 1).to_bytes(8, "big")
     items = state.scan(Tree.JOBS_EXPIRY, b"", stop, command.limit)
-    prefixes = [key[8 : 8 + PREFIX_BYTES] for key, _ in items]
+    prefixes = [key[_TABLE_AT] for key, _ in items]
     places = [prefix + place for prefix, (_, place) in zip(prefixes, items, strict=True)]
     over: dict[int, list[Held]] = {}
     for key, rest in zip(places, state.get_many(Tree.JOBS_READY, places), strict=True):
         assert rest is not None  # both go together
-        table_id = PREFIX.unpack_from(key)[0]
+        table_id = table_of(key)
         over.setdefault(table_id, []).append(job_ops.waiting(job_row.decode_ready(key, rest)))
     ops = [op for table, gone in over.items() for op in job_ops.remove(table, gone, How.EXPIRE)]
     return catalog.decision(state, ops)
@@ -62,9 +64,9 @@ def decide_expire_jobs(command: ExpireJobs, state: State, now_us: int) -> Decisi
 
 def sweep(state: State, table_id: int, limit: int) -> list[Op]:
     """Returns the ops that remove jobs of a dropped table, none if there are none left."""
-    prefix = PREFIX.pack(table_id)
+    prefix = prefix_of(table_id)
     for tree in STATES:
-        items = state.scan(tree, prefix, job_row.end_of(prefix), limit)
+        items = state.scan(tree, prefix, end_of(prefix), limit)
         if items:
             held = [_held(tree, key, data) for key, data in items]
             return job_ops.remove(table_id, held, How.PURGE)
@@ -80,7 +82,7 @@ def decide_move_jobs(command: MoveJobs, state: State, now_us: int) -> Decision:
             continue
         head, image = parts(command.tree, key, one)
         if job_row.held_of(image) < command.before_seq:
-            found.setdefault(PREFIX.unpack_from(key)[0], []).append((key, head, image))
+            found.setdefault(table_of(key), []).append((key, head, image))
     kind = STATES[command.tree]
     return catalog.decision(
         state, [_move(state, table_id, kind, rows) for table_id, rows in found.items()]

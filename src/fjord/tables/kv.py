@@ -21,9 +21,10 @@ import google_crc32c
 
 from fjord import ops
 from fjord.columns import Strings
+from fjord.layouts import PREFIX_BYTES, prefix_of
 from fjord.ops import Op, Place
 from fjord.tables import kv_entry
-from fjord.tables.kv_entry import BASE, FULL, ROW, prefix_of, schedule_key
+from fjord.tables.kv_entry import BASE, FULL, ROW, schedule_key
 from fjord.tables.state import Tree, Writes
 
 _ROW_BYTES = ops.ROW_BYTES
@@ -99,7 +100,7 @@ def apply_move(writes: Writes, op: Op, place: Place) -> None:
             entry = FULL.pack(row, stamp, *pointer, google_crc32c.value(value), type_,
                               held, created[at], expiries[at], ttls[at], links[at])  # fmt: skip
         items.append((key, entry))
-        sizes.append(_ROW_BYTES + len(key) - kv_entry.PREFIX_BYTES + len(value))
+        sizes.append(_ROW_BYTES + len(key) - PREFIX_BYTES + len(value))
     writes.put_many(Tree.KV, items)
     _schedule(writes, expiries, index_keys, rows)
     _note(writes, index_keys, zip(rows, accessed, expiries, worked, strict=True))

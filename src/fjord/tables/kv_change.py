@@ -11,16 +11,17 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from fjord import commands
+from fjord import commands, kinds
 from fjord.columns import Strings, repeat
 from fjord.commands import Change, Refusal
 from fjord.errors import Code
+from fjord.layouts import PREFIX_BYTES
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, kv_answer, kv_entry, kv_links, kv_rules
 from fjord.tables.kv_entry import Entry
 from fjord.tables.kv_lookup import Lookup, lock_problem
 from fjord.tables.kv_ops import unschedule
-from fjord.tables.state import Decision, Kind, State, Table, VolatileValue, decides
+from fjord.tables.state import Decision, State, Table, VolatileValue, decides
 from fjord.values import Type
 
 _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
@@ -36,7 +37,7 @@ def decide_modify(command: commands.Modify, state: State, now_us: int) -> Decisi
     problem = kv_rules.modify_problem(command, now_us)
     if problem is not None:
         return Decision(problem)
-    table = catalog.find(state, command.table, Kind.KV)
+    table = catalog.find(state, command.table, kinds.Kind.KV)
     if table is None or isinstance(table, Refusal):
         return Decision(table or _NOT_FOUND)
     lookup = Lookup.of(state, table.prefix, [command.key], now_us)
@@ -125,7 +126,7 @@ def decide_rename(command: commands.Rename, state: State, now_us: int) -> Decisi
     problem = kv_rules.rename_problem(command, now_us)
     if problem is not None:
         return Decision(problem)
-    table = catalog.find(state, command.table, Kind.KV)
+    table = catalog.find(state, command.table, kinds.Kind.KV)
     if table is None or isinstance(table, Refusal):
         return Decision(table or _NOT_FOUND)
     lookup = Lookup.of(state, table.prefix, [command.key, command.to], now_us)
@@ -197,8 +198,8 @@ class _Renaming:
             repeat(self._timestamp_us, len(replaced)),
             [entry.held if entry else 0 for entry in replaced.values()],
             [kv_entry.row_bytes(entry, key) if entry else 0 for key, entry in replaced.items()],
-            Strings.of([key[kv_entry.PREFIX_BYTES :] for key in replaced]),
-            Strings.of([target[kv_entry.PREFIX_BYTES :]] * len(replaced)),
+            Strings.of([key[PREFIX_BYTES:] for key in replaced]),
+            Strings.of([target[PREFIX_BYTES:]] * len(replaced)),
         )
         return [Op(Opcode.KV_LINK, self._table.id, len(replaced), columns)]
 
@@ -254,4 +255,4 @@ def _replaced(key: bytes, entry: Entry | None) -> tuple[tuple[int], tuple[int]]:
 
 
 def _user_keys(key: bytes) -> Strings:
-    return Strings.of([key[kv_entry.PREFIX_BYTES :]])
+    return Strings.of([key[PREFIX_BYTES:]])

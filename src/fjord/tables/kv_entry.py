@@ -22,21 +22,25 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from fjord import ops, values
+from fjord.layouts import POINTER, PREFIX_BYTES, Fields
 from fjord.tables.state import Pointer
 
-BASE: Final = struct.Struct("<QQIIIIB")
-FULL: Final = struct.Struct("<QQIIIIBQQQQQ")
-# The same entries, without what a write does not ask for: timestamp, size, type and, of the
-# second, held, created, expires and links; of the first, the row stands for them.
-BASE_REPLACED: Final = struct.Struct("<QQ8xI4xB")
-FULL_REPLACED: Final = struct.Struct("<8xQ8xI4xBQQQ8xQ")
+_BASE: Final = Fields(row="Q", timestamp_us="Q") + POINTER + Fields(type="B")
+_FULL: Final = _BASE + Fields(held="Q", created_us="Q", expires_at_us="Q", ttl_us="Q", links="Q")
+BASE: Final = _BASE.packed()
+FULL: Final = _FULL.packed()
+# The same entries, without what a write does not ask for; of the first, the row stands for the
+# last four.
+BASE_REPLACED: Final = _BASE.picked("row", "timestamp_us", "size", "type")
+FULL_REPLACED: Final = _FULL.picked(
+    "timestamp_us", "size", "type", "held", "created_us", "expires_at_us", "links"
+)
 MARK: Final = struct.Struct("<QQQQ")
 ROW: Final = struct.Struct("<Q")
-TYPE_AT: Final = BASE.size - 1
+TYPE_AT: Final = _BASE.span("type").start
 # The largest type of a value; above it are tombstones and aliases.
 VALUE_TYPE_MAX: Final = values.ROW  # streams of mode latest may have rows
 
-PREFIX_BYTES: Final = 4
 EXPIRY_BYTES: Final = 8
 _ALIAS_HEAD: Final = BASE.size + ROW.size
 _new = tuple.__new__
@@ -129,16 +133,6 @@ def schedule_key(expires_at_us: int, index_key: bytes) -> bytes:
 def decode_schedule(key: bytes) -> tuple[int, bytes]:
     """Returns the expiry and the index key of an item of KV_EXPIRY."""
     return int.from_bytes(key[:EXPIRY_BYTES], "big"), key[EXPIRY_BYTES:]
-
-
-def prefix_of(table_id: int) -> bytes:
-    return table_id.to_bytes(PREFIX_BYTES, "big")
-
-
-def end_of(prefix: bytes) -> bytes | None:
-    """Returns the first index key after those of a table; None if it is the last table."""
-    number = int.from_bytes(prefix, "big") + 1
-    return prefix_of(number) if number < 1 << 32 else None
 
 
 def row_bytes(entry: Entry, index_key: bytes) -> int:

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 from fjord.columns import Strings, repeat
 from fjord.commands.layout import Command, internal
+from fjord.layouts import PREFIX_BYTES, end_of, prefix_of, table_of
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, kv_entry
-from fjord.tables.kv_entry import EXPIRY_BYTES, PREFIX_BYTES, Entry, Mark
+from fjord.tables.kv_entry import EXPIRY_BYTES, Entry, Mark
 from fjord.tables.kv_ops import purge, unschedule
 from fjord.tables.state import Decision, State, Tree, decides
 
@@ -44,7 +45,7 @@ def decide_expire(command: Expire, state: State, now_us: int) -> Decision:
     over: dict[int, list[tuple[_Due, Entry]]] = defaultdict(list)
     stale: dict[int, list[_Due]] = defaultdict(list)
     for (expires_at_us, key), row, (entry, mark) in zip(due, rows, found, strict=True):
-        table_id = int.from_bytes(key[:PREFIX_BYTES], "big")
+        table_id = table_of(key)
         if entry and entry.row == row and kv_entry.expiry_of(entry, mark) == expires_at_us:
             over[table_id].append(((expires_at_us, key), entry))
         else:
@@ -69,8 +70,8 @@ def _expire(table_id: int, gone: Sequence[tuple[_Due, Entry]], lease_us: int) ->
 
 def sweep(state: State, table_id: int, limit: int) -> list[Op]:
     """Returns the ops that purge rows of a dropped table, none if there are none left."""
-    prefix = kv_entry.prefix_of(table_id)
-    items = state.scan(Tree.KV, prefix, kv_entry.end_of(prefix), limit)
+    prefix = prefix_of(table_id)
+    items = state.scan(Tree.KV, prefix, end_of(prefix), limit)
     return _sweep(state, table_id, [key for key, _ in items]) if items else []
 
 

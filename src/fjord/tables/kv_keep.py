@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 from fjord import limits, ops
 from fjord.columns import Strings, repeat
+from fjord.layouts import PREFIX_BYTES, prefix_of
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, kv_entry
-from fjord.tables.kv_entry import PREFIX_BYTES, Entry, Mark
+from fjord.tables.kv_entry import Entry, Mark
 from fjord.tables.kv_ops import purge, unschedule
 from fjord.tables.state import State, Tree
 
@@ -54,7 +55,7 @@ def keep_marks(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     """Removes the marks of an op that are void."""
     rows, keys = op.column("row"), op.column("key")
     assert isinstance(keys, Strings)
-    index_keys = [kv_entry.prefix_of(op.table) + key for key in keys.rows()]
+    index_keys = [prefix_of(op.table) + key for key in keys.rows()]
     marks = state.get_many(Tree.KV_MARKS, index_keys)
     if not any(marks):
         return ()
@@ -77,7 +78,7 @@ def keep_marks(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
 def _holding(op: Op, place: Place, state: State) -> list[_Row]:
     keys = op.column("key")
     assert isinstance(keys, Strings)
-    prefix = kv_entry.prefix_of(op.table)
+    prefix = prefix_of(op.table)
     index_keys = [prefix + key for key in keys.rows()]
     stored = state.get_many(Tree.KV, index_keys)
     entries = [kv_entry.decode(data) if data else None for data in stored]
@@ -113,7 +114,7 @@ def _is_past(row: _Row, table_id: int, state: State, now_us: int) -> bool:
         return entry.created_us + limits.TOMBSTONE_US <= state.lease_us
     if entry.timestamp_us + limits.TOMBSTONE_US > now_us:
         return False
-    (data,) = state.get_many(Tree.KV, [kv_entry.prefix_of(table_id) + row.value])
+    (data,) = state.get_many(Tree.KV, [prefix_of(table_id) + row.value])
     target = kv_entry.decode(data) if data else None
     return target is None or not target.is_value or entry.row < target.links
 

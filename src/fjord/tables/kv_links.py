@@ -14,6 +14,7 @@ from fjord import commands, ops
 from fjord.columns import Strings, repeat
 from fjord.commands import Refusal
 from fjord.errors import Code
+from fjord.layouts import PREFIX_BYTES, end_of, prefix_of
 from fjord.ops import Op, Opcode
 from fjord.tables import kv_entry
 from fjord.tables.kv_entry import Entry
@@ -58,7 +59,7 @@ def link(
             for row, entry in zip(rows, taken_over, strict=True)
         ],
         Strings.of([wanted[row] for row in rows]),
-        Strings.of([target[kv_entry.PREFIX_BYTES :]] * len(rows)),
+        Strings.of([target[PREFIX_BYTES:]] * len(rows)),
     )
     linked = Op(Opcode.KV_LINK, table.id, len(rows), columns)
     gone: _Volatile = {also.given[row]: None for row in rows if also.given[row] in also.volatile}
@@ -67,12 +68,12 @@ def link(
 
 def linked(state: State, table_id: int) -> Iterator[tuple[bytes, bytes]]:
     """Yields the further keys of a table, each behind the key that it leads to."""
-    start = prefix = kv_entry.prefix_of(table_id)
-    stop = kv_entry.end_of(prefix)
+    start = prefix = prefix_of(table_id)
+    stop = end_of(prefix)
     while items := state.scan(Tree.KV, start, stop, _PIECE):
         for key, data in items:
             if data[kv_entry.TYPE_AT] == ops.ALIAS:
-                yield kv_entry.decode_target(data), key[kv_entry.PREFIX_BYTES :]
+                yield kv_entry.decode_target(data), key[PREFIX_BYTES:]
         start = items[-1][0] + b"\0"
 
 

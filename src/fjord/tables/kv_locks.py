@@ -6,12 +6,12 @@ leads to, whether it has a value or not.
 
 from __future__ import annotations
 
-from fjord import commands, limits
+from fjord import commands, kinds, limits
 from fjord.commands import Refusal
 from fjord.errors import Code
 from fjord.tables import catalog, kv_rules
 from fjord.tables.kv_lookup import Lookup
-from fjord.tables.state import Decision, Kind, State, decides
+from fjord.tables.state import Decision, State, decides
 
 
 @decides(commands.Lock)
@@ -19,7 +19,7 @@ def decide_lock(command: commands.Lock, state: State, now_us: int) -> Decision:
     problem = kv_rules.keys_problem(command.keys)
     if problem is not None:
         return Decision(problem)
-    found = catalog.find_or_create(state, command.table, Kind.KV)
+    found = catalog.find_or_create(state, command.table, kinds.Kind.KV)
     if isinstance(found, Refusal):
         return Decision(found)
     table, creation = found
@@ -37,7 +37,7 @@ def decide_unlock(command: commands.Unlock, state: State, now_us: int) -> Decisi
     problem = kv_rules.keys_problem(command.keys)
     if problem is not None:
         return Decision(problem)
-    table = catalog.find(state, command.table, Kind.KV)
+    table = catalog.find(state, command.table, kinds.Kind.KV)
     if isinstance(table, Refusal):
         return Decision(table)
     if table is None:

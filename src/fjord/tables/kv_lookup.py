@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from fjord import ops
 from fjord.commands import Refusal
 from fjord.errors import Code
+from fjord.layouts import PREFIX_BYTES
 from fjord.tables import kv_entry
 from fjord.tables.kv_entry import NO_MARK, Entry, Mark
 from fjord.tables.state import State, Tree, VolatileValue
@@ -176,7 +177,7 @@ class Lookup:
     def _target(self, row: int) -> bytes:
         data = self.stored[row]
         assert data is not None
-        return self.given[row][: kv_entry.PREFIX_BYTES] + kv_entry.decode_target(data)
+        return self.given[row][:PREFIX_BYTES] + kv_entry.decode_target(data)
 
     def _find_marks(self, *, all_marks: bool) -> None:
         rows = [

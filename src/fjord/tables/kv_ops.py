@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fjord.columns import Strings
+from fjord.layouts import PREFIX_BYTES
 from fjord.ops import Op, Opcode
 from fjord.tables import kv_entry
-from fjord.tables.kv_entry import PREFIX_BYTES, Entry
+from fjord.tables.kv_entry import Entry
 
 
 def unschedule(table_id: int, items: Sequence[tuple[int, bytes]]) -> list[Op]:

@@ -12,6 +12,7 @@ from typing import Final
 
 from fjord import commands, ops
 from fjord.columns import repeat
+from fjord.layouts import PREFIX_BYTES
 from fjord.ops import Op, Opcode
 from fjord.tables import kv_entry
 from fjord.tables.state import State, Table
@@ -52,7 +53,7 @@ def replace(
     if found is None or not all(map(operator.le, found[0], stamps)):
         return None
     _, sizes, held, created, links = found
-    none, row_bytes = repeat(0, len(keys)), ops.ROW_BYTES - kv_entry.PREFIX_BYTES
+    none, row_bytes = repeat(0, len(keys)), ops.ROW_BYTES - PREFIX_BYTES
     columns = (
         stamps,
         none,

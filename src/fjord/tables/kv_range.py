@@ -12,8 +12,9 @@ from typing import Final, NamedTuple
 from fjord import commands, limits, ops
 from fjord.columns import Strings, joined
 from fjord.commands import Entries, Page, Refusal
+from fjord.layouts import PREFIX_BYTES, end_of
 from fjord.tables import kv_answer, kv_entry, kv_rules, matching, stream_rules
-from fjord.tables.kv_entry import BASE, PREFIX_BYTES
+from fjord.tables.kv_entry import BASE
 from fjord.tables.kv_lookup import Lookup
 from fjord.tables.matching import Matcher
 from fjord.tables.state import Decision, State, Table, Tree, decides
@@ -63,7 +64,7 @@ class _Pager:
         self._state = state
         self._now_us = now_us
         self._start, self._stop = _bounds(command, matcher, table)
-        end = kv_entry.end_of(table.prefix)
+        end = end_of(table.prefix)
         self._is_plain = (
             command.with_data
             and not state.as_of  # then a value may have another place than its entry says
@@ -189,7 +190,7 @@ def _bounds(
     start, stop = table.prefix + command.start, table.prefix + command.stop
     if matcher is not None:
         start = max(start, table.prefix + matcher.first)
-    end = stop if command.stop else kv_entry.end_of(table.prefix)
+    end = stop if command.stop else end_of(table.prefix)
     if matcher is not None and matcher.last is not None:
         after = table.prefix + matcher.last + b"\0"
         end = after if end is None else min(end, after)

@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fjord import commands
+from fjord import commands, kinds
 from fjord.columns import Strings
 from fjord.commands import Refusal
+from fjord.layouts import PREFIX_BYTES, end_of
 from fjord.ops import Op, Opcode
-from fjord.tables import catalog, kv_answer, kv_entry, kv_rules, stream_rules
+from fjord.tables import catalog, kv_answer, kv_rules, stream_rules
 from fjord.tables.kv_entry import Mark
 from fjord.tables.kv_lookup import Lookup, lock_problem
 from fjord.tables.kv_ops import unschedule
-from fjord.tables.state import Decision, Kind, State, Table, Tree, VolatileValue, decides
+from fjord.tables.state import Decision, State, Table, Tree, VolatileValue, decides
 
 # Up to this many keys it is cheaper to look for their marks than for any mark of the table.
 _FEW_KEYS: Final = 4
@@ -65,8 +66,8 @@ def _is_plain(command: commands.Get, keys: Sequence[bytes], state: State) -> boo
 def _any_mark(state: State, keys: Sequence[bytes]) -> bool:
     if len(keys) <= _FEW_KEYS:
         return any(state.get_many(Tree.KV_MARKS, keys))
-    prefix = keys[0][: kv_entry.PREFIX_BYTES]
-    return bool(state.scan(Tree.KV_MARKS, prefix, kv_entry.end_of(prefix), 1))
+    prefix = keys[0][:PREFIX_BYTES]
+    return bool(state.scan(Tree.KV_MARKS, prefix, end_of(prefix), 1))
 
 
 # -- touch ----------------------------------------------------------------------------------------
@@ -77,7 +78,7 @@ def decide_touch(command: commands.Touch, state: State, now_us: int) -> Decision
     problem = kv_rules.touch_problem(command, now_us)
     if problem is not None:
         return Decision(problem)
-    table = catalog.find(state, command.table, Kind.KV)
+    table = catalog.find(state, command.table, kinds.Kind.KV)
     if isinstance(table, Refusal):
         return Decision(table)
     if table is None:
@@ -142,7 +143,7 @@ class _Touch:
         rows, accessed, expiries, worked = (
             list(column) for column in zip(*self._marks.values(), strict=True)
         )
-        keys = Strings.of([key[kv_entry.PREFIX_BYTES :] for key in self._marks])
+        keys = Strings.of([key[PREFIX_BYTES:] for key in self._marks])
         columns = (rows, accessed, expiries, worked, keys)
         mark = Op(Opcode.KV_MARK, table.id, len(rows), columns)
         return [*unschedule(table.id, self._due), mark]

@@ -10,26 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from fjord import commands, limits
+from fjord import commands, kinds, limits
 from fjord.columns import Strings, repeat
 from fjord.commands import Refusal
 from fjord.errors import Code
+from fjord.layouts import PREFIX_BYTES
 from fjord.ops import Op, Opcode
-from fjord.tables import catalog, kv_entry, kv_links, kv_plain, kv_rules
+from fjord.tables import catalog, kv_links, kv_plain, kv_rules
 from fjord.tables.kv_lookup import Lookup, lock_problem
 from fjord.tables.kv_ops import purge, unschedule
 from fjord.tables.kv_volatile import within_quota
-from fjord.tables.state import (
-    Decision,
-    Kind,
-    State,
-    Table,
-    Tree,
-    VolatileValue,
-    decides,
-)
+from fjord.tables.state import Decision, State, Table, Tree, VolatileValue, decides
 
-_PREFIX = kv_entry.PREFIX_BYTES
+_PREFIX = PREFIX_BYTES
 _Volatile = dict[bytes, VolatileValue | None]
 
 
@@ -38,7 +31,7 @@ def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
     problem = kv_rules.set_problem(command, now_us)
     if problem is not None:
         return Decision(problem)
-    found = catalog.find_or_create(state, command.table, Kind.KV)
+    found = catalog.find_or_create(state, command.table, kinds.Kind.KV)
     if isinstance(found, Refusal):
         return Decision(found)
     if command.ttl_us and not command.expires_at_us:
@@ -73,7 +66,7 @@ def decide_delete(command: commands.Delete, state: State, now_us: int) -> Decisi
         return Decision(problem)
     if command.purge and command.table not in state.tables:
         return catalog.decision(state, ())
-    found = catalog.find_or_create(state, command.table, Kind.KV)
+    found = catalog.find_or_create(state, command.table, kinds.Kind.KV)
     if isinstance(found, Refusal):
         return Decision(found)
     table, creation = found

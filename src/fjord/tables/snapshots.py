@@ -21,7 +21,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
 
-from fjord import commands, limits
+from fjord import commands, layouts, limits
 from fjord.columns import Strings
 from fjord.commands import Opened, Refusal, Replies, Reply, reply_bytes
 from fjord.commands.layout import Command, internal
@@ -136,7 +136,7 @@ def kept(ops: Sequence[Op], state: State) -> list[Op]:
 def _replaced(
     op: Op, replaces: Sequence[str], state: State, newest: int
 ) -> dict[tuple[Tree, bytes], bytes]:
-    prefix = kv_entry.prefix_of(op.table)
+    prefix = layouts.prefix_of(op.table)
     keys, *lost = map(op.column, replaces)
     assert isinstance(keys, Strings)
     found = [(Tree.KV, prefix + key) for key in keys.rows()]
@@ -157,7 +157,8 @@ def _replaced(
 def _row_of(tree: int, key: bytes, image: bytes) -> int:
     """Returns the seq with which an entry came into being, or that which a mark is of."""
     if tree in _BY_KEY:
-        return int.from_bytes(image[:8], "little")
+        row: int = kv_entry.ROW.unpack_from(image)[0]
+        return row
     return stream_entry.seq_of(key)
 
 

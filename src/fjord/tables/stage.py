@@ -16,11 +16,10 @@ from typing import Any
 
 import google_crc32c
 
-from fjord import ops
+from fjord import layouts, ops
 from fjord.columns import Strings
 from fjord.ops import Op, Place
 from fjord.tables import stage_entry, stream_entry
-from fjord.tables.kv_entry import prefix_of
 from fjord.tables.stage_entry import State as Stages
 from fjord.tables.state import State, Tree, Writes
 from fjord.tables.stream_entry import seq_key
@@ -31,12 +30,12 @@ def apply_stage(writes: Writes, op: Op, place: Place) -> None:
     _, _, _, _, rows, _ = ops.HEADER.unpack_from(inner)
     where = (rows, place.segment, place.payload, len(inner), google_crc32c.value(inner))
     entry = stage_entry.STAGE.pack(*where, at_us, Stages.PENDING)
-    writes.put_many(Tree.STAGES, [(seq_key(prefix_of(op.table), place.seq), entry)])
+    writes.put_many(Tree.STAGES, [(seq_key(layouts.prefix_of(op.table), place.seq), entry)])
     writes.account(place.seq, len(place.data))
 
 
 def apply_decided(writes: Writes, op: Op, place: Place) -> None:
-    prefix, pack = prefix_of(op.table), stage_entry.STAGE.pack
+    prefix, pack = layouts.prefix_of(op.table), stage_entry.STAGE.pack
     writes.put_many(
         Tree.STAGES,
         [
@@ -48,7 +47,7 @@ def apply_decided(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_gone(writes: Writes, op: Op, place: Place) -> None:
     stages, freed = _columns(op)
-    prefix = prefix_of(op.table)
+    prefix = layouts.prefix_of(op.table)
     writes.delete_many(Tree.STAGES, [seq_key(prefix, seq) for seq in stages])
     writes.account(place.seq, 0, stages, freed)
 
@@ -56,7 +55,7 @@ def apply_gone(writes: Writes, op: Op, place: Place) -> None:
 def apply_commit(writes: Writes, op: Op, place: Place) -> None:
     (seq,), *where, (freed,) = _columns(op)
     pointer = [number for (number,) in where]
-    prefix, last = prefix_of(op.table), place.seq + op.rows - 1
+    prefix, last = layouts.prefix_of(op.table), place.seq + op.rows - 1
     append = stream_entry.APPEND.pack(op.rows, *pointer, place.wall_us)
     entry = stage_entry.STAGE.pack(op.rows, *pointer, place.wall_us, Stages.COMMITTED)
     staged = stream_entry.STAGED.pack(seq)
@@ -68,7 +67,7 @@ def apply_commit(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_writer(writes: Writes, op: Op, place: Place) -> None:
     batches, moments, names, stages = _columns(op)
-    prefix, pack = prefix_of(op.table), stage_entry.WRITER.pack
+    prefix, pack = layouts.prefix_of(op.table), stage_entry.WRITER.pack
     writes.put_many(
         Tree.WRITERS,
         [
@@ -80,14 +79,14 @@ def apply_writer(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_writer_gone(writes: Writes, op: Op, place: Place) -> None:
     (names,) = _columns(op)
-    prefix = prefix_of(op.table)
+    prefix = layouts.prefix_of(op.table)
     writes.delete_many(Tree.WRITERS, [prefix + name for name in names.rows()])
 
 
 def keep_writer(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     names = op.column("name")
     assert isinstance(names, Strings)
-    prefix = prefix_of(op.table)
+    prefix = layouts.prefix_of(op.table)
     stored = state.get_many(Tree.WRITERS, [prefix + name for name in names.rows()])
     return [
         ops.part(op, at, at + 1)

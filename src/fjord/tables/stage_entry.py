@@ -17,10 +17,11 @@ import enum
 import struct
 from typing import Final, NamedTuple
 
+from fjord.layouts import POINTER, Fields
 from fjord.tables.state import Pointer
 from fjord.tables.stream_entry import SEQ, seq_of
 
-STAGE: Final = struct.Struct("<IIIIIQB")
+STAGE: Final = (Fields(rows="I") + POINTER + Fields(at_us="Q", state="B")).packed()
 WRITER: Final = struct.Struct("<QQQ")
 
 

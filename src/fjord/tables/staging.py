@@ -21,6 +21,8 @@ from fjord.columns import Strings, repeat
 from fjord.commands import Append, Committed, Push, Refusal, Set
 from fjord.commands.layout import Command, internal
 from fjord.errors import Code
+from fjord.kinds import Kind
+from fjord.layouts import PREFIX_BYTES, end_of, prefix_of
 from fjord.ops import Op, Opcode
 from fjord.tables import (
     catalog,
@@ -31,10 +33,9 @@ from fjord.tables import (
     stream_history,
     writers,
 )
-from fjord.tables.kv_entry import end_of, prefix_of
 from fjord.tables.stage_entry import Stage, Writer
 from fjord.tables.stage_entry import State as Stages
-from fjord.tables.state import Decision, Kind, State, Table, Tree, decides
+from fjord.tables.state import Decision, State, Table, Tree, decides
 from fjord.tables.stream_entry import seq_key
 
 _PIECE: Final = 256
@@ -378,7 +379,7 @@ def first_seqs(scan: stream_history.Scan) -> list[int]:
     while start is not None and (items := scan(Tree.STAGES, start, None, 1)):
         stage = stage_entry.decode_stage(*items[0])
         found.append(stage.seq)
-        start = end_of(items[0][0][:4])
+        start = end_of(items[0][0][:PREFIX_BYTES])
     return found
 
 
@@ -419,7 +420,9 @@ def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
     items = state.scan(Tree.STAGES, prefix, end_of(prefix), limit)
     if items:
         return _drop(table_id, [stage_entry.decode_stage(*item) for item in items])
-    names = [key[4:] for key, _ in state.scan(Tree.WRITERS, prefix, end_of(prefix), limit)]
+    names = [
+        key[PREFIX_BYTES:] for key, _ in state.scan(Tree.WRITERS, prefix, end_of(prefix), limit)
+    ]
     return [Op(Opcode.WRITER_GONE, table_id, len(names), (Strings.of(names),))] if names else []
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
 
-from fjord import limits
+from fjord import kinds, layouts, limits
 from fjord.commands import Command, Reply
 from fjord.ops import Op
 
@@ -40,26 +40,18 @@ class Tree(enum.IntEnum):
     REPLACED = 21  # table id | last seq | name -> block whose place another one has taken
 
 
-class Kind(enum.IntEnum):
-    """What a table is; stored in CREATE_TABLE ops."""
-
-    KV = 1
-    JOBS = 2
-    STREAM = 3
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table as its CREATE_TABLE op declared it."""
 
     id: int
     name: str
-    kind: Kind
+    kind: kinds.Kind
     settings: bytes = b""
     prefix: bytes = field(init=False)  # the first bytes of all index keys of the table
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prefix", self.id.to_bytes(4, "big"))
+        object.__setattr__(self, "prefix", layouts.prefix_of(self.id))
 
 
 class Pointer(NamedTuple):

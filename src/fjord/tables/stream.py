@@ -13,12 +13,12 @@ from typing import Any
 
 import google_crc32c
 
-from fjord import ops
+from fjord import layouts, ops
 from fjord.columns import Strings, aligned
 from fjord.history import Block
 from fjord.ops import Op, Place
 from fjord.tables import kv_entry, stream_entry
-from fjord.tables.kv_entry import BASE, FULL, prefix_of
+from fjord.tables.kv_entry import BASE, FULL
 from fjord.tables.state import Tree, Writes
 from fjord.tables.stream_entry import Use, seq_key
 
@@ -40,13 +40,13 @@ def apply_append(writes: Writes, op: Op, place: Place) -> None:
         google_crc32c.value(data),
         place.wall_us,
     )
-    writes.put_many(Tree.STREAM_OPS, [(seq_key(prefix_of(op.table), last), entry)])
+    writes.put_many(Tree.STREAM_OPS, [(seq_key(layouts.prefix_of(op.table), last), entry)])
     writes.account(place.seq, len(data))
 
 
 def apply_put(writes: Writes, op: Op, place: Place) -> None:
     was, previous, freed, types, keys, values = _columns(op)
-    prefix, contents = prefix_of(op.table), values.rows()
+    prefix, contents = layouts.prefix_of(op.table), values.rows()
     seqs = range(place.seq, place.seq + op.rows)
     entries = map(
         BASE.pack,
@@ -68,7 +68,7 @@ def apply_put(writes: Writes, op: Op, place: Place) -> None:
 def apply_put_at(writes: Writes, op: Op, place: Place) -> None:
     """Messages with dates of their own have that of the commit beside it."""
     dates, was, previous, freed, types, keys, values = _columns(op)
-    prefix, contents = prefix_of(op.table), values.rows()
+    prefix, contents = layouts.prefix_of(op.table), values.rows()
     seqs = range(place.seq, place.seq + op.rows)
     entries = map(
         FULL.pack,
@@ -94,7 +94,7 @@ def apply_put_at(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_erase(writes: Writes, op: Op, place: Place) -> None:
     buried, was, previous, freed, keys = _columns(op)
-    prefix, wall_us = prefix_of(op.table), place.wall_us
+    prefix, wall_us = layouts.prefix_of(op.table), place.wall_us
     seqs = range(place.seq, place.seq + op.rows)
     writes.put_many(
         Tree.KV,
@@ -110,7 +110,7 @@ def apply_erase(writes: Writes, op: Op, place: Place) -> None:
 def apply_move(writes: Writes, op: Op, place: Place) -> None:
     """Messages keep their seqs, moments and dates; only where they rest is new."""
     rows, moments, buried, previous, types, keys, values = _columns(op)
-    prefix, contents = prefix_of(op.table), values.rows()
+    prefix, contents = layouts.prefix_of(op.table), values.rows()
     items, sizes = [], []
     for at, key in enumerate(keys.rows()):
         held, value = place.seq + at, contents[at]
@@ -130,7 +130,7 @@ def apply_move(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_purge(writes: Writes, op: Op, place: Place) -> None:
     rows, previous, freed, keys = _columns(op)
-    prefix = prefix_of(op.table)
+    prefix = layouts.prefix_of(op.table)
     writes.delete_many(Tree.KV, [prefix + key for key in keys.rows()])
     writes.delete_many(Tree.STREAM_SEQS, [seq_key(prefix, row) for row in rows])
     writes.account(place.seq, 0, previous, freed)
@@ -138,7 +138,7 @@ def apply_purge(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_forget(writes: Writes, op: Op, place: Place) -> None:
     lasts, freed = _columns(op)
-    prefix = prefix_of(op.table)
+    prefix = layouts.prefix_of(op.table)
     writes.delete_many(Tree.STREAM_OPS, [seq_key(prefix, last) for last in lasts])
     writes.account(place.seq, 0, lasts, freed)
 
@@ -158,7 +158,7 @@ def _follow(writes: Writes, prefix: bytes, seqs: Any, keys: list[bytes], was: An
 
 def apply_subscriber(writes: Writes, op: Op, place: Place) -> None:
     positions, epochs, moved, asleep, names = _columns(op)
-    prefix, pack = prefix_of(op.table), stream_entry.SUBSCRIBER.pack
+    prefix, pack = layouts.prefix_of(op.table), stream_entry.SUBSCRIBER.pack
     writes.put_many(
         Tree.SUBSCRIBERS,
         [
@@ -170,7 +170,7 @@ def apply_subscriber(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_unsubscribe(writes: Writes, op: Op, place: Place) -> None:
     (names,) = _columns(op)
-    prefix = prefix_of(op.table)
+    prefix = layouts.prefix_of(op.table)
     writes.delete_many(Tree.SUBSCRIBERS, [prefix + name for name in names.rows()])
 
 
@@ -216,7 +216,7 @@ def apply_version_drop(writes: Writes, op: Op, place: Place) -> None:
 def apply_history(writes: Writes, op: Op, place: Place) -> None:
     sealed, forgotten, sealing, tags = _columns(op)
     data = stream_entry.HISTORY.pack(sealed[0], forgotten[0], sealing[0], tags[0], place.seq)
-    writes.put_many(Tree.HISTORY, [(prefix_of(op.table), data)])
+    writes.put_many(Tree.HISTORY, [(layouts.prefix_of(op.table), data)])
 
 
 def apply_block(writes: Writes, op: Op, place: Place) -> None:
@@ -241,7 +241,7 @@ def apply_block(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_block_gone(writes: Writes, op: Op, place: Place) -> None:
     (lasts,) = _columns(op)
-    prefix = prefix_of(op.table)
+    prefix = layouts.prefix_of(op.table)
     writes.delete_many(Tree.BLOCKS, [seq_key(prefix, last) for last in lasts])
 
 

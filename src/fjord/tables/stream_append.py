@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import add
 
-from fjord import commands, ops
+from fjord import commands, kinds, ops
 from fjord.columns import Strings, repeat
 from fjord.commands import Acted, Refusal
 from fjord.errors import Code
+from fjord.layouts import PREFIX_BYTES
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, kv_entry, kv_rules, stream_rules
-from fjord.tables.kv_entry import BASE, BASE_REPLACED, PREFIX_BYTES
-from fjord.tables.state import Decision, Kind, State, Table, Tree, decides
+from fjord.tables.kv_entry import BASE, BASE_REPLACED
+from fjord.tables.state import Decision, State, Table, Tree, decides
 
 
 @decides(commands.Append)
@@ -26,7 +27,7 @@ def decide_append(command: commands.Append, state: State, now_us: int) -> Decisi
     problem = stream_rules.append_problem(command, now_us)
     if problem is not None:
         return Decision(problem)
-    found = catalog.find_or_create(state, command.table, Kind.STREAM)
+    found = catalog.find_or_create(state, command.table, kinds.Kind.STREAM)
     if isinstance(found, Refusal):
         return Decision(found)
     table, creation = found

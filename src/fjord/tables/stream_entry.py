@@ -31,7 +31,8 @@ from typing import Final, NamedTuple
 
 from fjord import ops
 from fjord.history import Block
-from fjord.tables.kv_entry import Entry, prefix_of
+from fjord.layouts import POINTER, PREFIX_BYTES, Fields, prefix_of, table_of
+from fjord.tables.kv_entry import Entry
 from fjord.tables.state import Moment, Pointer
 
 
@@ -45,7 +46,7 @@ class Use(enum.IntEnum):
 
 
 SEQ: Final = struct.Struct(">Q")
-APPEND: Final = struct.Struct("<IIIIIQ")
+APPEND: Final = (Fields(rows="I") + POINTER + Fields(wall_us="Q")).packed()
 STAGED: Final = struct.Struct("<Q")
 SUBSCRIBER: Final = struct.Struct("<QQQQB")
 SNAPSHOT_KEY: Final = struct.Struct(">QQ")
@@ -53,8 +54,7 @@ SNAPSHOT: Final = struct.Struct("<QQQ?")
 VERSION_KEY: Final = struct.Struct(">QB")
 HISTORY: Final = struct.Struct("<QQQQQ")
 BLOCK: Final = struct.Struct("<QQQQQQB")
-_TABLE_BYTES: Final = 4
-_BLOCK_KEY_BYTES: Final = 12
+_BLOCK_KEY_BYTES: Final = PREFIX_BYTES + SEQ.size
 
 
 class Append(NamedTuple):
@@ -103,7 +103,7 @@ def seq_key(prefix: bytes, seq: int) -> bytes:
 
 
 def seq_of(key: bytes) -> int:
-    return int.from_bytes(key[_TABLE_BYTES:], "big")
+    return int.from_bytes(key[PREFIX_BYTES:], "big")
 
 
 def moment_of(entry: Entry) -> int:
@@ -142,7 +142,7 @@ def decode_block(key: bytes, data: bytes) -> tuple[Block, bool]:
     """Returns a block, and whether its file is to go."""
     first, rows, size, min_us, max_us, crc, is_retired = BLOCK.unpack_from(data)
     block = Block(
-        table=int.from_bytes(key[:_TABLE_BYTES], "big"),
+        table=table_of(key),
         first=first,
         last=seq_of(key[:_BLOCK_KEY_BYTES]),
         rows=rows,

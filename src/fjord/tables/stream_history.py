@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from fjord import commands, jobs, limits
+from fjord import commands, jobs, kinds, limits
 from fjord.columns import Strings
 from fjord.commands import BlockList, Refusal
 from fjord.commands.layout import Command, internal
 from fjord.errors import Code
 from fjord.history import Block, SealPlan
+from fjord.layouts import PREFIX_BYTES, end_of, prefix_of
 from fjord.ops import Column, Op, Opcode, Place
 from fjord.tables import catalog, stream_entry, stream_rules
-from fjord.tables.kv_entry import PREFIX_BYTES, end_of, prefix_of
-from fjord.tables.state import Decision, Kind, State, Table, Tree, decides
+from fjord.tables.state import Decision, State, Table, Tree, decides
 from fjord.tables.stream_entry import History, Use, seq_key
 
 # How an index is looked through: tree, first key, key behind the last one, how many items.
@@ -66,15 +66,15 @@ class Gone(Command):
 
 def has_history(table: Table, *, jobs_too: bool) -> bool:
     """Says whether segments have to wait until what they hold of a table is in blocks."""
-    if table.kind is Kind.STREAM:
+    if table.kind is kinds.Kind.STREAM:
         return stream_rules.settings_of(table).history and (jobs_too or is_log(table))
-    if table.kind is Kind.JOBS:
+    if table.kind is kinds.Kind.JOBS:
         return jobs_too and jobs.decode_settings(table.settings).history
     return False
 
 
 def is_log(table: Table) -> bool:
-    return table.kind is Kind.STREAM and not stream_rules.is_latest(table)
+    return table.kind is kinds.Kind.STREAM and not stream_rules.is_latest(table)
 
 
 def history_of(state: State, table_id: int) -> History:
@@ -229,7 +229,7 @@ def decide_list_blocks(command: commands.ListBlocks, state: State, now_us: int) 
     table = state.tables.get(command.table)
     if problem is None and table is None:
         problem = Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}")
-    if problem is None and table is not None and table.kind is Kind.KV:
+    if problem is None and table is not None and table.kind is kinds.Kind.KV:
         text = f"table {command.table} is a kv table; such have no history in blocks"
         problem = Refusal(code=Code.WRONG_KIND, text=text)
     if problem is not None or table is None:

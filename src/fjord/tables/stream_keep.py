@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 
 from fjord import limits, ops
 from fjord.columns import Strings
+from fjord.layouts import PREFIX_BYTES, end_of, prefix_of
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, kv_entry, stream_entry
-from fjord.tables.kv_entry import PREFIX_BYTES, Entry, end_of, prefix_of
+from fjord.tables.kv_entry import Entry
 from fjord.tables.state import State, Tree
 from fjord.tables.stream_entry import SNAPSHOT_KEY, VERSION_KEY
 

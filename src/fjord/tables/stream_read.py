@@ -15,6 +15,7 @@ from fjord import commands, limits, ops
 from fjord.columns import Loose, Strings, repeat
 from fjord.commands import InBlock, Messages, Refusal
 from fjord.errors import Code
+from fjord.layouts import PREFIX_BYTES, end_of
 from fjord.ops import Op, Opcode
 from fjord.tables import (
     kv_entry,
@@ -24,7 +25,7 @@ from fjord.tables import (
     stream_rules,
     stream_subscribers,
 )
-from fjord.tables.kv_entry import PREFIX_BYTES, Entry, end_of
+from fjord.tables.kv_entry import Entry
 from fjord.tables.snapshots import AsOf
 from fjord.tables.state import Decision, State, Table, Tree, decides
 from fjord.tables.stream_entry import Append, seq_key

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fjord import commands, limits, streams
+from fjord import commands, kinds, limits, streams
 from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.errors import Code
 from fjord.streams import Mode, Start
 from fjord.tables import catalog, kv_rules, row_rules
-from fjord.tables.state import Kind, State, Table
+from fjord.tables.state import State, Table
 from fjord.values import Type
 
 _STRING: Final = bytes([Type.STRING])
@@ -27,7 +27,7 @@ def is_latest(table: Table) -> bool:
 
 def find(state: State, name: str) -> Table | Refusal:
     """Returns the stream of that name."""
-    table = catalog.find(state, name, Kind.STREAM)
+    table = catalog.find(state, name, kinds.Kind.STREAM)
     if table is None:
         return Refusal(code=Code.NOT_FOUND, text=f"there is no stream {name}")
     return table
@@ -36,10 +36,10 @@ def find(state: State, name: str) -> Table | Refusal:
 def find_map(state: State, name: str) -> Table | Refusal | None:
     """Returns the table of that name if it has one value a key; None if there is none."""
     table = state.tables.get(name)
-    if table is not None and table.kind is Kind.STREAM:
+    if table is not None and table.kind is kinds.Kind.STREAM:
         text = f"stream {name} keeps every message; only mode latest has one for each key"
         return table if is_latest(table) else Refusal(code=Code.WRONG_KIND, text=text)
-    return catalog.find(state, name, Kind.KV)
+    return catalog.find(state, name, kinds.Kind.KV)
 
 
 def append_problem(command: commands.Append, now_us: int) -> Refusal | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from fjord import commands, limits
+from fjord import commands, kinds, layouts, limits
 from fjord.columns import Strings
 from fjord.commands import InBlock, Numbers, Position, Refusal, Subscribers
 from fjord.errors import Code
@@ -17,8 +17,7 @@ from fjord.history import Block
 from fjord.ops import Op, Opcode
 from fjord.streams import Start
 from fjord.tables import catalog, kv_entry, stream_entry, stream_history, stream_rules
-from fjord.tables.kv_entry import end_of
-from fjord.tables.state import Decision, Kind, State, Table, Tree, decides
+from fjord.tables.state import Decision, State, Table, Tree, decides
 from fjord.tables.stream_entry import Subscriber, seq_key
 
 _PIECE: Final = 1000
@@ -36,7 +35,7 @@ def decide_subscribe(command: commands.Subscribe, state: State, now_us: int) -> 
     )
     if problem is not None:
         return Decision(problem)
-    found = catalog.find_or_create(state, command.table, Kind.STREAM)
+    found = catalog.find_or_create(state, command.table, kinds.Kind.STREAM)
     if isinstance(found, Refusal):
         return Decision(found)
     table, creation = found
@@ -156,7 +155,7 @@ def _seq_at(state: State, table: Table, wall_us: int) -> int | InBlock:
 def _log_moment(state: State, table: Table, seq: int) -> tuple[int, int] | None:
     """Returns the last seq and the moment of the first append with a seq, or behind it."""
     start = seq_key(table.prefix, seq)
-    items = state.scan(Tree.STREAM_OPS, start, end_of(table.prefix), 1)
+    items = state.scan(Tree.STREAM_OPS, start, layouts.end_of(table.prefix), 1)
     if not items:
         return None
     append = stream_entry.decode_append(*items[0])
@@ -165,7 +164,7 @@ def _log_moment(state: State, table: Table, seq: int) -> tuple[int, int] | None:
 
 def _latest_moment(state: State, table: Table, seq: int) -> tuple[int, int] | None:
     start = seq_key(table.prefix, seq)
-    items = state.scan(Tree.STREAM_SEQS, start, end_of(table.prefix), 1)
+    items = state.scan(Tree.STREAM_SEQS, start, layouts.end_of(table.prefix), 1)
     if not items:
         return None
     (data,) = state.get_many(Tree.KV, [table.prefix + items[0][1]])
@@ -183,7 +182,7 @@ def decide_list(command: commands.ListSubscribers, state: State, now_us: int) ->
         return Decision(table)
     count = stream_rules.count_of(command.count, limits.PAGE_ENTRIES_MAX)
     start = table.prefix + command.start.encode()
-    items = state.scan(Tree.SUBSCRIBERS, start, end_of(table.prefix), count + 1)
+    items = state.scan(Tree.SUBSCRIBERS, start, layouts.end_of(table.prefix), count + 1)
     names = [key[len(table.prefix) :] for key, _ in items]
     found = [stream_entry.decode_subscriber(data) for _, data in items[:count]]
     return Decision(
@@ -237,7 +236,7 @@ def _count(
 ) -> int:
     start, found, examined = seq_key(table.prefix, after + 1), 0, 0
     while examined < _COUNTED_MAX:
-        items = state.scan(tree, start, end_of(table.prefix), _PIECE)
+        items = state.scan(tree, start, layouts.end_of(table.prefix), _PIECE)
         found += sum(rows(key, data) for key, data in items)
         examined += len(items)
         if len(items) < _PIECE:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fjord import jobs, limits
+from fjord import jobs, kinds, limits
 from fjord.jobs import Drained, Period
 from fjord.ops import Op
 from fjord.tables import catalog, generations
 from fjord.tables.generations import Turn
-from fjord.tables.state import Decision, Generation, JobCounts, Kind, State, Table, decides
+from fjord.tables.state import Decision, Generation, JobCounts, State, Table, decides
 
 Counts = Callable[[int], JobCounts]
 
@@ -30,7 +30,7 @@ def periods(tables: Mapping[str, Table]) -> dict[int, Period]:
     found = {
         table.id: jobs.decode_settings(table.settings).period
         for table in tables.values()
-        if table.kind is Kind.JOBS
+        if table.kind is kinds.Kind.JOBS
     }
     return {id_: period for id_, period in found.items() if period}
 

@@ -16,13 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fjord import commands, limits
+from fjord import commands, layouts, limits
 from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.errors import Code
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, stage_entry
-from fjord.tables.kv_entry import prefix_of
 from fjord.tables.stage_entry import Writer
 from fjord.tables.state import Decision, State, Tree, decides
 
@@ -36,7 +35,7 @@ def decide_advance(command: commands.Advance, state: State, now_us: int) -> Deci
     problem = name_problem(command.writer) or _numbers_problem(command)
     if problem is not None:
         return Decision(problem)
-    known = find(state, prefix_of(catalog.NO_TABLE), command.writer.encode())
+    known = find(state, layouts.prefix_of(catalog.NO_TABLE), command.writer.encode())
     at = known.batch if known else UNKNOWN
     if at != command.expected:
         text = f"writer {command.writer} is {_place(at)}, not {_place(command.expected)}"

@@ -10,7 +10,7 @@ from fjord.client.node_calls import TableInfo
 from fjord.columns import Strings
 from fjord.commands import DropTable, ListTables, Nop, Numbers, Stats, TableList
 from fjord.errors import RemoteProtocolError
-from fjord.tables.state import Kind
+from fjord.kinds import Kind
 from tests.unit.client.scripted import TOKEN, entries
 
 
@@ -72,8 +72,14 @@ def test_names_that_are_no_text_are_the_peers_mistake() -> None:
         node_calls.stats_call().result(Numbers(names=Strings.of([b"\xff"]), values=[1]))
 
 
-def test_every_kind_has_a_name() -> None:
-    assert {kind.value: kind.name.lower() for kind in Kind} == node_calls.KINDS
+def test_a_kind_is_told_by_its_name_or_by_its_number_if_it_is_a_later_one() -> None:
+    numbers = bytes([*(kind.number for kind in Kind), 200])
+    found = TableList(
+        ids=[1] * 4, kinds=numbers, names=Strings.of([b"t"] * 4), settings=Strings.of([b""] * 4)
+    )
+    infos = node_calls.tables_call().result(found)
+    assert [info.kind for info in infos] == ["kv", "jobs", "stream", "200"]
+    assert {type(info.kind) for info in infos} == {str}
 
 
 def test_stats_are_numbers_by_name() -> None:

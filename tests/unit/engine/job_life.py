@@ -12,7 +12,7 @@ from fjord.columns import Strings, repeat
 from fjord.commands import Acted, CreateTable, Done, JobPage, Reply, Taken
 from fjord.engine import Engine
 from fjord.jobs import State
-from fjord.tables.state import Kind
+from fjord.kinds import Kind
 from fjord.testing import SimClock
 
 KEYS = [b"http://example.com/%d" % number for number in range(60)]
@@ -47,7 +47,7 @@ class Life:
             strict=True,
         ):
             settings = replace(declared, period=period).encode()
-            self.run(CreateTable(name=table, kind=Kind.JOBS, settings=settings))
+            self.run(CreateTable(name=table, kind=Kind.JOBS.number, settings=settings))
 
     def run(self, command: commands.Command) -> Reply:
         (reply,) = self.engine.run([command])

@@ -24,8 +24,8 @@ from fjord.commands import (
 from fjord.engine import Engine
 from fjord.errors import Code
 from fjord.history import Block
+from fjord.kinds import Kind
 from fjord.streams import Start
-from fjord.tables.state import Kind
 from fjord.testing import SimClock
 from tests.unit.engine.shore import Shore, append_command, told
 from tests.unit.engine.world import open_at
@@ -64,7 +64,7 @@ class Shell:
     def create(self, name: str, **settings: Any) -> None:
         encoded = streams.Settings(**settings).encode()
         assert isinstance(
-            self.run(CreateTable(name=name, kind=Kind.STREAM, settings=encoded)), Done
+            self.run(CreateTable(name=name, kind=Kind.STREAM.number, settings=encoded)), Done
         )
 
     def append(self, table: str, *rows: Row) -> int:

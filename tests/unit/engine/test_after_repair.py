@@ -16,8 +16,8 @@ from fjord.errors import CorruptionError
 from fjord.index.memory import MemoryIndexes
 from fjord.journal import inspect, repair
 from fjord.journal.reader import Journal
+from fjord.kinds import Kind
 from fjord.ops import Opcode
-from fjord.tables.state import Kind
 from fjord.testing import SimClock, SimDisk
 from tests.unit.engine.world import TABLE, read, set_command, settings, write
 
@@ -84,7 +84,7 @@ def test_a_journal_that_lost_the_note_of_its_begin_opens() -> None:
 def test_a_new_table_does_not_get_the_rows_of_one_whose_creation_was_lost() -> None:
     world = World()
     engine = world.open()
-    engine.run([CreateTable(name="secret", kind=Kind.KV)])
+    engine.run([CreateTable(name="secret", kind=Kind.KV.number)])
     engine.sync()
     end = engine._writer.position
     now_us = world.clock.wall_us()
@@ -93,7 +93,7 @@ def test_a_new_table_does_not_get_the_rows_of_one_whose_creation_was_lost() -> N
     world.damage_and_repair(1, end - 8)
     engine = world.open()
     assert list(engine.tables) == []
-    engine.run([CreateTable(name="public", kind=Kind.KV)])
+    engine.run([CreateTable(name="public", kind=Kind.KV.number)])
     (reply,) = engine.run([Get(table="public", keys=Strings.of([b"k"]))])
     assert isinstance(reply, Entries)
     assert reply.types[0] == Entries.MISSING

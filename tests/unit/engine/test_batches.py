@@ -34,7 +34,7 @@ from fjord.engine import Engine
 from fjord.engine.group import Group
 from fjord.errors import Code
 from fjord.jobs import Period
-from fjord.tables.state import Kind
+from fjord.kinds import Kind
 from fjord.testing import SimClock
 from tests.unit.engine.shore import append_command
 from tests.unit.engine.world import open_at, read, set_command
@@ -168,7 +168,7 @@ def test_a_refusal_leaves_nothing_of_what_a_group_notes(
     monkeypatch.setattr(Group, "drop_batch", drop_batch)
     clock = SimClock()
     engine = open_at(tmp_path, clock)
-    create = CreateTable(name="log", kind=Kind.STREAM)
+    create = CreateTable(name="log", kind=Kind.STREAM.number)
     (_, opened) = engine.run([create, OpenSnapshot()])
     assert isinstance(opened, Opened)
     engine.watch("default", b"a")
@@ -179,7 +179,7 @@ def test_a_refusal_leaves_nothing_of_what_a_group_notes(
         append_command("log", [(b"", b"message")]),
         Push(table="jobs", **job(b"key", now_us)),
         Bury(table="jobs", keys=Strings.of([b"key"]), reason=b""),
-        CreateTable(name="hourly", kind=Kind.JOBS, settings=hourly.encode()),
+        CreateTable(name="hourly", kind=Kind.JOBS.number, settings=hourly.encode()),
     ]
     ends: list[Command] = [CloseSnapshot(snapshot=opened.snapshot), DropTable(name="log")]
     batch = Batch(commands=[*changes, *ends, add(b"a", 1, clock)])

@@ -24,8 +24,8 @@ from fjord.commands import (
 from fjord.engine import Engine, ReadOnlyEngine
 from fjord.errors import Code, CorruptionError
 from fjord.journal import frame as frames
+from fjord.kinds import Kind
 from fjord.streams import Mode
-from fjord.tables.state import Kind
 from fjord.testing import SimClock
 from tests.unit.engine.shore import append_command
 from tests.unit.engine.world import (
@@ -159,7 +159,7 @@ def test_a_flipped_bit_among_values_that_are_read_together_is_never_served(
     engine = open_at(tmp_path, clock)
     for mode in Mode:
         encoded = streams.Settings(mode=mode).encode()
-        create = CreateTable(name=mode, kind=Kind.STREAM, settings=encoded)
+        create = CreateTable(name=mode, kind=Kind.STREAM.number, settings=encoded)
         assert isinstance(engine.run([create])[0], Done)
     for key in TOGETHER:
         write(engine, clock, {key: b"kv value of " + key})

@@ -21,7 +21,7 @@ from fjord.index.memory import MemoryIndex
 from fjord.jobs import Drained, Period
 from fjord.journal import names
 from fjord.journal.reader import Journal
-from fjord.tables.state import Kind
+from fjord.kinds import Kind
 from fjord.testing import SimClock
 from tests.unit.engine.job_life import TABLES, Life
 from tests.unit.engine.shore import Shore
@@ -42,7 +42,7 @@ def run(engine: Engine, command: commands.Command) -> Reply:
 
 def create(engine: Engine, *, changes: bool = False, **declared: Any) -> None:
     encoded = jobs.Settings(**declared).encode()
-    run(engine, CreateTable(name=TABLE, kind=Kind.JOBS, settings=encoded, changes=changes))
+    run(engine, CreateTable(name=TABLE, kind=Kind.JOBS.number, settings=encoded, changes=changes))
 
 
 _KEYS = itertools.count()
@@ -422,7 +422,7 @@ def test_a_batch_that_is_refused_leaves_no_generation(tmp_path: Path) -> None:
     create(engine, period=Period.HOUR)
     push(engine, clock, 2)
     encoded = jobs.Settings(period=Period.DAY).encode()
-    anew = CreateTable(name=TABLE, kind=Kind.JOBS, settings=encoded, changes=True)
+    anew = CreateTable(name=TABLE, kind=Kind.JOBS.number, settings=encoded, changes=True)
     drop = commands.DropTable(name=TABLE)
     bad = set_command({b"": b""}, timestamp_us=clock.wall_us())
     before = engine.applied_seq

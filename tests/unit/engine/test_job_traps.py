@@ -17,8 +17,9 @@ from fjord.errors import Code
 from fjord.jobs import Fairness, How
 from fjord.journal import repair
 from fjord.journal.reader import Journal
+from fjord.kinds import Kind
 from fjord.tables import job_bands, job_row
-from fjord.tables.state import Kind, Tree
+from fjord.tables.state import Tree
 from fjord.testing import SimClock
 from tests.unit.engine.test_jobs import SECOND, clock, engine, push, run, take, tend
 from tests.unit.engine.world import open_at
@@ -38,7 +39,7 @@ def settle(engine: Engine, clock: SimClock) -> int:
 
 def fair(engine: Engine) -> None:
     declared = jobs.Settings(fairness=Fairness.DOMAIN).encode()
-    run(engine, CreateTable(name="jobs", kind=Kind.JOBS, settings=declared))
+    run(engine, CreateTable(name="jobs", kind=Kind.JOBS.number, settings=declared))
 
 
 def test_a_command_that_comes_to_more_than_a_frame_is_refused(
@@ -136,7 +137,7 @@ def raise_full(*_: object) -> None:
 def test_a_pointer_from_before_a_repair_is_not_taken_for_one_into_the_frame(
     engine: Engine, clock: SimClock, tmp_path: Path
 ) -> None:
-    run(engine, CreateTable(name="jobs", kind=Kind.JOBS))
+    run(engine, CreateTable(name="jobs", kind=Kind.JOBS.number))
     run(engine, replace(push(clock, b"lost"), values=Strings.of([b"L" * 20_000])))
     run(engine, push(clock, b"b"))
     taken = take(engine, 2)

@@ -25,7 +25,8 @@ from fjord.engine import Engine, ReadOnlyEngine, backup
 from fjord.engine.dates import Arrival
 from fjord.errors import Code
 from fjord.journal import repair
-from fjord.tables.state import JobCounts, Kind
+from fjord.kinds import Kind
+from fjord.tables.state import JobCounts
 from fjord.testing import SimClock
 from tests.unit.engine.world import open_at, settings
 
@@ -253,7 +254,7 @@ def test_the_next_date_after_another_one(engine: Engine, clock: SimClock) -> Non
 
 def test_the_next_date_of_domains_with_nothing_ready(engine: Engine, clock: SimClock) -> None:
     fair = jobs.Settings(fairness=jobs.Fairness.DOMAIN).encode()
-    run(engine, CreateTable(name="jobs", kind=Kind.JOBS, settings=fair))
+    run(engine, CreateTable(name="jobs", kind=Kind.JOBS.number, settings=fair))
     now_us = clock.wall_us()
     run(engine, push(clock, b"a", domain=b"x"))
     run(engine, push(clock, b"b", domain=b"x", delay=5))
@@ -268,7 +269,7 @@ def test_a_dropped_table_is_swept_clean(engine: Engine, clock: SimClock) -> None
     taken = take(engine, 20)
     run(engine, commands.Fail(table="jobs", xids=[taken.first_xid], buries=True))
     run(engine, commands.DropTable(name="jobs"))
-    run(engine, CreateTable(name="other", kind=Kind.JOBS))
+    run(engine, CreateTable(name="other", kind=Kind.JOBS.number))
     clock.advance(4000)
     tend(engine)
     stats = engine.stats()
@@ -315,7 +316,7 @@ def test_jobs_are_whole_in_a_journal_that_was_repaired(
     engine: Engine, clock: SimClock, tmp_path: Path
 ) -> None:
     """What was damaged is left out, so that all behind it stands elsewhere."""
-    run(engine, CreateTable(name="jobs", kind=Kind.JOBS))
+    run(engine, CreateTable(name="jobs", kind=Kind.JOBS.number))
     run(engine, push(clock, *[b"lost-%d" % number for number in range(5)]))
     run(engine, push(clock, b"a", b"b", b"c"))
     taken = take(engine, 8)

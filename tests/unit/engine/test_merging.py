@@ -32,8 +32,8 @@ from fjord.commands import (
 from fjord.engine import Engine, ReadOnlyEngine, filling
 from fjord.errors import Code
 from fjord.index import Transaction
+from fjord.kinds import Kind
 from fjord.ops import Opcode
-from fjord.tables.state import Kind
 from fjord.testing import SimClock
 from fjord.values import Value
 from tests.unit.engine.test_jobs import push
@@ -169,7 +169,7 @@ def engine(tmp_path: Path, clock: SimClock) -> Iterator[Engine]:
             ("log", Kind.STREAM, b""),
             ("latest", Kind.STREAM, b'{"mode":"latest"}'),
         ):
-            (reply,) = one.run([CreateTable(name=name, kind=kind, settings=settings_)])
+            (reply,) = one.run([CreateTable(name=name, kind=kind.number, settings=settings_)])
             assert isinstance(reply, Done), reply
         yield one
 

@@ -12,7 +12,8 @@ from fjord.commands import Done, Refusal, SealNow
 from fjord.engine.rounds import Rounds
 from fjord.errors import ClosedError, Code, FjordError
 from fjord.history import Block, SealedRange, SealPlan
-from fjord.tables.state import Kind, Table
+from fjord.kinds import Kind
+from fjord.tables.state import Table
 from fjord.testing import SimClock
 
 T = TypeVar("T")

@@ -23,8 +23,9 @@ from fjord.commands import (
     Subscribers,
 )
 from fjord.errors import Code
+from fjord.kinds import Kind
 from fjord.streams import Mode, Start
-from fjord.tables.state import Kind, Tree
+from fjord.tables.state import Tree
 from tests.unit.engine.stream_shell import (
     Shell,
     append,
@@ -409,7 +410,7 @@ def test_only_reads_run_as_of_a_snapshot(shell: Shell) -> None:
 def test_what_cannot_be_is_refused(shell: Shell, command: Command, code: Code) -> None:
     shell.append("log", ("a", "1"))
     shell.create("latest", mode=Mode.LATEST)
-    assert isinstance(shell.run(CreateTable(name="kv", kind=Kind.KV)), Done)
+    assert isinstance(shell.run(CreateTable(name="kv", kind=Kind.KV.number)), Done)
     assert shell.refused(command) is code
 
 

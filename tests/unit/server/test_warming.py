@@ -21,9 +21,10 @@ from fjord.commands import (
 from fjord.errors import Code
 from fjord.history import Block
 from fjord.jobs import Settings as JobSettings
+from fjord.kinds import Kind
 from fjord.server import warming
 from fjord.streams import Mode, Settings
-from fjord.tables.state import Kind, Table
+from fjord.tables.state import Table
 from fjord.testing import SimClock
 from tests.unit.engine.test_cold import Blocks, messages
 

@@ -10,9 +10,9 @@ from fjord import commands, jobs
 from fjord.columns import Strings
 from fjord.commands import Acted, CreateTable, JobPage, Numbers, Push, Reply, Taken
 from fjord.jobs import State
+from fjord.kinds import Kind
 from fjord.tables.job_leases import EndLeases
 from fjord.tables.job_upkeep import ExpireJobs
-from fjord.tables.state import Kind
 from tests.unit.tables.world import World
 
 TABLE = "jobs"
@@ -64,7 +64,7 @@ class JobWorld(World):
             self.create(jobs.Settings(**settings).encode())
 
     def create(self, settings: bytes, table: str = TABLE) -> Reply:
-        return self.run(CreateTable(name=table, kind=Kind.JOBS, settings=settings))
+        return self.run(CreateTable(name=table, kind=Kind.JOBS.number, settings=settings))
 
     def replayed(self) -> JobWorld:
         world = JobWorld(self.journal[: self.begin], self.first_seq)

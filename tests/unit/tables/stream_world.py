@@ -8,9 +8,10 @@ from fjord import commands, ops
 from fjord.columns import Strings
 from fjord.commands import Acted, Done, Entries, Messages, Opened, Position, Replies
 from fjord.history import Block, SealedRange, SealPlan
+from fjord.kinds import Kind
 from fjord.streams import Start
 from fjord.tables import catalog, stream_entry, stream_history
-from fjord.tables.state import Kind, Tree
+from fjord.tables.state import Tree
 from fjord.tables.stream_entry import History
 from tests.unit.tables.world import World
 
@@ -28,7 +29,9 @@ class StreamWorld(World):
         return world
 
     def create(self, name: str, settings: bytes = b"") -> None:
-        reply = self.run(commands.CreateTable(name=name, kind=Kind.STREAM, settings=settings))
+        reply = self.run(
+            commands.CreateTable(name=name, kind=Kind.STREAM.number, settings=settings)
+        )
         assert isinstance(reply, Done)
 
     def append(self, table: str, *values: bytes) -> int:
@@ -112,7 +115,7 @@ class StreamWorld(World):
         found = self.tables[table]
         first = self.history(table).sealed + 1
         self.run(stream_history.BeginSeal(lasts=[(found.id, last)], tag=7))
-        where = SealedRange(found.id, table, int(found.kind), first, last, 7, 1000)
+        where = SealedRange(found.id, table, found.kind.number, first, last, 7, 1000)
         plan = SealPlan(b"s" * 16, [where])
         made = [block(found.id, *one) for one in blocks or ((first, last),)]
         self.run(stream_history.EndSeal(plan=plan, blocks=made))

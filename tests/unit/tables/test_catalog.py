@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import enum
-from typing import cast
-
 import pytest
 
 from fjord import limits
@@ -20,20 +17,12 @@ from fjord.commands import (
     TableList,
 )
 from fjord.errors import Code
+from fjord.kinds import Kind
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
 from fjord.tables.catalog import TakeOver
-from fjord.tables.state import Kind, Table, Tree
+from fjord.tables.state import Table, Tree
 from tests.unit.tables.world import MISSING, NOW_US, World, code_of, done
-
-
-class Later(enum.IntEnum):
-    """A kind that a later version might have."""
-
-    JOBS = 99
-
-
-OTHER_KIND = cast(Kind, Later.JOBS)
 
 
 def test_a_nop_does_nothing_and_tells_where_the_journal_is() -> None:
@@ -121,7 +110,7 @@ def test_the_number_of_tables_is_bounded() -> None:
 def test_a_table_of_another_kind_is_refused() -> None:
     world = World()
     world.tables = {"t": Table(id=1, name="t", kind=Kind.KV)}
-    refused = catalog.find_or_create(world, "t", OTHER_KIND)
+    refused = catalog.find_or_create(world, "t", Kind.JOBS)
     assert isinstance(refused, Refusal)
     assert refused.code is Code.WRONG_KIND
     assert refused.text == "table t is a kv table"
@@ -130,7 +119,7 @@ def test_a_table_of_another_kind_is_refused() -> None:
 
 def test_every_command_refuses_a_table_of_another_kind() -> None:
     world = World()
-    world.tables = {"t": Table(id=1, name="t", kind=OTHER_KIND)}
+    world.tables = {"t": Table(id=1, name="t", kind=Kind.JOBS)}
     keys = Strings.of([b"k"])
     for reply in (
         world.set({b"k": 1}),
@@ -192,14 +181,14 @@ def test_a_takeover_says_itself_which_seq_it_found() -> None:
 
 def test_a_table_is_created_with_its_settings() -> None:
     world = World()
-    assert world.run(CreateTable(name="t", kind=Kind.KV, settings=b"{...}")) == done(1)
+    assert world.run(CreateTable(name="t", kind=Kind.KV.number, settings=b"{...}")) == done(1)
     assert world.tables == {"t": Table(id=1, name="t", kind=Kind.KV, settings=b"{...}")}
     assert world.replayed().tables == world.tables
 
 
 def test_creating_the_same_table_again_is_no_error() -> None:
     world = World()
-    command = CreateTable(name="t", kind=Kind.KV, settings=b"{}")
+    command = CreateTable(name="t", kind=Kind.KV.number, settings=b"{}")
     world.run(command)
     before = world.journal
     assert world.run(command) == done(1)
@@ -208,15 +197,15 @@ def test_creating_the_same_table_again_is_no_error() -> None:
 
 def test_a_table_that_is_there_with_other_settings_is_refused() -> None:
     world = World()
-    world.run(CreateTable(name="t", kind=Kind.KV, settings=b"{}"))
-    other = CreateTable(name="t", kind=Kind.KV, settings=b"")
+    world.run(CreateTable(name="t", kind=Kind.KV.number, settings=b"{}"))
+    other = CreateTable(name="t", kind=Kind.KV.number, settings=b"")
     assert code_of(world.run(other)) is Code.EXISTS
 
 
 def test_a_table_that_is_there_with_another_kind_is_refused() -> None:
     world = World()
-    world.tables = {"t": Table(id=1, name="t", kind=OTHER_KIND)}
-    assert code_of(world.run(CreateTable(name="t", kind=Kind.KV))) is Code.WRONG_KIND
+    world.tables = {"t": Table(id=1, name="t", kind=Kind.JOBS)}
+    assert code_of(world.run(CreateTable(name="t", kind=Kind.KV.number))) is Code.WRONG_KIND
 
 
 @pytest.mark.parametrize("kind", [0, 4, 255, -1])

@@ -14,10 +14,11 @@ from fjord.commands import CreateTable, DropTable, Refusal
 from fjord.declared import schema
 from fjord.errors import Code
 from fjord.jobs import Period, State
+from fjord.kinds import Kind
 from fjord.ops import Opcode
 from fjord.tables import catalog, generations, staging
 from fjord.tables.generations import Turn
-from fjord.tables.state import Generation, Kind, Table
+from fjord.tables.state import Generation, Table
 from tests.unit.tables.job_world import DAY, HOUR, TABLE, JobWorld, New, push_command
 from tests.unit.tables.world import NOW_US, code_of
 
@@ -38,7 +39,7 @@ def world() -> JobWorld:
 def declare(world: JobWorld, **settings: Any) -> commands.Reply:
     """Declares the table anew."""
     encoded = jobs.Settings(**settings).encode()
-    return world.run(CreateTable(name=TABLE, kind=Kind.JOBS, settings=encoded, changes=True))
+    return world.run(CreateTable(name=TABLE, kind=Kind.JOBS.number, settings=encoded, changes=True))
 
 
 def listed(world: JobWorld) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.errors import Code
 from fjord.jobs import Fairness, State
-from fjord.tables.state import Kind
+from fjord.kinds import Kind
 from tests.unit.tables.job_world import DAY, HOUR, SECOND, TABLE, JobWorld, New, push_command
 from tests.unit.tables.world import NOW_US, code_of
 
@@ -182,7 +182,7 @@ def test_a_table_with_a_bad_name_is_refused(name: str) -> None:
 
 def test_a_table_of_another_kind_is_refused() -> None:
     world = world_with_everything()
-    world.run(commands.CreateTable(name="kv", kind=Kind.KV))
+    world.run(commands.CreateTable(name="kv", kind=Kind.KV.number))
     keys = Strings.of([b"a"])
     for command in (
         push(table="kv"),
@@ -198,7 +198,7 @@ def test_a_table_of_another_kind_is_refused() -> None:
         commands.Peek(table="kv"),
         commands.Find(table="kv", keys=keys),
         commands.CountJobs(table="kv"),
-        commands.CreateTable(name="kv", kind=Kind.JOBS),
+        commands.CreateTable(name="kv", kind=Kind.JOBS.number),
     ):
         check_refused(command, Code.WRONG_KIND, world)
 

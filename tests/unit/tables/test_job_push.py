@@ -12,9 +12,10 @@ from fjord.columns import Strings
 from fjord.commands import ListTables, TableList
 from fjord.errors import Code
 from fjord.jobs import Priority, State
+from fjord.kinds import Kind
 from fjord.ops import Opcode
 from fjord.tables import job_row
-from fjord.tables.state import Kind, Tree
+from fjord.tables.state import Tree
 from tests.unit.tables.job_world import HOUR, SECOND, Got, JobWorld, New
 from tests.unit.tables.world import NOW_US, code_of, done
 
@@ -299,7 +300,7 @@ def test_the_first_push_makes_the_table(world: JobWorld) -> None:
     assert world.push(b"c") == done(4)
     reply = world.run(ListTables())
     assert isinstance(reply, TableList)
-    assert (reply.names.rows(), list(reply.kinds)) == ([b"jobs"], [Kind.JOBS])
+    assert (reply.names.rows(), list(reply.kinds)) == ([b"jobs"], [Kind.JOBS.number])
     assert reply.settings.rows() == [b""]
 
 

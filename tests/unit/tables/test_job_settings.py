@@ -10,7 +10,7 @@ from fjord import jobs, limits
 from fjord.commands import CreateTable, Refusal
 from fjord.errors import Code
 from fjord.jobs import Fairness
-from fjord.tables.state import Kind
+from fjord.kinds import Kind
 from tests.unit.tables.job_world import DAY, TABLE, JobWorld
 from tests.unit.tables.world import code_of
 
@@ -57,24 +57,24 @@ BAD_SETTINGS = [
 
 @pytest.mark.parametrize("settings", BAD_SETTINGS, ids=lambda one: ascii(one[:40]))
 def test_bad_settings_are_refused(settings: bytes) -> None:
-    command = CreateTable(name="new", kind=Kind.JOBS, settings=settings)
+    command = CreateTable(name="new", kind=Kind.JOBS.number, settings=settings)
     check_refused(command, Code.BAD_SETTINGS)
 
 
 def test_settings_that_are_too_large_are_refused() -> None:
-    command = CreateTable(name="new", kind=Kind.JOBS, settings=b" " * 33_000)
+    command = CreateTable(name="new", kind=Kind.JOBS.number, settings=b" " * 33_000)
     check_refused(command, Code.TOO_LARGE)
 
 
 def test_a_table_with_other_settings_is_refused_and_with_the_same_is_no_error() -> None:
     world = JobWorld(merge=False)
-    check_refused(CreateTable(name=TABLE, kind=Kind.JOBS), Code.EXISTS, world)
+    check_refused(CreateTable(name=TABLE, kind=Kind.JOBS.number), Code.EXISTS, world)
     assert code_of(world.create(jobs.Settings(merge=False).encode())) is None
 
 
 def test_of_many_columns_a_refusal_shows_some() -> None:
     world = JobWorld(columns=tuple((f"column_{at}", "int8", False) for at in range(256)))
-    reply = world.run(CreateTable(name=TABLE, kind=Kind.JOBS))
+    reply = world.run(CreateTable(name=TABLE, kind=Kind.JOBS.number))
     assert isinstance(reply, Refusal)
     assert 'with other settings: {"columns":[["column_0","int8",false]' in reply.text
     assert len(reply.text) < 400

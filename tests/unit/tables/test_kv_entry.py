@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fjord import limits, ops
+from fjord.layouts import end_of, prefix_of
 from fjord.tables import kv_entry
 from fjord.tables.kv_entry import BASE, FULL, NO_MARK, Entry, Mark
 from fjord.tables.state import Pointer
@@ -84,9 +85,9 @@ def test_a_schedule_is_in_order_of_time() -> None:
 
 
 def test_the_keys_of_a_table_end_where_the_next_one_begins() -> None:
-    assert kv_entry.prefix_of(1) == b"\0\0\0\1"
-    assert kv_entry.end_of(b"\0\0\0\xff") == b"\0\0\1\0"
-    assert kv_entry.end_of(b"\xff\xff\xff\xff") is None
+    assert prefix_of(1) == b"\0\0\0\1"
+    assert end_of(b"\0\0\0\xff") == b"\0\0\1\0"
+    assert end_of(b"\xff\xff\xff\xff") is None
 
 
 def test_a_row_counts_its_key_and_its_payload() -> None:

@@ -21,6 +21,7 @@ from fjord.commands import (
     Rename,
     Touch,
 )
+from fjord.layouts import end_of
 from fjord.ops import TOMBSTONE, Op
 from fjord.tables import clients, kv_entry, kv_expiry
 from fjord.tables.catalog import Sweep, TakeOver
@@ -215,7 +216,7 @@ class Lives(RuleBasedStateMachine):
     def _dates(self) -> dict[bytes, kv_entry.Entry]:
         """Returns the tombstones and aliases of the table."""
         prefix = self.world.tables["t"].prefix
-        items = self.world.scan(Tree.KV, prefix, kv_entry.end_of(prefix), 1000)
+        items = self.world.scan(Tree.KV, prefix, end_of(prefix), 1000)
         found = {key[len(prefix) :]: kv_entry.decode(data) for key, data in items}
         return {key: entry for key, entry in found.items() if not entry.is_value}
 

@@ -13,7 +13,7 @@ from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import Entries, Lock, Page, Range
 from fjord.errors import Code
-from fjord.tables import kv_entry
+from fjord.layouts import PREFIX_BYTES
 from fjord.values import Value
 from tests.unit.tables.world import MISSING, World, code_of, entry_of, items_of
 
@@ -200,7 +200,7 @@ def test_a_page_ends_where_it_would_be_too_large(persist: bool) -> None:
 
 def test_a_page_may_be_exactly_as_large_as_pages_are(world: World) -> None:
     world = World()
-    key_bytes = kv_entry.PREFIX_BYTES + 1
+    key_bytes = PREFIX_BYTES + 1
     half = limits.PAGE_BYTES_MAX // 2 - key_bytes
     world.set({b"a": bytes(half), b"b": bytes(half), b"c": b""})
     found = page(world)

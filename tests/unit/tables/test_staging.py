@@ -11,9 +11,10 @@ from fjord import commands, limits
 from fjord.columns import Strings
 from fjord.commands import Append, AskWriter, CommitStages, Committed, Done, Push, Refusal, Stage
 from fjord.errors import Code
+from fjord.kinds import Kind
 from fjord.ops import Opcode
 from fjord.tables import staging
-from fjord.tables.state import Kind, Tree
+from fjord.tables.state import Tree
 from tests.unit.tables.stream_world import Said, StreamWorld, said
 from tests.unit.tables.world import NOW_US, set_command
 

@@ -18,6 +18,7 @@ from fjord.engine.dates import lanes_of
 from fjord.engine.lanes import TableLanes
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndex
+from fjord.kinds import Kind
 from fjord.ops import Op, Place
 from fjord.tables import (
     catalog,
@@ -38,7 +39,6 @@ from fjord.tables.state import (
     AnyPointer,
     Decision,
     JobCounts,
-    Kind,
     Moment,
     Pointer,
     Table,

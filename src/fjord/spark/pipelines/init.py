@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from fjord.errors import FjordError, NotFoundError, UnavailableError
+from fjord.kinds import Kind
 from fjord.spark.options import Location
 from fjord.spark.pipelines.report import Report
 
@@ -89,7 +90,7 @@ def _kind(location: Location, table: str) -> str:
         return "not known, there is no such table yet"
     except UnavailableError:
         return "not known, no daemon answers"
-    if found == "jobs":
+    if found == Kind.JOBS:
         raise FjordError(
             f"{table} is a table of jobs, which have no current values; name a stream or a "
             "key/value table, or report on jobs with `fjord pipeline lifecycle`"

@@ -39,6 +39,7 @@ from fjord.clock import Clock, SystemClock
 from fjord.errors import FjordError, NotFoundError
 from fjord.kestrel import import_marks, importing
 from fjord.kestrel.importing import UNKNOWN
+from fjord.kinds import Kind
 from fjord.spark.kestrel import counting, source
 from fjord.spark.kestrel.counting import Counted
 from fjord.spark.pipelines import failing
@@ -171,12 +172,12 @@ def check_table(found: fjord.TableInfo, kind: str) -> None:
         raise FjordError(
             f"the table {found.name} is {found.kind}, not {kind}; name one queue and another table"
         )
-    if kind == "jobs" and jobs.decode_settings(found.settings).merge:
+    if kind == Kind.JOBS and jobs.decode_settings(found.settings).merge:
         raise FjordError(
             f"the table {found.name} merges jobs by their keys, and items have none; name one "
             "queue and another table, or drop this one first"
         )
-    if kind == "stream" and streams.decode_settings(found.settings).mode is not streams.Mode.LOG:
+    if kind == Kind.STREAM and streams.decode_settings(found.settings).mode is not streams.Mode.LOG:
         raise FjordError(
             f"the stream {found.name} keeps the latest message of each key, and items have none; "
             "name one queue and another table"
@@ -214,7 +215,7 @@ class _Run:
         self._directory = directory
         self._server = server
         self._options = options
-        self._kind = options.get("kind", "jobs")
+        self._kind = options.get("kind", Kind.JOBS)
         self._progress = progress
         self._now_ms = clock.wall_us() // 1000
         if options.get("anew", False) and options.get("moved", False):
@@ -347,7 +348,7 @@ class _Run:
                     self._note(step)
                 elif step.table in there or step.counted.is_empty:
                     continue
-                elif self._kind == "jobs":
+                elif self._kind == Kind.JOBS:
                     database.create_jobs(step.table, merge=False)
                 else:
                     database.create_stream(step.table)
@@ -383,7 +384,7 @@ class _Run:
         if step.counted.too_large:
             frame = frame.where(F.length("data") <= limits.VALUE_BYTES_MAX)
         value = F.col("data").alias("value")
-        if self._kind == "stream":
+        if self._kind == Kind.STREAM:
             return frame.select(value)
         # Later than a job can expire: it does not, rather than too early.
         last = datetime.fromtimestamp(self._now_ms / 1000 + _EXPIRY_SECONDS_MAX, tz=UTC)

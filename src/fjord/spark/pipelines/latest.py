@@ -32,6 +32,7 @@ from fjord.blocks import schema
 from fjord.blocks.target import Target, stamp, stamped_us, target_at
 from fjord.clock import Clock, SystemClock
 from fjord.errors import Code, CorruptionError, FjordError, RefusedError
+from fjord.kinds import Kind
 from fjord.spark import warehouse
 from fjord.spark.history import history
 from fjord.spark.options import OPS, Location, Options
@@ -286,12 +287,12 @@ def _from_history(
 ) -> Fresh:
     with location.open() as database:
         extent = Extent(database, Options(location=location, table=table))
-        if extent.nature.kind == "jobs":
+        if extent.nature.kind == Kind.JOBS:
             raise FjordError(_NO_VALUES.format(table))
         is_whole = before is None
         after, epoch = (before.end, before.epoch) if before else (extent.earliest(), "")
         lost = extent.lost(after)
-        if lost and extent.nature.kind != "kv":
+        if lost and extent.nature.kind != Kind.KV:
             raise FjordError(
                 f"what {table} had from seq {lost[0]} to {lost[1]} is gone, and the values in the "
                 "target are older. Use rebuild to begin anew with what is there"

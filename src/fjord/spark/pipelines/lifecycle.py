@@ -32,6 +32,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from fjord.errors import FjordError, UsageError
+from fjord.kinds import Kind
 from fjord.spark.options import Location
 from fjord.spark.pipelines import collecting, job_frames, page
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
@@ -105,10 +106,10 @@ def jobs_tables(location: Location, names: Sequence[str]) -> list[str]:
     with location.open() as db:
         kinds = {one.name: one.kind for one in db.tables()}
     for name in names:
-        if kinds.get(name) != "jobs":
+        if kinds.get(name) != Kind.JOBS:
             what = f"a table of kind {kinds[name]}" if name in kinds else "no table"
             raise FjordError(f"{name} is {what} in {location}; name tables of jobs")
-    found = list(dict.fromkeys(names)) or [one for one, kind in kinds.items() if kind == "jobs"]
+    found = list(dict.fromkeys(names)) or [one for one, kind in kinds.items() if kind == Kind.JOBS]
     if not found:
         raise FjordError(f"there is no table of jobs in {location}, so nothing to report on")
     return found

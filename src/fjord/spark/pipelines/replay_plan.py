@@ -19,6 +19,7 @@ from typing import Any, Final, TypedDict
 
 import fjord
 from fjord.errors import ExistsError, FjordError, NotFoundError, UsageError
+from fjord.kinds import Kind
 from fjord.spark.options import Location
 from fjord.spark.pipelines import replay_rows
 from fjord.spark.pipelines.replay_rows import Cut, Selection
@@ -245,7 +246,7 @@ def begin(plan: Plan, listed: str) -> Begun:
 def _end(plan: Plan) -> int:
     """Returns the first seq that is not replayed: the wanted one, if it is durable."""
     with plan.location.open() as source:
-        blocks = source.blocks(plan.table) if plan.kind != "kv" else []
+        blocks = source.blocks(plan.table) if plan.kind != Kind.KV else []
         cold_end = blocks[-1].last if blocks else source.stats()["first_seq"] - 1
         durable_end = source.span(plan.table, cold_end, rows_max=1).durable_seq + 1
     return min(plan.end, durable_end) if plan.end else durable_end

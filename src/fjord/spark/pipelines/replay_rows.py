@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from fjord.errors import FjordError
+from fjord.kinds import Kind
 
 #: Ops whose rows carry all that is needed to write them again.
 OPS: Final = ("ADD", "APPEND", "REPLACE", "SET")
@@ -142,7 +143,7 @@ def due_seconds(batches: Sequence[Batch], pace: str | float) -> list[float]:
 
 def columns_for(source: str, target: str) -> tuple[str, ...]:
     """Returns the columns that are written, by the kinds of both tables."""
-    return _JOB_COLUMNS if source == target == "jobs" else _COLUMNS
+    return _JOB_COLUMNS if source == target == Kind.JOBS else _COLUMNS
 
 
 def rewritten(

@@ -27,6 +27,7 @@ from fjord.blocks.catalog import Catalog, Metadata
 from fjord.blocks.store import Store
 from fjord.client.stream_calls import BlockInfo
 from fjord.errors import Code, CorruptionError, FjordError, RefusedError
+from fjord.kinds import Kind
 from fjord.spark import warehouse
 from fjord.spark.options import Location
 from fjord.spark.pipelines import summaries
@@ -103,7 +104,7 @@ def _is_kept(nature: Nature, blocks: Sequence[BlockInfo]) -> bool:
 
     The journal of a node without blocks keeps the messages of a log, and of others what counts.
     """
-    is_sealed = bool(blocks) or (nature.kind == "stream" and not nature.is_latest)
+    is_sealed = bool(blocks) or (nature.kind == Kind.STREAM and not nature.is_latest)
     return nature.has_history and not nature.forgets and is_sealed
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 import fjord
-from fjord import values
+from fjord import kinds, values
 from fjord.blocks import rows
 from fjord.client.snapshots import SnapshotKv, SnapshotStream
 from fjord.spark.reading import declared
@@ -33,7 +33,7 @@ def read_latest(partition: LatestPartition) -> Iterator[pa.RecordBatch]:
         opening: AbstractContextManager[fjord.Snapshot | fjord.Database]
         opening = database.snapshot() if wanted.location.server else nullcontext(database)
         with opening as moment:
-            if database.table(wanted.table).kind == "kv":
+            if database.table(wanted.table).kind == kinds.Kind.KV:
                 yield from _entries(moment.kv(wanted.table), wanted)
             else:
                 yield from _messages(moment.stream(wanted.table), wanted)

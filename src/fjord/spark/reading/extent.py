@@ -26,7 +26,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
 import fjord
-from fjord import jobs, streams
+from fjord import kinds, streams
 from fjord.client.span_calls import SpanInfo
 from fjord.client.stream_calls import BlockInfo
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError
@@ -79,17 +79,14 @@ class Nature:
 
     @classmethod
     def of(cls, info: fjord.TableInfo) -> Nature:
-        if info.kind == "stream":
-            found = streams.decode_settings(info.settings)
-            return cls(
-                kind=info.kind,
-                has_history=found.history,
-                forgets=bool(found.retention_us or found.retention_bytes),
-                is_latest=found.mode is streams.Mode.LATEST,
-            )
-        has_history = info.kind == "jobs" and jobs.decode_settings(info.settings).history
-        is_kv = info.kind == "kv"
-        return cls(kind=info.kind, has_history=has_history, forgets=False, is_latest=is_kv)
+        found = kinds.settings_of(info.kind, info.settings)
+        stream = found if isinstance(found, streams.Settings) else streams.Settings()
+        return cls(
+            kind=info.kind,
+            has_history=bool(found and found.history),
+            forgets=bool(stream.retention_us or stream.retention_bytes),
+            is_latest=info.kind == kinds.Kind.KV or stream.mode is streams.Mode.LATEST,
+        )
 
 
 class Extent:
@@ -116,7 +113,7 @@ class Extent:
     def refresh(self) -> None:
         """Looks again where the journal begins, which blocks there are, and which schemas."""
         self.first_seq = self.database.stats()["first_seq"]
-        if self.nature.kind != "kv":
+        if self.nature.kind != kinds.Kind.KV:
             self.blocks = self.database.blocks(self._table)
         if self.declared.current.columns:
             self.declared = Declared.of(self.database.table(self._table))
@@ -165,7 +162,7 @@ class Extent:
         Raises:
             FjordError: if the table is none.
         """
-        if self.nature.kind != "stream":
+        if self.nature.kind != kinds.Kind.STREAM:
             raise FjordError(
                 f"the option {option} is for streams, which have subscribers; {self._table} is a "
                 f"{self.nature.kind} table"

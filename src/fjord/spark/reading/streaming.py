@@ -38,6 +38,7 @@ import fjord
 from fjord.clock import Clock, SystemClock
 from fjord.declared.schema import Column
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleError
+from fjord.kinds import Kind
 from fjord.spark import source
 from fjord.spark.options import LATEST, Options
 from fjord.spark.reading import offsets, planning
@@ -310,7 +311,7 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _is_waited_for(self) -> bool:
         """Says whether the daemon can wait for a message."""
-        return bool(self._options.location.server) and self._run().extent.nature.kind == "stream"
+        return bool(self._options.location.server) and self._run().extent.nature.kind == Kind.STREAM
 
     def _is_too_small(self, batch: Batch, limit: ReadLimit) -> bool:
         """Says whether a batch should wait until it has more rows."""

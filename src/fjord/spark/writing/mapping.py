@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from fjord import jobs, limits, streams
+from fjord import jobs, kinds, limits, streams
 from fjord.declared.schema import Schema
 from fjord.errors import FjordError
 from fjord.spark.declared import NO_COLUMNS
 from fjord.spark.writing import declared
 from fjord.values import ROW, Type
 
-KINDS: Final = ("stream", "jobs", "kv")
+KINDS: Final = (kinds.Kind.STREAM, kinds.Kind.JOBS, kinds.Kind.KV)
 
 _TEXT: Final = ("binary", "string")
 _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
@@ -35,8 +35,8 @@ _REAL: Final = ("float", "double")
 _VALUE: Final = (*_TEXT, *_WHOLE, *_REAL, "boolean")
 # The types of Spark that a column may have, by its name, for each kind of table.
 ALLOWED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
-    "stream": {"value": _VALUE, "key": _TEXT, "type": ("tinyint",)},
-    "jobs": {
+    kinds.Kind.STREAM: {"value": _VALUE, "key": _TEXT, "type": ("tinyint",)},
+    kinds.Kind.JOBS: {
         "key": _TEXT,
         "value": _VALUE,
         "type": ("tinyint",),
@@ -47,7 +47,7 @@ ALLOWED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "inserted_at": ("timestamp",),
         "domain": _TEXT,
     },
-    "kv": {"key": _TEXT, "value": _VALUE, "type": ("tinyint",)},
+    kinds.Kind.KV: {"key": _TEXT, "value": _VALUE, "type": ("tinyint",)},
 }
 _TYPES: Final[dict[str, Type]] = {
     "binary": Type.BUFFER,
@@ -71,12 +71,12 @@ class Target:
     @classmethod
     def of(cls, kind: str, settings: bytes = b"") -> Target:
         """Returns what a table with these settings wants."""
-        if kind == "stream":
+        if kind == kinds.Kind.STREAM:
             found = streams.decode_settings(settings)
             is_log = found.mode is streams.Mode.LOG
             rows_max = limits.BATCH_ROWS_MAX if is_log else limits.SLICE_ROWS_MAX
             return cls(kind=kind, needs_key=not is_log, rows_max=rows_max, schema=found.declared)
-        if kind == "kv":
+        if kind == kinds.Kind.KV:
             return cls(kind=kind, needs_key=True, rows_max=limits.SLICE_ROWS_MAX)
         of_jobs = jobs.decode_settings(settings)
         return cls(
@@ -90,7 +90,7 @@ class Target:
     def needed(self) -> tuple[str, ...]:
         """The columns that have to be there."""
         key = ("key",) if self.needs_key else ()
-        return key if self.kind == "jobs" else (*key, "value")
+        return key if self.kind == kinds.Kind.JOBS else (*key, "value")
 
     def is_typed(self, names: Sequence[str]) -> bool:
         """Says whether rows with these columns are made of declared ones."""
@@ -221,7 +221,7 @@ class Columns:
         else:
             types, data = self._values(given, rows)
             found = {"key": self._keys(given.get("key"), rows), "type": types, "value": data}
-        if self.target.kind == "jobs":
+        if self.target.kind == kinds.Kind.JOBS:
             found |= _job_columns(given, rows)
         return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
 

@@ -41,7 +41,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 import fjord
-from fjord import commands, limits
+from fjord import commands, kinds, limits
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleSchemaError
 from fjord.spark.writing import mapping, sink_options, staging
 from fjord.spark.writing.mapping import Columns, Target
@@ -166,7 +166,7 @@ def _target(database: fjord.Database, wanted: SinkOptions) -> Target:
         if wanted.kind not in ("", found.kind):
             raise FjordError(f"the table {wanted.table} is {found.kind}, not {wanted.kind}")
         target = Target.of(found.kind, found.settings)
-    if wanted.ttl_us and target.kind != "kv":
+    if wanted.ttl_us and target.kind != kinds.Kind.KV:
         raise FjordError(f"the option ttl is for kv tables; {wanted.table} is {target.kind}")
     return target
 

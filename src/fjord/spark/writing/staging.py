@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import fjord
 from fjord.columns import repeat
+from fjord.kinds import Kind
 from fjord.spark.writing import chunking
 from fjord.spark.writing.chunking import numbers, octets, strings
 from fjord.spark.writing.mapping import Columns
@@ -107,7 +108,7 @@ class _Sender:
 
 
 _SENDERS: Final[dict[str, Callable[[_Sender, pa.RecordBatch], int]]] = {
-    "stream": _Sender.append,
-    "jobs": _Sender.push,
-    "kv": _Sender.set,
+    Kind.STREAM: _Sender.append,
+    Kind.JOBS: _Sender.push,
+    Kind.KV: _Sender.set,
 }

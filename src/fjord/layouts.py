@@ -1,0 +1,81 @@
+"""Layouts of packed records: fields by name, from which structs and positions follow.
+
+    place  = lane, priority, process date, row          big-endian: it sorts
+    image  = place, rest, domain, key                   what the index and ops hold of a job
+    taken  = lease, image
+    dead   = death, reason, image
+
+docs/journal-format.md says what the fields of a job mean.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Final
+
+
+class Fields:
+    """Fields that follow each other without gaps, each with its code of `struct`."""
+
+    def __init__(self, **codes: str) -> None:
+        self.codes = codes
+        sizes = [struct.calcsize(f"<{code}") for code in codes.values()]
+        ends = accumulate(sizes)
+        self._spans = {
+            name: slice(end - size, end) for name, size, end in zip(codes, sizes, ends, strict=True)
+        }
+        self.size = sum(sizes)
+
+    def __add__(self, other: Fields) -> Fields:
+        return Fields(**self.codes, **other.codes)
+
+    def span(self, first: str, last: str = "") -> slice:
+        """Returns where a field is, or where all are from one to another."""
+        return slice(self._spans[first].start, self._spans[last or first].stop)
+
+    def packed(self, order: str = "<") -> struct.Struct:
+        return self.picked(*self.codes, order=order)
+
+    def picked(self, *wanted: str | tuple[str, ...], order: str = "<") -> struct.Struct:
+        """Returns a struct that reads some of the fields, in their order.
+
+        What is in a tuple, one field or all from one to another, is read as bytes.
+        """
+        format_, at = order, 0
+        for one in wanted:
+            where = self.span(one) if isinstance(one, str) else self.span(*one)
+            code = self.codes[one] if isinstance(one, str) else f"{where.stop - where.start}s"
+            format_ += "x" * (where.start - at) + code
+            at = where.stop
+        return struct.Struct(format_)
+
+
+POINTER: Final = Fields(segment="I", offset="I", size="I", crc="I")
+
+JOB_PLACE: Final = Fields(lane="Q", priority="B", process_at_us="Q", row="Q")
+JOB_REST: Final = (
+    Fields(inserted_us="Q", updated_us="Q", expires_at_us="Q", held="Q")
+    + Fields(hash="16s", probe="B", timeouts="B", type="B", domain_bytes="B")
+    + POINTER
+)
+JOB_IMAGE: Final = JOB_PLACE + JOB_REST
+JOB_LEASE: Final = Fields(deadline_us="Q", lease_us="Q", started_us="Q", is_alone="B")
+JOB_TAKEN: Final = JOB_LEASE + JOB_IMAGE
+JOB_DEATH: Final = Fields(died_us="Q", how="B", reason_bytes="H")
+
+# The id of a table, with which index keys begin.
+PREFIX: Final = struct.Struct(">I")
+PREFIX_BYTES: Final = PREFIX.size
+prefix_of: Final[Callable[[int], bytes]] = PREFIX.pack
+
+
+def table_of(index_key: bytes) -> int:
+    return int.from_bytes(index_key[:PREFIX_BYTES], "big")
+
+
+def end_of(prefix: bytes) -> bytes | None:
+    """Returns the first index key that does not begin so; None if there is none."""
+    number = int.from_bytes(prefix, "big") + 1
+    return number.to_bytes(len(prefix), "big") if number < 1 << 8 * len(prefix) else None
