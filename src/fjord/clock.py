@@ -44,10 +44,10 @@ class LeaseClock:
 
     def __init__(self, clock: Clock, last_lease_us: int) -> None:
         self._clock = clock
-        self._base_us = last_lease_us - clock.monotonic_us()
+        self.base_us = last_lease_us - clock.monotonic_us()  # what monotonic time is ahead by
 
     def lease_us(self) -> int:
-        return self._base_us + self._clock.monotonic_us()
+        return self.base_us + self._clock.monotonic_us()
 
 
 class Stamps:

@@ -216,7 +216,7 @@ def decode_strings(view: memoryview, start: int, count: int) -> tuple[Strings, i
     Raises:
         ValueError: if the offsets do not ascend from 0 or point outside of `view`.
     """
-    data_start = start + aligned(4 * (count + 1))
+    data_start = start + (4 * (count + 1) + 7 & ~7)
     if data_start > len(view):
         raise ValueError("a column of offsets is cut short")
     offsets: Sequence[int]
@@ -229,7 +229,7 @@ def decode_strings(view: memoryview, start: int, count: int) -> tuple[Strings, i
         raise ValueError("a column of bytes is cut short")
     if offsets[0] != 0 or (isinstance(offsets, memoryview) and not _ascend(offsets, count, size)):
         raise ValueError("the offsets of a column do not ascend from 0")
-    end = data_start + aligned(size)
+    end = data_start + (size + 7 & ~7)
     encoded = view[start:end] if end <= len(view) else None
     return Strings(offsets, view[data_start : data_start + size], encoded), end
 
@@ -284,5 +284,5 @@ def decode_numbers(
     if start + size > len(view):
         raise ValueError("a column of numbers is cut short")
     if count == 1:
-        return _ONE_NUMBER[kind](view, start), start + aligned(size)
-    return view[start : start + size].cast(kind), start + aligned(size)
+        return _ONE_NUMBER[kind](view, start), start + (size + 7 & ~7)
+    return view[start : start + size].cast(kind), start + (size + 7 & ~7)

@@ -13,6 +13,7 @@ Which ops there are, and the columns of each, is in `opcodes`.
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
@@ -106,6 +107,10 @@ def _column_part(column: Column, start: int, end: int) -> Column:
     return Strings(offsets, column.data[base : column.offsets[end]])
 
 
+_first: Final = operator.itemgetter(0)
+_encoded: Final = operator.methodcaller("encode")
+
+
 def encode(op: Op) -> tuple[bytes, int]:
     """Returns the op's bytes and where in them its payload begins."""
     opcode, table, rows, found = op
@@ -114,9 +119,8 @@ def encode(op: Op) -> tuple[bytes, int]:
     parts: list[columns.Buffer] = [b""]
     if rows == 1:
         count, pack = _ONE_ROW[opcode]
-        numbers = [column[0] for column in found[:count]]
-        parts.append(pack(*numbers))
-        parts += [column.encode() for column in found[count:]]  # type: ignore[union-attr]
+        parts.append(pack(*map(_first, found[:count])))
+        parts += map(_encoded, found[count:])
     else:
         for encode_, column in zip(_ENCODERS[opcode], found, strict=True):
             parts += column.parts() if isinstance(column, Strings) else (encode_(column),)
@@ -160,4 +164,4 @@ def decode(view: memoryview, start: int) -> tuple[Op, int, int]:
 
 def _payload_start(op: Op, length: int) -> int:
     last = op.columns[-1] if op.columns else ()
-    return length - columns.aligned(len(last.data)) if isinstance(last, Strings) else length
+    return length - (len(last.data) + 7 & ~7) if isinstance(last, Strings) else length

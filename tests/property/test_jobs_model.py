@@ -84,7 +84,7 @@ class JobsMachine(RuleBasedStateMachine):
             self.book.note_push(push, reply, relative=relative)
         values = {push.value for push in pushes}
         dates = [job.date_us for job in self.model.waiting(self.now_us) if job.value in values]
-        arrivals = self.machine.engine.take_arrivals()
+        arrivals = self.machine.engine.take_news().arrivals
         if dates:
             assert arrivals[TABLE].rows >= len(dates)
             assert arrivals[TABLE].first_us <= min(dates)

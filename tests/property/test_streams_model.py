@@ -114,7 +114,7 @@ class StreamsMachine(SubscriberRules, RuleBasedStateMachine):
         if batch:
             self.book.note_write(written)
         appended = {table for table, _ in written if table in STREAMS}
-        assert self.machine.engine.take_appends() >= appended
+        assert set(self.machine.engine.take_news().appended) >= appended
 
     def command_of(self, change: Wanted) -> Command:
         table, keys = change["table"], Strings.of(change["keys"])

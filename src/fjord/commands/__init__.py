@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fjord import limits
 from fjord.commands import compiled as _compiled  # noqa: F401 - gives each row its functions
 from fjord.commands.codec import data_bytes
 from fjord.commands.history import (
@@ -213,16 +212,9 @@ __all__ = [
     "Unsubscribe",
     "Use",
     "Welcome",
+    "data_bytes",
     "name_problem",
-    "reply_bytes",
 ]
-
-
-def reply_bytes(reply: Reply) -> int:
-    """Returns about how many bytes a reply has; one that is still in a block, at most."""
-    if type(reply) is Replies:
-        return sum(map(reply_bytes, reply.replies))
-    return limits.READ_BYTES_MAX if type(reply) is InBlock else data_bytes(reply)
 
 
 class Changed(NamedTuple):

@@ -159,14 +159,19 @@ def _decode_inner(outer: Row, view: memoryview, at: int) -> tuple[Command | Refu
 
 def encode_reply(reply: Reply) -> list[Buffer]:
     """Returns the body of a reply, in pieces."""
-    if type(reply) is not Replies:
-        return type(reply).row.encode(reply)  # type: ignore[no-any-return]
-    parts: list[Buffer] = [REPLY_HEAD.pack(Replies.row.number, 0, len(reply.replies))]
-    for one in reply.replies:
+    return type(reply).row.encode(reply)  # type: ignore[no-any-return]
+
+
+def _encode_replies(held: Replies) -> list[Buffer]:
+    parts: list[Buffer] = [REPLY_HEAD.pack(Replies.row.number, 0, len(held.replies))]
+    for one in held.replies:
         body = encode_reply(one)
         size = sum(map(len, body))
         parts += (COUNT.pack(size), *body, padding(size))
     return parts
+
+
+Replies.row.encode = _encode_replies
 
 
 def decode_reply(body: Buffer) -> Reply:
@@ -230,7 +235,7 @@ def read_head(body: Buffer) -> tuple[str, int, int, memoryview, int]:
     if rows > limits.BATCH_ROWS_MAX:
         raise ValueError(f"a batch has at most {limits.BATCH_ROWS_MAX} rows")
     table = str(body[HEAD.size : end], "ascii", "replace")
-    return table, rows, argument, memoryview(body), aligned(end)
+    return table, rows, argument, memoryview(body), (end + 7) & ~7
 
 
 def read_count(view: memoryview, at: int) -> tuple[int, int]:
@@ -246,7 +251,7 @@ def read_blob(view: memoryview, at: int) -> tuple[bytes, int]:
     end = begin + size
     if end > len(view):
         raise ValueError("a string is cut short")
-    return bytes(view[begin:end]), aligned(end)
+    return bytes(view[begin:end]), (end + 7) & ~7
 
 
 def read_text(view: memoryview, at: int) -> tuple[str, int]:

@@ -247,7 +247,7 @@ class Discard(Command):
 # -- looking --------------------------------------------------------------------------------------
 
 
-@command(58, "PEEK", answer=JobPage, in_batch=InBatch.PLAIN, reads=True)
+@command(58, "PEEK", answer=JobPage, in_batch=InBatch.PLAIN, reads=True, leases=True)
 class Peek(Command):
     """Shows jobs of one state and takes none: a bounded page at a time.
 
@@ -270,7 +270,7 @@ class Find(Command):
     keys: Strings = field(STRINGS, shown="key")
 
 
-@command(60, "COUNT_JOBS", answer=Numbers, in_batch=InBatch.PLAIN, reads=True)
+@command(60, "COUNT_JOBS", answer=Numbers, in_batch=InBatch.PLAIN, reads=True, leases=True)
 class CountJobs(Command):
     """Asks how many jobs wait, are taken and are dead, and when the next one is due.
 

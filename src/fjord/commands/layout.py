@@ -197,9 +197,18 @@ class Row:
         self.in_batch = InBatch.NEVER
         self.reads = False
         self.frees = False
+        self.leases = False
         self.holds: Callable[[Row], bool] | None = None
         self.merge: Merge | None = None
         self.decide: Callable[[Any, Any, int], Any] = _undecided  # by `tables`
+        self.stage: Any = None  # by `tables.staging`: how rows of it are staged, None = not at all
+        # By `engine.cold`: what asks a block for the rest of the answer, and what lets go of all
+        # that is in memory of blocks, once the command has run.
+        self.look: Callable[[Any, Any, Any], Any] | None = None
+        self.leave: Callable[[Any, Any], None] | None = None
+        # What does something else than to run it: a session of the server, and Embedded.
+        self.serve: Callable[[Any, Any, Any], None] | None = None
+        self.execute: Callable[[Any, Any], Any] | None = None
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.number}>"
@@ -250,6 +259,7 @@ def command(  # noqa: PLR0913 - likewise
     in_batch: InBatch = InBatch.NEVER,
     reads: bool = False,
     frees: bool = False,
+    leases: bool = False,
     holds: Callable[[Row], bool] | None = None,
     merge: Merge | None = None,
 ) -> Callable[[type[Record]], type[Record]]:
@@ -263,6 +273,7 @@ def command(  # noqa: PLR0913 - likewise
         in_batch: where it may stand.
         reads: it changes nothing, and needs no write transaction unless it decides ops.
         frees: it works on a full disk: it frees space, or needs next to none.
+        leases: its answer says how long leases last.
         holds: for one that holds other commands: says which.
         merge: how neighbours are decided together, if they are.
     """
@@ -270,7 +281,8 @@ def command(  # noqa: PLR0913 - likewise
     def declare(record: type[Record]) -> type[Record]:
         made, row = _made(number, name, record)
         row.answer, row.retry, row.in_batch = answer, retry, in_batch
-        row.reads, row.frees, row.holds, row.merge = reads, frees, holds, merge
+        row.reads, row.frees, row.leases = reads, frees, leases
+        row.holds, row.merge = holds, merge
         if in_batch is InBatch.NUMBERED or retry not in (Retry.AS_IS, Retry.NEVER):
             row.flags |= Flag.NUMBER
         FUNCTIONS[number] = row
@@ -280,23 +292,30 @@ def command(  # noqa: PLR0913 - likewise
 
 
 @dataclass_transform(kw_only_default=True)
-def internal(*, frees: bool = False) -> Callable[[type[Record]], type[Record]]:
-    """Declares a command that only the engine asks of itself: it is never sent."""
+def internal(
+    *, frees: bool = False, size: Callable[[Any], int] | None = None
+) -> Callable[[type[Record]], type[Record]]:
+    """Declares a command that only the engine asks of itself, or a reply to one: never sent."""
 
     def declare(record: type[Record]) -> type[Record]:
         made, row = _made(-1, record.__name__, record)
         row.frees = frees
+        row.size = size or row.size
         return made
 
     return declare
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
-def reply(number: int, name: str) -> Callable[[type[Record]], type[Record]]:
-    """Declares a kind of reply."""
+def reply(
+    number: int, name: str, *, size: Callable[[Any], int] | None = None
+) -> Callable[[type[Record]], type[Record]]:
+    """Declares a kind of reply; one that holds others says about how large it is."""
 
     def declare(record: type[Record]) -> type[Record]:
-        made, KINDS[number] = _made(number, name, record)
+        made, row = _made(number, name, record)
+        row.size = size or row.size
+        KINDS[number] = row
         return made
 
     return declare
@@ -306,3 +325,26 @@ def _made(number: int, name: str, record: type[Record]) -> tuple[type[Record], R
     made = dataclasses.dataclass(slots=True, kw_only=True)(record)
     row = made.row = Row(number, name, made)  # type: ignore[attr-defined]
     return made, row
+
+
+Registered = TypeVar("Registered", bound=Callable[..., Any])
+
+
+def registers(fact: str) -> Callable[..., Callable[[Registered], Registered]]:
+    """Returns what says, beside a function, of which commands it is a fact: see `Row`.
+
+    looks = registers("look")
+
+    @looks(Subscribe, Seek)
+    def _locate(...): ...
+    """
+
+    def of(*records: type[Command] | type[Reply]) -> Callable[[Registered], Registered]:
+        def register(function: Registered) -> Registered:
+            for record in records:
+                setattr(record.row, fact, function)
+            return function
+
+        return register
+
+    return of

@@ -86,7 +86,7 @@ class Welcome(Reply):
     version: str = field(TEXT)  # of Fjord
 
 
-@reply(19, "replies")
+@reply(19, "replies", size=lambda all_: sum(type(one).row.size(one) for one in all_.replies))
 class Replies(Reply):
     """One reply to each command of a batch."""
 

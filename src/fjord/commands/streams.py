@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
+from fjord import limits
 from fjord.columns import Strings
 from fjord.commands.jobs import Acted
 from fjord.commands.layout import (
@@ -30,6 +30,7 @@ from fjord.commands.layout import (
     Row,
     command,
     field,
+    internal,
     reply,
 )
 from fjord.commands.session import Done, Numbers, Replies
@@ -55,7 +56,7 @@ class Messages(Reply):
     ops: Strings = field(OPS, shown="op")
 
 
-@dataclass(slots=True, kw_only=True)
+@internal(size=lambda where: limits.READ_BYTES_MAX)  # it will be so large at most
 class InBlock(Reply):
     """Not for users: what is asked for is in a cold block; whoever runs the command looks there.
 

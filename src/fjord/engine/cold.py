@@ -39,8 +39,9 @@ from fjord.commands import (
     Seek,
     Subscribe,
     Unsubscribe,
-    reply_bytes,
 )
+from fjord.commands.codec import data_bytes
+from fjord.commands.layout import registers
 from fjord.errors import Code, CorruptionError, FjordError
 from fjord.streams import Start
 from fjord.tables import stream_history
@@ -77,19 +78,16 @@ class ColdReader(Protocol):
         ...
 
 
-# Commands of which blocks may say the rest.
-ERRANDS: Final[frozenset[type]] = frozenset({AsOf, Lag, Read, Seek, Subscribe})
-# Commands after which what is in memory for a subscriber, or of a table, is not needed.
-PARTINGS: Final[frozenset[type]] = frozenset({DropTable, Rest, Seek, Unsubscribe})
+looks = registers("look")
+leaves = registers("leave")
 
 
-def has_parting(command: Command) -> bool:
-    """Says that a command is one of the partings, or a batch that has some."""
+def leaving(command: Command) -> list[Command]:
+    """Returns those of a command, or of a batch, after which less of blocks is needed."""
     if type(command) is Numbered:
         command = command.command
-    if type(command) is Batch:
-        return not PARTINGS.isdisjoint(map(type, command.commands))
-    return type(command) in PARTINGS
+    found = command.commands if type(command) is Batch else (command,)
+    return [one for one in found if type(one).row.leave is not None]
 
 
 def is_log(table: Table) -> bool:
@@ -127,9 +125,10 @@ class Errand:
         if cold is None:
             return _NO_COLD
         try:
-            if isinstance(found, Replies):
-                return self._fill(found, cold)
-            return _LOOKS[type(self.command)](self, found, cold)
+            look = type(self.command).row.look
+            assert look is not None
+            answer: Reply | None = look(self, found, cold)
+            return answer
         except CorruptionError as error:
             return Refusal(code=Code.CORRUPT, text=str(error))
         except FileNotFoundError as error:
@@ -137,6 +136,7 @@ class Errand:
         except (FjordError, OSError) as error:
             return Refusal(code=Code.FAILED, text=f"a cold block cannot be read: {error}")
 
+    @looks(Read)
     def _read(self, where: InBlock, cold: ColdReader) -> Reply | None:
         command = self.command
         messages = cold.read(where, command)
@@ -146,10 +146,12 @@ class Errand:
         self.command = dataclasses.replace(command, after=messages.after)
         return None
 
+    @looks(Subscribe, Seek)
     def _locate(self, where: InBlock, cold: ColdReader) -> None:
         seq = cold.locate(where, self.command.at)
         self.command = dataclasses.replace(self.command, start=int(Start.SEQ), at=seq + 1)
 
+    @looks(Lag)
     def _count(self, where: InBlock, cold: ColdReader) -> None:
         self._messages += cold.count_after(where, where.after)
         self._seqs += where.last - where.after
@@ -163,14 +165,15 @@ class Errand:
         ]
         return Numbers(names=Strings.of(names), values=values)
 
+    @looks(AsOf)
     def _fill(self, found: Replies, cold: ColdReader) -> Reply:
         """Answers those reads of a snapshot that came to blocks, as far as they are one answer."""
         replies = list(found.replies)
-        answer_bytes = sum(reply_bytes(one) for one in replies if type(one) is not InBlock)
+        answer_bytes = sum(data_bytes(one) for one in replies if type(one) is not InBlock)
         for number, (command, reply) in enumerate(zip(self.command.commands, replies, strict=True)):
             if isinstance(reply, InBlock):
                 replies[number] = messages = cold.read(reply, command)
-                answer_bytes += reply_bytes(messages)
+                answer_bytes += data_bytes(messages)
             if answer_bytes > limits.ANSWER_BYTES_MAX:
                 return _TOO_LARGE
         return Replies(replies=replies)
@@ -186,12 +189,6 @@ class Errand:
         return Refusal(code=Code.FAILED, text=text)
 
 
-_LOOKS: Final[dict[type, Callable[[Errand, InBlock, ColdReader], Reply | None]]] = {
-    Read: Errand._read,
-    Subscribe: Errand._locate,
-    Seek: Errand._locate,
-    Lag: Errand._count,
-}
 _TOO_LARGE: Final = Refusal(
     code=Code.TOO_LARGE,
     text=f"answers out of a snapshot have at most {limits.ANSWER_BYTES_MAX} bytes; ask for less",
@@ -242,18 +239,23 @@ class LazyCold:
         if isinstance(command, Read):
             if command.subscriber:
                 self.rest(command.table, command.subscriber)
-        elif type(reply) is not Refusal and has_parting(command):
-            if isinstance(command, Numbered):
-                command = command.command
-            for one in command.commands if isinstance(command, Batch) else [command]:
-                self._note_parting(one)
+        elif type(reply) is not Refusal:
+            for one in leaving(command):
+                leave = type(one).row.leave
+                assert leave is not None
+                leave(self, one)
 
-    def _note_parting(self, command: object) -> None:
-        if isinstance(command, DropTable):
-            self.forget(command.name)
-        elif isinstance(command, Seek | Unsubscribe) or (
-            isinstance(command, Rest) and command.asleep
-        ):
+    @leaves(DropTable)
+    def _leave_table(self, command: DropTable) -> None:
+        self.forget(command.name)
+
+    @leaves(Seek, Unsubscribe)
+    def _leave_place(self, command: Seek | Unsubscribe) -> None:
+        self.rest(command.table, command.name)
+
+    @leaves(Rest)
+    def _leave_for_now(self, command: Rest) -> None:
+        if command.asleep:
             self.rest(command.table, command.name)
 
     def _reader(self) -> ColdReader:

@@ -69,8 +69,9 @@ class Counts:
         counts = [0, *self.of(table)]
         counts[before] -= fewer
         counts[after] += more
+        _, waiting, taken, dead = counts
         # What was lost to damage was never counted, so this may ask for too much.
-        self.changed[table] = JobCounts._make(max(0, count) for count in counts[1:])
+        self.changed[table] = JobCounts(max(0, waiting), max(0, taken), max(0, dead))
 
 
 def change_rows(
@@ -130,20 +131,19 @@ def of_tables(counts: Mapping[int, JobCounts]) -> list[JobCounts]:
 
 
 def write(transaction: Transaction, changed: Mapping[int, JobCounts]) -> None:
-    if not changed:
-        return
-    items = [
-        (_key(id_), counts if id_ > 0 else JobCounts(counts.waiting))
-        for id_, counts in changed.items()
-    ]
-    kept = [(key, _COUNTS.pack(*counts)) for key, counts in items if any(counts)]
+    kept: list[tuple[bytes, bytes]] = []
+    gone: list[bytes] = []
+    for id_, counts in changed.items():
+        key = (_KEY if id_ > 0 else _GENERATION) + layouts.prefix_of(abs(id_))
+        found = counts if id_ > 0 else JobCounts(counts.waiting)
+        if any(found):
+            kept.append((key, _COUNTS.pack(*found)))
+        else:
+            gone.append(key)
     if kept:
         transaction.put_many(Tree.META, kept)
-    transaction.delete_many(Tree.META, [key for key, counts in items if not any(counts)])
-
-
-def _key(id_: int) -> bytes:
-    return (_KEY if id_ > 0 else _GENERATION) + layouts.prefix_of(abs(id_))
+    if gone:
+        transaction.delete_many(Tree.META, gone)
 
 
 def known_of(held: Sequence[int], first_seq: int) -> int:

@@ -35,13 +35,15 @@ from fjord.commands import (
     Stats,
     Taken,
 )
-from fjord.engine.cold import ERRANDS, Errand, LazyCold, has_parting
+from fjord.commands.layout import registers
+from fjord.engine.cold import Errand, LazyCold
 from fjord.engine.engine import Engine
 from fjord.engine.read_only import ReadOnlyEngine
 from fjord.engine.rounds import Rounds, Shelf
 from fjord.engine.ticker import Ticker
 from fjord.engine.waits import (
     JOBS_KEY,
+    Arrivals,
     Dates,
     Readers,
     Waits,
@@ -58,6 +60,7 @@ _CLIENT: Final = 1
 _NO_SHELF: Final = Refusal(code=Code.FAILED, text="this database was opened without cold blocks")
 
 T = TypeVar("T")
+executes = registers("execute")
 
 
 class Embedded:
@@ -89,15 +92,9 @@ class Embedded:
         self._has_seal_failed = False  # the last time, which was logged
 
     def execute(self, command: Command) -> Reply:
-        if isinstance(command, Scan | Span):
-            return self._scan(command)
-        if isinstance(command, Stats):
-            return numbers(self._stats())
-        if isinstance(command, Next | Read) and command.wait_us:
-            return self._take(command)
-        if isinstance(command, SealNow):
-            return _NO_SHELF if self._rounds is None else self._rounds.seal(command)
-        return self._pursue(command, None)
+        execute = type(command).row.execute
+        reply: Reply = self._pursue(command, None) if execute is None else execute(self, command)
+        return reply
 
     def listen(self, command: Listen | ListenJobs) -> Listener:
         """Returns what changes of keys, or of jobs, from now on, as it changes."""
@@ -166,9 +163,9 @@ class Embedded:
 
     def _pursue(self, command: Command, waiter: _Waiter | None) -> Reply:
         """Runs a command, and follows it into cold blocks."""
-        if type(command) not in ERRANDS:
+        if type(command).row.look is None:
             reply = self._run(command, waiter)
-            if self._cold is not None and has_parting(command):
+            if self._cold is not None:
                 self._cold.note(command, reply)
             return reply
         errand = Errand(command)
@@ -207,18 +204,16 @@ class Embedded:
 
     def _note(self, told: Iterable[Changed] = ()) -> tuple[int, int]:
         """Returns up to where all must be durable now, and when upkeep is due."""
-        seen_seq = self._engine.applied_seq
-        _wake(self._readers.wake(self._engine.take_appends()))
-        changes = [*told, *self._note_arrivals()]
+        seen_seq, news = self._engine.applied_seq, self._engine.take_news()
+        if news.appended:
+            _wake(self._readers.wake(news.appended))
+        arrived = self._note_arrivals(news.arrivals) if news.arrivals else ()
         if self._listeners:
-            self._untold.append((seen_seq, changes + self._engine.take_changes()))
+            self._untold.append((seen_seq, [*told, *arrived, *news.changed]))
         return seen_seq, self._due_us()
 
-    def _note_arrivals(self) -> list[Changed]:
+    def _note_arrivals(self, arrivals: Arrivals) -> list[Changed]:
         """Wakes who waits for jobs that came; returns what those are told who listen."""
-        arrivals = self._engine.take_arrivals()
-        if not arrivals:
-            return []
         now_us = self._clock.wall_us()
         _wake(self._waits.arrive(arrivals, now_us))
         heard = [table for table in arrivals if (table, JOBS_KEY) in self._listeners]
@@ -250,8 +245,11 @@ class Embedded:
 
     # -- waiting for jobs and messages -------------------------------------------------------------
 
+    @executes(Next, Read)
     def _take(self, command: Next | Read) -> Reply:
         """Runs a command again whenever there may be something, until its wait is over."""
+        if not command.wait_us:
+            return self._pursue(command, None)
         waiter = _Waiter(command, self._running, self._clock.monotonic_us() + command.wait_us)
         try:
             while True:
@@ -323,13 +321,19 @@ class Embedded:
                 due_us = self._due_us()
             self._ticker.wake_at(due_us)
 
-    def _stats(self) -> dict[str, int]:
+    @executes(Stats)
+    def _stats(self, command: Stats) -> Reply:
         with self._running:
             found = self._engine.stats()
         if self._rounds is not None:
             found |= self._rounds.stats()
-        return found if self._cold is None else found | self._cold.stats()
+        return numbers(found if self._cold is None else found | self._cold.stats())
 
+    @executes(SealNow)
+    def _seal_now(self, command: SealNow) -> Reply:
+        return _NO_SHELF if self._rounds is None else self._rounds.seal(command)
+
+    @executes(Scan, Span)
     def _scan(self, command: Scan | Span) -> Reply:
         try:
             return self._engine.scan(command)

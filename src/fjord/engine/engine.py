@@ -18,18 +18,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from fjord import disk as disks
-from fjord import kinds, limits
+from fjord import kinds, limits, ops
 from fjord.clock import LeaseClock
-from fjord.commands import Changed, Command, Refusal, Reply, Scan, Span
+from fjord.commands import Command, Refusal, Reply, Scan, Span
 from fjord.engine import counting, filling
 from fjord.engine import layout as layouts
-from fjord.engine.dates import Arrival
 from fjord.engine.group import (
     Group,
     Known,
     Snapshot,
-    encode_all,
-    encoded_bytes,
     read_live,
     read_memory,
     read_tables,
@@ -43,7 +40,7 @@ from fjord.engine.sealing import Sealing
 from fjord.engine.space import Space
 from fjord.engine.spanning import Past, look
 from fjord.engine.upkeep import Upkeep
-from fjord.engine.watching import Watched
+from fjord.engine.watching import NO_NEWS, News, Watched
 from fjord.errors import ClosedError, Code, DurabilityError
 from fjord.index import IndexDamagedError, IndexFullError, Transaction
 from fjord.journal import frame as frames
@@ -54,10 +51,6 @@ from fjord.tables.state import JobCounts, Table, Tree
 _DISK_FULL: Final = Refusal(
     code=Code.DISK_FULL, text="the disk is full; nothing was written; free space and try again"
 )
-
-
-class _WritesError(Exception):
-    """What was run as a read has something to write."""
 
 
 class Engine:
@@ -72,12 +65,13 @@ class Engine:
         self._published_seq, self._syncing = 0, threading.Lock()
         self._memory = Memory()
         self.watched = Watched()
-        self._changed: list[Changed] = []
+        self._news = NO_NEWS
         self._process = os.getpid()
         self._status = Status.OPEN
         self._uncommitted: tuple[int, int] | None = None  # begin of a frame, until it is committed
         self.master = parts.disk.new_uuid()
         self.tables: Mapping[str, Table] = {}
+        self._names: Mapping[int, str] = {}  # of tables, by id
         self.live_bytes = 0
         self.space = Space(parts, self._grow_index)
         self._read_state()
@@ -85,7 +79,9 @@ class Engine:
         self.sealing.look()
         self.is_held = self.sealing.is_held
         self._packer = Packer(self, self._memory, parts.journal, parts.writer, parts.segment_bytes)
-        self._upkeep = Upkeep(self, self._memory, parts.clock, self._packer, parts.writer)
+        self._upkeep = Upkeep(
+            self, self._memory, parts.clock, self._packer, parts.writer, parts.segment_bytes
+        )
         self._take_over()
         self._takeovers = self.takeovers()  # nobody else takes over meanwhile
         self.space.look_at_start()
@@ -108,13 +104,40 @@ class Engine:
 
         `clients` says who asks, if that matters: numbers that live as long as connections.
         """
-        self.check_usable()
-        return self._run_some(wanted, clients)
+        if self._status is not Status.OPEN or self._process != os.getpid():
+            self.check_usable()
+        for one in wanted:
+            if not type(one).row.reads:
+                return self._run_writes(wanted, clients)
+        return self._run_reads(wanted) or self._run_writes(wanted, clients)
+
+    def _run_writes(self, wanted: Sequence[Command], clients: Sequence[int]) -> list[Reply]:
+        while True:
+            try:
+                replies = self._run_frame(wanted, clients)
+            except IndexFullError:
+                self._take_back()
+                if not self._grow_index():
+                    return self._refuse_growth(wanted, clients)
+            except OSError as error:
+                self._take_back()
+                if not disks.is_full(error):
+                    self._fail()
+                    raise DurabilityError(f"the disk failed: {error}") from error
+                return self._refuse_growth(wanted, clients)
+            except BaseException:
+                # A Ctrl-C too: nobody knows how far the commit came, so it counts as a crash.
+                self._fail()
+                raise
+            else:
+                if self.space.is_full and not all(map(filling.is_urgent, wanted)):
+                    self.space.note_write()
+                return replies
 
     def run_internal(self, command: Command) -> Reply:
         """Runs what the engine asks of itself."""
         self.check_usable()
-        return self._run_some([command])[0]
+        return self._run_writes([command], ())[0]
 
     def sync(self) -> int:
         """Makes durable whatever ran before; returns the durable seq.
@@ -141,7 +164,9 @@ class Engine:
 
     @property
     def unsynced_bytes(self) -> int:
-        return self._writer.unsynced_bytes
+        """How much the next sync has to write; 0: everything is durable."""
+        writer = self._writer
+        return writer.unsynced_bytes or 1 if writer.durable_seq < writer.committed_seq else 0
 
     def scan(self, command: Scan | Span) -> Reply:
         """Answers from the journal alone, up to what is durable."""
@@ -202,24 +227,16 @@ class Engine:
         self._memory.locks.release(client)
 
     def watch(self, table: str, key: bytes) -> None:
-        """From now on `take_changes` tells of this key."""
+        """From now on `take_news` tells of this key."""
         self.watched.add(table, key)
 
     def unwatch(self, table: str, key: bytes) -> None:
         self.watched.discard(table, key)
 
-    def take_changes(self) -> list[Changed]:
-        """Returns what changed of watched keys since the last call; to be told once durable."""
-        changed, self._changed = self._changed, []
-        return changed
-
-    def take_arrivals(self) -> dict[str, Arrival]:
-        """Returns in which tables jobs began to wait since the last call, not yet durable."""
-        return self._memory.take_arrivals(self.tables)
-
-    def take_appends(self) -> set[str]:
-        """Returns which streams got messages since the last call."""
-        return self._memory.take_appends(self.tables)
+    def take_news(self) -> News:
+        """Returns what was written since the last call; to be told once durable."""
+        news, self._news = self._news, NO_NEWS
+        return news
 
     def attach_blocks(self, given: str = "") -> str:
         """From now on somebody writes cold blocks, as `sealing` plans them; returns where."""
@@ -235,7 +252,9 @@ class Engine:
         if found is None or found.kind is not kinds.Kind.JOBS:
             return None
         with self._view() as transaction:
-            return job_next.later_us(Snapshot(transaction, self._known()), found, after_us)
+            return job_next.later_us(
+                Snapshot(transaction, self._known(self._clock.monotonic_us())), found, after_us
+            )
 
     def job_counts(self) -> dict[str, JobCounts]:
         """Returns how many jobs each jobs table has."""
@@ -266,9 +285,9 @@ class Engine:
     def measure(self, command: Command) -> int:
         """Returns how many bytes a step of packing would append."""
         with self._view() as transaction:
-            state = Snapshot(transaction, self._known())
+            state = Snapshot(transaction, self._known(self._clock.monotonic_us()))
             decided = filling.decide(command, state, self._clock.wall_us())
-            return frames.FRAME_HEADER_BYTES + encoded_bytes(encode_all(decided.ops))
+            return frames.FRAME_HEADER_BYTES + sum(len(ops.encode(op)[0]) for op in decided.ops)
 
     def scan_index(
         self, tree: int, start: bytes, stop: bytes | None, limit: int
@@ -298,50 +317,26 @@ class Engine:
 
     # -- one frame --------------------------------------------------------------------------------
 
-    def _run_some(self, wanted: Sequence[Command], clients: Sequence[int] = ()) -> list[Reply]:
-        """Runs as many commands as fit one frame, at least one."""
-        if all(type(one).row.reads for one in wanted):
-            found = self._run_reads(wanted)
-            if found is not None:
-                return found
-        while True:
-            try:
-                replies = self._run_frame(wanted, clients)
-            except IndexFullError:
-                self._take_back()
-                if not self._grow_index():
-                    return self._refuse_growth(wanted, clients)
-            except OSError as error:
-                self._take_back()
-                if not disks.is_full(error):
-                    self._fail()
-                    raise DurabilityError(f"the disk failed: {error}") from error
-                return self._refuse_growth(wanted, clients)
-            except BaseException:
-                # A Ctrl-C too: nobody knows how far the commit came, so it counts as a crash.
-                self._fail()
-                raise
-            else:
-                if self.space.is_full and not all(map(filling.is_urgent, wanted)):
-                    self.space.note_write()
-                return replies
-
     def _run_frame(self, wanted: Sequence[Command], clients: Sequence[int]) -> list[Reply]:
         if not self._index.has_reserve() and not all(map(filling.is_urgent, wanted)):
             raise IndexFullError
+        clock = self._clock
+        now_us, wall_us = clock.monotonic_us(), clock.wall_us()
+        late_us = now_us + limits.GROUP_US_MAX
         transaction = self._index.begin()
         try:
             group = Group(
                 transaction,
-                self._known(),
+                self._known(now_us),
                 self._writer,
                 live_bytes=self.live_bytes,
                 watched=self.watched,
-                wall_us=self._clock.wall_us(),
+                wall_us=wall_us,
             )
             group.notes_jobs = self._packer.notes_jobs
-            is_late = filling.begin(self._clock)
-            replies = filling.fill(group, wanted, clients, group.wall_us, self._rotate, is_late)
+            replies = filling.fill(
+                group, wanted, clients, self._rotate, lambda: clock.monotonic_us() > late_us
+            )
             if group.rows:
                 self._append(group)
             transaction.commit()
@@ -355,25 +350,54 @@ class Engine:
         return replies
 
     def _keep(self, group: Group) -> None:
-        """Takes over what a group has changed in memory."""
+        """Takes over what a group has changed in memory, and what there is to tell of it."""
         memory, notes = self._memory, group.notes
-        memory.keep()
+        for part in memory.undoable:
+            if part.changes:
+                part.changes.clear()
         memory.counts.update(group.counts.changed)
-        memory.note_arrivals(notes.arrivals)
-        memory.deaths.update(notes.deaths)
-        self.tables, self.live_bytes = group.tables, group.live_bytes
-        self._changed += notes.changed
-        memory.snapshots = group.snapshots
-        memory.turn(group.generations, notes.given_back_seq, is_secure=notes.is_secure)
-        memory.note_appends(notes.appended)
+        if notes.deaths:
+            memory.deaths.update(notes.deaths)
+        if group.tables is not self.tables:
+            self.tables = group.tables
+            self._names = {table.id: name for name, table in group.tables.items()}
+        self.live_bytes = group.live_bytes
+        memory.snapshots, memory.generations = group.snapshots, group.generations
+        memory.given_back_seq = max(memory.given_back_seq, notes.given_back_seq)
+        memory.is_secure |= notes.is_secure
         if notes.drops:
             memory.retain(self.tables)
-        turns = min(group.counts.changed, default=0) < 0 or notes.given_back_seq > 0
-        self._upkeep.note(notes.schedules, sweeps=notes.sweeps, turns=turns)
+        turns = notes.given_back_seq > 0 or min(group.counts.changed, default=0) < 0
+        if notes.schedules or notes.sweeps or turns:
+            self._upkeep.note(notes.schedules, sweeps=notes.sweeps, turns=turns)
         looks = notes.seals or notes.drops or notes.given_back_seq > 0
-        self.sealing.note(notes.last_seqs, notes.table_rows, looks=looks, stages=notes.stages)
+        if group.rows:
+            self.sealing.note(group, looks=looks)
         for op, place in notes.applied:
             self._packer.note(op, place)
+        self._note_news(group, looks=looks)
+
+    def _note_news(self, group: Group, *, looks: bool) -> None:
+        notes, known, names = group.notes, self._news, self._names
+        written = self.watched.take_written() if self.watched.written else ()
+        arrivals, appended = known.arrivals, known.appended
+        if notes.arrivals:
+            arrivals = dict(arrivals)
+            for table, arrival in notes.arrivals.items():
+                if table in names:
+                    before = arrivals.get(names[table])
+                    arrivals[names[table]] = arrival.joined(before) if before else arrival
+        if notes.appended:
+            appended = {*appended, *[names[table] for table in notes.appended if table in names]}
+        self._news = News(
+            arrivals,
+            appended,
+            [*known.changed, *notes.changed] if notes.changed else known.changed,
+            {*known.written, *[names[table] for table in written if table in names]}
+            if written
+            else known.written,
+            is_sooner=known.is_sooner or looks or self._upkeep.is_sooner(),
+        )
 
     def _append(self, group: Group) -> None:
         """Writes the frame: from here on, and until the index has committed, it can be cut."""
@@ -381,31 +405,35 @@ class Engine:
             group.transaction, group.next_seq - 1, group.live_bytes, group.counts.changed
         )
         self._uncommitted = (self._writer.position, self._writer.next_seq)
-        commit = Commit(group.wall_us, self._leases.lease_us(), group.ops, group.rows)
+        commit = Commit(group.wall_us, group.lease_us, group.ops, group.rows)
         self._writer.append(commit)
 
     def _run_reads(self, wanted: Sequence[Command]) -> list[Reply] | None:
         """Answers what changes nothing; None if one of them does: a READ may open a snapshot."""
+        clock = self._clock
+        now_us, wall_us = clock.monotonic_us(), clock.wall_us()
+        replies: list[Reply] = []
+        answer_bytes = 0
         transaction = self._index.view()
         try:
-            snapshot, now_us = Snapshot(transaction, self._known()), self._clock.wall_us()
-            answers = self._answers(wanted, snapshot, now_us)
-            return filling.bounded(answers, filling.begin(self._clock))
-        except _WritesError:
-            return None
+            snapshot = Snapshot(transaction, self._known(now_us))
+            for command in wanted:
+                if replies and (
+                    answer_bytes >= limits.ANSWER_BYTES_MAX
+                    or clock.monotonic_us() > now_us + limits.GROUP_US_MAX
+                ):
+                    break
+                reply, ops_, _, _ = filling.decide(command, snapshot, wall_us)
+                if ops_:
+                    return None
+                replies.append(reply)
+                answer_bytes += type(reply).row.size(reply)
         except IndexDamagedError:
             self._fail()
             raise
         finally:
             transaction.abort()
-
-    @staticmethod
-    def _answers(wanted: Sequence[Command], snapshot: Snapshot, now_us: int) -> Iterator[Reply]:
-        for command in wanted:
-            decision = filling.decide(command, snapshot, now_us)
-            if decision.ops:
-                raise _WritesError
-            yield decision.reply
+        return replies
 
     def _refuse_growth(self, wanted: Sequence[Command], clients: Sequence[int]) -> list[Reply]:
         """The disk is full: reads are answered, what frees space is run, the rest refused."""
@@ -417,11 +445,12 @@ class Engine:
             self._run_alone(command, clients[position : position + 1])
             for position, command in enumerate(wanted)
         )
-        return filling.bounded(found, filling.begin(self._clock))
+        late_us = self._clock.monotonic_us() + limits.GROUP_US_MAX
+        return filling.bounded(found, lambda: self._clock.monotonic_us() > late_us)
 
     def _run_alone(self, command: Command, clients: Sequence[int]) -> Reply:
         if type(command).row.reads or filling.is_urgent(command):
-            return self._run_some([command], clients)[0]
+            return self.run_some([command], clients)[0]
         return _DISK_FULL
 
     # -- small steps ------------------------------------------------------------------------------
@@ -435,14 +464,14 @@ class Engine:
         finally:
             transaction.abort()
 
-    def _known(self) -> Known:
+    def _known(self, monotonic_us: int) -> Known:
         return Known(
             self._journal,
             self._memory,
             self.tables,
             self.master,
             self._writer.next_seq,
-            self._leases.lease_us(),
+            self._leases.base_us + monotonic_us,
         )
 
     def _rotate(self, body_bytes: int, urgent: bool) -> None:  # noqa: FBT001
@@ -507,11 +536,12 @@ class Engine:
     def _read_state(self) -> None:
         with self._view() as transaction:
             self.tables, self.live_bytes = read_tables(transaction), read_live(transaction)
+            self._names = {table.id: name for name, table in self.tables.items()}
             read_memory(self._memory, transaction)
 
     def _take_over(self) -> None:
         """Every start is a takeover: a new UUID at the current seq."""
-        (reply,) = self._run_some([catalog.TakeOver(master=self.master)])
+        (reply,) = self.run_some([catalog.TakeOver(master=self.master)])
         if isinstance(reply, Refusal):
             raise reply.error()
         self.sync()

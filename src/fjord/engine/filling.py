@@ -12,8 +12,7 @@ import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final
 
-from fjord import limits
-from fjord.clock import Clock
+from fjord import limits, ops
 from fjord.columns import joined
 from fjord.commands import (
     Batch,
@@ -23,10 +22,9 @@ from fjord.commands import (
     Refusal,
     Replies,
     Reply,
-    reply_bytes,
 )
 from fjord.commands.codec import data_bytes
-from fjord.engine.group import Group, Snapshot, encode_all, encoded_bytes
+from fjord.engine.group import Group, Snapshot
 from fjord.errors import Code, CorruptionError
 from fjord.journal import frame as frames
 from fjord.tables import clients, snapshots
@@ -58,27 +56,20 @@ class _NoRoomError(Exception):
     """The ops of a batch do not fit behind what the frame holds already."""
 
 
-def begin(clock: Clock) -> IsLate:
-    """Begins to run commands; what is returned says when that has taken long enough."""
-    until_us = clock.monotonic_us() + limits.GROUP_US_MAX
-    return lambda: clock.monotonic_us() > until_us
-
-
 def fill(
     group: Group,
     wanted: Sequence[Command],
     clients_: Sequence[int],
-    now_us: int,
     rotate: Rotate,
     is_late: IsLate,
 ) -> list[Reply]:
     """Runs the first commands, as many as fit the frame, at least one; returns their replies."""
     replies: list[Reply] = []
     answer_bytes = 0
-    for run in _runs(wanted, group):
+    for run in (wanted,) if len(wanted) == 1 else _runs(wanted, group):
         if answer_bytes >= limits.ANSWER_BYTES_MAX or (replies and is_late()):
             break
-        found = _run_merged(group, run, now_us, rotate) if len(run) > 1 else None
+        found = _run_merged(group, run, rotate) if len(run) > 1 else None
         if found is None:
             found = []
             for command in run:
@@ -86,12 +77,13 @@ def fill(
                     return replies + found
                 if clients_:
                     group.client = clients_[len(replies) + len(found)]
-                reply = _run_one(group, command, now_us, rotate)
+                reply = _run_one(group, command, rotate)
                 if reply is None:
                     return replies + found  # this frame is full; the rest goes into the next one
                 found.append(reply)
         replies += found
-        answer_bytes += sum(map(reply_bytes, found))
+        for reply in found:
+            answer_bytes += type(reply).row.size(reply)
     return replies
 
 
@@ -126,33 +118,33 @@ def bounded(replies: Iterator[Reply], is_late: IsLate) -> list[Reply]:
     answer_bytes = 0
     for reply in replies:
         taken.append(reply)
-        answer_bytes += reply_bytes(reply)
+        answer_bytes += data_bytes(reply)
         if answer_bytes >= limits.ANSWER_BYTES_MAX or is_late():
             break
     return taken
 
 
-def _run_one(group: Group, command: Command, now_us: int, rotate: Rotate) -> Reply | None:
+def _run_one(group: Group, command: Command, rotate: Rotate) -> Reply | None:
     """Runs one command; None if the frame has no room for it."""
     numbered = None
     if type(command) is Numbered:
         numbered, command = command, command.command
-        known = clients.number_problem(numbered) or clients.find_answers(group, [numbered])[0]
+        known = clients.number_problem(numbered) or clients.find_answer(group, numbered)
         if known is not None:
             return known
     if type(command) is Batch:
-        return _run_batch(group, command, numbered, now_us, rotate)
-    decision = decide(command, group, now_us)
-    if numbered is not None and not isinstance(decision.reply, Refusal):
-        decision = _kept(decision, [numbered], [decision.reply], now_us)
-    return _write(group, decision, decision.reply, is_urgent(command), rotate)
+        return _run_batch(group, command, numbered, rotate)
+    decision = decide(command, group, group.wall_us)
+    if numbered is not None and type(decision.reply) is not Refusal:
+        decision = _kept(decision, [numbered], [decision.reply], group.wall_us)
+    return _write(group, decision, command, rotate)
 
 
 def _kept(
     decision: Decision, asked: Sequence[Numbered], replies: Sequence[Reply], now_us: int
 ) -> Decision:
     """Returns a decision that also keeps the answers to commands with numbers."""
-    if any(isinstance(reply, InBlock) for reply in replies):
+    if InBlock in map(type, replies):
         return Decision(_IN_BLOCK)
     answered = clients.answered_op(asked, replies, now_us)
     if isinstance(answered, Refusal):
@@ -160,26 +152,24 @@ def _kept(
     return decision._replace(ops=[*decision.ops, answered])
 
 
-def _write(
-    group: Group,
-    decision: Decision,
-    reply: Reply,
-    urgent: bool,  # noqa: FBT001
-    rotate: Rotate,
-) -> Reply | None:
-    """Applies a decision, and gives the reply; None if the frame has no room behind other rows."""
+def _write(group: Group, decision: Decision, command: Command, rotate: Rotate) -> Reply | None:
+    """Applies a decision, and gives its reply; None if the frame has no room behind other rows."""
     if decision.ops:
-        encoded = encode_all(decision.ops)
-        size = encoded_bytes(encoded)
+        encoded = list(map(ops.encode, decision.ops))
+        size = 0
+        for data, _ in encoded:
+            size += len(data)
         if size > _BODY_BYTES_MAX:
             return _TOO_LARGE
-        if not group.fits(encoded, urgent=urgent):
+        urgent = is_urgent(command)
+        if not group.fits(size, urgent=urgent):
             if group.rows:
                 return None
             rotate(size, urgent)
         group.add(decision.ops, encoded)
-    _change_memory(group, decision)
-    return reply
+    if decision.volatile or decision.locks:
+        _change_memory(group, decision)
+    return decision.reply
 
 
 def _change_memory(group: Group, decision: Decision) -> None:
@@ -193,26 +183,26 @@ def _change_memory(group: Group, decision: Decision) -> None:
 
 
 def _run_batch(
-    group: Group, batch: Batch, numbered: Numbered | None, now_us: int, rotate: Rotate
+    group: Group, batch: Batch, numbered: Numbered | None, rotate: Rotate
 ) -> Reply | None:
     problem = None if numbered else clients.batch_problem(batch, is_numbered=False)
     if problem is not None:
         return problem
     try:
-        return _try_batch(group, batch, numbered, now_us)
+        return _try_batch(group, batch, numbered)
     except _NoRoomError:
         if group.rows:
             return None
     rotate(_BODY_BYTES_MAX, is_urgent(batch))
     try:
-        return _try_batch(group, batch, numbered, now_us)
+        return _try_batch(group, batch, numbered)
     except _NoRoomError:
         return _TOO_LARGE
 
 
-def _decide_inside(command: Command, group: Group, now_us: int) -> Decision:
+def _decide_inside(command: Command, group: Group) -> Decision:
     """Decides a command of a batch, which cannot wait until somebody has looked into a block."""
-    decision = decide(command, group, now_us)
+    decision = decide(command, group, group.wall_us)
     return Decision(_IN_BLOCK) if isinstance(decision.reply, InBlock) else decision
 
 
@@ -221,7 +211,7 @@ def _refused(position: int, refusal: Refusal) -> Refusal:
     return Refusal(code=refusal.code, text=text)
 
 
-def _try_batch(group: Group, batch: Batch, numbered: Numbered | None, now_us: int) -> Reply:
+def _try_batch(group: Group, batch: Batch, numbered: Numbered | None) -> Reply:
     """Runs all commands of a batch, or none of them.
 
     Raises:
@@ -229,7 +219,7 @@ def _try_batch(group: Group, batch: Batch, numbered: Numbered | None, now_us: in
     """
     group.begin_batch()
     try:
-        reply = _gather_batch(group, batch, numbered, now_us)
+        reply = _gather_batch(group, batch, numbered)
     except BaseException:
         group.drop_batch()
         raise
@@ -240,23 +230,23 @@ def _try_batch(group: Group, batch: Batch, numbered: Numbered | None, now_us: in
     return reply
 
 
-def _gather_batch(group: Group, batch: Batch, numbered: Numbered | None, now_us: int) -> Reply:
+def _gather_batch(group: Group, batch: Batch, numbered: Numbered | None) -> Reply:
     urgent = is_urgent(batch)
     replies: list[Reply] = []
     answer_bytes = 0
     for position, command in enumerate(batch.commands, start=1):
-        decision = _decide_inside(command, group, now_us)
+        decision = _decide_inside(command, group)
         if isinstance(decision.reply, Refusal):
             return _refused(position, decision.reply)
         _gather(group, decision, urgent=urgent)
         replies.append(decision.reply)
-        answer_bytes += reply_bytes(decision.reply)
+        answer_bytes += data_bytes(decision.reply)
         if answer_bytes > limits.ANSWER_BYTES_MAX:
             text = f"the answers of a batch have at most {limits.ANSWER_BYTES_MAX} bytes"
             return Refusal(code=Code.TOO_LARGE, text=text)
     reply = Replies(replies=replies)
     if numbered is not None:
-        answered = clients.answered_op([numbered], [reply], now_us)
+        answered = clients.answered_op([numbered], [reply], group.wall_us)
         if isinstance(answered, Refusal):
             return answered
         _gather(group, Decision(reply, [answered]), urgent=urgent)
@@ -264,8 +254,8 @@ def _gather_batch(group: Group, batch: Batch, numbered: Numbered | None, now_us:
 
 
 def _gather(group: Group, decision: Decision, *, urgent: bool) -> None:
-    encoded = encode_all(decision.ops)
-    if not group.fits(encoded, urgent=urgent):
+    encoded = list(map(ops.encode, decision.ops))
+    if not group.fits(sum(len(data) for data, _ in encoded), urgent=urgent):
         raise _NoRoomError
     group.add(decision.ops, encoded)
     _change_memory(group, decision)
@@ -280,9 +270,6 @@ def _runs(wanted: Sequence[Command], group: Group) -> Iterator[Sequence[Command]
     While keys are locked it matters who asks, so nothing is merged; a command before a run may
     have locked one.
     """
-    if len(wanted) == 1:
-        yield wanted
-        return
     for key, run in itertools.groupby(wanted, _merge_key):
         if key is None or group.locks:
             yield from ([command] for command in run)
@@ -317,9 +304,7 @@ def _merged(found: Sequence[Command]) -> Command | None:
     return made
 
 
-def _run_merged(
-    group: Group, run: Sequence[Command], now_us: int, rotate: Rotate
-) -> list[Reply] | None:
+def _run_merged(group: Group, run: Sequence[Command], rotate: Rotate) -> list[Reply] | None:
     """Runs neighbours as one command; None if each has to be run alone."""
     asked = [one for one in run if type(one) is Numbered]
     if len(set(map(clients.slot_of, asked))) < len(asked):
@@ -332,7 +317,7 @@ def _run_merged(
     merged = _merged(found)
     if merged is None:
         return None
-    decision = decide(merged, group, now_us)
+    decision = decide(merged, group, group.wall_us)
     if isinstance(decision.reply, Refusal):
         return None
     merge = type(merged).row.merge
@@ -340,9 +325,9 @@ def _run_merged(
     replies = merge.split(decision.reply, found)
     if asked:
         answers = [reply for one, reply in zip(run, replies, strict=True) if type(one) is Numbered]
-        decision = _kept(decision, asked, answers, now_us)
+        decision = _kept(decision, asked, answers, group.wall_us)
         if isinstance(decision.reply, Refusal):
             return None
-    if _write(group, decision, decision.reply, is_urgent(merged), rotate) is not decision.reply:
+    if _write(group, decision, merged, rotate) is not decision.reply:
         return None  # there is no room for all of them: those that fit are run alone
     return list(replies)

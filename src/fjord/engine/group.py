@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import bisect
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
-from fjord import limits, ops
+from fjord import limits
 from fjord.commands import Changed
 from fjord.engine import counting
 from fjord.engine.counting import Counts
@@ -222,9 +222,9 @@ class Group(Snapshot):
     def _base(self) -> int:
         return self._writer.position + frames.FRAME_HEADER_BYTES
 
-    def fits(self, encoded: Sequence[tuple[bytes, int]], *, urgent: bool) -> bool:
-        """Says whether these ops still fit into the frame and into the segment."""
-        size = self.body_bytes + encoded_bytes(encoded)
+    def fits(self, op_bytes: int, *, urgent: bool) -> bool:
+        """Says whether ops of so many bytes still fit into the frame and into the segment."""
+        size = self.body_bytes + op_bytes
         frame_bytes = frames.FRAME_HEADER_BYTES + size
         return frame_bytes <= limits.FRAME_BYTES_MAX and self._writer.has_room(size, urgent=urgent)
 
@@ -384,11 +384,3 @@ def _notes_of(opcode: Opcode) -> Iterator[Callable[[Group, Op, Place], None]]:
 
 
 _NOTES: Final = {opcode: tuple(_notes_of(opcode)) for opcode in Opcode}
-
-
-def encode_all(decided: Iterable[Op]) -> list[tuple[bytes, int]]:
-    return [ops.encode(op) for op in decided]
-
-
-def encoded_bytes(encoded: Sequence[tuple[bytes, int]]) -> int:
-    return sum([len(data) for data, _ in encoded])

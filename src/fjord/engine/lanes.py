@@ -88,8 +88,9 @@ class TableLanes:
 
     def __init__(self) -> None:
         self._tables: dict[int, tuple[_Side, _Side]] = {}  # fast, slow
-        self._corrected: list[tuple[_Side, int, int]] = []
-        self._learned: list[int] = []
+        # By the group under way: lanes that were corrected, with their dates before, and tables
+        # that were learned.
+        self.changes: list[tuple[_Side, int, int] | int] = []
 
     # -- for decide -------------------------------------------------------------------------------
 
@@ -100,7 +101,7 @@ class TableLanes:
         sides = self._tables[table] = (_Side(), _Side())
         for (lane, slow), date_us in dates:
             sides[slow].lower(lane, date_us)
-        self._learned.append(table)
+        self.changes.append(table)
 
     def take(self, table: int, now_us: int, *, slow: bool) -> Lane | None:
         side = self._tables[table][slow]
@@ -121,7 +122,7 @@ class TableLanes:
 
     def correct(self, table: int, lane: Lane, date_us: int | None) -> None:
         side = self._tables[table][lane[1]]
-        self._corrected.append((side, lane[0], side.dates[lane[0]]))
+        self.changes.append((side, lane[0], side.dates[lane[0]]))
         side.correct(lane[0], date_us)
 
     def first(self, table: int, now_us: int) -> tuple[Lane, int] | None:
@@ -156,20 +157,12 @@ class TableLanes:
         """Forgets all other tables: they were dropped."""
         self._tables = {table: sides for table, sides in self._tables.items() if table in tables}
 
-    def keep(self) -> None:
-        self._corrected.clear()
-        self._learned.clear()
-
-    @property
-    def mark(self) -> tuple[int, int]:
-        """Names this moment of the group, for `undo`."""
-        return len(self._corrected), len(self._learned)
-
-    def undo(self, mark: tuple[int, int] = (0, 0)) -> None:
+    def undo(self, mark: int = 0) -> None:
         """Goes back to what held before: nothing is later than it is."""
-        corrected, learned = mark
-        for side, lane, date_us in self._corrected[corrected:]:
-            side.lower(lane, date_us)
-        for table in self._learned[learned:]:
-            self._tables.pop(table, None)
-        del self._corrected[corrected:], self._learned[learned:]
+        for change in self.changes[mark:]:
+            if isinstance(change, int):
+                self._tables.pop(change, None)
+            else:
+                side, lane, date_us = change
+                side.lower(lane, date_us)
+        del self.changes[mark:]

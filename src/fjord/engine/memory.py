@@ -8,14 +8,13 @@ from __future__ import annotations
 import collections
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, Generic, TypeVar
 
 from sortedcontainers import SortedList  # type: ignore[import-untyped]
 
 from fjord import kinds, limits
 from fjord.engine import counting
-from fjord.engine.dates import Arrival
 from fjord.engine.lanes import TableLanes
 from fjord.ops import Op
 from fjord.tables.generations import Generations
@@ -34,24 +33,17 @@ class _Undoable(ABC, Generic[Held]):
     """A map from index keys whose last changes can be taken back."""
 
     def __init__(self) -> None:
-        self._undo: list[tuple[bytes, Held | None]] = []
+        self.changes: list[tuple[bytes, Held | None]] = []  # by the group, and what was before
 
     def change(self, changes: Mapping[bytes, Held | None]) -> None:
         """Puts what is given under its key; None removes what is there."""
         for key, value in changes.items():
-            self._undo.append((key, self._put(key, value)))
-
-    @property
-    def mark(self) -> int:
-        """Names this moment of the group, for `undo`."""
-        return len(self._undo)
-
-    def keep(self) -> None:
-        self._undo.clear()
+            self.changes.append((key, self._put(key, value)))
 
     def undo(self, mark: int = 0) -> None:
-        while len(self._undo) > mark:
-            self._put(*self._undo.pop())
+        """Takes back all changes of the group but for the first ones."""
+        while len(self.changes) > mark:
+            self._put(*self.changes.pop())
 
     @abstractmethod
     def _put(self, key: bytes, value: Held | None) -> Held | None:
@@ -117,29 +109,22 @@ class _Learned(Generic[Learned]):
 
     def __init__(self) -> None:
         self._tables: dict[int, Learned] = {}
-        self._changed: list[int] = []  # tables, by the group under way
+        self.changes: list[int] = []  # tables, by the group under way
 
     def _learn(self, table: int, known: Learned) -> Learned:
         self._tables[table] = known
-        self._changed.append(table)
+        self.changes.append(table)
         return known
 
     def retain(self, tables: Collection[int]) -> None:
         """Forgets all other tables: they were dropped."""
         self._tables = {table: known for table, known in self._tables.items() if table in tables}
 
-    @property
-    def mark(self) -> int:
-        """Names this moment of the group, for `undo`."""
-        return len(self._changed)
-
-    def keep(self) -> None:
-        self._changed.clear()
-
     def undo(self, mark: int = 0) -> None:
-        for table in self._changed[mark:]:
+        """Forgets the tables that the group has changed, but for the first ones."""
+        for table in self.changes[mark:]:
             self._tables.pop(table, None)
-        del self._changed[mark:]
+        del self.changes[mark:]
 
 
 class TakenKeys(_Learned[dict[bytes, int]]):
@@ -163,7 +148,7 @@ class TakenKeys(_Learned[dict[bytes, int]]):
         known = self._tables.get(op.table)
         if known is not None:
             known.update(taken_keys_of(op, seq))
-            self._changed.append(op.table)
+            self.changes.append(op.table)
 
 
 class LinkedKeys(_Learned[dict[bytes, list[bytes]]]):
@@ -188,7 +173,7 @@ class LinkedKeys(_Learned[dict[bytes, list[bytes]]]):
         """Takes note of new further keys, if those of the table are known."""
         known = self._tables.get(op.table)
         if known is not None:
-            self._changed.append(op.table)
+            self.changes.append(op.table)
             self._add(op.table, known, linked_of(op))
 
     def _add(
@@ -210,7 +195,7 @@ class Memory:
         self.lanes = TableLanes()
         self.taken_keys = TakenKeys()
         self.linked_keys = LinkedKeys()
-        self._undoable: tuple[Any, ...] = (
+        self.undoable: tuple[Any, ...] = (
             self.volatile,
             self.locks,
             self.lanes,
@@ -224,19 +209,6 @@ class Memory:
         self.deaths: collections.Counter[int] = collections.Counter()  # since the start, by table
         self.snapshots: Mapping[int, Moment] = {}  # those that are open, the oldest first
         self.location = ""  # where cold blocks are
-        self._arrivals: dict[int, Arrival] = {}  # by table
-        self._appended: set[int] = set()  # streams that got messages
-
-    def keep(self) -> None:
-        """The group is written: what it changed stays."""
-        for part in self._undoable:
-            part.keep()
-
-    def turn(self, generations: Generations, given_back_seq: int, *, is_secure: bool) -> None:
-        """Takes over what a group has said of generations, and of what goes with them."""
-        self.generations = generations
-        self.given_back_seq = max(self.given_back_seq, given_back_seq)
-        self.is_secure |= is_secure
 
     def retain(self, tables: Tables) -> None:
         """Forgets what is derived of all other tables: they were dropped."""
@@ -245,18 +217,14 @@ class Memory:
         self.taken_keys.retain(left)
         self.linked_keys.retain(left)
 
-    def marks(self) -> list[Any]:
+    def marks(self) -> list[int]:
         """Names this moment of the group, for `undo`."""
-        return [part.mark for part in self._undoable]
+        return [len(part.changes) for part in self.undoable]
 
-    def undo(self, marks: Sequence[Any] | None = None) -> None:
+    def undo(self, marks: Iterable[int] = repeat(0)) -> None:
         """Goes back to a moment of the group, or to before it."""
-        if marks is None:
-            for part in self._undoable:
-                part.undo()
-        else:
-            for part, mark in zip(self._undoable, marks, strict=True):
-                part.undo(mark)
+        for part, mark in zip(self.undoable, marks, strict=False):
+            part.undo(mark)
 
     def stats(self) -> dict[str, int]:
         counts = counting.of_tables(self.counts)
@@ -269,29 +237,6 @@ class Memory:
             "jobs_taken": sum(one.taken for one in counts),
             "jobs_dead": sum(one.dead for one in counts),
         }
-
-    def note_arrivals(self, arrivals: Mapping[int, Arrival]) -> None:
-        for table, arrival in arrivals.items():
-            known = self._arrivals.get(table)
-            self._arrivals[table] = arrival.joined(known) if known else arrival
-
-    def note_appends(self, appended: set[int]) -> None:
-        self._appended |= appended
-
-    def take_appends(self, tables: Tables) -> set[str]:
-        """Returns which streams got messages since the last call."""
-        if not self._appended:
-            return set()
-        appended, self._appended = self._appended, set()
-        return {name for name, table in tables.items() if table.id in appended}
-
-    def take_arrivals(self, tables: Tables) -> dict[str, Arrival]:
-        """Returns in which tables jobs began to wait since the last call."""
-        if not self._arrivals:
-            return {}
-        arrivals, self._arrivals = self._arrivals, {}
-        names = {table.id: name for name, table in tables.items()}
-        return {names[table]: found for table, found in arrivals.items() if table in names}
 
     def counts_of(self, tables: Tables) -> dict[str, JobCounts]:
         return {

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from fjord import limits
-from fjord.commands import Command, CountJobs, Peek, Read, Refusal, Reply, Scan, Span
+from fjord.commands import Command, Read, Refusal, Reply, Scan, Span
 from fjord.engine import counting, opening
 from fjord.engine import layout as layouts
 from fjord.engine.group import (
@@ -44,7 +44,6 @@ _READ_ONLY: Final = Refusal(code=Code.READ_ONLY, text="the database was opened w
 _ATTEMPTS: Final = 10
 _PAUSE_SECONDS: Final = 0.001
 # A reader gives out no seqs, so no token of its own either.
-_LEASED: Final = frozenset({CountJobs, Peek})
 _NO_MASTER: Final = bytes(16)
 
 
@@ -97,8 +96,7 @@ class ReadOnlyEngine:
                 read_tables(transaction),
                 _NO_MASTER,
                 applied_seq + 1,
-                # Only how long jobs are leased depends on it.
-                lease_us=self._lease_us() if _LEASED.intersection(map(type, wanted)) else 0,
+                lease_us=self._lease_us() if any(type(one).row.leases for one in wanted) else 0,
             )
             snapshot = Snapshot(transaction, known)
             now_us = self._settings.clock.wall_us()

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from fjord import kinds, limits, streams
 from fjord.clock import Clock
 from fjord.commands import Command, Refusal, Reply
+from fjord.engine.group import Group
 from fjord.engine.memory import Memory
 from fjord.engine.space import Space
 from fjord.history import Block, SealedRange, SealPlan
@@ -71,6 +72,7 @@ class Sealing:
         self._known: tuple[Mapping[str, Table] | None, bool] = (None, False)
         self._lasts: dict[int, Block] = {}  # the last block, by table, once it was looked up
         self._due_us: int | None = None
+        self._written: set[int] = set()  # tables whose dates are not part of that yet
         self._held: tuple[int, bool] = (0, False)  # a segment, and whether it has to stay
         self.location = ""  # where blocks are; empty: nobody writes any
         self._first_stage: int | None = None  # seq of the oldest rows that are staged
@@ -115,6 +117,7 @@ class Sealing:
         firsts = stream_history.first_blocks(self._host.scan_index)
         self.cold_seqs = {block.table: block.first for block, _ in firsts}
         self._due_us = None
+        self._written.clear()
         for date_us in (*dates, self._retirement_us(firsts), self._removal_us()):
             self._bring_forward(date_us)
 
@@ -123,17 +126,11 @@ class Sealing:
         self._first_stage = min(staging.first_seqs(self._host.scan_index), default=None)
         self._held = (0, False)
 
-    def note(
-        self,
-        last_seqs: Mapping[int, int],
-        rows: Mapping[int, int],
-        *,
-        looks: bool = False,
-        stages: bool = False,
-    ) -> None:
+    def note(self, group: Group, *, looks: bool) -> None:
         """Takes note of what a frame has written, by table, and has said of blocks and stages."""
+        notes = group.notes
         self._held = (0, False)
-        self._last_seqs.update(last_seqs)
+        self._last_seqs.update(notes.last_seqs)
         if self._seen is not self._host.tables:
             self._seen = self._host.tables
             first_seq = self._ended_seq + 1
@@ -141,16 +138,15 @@ class Sealing:
             self._first_seqs = {
                 table.id: known.get(table.id, first_seq) for table in self._seen.values()
             }
-        self._ended_seq = self._host.applied_seq
+        self._ended_seq = group.next_seq - 1
         if self.location:
-            tables, now_us = self._tables(), self._clock.wall_us()
-            for table_id in last_seqs.keys() & tables.keys():
-                self._rows[table_id] = self._rows.get(table_id, 0) + rows[table_id]
-                self._since_us.setdefault(table_id, now_us)
-                self._bring_forward(self._table_due_us(tables[table_id]))
+            for table_id, rows in notes.table_rows.items():
+                self._rows[table_id] = self._rows.get(table_id, 0) + rows
+                self._since_us.setdefault(table_id, group.wall_us)
+            self._written.update(notes.table_rows)
         if looks:
             self.look()
-        elif stages:
+        elif notes.stages:
             self.look_at_stages()
 
     def note_rotation(self) -> None:
@@ -159,7 +155,14 @@ class Sealing:
 
     def due_us(self) -> int | None:
         """Returns the wall time when a round is due; None: there is nothing to seal."""
-        return self._due_us if self.location else None
+        if not self.location:
+            return None
+        if self._written:
+            tables = self._tables()
+            for table_id in self._written & tables.keys():
+                self._bring_forward(self._table_due_us(tables[table_id]))
+            self._written.clear()
+        return self._due_us
 
     def is_held(self, segment: int) -> bool:
         """Says that a closed segment has to stay, since not all of it is in blocks."""

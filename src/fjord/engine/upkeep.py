@@ -46,6 +46,8 @@ _RETRY_US: Final = 1_000_000
 _CLIENTS_US: Final = 3600 * 1_000_000
 _FIRST_US: Final = 600 * 1_000_000  # after a start
 _BEHIND_RATIO: Final = 1.5
+# When such a share of a segment is written, or dead, there may be something to pack or allocate.
+_GROWTH_SHARE: Final = 64
 _REST, _REST_BEHIND = 3, 1  # in units of what a step took
 
 
@@ -86,8 +88,15 @@ class Upkeep:
     """Decides what is due."""
 
     def __init__(
-        self, host: Host, memory: Memory, clock: Clock, packer: Packer, writer: Writer
+        self,
+        host: Host,
+        memory: Memory,
+        clock: Clock,
+        packer: Packer,
+        writer: Writer,
+        segment_bytes: int,
     ) -> None:
+        self._growth_bytes = segment_bytes // _GROWTH_SHARE
         self._host = host
         self._memory = memory
         self._clock = clock
@@ -107,6 +116,9 @@ class Upkeep:
         self._is_sweeping = True  # a crash may have left a dropped table half swept
         self._turn_us: int | None = None  # wall time: when generations are looked at
         self._periods: tuple[Mapping[str, Table], Mapping[int, Period]] = ({}, {})  # of tables
+        self._is_sooner = True  # something is due earlier than `due_us` said last
+        # Where the journal ended, and how much of it held, when `due_us` was last asked.
+        self._asked_at = (0, 0)
         self._look_at_generations()
 
     def note(self, schedules: Mapping[Tree, int], *, sweeps: bool, turns: bool) -> None:
@@ -120,11 +132,26 @@ class Upkeep:
         for tree, date in schedules.items():
             if tree in self._dates:
                 known = self._dates[tree]
-                self._dates[tree] = date if known is None else min(known, date)
+                if known is None or date < known:
+                    self._dates[tree] = date
+                    self._is_sooner = True
         if sweeps:
-            self._is_sweeping = True
+            self._is_sweeping = self._is_sooner = True
         if turns:
             self._look_at_generations()
+            self._is_sooner = True
+
+    def is_sooner(self) -> bool:
+        """Says whether something may be due earlier than `due_us` said last.
+
+        What depends on how full the journal is counts from some growth on.
+        """
+        position, live_bytes = self._asked_at
+        return (
+            self._is_sooner
+            or self._host.live_bytes < live_bytes - self._growth_bytes
+            or not position <= self._writer.position <= position + self._growth_bytes
+        )
 
     def _look_at_generations(self) -> None:
         memory, tables, now_us = self._memory, self._host.tables, self._clock.wall_us()
@@ -136,9 +163,11 @@ class Upkeep:
     def due_us(self) -> int:
         """Returns the wall time when the next step is due."""
         now_us, monotonic_us = self._clock.wall_us(), self._clock.monotonic_us()
+        self._is_sooner = False
+        self._asked_at = self._writer.position, self._host.live_bytes
         moments = [now_us + max(0, self._clients_us - monotonic_us)]
         for tree in _DUE:
-            date_us = self._date_us(tree)
+            date_us = self._date_us(tree, now_us, monotonic_us)
             if date_us is not None:
                 moments.append(date_us)
         if self._is_sweeping:
@@ -216,14 +245,14 @@ class Upkeep:
         return self._host.applied_seq > applied_seq
 
     def _due_tree(self) -> Tree | None:
-        now_us = self._clock.wall_us()
+        now_us, monotonic_us = self._clock.wall_us(), self._clock.monotonic_us()
         for tree in _DUE:
-            date_us = self._date_us(tree)
+            date_us = self._date_us(tree, now_us, monotonic_us)
             if date_us is not None and date_us <= now_us:
                 return tree
         return None
 
-    def _date_us(self, tree: Tree) -> int | None:
+    def _date_us(self, tree: Tree, now_us: int, monotonic_us: int) -> int | None:
         """Returns the wall time of the earliest date of a tree."""
         if tree not in self._dates:
             first = self._host.scan_index(tree, b"", None, 1)
@@ -231,8 +260,7 @@ class Upkeep:
         date_us = self._dates[tree]
         if date_us is None:
             return None
-        now_us = self._clock.wall_us()
         if tree in _LEASE_TIME:
             date_us += now_us - self._host.lease_us
-        blocked_us = self._blocked_us.get(tree, 0) - self._clock.monotonic_us()
+        blocked_us = self._blocked_us.get(tree, 0) - monotonic_us
         return max(date_us, now_us + blocked_us) if blocked_us > 0 else date_us

@@ -159,21 +159,17 @@ class Waits(Generic[W]):
 
     def __init__(self) -> None:
         self._lines: dict[str, dict[bytes, _Line[W]]] = {}
-        self._tickets: dict[W, int] = {}  # of all who wait, parked or woken
+        self.tickets: dict[W, int] = {}  # of all who wait, parked or woken
         self._numbers = itertools.count(1)
         self._dates: Ranked[Place] = Ranked()  # when something is due next
-
-    def __len__(self) -> int:
-        """Returns how many wait, parked or woken."""
-        return len(self._tickets)
 
     def park(self, waiter: W, next_at_us: int) -> None:
         """Takes in one that found nothing: in its old place if it was woken, else behind all."""
         place = _place(waiter)
         line = self._lines.setdefault(place[0], {}).setdefault(place[1], _Line())
-        ticket = self._tickets.get(waiter)
+        ticket = self.tickets.get(waiter)
         if ticket is None:
-            ticket = self._tickets[waiter] = next(self._numbers)
+            ticket = self.tickets[waiter] = next(self._numbers)
         else:
             line.woken -= 1
             line.width = 0
@@ -186,7 +182,7 @@ class Waits(Generic[W]):
 
     def leave(self, waiter: W) -> list[W]:
         """Takes leave of one that found jobs, or is gone; returns who is woken for that."""
-        if self._tickets.pop(waiter, None) is None:
+        if self.tickets.pop(waiter, None) is None:
             return []
         table, domain = _place(waiter)
         line = self._lines[table][domain]

@@ -1,14 +1,29 @@
-"""Which keys somebody listens to, and what of an op concerns them."""
+"""Which keys somebody listens to, what of an op concerns them, and what is told of groups."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from fjord.columns import Strings
 from fjord.commands import Changed, Entries
+from fjord.engine.dates import Arrival
 from fjord.layouts import table_of
 from fjord.ops import Op
 from fjord.tables.state import Table, VolatileValue
+
+
+class News(NamedTuple):
+    """What groups have written, handed over once to whoever tells others of it."""
+
+    arrivals: Mapping[str, Arrival]  # jobs that began to wait, by table
+    appended: Collection[str]  # streams that got messages
+    changed: Sequence[Changed]  # of keys that somebody listens to
+    written: Collection[str]  # key/value tables, if somebody wants to know
+    is_sooner: bool  # upkeep may be due earlier than it said before
+
+
+NO_NEWS: Final = News({}, frozenset(), (), frozenset(), is_sooner=False)
 
 
 class Watched:
@@ -17,21 +32,20 @@ class Watched:
     def __init__(self) -> None:
         self._keys: dict[str, set[bytes]] = {}
         # Tables with other values than before, by id; None while nobody wants to know.
-        self._written: set[int] | None = None
+        self.written: set[int] | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._keys) or self._written is not None
+        return bool(self._keys) or self.written is not None
 
     def watch_tables(self) -> None:
-        """From now on `take_written` tells of tables."""
-        self._written = set()
+        """From now on there is news of all key/value tables that are written to."""
+        self.written = set()
 
-    def take_written(self, tables: Mapping[str, Table]) -> list[str]:
+    def take_written(self) -> set[int]:
         """Returns which key/value tables have other values since the last call."""
-        if not self._written:
-            return []
-        written, self._written = self._written, set()
-        return [name for name, table in tables.items() if table.id in written]
+        assert self.written is not None
+        written, self.written = self.written, set()
+        return written
 
     def add(self, table: str, key: bytes) -> None:
         self._keys.setdefault(table, set()).add(key)
@@ -44,8 +58,8 @@ class Watched:
 
     def changes_of(self, op: Op, tables: Mapping[str, Table]) -> Iterator[Changed]:
         """Yields what an op that changes values changes of the keys that somebody listens to."""
-        if self._written is not None:
-            self._written.add(op.table)
+        if self.written is not None:
+            self.written.add(op.table)
         for name, wanted in self._keys.items():
             table = tables.get(name)
             if table is not None and table.id == op.table:
@@ -57,8 +71,8 @@ class Watched:
         self, changes: Mapping[bytes, VolatileValue | None], tables: Mapping[str, Table]
     ) -> Iterator[Changed]:
         """Yields the same for values that never enter the journal; keys are those of the index."""
-        if self._written is not None:
-            self._written.update(map(table_of, changes))
+        if self.written is not None:
+            self.written.update(map(table_of, changes))
         for name, wanted in self._keys.items():
             table = tables.get(name)
             if table is None:

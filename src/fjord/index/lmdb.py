@@ -71,9 +71,9 @@ class LmdbTransaction:
         return value
 
     def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]:
-        if len(keys) == 1:
-            return [self.get(tree, keys[0])]
         try:
+            if len(keys) == 1:
+                return [self._transaction.get(keys[0], db=self._trees[tree])]
             found = self._transaction.cursor(db=self._trees[tree]).getmulti(keys)
         except lmdb.Error as error:
             raise _translation(error) from error

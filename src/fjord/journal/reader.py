@@ -186,6 +186,8 @@ class Journal:
 
     def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]:
         """Returns stored bytes, as `payload` does; what lies together is read in one go."""
+        if len(pointers) == 1:
+            return [self.payload(*pointers[0])]
         found: list[bytes] = []
         run: list[Pointer] = []
         end = 0

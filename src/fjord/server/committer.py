@@ -19,32 +19,45 @@ import asyncio
 import itertools
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from fjord import limits
 from fjord.clock import Clock
 from fjord.commands import Changed, Command, Refusal, Reply, Scan, Span
 from fjord.engine import Engine
 from fjord.engine.cold import LazyCold
+from fjord.engine.watching import NO_NEWS
 from fjord.errors import Code
 from fjord.server import job_events, logs, reading, scans
-from fjord.server.beside import Beside
 from fjord.server.counters import Counters
 from fjord.server.job_events import JobEvents
 from fjord.server.listeners import Listeners, Told
-from fjord.server.origin import After, Origin
+from fjord.server.origin import After, Origin, Settle
 from fjord.server.reading import Reads
 from fjord.server.upkeep import Upkeep
 from fjord.server.wakeups import Wakeups
-from fjord.server.worker import Worker
+from fjord.server.worker import Beside, Worker
 from fjord.wire.wakeups import What
-
-Pending = tuple[Origin, Any, Command, After | None]
 
 # Blocks that are read at the same time; each may hold one answer.
 _COLD_THREADS: Final = 2
+# So long after a write it is looked at what all of them have come to: dead jobs, blocks to write.
+_LOOK_SECONDS: Final = 1.0
+# Turns of the loop, while it stays awake, after which the clock is read.
+_AWAKE_TURNS: Final = 32
+
+
+class Pending(NamedTuple):
+    """A command that waits for its group, or is in it."""
+
+    origin: Origin
+    client: int
+    request: Any
+    command: Command
+    after: After | None
+    settle: Settle | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +72,7 @@ class Parts:
     on_failure: Callable[[Exception], None]
     awake_us: int  # how long to stay awake after a reply, 0 = sleep at once
     cold: LazyCold | None = None  # reads blocks
-    note_writes: Callable[[], None] = lambda: None  # called when something was written
+    on_writes: Callable[[], None] = lambda: None  # called a moment after something was written
     wakeups: Wakeups | None = None  # None: none are sent
 
 
@@ -70,29 +83,21 @@ class _Waiting:
     """
 
     def __init__(self) -> None:
-        self._queues: OrderedDict[Origin, deque[Pending]] = OrderedDict()
-
-    def __bool__(self) -> bool:
-        return bool(self._queues)
-
-    def put(self, pending: Pending) -> None:
-        queue = self._queues.get(pending[0])
-        if queue is None:
-            self._queues[pending[0]] = queue = deque()
-        queue.append(pending)
+        self.queues: OrderedDict[Origin, deque[Pending]] = OrderedDict()
 
     def put_back(self, taken: Sequence[Pending]) -> None:
         """Lets what was taken be the next again, in the same order."""
         for pending in reversed(taken):
-            origin = pending[0]
-            if origin not in self._queues:
-                self._queues[origin] = deque()
-            self._queues[origin].appendleft(pending)
-            self._queues.move_to_end(origin, last=False)
+            origin = pending.origin
+            if origin not in self.queues:
+                self.queues[origin] = deque()
+            self.queues[origin].appendleft(pending)
+            self.queues.move_to_end(origin, last=False)
 
-    def take(self) -> Iterator[Pending]:
-        """Yields what is next, as long as it is asked for and there is something."""
-        queues = self._queues
+    def take(self, set_aside: Callable[[Pending], None]) -> list[Pending]:
+        """Takes commands up to the bound, or up to one after which something has to be done."""
+        queues = self.queues
+        group: list[Pending] = []
         while queues:
             share = max(1, limits.GROUP_COMMANDS_MAX // len(queues))
             for origin in list(itertools.islice(queues, limits.GROUP_COMMANDS_MAX)):
@@ -102,7 +107,13 @@ class _Waiting:
                     pending = queue.popleft()
                     if not queue:
                         del queues[origin]
-                    yield pending
+                    if origin.is_stalled:
+                        set_aside(pending)
+                        continue
+                    group.append(pending)
+                    if pending.after is not None or len(group) == limits.GROUP_COMMANDS_MAX:
+                        return group
+        return group
 
 
 class Committer:
@@ -116,16 +127,22 @@ class Committer:
         self._listeners = parts.listeners
         self._on_failure = parts.on_failure
         self._awake_us = parts.awake_us
-        self._note_writes = parts.note_writes
+        self._on_writes = parts.on_writes
         self._wakeups = parts.wakeups
         self._awake_until_us = 0
         self._is_awake = False
+        # A call that lets the loop turn some times and then looks: each turn asks for the next.
+        self._turn: tuple[Any, ...] = (self._stay_awake,)
+        for _ in range(1, _AWAKE_TURNS):
+            self._turn = (parts.loop.call_soon, *self._turn)
         self._waiting = _Waiting()
         self._held: list[Pending] = []  # of peers that do not take their replies
         self._told: list[Told] = []  # changes to tell when they are durable
         self._scheduled = False
         self._syncing = False
-        self._noted_seq = 0  # up to where upkeep has heard of writes
+        self._has_written = False  # what others have to hear of
+        self._is_sooner = False  # upkeep may be due earlier than it said
+        self._look_timer: asyncio.TimerHandle | None = None
         self._begun_us = 0  # when the group began that is under way
         self._is_disk_full = False
         self._drained: asyncio.Future[None] | None = None
@@ -145,10 +162,20 @@ class Committer:
             self._watch_tables(parts.wakeups)
 
     def submit(
-        self, origin: Origin, request: Any, command: Command, after: After | None = None
+        self,
+        origin: Origin,
+        request: Any,
+        command: Command,
+        after: After | None = None,
+        settle: Settle | None = None,
     ) -> None:
         """Runs a command with the next group; none of the group comes behind one with `after`."""
-        self._waiting.put((origin, request, command, after))
+        pending = Pending(origin, origin.client, request, command, after, settle)
+        queues = self._waiting.queues
+        if origin in queues:
+            queues[origin].append(pending)
+        else:
+            queues[origin] = deque((pending,))
         if not self._scheduled and not self._syncing:
             self._scheduled = True
             self._loop.call_soon(self._run_group)
@@ -196,6 +223,8 @@ class Committer:
 
     def close(self) -> None:
         self._upkeep.stop()
+        if self._look_timer is not None:
+            self._look_timer.cancel()
         self.jobs.close()
         self.reads.close()
         self._worker.close()
@@ -205,67 +234,67 @@ class Committer:
     # -- groups -----------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        if self._waiting and not self._scheduled and not self._syncing:
+        if self._waiting.queues and not self._scheduled and not self._syncing:
             self._scheduled = True
             self._loop.call_soon(self._run_group)
 
     def _run_group(self) -> None:
         self._scheduled = False
-        group = self._take_group()
+        group = self._waiting.take(self._set_aside)
         if not group:
             self._sync_step()  # of a step of upkeep that left it to this group
             self._note_idle()
             return
         self._begun_us = self._clock.monotonic_us()
         try:
-            replies = self._engine.run_some(
-                [pending[2] for pending in group], [pending[0].client for pending in group]
-            )
+            _, clients, _, wanted, _, _ = zip(*group, strict=True)
+            replies = self._engine.run_some(wanted, clients)
             if len(replies) < len(group):
                 self._waiting.put_back(group[len(replies) :])
                 group = group[: len(replies)]
-            self._match_changes()
-            after = group[-1][3]
+            self._note_news()
+            after = group[-1].after
             if after is not None:
                 replies[-1] = after(replies[-1])
-            self._watch_disk()
+                self._note_news()
+            if self._is_disk_full:
+                self._watch_disk()
             self._finish_group(group, replies)
-            self._note_progress()
+            if self._has_written or self._engine.space.is_full:
+                self._note_writes()
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is acknowledged
             self._on_failure(error)
 
-    def _note_progress(self) -> None:
-        applied_seq = self._engine.applied_seq
+    def _note_writes(self) -> None:
+        """Lets upkeep know if it may be due earlier, and looks at the rest in a moment."""
+        self._has_written = False
+        if self._look_timer is None and self._drained is None:
+            self._look_timer = self._loop.call_later(_LOOK_SECONDS, self._look)
         # A refused write changes nothing, but upkeep has to make space for it.
-        if applied_seq != self._noted_seq or self._engine.space.is_full:
-            self._noted_seq = applied_seq
+        if self._is_sooner or self._engine.space.is_full:
+            self._is_sooner = False
             self._upkeep.note_writes()
-            self.jobs.note_writes()
-            self._note_writes()
 
-    def _take_group(self) -> list[Pending]:
-        """Takes commands up to the bound, or up to one after which something has to be done."""
-        group: list[Pending] = []
-        for pending in self._waiting.take():
-            if pending[0].is_stalled:
-                self._set_aside(pending)
-                continue
-            group.append(pending)
-            if pending[3] is not None or len(group) == limits.GROUP_COMMANDS_MAX:
-                break
-        return group
+    def _look(self) -> None:
+        self._look_timer = None
+        try:
+            self.jobs.look()
+            self._on_writes()
+            self._upkeep.note_writes()
+        except Exception as error:  # noqa: BLE001 - as for a group
+            self._on_failure(error)
 
     def _set_aside(self, pending: Pending) -> None:
-        if pending[0].is_open:
+        if pending.origin.is_open:
             self._held.append(pending)
         else:
-            pending[0].forget(pending[1])
+            pending.origin.forget(pending.request)
 
     def _finish_group(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
-        engine = self._engine
-        if engine.durable_seq >= engine.applied_seq:
+        unsynced_bytes = self._engine.unsynced_bytes
+        if not unsynced_bytes:
             self._deliver(group, replies)
-        elif len(group) == 1 and engine.unsynced_bytes <= limits.INLINE_SYNC_BYTES_MAX:
+        elif len(group) == 1 and unsynced_bytes <= limits.INLINE_SYNC_BYTES_MAX:
             self._sync()
             self._deliver(group, replies)
         else:
@@ -294,46 +323,63 @@ class Committer:
         return lambda result, error: self._call_back(finish, result, error)
 
     def _deliver(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
-        for (origin, request, _, _), reply in zip(group, replies, strict=True):
-            origin.answer(request, reply)
+        for (origin, _, request, command, _, settle), reply in zip(group, replies, strict=True):
+            if settle is None or settle(origin, request, command, reply):
+                origin.answer(request, reply)
         for pending in group:
-            pending[0].flush()
+            pending.origin.flush()
         if self._told or self._wakeups:
             self._tell()
-        self.jobs.go_on()
-        self.reads.go_on()
+        self._wake()
         now_us = self._clock.monotonic_us()
         if group:
             self._counters.groups.observe(now_us - self._begun_us)
         if self._upkeep.is_due:
             self._tend()
-        self._schedule()
-        self._note_idle()
+        if self._waiting.queues:
+            self._schedule()
+        if self._drained is not None:
+            self._note_idle()
         if self._awake_us:
             self._awake_until_us = now_us + self._awake_us
             if not self._is_awake:
                 self._is_awake = True
-                self._loop.call_soon(self._stay_awake)
+                self._loop.call_soon(*self._turn)
+
+    def _wake(self) -> None:
+        """Lets those go on who wait for what came."""
+        jobs = self.jobs
+        if jobs.waiting.tickets and (jobs.arrivals or jobs.waiting.is_unplanned):
+            jobs.go_on()
+        elif jobs.arrivals:
+            jobs.arrivals.clear()
+        if self.reads.appended:
+            self.reads.go_on()
 
     def _stay_awake(self) -> None:
         """Lets the loop look for requests once more instead of going to sleep."""
         if self._clock.monotonic_us() < self._awake_until_us:
-            self._loop.call_soon(self._stay_awake)
+            self._loop.call_soon(*self._turn)
         else:
             self._is_awake = False
 
     # -- listeners and upkeep ----------------------------------------------------------------------
 
-    def _match_changes(self) -> None:
+    def _note_news(self) -> None:
         """Matches what changed with the listenings as they are now; it is told after the sync."""
-        engine = self._engine
-        appended = self.reads.note()
-        changes = self.jobs.note()
+        news = self._engine.take_news()
+        if news is NO_NEWS:
+            return
+        self._has_written = True
+        self._is_sooner |= news.is_sooner
+        arrived = self.jobs.note(news.arrivals) if news.arrivals else ()
+        if news.appended:
+            self.reads.note(news.appended)
         if self._wakeups is not None:
-            for table in (*appended, *engine.watched.take_written(engine.tables)):
+            for table in (*news.appended, *news.written):
                 self._wakeups.note(table, What.CHANGED)
-        if self._listeners:
-            self._told += self._listeners.match(changes + engine.take_changes())
+        if self._listeners.keys:
+            self._told += self._listeners.match((*arrived, *news.changed))
 
     def _watch_tables(self, wakeups: Wakeups) -> None:
         """From now on there is news of all tables; the first is of jobs that wait already."""
@@ -368,7 +414,6 @@ class Committer:
     def _follow_reads(self, parts: Parts) -> Reads:
         return Reads(
             reading.Parts(
-                source=parts.engine,
                 loop=parts.loop,
                 clock=parts.clock,
                 counters=parts.counters,
@@ -381,7 +426,7 @@ class Committer:
     def _tell_soon(self, changes: Sequence[Changed]) -> None:
         """Tells what is so by itself, once everything is durable that it may come from."""
         self._told += self._listeners.match(changes)
-        if not self._syncing and not self._waiting:  # else it is told with the next group
+        if not self._syncing and not self._waiting.queues:  # else it is told with the next group
             self._sync_step()
 
     def _tend(self) -> None:
@@ -391,18 +436,18 @@ class Committer:
         try:
             self._upkeep.step()
             self._watch_disk()
-            self._match_changes()
-            self.jobs.note_writes()
-            self.jobs.go_on()
-            self.reads.go_on()
+            self._note_news()
+            if self._has_written:
+                self._note_writes()
+            self._wake()
         except Exception as error:  # noqa: BLE001 - as for a group
             self._on_failure(error)
             return
-        if not self._waiting:  # else the next group's sync is the step's sync too
+        if not self._waiting.queues:  # else the next group's sync is the step's sync too
             self._sync_step()
 
     def _sync_step(self) -> None:
-        if self._engine.durable_seq < self._engine.applied_seq:
+        if self._engine.unsynced_bytes:
             self._syncing = True
             self._worker.put(self._sync, self._after_sync((), ()))
         elif self._told or self._wakeups:
@@ -425,7 +470,7 @@ class Committer:
     def _note_idle(self) -> None:
         if self._drained is None or self._drained.done():
             return
-        under_way = self._syncing or self._scheduled or self._waiting or self._held
+        under_way = self._syncing or self._scheduled or self._waiting.queues or self._held
         if not under_way and all(beside.is_idle for beside in self._besides()):
             self._drained.set_result(None)
 

@@ -166,7 +166,7 @@ class _Daemon:
                 on_failure=self._fail,
                 awake_us=self._options.awake_us,
                 cold=self._blocks and self._blocks.cold,
-                note_writes=self._note_writes,
+                on_writes=self._look_at_blocks,
                 wakeups=self._wakeups,
             )
         )
@@ -176,9 +176,9 @@ class _Daemon:
         sender = Sender(self._options.wake, identity, self._counters)
         return Wakeups(sender, loop, self._clock)
 
-    def _note_writes(self) -> None:
+    def _look_at_blocks(self) -> None:
         if self._sealer is not None:
-            self._sealer.note_writes()
+            self._sealer.look()
 
     def _block_stats(self) -> dict[str, int]:
         if self._blocks is None or self._rounds is None:

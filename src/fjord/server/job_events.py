@@ -7,37 +7,70 @@ whoever found nothing is parked by then, so that it is woken by what came behind
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fjord.clock import Clock
-from fjord.commands import ARRIVED, Changed, Command, Refusal
+from fjord.commands import ARRIVED, Changed, Refusal
 from fjord.engine.dates import Arrival
 from fjord.engine.waits import Arrivals, Dates, jobs_problem, moment
+from fjord.server import logs
 from fjord.server.alarm import Alarm
 from fjord.server.counters import Counters
-from fjord.server.dead_jobs import Counts, DeadJobs
 from fjord.server.listeners import Listeners
-from fjord.server.origin import Origin
+from fjord.server.origin import Submit
 from fjord.server.waiting import Waiting
 from fjord.server.wakeups import Wakeups
 from fjord.wire.wakeups import What
 
+# Jobs of each table: waiting, taken, dead.
+Counts = Mapping[str, tuple[int, int, int]]
 
-class Source(Protocol):
+
+class Deaths(Protocol):
+    """What is asked about dead jobs: the engine."""
+
+    def job_counts(self) -> Counts: ...
+
+    def job_deaths(self) -> Mapping[str, int]:
+        """Returns how many jobs of each table have died since the start."""
+        ...
+
+
+class DeadJobs:
+    """Says in the log and in the metrics when jobs have died: a person should look.
+
+    A job dies when it failed or timed out too often, or was buried by hand.  All that die within a
+    moment are one line of the log.
+    """
+
+    def __init__(self, source: Deaths, counters: Counters) -> None:
+        self._source = source
+        self._counters = counters
+        self._known: Mapping[str, int] = {}
+
+    def look(self) -> None:
+        """Says in which tables jobs have died since the last look."""
+        deaths = self._source.job_deaths()
+        for table, died in deaths.items():
+            new = died - self._known.get(table, 0)
+            if new > 0:
+                self._counters.jobs_died += new
+                dead = self._source.job_counts()[table][2]
+                logs.note(logging.WARNING, "jobs are dead", table=table, dead=dead, new=new)
+        self._counters.jobs_died_by_table = dict(deaths)
+        self._known = deaths
+
+
+class Source(Deaths, Protocol):
     """Whoever knows of jobs: the engine."""
 
     @property
     def tables(self) -> Mapping[str, Any]: ...
 
-    def take_arrivals(self) -> Arrivals: ...
-
     def first_date_us(self, table: str, after_us: int, /) -> int | None: ...
-
-    def job_counts(self) -> Counts: ...
-
-    def job_deaths(self) -> Mapping[str, int]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +82,7 @@ class Parts:
     clock: Clock
     counters: Counters
     listeners: Listeners
-    submit: Callable[[Origin, Any, Command], None]
+    submit: Submit
     tell: Callable[[Sequence[Changed]], None]  # as soon as everything is durable
     on_failure: Callable[[Exception], None]
     wakeups: Wakeups | None = None  # None: none are sent
@@ -67,19 +100,18 @@ class JobEvents:
         self._wakeups = parts.wakeups
         self._on_failure = parts.on_failure
         self.waiting = Waiting(parts.submit, loop, clock, parts.counters)
-        self._dead = DeadJobs(source, loop, clock, parts.counters)
+        self._dead = DeadJobs(source, parts.counters)
         self._dates = Dates(source.first_date_us)
         self._alarm = Alarm(loop, clock, self._tell_dates)
-        self._arrivals: dict[str, Arrival] = {}  # of which nobody who waits knows yet
+        self.arrivals: dict[str, Arrival] = {}  # of which nobody who waits knows yet
 
-    def note(self) -> list[Changed]:
-        """Takes note of what ran; returns what listeners are to be told once it is durable."""
-        arrivals = self._source.take_arrivals()
-        if not arrivals:
-            return []
+    def note(self, arrivals: Arrivals) -> Sequence[Changed]:
+        """Takes note of jobs that came; returns what listeners are told once they are durable."""
         for table, arrival in arrivals.items():
-            known = self._arrivals.get(table)
-            self._arrivals[table] = arrival.joined(known) if known else arrival
+            known = self.arrivals.get(table)
+            self.arrivals[table] = arrival.joined(known) if known else arrival
+        if self._wakeups is None and not self._listeners.keys:
+            return ()
         now_us = self._clock.wall_us()
         heard = [table for table in arrivals if self._is_heard(table)]
         for table in heard:
@@ -89,13 +121,13 @@ class JobEvents:
         self._plan()
         return [moment(table, ARRIVED, now_us) for table in heard]
 
-    def note_writes(self) -> None:
-        """Takes note that something was written: it may be that jobs have died."""
-        self._dead.note_writes()
+    def look(self) -> None:
+        """Says whether jobs have died, a moment after something was written."""
+        self._dead.look()
 
     def go_on(self) -> None:
         """Wakes who waits for what came."""
-        arrivals, self._arrivals = self._arrivals, {}
+        arrivals, self.arrivals = self.arrivals, {}
         self.waiting.go_on(arrivals)
 
     def problem(self, table: str) -> Refusal | None:
@@ -114,12 +146,11 @@ class JobEvents:
     def stop(self) -> None:
         """Lets nobody wait any more."""
         self.waiting.stop()
-        self._dead.stop()
+        self._dead.look()
         self._alarm.stop()
 
     def close(self) -> None:
         self.waiting.close()
-        self._dead.close()
         self._alarm.stop()
 
     def _is_heard(self, table: str) -> bool:

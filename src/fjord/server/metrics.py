@@ -16,8 +16,8 @@ from fjord.commands import FUNCTIONS, Numbers
 from fjord.server import exposition
 from fjord.server.bounds import Memory
 from fjord.server.counters import STEPS_US, Counters, Histogram
-from fjord.server.dead_jobs import Counts
 from fjord.server.exposition import Metric, count, count_by, gauge
+from fjord.server.job_events import Counts
 from fjord.server.listeners import Listeners
 from fjord.server.sessions import Sessions
 from fjord.wire import Function

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from fjord.commands import Reply
+from fjord.commands import Command, Reply
 
 # Called with the reply right after the command ran, before any other command; gives the reply
 # that is sent.
 After = Callable[[Reply], Reply]
+# Called with origin, request, command and reply once all is durable; False: it answers by itself.
+Settle = Callable[[Any, Any, Any, Reply], bool]
 
 
 class Origin(Protocol):
@@ -39,3 +41,26 @@ class Origin(Protocol):
     def forget(self, request: Any) -> None:
         """Takes note that a request is not run, since nobody is there any more."""
         ...
+
+
+class Patient(Origin, Protocol):
+    """Who can wait for a reply: a session."""
+
+    @property
+    def is_ending(self) -> bool:
+        """Says that the peer sends no more, so that nothing waits for it."""
+        ...
+
+
+class Submit(Protocol):
+    """Runs a command with the next group: the committer."""
+
+    def __call__(
+        self,
+        origin: Origin,
+        request: Any,
+        command: Command,
+        after: After | None = None,
+        settle: Settle | None = None,
+        /,
+    ) -> None: ...

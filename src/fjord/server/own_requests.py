@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import (
+    FUNCTIONS,
     REVISION,
     Batch,
     Command,
@@ -23,7 +24,6 @@ from fjord.commands import (
     ListenJobs,
     Next,
     Nop,
-    Numbered,
     Refusal,
     Reply,
     Scan,
@@ -35,49 +35,57 @@ from fjord.commands import (
     Unlisten,
     Welcome,
 )
-from fjord.engine.cold import ERRANDS, PARTINGS, has_parting
+from fjord.commands.layout import registers
+from fjord.engine.cold import leaving
 from fjord.engine.waits import JOBS_KEY
 from fjord.errors import Code
 from fjord.server.listeners import Listener, listen_problem
-from fjord.server.origin import Origin
+from fjord.server.origin import Patient
 from fjord.server.sessions import Shared
 from fjord.wire import Request
 
 
-class Asker(Origin, Listener, Protocol):
+class Asker(Patient, Listener, Protocol):
     """Whose requests they are: the session."""
+
+    client_id: bytes  # as HELLO said
+
+    def numbered(self, request: Request, command: Any) -> Command | None:
+        """Returns a command with its number, if it has one; None if it was refused."""
+        ...
+
+
+serves = registers("serve")
 
 
 class OwnRequests:
-    """What a session remembers of its client: who it is, and how many keys it listens to."""
+    """What a session does itself, and how many keys its client listens to."""
 
     def __init__(self, session: Asker, shared: Shared) -> None:
         self._session = session
         self._shared = shared
         self._runner = shared.runner
-        self._client_id = b""  # as HELLO said
         self._listened_keys = 0
 
-    def handle(self, request: Request) -> None:
-        command = request.command
-        handler = OWN.get(type(command), OwnRequests._begin_listening)
-        handler(self, request, command)
-
+    @serves(Refusal)
     def _refuse(self, request: Request, refusal: Refusal) -> None:
         self._session.answer(request, refusal)
 
+    @serves(Scan, Span)
     def _scan(self, request: Request, command: Scan | Span) -> None:
         self._runner.scan(self._session, request, command)
 
+    @serves(Stats)
     def _stats(self, request: Request, command: Stats) -> None:
         self._runner.submit(self._session, request, Nop(), lambda reply: self._shared.stats())
 
+    @serves(Hello)
     def _hello(self, request: Request, command: Hello) -> None:
         if command.revision != REVISION:
             self._refuse(request, _OTHER_REVISION)
             return
         client = command.client if any(command.client) else self._shared.new_client()
-        self._client_id = client
+        self._session.client_id = client
 
         def welcome(reply: Reply) -> Reply:
             if not isinstance(reply, Done):
@@ -86,28 +94,27 @@ class OwnRequests:
 
         self._runner.submit(self._session, request, Nop(), welcome)
 
-    def submit_numbered(self, request: Request, command: Any) -> None:
-        """Runs a command with a number, which is applied once however often it is sent."""
-        if request.number:
-            if not self._client_id:
-                self._refuse(request, _NO_HELLO)
-                return
-            client, number = self._client_id, request.number
-            command = Numbered(command=command, client=client, number=number)
-        if has_parting(command):  # which those have to hear of who read blocks
-            self._shared.reads.begin(self._session, request, command)
-        else:
-            self._runner.submit(self._session, request, command)
-
+    @serves(Next)
     def _next(self, request: Request, command: Next) -> None:
         self._shared.jobs.waiting.begin(self._session, request, command)
 
-    def _read(self, request: Request, command: Command) -> None:
-        if request.number:
-            self.submit_numbered(request, command)
+    @serves(Batch)
+    def _batch(self, request: Request, command: Batch) -> None:
+        found = self._session.numbered(request, command)
+        if found is None:
             return
-        self._shared.reads.begin(self._session, request, command)
+        if leaving(command):
+            self._shared.reads.begin(self._session, request, found)
+        else:
+            self._runner.submit(self._session, request, found)
 
+    def _read(self, request: Request, command: Command) -> None:
+        """Runs a command that blocks may say the rest of, or after which less of them is needed."""
+        found = self._session.numbered(request, command)
+        if found is not None:
+            self._shared.reads.begin(self._session, request, found)
+
+    @serves(SealNow)
     def _seal(self, request: Request, command: SealNow) -> None:
         sealer = self._shared.sealer
         if sealer is None:
@@ -117,6 +124,7 @@ class OwnRequests:
 
     # -- listening --------------------------------------------------------------------------------
 
+    @serves(Listen)
     def _listen(self, request: Request, command: Listen) -> None:
         problem = listen_problem(command) or self._reserve(len(command.keys))
         if problem is not None:
@@ -124,6 +132,7 @@ class OwnRequests:
             return
         self._runner.submit(self._session, request, Nop(), self._listen_after(request, command))
 
+    @serves(ListenJobs)
     def _listen_jobs(self, request: Request, command: ListenJobs) -> None:
         problem = self._shared.jobs.problem(command.table) or self._reserve(1)
         if problem is not None:
@@ -138,7 +147,7 @@ class OwnRequests:
 
         self._runner.submit(self._session, request, Nop(), listen_to_dates)
 
-    def _begin_listening(self, request: Request, command: Set | Get | Touch) -> None:
+    def begin_listening(self, request: Request, command: Set | Get | Touch) -> None:
         """Runs a SET or a GET; if it is not refused, its key is listened to from then on."""
         problem = self._reserve(len(command.keys))
         if problem is not None:
@@ -159,6 +168,7 @@ class OwnRequests:
 
         return listen
 
+    @serves(Unlisten)
     def _unlisten(self, request: Request, command: Unlisten) -> None:
         def end(reply: Reply) -> Reply:
             ended = self._shared.listeners.end(self._session, command.identifier)
@@ -177,7 +187,10 @@ class OwnRequests:
         return None
 
 
-_NO_HELLO: Final = Refusal(code=Code.BAD_BATCH, text="a number needs a HELLO before it")
+for _row in FUNCTIONS.values():
+    if _row.look is not None or _row.leave is not None:
+        _row.serve = OwnRequests._read
+
 _OTHER_REVISION: Final = Refusal(
     code=Code.BAD_VERSION,
     text=f"this daemon speaks revision {REVISION} of the protocol; use a client of its version",
@@ -189,19 +202,3 @@ _TOO_MANY_KEYS: Final = Refusal(
 _NOT_LISTENING: Final = Refusal(
     code=Code.NOT_FOUND, text="no request with this identifier began to listen"
 )
-
-# What a session does not simply hand to the committer, by the type of what was asked.
-OWN: Final[dict[type, Callable[[OwnRequests, Request, Any], None]]] = {
-    Refusal: OwnRequests._refuse,
-    Batch: OwnRequests.submit_numbered,
-    Hello: OwnRequests._hello,
-    Stats: OwnRequests._stats,
-    Listen: OwnRequests._listen,
-    ListenJobs: OwnRequests._listen_jobs,
-    Next: OwnRequests._next,
-    Unlisten: OwnRequests._unlisten,
-    Scan: OwnRequests._scan,
-    Span: OwnRequests._scan,
-    SealNow: OwnRequests._seal,
-    **dict.fromkeys(ERRANDS | PARTINGS, OwnRequests._read),
-}

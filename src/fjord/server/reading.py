@@ -1,7 +1,7 @@
 """Requests that read streams: they may wait for messages, and may lead into cold blocks.
 
-A READ goes to the committer under the name of a `Reading`, which stands in for its session.  If it
-comes back with nothing and has time left it is parked, by its table; whatever is appended there
+A READ is run like any other command.  If it comes back with nothing and may wait, it is parked by
+its table as a `Reading`, which stands in for its session from then on; whatever is appended there
 runs all of them again, once it is durable.  If it comes back with a block, that is read on another
 thread, and the loop goes on; so it is with other requests that blocks say the rest of.
 
@@ -18,40 +18,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from functools import partial
+from typing import Any, Final, cast
 
 from fjord.clock import Clock
-from fjord.commands import Command, Messages, Read, Refusal, Reply
+from fjord.commands import Command, InBlock, Messages, Read, Refusal, Replies, Reply
 from fjord.engine.cold import Errand, LazyCold
 from fjord.engine.waits import Ranked, Readers, is_read_empty
 from fjord.errors import Code
 from fjord.server import logs
 from fjord.server.alarm import Alarm
-from fjord.server.beside import Beside
 from fjord.server.counters import Counters
-from fjord.server.origin import Origin
+from fjord.server.origin import Origin, Patient, Submit
+from fjord.server.worker import Beside
 
 # Subscribers inside blocks that are known of one connection; those beyond go when they are idle.
 _INSIDE_MAX: Final = 256
-
-
-class Source(Protocol):
-    """Whoever knows of messages: the engine."""
-
-    def take_appends(self) -> Iterable[str]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What it works with."""
 
-    source: Source
     loop: asyncio.AbstractEventLoop
     clock: Clock
     counters: Counters
-    submit: Callable[[Origin, Any, Command], None]
+    submit: Submit
     beside: Beside  # threads that read blocks
     cold: LazyCold | None
 
@@ -59,20 +53,20 @@ class Parts:
 class Reading:
     """A request under way, in the place of the session that asked for it."""
 
-    __slots__ = ("_reads", "command", "deadline_us", "errand", "nothing", "origin", "request")
+    __slots__ = (
+        *("_reads", "client", "command", "deadline_us", "errand", "nothing", "origin"),
+        "request",
+    )
 
     def __init__(self, reads: Reads, origin: Origin, request: Any, command: Command) -> None:
         self._reads = reads
         self.origin = origin
+        self.client = origin.client
         self.request = request
         self.command = command
         self.errand = Errand(command)
         self.deadline_us = 0  # monotonic: when its wait is over; 0 = it does not wait
         self.nothing: Reply | None = None  # what it came back with, while it is parked
-
-    @property
-    def client(self) -> int:
-        return self.origin.client
 
     @property
     def is_stalled(self) -> bool:
@@ -96,7 +90,6 @@ class Reads:
     """All requests that read streams."""
 
     def __init__(self, parts: Parts) -> None:
-        self._source = parts.source
         self._submit = parts.submit
         self._clock = parts.clock
         self._counters = parts.counters
@@ -107,19 +100,17 @@ class Reads:
         self._deadlines: Ranked[Reading] = Ranked()  # of those that are parked
         # Tables and subscribers that were last read with inside blocks, the latest ones last.
         self._inside: dict[Origin, dict[tuple[str, str], None]] = {}
-        self._appended: set[str] = set()  # tables, of which nobody who waits knows yet
+        self.appended: set[str] = set()  # tables, of which nobody who waits knows yet
         self._alarm = Alarm(parts.loop, parts.clock, self._look)
         self._is_stopped = False
 
     # -- called by sessions -----------------------------------------------------------------------
 
-    def begin(self, origin: Origin, request: Any, command: Command) -> None:
+    def begin(self, origin: Patient, request: Any, command: Command) -> None:
         """Runs a command, and lets a READ wait if it finds nothing."""
-        reading = Reading(self, origin, request, command)
-        if type(command) is Read and command.wait_us and not self._is_stopped:
-            reading.deadline_us = self._clock.monotonic_us() + command.wait_us
-            self._by_origin.setdefault(origin, {})[reading] = None
-        self._submit(reading, request, command)
+        wait_us = command.wait_us if type(command) is Read else 0
+        deadline_us = self._clock.monotonic_us() + wait_us if wait_us else 0
+        self._submit(origin, request, command, None, partial(self._settle_first, deadline_us))
 
     def end(self, origin: Origin) -> None:
         """Lets a peer that sends no more wait no more."""
@@ -159,16 +150,14 @@ class Reads:
         self._leave(reading)
         reading.origin.forget(reading.request)
 
-    def note(self) -> Iterable[str]:
-        """Takes note of what ran; returns the streams that got messages."""
-        appended = self._source.take_appends()
-        self._appended.update(appended)
-        return appended
+    def note(self, appended: Iterable[str]) -> None:
+        """Takes note of streams that got messages."""
+        self.appended.update(appended)
 
     def go_on(self) -> None:
         """Runs again who waits for what came, after all replies of a group were given."""
-        if self._appended:
-            appended, self._appended = self._appended, set()
+        if self.appended:
+            appended, self.appended = self.appended, set()
             for reading in self._parked.wake(appended):
                 self._deadlines.discard(reading)
                 reading.nothing = None
@@ -186,6 +175,29 @@ class Reads:
         self._alarm.stop()
 
     # -- one request ------------------------------------------------------------------------------
+
+    def _settle_first(
+        self, deadline_us: int, origin: Patient, request: Any, command: Command, reply: Reply
+    ) -> bool:
+        """Takes the first reply, which is durable: says whether the request is answered with it."""
+        is_block = type(reply) is InBlock or (
+            type(reply) is Replies and InBlock in map(type, reply.replies)
+        )
+        if is_block or (deadline_us and is_read_empty(command, reply)):
+            reading = Reading(self, origin, request, command)
+            if deadline_us and not origin.is_ending and not self._is_stopped:
+                reading.deadline_us = deadline_us
+                self._by_origin.setdefault(origin, {})[reading] = None
+            self.settle(reading, reply)
+            return False
+        if self._cold is not None:
+            self._cold.note(command, reply)
+        if not origin.is_open:
+            origin.forget(request)
+            return False
+        if type(reply) is Refusal:
+            _note_damage(reply)
+        return True
 
     def _may_wait(self, reading: Reading) -> bool:
         return reading.origin.is_open and self._clock.monotonic_us() < reading.deadline_us
@@ -233,8 +245,8 @@ class Reads:
             self._cold.rest(table, subscriber)
 
     def _answer(self, reading: Reading, reply: Reply) -> None:
-        if type(reply) is Refusal and reply.code is Code.CORRUPT:
-            logs.note(logging.ERROR, "what was asked for is damaged", error=reply.text)
+        if type(reply) is Refusal:
+            _note_damage(reply)
         self._leave(reading)
         if reading.origin.is_open:
             reading.origin.answer(reading.request, reply)
@@ -243,12 +255,11 @@ class Reads:
 
     def _leave(self, reading: Reading) -> None:
         """Ends the wait of one."""
-        if type(reading.command) is not Read:
-            return
-        reading.nothing = None
-        self._parked.leave(reading.command.table, reading)
-        self._deadlines.discard(reading)
-        self._counters.parked_reads = len(self._deadlines)
+        if reading.nothing is not None:
+            reading.nothing = None
+            self._parked.leave(cast(Read, reading.command).table, reading)
+            self._deadlines.discard(reading)
+            self._counters.parked_reads = len(self._deadlines)
         mine = self._by_origin.get(reading.origin)
         if mine is not None:
             mine.pop(reading, None)
@@ -267,3 +278,8 @@ class Reads:
         deadline_us = self._deadlines.first()
         if deadline_us is not None:
             self._alarm.set(deadline_us)
+
+
+def _note_damage(refusal: Refusal) -> None:
+    if refusal.code is Code.CORRUPT:
+        logs.note(logging.ERROR, "what was asked for is damaged", error=refusal.text)

@@ -23,9 +23,9 @@ from fjord.engine.rounds import Rounds
 from fjord.errors import ClosedError, Code
 from fjord.server import logs, warming
 from fjord.server.alarm import Alarm
-from fjord.server.beside import Beside
 from fjord.server.origin import Origin
 from fjord.server.turns import Turns
+from fjord.server.worker import Beside
 
 # Looking whether something is due is worth it only so often.
 _LOOK_US: Final = 1_000_000
@@ -53,7 +53,7 @@ class Sealer:
         self._beside = parts.beside
         self._clock = parts.clock
         self._warming = parts.warming
-        self._alarm = Alarm(parts.loop, parts.clock, self._look)
+        self._alarm = Alarm(parts.loop, parts.clock, self.look)
         self._is_under_way = False
         self._is_stopped = False
         self._told_blocks = 0  # how many the log knows of
@@ -64,11 +64,11 @@ class Sealer:
         def finish(result: object, error: Exception | None) -> None:
             if error is not None and not self._is_stopped:
                 logs.note(logging.WARNING, "blocks could not be looked at", error=error)
-            self._look()
+            self.look()
 
         self._beside.put(_NOBODY, None, lambda: warming.warm_up(self._warming), finish)
 
-    def note_writes(self) -> None:
+    def look_soon(self) -> None:
         """Looks in a moment whether something is due."""
         self._alarm.set(self._clock.monotonic_us() + _LOOK_US)
 
@@ -87,7 +87,7 @@ class Sealer:
                 origin.flush()
             else:
                 origin.forget(request)
-            self.note_writes()
+            self.look_soon()
 
         self._beside.put(origin, request, lambda: self._rounds.seal(command), finish)
 
@@ -98,7 +98,8 @@ class Sealer:
         self._rounds.stop()
         self._turns.stop()
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Begins a round if one is due, else looks again when it will be."""
         due_us = None if self._is_under_way else self._rounds.due_us()
         if due_us is None:
             return
@@ -114,7 +115,7 @@ class Sealer:
         self._note_blocks()
         if error is not None:
             self._note_failure(error)
-        self.note_writes()
+        self.look_soon()
 
     def _note_blocks(self) -> None:
         written, self._told_blocks = self._rounds.blocks - self._told_blocks, self._rounds.blocks

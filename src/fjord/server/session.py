@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from fjord import limits, wire
 from fjord.columns import Buffer
-from fjord.commands import Flag, Refusal, Reply
+from fjord.commands import Command, Flag, Numbered, Refusal, Reply
 from fjord.errors import Code, RemoteProtocolError
 from fjord.server import logs
-from fjord.server.own_requests import OWN, OwnRequests
+from fjord.server.own_requests import OwnRequests
 from fjord.server.sessions import Shared
 from fjord.wire import Function, Request, encode_fatal
 
@@ -33,6 +33,7 @@ class Session(asyncio.Protocol):
         self._memory = shared.memory
         self._decoder = wire.RequestDecoder(cursors=shared.cursors)
         self.client = shared.sessions.next_client()
+        self.client_id = b""  # as HELLO said
         self._own = OwnRequests(self, shared)
         self._in_flight: set[int] = set()
         self._in_flight_bytes = 0
@@ -41,6 +42,7 @@ class Session(asyncio.Protocol):
         self._pushes_bytes = 0
         self._transport: asyncio.Transport | None = None
         self.is_stalled = False  # the peer does not take its replies, or is gone
+        self.is_ending = False  # it sends no more, or is not heard any more
         self._reading = True
         self._is_resting = False  # others have their turn
         self._last_words: bytes | None = None  # sent when nothing is in flight, then closed
@@ -70,7 +72,7 @@ class Session(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        self._last_words = b""  # nothing more is taken from what it has sent
+        self.is_ending, self._last_words = True, b""  # nothing more is taken from what it has sent
         self._shared.sessions.discard(self)
         self._shared.listeners.drop(self)
         self._memory.note(self, 0)
@@ -189,8 +191,8 @@ class Session(asyncio.Protocol):
         Not longer than a moment: whoever never stops sending must not keep others from their turn.
         """
         decoder, is_any = self._decoder, False
-        rest_us = self._clock.monotonic_us() + limits.PUMP_US_MAX
-        while decoder.pending_bytes and self._last_words is None and self._has_room():
+        pending, rest_us = 1, 0
+        while pending and self._last_words is None and self._has_room():
             try:
                 request = decoder.next()
             except RemoteProtocolError as error:
@@ -200,9 +202,15 @@ class Session(asyncio.Protocol):
                 break
             self._begun_us, is_any = None, True
             self._handle(request)
-            if self._clock.monotonic_us() > rest_us:
-                self._rest()
-        self._send()
+            pending = decoder.pending_bytes
+            if pending:  # mostly there is one request, and no need to know how long it takes
+                now_us = self._clock.monotonic_us()
+                if not rest_us:
+                    rest_us = now_us + limits.PUMP_US_MAX
+                elif now_us > rest_us:
+                    self._rest()
+        if self._output:
+            self._send()
         pending = decoder.pending_bytes
         if pending or self._begun_us is not None:
             self._watch_deadline()
@@ -235,14 +243,28 @@ class Session(asyncio.Protocol):
             self.answer(request, _BUSY)
             return
         command = request.command
-        if type(command) in OWN or request.flags & Flag.LISTEN:
-            self._own.handle(request)
+        serve = type(command).row.serve
+        if serve is not None:
+            serve(self._own, request, command)
+        elif request.flags & Flag.LISTEN:
+            self._own.begin_listening(request, command)  # type: ignore[arg-type] # GET or SET
         elif request.number:
-            self._own.submit_numbered(request, command)
+            found = self.numbered(request, command)
+            if found is not None:
+                self._runner.submit(self, request, found)
         else:
             self._runner.submit(self, request, command)  # type: ignore[arg-type] # no refusal
         if request.function == Function.QUIT:
             self._finish(None)
+
+    def numbered(self, request: Request, command: Any) -> Command | None:
+        """Returns a command with its number, which is applied once; None if it was refused."""
+        if not request.number:
+            return cast(Command, command)
+        if not self.client_id:
+            self.answer(request, _NO_HELLO)
+            return None
+        return Numbered(command=command, client=self.client_id, number=request.number)
 
     # -- the connection ---------------------------------------------------------------------------
 
@@ -317,7 +339,7 @@ class Session(asyncio.Protocol):
         """Reads no more; says why, if there is a reason, after what is under way."""
         if self._last_words is not None:
             return
-        self._last_words = b""
+        self.is_ending, self._last_words = True, b""
         if error is not None:
             self._note_closing(error)
             self._last_words = encode_fatal(error, now_us=self._clock.wall_us())
@@ -336,6 +358,7 @@ class Session(asyncio.Protocol):
         """Closes without waiting for what is under way, which itself waits for the peer."""
         error = RemoteProtocolError(Code.SLOW_CONSUMER, text)
         self._note_closing(error)
+        self.is_ending = True
         self._last_words = encode_fatal(error, now_us=self._clock.wall_us())
         self._set_reading(wanted=False)
         self._shared.listeners.drop(self)
@@ -369,6 +392,7 @@ def _duplicate(request: Request, now_us: int) -> list[Buffer]:
     return wire.encode_reply(request, refusal, now_us=now_us)
 
 
+_NO_HELLO: Final = Refusal(code=Code.BAD_BATCH, text="a number needs a HELLO before it")
 _BUSY: Final = Refusal(
     code=Code.BUSY, text="the server has no memory for more requests; try again in a moment"
 )

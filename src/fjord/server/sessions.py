@@ -15,7 +15,7 @@ from fjord.server.bounds import Bounds, Memory
 from fjord.server.counters import Counters
 from fjord.server.job_events import JobEvents
 from fjord.server.listeners import Listeners
-from fjord.server.origin import After, Origin
+from fjord.server.origin import After, Origin, Settle
 from fjord.server.reading import Reads
 from fjord.server.sealer import Sealer
 from fjord.wire import Cursors
@@ -25,7 +25,13 @@ class Runner(Protocol):
     """Whoever runs the commands: the committer."""
 
     def submit(
-        self, origin: Origin, request: Any, command: Command, after: After | None = None, /
+        self,
+        origin: Origin,
+        request: Any,
+        command: Command,
+        after: After | None = None,
+        settle: Settle | None = None,
+        /,
     ) -> None: ...
 
     def scan(self, origin: Origin, request: Any, command: Scan | Span, /) -> None: ...

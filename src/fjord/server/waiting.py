@@ -1,9 +1,8 @@
 """Requests that wait for jobs: a NEXT that finds nothing is answered when there is something.
 
-A NEXT goes to the committer under the name of a `Taking`, which stands in for its session.  If it
-comes back with nothing and has time left it is parked: it stays a request under way, and is run
-again by the rules of `engine.waits`.  Since it is run like any other command, its reply leaves
-when it is durable, like any other reply.
+A NEXT is run like any other command.  If it comes back with nothing and may wait, it is parked as
+a `Taking`, which stands in for its session from then on: it stays a request under way, and is run
+again by the rules of `engine.waits`.  Its reply leaves when it is durable, like any other reply.
 
     its time is over            run once more, and answered with whatever there is
     its connection is closed    forgotten; jobs that were taken for it already are given back
@@ -17,22 +16,23 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final, cast
 
 from fjord.clock import Clock
-from fjord.commands import Command, Fail, Next, Refusal, Reply, Taken
+from fjord.commands import Fail, Next, Refusal, Reply, Taken
 from fjord.engine.waits import Arrivals, Ranked, Waits, is_empty
 from fjord.server import logs
 from fjord.server.alarm import Alarm
 from fjord.server.counters import Counters
-from fjord.server.origin import Origin
+from fjord.server.origin import Origin, Patient, Submit
 
 
 class Stage(enum.Enum):
     """How far a NEXT is."""
 
-    FIRST = enum.auto()  # it is run, and may be parked then
+    RESUMED = enum.auto()  # it is run after it was aside, and may be parked then
     PARKED = enum.auto()
     WOKEN = enum.auto()  # it is run again, since there may be something
     ASIDE = enum.auto()  # its peer takes no replies
@@ -43,20 +43,22 @@ class Stage(enum.Enum):
 class Taking:
     """A NEXT under way, in the place of the session that asked for it."""
 
-    __slots__ = ("_waiting", "command", "deadline_us", "nothing", "origin", "request", "stage")
+    __slots__ = (
+        *("_waiting", "client", "command", "deadline_us", "nothing", "origin", "request"),
+        "stage",
+    )
 
-    def __init__(self, waiting: Waiting, origin: Origin, request: Any, command: Next) -> None:
+    def __init__(
+        self, waiting: Waiting, origin: Origin, request: Any, command: Next, deadline_us: int
+    ) -> None:
         self._waiting = waiting
         self.origin = origin
+        self.client = origin.client
         self.request = request
         self.command = command
-        self.deadline_us = 0  # monotonic: when its wait is over
+        self.deadline_us = deadline_us  # monotonic: when its wait is over
         self.nothing: Taken | None = None  # what it last came back with
-        self.stage = Stage.FIRST
-
-    @property
-    def client(self) -> int:
-        return self.origin.client
+        self.stage = Stage.PARKED
 
     @property
     def is_stalled(self) -> bool:
@@ -98,7 +100,7 @@ class Waiting:
 
     def __init__(
         self,
-        submit: Callable[[Origin, Any, Command], None],
+        submit: Submit,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         counters: Counters,
@@ -107,29 +109,26 @@ class Waiting:
         self._clock = clock
         self._counters = counters
         self._waits: Waits[Taking] = Waits()  # those that are parked or woken
+        self.tickets = self._waits.tickets  # of the same
         self._by_origin: dict[Origin, dict[Taking, None]] = {}  # all that may wait
         self._deadlines: Ranked[Taking] = Ranked()  # of those that are parked
         self._aside: dict[Taking, None] = {}
         self._alarm = Alarm(loop, clock, self._look)
         self._is_stopped = False
+        self.is_unplanned = False  # somebody was parked since the alarm was set
 
     # -- called by sessions -----------------------------------------------------------------------
 
-    def begin(self, origin: Origin, request: Any, command: Next) -> None:
+    def begin(self, origin: Patient, request: Any, command: Next) -> None:
         """Runs a NEXT, and lets it wait if it finds nothing."""
-        taking = Taking(self, origin, request, command)
-        if command.wait_us and not self._is_stopped:
-            taking.deadline_us = self._clock.monotonic_us() + command.wait_us
-            self._by_origin.setdefault(origin, {})[taking] = None
-        else:
-            taking.stage = Stage.LAST
-        self._submit(taking, request, command)
+        deadline_us = self._clock.monotonic_us() + command.wait_us if command.wait_us else 0
+        self._submit(origin, request, command, None, partial(self._settle_first, deadline_us))
 
     def end(self, origin: Origin) -> None:
         """Lets a peer that sends no more wait no more."""
         found = list(self._by_origin.get(origin, ()))
         for taking in found:
-            if taking.stage is Stage.FIRST:
+            if taking.stage is Stage.RESUMED:
                 taking.stage = Stage.LAST
             elif taking.stage is Stage.WOKEN:
                 taking.stage = Stage.ENDED
@@ -178,12 +177,12 @@ class Waiting:
         """Runs again what was set aside, where the peer takes its replies by now."""
         for taking in [one for one in self._aside if not one.is_stalled]:
             del self._aside[taking]
-            taking.stage = Stage.FIRST
+            taking.stage = Stage.RESUMED
             self._submit(taking, taking.request, taking.command)
 
     def go_on(self, arrivals: Arrivals) -> None:
         """Wakes who may find something, after all replies of a group were given."""
-        if self._waits:
+        if self._waits.tickets:
             if arrivals:
                 self._wake(self._waits.arrive(arrivals, self._clock.wall_us()))
             self._plan()
@@ -200,6 +199,22 @@ class Waiting:
 
     # -- one request ------------------------------------------------------------------------------
 
+    def _settle_first(
+        self, deadline_us: int, origin: Patient, request: Any, command: Next, reply: Reply
+    ) -> bool:
+        """Takes the first reply, which is durable: says whether the request is answered with it."""
+        if not origin.is_open:
+            if type(reply) is Taken and reply.first_xid:
+                self._give_back(command.table, reply)
+            origin.forget(request)
+            return False
+        if not deadline_us or not is_empty(reply) or origin.is_ending or self._is_stopped:
+            return True
+        if self._clock.monotonic_us() >= deadline_us:
+            return True
+        self._park(Taking(self, origin, request, command, deadline_us), cast(Taken, reply))
+        return False
+
     def _may_wait(self, taking: Taking) -> bool:
         return (
             taking.stage in _PARKING
@@ -211,6 +226,8 @@ class Waiting:
     def _park(self, taking: Taking, reply: Taken) -> None:
         taking.nothing = reply
         taking.stage = Stage.PARKED
+        self.is_unplanned = True
+        self._by_origin.setdefault(taking.origin, {})[taking] = None
         self._waits.park(taking, reply.next_at_us)
         self._deadlines.put(taking, taking.deadline_us)
         self._counters.parked_waits = len(self._deadlines)
@@ -247,6 +264,7 @@ class Waiting:
 
     def _plan(self) -> None:
         """Sets the alarm for the end of a wait, and for the next date."""
+        self.is_unplanned = False
         deadline_us = self._deadlines.first()
         if deadline_us is not None:
             self._alarm.set(deadline_us)
@@ -269,4 +287,4 @@ _NOBODY: Final = Nobody()
 # Not with the committer.
 _IDLE: Final = frozenset({Stage.PARKED, Stage.ASIDE})
 # Whoever comes back with nothing at such a stage may be parked.
-_PARKING: Final = frozenset({Stage.FIRST, Stage.WOKEN})
+_PARKING: Final = frozenset({Stage.RESUMED, Stage.WOKEN})

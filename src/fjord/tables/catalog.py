@@ -93,20 +93,23 @@ def find(state: State, name: str, kind: Kind) -> Table | Refusal | None:
     table = state.tables.get(name)
     if table is None:
         return commands.name_problem(name)
-    return wrong_kind(table, kind) or table
+    return table if table.kind == kind else _other_kind(table)
 
 
 def find_or_create(state: State, name: str, kind: Kind) -> tuple[Table, list[Op]] | Refusal:
     """Returns the table of that name, with the op that creates it if it is new."""
-    found = find(state, name, kind)
-    if found is None:
-        return _create(state, name, kind, b"")
-    return found if isinstance(found, Refusal) else (found, [])
+    table = state.tables.get(name)
+    if table is not None:
+        return (table, []) if table.kind == kind else _other_kind(table)
+    return commands.name_problem(name) or _create(state, name, kind, b"")
 
 
 def wrong_kind(table: Table, kind: Kind) -> Refusal | None:
-    if table.kind is kind:
-        return None
+    """Says that a table is of another kind, or None."""
+    return None if table.kind is kind else _other_kind(table)
+
+
+def _other_kind(table: Table) -> Refusal:
     return Refusal(code=Code.WRONG_KIND, text=f"table {table.name} is a {table.kind} table")
 
 

@@ -82,9 +82,15 @@ def number_problem(numbered: Numbered) -> Refusal | None:
     return None
 
 
+def find_answer(state: State, asked: Numbered) -> Reply | None:
+    """Returns the answer to a command that was applied before; None if it was not."""
+    (data,) = state.get_many(Tree.CLIENTS, [_slot_key(asked.client, asked.number)])
+    return None if data is None else _known(data, asked.number)
+
+
 def find_answers(state: State, asked: Sequence[Numbered]) -> list[Reply | None]:
     """Returns the answers to commands that were applied before; None for those that were not."""
-    stored = state.get_many(Tree.CLIENTS, list(map(slot_of, asked)))
+    stored = state.get_many(Tree.CLIENTS, [slot_of(one) for one in asked])
     return [
         None if data is None else _known(data, one.number)
         for data, one in zip(stored, asked, strict=True)
@@ -103,7 +109,7 @@ def _known(data: bytes, wanted: int) -> Reply | None:
 
 def answered_op(asked: Sequence[Numbered], replies: Sequence[Reply], now_us: int) -> Op | Refusal:
     """Returns the op that keeps the answers to commands with numbers."""
-    found = [_encode_answer(reply) for reply in replies]
+    found = list(map(_encode_answer, replies))
     if max(map(len, found)) > limits.ANSWER_KEPT_BYTES_MAX:
         text = (
             f"the answer to a command with a number has at most {limits.ANSWER_KEPT_BYTES_MAX} "
@@ -125,7 +131,7 @@ _PLAIN, _COMPRESSED = b"\2", b"\3"
 
 def _encode_answer(reply: Reply) -> bytes:
     """Returns a reply as it is kept; one that is too large is many times "it is done"."""
-    answer = b"".join((_PLAIN, *codec.encode_reply(reply)))
+    answer = b"".join((_PLAIN, *type(reply).row.encode(reply)))
     if len(answer) <= limits.ANSWER_KEPT_BYTES_MAX:
         return answer
     return _COMPRESSED + zlib.compress(answer[1:], 1)

@@ -88,7 +88,8 @@ def _put_new(
     ]
     if slots:
         writes.put_many(Tree.JOBS_KEYS, slots)
-    _schedule(writes, op.table, expiries, places)
+    if any(expiries):
+        _schedule(writes, op.table, expiries, places)
 
 
 def apply_move(writes: Writes, op: Op, place: Place) -> None:
@@ -243,7 +244,8 @@ def _was(op: Op) -> int:
 
 
 def _live_bytes(op: Op) -> int:
-    return op.rows * _ROW_BYTES + sum(len(column.data) for column in _strings(op))
+    keys, domains, values = _strings(op)
+    return op.rows * _ROW_BYTES + len(keys.data) + len(domains.data) + len(values.data)
 
 
 def _by_state(states: Iterable[int], held: Iterable[int]) -> Iterable[tuple[int, list[int]]]:

@@ -27,17 +27,15 @@ from fjord.tables.job_row import NO_PROBE, Row
 from fjord.tables.state import Decision, State, Table, Tree, decides
 
 
-@decides(commands.Push)
-def decide_push(command: commands.Push, state: State, now_us: int) -> Decision:
-    return _decide(command, state, now_us, is_staged=False)
-
-
 def decide_staged(command: commands.Push, state: State, now_us: int) -> Decision:
     """Pushes jobs that were staged, even if the table has got other columns since."""
-    return _decide(command, state, now_us, is_staged=True)
+    return decide_push(command, state, now_us, is_staged=True)
 
 
-def _decide(command: commands.Push, state: State, now_us: int, *, is_staged: bool) -> Decision:
+@decides(commands.Push)
+def decide_push(
+    command: commands.Push, state: State, now_us: int, *, is_staged: bool = False
+) -> Decision:
     problem = job_rules.push_problem(command, now_us)
     if problem is not None:
         return Decision(problem)
@@ -58,7 +56,7 @@ def _decide(command: commands.Push, state: State, now_us: int, *, is_staged: boo
     made = push.merged(state, now_us) if settings.merge else push.plain(NO_PROBE)
     if isinstance(made, Refusal):
         return Decision(made)
-    problem = _lanes_problem(state, table, settings)
+    problem = None if settings.fairness is jobs.Fairness.NONE else _lanes_problem(state, table)
     if problem is not None:
         return Decision(problem)
     return catalog.decision(state, [*creation, *made])
@@ -81,8 +79,8 @@ def _dates(command: commands.Push, inserted: Sequence[int], now_us: int) -> Sequ
     return [max(date or now_us, first) for date, first in zip(dates, inserted, strict=True)]
 
 
-def _lanes_problem(state: State, table: Table, settings: jobs.Settings) -> Refusal | None:
-    if settings.fairness is jobs.Fairness.NONE or state.lanes.lanes(table.id) < limits.LANES_MAX:
+def _lanes_problem(state: State, table: Table) -> Refusal | None:
+    if state.lanes.lanes(table.id) < limits.LANES_MAX:
         return None
     text = f"jobs of {limits.LANES_MAX} domains wait already; work on some of them first"
     return Refusal(code=Code.QUOTA, text=text)
@@ -130,7 +128,7 @@ class _Push:
         return [Op(Opcode.JOB_ADD, self.table.id, count, columns)]
 
     def merged(self, state: State, now_us: int) -> list[Op] | Refusal:
-        problem = job_rules.empty_key_problem(self.command.keys)
+        problem = job_rules.empty_key_problem(self.keys)
         if problem is not None:
             return problem
         prefix = self.table.prefix

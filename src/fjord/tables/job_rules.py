@@ -22,25 +22,31 @@ def settings_of(table: Table) -> jobs.Settings:
 def push_problem(command: commands.Push, now_us: int) -> Refusal | None:
     """Says what is wrong with a push, but for its dates to come and what its table forbids."""
     rows, stamps = len(command.types), command.timestamps_us
-    columns = (command.keys, command.domains, command.values, command.priorities, stamps)
-    dates = (command.process_at_us, command.expires_at_us)
-    if any(len(column) != rows for column in (*columns, *dates)):
+    keys, domains, values = command.keys, command.domains, command.values
+    are_even = (
+        rows == len(command.priorities) == len(stamps)
+        and rows == len(command.process_at_us) == len(command.expires_at_us)
+        and rows + 1 == len(keys.offsets) == len(domains.offsets) == len(values.offsets)
+    )
+    if not are_even:
         return Refusal(code=Code.BAD_BATCH, text="the columns of a push differ in number")
-    problem = rows_problem(rows)
-    if problem is not None:
-        return problem
-    data = command.values.data
-    if len(data) + len(command.keys.data) + len(command.domains.data) > limits.BATCH_BYTES_MAX:
+    if not 0 < rows <= limits.BATCH_ROWS_MAX:
+        return rows_problem(rows)
+    data = values.data
+    if len(data) + len(keys.data) + len(domains.data) > limits.BATCH_BYTES_MAX:
         text = f"the keys and values of a batch have at most {limits.BATCH_BYTES_MAX} bytes"
         return Refusal(code=Code.TOO_LARGE, text=text)
-    if len(data) > limits.VALUE_BYTES_MAX < max(command.values.lengths()):
+    # Where all of them together are no larger than one may be, there is nothing to measure.
+    if len(data) > limits.VALUE_BYTES_MAX < max(values.lengths()):
         text = f"a value has at most {limits.VALUE_BYTES_MAX} bytes"
         return Refusal(code=Code.VALUE_TOO_LARGE, text=text)
-    if max(command.keys.lengths()) > limits.JOB_KEY_BYTES_MAX:
+    if len(keys.data) > limits.JOB_KEY_BYTES_MAX < max(keys.lengths()):
         return Refusal(code=Code.KEY_TOO_LONG, text=_KEY_TOO_LONG)
-    if len(command.domains.data) and max(command.domains.lengths()) > limits.DOMAIN_BYTES_MAX:
+    if len(domains.data) > limits.DOMAIN_BYTES_MAX < max(domains.lengths()):
         return Refusal(code=Code.BAD_DOMAIN, text=_DOMAIN_TOO_LONG)
     first_us, last_us = min(stamps), max(stamps)
+    if first_us >= limits.TIMESTAMP_US_MIN and last_us <= now_us + limits.TIMESTAMP_AHEAD_US_MAX:
+        return None
     problem = kv_rules.timestamp_problem(first_us, now_us)
     return problem or kv_rules.timestamp_problem(last_us, now_us)
 
@@ -61,8 +67,8 @@ def dates_problem(
     return None
 
 
-def empty_key_problem(keys: Strings) -> Refusal | None:
-    if min(keys.lengths()):
+def empty_key_problem(keys: Sequence[bytes]) -> Refusal | None:
+    if all(keys):
         return None
     text = "a key has at least one byte, unless the table was made with merge off"
     return Refusal(code=Code.EMPTY_KEY, text=text)
@@ -70,6 +76,8 @@ def empty_key_problem(keys: Strings) -> Refusal | None:
 
 def values_problem(command: commands.Push, settings: jobs.Settings) -> Refusal | None:
     """Says what is wrong with the values of a push to a table of these settings, or None."""
+    if not settings.columns and not command.types.strip(row_rules.BUFFER):
+        return None
     return row_rules.problem(command.types, command.values, settings.declared)
 
 

@@ -12,7 +12,7 @@ from fjord.declared.schema import Schema
 from fjord.errors import Code
 
 _ROW: Final = bytes([values.ROW])
-_BUFFER: Final = bytes([values.Type.BUFFER])
+BUFFER: Final = bytes([values.Type.BUFFER])
 
 
 def problem(types: bytes, column: Strings, schema: Schema) -> Refusal | None:
@@ -32,7 +32,7 @@ def problem(types: bytes, column: Strings, schema: Schema) -> Refusal | None:
 
 def plain_problem(types: bytes, column: Strings) -> Refusal | None:
     """Says the same for a table whose values may be anything."""
-    if not types.strip(_BUFFER):
+    if not types.strip(BUFFER):
         return None
     for type_, value in zip(types, column.rows(), strict=True):
         found = values.problem(type_, value)

@@ -23,7 +23,8 @@ from typing import Any, Final
 
 from fjord import commands, layouts, limits
 from fjord.columns import Strings
-from fjord.commands import Opened, Refusal, Replies, Reply, reply_bytes
+from fjord.commands import Opened, Refusal, Replies, Reply
+from fjord.commands.codec import data_bytes
 from fjord.commands.layout import Command, internal
 from fjord.errors import Code
 from fjord.ops import Op, Opcode
@@ -270,7 +271,7 @@ def decide_as_of(command: commands.AsOf, state: State, now_us: int) -> Decision:
     for one in asked:
         problem = _table_problem(one.table, state, moment)
         reply = problem or type(one).row.decide(one, past, moment.wall_us).reply
-        size += reply_bytes(reply)
+        size += data_bytes(reply)
         if size > limits.ANSWER_BYTES_MAX:
             text = f"the answers have more than {limits.ANSWER_BYTES_MAX} bytes; ask for less"
             return Decision(Refusal(code=Code.TOO_LARGE, text=text))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from fjord import commands, limits, ops
 from fjord.columns import Strings, repeat
@@ -27,9 +27,7 @@ from fjord.ops import Op, Opcode
 from fjord.tables import (
     catalog,
     job_push,
-    kv_write,
     stage_entry,
-    stream_append,
     stream_history,
     writers,
 )
@@ -68,6 +66,29 @@ class ForgetWriter(Command):
     before_us: int
 
 
+class Staging(NamedTuple):
+    """How rows are staged."""
+
+    kind: Kind  # of their table
+    run: Callable[[Any, State, int], Decision] | None  # what writes them then, if not `decide`
+    encode: Callable[[Any, Table, int], Op]  # the op that they are kept as
+
+
+Encode = TypeVar("Encode", bound=Callable[..., Op])
+
+
+def stages(
+    rows: type[Command], kind: Kind, run: Callable[[Any, State, int], Decision] | None = None
+) -> Callable[[Encode], Encode]:
+    """Says what may be staged, and which op it is kept as."""
+
+    def register(encode: Encode) -> Encode:
+        rows.row.stage = Staging(kind, run, encode)
+        return encode
+
+    return register
+
+
 # -- staging --------------------------------------------------------------------------------------
 
 
@@ -75,8 +96,8 @@ class ForgetWriter(Command):
 def decide_stage(command: commands.Stage, state: State, now_us: int) -> Decision:
     """Keeps rows that could be written now; what could not is refused at once."""
     rows = command.rows
-    kind, decide, encode = _ROWS[type(rows)]
-    decided = decide(_stamped(rows, now_us), state, now_us)
+    kind, _, encode = type(rows).row.stage
+    decided = type(rows).row.decide(_stamped(rows, now_us), state, now_us)
     if isinstance(decided.reply, Refusal):
         return Decision(decided.reply)
     found = catalog.find_or_create(state, rows.table, kind)
@@ -111,11 +132,13 @@ def _stage_problem(rows: Append | Push | Set, table: Table) -> Refusal | None:
     return None
 
 
+@stages(Append, Kind.STREAM)
 def _append_op(rows: Append, table: Table, now_us: int) -> Op:
     columns = (rows.types, rows.keys, rows.values)
     return Op(Opcode.STREAM_APPEND, table.id, len(rows.types), columns)
 
 
+@stages(Push, Kind.JOBS, job_push.decide_staged)
 def _push_op(rows: Push, table: Table, now_us: int) -> Op:
     dates = rows.process_at_us
     if rows.relative:  # a delay counts from now on, not from the commit
@@ -138,6 +161,7 @@ def _push_op(rows: Push, table: Table, now_us: int) -> Op:
     return Op(Opcode.JOB_ADD, table.id, count, columns)
 
 
+@stages(Set, Kind.KV)
 def _set_op(rows: Set, table: Table, now_us: int) -> Op:
     count = len(rows.types)
     none = repeat(0, count)
@@ -262,8 +286,8 @@ def _run(
         command = _stamped(command, now_us)
     decision = Decision(None)  # type: ignore[arg-type] # nothing of it is left to be written
     if command is not None:
-        decide = _RUN.get(type(command), _ROWS[type(command)][1])
-        decision = decide(command, state, now_us)
+        run = type(command).row.stage.run or type(command).row.decide
+        decision = cast(Decision, run(command, state, now_us))
         if isinstance(decision.reply, Refusal):
             return decision
     made = [*decision.ops, *_drop(table.id, [stage])]
@@ -440,16 +464,6 @@ def _bytes(stage: Stage) -> int:
     return _AROUND_BYTES + stage.size
 
 
-# What may be staged: the kind of its table, what writes it, and the op that it is kept as.
-_ROWS: Final[
-    dict[type, tuple[Kind, Callable[[Any, State, int], Decision], Callable[[Any, Table, int], Op]]]
-] = {
-    Append: (Kind.STREAM, stream_append.decide_append, _append_op),
-    Push: (Kind.JOBS, job_push.decide_push, _push_op),
-    Set: (Kind.KV, kv_write.decide_set, _set_op),
-}
-# What writes it once it was looked at, where that is something else.
-_RUN: Final[dict[type, Callable[[Any, State, int], Decision]]] = {Push: job_push.decide_staged}
 _COMMANDS: Final[dict[Opcode, Callable[[str, Op, int], Append | Push | Set | None]]] = {
     Opcode.STREAM_APPEND: _append_of,
     Opcode.JOB_ADD: _push_of,

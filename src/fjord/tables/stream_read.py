@@ -84,9 +84,11 @@ def _read_log(table: Table, wanted: _Wanted, state: State) -> Messages | InBlock
             crc=block.crc,
         )
     answer = _Answer(wanted, state)
-    while answer.has_room and (appends := _appends(table, answer.after, state, _APPENDS)):
-        answer.add(appends)
-    following = _appends(table, answer.after, state, 1)
+    while True:
+        following = _appends(table, answer.after, state, _APPENDS if answer.has_room else 1)
+        if not following or not answer.has_room:
+            break
+        answer.add(following)
     is_more = bool(following) and max(following[0].first, answer.after + 1) <= wanted.until
     return answer.messages(is_more=is_more)
 

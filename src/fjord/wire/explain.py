@@ -111,7 +111,7 @@ def _request(walk: Walk, asked: dict[int, int]) -> None:
     function, name = _function(walk, "function")
     identifier = walk.number(2, "identifier")
     is_seed = function <= LAST_SEED_FUNCTION
-    flags = _flags(walk, seed.ROWS[function][0] if is_seed else FUNCTIONS[function].flags, name)
+    flags = _flags(walk, seed.ROWS[function].flags if is_seed else FUNCTIONS[function].flags, name)
     walk.time("timestamp")
     asked[identifier] = function
     if is_seed:
@@ -162,7 +162,8 @@ def flag_names(flags: int, *, is_reply: bool = False) -> list[str]:
 
 
 def _seed_fields(walk: Walk, function: Function, flags: int) -> None:
-    if function in (Function.NOP, Function.QUIT, Function.PING):
+    row = seed.ROWS[function]
+    if not row.key:
         return
     query = flags & QUERY_BITS
     if query and flags & _ONE_KEY_FLAGS:
@@ -173,14 +174,13 @@ def _seed_fields(walk: Walk, function: Function, flags: int) -> None:
         walk.explain(f"{walk.number(8, 'ttl')} microseconds")
     if query == Flag.QUERY_RANGE or flags & Flag.COUNT:
         walk.number(2, "count")
-    if function in (Function.DONE, Function.TOUCH):
+    if row.key == "job":
         _job_key(walk, flags)
     else:
-        name = _KEY_NAMES[query // Flag.QUERY_RANGE]
-        _sized(walk, flags, "domain" if function is Function.NEXT else name)
-    if query == Flag.QUERY_RANGE or function is Function.RENAME:
+        _sized(walk, flags, _KEY_NAMES[query // Flag.QUERY_RANGE] if query else row.key)
+    if query == Flag.QUERY_RANGE or row.two_keys:
         _sized(walk, flags, "second key")
-    if flags & VALUE_BITS or function in (Function.SET, Function.ADD, Function.TRUNCATE):
+    if flags & VALUE_BITS or row.value:
         _value(walk, flags, function.name)
 
 

@@ -94,9 +94,11 @@ class ReceiveBuffer:
 
     def body(self, offset: int, size: int) -> bytes | memoryview:
         """Returns the same for a message that is used up next; a large one is not copied."""
-        if size < _VIEW_BYTES_MIN:
-            return self.take(offset, size)
         begin = self.start + offset
+        if size < _VIEW_BYTES_MIN:
+            if type(self.data) is bytes:
+                return self.data[begin : begin + size]
+            return self.take(offset, size)
         return memoryview(self.data)[begin : begin + size].toreadonly()
 
     def consume(self, size: int) -> None:

@@ -67,16 +67,14 @@ class RequestDecoder:
     """
 
     def __init__(self, cursors: Cursors | None = None) -> None:
-        self._buffer = ReceiveBuffer()
+        self._buffer = buffer = ReceiveBuffer()
         self._context = Context(cursors)
-
-    def feed(self, data: bytes) -> None:
-        self._buffer.feed(data)
+        self.feed = buffer.feed
 
     @property
     def pending_bytes(self) -> int:
         """How much was fed and is not part of a request yet."""
-        return len(self._buffer)
+        return len(self._buffer.data) - self._buffer.start
 
     @property
     def table(self) -> str:
@@ -127,15 +125,16 @@ class RequestDecoder:
             text = codec.unknown_flag(row.flags, flags, row.name)
             raise RemoteProtocolError(Code.BAD_FLAGS, text)
         buffer = self._buffer
+        available = len(buffer.data) - buffer.start
         start = REQUEST.size + (U64.size if flags & Flag.NUMBER else 0)
         body_start = start + BODY_LENGTH.size
-        if not buffer.has(body_start):
+        if available < body_start and not buffer.has(body_start):
             return None
         (size,) = BODY_LENGTH.unpack_from(buffer.data, buffer.start + start)
         if size > limits.MESSAGE_BYTES_MAX:
             text = f"a body has at most {limits.MESSAGE_BYTES_MAX} bytes"
             raise RemoteProtocolError(Code.TOO_LARGE, text)
-        if not buffer.has(body_start + size):
+        if available < body_start + size and not buffer.has(body_start + size):
             return None
         command = codec.decode(row, flags, timestamp_us, buffer.body(body_start, size))
         if type(command) is Use:
@@ -211,10 +210,11 @@ def encode_reply(
     if type(reply) is Refusal:
         error = seed.encode_error(request.identifier, reply, now_us=now_us, flags=Flag.BODY)
         return [error + BODY_LENGTH.pack(0)]
-    body = codec.encode_reply(reply)
+    body = type(reply).row.encode(reply)
     size = sum(map(len, body))
     head = REPLY.pack(MAGIC_REPLY, VERSION, request.identifier, Flag.BODY, now_us)
-    return _joined([head + b"\0" + BODY_LENGTH.pack(size), *body], size)
+    parts = [head + b"\0" + BODY_LENGTH.pack(size), *body]
+    return [b"".join(parts)] if size <= limits.JOINED_BYTES_MAX else _joined(parts, size)
 
 
 def encode_fatal(error: RemoteProtocolError, *, now_us: int) -> bytes:

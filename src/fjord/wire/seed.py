@@ -110,7 +110,7 @@ def decode_request(
     Raises:
         RemoteProtocolError: if the message cannot be followed any further.
     """
-    known, decode = ROWS[function]
+    known, decode, *_ = ROWS[function]
     if decode is None:
         raise RemoteProtocolError(Code.FORBIDDEN, "CHANGE is what a server sends")
     if flags & ~known:
@@ -362,11 +362,22 @@ _KEY_TOO_LONG: Final = Refusal(
     code=Code.KEY_TOO_LONG, text=f"the key of a job has at most {limits.JOB_KEY_BYTES_MAX} bytes"
 )
 
-# What each function knows of flags, and how it is read; CHANGE is not.  By number.
-ROWS: Final[tuple[tuple[int, Callable[[Message], Command | Refusal] | None], ...]] = (
-    (0, _decode_nop),
-    (0, _decode_nop),
-    (
+
+class Row(NamedTuple):
+    """All facts of a function."""
+
+    flags: int  # that it knows
+    decode: Callable[[Message], Command | Refusal] | None  # None: it is never asked for
+    key: str = "key"  # what its key is: `job` has an xid before it; nothing: it has none
+    two_keys: bool = False
+    value: bool = False  # it has one, whatever its flags say
+
+
+# By number.
+ROWS: Final = (
+    Row(0, _decode_nop, key=""),
+    Row(0, _decode_nop, key=""),
+    Row(
         SIZE_FLAGS
         | Flag.TIMEOUT
         | Flag.TTL
@@ -375,8 +386,9 @@ ROWS: Final[tuple[tuple[int, Callable[[Message], Command | Refusal] | None], ...
         | Flag.PERSIST_SYNONYM
         | Flag.LISTEN,
         _decode_set,
+        value=True,
     ),
-    (
+    Row(
         Flag.KEY_16
         | Flag.TIMEOUT
         | Flag.UPDATE_TIMEOUT
@@ -387,19 +399,19 @@ ROWS: Final[tuple[tuple[int, Callable[[Message], Command | Refusal] | None], ...
         | Flag.COUNT,
         _decode_get,
     ),
-    (Flag.KEY_16 | Flag.OVERWRITE, _decode_delete),
-    (SIZE_FLAGS, _decode_add),
-    (Flag.KEY_16, _decode_not),
-    (SIZE_FLAGS, _decode_truncate),
-    (Flag.KEY_16, _decode_lock),
-    (Flag.KEY_16, _decode_unlock),
-    (Flag.KEY_16 | Flag.OVERWRITE, _decode_rename),
-    (Flag.KEY_16 | Flag.TIMEOUT | Flag.OVERWRITE, _decode_next),
-    (Flag.KEY_16, _decode_done),
-    (Flag.KEY_16 | Flag.TIMEOUT, _decode_touch),
-    (0, _decode_nop),
-    (Flag.KEY_16, _decode_listen),
-    (SIZE_FLAGS | Flag.TIMEOUT, None),
+    Row(Flag.KEY_16 | Flag.OVERWRITE, _decode_delete),
+    Row(SIZE_FLAGS, _decode_add, value=True),
+    Row(Flag.KEY_16, _decode_not),
+    Row(SIZE_FLAGS, _decode_truncate, value=True),
+    Row(Flag.KEY_16, _decode_lock),
+    Row(Flag.KEY_16, _decode_unlock),
+    Row(Flag.KEY_16 | Flag.OVERWRITE, _decode_rename, two_keys=True),
+    Row(Flag.KEY_16 | Flag.TIMEOUT | Flag.OVERWRITE, _decode_next, key="domain"),
+    Row(Flag.KEY_16, _decode_done, key="job"),
+    Row(Flag.KEY_16 | Flag.TIMEOUT, _decode_touch, key="job"),
+    Row(0, _decode_nop, key=""),
+    Row(Flag.KEY_16, _decode_listen),
+    Row(SIZE_FLAGS | Flag.TIMEOUT, None),
 )
 
 
@@ -535,7 +547,7 @@ def decode_change(buffer: ReceiveBuffer) -> tuple[RawChange, int]:
     fields = Fields(buffer, 0, 0)
     fields.skip(REQUEST.size)
     *head, identifier, flags, timestamp_us = REQUEST.unpack_from(buffer.data, buffer.start)
-    if head != _CHANGE_HEAD or flags & ~ROWS[Function.CHANGE][0]:
+    if head != _CHANGE_HEAD or flags & ~ROWS[Function.CHANGE].flags:
         raise RemoteProtocolError(Code.BAD_MAGIC, "the peer is no Fjord server of version 1")
     fields.flags = flags
     expires_at_us = fields.u64() if flags & Flag.TIMEOUT else 0

@@ -30,7 +30,7 @@ from fjord.commands import (
     Subscribe,
     Unsubscribe,
 )
-from fjord.engine.cold import Errand, LazyCold, has_parting
+from fjord.engine.cold import Errand, LazyCold, leaving
 from fjord.errors import Code, CorruptionError, FjordError
 from fjord.streams import Start
 
@@ -328,4 +328,4 @@ def test_what_is_inside_of_a_batch_counts_too() -> None:
     ],
 )
 def test_partings_are_found_in_batches(command: Command, expected: bool) -> None:
-    assert has_parting(command) == expected
+    assert bool(leaving(command)) == expected

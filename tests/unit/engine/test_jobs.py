@@ -81,23 +81,23 @@ def engine(tmp_path: Path, clock: SimClock) -> Engine:
 
 
 def test_it_tells_of_jobs_that_arrive(engine: Engine, clock: SimClock) -> None:
-    assert engine.take_arrivals() == {}
+    assert engine.take_news().arrivals == {}
     now_us = clock.wall_us()
     run(engine, push(clock, b"a", b"b", delay=9))
     run(engine, push(clock, b"c"))
-    assert engine.take_arrivals() == {"jobs": Arrival(3, now_us)}
-    assert engine.take_arrivals() == {}
+    assert engine.take_news().arrivals == {"jobs": Arrival(3, now_us)}
+    assert engine.take_news().arrivals == {}
     taken = take(engine)
-    assert engine.take_arrivals() == {}
+    assert engine.take_news().arrivals == {}
     run(engine, commands.Fail(table="jobs", xids=[taken.first_xid], delay_us=SECOND))
-    assert engine.take_arrivals() == {"jobs": Arrival(1, now_us + SECOND)}
+    assert engine.take_news().arrivals == {"jobs": Arrival(1, now_us + SECOND)}
 
 
 def test_a_batch_that_is_refused_lets_nothing_arrive(engine: Engine, clock: SimClock) -> None:
     bad = commands.Cancel(table="jobs", keys=Strings.of([b""]))
     reply = run(engine, Batch(commands=[push(clock, b"a"), bad]))
     assert isinstance(reply, Refusal)
-    assert engine.take_arrivals() == {}
+    assert engine.take_news().arrivals == {}
     assert engine.job_counts() == {}
 
 

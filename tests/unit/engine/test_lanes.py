@@ -12,7 +12,7 @@ def lanes_of(**dates: int) -> TableLanes:
     """Lanes whose names are numbers: a=3 is lane 97, date 3."""
     lanes = TableLanes()
     lanes.learn(TABLE, [((ord(name), False), date) for name, date in dates.items()])
-    lanes.keep()
+    lanes.changes.clear()
     return lanes
 
 
@@ -96,7 +96,7 @@ def test_a_group_that_is_taken_back_makes_no_lane_late() -> None:
     lanes.undo()
     assert sorted(turns(lanes, 10, 2)) == ["a", "b"]
     lanes.correct(TABLE, (ord("a"), False), None)
-    lanes.keep()
+    lanes.changes.clear()
     lanes.undo()
     assert turns(lanes, 10, 2) == "bb"
 

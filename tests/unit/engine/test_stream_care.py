@@ -115,13 +115,13 @@ def test_a_batch_that_is_refused_leaves_no_trace_of_what_it_would_have_written(
     shell: Shell,
 ) -> None:
     shell.append("log", ("a", "1"))
-    shell.engine.take_appends()
+    shell.engine.take_news()
     shell.seal()
     bad = commands.Acknowledge(table="log", name="nobody", seq=0, epoch=0)
     for _ in range(3):
         batch = Batch(commands=[append("log", ("b", "2")), bad])
         assert shell.refused(batch) is Code.NOT_FOUND
-    assert shell.engine.take_appends() == set()
+    assert shell.engine.take_news().appended == frozenset()
     assert shell.engine.sealing.plan_seal(now=True) is None
 
 

@@ -93,11 +93,11 @@ def test_the_commands_of_a_batch_see_the_dates_of_those_before(shell: Shell) -> 
 
 
 def test_whoever_waits_is_told_of_dated_messages(shell: Shell) -> None:
-    shell.engine.take_appends()
+    shell.engine.take_news()
     put(shell, 10, ("a", "1"))
-    assert shell.engine.take_appends() == {"latest"}
+    assert shell.engine.take_news().appended == {"latest"}
     put(shell, 20, ("a", "late"))
-    assert not shell.engine.take_appends()
+    assert not shell.engine.take_news().appended
 
 
 def test_a_pass_goes_on_through_its_snapshot(shell: Shell) -> None:

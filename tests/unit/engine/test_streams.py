@@ -416,13 +416,13 @@ def test_what_cannot_be_is_refused(shell: Shell, command: Command, code: Code) -
 
 def test_whoever_waits_is_told_of_messages(shell: Shell) -> None:
     shell.create("latest", mode=Mode.LATEST)
-    shell.engine.take_appends()
+    shell.engine.take_news()
     shell.append("log", ("a", "1"))
     shell.append("latest", ("a", "1"))
-    assert shell.engine.take_appends() == {"log", "latest"}
-    assert shell.engine.take_appends() == set()
+    assert shell.engine.take_news().appended == {"log", "latest"}
+    assert shell.engine.take_news().appended == frozenset()
     shell.run(commands.Erase(table="latest", keys=Strings.of([b"a"])))
-    assert shell.engine.take_appends() == {"latest"}
+    assert shell.engine.take_news().appended == {"latest"}
 
 
 def test_a_dropped_stream_is_gone_with_all_that_belongs_to_it(shell: Shell) -> None:

@@ -98,7 +98,7 @@ def test_one_that_is_gone_is_not_woken() -> None:
     assert waits.leave(a) == []
     assert arrive(waits, 2) == ["b"]
     assert waits.leave(a) == []  # once more does no harm
-    assert len(waits) == 1
+    assert len(waits.tickets) == 1
 
 
 # -- what is passed on ----------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_the_dates_of_those_who_left_are_forgotten() -> None:
     waits.leave(a)
     assert waits.look_us(NOW_US) is None
     assert waits.reach(NOW_US + 4) == []
-    assert len(waits) == 0
+    assert len(waits.tickets) == 0
 
 
 def test_all_are_roused_when_something_is_wrong() -> None:
@@ -257,7 +257,7 @@ def test_nobody_waits_for_a_job_that_is_there(data: st.DataObject) -> None:
             looking += waits.leave(one)
         else:
             waits.park(one, 0)
-    assert ready == 0 or len(waits) == 0
+    assert ready == 0 or len(waits.tickets) == 0
 
 
 # -- the parts ------------------------------------------------------------------------------------

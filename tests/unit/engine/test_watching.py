@@ -28,7 +28,7 @@ def engine(tmp_path: Path, clock: SimClock) -> Iterator[Engine]:
 
 
 def written(engine: Engine) -> list[str]:
-    return engine.watched.take_written(engine.tables)
+    return sorted(engine.take_news().written)
 
 
 def test_tables_are_told_of_only_when_somebody_wants_to_know(
@@ -44,7 +44,7 @@ def test_tables_are_told_of_only_when_somebody_wants_to_know(
     assert written(engine) == []
     delete(engine, clock, b"key")
     assert written(engine) == [TABLE]
-    assert engine.take_changes() == []  # nobody listens to a key
+    assert not engine.take_news().changed  # nobody listens to a key
 
 
 def test_values_in_memory_only_are_told_of(engine: Engine, clock: SimClock) -> None:
@@ -64,8 +64,9 @@ def test_keys_are_told_of_beside_tables(engine: Engine, clock: SimClock) -> None
     engine.watched.watch_tables()
     engine.watch(TABLE, b"key")
     write(engine, clock, {b"key": b"value", b"more": b"value"})
-    assert [change.key for change in engine.take_changes()] == [b"key"]
-    assert written(engine) == [TABLE]
+    news = engine.take_news()
+    assert [change.key for change in news.changed] == [b"key"]
+    assert set(news.written) == {TABLE}
     engine.unwatch(TABLE, b"key")
     write(engine, clock, {b"key": b"again"})
-    assert engine.take_changes() == []
+    assert not engine.take_news().changed

@@ -35,6 +35,7 @@ class Client:
         self.client = 1
         self.is_stalled = False
         self.is_open = True
+        self.is_ending = False
         self.replies: list[Reply] = []
         self.sent = 0
         self.forgotten = 0

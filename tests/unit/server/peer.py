@@ -9,18 +9,17 @@ from typing import Any
 from fjord import limits
 from fjord.columns import Buffer, Strings
 from fjord.commands import Changed, Command, Done, Numbers, Reply, Scan, Span
-from fjord.engine.dates import Arrival
 from fjord.errors import Code
 from fjord.server import job_events, reading
-from fjord.server.beside import Beside
 from fjord.server.bounds import Bounds, Memory
 from fjord.server.counters import Counters
 from fjord.server.job_events import JobEvents
 from fjord.server.listeners import Listeners
-from fjord.server.origin import After, Origin
+from fjord.server.origin import After, Origin, Settle
 from fjord.server.reading import Reads
 from fjord.server.session import Session
 from fjord.server.sessions import Sessions, Shared
+from fjord.server.worker import Beside
 from fjord.tables.state import Table
 from fjord.testing import SimClock
 from fjord.wire import Cursors
@@ -88,17 +87,9 @@ class Jobs:
 
     def __init__(self) -> None:
         self.tables: dict[str, Table] = {}
-        self.arrivals: dict[str, Arrival] = {}
         self.dates_us: dict[str, list[int]] = {}
         self.counts: dict[str, tuple[int, int, int]] = {}  # waiting, taken, dead
         self.deaths: dict[str, int] = {}
-
-    def take_appends(self) -> set[str]:
-        return set()
-
-    def take_arrivals(self) -> dict[str, Arrival]:
-        arrivals, self.arrivals = self.arrivals, {}
-        return arrivals
 
     def first_date_us(self, table: str, after_us: int) -> int | None:
         later = [date for date in self.dates_us.get(table, ()) if date > after_us]
@@ -122,6 +113,7 @@ class World:
         self.jobs = Jobs()
         self.failures: list[Exception] = []
         self.submitted: list[tuple[Origin, Any, Command, After | None]] = []
+        self.settles: dict[int, Settle] = {}  # of what was submitted, by the id of its request
         self.scans: list[Scan | Span] = []
         self.refused: list[Code] = []
         self.released = 0
@@ -160,7 +152,6 @@ class World:
 
     def _follow_reads(self, counters: Counters) -> Reads:
         parts = reading.Parts(
-            source=self.jobs,
             loop=self.loop.as_loop,
             clock=self.clock,
             counters=counters,
@@ -175,9 +166,16 @@ class World:
         listeners.tell(listeners.match(changes))
 
     def submit(
-        self, origin: Origin, request: Any, command: Command, after: After | None = None
+        self,
+        origin: Origin,
+        request: Any,
+        command: Command,
+        after: After | None = None,
+        settle: Settle | None = None,
     ) -> None:
         self.submitted.append((origin, request, command, after))
+        if settle is not None:
+            self.settles[id(request)] = settle
 
     def scan(self, origin: Origin, request: Any, command: Scan | Span) -> None:
         self.scans.append(command)
@@ -195,8 +193,11 @@ class World:
     def answer_all(self, reply: Reply = DONE) -> None:
         """Answers whatever was submitted, each as the committer would."""
         group, self.submitted[:] = list(self.submitted), []
-        for origin, request, _, after in group:
-            origin.answer(request, reply if after is None else after(reply))
+        for origin, request, command, after in group:
+            settle = self.settles.pop(id(request), None)
+            found = reply if after is None else after(reply)
+            if settle is None or settle(origin, request, command, found):
+                origin.answer(request, found)
         for origin, _, _, _ in group:
             origin.flush()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fjord.commands import Reply
-from fjord.server.beside import Beside
+from fjord.server.worker import Beside
 from fjord.testing import SimClock
 from tests.unit.server.sim_loop import SimLoop
 

@@ -5,34 +5,27 @@ from __future__ import annotations
 import pytest
 
 from fjord.server.counters import Counters
-from fjord.server.dead_jobs import DeadJobs
-from fjord.testing import SimClock
-from tests.unit.server.sim_loop import SimLoop
+from fjord.server.job_events import DeadJobs
 
 
 class World:
     """Tables in which as many jobs have died as the test says; one of each is dead no more."""
 
     def __init__(self, **died: int) -> None:
-        self.clock = SimClock()
-        self.loop = SimLoop(self.clock)
         self.counters = Counters()
         self.died = died
-        self.looks = 0
-        self.alerts = DeadJobs(self, self.loop.as_loop, self.clock, self.counters)
+        self.alerts = DeadJobs(self, self.counters)
 
     def job_counts(self) -> dict[str, tuple[int, int, int]]:
         return {table: (5, 5, died - 1) for table, died in self.died.items()}
 
     def job_deaths(self) -> dict[str, int]:
-        self.looks += 1
         return dict(self.died)
 
     def write(self, **died: int) -> None:
-        """Something is written, and time passes."""
+        """Something is written, and looked at a moment later."""
         self.died = died
-        self.alerts.note_writes()
-        self.loop.pass_time(5)
+        self.alerts.look()
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, object]]]:
@@ -66,23 +59,3 @@ def test_a_table_that_is_dropped_takes_its_counter_with_it() -> None:
     world.write()
     assert world.counters.jobs_died_by_table == {}
     assert world.counters.jobs_died == 3
-
-
-def test_many_writes_are_one_look_and_none_is_none() -> None:
-    world = World()
-    world.loop.pass_time(3600)
-    assert world.looks == 0
-    for _ in range(100):
-        world.alerts.note_writes()
-        world.loop.pass_time(0.001)
-    world.loop.pass_time(3600)
-    assert world.looks == 1
-
-
-def test_a_stop_looks_for_the_last_time(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(pages=0)
-    world.died = {"pages": 1}
-    world.alerts.note_writes()
-    world.alerts.stop()
-    assert len(said(caplog)) == 1
-    assert world.loop.waits() == []

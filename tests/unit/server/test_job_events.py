@@ -190,3 +190,23 @@ def test_what_is_told_does_not_wait_for_a_group_that_nobody_is_there_for(world: 
     world.loop.run()
     assert said(ear) == [DUE]
     assert slow.replies == []
+
+
+def test_many_writes_are_one_look_for_dead_jobs_and_none_is_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+    deaths = world.engine.job_deaths
+
+    def counted() -> dict[str, int]:
+        looks.append(world.clock.monotonic_us())
+        return deaths()
+
+    monkeypatch.setattr(world.engine, "job_deaths", counted)
+    world.loop.pass_time(60)
+    assert looks == []
+    for _ in range(50):
+        world.push(b"key")
+        world.loop.pass_time(0.001)
+    world.loop.pass_time(60)
+    assert len(looks) == 1

@@ -28,10 +28,10 @@ from fjord.commands import (
 from fjord.engine.cold import LazyCold
 from fjord.errors import Code
 from fjord.server import reading
-from fjord.server.beside import Beside
 from fjord.server.counters import Counters
-from fjord.server.origin import Origin
+from fjord.server.origin import After, Origin, Settle
 from fjord.server.reading import Reads
+from fjord.server.worker import Beside
 from fjord.streams import Start
 from fjord.testing import SimClock
 from tests.unit.engine.test_cold import Blocks, messages
@@ -51,6 +51,7 @@ class Client:
         self.client = 1
         self.is_stalled = False
         self.is_open = True
+        self.is_ending = False
         self.replies: list[Reply] = []
         self.sent = 0
         self.forgotten = 0
@@ -73,25 +74,30 @@ class World:
         self.clock = SimClock()
         self.loop = SimLoop(self.clock)
         self.counters = Counters()
-        self.submitted: list[tuple[Origin, Any, Command]] = []
+        self.submitted: list[tuple[Origin, Any, Command, Settle | None]] = []
         self.appended: set[str] = set()
         self.blocks = Blocks()
         self.beside = Beside(self.loop.as_loop, "test", on_idle=lambda: None)
         self.reads = Reads(
             reading.Parts(
-                source=self,
                 loop=self.loop.as_loop,
                 clock=self.clock,
                 counters=self.counters,
-                submit=lambda *pending: self.submitted.append(pending),
+                submit=self._submit,
                 beside=self.beside,
                 cold=LazyCold(lambda: self.blocks),
             )
         )
 
-    def take_appends(self) -> set[str]:
-        appended, self.appended = self.appended, set()
-        return appended
+    def _submit(
+        self,
+        origin: Origin,
+        request: Any,
+        command: Command,
+        after: After | None = None,
+        settle: Settle | None = None,
+    ) -> None:
+        self.submitted.append((origin, request, command, settle))
 
     def read(self, client: Client, *, table: str = "t", wait: float = 60, until: int = 0) -> None:
         wait_us = round(wait * SECOND_US)
@@ -101,13 +107,15 @@ class World:
     def run(self, reply: Reply) -> list[Command]:
         """Answers all that was submitted, as a group; returns what it was."""
         group, self.submitted[:] = list(self.submitted), []
-        self.reads.note()
-        for origin, request, _ in group:
-            origin.answer(request, reply)
-        for origin, _, _ in group:
+        self.reads.note(self.appended)
+        self.appended.clear()
+        for origin, request, command, settle in group:
+            if settle is None or settle(origin, request, command, reply):
+                origin.answer(request, reply)
+        for origin, *_ in group:
             origin.flush()
         self.reads.go_on()
-        return [command for _, _, command in group]
+        return [command for _, _, command, _ in group]
 
     def readers(self, count: int, **options: Any) -> list[Client]:
         """Returns clients that wait."""
@@ -226,7 +234,7 @@ def test_a_connection_that_is_closed_while_its_read_runs_is_forgotten_then(world
 def test_the_committer_forgets_who_is_gone(world: World) -> None:
     client = Client()
     world.read(client)
-    ((origin, request, _),) = world.submitted
+    ((origin, request, _, _),) = world.submitted
     assert (origin.client, origin.is_open, origin.is_stalled) == (1, True, False)
     origin.forget(request)
     assert client.forgotten == 1
@@ -237,6 +245,7 @@ def test_the_committer_forgets_who_is_gone(world: World) -> None:
 def test_a_peer_that_sends_no_more_waits_no_more(world: World) -> None:
     (client,) = world.readers(1)
     world.read(client)
+    client.is_ending = True
     world.reads.end(client)
     assert (client.replies, client.sent) == ([NOTHING], 1)
     world.run(NOTHING)

@@ -14,10 +14,10 @@ from fjord.engine.rounds import Rounds
 from fjord.errors import ClosedError, Code
 from fjord.history import Block, SealedRange, SealPlan
 from fjord.server import sealer, warming
-from fjord.server.beside import Beside
 from fjord.server.origin import After, Origin
 from fjord.server.sealer import Sealer
 from fjord.server.turns import Turns
+from fjord.server.worker import Beside
 from fjord.testing import SimClock
 from tests.unit.engine.test_cold import Blocks
 from tests.unit.server.sim_loop import SimLoop
@@ -133,8 +133,8 @@ def test_what_is_due_is_sealed_a_moment_after_it_was_written(
 ) -> None:
     caplog.set_level(logging.INFO)
     world.due = 0
-    world.sealer.note_writes()
-    world.sealer.note_writes()
+    world.sealer.look_soon()
+    world.sealer.look_soon()
     assert world.loop.waits() == [1]
     world.loop.pass_time(1)
     world.finish()
@@ -154,7 +154,7 @@ def test_what_is_due_at_the_start_is_sealed_then(world: World) -> None:
 
 def test_a_date_is_waited_for(world: World) -> None:
     world.due = world.clock.wall_us() + 100 * SECOND_US
-    world.sealer.note_writes()
+    world.sealer.look_soon()
     world.loop.pass_time(99.9)
     assert world.written == 0
     assert world.loop.rings == 4  # a second, and each 30 seconds: the clock may be set
@@ -167,7 +167,7 @@ def test_a_failure_is_logged_and_tried_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.due, world.failure = 0, OSError("no network")
-    world.sealer.note_writes()
+    world.sealer.look_soon()
     world.loop.pass_time(1)
     world.finish()
     assert [record.message for record in caplog.records] == ["sealing failed"]
@@ -229,5 +229,5 @@ def test_the_stop_ends_what_is_under_way(world: World, caplog: pytest.LogCapture
     codes = [reply.code for reply in client.replies if isinstance(reply, Refusal)]
     assert codes == [Code.BUSY, Code.BUSY]
     assert caplog.records == []
-    world.sealer.note_writes()
+    world.sealer.look_soon()
     assert world.loop.waits() == []

@@ -50,8 +50,7 @@ def park(peer: Peer, *identifiers: int) -> None:
 def arrive(peer: Peer, rows: int = 1) -> None:
     """Says that jobs came, as the committer does when everything is durable."""
     jobs, world = peer.world.shared.jobs, peer.world
-    world.jobs.arrivals = {TABLE: Arrival(rows, world.clock.wall_us())}
-    world.tell(jobs.note())
+    world.tell(jobs.note({TABLE: Arrival(rows, world.clock.wall_us())}))
     jobs.go_on()
 
 
@@ -135,11 +134,8 @@ def test_a_connection_that_is_lost_leaves_nothing_behind(peer: Peer) -> None:
 
 def test_jobs_of_a_lost_connection_are_given_back(peer: Peer) -> None:
     send(peer, Next(table=TABLE, count=2))
-    ((origin, request, _, _),) = peer.world.submitted
-    peer.world.submitted.clear()
     peer.session.connection_lost(None)
-    origin.answer(request, taken(7, 8, first_xid=3))
-    origin.flush()
+    peer.world.answer_all(taken(7, 8, first_xid=3))
     ((_, _, command, _),) = peer.world.submitted
     assert isinstance(command, Fail)
     assert list(command.xids) == [3, 4]

@@ -18,7 +18,6 @@ from fjord.commands import (
     Unsubscribe,
 )
 from fjord.errors import Code
-from fjord.server.reading import Reading
 from fjord.streams import Start
 from fjord.wire import RawReply, ReplyDecoder, encode_request, read_reply
 from tests.unit.engine.test_cold import messages
@@ -107,8 +106,8 @@ def test_batches_are_heard_of_by_who_reads_blocks_only_if_somebody_parts(peer: P
     get = Get(table="t", keys=Strings.of([b"key"]))
     send(peer, Batch(commands=[get, get]), 1)
     send(peer, Batch(commands=[get, Unsubscribe(table="t", name="s")]), 2)
-    origins = [origin for origin, *_ in peer.world.submitted]
-    assert [type(origin) for origin in origins] == [type(peer.session), Reading]
+    requests = [request for _, request, _, _ in peer.world.submitted]
+    assert [id(request) in peer.world.settles for request in requests] == [False, True]
 
 
 def test_a_server_that_does_not_seal_says_so(peer: Peer) -> None:

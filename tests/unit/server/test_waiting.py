@@ -11,7 +11,7 @@ from fjord.commands import Command, Done, Fail, Next, Refusal, Reply
 from fjord.engine.dates import Arrival
 from fjord.errors import Code
 from fjord.server.counters import Counters
-from fjord.server.origin import Origin
+from fjord.server.origin import After, Origin, Settle
 from fjord.server.waiting import Taking, Waiting
 from fjord.testing import SimClock
 from tests.unit.engine.job_records import TABLE, taken
@@ -29,6 +29,7 @@ class Peer:
         self.client = 1
         self.is_stalled = False
         self.is_open = True
+        self.is_ending = False
         self.answers: list[tuple[Any, Reply]] = []
         self.sent: list[Reply] = []
         self.forgotten: list[Any] = []
@@ -54,11 +55,18 @@ class World:
         self.clock = SimClock()
         self.loop = SimLoop(self.clock)
         self.counters = Counters()
-        self.submitted: list[tuple[Origin, Any, Command]] = []
+        self.submitted: list[tuple[Origin, Any, Command, Settle | None]] = []
         self.waiting = Waiting(self._submit, self.loop.as_loop, self.clock, self.counters)
 
-    def _submit(self, origin: Origin, request: Any, command: Command) -> None:
-        self.submitted.append((origin, request, command))
+    def _submit(
+        self,
+        origin: Origin,
+        request: Any,
+        command: Command,
+        after: After | None = None,
+        settle: Settle | None = None,
+    ) -> None:
+        self.submitted.append((origin, request, command, settle))
 
     def next(self, peer: Peer, request: int = 1, *, seconds: float = 60, count: int = 1) -> None:
         command = Next(table=TABLE, count=count, wait_us=round(seconds * SECOND_US))
@@ -69,16 +77,29 @@ class World:
         group, self.submitted = self.submitted, []
         given = [*replies, *[taken()] * (len(group) - len(replies))]
         ran = []
-        for (origin, request, command), reply in zip(group, given, strict=True):
+        for (origin, request, command, settle), reply in zip(group, given, strict=True):
             if origin.is_stalled and not origin.is_open:
                 origin.forget(request)
                 continue
-            origin.answer(request, reply)
+            if settle is None or settle(origin, request, command, reply):
+                origin.answer(request, reply)
             ran.append(command)
-        for origin, _, _ in group:
+        for origin, _, _, _ in group:
             origin.flush()
         self.waiting.go_on(arrivals or {})
         return ran
+
+    def end(self, peer: Peer) -> None:
+        """Lets a peer send no more."""
+        peer.is_ending = True
+        self.waiting.end(peer)
+
+    def come_back(self, reply: Reply) -> None:
+        """Lets the one command that was submitted come back, from whoever is gone since."""
+        ((origin, request, command, settle),) = self.submitted
+        self.submitted.clear()
+        assert settle is not None
+        assert not settle(origin, request, command, reply)
 
     def park(self, *peers: Peer, seconds: float = 60, next_in: float = 0) -> None:
         """Lets peers wait, one behind the other."""
@@ -94,7 +115,7 @@ class World:
     @property
     def woken(self) -> list[str]:
         """The names of those who run again."""
-        takings = [origin for origin, _, _ in self.submitted if isinstance(origin, Taking)]
+        takings = [origin for origin, *_ in self.submitted if isinstance(origin, Taking)]
         return [one.origin.name for one in takings if isinstance(one.origin, Peer)]
 
 
@@ -271,12 +292,10 @@ def test_jobs_that_were_taken_for_somebody_who_is_gone_are_given_back(world: Wor
     world.next(gone, 4, seconds=0)
     gone.close()
     world.waiting.drop(gone)
-    ((origin, request, _),) = world.submitted
-    world.submitted.clear()
-    origin.answer(request, taken(7, 8, 9, first_xid=100))  # it ran before the connection closed
+    world.come_back(taken(7, 8, 9, first_xid=100))  # it ran before the connection closed
     assert gone.forgotten == [4]
     assert gone.answers == []
-    ((_, _, command),) = world.submitted
+    ((_, _, command, _),) = world.submitted
     assert isinstance(command, Fail)
     assert (command.table, list(command.xids)) == (TABLE, [100, 101, 102])
     assert not command.counts
@@ -286,10 +305,8 @@ def test_jobs_that_were_taken_for_somebody_who_is_gone_are_given_back(world: Wor
 def test_what_is_done_already_is_not_given_back(world: World) -> None:
     gone = Peer()
     world.next(gone, 4, seconds=0)
-    ((origin, request, _),) = world.submitted
-    world.submitted.clear()
     gone.close()
-    origin.answer(request, taken(7))  # taken with `done`: there is no lease
+    world.come_back(taken(7))  # taken with `done`: there is no lease
     assert gone.forgotten == [4]
     assert world.submitted == []
 
@@ -298,7 +315,7 @@ def test_the_jobs_of_one_that_is_gone_are_for_the_next(world: World) -> None:
     gone, there = peers("ab")
     world.park(gone, there)
     world.arrive(1)
-    ((origin, request, _),) = world.submitted
+    ((origin, request, _, _),) = world.submitted
     world.submitted.clear()
     gone.close()
     world.waiting.drop(gone)
@@ -312,16 +329,12 @@ def test_a_refusal_to_take_jobs_back_is_logged(
 ) -> None:
     gone = Peer()
     world.next(gone, seconds=0)
-    ((origin, request, _),) = world.submitted
-    world.submitted.clear()
     gone.close()
-    origin.answer(request, taken(7, first_xid=100))
+    world.come_back(taken(7, first_xid=100))
     world.run(Done(master=bytes(16), seq=1))
     assert caplog.messages == []
     world.next(gone, seconds=0)
-    ((origin, request, _),) = world.submitted
-    world.submitted.clear()
-    origin.answer(request, taken(7, first_xid=100))
+    world.come_back(taken(7, first_xid=100))
     with caplog.at_level("WARNING"):
         world.run(Refusal(code=Code.DISK_FULL, text="full"))
     assert caplog.messages == ["jobs could not be given back"]
@@ -347,7 +360,7 @@ def test_jobs_for_a_peer_that_sends_no_more_since_it_was_woken_are_given_back(
     assert dead.answers == []
     world.run(taken(7, first_xid=100))
     assert dead.sent == [taken()]
-    ((_, _, command),) = world.submitted
+    ((_, _, command, _),) = world.submitted
     assert isinstance(command, Fail)
     assert list(command.xids) == [100]
 
@@ -355,11 +368,11 @@ def test_jobs_for_a_peer_that_sends_no_more_since_it_was_woken_are_given_back(
 def test_what_a_peer_asked_for_before_it_sent_no_more_is_answered(world: World) -> None:
     peer = Peer()
     world.next(peer)
-    world.waiting.end(peer)
+    world.end(peer)
     world.run(taken(7, first_xid=100))
     assert peer.sent == [taken(7, first_xid=100)]
     world.next(peer)
-    world.waiting.end(peer)
+    world.end(peer)
     world.run()
     assert peer.sent[1:] == [taken()]
 

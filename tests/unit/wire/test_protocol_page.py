@@ -216,7 +216,7 @@ def test_functions_up_to_16_have_their_flags(function: Function) -> None:
     if function is Function.GET:
         known |= Flag.QUERY_RANGE | Flag.QUERY_REGEX
     assert found
-    assert known == seed.ROWS[function][0]
+    assert known == seed.ROWS[function].flags
 
 
 def test_functions_that_a_batch_may_hold_are_those_of_the_code() -> None:
