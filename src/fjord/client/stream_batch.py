@@ -305,15 +305,14 @@ def _part(view: memoryview, first_seq: int, wall_us: int) -> MessageColumns:
     if end != len(view):
         raise ValueError("bytes behind an op")
     found: tuple[Any, ...] = op.columns
-    if op.opcode is Opcode.STREAM_APPEND:
-        types, keys, values = found
-        seqs: Sequence[int] = range(first_seq, first_seq + op.rows)
-        at_us = columns.repeat(wall_us, op.rows)
-    elif op.opcode is Opcode.STREAM_MOVE:
+    if op.opcode is Opcode.STREAM_MOVE:
         seqs, at_us, _, _, types, keys, values = found
-    else:
+        return MessageColumns(seqs, at_us, bytes(types), keys, values)
+    if op.opcode is not Opcode.STREAM_APPEND:
         raise ValueError(f"an op {op.opcode.name}")
-    return MessageColumns(seqs, at_us, bytes(types), keys, values)
+    types, keys, values = found
+    seqs = range(first_seq, first_seq + op.rows)
+    return MessageColumns(seqs, columns.repeat(wall_us, op.rows), bytes(types), keys, values)
 
 
 # -- from columns to objects ----------------------------------------------------------------------

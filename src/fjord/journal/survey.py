@@ -244,7 +244,7 @@ class Begin:
             opcode, _, _, _, _, length = ops.HEADER.unpack_from(step.body, position)
             if opcode == Opcode.LOST:
                 self.is_known = False
-            elif opcode == Opcode.PACKED:
+            if opcode == Opcode.PACKED:
                 self.segment, self.seq = _PACKED.unpack_from(step.body, position + ops.HEADER.size)
                 self.is_known = True
             position += max(length, ops.HEADER.size)

@@ -281,7 +281,7 @@ def _run(
     (stage,) = _stages(state, table.prefix, waiting[:1])
     (inner,) = state.payloads([stage.pointer])
     op, _, _ = ops.decode(memoryview(inner), 0)
-    command = _COMMANDS[op.opcode](table.name, op, now_us)
+    command = _COMMANDS[table.kind](table.name, op, now_us)
     if command is not None:
         command = _stamped(command, now_us)
     decision = Decision(None)  # type: ignore[arg-type] # nothing of it is left to be written
@@ -464,8 +464,8 @@ def _bytes(stage: Stage) -> int:
     return _AROUND_BYTES + stage.size
 
 
-_COMMANDS: Final[dict[Opcode, Callable[[str, Op, int], Append | Push | Set | None]]] = {
-    Opcode.STREAM_APPEND: _append_of,
-    Opcode.JOB_ADD: _push_of,
-    Opcode.KV_SET: _set_of,
+_COMMANDS: Final[dict[Kind, Callable[[str, Op, int], Append | Push | Set | None]]] = {
+    Kind.STREAM: _append_of,
+    Kind.JOBS: _push_of,
+    Kind.KV: _set_of,
 }
