@@ -286,3 +286,16 @@ def decode_numbers(
     if count == 1:
         return _ONE_NUMBER[kind](view, start), start + (size + 7 & ~7)
     return view[start : start + size].cast(kind), start + (size + 7 & ~7)
+
+
+def decode_columns(view: memoryview, start: int, count: int, kinds: str) -> list[Any]:
+    """Reads neighbouring columns of `count` numbers, u8 as bytes; returns them and the end."""
+    found: list[Any] = []
+    for kind in kinds:
+        end = start + (count if kind == "B" else 8 * count)
+        if end > len(view):
+            raise ValueError("a column of numbers is cut short")
+        found.append(bytes(view[start:end]) if kind == "B" else view[start:end].cast("Q"))
+        start = end + 7 & ~7
+    found.append(start)
+    return found

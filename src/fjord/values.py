@@ -134,6 +134,9 @@ _ENCODERS: dict[type, Callable[..., tuple[int, bytes]]] = {
     bool: lambda value: (Type.BOOLEAN, b"\1" if value else b"\0"),
 }
 
+# Of what is no row.
+PLAIN_TYPES: Final = frozenset(_ENCODERS)
+
 _DECODERS: dict[int, Callable[[bytes], Value]] = {
     Type.VOID: lambda data: None,
     Type.BUFFER: bytes,

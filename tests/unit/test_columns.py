@@ -212,3 +212,15 @@ def test_a_repeated_number_is_a_column(number: int, count: int) -> None:
 
 def test_numbers_are_little_endian() -> None:
     assert columns.encode_u64([1, 256]) == b"\1" + bytes(7) + b"\0\1" + bytes(6)
+
+
+@pytest.mark.parametrize("count", [0, 2, 3, 8, 9])
+def test_neighbouring_columns_of_numbers_are_read_together(count: int) -> None:
+    wide, narrow = list(range(2**63, 2**63 + count)), bytes(range(count))
+    encoded = columns.encode_u64(wide) + columns.encode_u8(narrow) + columns.encode_u64(wide)
+    first, second, third, end = columns.decode_columns(memoryview(encoded), 0, count, "QBQ")
+    assert (list(first), second, list(third)) == (wide, narrow, wide)
+    assert end == len(encoded)
+    for size in range(len(encoded)):
+        with pytest.raises(ValueError, match="cut short"):
+            columns.decode_columns(memoryview(encoded)[:size], 0, count, "QBQ")

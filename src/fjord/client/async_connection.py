@@ -12,17 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import deque
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, cast
 
 from fjord import limits
 from fjord.client import retry
 from fjord.client.address import parse_url
-from fjord.client.channel import Channel, Pending
-from fjord.client.places import Places
-from fjord.client.retry import Client, Locks
-from fjord.commands import Command, Refusal, Reply
-from fjord.errors import ClosedError, FjordError, LocalProtocolError, RemoteProtocolError
+from fjord.client.retry import Client, Locks, Request
+from fjord.client.socket import keep_alive
+from fjord.commands import Changed, Command, Hello, Refusal, Reply
+from fjord.errors import (
+    ClosedError,
+    Code,
+    FjordError,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from fjord.wire import Link
 
 # One timer for all requests, since a timer for each costs more than the request.
 _WATCH_SECONDS: Final = 1.0
@@ -306,3 +313,113 @@ class AsyncConnection:
         queue, self._queue = self._queue, []
         for pending in (*queue, *resting):
             self._fail(pending, error)
+
+
+class Pending:
+    """A request that somebody waits for."""
+
+    __slots__ = ("deadline", "future", "request", "waits")
+
+    def __init__(self, request: Request, future: asyncio.Future[Reply], deadline: float) -> None:
+        self.request = request
+        self.future = future
+        self.deadline = deadline  # of the loop's time
+        self.waits = False  # it lets the server wait
+
+    def fail(self, error: FjordError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Channel(asyncio.Protocol):
+    """One TCP connection: matches replies with the requests that they answer."""
+
+    def __init__(self, owner: AsyncConnection, hello: Hello) -> None:
+        self._owner = owner
+        self._hello = hello
+        self._link = Link()
+        self._transport: asyncio.Transport | None = None
+        self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting: dict[int, Pending] = {}  # in the order in which they were sent
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        keep_alive(self._transport.get_extra_info("socket"))  # an answer may take its time
+        self._transport.write(self._link.send(self._hello)[1])
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            found = self._link.receive(data)
+            while found is not None:
+                identifier, reply = found
+                if isinstance(reply, Changed):
+                    raise RemoteProtocolError(Code.FAILED, "a change where a reply is due")
+                pending = self.waiting.pop(identifier, None)
+                if pending is None:
+                    self._welcome(reply)
+                else:
+                    self._owner.answered(pending, reply)
+                found = self._link.receive()
+        except RemoteProtocolError as error:
+            self.end(error)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.end(error or ConnectionResetError("the server closed it"))
+
+    def send(self, pending: Pending) -> None:
+        identifier, message = self._link.send(pending.request.command, pending.request.number)
+        self.waiting[identifier] = pending
+        if self._transport is not None:  # else it is ending, and its owner will hear of it
+            self._transport.write(message)
+
+    def end(self, error: Exception) -> None:
+        if self._transport is None:
+            return
+        self._transport.abort()
+        self._transport = None
+        if not self.greeted.done():
+            self.greeted.set_exception(error)
+        self._owner.lost(self, error)
+
+    def _welcome(self, reply: Reply) -> None:
+        retry.check_welcome(reply)
+        if not self.greeted.done():
+            self.greeted.set_result(None)
+
+
+class Places:
+    """A bounded number of places for requests.
+
+    Cheap where one is free, since every call takes one: with `free -= 1` while there is one, else
+    with `await wait()`.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.free = count
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def take(self) -> None:
+        """Takes a place, and waits for one if that must be."""
+        if self.free:
+            self.free -= 1
+        else:
+            await self.wait()
+
+    async def wait(self) -> None:
+        """Returns when a place was given to the caller; first come, first served."""
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self.give_back()  # it was given just before
+            raise
+
+    def give_back(self) -> None:
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
+        self.free += 1

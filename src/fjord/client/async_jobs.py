@@ -45,7 +45,7 @@ from fjord.client.job_work import Shift, Tally, WorkOptions
 from fjord.client.schemas import Row
 from fjord.commands import Changed
 from fjord.errors import FjordError, UnavailableError
-from fjord.values import Value
+from fjord.values import PLAIN_TYPES, Value
 
 AsyncListenJobs = Callable[[commands.ListenJobs, Callable[[Changed], Moment]], AsyncChanges[Moment]]
 
@@ -58,7 +58,7 @@ class AsyncJob(TakenJob):
     def __init__(
         self, run: AsyncRun, calls: JobCalls, batch: JobBatch[AsyncJob], place: int
     ) -> None:
-        super().__init__(batch, place)
+        self._batch, self._place = batch, place
         self._run = run
         self._calls = calls
 
@@ -100,7 +100,10 @@ class AsyncJobs:
     async def push(
         self, key: Key | Row, value: Value | Row = None, **options: Unpack[PushOptions]
     ) -> None:
-        await self._write(lambda: self._calls.push(key, value, **options))
+        if type(key) in PLAIN_TYPES and type(value) in PLAIN_TYPES:
+            await self._ask(self._calls.push(key, value, **options))
+        else:
+            await self._write(lambda: self._calls.push(key, value, **options))
 
     async def push_many(
         self, jobs: Iterable[Mapping[str, Any]] | None = None, **columns: Unpack[PushColumns]
@@ -287,7 +290,10 @@ class AsyncJobs:
         await follow_async(self._ask, self._calls.schemas.writing(build))
 
     async def _take(self, call: Call[JobBatch[AsyncJob]]) -> JobBatch[AsyncJob]:
-        return await follow_async(self._ask, self._calls.schemas.receiving(call))
+        batch = await self._ask(call)
+        if batch.lacks_columns:
+            await follow_async(self._run, self._calls.schemas.learning())
+        return batch
 
     async def _look(self, call: Call[Result]) -> Result:
         return await follow_async(self._run, self._calls.schemas.reading(call))

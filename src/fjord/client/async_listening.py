@@ -10,10 +10,10 @@ from typing import Generic, Self
 
 from fjord import commands, limits
 from fjord.client import retry
-from fjord.client.link import Link
 from fjord.client.listening import Told
 from fjord.commands import Changed, Refusal
 from fjord.errors import ClosedError, RemoteProtocolError
+from fjord.wire import Link
 
 _RECEIVE_BYTES = 64 * limits.KIB
 
@@ -113,18 +113,23 @@ class AsyncChanges(Generic[Told]):
         self._writer.write(message)
         answered = False
         while not answered:
-            for number, event in self._link.receive(await self._data()):
+            found = self._link.receive(await self._data())
+            while found is not None:
+                number, event = found
                 if isinstance(event, Changed):
                     self._found.append(event)
                 elif isinstance(event, Refusal):
                     raise event.error()
                 answered = answered or number == identifier
+                found = self._link.receive()
 
     async def _receive(self) -> None:
         try:
-            for _, event in self._link.receive(await self._data()):
-                if isinstance(event, Changed):
-                    self._found.append(event)
+            found = self._link.receive(await self._data())
+            while found is not None:
+                if isinstance(found[1], Changed):
+                    self._found.append(found[1])
+                found = self._link.receive()
         except (OSError, RemoteProtocolError) as error:
             if self._is_closed:
                 raise ClosedError("this listener is closed") from error

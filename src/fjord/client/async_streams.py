@@ -19,7 +19,7 @@ from fjord.client.stream_calls import BlockInfo, Given, StreamCalls, SubscriberI
 from fjord.client.stream_places import COUNT, Starting
 from fjord.client.stream_settings import StreamSettings
 from fjord.client.subscriber_calls import subscribe
-from fjord.values import Value
+from fjord.values import PLAIN_TYPES, Value
 
 Default = TypeVar("Default")
 
@@ -49,6 +49,8 @@ class AsyncStream:
     # -- writes -----------------------------------------------------------------------------------
 
     async def append(self, value: Value | Row, key: Key = "") -> int:
+        if type(value) in PLAIN_TYPES:
+            return await self._ask(self._calls.append(value, key))
         steps = self._calls.schemas.writing(lambda: self._calls.append(value, key))
         return await self._follow(steps)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
 
 from fjord import kinds, limits, values
 from fjord.client.calls import Call, check_names, check_whole, done, expect, not_a
@@ -130,7 +130,11 @@ class JobCalls:
     def push(
         self, key: Key | Row, value: Value | Row, **options: Unpack[PushOptions]
     ) -> Call[None]:
-        found, encoded = self._encoded(key, value)
+        found: Any = key
+        if type(key) in values.PLAIN_TYPES and type(value) in values.PLAIN_TYPES:
+            encoded = values.encode(value)  # type: ignore[arg-type]
+        else:
+            found, encoded = self._encoded(key, value)
         return Call(push_one(self.table, found, encoded, options, self._stamps.next_us()), done)
 
     def _encoded(self, key: Key | Row, value: Value | Row) -> tuple[Key, tuple[int, bytes]]:
@@ -192,17 +196,19 @@ class JobCalls:
         return Call(command, read)
 
     def done_one(self, job: TakenJob) -> Call[None]:
-        return self._one(job, self.done_many([job]))
+        return self._one(job, Finish(table=self.table, xids=self._xids_of(job)), _DONE.one)
 
     def done_many(self, jobs: Iterable[Given], *, strict: bool = False) -> Call[list[Given]]:
         return self._settle(
             jobs,
             lambda xids: Finish(table=self.table, xids=xids, strict=strict),
-            _settled_as(How.DONE),
+            _DONE,
         )
 
     def touch_one(self, job: TakenJob, lease: Seconds | None) -> Call[None]:
-        return self._one(job, self.touch_many([job], lease))
+        given_us = lease_us(lease)
+        command = Extend(table=self.table, xids=self._xids_of(job), lease_us=given_us)
+        return self._one(job, command, lambda job: job.extend(self._stamps.next_us(), given_us))
 
     def touch_many(self, jobs: Iterable[Given], lease: Seconds | None) -> Call[list[Given]]:
         given_us = lease_us(lease)
@@ -216,20 +222,24 @@ class JobCalls:
         )
 
     def fail_one(self, job: TakenJob, **options: Unpack[FailOptions]) -> Call[None]:
-        return self._one(job, self.fail_many([job], **options))
+        command = self._failure(self._xids_of(job), options)
+        return self._one(job, command, (_FAILED if command.counts else _GIVEN_BACK).one)
 
     def fail_many(self, jobs: Iterable[Given], **options: Unpack[FailOptions]) -> Call[list[Given]]:
+        command = self._failure((), options)
+        note = _FAILED if command.counts else _GIVEN_BACK
+        return self._settle(jobs, lambda xids: replace(command, xids=xids), note)
+
+    def _failure(self, xids: Sequence[int], options: FailOptions) -> Fail:
         check_names("fail", options, FailOptions.__optional_keys__)
-        command = Fail(
+        return Fail(
             table=self.table,
-            xids=(),
+            xids=xids,
             delay_us=delay_us(options.get("delay")),
             counts=options.get("count", True),
             buries=options.get("bury", False),
             reason=encode_reason(options.get("reason", "")),
         )
-        how = How.FAIL if command.counts else How.GIVEN_BACK
-        return self._settle(jobs, lambda xids: replace(command, xids=xids), _settled_as(how))
 
     def _settle(
         self,
@@ -283,16 +293,26 @@ class JobCalls:
             raise ValueError("jobs that were taken with done=True are done: nothing is left to say")
         return found
 
-    def _one(self, job: TakenJob, call: Call[list[TakenJob]]) -> Call[None]:
-        def read(reply: Reply) -> None:
-            if call.read(reply):
-                text = (
-                    f"the lease of job {job.key!r} (xid {job.xid}) was over, or it is done "
-                    "already; others may have it by now"
-                )
-                raise RefusedError.of(Code.STALE_XID, text)
+    def _xids_of(self, job: TakenJob) -> Sequence[int]:
+        """Returns the xid of one job."""
+        xid = job.xid
+        if not xid or job.table != self.table:
+            self._checked({job.table}, [xid])
+        return [xid]
 
-        return Call(call.command, read)
+    def _one(self, job: TakenJob, command: Command, note: Callable[[TakenJob], None]) -> Call[None]:
+        def read(reply: Reply) -> None:
+            if not _missing(reply, 1):
+                note(job)
+                return
+            job.lose()
+            text = (
+                f"the lease of job {job.key!r} (xid {job.xid}) was over, or it is done "
+                "already; others may have it by now"
+            )
+            raise RefusedError.of(Code.STALE_XID, text)
+
+        return Call(command, read)
 
     # -- waiting jobs, by key ---------------------------------------------------------------------
 
@@ -464,6 +484,11 @@ def _settled_as(how: How) -> _Note:
         job.outcome = how
 
     return _Note(note, lambda batch, late: batch.settle_all(how, late))
+
+
+_DONE: Final = _settled_as(How.DONE)
+_FAILED: Final = _settled_as(How.FAIL)
+_GIVEN_BACK: Final = _settled_as(How.GIVEN_BACK)
 
 
 def _tell(given: Iterable[TakenJob | int], late: set[int], note: _Note) -> None:

@@ -288,7 +288,7 @@ class JobBatch(Sequence[AnyJob]):
     @property
     def lacks_columns(self) -> bool:
         """Whether there are rows whose columns are to be asked for before they can be read."""
-        return self.schemas.lacks(self.taken.types, self.values)
+        return ROW in self.taken.types and self.schemas.lacks(self.taken.types, self.values)
 
     def value_of(self, place: int) -> Any:
         """Returns the value of a job; rows are all read together."""
@@ -307,7 +307,7 @@ class JobBatch(Sequence[AnyJob]):
     @overload
     def __getitem__(self, place: slice) -> list[AnyJob]: ...
     def __getitem__(self, place: int | slice) -> AnyJob | list[AnyJob]:
-        places = range(len(self))[place]
+        places = range(len(self.taken.types))[place]
         if isinstance(places, range):
             return [self._make(self, one) for one in places]
         return self._make(self, places)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypedDict, TypeVar
 
 from fjord import values
 from fjord.client.calls import check_names, not_a
-from fjord.client.entries import Key, Seconds, encode_domain, encode_keys
+from fjord.client.entries import Key, Seconds, encode_domain, encode_key, encode_keys
 from fjord.client.job_times import delay_us, moment_us
 from fjord.client.schemas import Columns, Encoded, Row, Schemas
 from fjord.columns import Strings, repeat
@@ -59,6 +59,7 @@ _FIELDS: Final = frozenset({"key", "value", *_OPTIONS})
 _PRIORITY: Final = f"a priority is a whole number from 0 to {PRIORITY_MAX}"
 _SINGLE: Final = (str, bytes, bytearray, memoryview)
 _NO_DOMAIN: Final = Strings((0, 0), b"")
+_USUAL: Final = bytes((Priority.DEFAULT,))
 
 
 def push_one(
@@ -70,22 +71,30 @@ def push_one(
         ValueError: if an option cannot be meant.
         LocalProtocolError: if the key or the value is nothing that can be sent.
     """
-    if not options:
-        process_at_us, is_relative = 0, True
-    else:
-        check_names("push", options, _OPTIONS)
-        process_at_us, is_relative = due_us(options.get("delay"), options.get("process_at"))
-    domain = options.get("domain")
+    domains, priorities = _NO_DOMAIN, _USUAL
+    process_at_us, is_relative, expires_at_us = 0, True, 0
+    if options:
+        if not options.keys() <= _OPTIONS:
+            check_names("push", options, _OPTIONS)
+        if "priority" in options:
+            priorities = _priorities(options["priority"], 1)
+        if (domain := options.get("domain")) is not None:
+            domains = Strings.of([encode_domain(domain)])
+        if "delay" in options or "process_at" in options:
+            process_at_us, is_relative = due_us(options.get("delay"), options.get("process_at"))
+        if "expires_at" in options:
+            expires_at_us = moment_us(options["expires_at"], "expires_at")
+    name = encode_key(key)
     type_, data = value
     return Push(
         table=table,
-        keys=Strings.of(encode_keys([key])),
-        domains=_NO_DOMAIN if domain is None else Strings.of([encode_domain(domain)]),
+        keys=Strings((0, len(name)), name),
+        domains=domains,
         types=bytes((type_,)),
-        values=Strings.of([data]),
-        priorities=_priorities(options.get("priority", Priority.DEFAULT), 1),
+        values=Strings((0, len(data)), data),
+        priorities=priorities,
         process_at_us=(process_at_us,),
-        expires_at_us=(moment_us(options.get("expires_at"), "expires_at"),),
+        expires_at_us=(expires_at_us,),
         timestamps_us=(timestamp_us,),
         relative=is_relative,
     )

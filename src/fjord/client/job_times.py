@@ -47,14 +47,18 @@ def delay_us(seconds: Seconds | None, name: str = "delay") -> int:
 
 def lease_us(seconds: Seconds | None) -> int:
     """Returns how long jobs are taken for; 0 for None: as their table says."""
+    if seconds is None:
+        return 0
     found = delay_us(seconds, "lease")
-    if seconds is not None and not found:
+    if not found:
         raise ValueError("lease is more than 0 seconds; leave it out for that of the table")
     return found
 
 
 def wait_us(seconds: Seconds | None) -> int:
     """Returns how long the server waits for the first job; 0 for None."""
+    if seconds is None:
+        return 0
     found = delay_us(seconds, "wait")
     if found > limits.WAIT_US_MAX:
         raise ValueError(

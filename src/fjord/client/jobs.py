@@ -35,7 +35,7 @@ from fjord.client.schemas import Row
 from fjord.client.waker import Waker
 from fjord.clock import Clock
 from fjord.errors import FjordError, UnavailableError
-from fjord.values import Value
+from fjord.values import PLAIN_TYPES, Value
 
 
 class Job(TakenJob):
@@ -44,7 +44,7 @@ class Job(TakenJob):
     __slots__ = ("_calls", "_run")
 
     def __init__(self, run: Run, calls: JobCalls, batch: JobBatch[Job], place: int) -> None:
-        super().__init__(batch, place)
+        self._batch, self._place = batch, place
         self._run = run
         self._calls = calls
 
@@ -130,7 +130,10 @@ class Jobs:
             RefusedError: if the server refuses; nothing was changed then.
             ValueError: if an option cannot be meant.
         """
-        self._write(lambda: self._calls.push(key, value, **options))
+        if type(key) in PLAIN_TYPES and type(value) in PLAIN_TYPES:
+            self._ask(self._calls.push(key, value, **options))
+        else:
+            self._write(lambda: self._calls.push(key, value, **options))
 
     def push_many(
         self, jobs: Iterable[Mapping[str, Any]] | None = None, **columns: Unpack[PushColumns]
@@ -441,7 +444,10 @@ class Jobs:
         follow(self._ask, self._calls.schemas.writing(build))
 
     def _take(self, call: Call[JobBatch[Job]]) -> JobBatch[Job]:
-        return follow(self._ask, self._calls.schemas.receiving(call))
+        batch = self._ask(call)
+        if batch.lacks_columns:
+            follow(self._run, self._calls.schemas.learning())
+        return batch
 
     def _look(self, call: Call[Result]) -> Result:
         return follow(self._run, self._calls.schemas.reading(call))

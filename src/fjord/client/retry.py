@@ -74,9 +74,11 @@ class Client:
     def request(self, command: Command) -> Request:
         """Returns a command in the form in which it is sent."""
         rule = type(command).row.retry
-        retry = rule if isinstance(rule, Retry) else rule(command)
-        number = self._next_number() if retry is Retry.NUMBERED else 0
-        return Request(command, retry, number)
+        retry = rule if type(rule) is Retry else rule(command)  # type: ignore[operator]
+        if retry is not Retry.NUMBERED:
+            return Request(command, retry, 0)
+        self._last_number += 1
+        return Request(command, retry, self._last_number)
 
     def was_busy(self, request: Request) -> None:
         """The server was busy: nothing was done, so the request gets a new number.
@@ -84,35 +86,26 @@ class Client:
         With its old one it would be too old once many others have run ahead of it.
         """
         if request.number and not request.is_unsure:
-            request.number = self._next_number()
-
-    def _next_number(self) -> int:
-        self._last_number += 1
-        return self._last_number
+            self._last_number += 1
+            request.number = self._last_number
 
 
-class Locks:
-    """Which locks a connection holds, as far as its client was told."""
-
-    def __init__(self) -> None:
-        self._held: set[tuple[str, bytes]] = set()
-
-    def __bool__(self) -> bool:
-        return bool(self._held)
+class Locks(set[tuple[str, bytes]]):
+    """Which locks a connection holds, table and key, as far as its client was told."""
 
     def note(self, command: Command, reply: Reply) -> None:
         """Takes notice of what was answered."""
         if isinstance(reply, Refusal):
             return
         if isinstance(command, commands.Lock):
-            self._held.update((command.table, key) for key in command.keys.rows())
-        elif isinstance(command, commands.Unlock):
-            self._held.difference_update((command.table, key) for key in command.keys.rows())
+            self.update((command.table, key) for key in command.keys.rows())
+        if isinstance(command, commands.Unlock):
+            self.difference_update((command.table, key) for key in command.keys.rows())
 
     def lose(self) -> bool:
         """The connection is gone; returns whether locks went with it."""
-        had = bool(self._held)
-        self._held.clear()
+        had = bool(self)
+        self.clear()
         return had
 
 
@@ -133,9 +126,10 @@ _SEAL_SECONDS: Final = limits.WAIT_US_MAX / 1_000_000
 
 def wait_seconds(command: Command) -> float:
     """Returns how long a command lets the server wait, beyond the time that a call may take."""
-    if isinstance(command, Next | Read):
-        return command.wait_us / 1_000_000
-    return _SEAL_SECONDS if type(command) is SealNow else 0.0
+    kind = type(command)
+    if kind is Next or kind is Read:
+        return command.wait_us / 1_000_000  # type: ignore[attr-defined, no-any-return]
+    return _SEAL_SECONDS if kind is SealNow else 0.0
 
 
 def undoing(command: Command, reply: Reply) -> Command | None:
@@ -159,17 +153,21 @@ def pauses() -> Iterator[float]:
 
 
 class Deadline:
-    """When a call must be over."""
+    """When a call must be over.
 
-    __slots__ = ("_clock", "_end_us", "seconds")
+    The clock is read when the call begins, and then only after something that may have taken time.
+    """
+
+    __slots__ = ("_clock", "_end_us", "left", "seconds")
 
     def __init__(self, clock: Clock, seconds: float) -> None:
-        self.seconds = seconds
+        self.seconds = self.left = seconds  # `left`: when the clock was last read
         self._clock = clock
         self._end_us = clock.monotonic_us() + round(seconds * 1_000_000)
 
     def left_seconds(self) -> float:
-        return (self._end_us - self._clock.monotonic_us()) / 1_000_000
+        self.left = (self._end_us - self._clock.monotonic_us()) / 1_000_000
+        return self.left
 
 
 def check_welcome(reply: Reply) -> None:

@@ -31,6 +31,7 @@ Columns = Mapping[str, Sequence[Any]]  # the values of each column, by name
 
 _ROW: Final = bytes((values.ROW,))
 _NUMBER_BYTES: Final = 2  # of the schema, in front of each row
+_NO_COLUMNS: Final = declared_rows.of(Schema())
 # A database remembers the columns of so many tables; those that were not used for long are asked
 # for again.
 _TABLES_MAX: Final = 1024
@@ -92,7 +93,7 @@ class Schemas:
         try:
             table: TableInfo = yield table_call(self._table)
         except NotFoundError:
-            self._current = declared_rows.of(Schema())
+            self._current = _NO_COLUMNS
             return
         settings = self._read_settings(table.settings)
         if table.id != self._id:
@@ -201,7 +202,7 @@ class Schemas:
 
     def meet_plain(self) -> None:
         """Takes notice of values that are no rows."""
-        self._current = declared_rows.of(Schema())
+        self._current = _NO_COLUMNS
 
     def lacks(self, types: bytes, column: Sequence[bytes]) -> bool:
         """Says whether there are rows among some values that cannot be read without asking."""

@@ -1,5 +1,9 @@
 """The blocking shell: encode, send, wait, decode.
 
+    Connection   a client, for any number of threads
+      Line       one request at a time, through as many connections as that takes
+        Duplex   one connection, from its greeting to its end
+
 Requests share one line, one at a time.  A request that lets the server wait would hold up all
 others, so each of those has a line of its own, which is kept for the next one.
 """
@@ -7,22 +11,31 @@ others, so each of those has a line of its own, which is kept for the next one.
 from __future__ import annotations
 
 import os
+import socket
+import struct
 import threading
 import uuid
+from collections import deque
 from collections.abc import Iterator
+from typing import Final
 
 from fjord import commands, limits
 from fjord.client import retry
 from fjord.client.address import parse_url
 from fjord.client.database import Database
-from fjord.client.duplex import Duplex
-from fjord.client.line import Line
-from fjord.client.retry import Client, Deadline
-from fjord.clock import SystemClock
+from fjord.client.retry import Client, Deadline, Locks, Request
+from fjord.clock import Clock, SystemClock
+from fjord.columns import Buffer
 from fjord.commands import Changed, Command, Refusal, Reply
-from fjord.errors import ClosedError, FjordError, RemoteProtocolError
+from fjord.errors import ClosedError, FjordError, LocalProtocolError, RemoteProtocolError
+from fjord.wire import Link
 
-_LOOK_SECONDS = 0.001  # a wait of 0 seconds still looks for what is there
+_LOOK_SECONDS: Final = 0.001  # a wait of 0 seconds still looks for what is there
+_RECEIVE_BYTES: Final = 256 * limits.KIB
+# What a message lacks, if it is at least this much, is received in one go.
+_LARGE_BYTES: Final = 64 * limits.KIB
+_TIMEVAL: Final = struct.Struct("ll")
+_KEEP_ALIVE_SECONDS: Final = 60
 
 
 def connect(url: str, *, timeout: float = limits.REPLY_SECONDS_MAX) -> Database:
@@ -68,11 +81,12 @@ class Connection:
         seconds = retry.wait_seconds(command)
         if seconds:
             return self._execute_waiting(command, self._deadline(seconds))
-        deadline = self._deadline()
-        if not self._guard.acquire(timeout=self._timeout):
-            raise retry.too_late(self.name, self._timeout, "other threads use the connection")
+        deadline = Deadline(self._clock, self._timeout)
+        if not self._guard.acquire(blocking=False):
+            self._wait_for_others(deadline)
         try:
-            self._check_usable()
+            if self._closing.is_set() or self._process != os.getpid():
+                self._check_usable()
             return self._line.run(self._client.request(command), deadline)
         finally:
             self._guard.release()
@@ -108,6 +122,11 @@ class Connection:
             self._line.disconnect()
 
     # -- inside -----------------------------------------------------------------------------------
+
+    def _wait_for_others(self, deadline: Deadline) -> None:
+        if not self._guard.acquire(timeout=self._timeout):
+            raise retry.too_late(self.name, self._timeout, "other threads use the connection")
+        deadline.left_seconds()
 
     def _execute_waiting(self, command: Command, deadline: Deadline) -> Reply:
         with self._lending:
@@ -183,3 +202,272 @@ class SocketListening:
         self._closed.set()
         self._duplex.interrupt()
         self._duplex.close()
+
+
+class Line:
+    """Runs one request at a time, through as many connections as that takes."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        client: Client,
+        closing: threading.Event,
+        *,
+        timeout: float,
+    ) -> None:
+        self._address = address
+        self._name = f"fjord://{address[0]}:{address[1]}"
+        self._client = client
+        self._closing = closing  # set: whoever waits to try again does so no more
+        self._timeout = timeout  # of a call, without what it lets the server wait
+        self._clock = SystemClock()
+        self._locks = Locks()
+        self._duplex: Duplex | None = None
+
+    def run(self, request: Request, deadline: Deadline) -> Reply:
+        while True:
+            sent = False
+            try:
+                duplex = self._duplex
+                if duplex is None or self._locks or not request.can_repeat:
+                    duplex = self._ready_duplex(deadline)
+                sent = True
+                reply = duplex.exchange(request.command, deadline, request.number)
+            except LocalProtocolError:
+                raise  # it was not sent
+            except (OSError, RemoteProtocolError) as error:
+                self._lost(request, deadline, error, sent=sent)
+                continue
+            except BaseException:
+                # A half-sent message, or an unread reply, would be taken for the next one's.
+                self.disconnect()
+                raise
+            if not request.can_repeat:
+                self._locks.note(request.command, reply)
+            if type(reply) is not Refusal or not retry.is_busy(reply):
+                return reply
+            if not self._pause(request, deadline):
+                return reply
+            self._client.was_busy(request)
+
+    def connect(self, deadline: Deadline) -> Duplex:
+        """Makes a connection.
+
+        Raises:
+            OSError: if nobody answers.
+        """
+        duplex = Duplex(self._address, self._clock, deadline, self._client.hello)
+        duplex.keep_alive()  # the server may take its time to answer
+        self._duplex = duplex
+        deadline.left_seconds()
+        self._check_open()  # else nobody might see that it has to be interrupted
+        return duplex
+
+    def disconnect(self) -> None:
+        if self._duplex is not None:
+            self._duplex.close()
+            self._duplex = None
+
+    def interrupt(self) -> None:
+        """Ends the connection while another thread waits on it."""
+        duplex = self._duplex
+        if duplex is not None:
+            duplex.interrupt()
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _ready_duplex(self, deadline: Deadline) -> Duplex:
+        """Returns a connection for a first request, or for one that is never sent twice."""
+        duplex = self._duplex
+        if duplex is None:
+            return self.connect(deadline)
+        # What is never sent twice should not be sent once to a connection that is gone already.
+        if duplex.is_over():
+            self.disconnect()
+            if self._locks.lose():
+                raise retry.broken(self._name, "the server closed it", locks_lost=True)
+            return self.connect(deadline)
+        return duplex
+
+    def _lost(self, request: Request, deadline: Deadline, error: Exception, *, sent: bool) -> None:
+        """Returns if the request is to be sent again, now."""
+        self.disconnect()
+        request.is_unsure = request.is_unsure or sent
+        reason = "no answer in time" if isinstance(error, BlockingIOError) else error
+        if self._locks.lose():
+            raise retry.broken(self._name, reason, locks_lost=True) from error
+        if retry.is_final(error):
+            raise error
+        if sent and not request.can_repeat:
+            raise retry.broken(self._name, reason) from error
+        if not self._pause(request, deadline, at_once=sent):
+            raise retry.too_late(self._name, deadline.seconds, reason) from error
+
+    def _pause(self, request: Request, deadline: Deadline, *, at_once: bool = False) -> bool:
+        """Waits, and says whether there is time for another try."""
+        seconds = request.pause_seconds(at_once=at_once)
+        left = deadline.left_seconds()
+        if left <= limits.RECONNECT_SECONDS_FIRST:
+            return False
+        self._closing.wait(min(seconds, left / 2))  # half is left for the try itself
+        self._check_open()
+        request.wait_at_most(deadline.left_seconds() - self._timeout)
+        return True
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            self.disconnect()
+            raise ClosedError("this connection is closed; connect again")
+
+
+class Duplex:
+    """Sends commands and receives what comes, each within a deadline."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        clock: Clock,
+        deadline: Deadline,
+        hello: commands.Hello | None = None,
+    ) -> None:
+        seconds = min(limits.CONNECT_SECONDS_MAX, deadline.left_seconds())
+        if seconds <= 0:
+            raise BlockingIOError("no time left")
+        greeted = Deadline(clock, seconds)
+        self._socket = socket.create_connection(address, seconds)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A timeout of the kernel's: Python's own would poll before every send and receive.
+        self._socket.settimeout(None)
+        self._armed_seconds = 0.0
+        self._link = Link()
+        self.changes: deque[Changed] = deque()
+        try:
+            if hello is not None:
+                retry.check_welcome(self.exchange(hello, greeted))
+        except BaseException:
+            self.close()
+            raise
+
+    def exchange(self, command: Command, deadline: Deadline, number: int = 0) -> Reply:
+        """Sends a command, perhaps with a number, and returns its reply.
+
+        What comes with it and after it is left for the next look.
+
+        Raises:
+            OSError: if the connection broke; BlockingIOError if the time is over.
+        """
+        identifier, parts = self._link.send_parts(command, number)
+        if deadline.left != self._armed_seconds:
+            self._wait_at_most(deadline.left, exactly=True)
+        sent = self._socket.send(parts[0]) if len(parts) == 1 else self._socket.sendmsg(parts)
+        if sent > _LARGE_BYTES or sent < sum(map(len, parts)):
+            self._send_rest(parts, sent, deadline)
+        data = self._socket.recv(_RECEIVE_BYTES)
+        if not data:
+            raise ConnectionResetError("the server closed it")
+        found = self._link.receive(data)
+        while True:
+            while found is not None:
+                number, event = found
+                if isinstance(event, Changed):
+                    self.changes.append(event)
+                elif number == identifier:
+                    return event
+                found = self._link.receive()
+            found = self._receive_more(deadline)
+
+    def wait_for_changes(self, deadline: Deadline | None) -> None:
+        """Waits until something comes, at most until `deadline`."""
+        found = self._link.receive()
+        if found is None:
+            found = self._receive(deadline)
+        while found is not None:
+            if isinstance(found[1], Changed):
+                self.changes.append(found[1])
+            found = self._link.receive()
+
+    def is_over(self) -> bool:
+        """Says whether the server has closed the connection, or is about to."""
+        if len(self._link):
+            return True
+        try:
+            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True  # its end, or last words: nobody has asked for anything
+
+    def keep_alive(self) -> None:
+        keep_alive(self._socket)
+
+    def interrupt(self) -> None:
+        """Ends the connection also where another thread waits on it."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it is over already
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _send_rest(self, parts: list[Buffer], sent: int, deadline: Deadline) -> None:
+        """Sends what is left of a message; a large one may have taken its time."""
+        if sent < sum(map(len, parts)):
+            message = memoryview(b"".join(parts))
+            while sent < len(message):
+                self._wait_at_most(deadline.left_seconds())
+                sent += self._socket.send(message[sent:])
+        self._wait_at_most(deadline.left_seconds())
+
+    def _receive(self, deadline: Deadline | None) -> tuple[int, Reply | Changed] | None:
+        if deadline is not None:
+            self._wait_at_most(deadline.left_seconds())
+        elif self._armed_seconds:
+            self._arm(0.0)
+        data = self._socket.recv(_RECEIVE_BYTES)
+        if not data:
+            raise ConnectionResetError("the server closed it")
+        return self._link.receive(data)
+
+    def _receive_more(self, deadline: Deadline) -> tuple[int, Reply | Changed] | None:
+        """Receives like `_receive`; the rest of a large message to where it stays, uncopied.
+
+        If that takes too long, what was received is lost, and the connection is of no more use.
+        """
+        missing = self._link.missing
+        if not _LARGE_BYTES <= missing <= limits.ANSWER_BYTES_MAX:
+            return self._receive(deadline)
+        begun = self._link.take_all()
+        data = bytearray(len(begun) + missing)
+        view = memoryview(data)
+        view[: len(begun)] = begun
+        place = len(begun)
+        while place < len(data):
+            self._wait_at_most(deadline.left_seconds())
+            received = self._socket.recv_into(view[place:], 0, socket.MSG_WAITALL)
+            if not received:
+                raise ConnectionResetError("the server closed it")
+            place += received
+        return self._link.receive(data)
+
+    def _wait_at_most(self, seconds: float, *, exactly: bool = False) -> None:
+        """Sets how long the kernel waits, if that differs much from what it is set to."""
+        if seconds <= 0:
+            raise BlockingIOError("no time left")
+        if exactly or abs(seconds - self._armed_seconds) > seconds / 10:
+            self._arm(seconds)
+
+    def _arm(self, seconds: float) -> None:
+        """Sets how long the kernel waits; 0: for ever."""
+        wait_us = max(1, int(seconds * 1_000_000)) if seconds else 0
+        limit = _TIMEVAL.pack(*divmod(wait_us, 1_000_000))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        self._armed_seconds = seconds
+
+
+def keep_alive(peer: socket.socket) -> None:
+    """Finds out about a peer that went away without a word, though nothing is sent."""
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEP_ALIVE_SECONDS)

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from fjord import limits, values
-from fjord.client.entries import Key, encode_keys
+from fjord.client.entries import Key, encode_key, encode_keys
 from fjord.client.schemas import Encoded
 from fjord.columns import Strings
 from fjord.commands import Append
@@ -29,11 +29,12 @@ _ALL_TEXT: Final = frozenset((str,))
 def append_one(table: str, value: Value, key: Key) -> Append:
     """Returns the command that appends one message."""
     type_, data = values.encode(value)
+    name = encode_key(key) if key else b""
     return Append(
         table=table,
         types=bytes((type_,)),
-        keys=Strings.of(encode_keys([key])) if key else _NO_KEY,
-        values=Strings.of([data]),
+        keys=Strings((0, len(name)), name),
+        values=Strings((0, len(data)), data),
     )
 
 
@@ -44,7 +45,7 @@ def append_all(table: str, given: Iterable[Value], keys: Iterable[Key] | None) -
         ValueError: if there are not as many keys as values.
         LocalProtocolError: if a key or a value is nothing that can be sent.
     """
-    types, data, named = _columns(given, keys)
+    types, data, named = _columns(listed("values", given), _listed_keys(keys))
     return _append(table, types, data, named) if types else None
 
 
@@ -55,6 +56,11 @@ def append_parts(
 
     What cannot be sent is found before the first one is made.
     """
+    return append_lists(table, listed("values", given), _listed_keys(keys))
+
+
+def append_lists(table: str, given: list[Any], keys: list[Any] | None) -> Iterator[Append]:
+    """Does the same for lists."""
     types, data, named = _columns(given, keys)
     rows = len(types)
     if rows <= limits.BATCH_ROWS_MAX:
@@ -95,15 +101,17 @@ def _append(table: str, types: bytes, data: list[bytes], keys: list[bytes] | Non
 
 
 def _columns(
-    given: Iterable[Value], keys: Iterable[Key] | None
+    given: list[Any], keys: list[Any] | None
 ) -> tuple[bytes, list[bytes], list[bytes] | None]:
     """Returns types, values and keys, as bytes; None for keys that are all empty."""
-    found = listed("values", given)
-    named = None if keys is None else listed("keys", keys)
-    if named is not None and len(named) != len(found):
-        raise ValueError(f"keys: {len(named)} for {len(found)} values")
-    types, data = _values(found)
-    return types, data, None if named is None else _keys(named)
+    if keys is not None and len(keys) != len(given):
+        raise ValueError(f"keys: {len(keys)} for {len(given)} values")
+    types, data = _values(given)
+    return types, data, None if keys is None else _keys(keys)
+
+
+def _listed_keys(keys: Iterable[Key] | None) -> list[Any] | None:
+    return None if keys is None else listed("keys", keys)
 
 
 def listed(name: str, given: Iterable[Any]) -> list[Any]:
@@ -112,6 +120,8 @@ def listed(name: str, given: Iterable[Any]) -> list[Any]:
     Raises:
         TypeError: if it is a single one, which would be taken for one of each letter.
     """
+    if type(given) is list:
+        return given
     if isinstance(given, _SINGLE) or not isinstance(given, Iterable):
         raise TypeError(f"{name} are a list; this is a single {type(given).__name__}")
     return given if isinstance(given, list) else list(given)

@@ -91,7 +91,10 @@ class MessageBatch:
         A stream keeps the columns that it was made with, so one row tells of all; and where a
         message was none, the others are not looked at.
         """
-        if self._decoding.is_plain or not len(self):
+        if self._decoding.is_plain or not self.found.rows:
+            return False
+        if _begins_plain(self.found):
+            self._decoding.meet_plain()
             return False
         for part in self.columns:
             place = part.types.find(ROW)
@@ -235,6 +238,16 @@ class MessageSequence(Sequence[Message]):
 
 
 # -- from ops to columns --------------------------------------------------------------------------
+
+
+def _begins_plain(found: Messages) -> bool:
+    """Says whether the first message is no row, as far as a look at its op tells."""
+    data = found.ops.data
+    return (
+        len(data) > ops.HEADER.size
+        and data[0] == Opcode.STREAM_APPEND
+        and data[ops.HEADER.size] not in (ROW, ops.TOMBSTONE)
+    )
 
 
 def _decode(found: Messages) -> list[MessageColumns]:

@@ -17,7 +17,13 @@ from fjord.client.declaring import Declaration
 from fjord.client.entries import AnyKey, Key, Seconds, date, encode_keys, microseconds
 from fjord.client.node_calls import stats_call
 from fjord.client.schemas import Columns, Row, Schemas, SchemasOf
-from fjord.client.stream_append import append_all, append_one, append_parts, listed
+from fjord.client.stream_append import (
+    append_all,
+    append_lists,
+    append_one,
+    append_parts,
+    listed,
+)
 from fjord.client.stream_batch import MessageBatch
 from fjord.client.stream_places import Cursor, Starting, check_seq, start_of
 from fjord.client.stream_settings import StreamSettings, encode_settings
@@ -41,7 +47,7 @@ from fjord.commands import (
 )
 from fjord.errors import Code, RemoteProtocolError, StaleSchemaError
 from fjord.streams import Start, decode_settings
-from fjord.values import Value
+from fjord.values import PLAIN_TYPES, Value
 
 # Messages: a list of values, or of rows; or for declared columns a list for each column.
 Given = Iterable[Value | Row] | Columns
@@ -109,8 +115,12 @@ class StreamCalls:
         """Appends messages in as few commits as can be; returns the seq of the last one."""
         given = values if isinstance(values, Mapping) else listed("values", values)
         named = None if keys is None else listed("keys", keys)
-        build = partial(self.append_parts, given, named)
         last = 0
+        if type(given) is list and (not given or type(given[0]) in PLAIN_TYPES):
+            for command in append_lists(self.table, given, named):
+                last = yield Call(command, _seq)
+            return last
+        build = partial(self.append_parts, given, named)
         try:
             for call in (yield from self.schemas.building(build)):
                 last = yield call

@@ -138,11 +138,13 @@ def read_on(
         place = cursor.after, cursor.until
         call = cursor.read(count, wait, read_by=read_by, once=once)
         try:
-            batch = yield from cursor.schemas.receiving(call)
+            batch: MessageBatch = yield call
+            if batch.lacks_columns:
+                yield from cursor.schemas.learning()
         except BaseException:
             cursor.after, cursor.until = place  # what nobody was given comes again
             raise
-        if len(batch) or batch.end_of_snapshot:
+        if batch.found.rows or batch.found.ended:
             return batch
 
 

@@ -19,7 +19,7 @@ from fjord.client.stream_places import COUNT, Starting
 from fjord.client.stream_settings import StreamSettings
 from fjord.client.subscriber_calls import subscribe
 from fjord.client.subscribers import Reader, Subscriber
-from fjord.values import Value
+from fjord.values import PLAIN_TYPES, Value
 
 Default = TypeVar("Default")
 
@@ -64,6 +64,8 @@ class Stream:
         Raises:
             RefusedError: if the server refuses; nothing was changed then.
         """
+        if type(value) in PLAIN_TYPES:
+            return self._ask(self._calls.append(value, key))
         return self._follow(self._calls.schemas.writing(lambda: self._calls.append(value, key)))
 
     def append_many(self, values: Given, keys: Iterable[Key] | None = None) -> int:

@@ -41,8 +41,6 @@ def encode(command: Command) -> Encoded:
         struct.error, ValueError, OverflowError, TypeError: if something in it does not fit.
     """
     row = type(command).row
-    if row.holds is not None:
-        return row, 0, 0, _encode_held(row, command)
     return row, *row.encode(command)
 
 
@@ -83,7 +81,8 @@ def _bad(text: str) -> Refusal:
 #     inner = function u16, flags u16, length u32, timestamp u64, body, padding
 
 
-def _encode_held(row: Row, command: Command) -> list[Buffer]:
+def _encode_held(command: Command) -> tuple[int, int, list[Buffer]]:
+    row = type(command).row
     argument, held = _held(command)
     parts: list[Buffer] = [HEAD.pack(0, 0, len(held), argument)]
     for one in held:
@@ -92,7 +91,10 @@ def _encode_held(row: Row, command: Command) -> list[Buffer]:
             raise ValueError(f"{row.name} holds no {inner.name}")
         size = sum(map(len, body))
         parts += (INNER.pack(inner.number, flags, size, timestamp_us), *body, padding(size))
-    return parts
+    return 0, 0, parts
+
+
+Batch.row.encode = Stage.row.encode = AsOf.row.encode = _encode_held
 
 
 def _held(command: Command) -> tuple[int, Sequence[Command]]:
@@ -186,9 +188,10 @@ def decode_reply(body: Buffer) -> Reply:
         raise ValueError(f"a reply of kind {kind}")
     if rows > limits.BATCH_ROWS_MAX:
         raise ValueError(f"a reply has at most {limits.BATCH_ROWS_MAX} rows")
-    view = memoryview(body)
-    if row is not Replies.row:
-        return row.decode(view, rows)  # type: ignore[no-any-return]
+    return row.decode(memoryview(body), rows)  # type: ignore[no-any-return]
+
+
+def _decode_replies(view: memoryview, rows: int) -> Replies:
     found = []
     at = REPLY_HEAD.size
     for _ in range(rows):
@@ -206,6 +209,7 @@ def decode_reply(body: Buffer) -> Reply:
     return Replies(replies=found)
 
 
+Replies.row.decode = _decode_replies
 _REPLIES_KIND: Final = Replies.row.number.to_bytes(2, "big")
 
 

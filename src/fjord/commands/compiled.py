@@ -13,6 +13,7 @@ import struct
 from fjord.columns import (
     _PADDING as PADDING,
     Buffer,
+    decode_columns,
     decode_numbers,
     decode_strings,
     encode_u8,
@@ -134,7 +135,7 @@ def size_Done(c: Done) -> int:
 
 def encode_TableList(c: TableList) -> list[Buffer]:
     _n = len(c.ids)
-    if not _n == len(c.kinds) == len(c.names) == len(c.settings):
+    if not _n == len(c.kinds) == (len(c.names.offsets) - 1) == (len(c.settings.offsets) - 1):
         raise ValueError(UNEVEN)
     return [
         REPLY_HEAD.pack(4, 0, _n),
@@ -162,9 +163,7 @@ def decode_TableList(_view: memoryview, _n: int) -> TableList:
         v_kinds = bytes((v_kinds,))
         _at += 16
     else:
-        v_ids, _at = decode_numbers(_view, _at, _n, "Q")
-        v_kinds, _at = decode_numbers(_view, _at, _n, "B")
-        v_kinds = bytes(v_kinds)
+        v_ids, v_kinds, _at = decode_columns(_view, _at, _n, "QB")
     v_names, _at = decode_strings(_view, _at, _n)
     v_settings, _at = decode_strings(_view, _at, _n)
     if _at != len(_view):
@@ -178,7 +177,7 @@ def size_TableList(c: TableList) -> int:
 
 def encode_Numbers(c: Numbers) -> list[Buffer]:
     _n = len(c.values)
-    if not _n == len(c.names):
+    if not _n == (len(c.names.offsets) - 1):
         raise ValueError(UNEVEN)
     return [
         REPLY_HEAD.pack(5, 0, _n),
@@ -194,7 +193,7 @@ def decode_Numbers(_view: memoryview, _n: int) -> Numbers:
         v_values = (v_values,)
         _at += 8
     else:
-        v_values, _at = decode_numbers(_view, _at, _n, "Q")
+        v_values, _at = decode_columns(_view, _at, _n, "Q")
     v_names, _at = decode_strings(_view, _at, _n)
     if _at != len(_view):
         raise ValueError(TOO_LONG)
@@ -251,9 +250,9 @@ def encode_Taken(c: Taken) -> list[Buffer]:
         == len(c.priorities)
         == len(c.timeouts)
         == len(c.types)
-        == len(c.keys)
-        == len(c.domains)
-        == len(c.values)
+        == (len(c.keys.offsets) - 1)
+        == (len(c.domains.offsets) - 1)
+        == (len(c.values.offsets) - 1)
     ):
         raise ValueError(UNEVEN)
     return [
@@ -319,17 +318,17 @@ def decode_Taken(_view: memoryview, _n: int) -> Taken:
         v_types = bytes((v_types,))
         _at += 64
     else:
-        v_rows, _at = decode_numbers(_view, _at, _n, "Q")
-        v_process_at_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_inserted_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_updated_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_expires_at_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_priorities, _at = decode_numbers(_view, _at, _n, "B")
-        v_priorities = bytes(v_priorities)
-        v_timeouts, _at = decode_numbers(_view, _at, _n, "B")
-        v_timeouts = bytes(v_timeouts)
-        v_types, _at = decode_numbers(_view, _at, _n, "B")
-        v_types = bytes(v_types)
+        (
+            v_rows,
+            v_process_at_us,
+            v_inserted_us,
+            v_updated_us,
+            v_expires_at_us,
+            v_priorities,
+            v_timeouts,
+            v_types,
+            _at,
+        ) = decode_columns(_view, _at, _n, "QQQQQBBB")
     v_keys, _at = decode_strings(_view, _at, _n)
     v_domains, _at = decode_strings(_view, _at, _n)
     v_values, _at = decode_strings(_view, _at, _n)
@@ -370,10 +369,10 @@ def encode_JobPage(c: JobPage) -> list[Buffer]:
         == len(c.priorities)
         == len(c.timeouts)
         == len(c.types)
-        == len(c.keys)
-        == len(c.domains)
-        == len(c.values)
-        == len(c.reasons)
+        == (len(c.keys.offsets) - 1)
+        == (len(c.domains.offsets) - 1)
+        == (len(c.values.offsets) - 1)
+        == (len(c.reasons.offsets) - 1)
     ):
         raise ValueError(UNEVEN)
     return [
@@ -445,19 +444,19 @@ def decode_JobPage(_view: memoryview, _n: int) -> JobPage:
         v_types = bytes((v_types,))
         _at += 80
     else:
-        v_rows, _at = decode_numbers(_view, _at, _n, "Q")
-        v_xids, _at = decode_numbers(_view, _at, _n, "Q")
-        v_process_at_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_inserted_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_updated_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_expires_at_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_moments_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_priorities, _at = decode_numbers(_view, _at, _n, "B")
-        v_priorities = bytes(v_priorities)
-        v_timeouts, _at = decode_numbers(_view, _at, _n, "B")
-        v_timeouts = bytes(v_timeouts)
-        v_types, _at = decode_numbers(_view, _at, _n, "B")
-        v_types = bytes(v_types)
+        (
+            v_rows,
+            v_xids,
+            v_process_at_us,
+            v_inserted_us,
+            v_updated_us,
+            v_expires_at_us,
+            v_moments_us,
+            v_priorities,
+            v_timeouts,
+            v_types,
+            _at,
+        ) = decode_columns(_view, _at, _n, "QQQQQQQBBB")
     v_keys, _at = decode_strings(_view, _at, _n)
     v_domains, _at = decode_strings(_view, _at, _n)
     v_values, _at = decode_strings(_view, _at, _n)
@@ -540,7 +539,7 @@ def encode_Entries(c: Entries) -> list[Buffer]:
         == len(c.created_us)
         == len(c.accessed_us)
         == len(c.ttls_us)
-        == len(c.values)
+        == (len(c.values.offsets) - 1)
     ):
         raise ValueError(UNEVEN)
     return [
@@ -593,15 +592,16 @@ def decode_Entries(_view: memoryview, _n: int) -> Entries:
         v_ttls_us = (v_ttls_us,)
         _at += 56
     else:
-        v_types, _at = decode_numbers(_view, _at, _n, "B")
-        v_types = bytes(v_types)
-        v_states, _at = decode_numbers(_view, _at, _n, "B")
-        v_states = bytes(v_states)
-        v_timestamps_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_expires_at_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_created_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_accessed_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_ttls_us, _at = decode_numbers(_view, _at, _n, "Q")
+        (
+            v_types,
+            v_states,
+            v_timestamps_us,
+            v_expires_at_us,
+            v_created_us,
+            v_accessed_us,
+            v_ttls_us,
+            _at,
+        ) = decode_columns(_view, _at, _n, "BBQQQQQ")
     v_values, _at = decode_strings(_view, _at, _n)
     if _at != len(_view):
         raise ValueError(TOO_LONG)
@@ -622,7 +622,7 @@ def size_Entries(c: Entries) -> int:
 
 
 def encode_Page(c: Page) -> list[Buffer]:
-    _n = len(c.keys)
+    _n = len(c.keys.offsets) - 1
     if (
         not _n
         == len(c.entries.types)
@@ -632,7 +632,7 @@ def encode_Page(c: Page) -> list[Buffer]:
         == len(c.entries.created_us)
         == len(c.entries.accessed_us)
         == len(c.entries.ttls_us)
-        == len(c.entries.values)
+        == (len(c.entries.values.offsets) - 1)
     ):
         raise ValueError(UNEVEN)
     return [
@@ -691,15 +691,16 @@ def decode_Page(_view: memoryview, _n: int) -> Page:
         v_entries_ttls_us = (v_entries_ttls_us,)
         _at += 56
     else:
-        v_entries_types, _at = decode_numbers(_view, _at, _n, "B")
-        v_entries_types = bytes(v_entries_types)
-        v_entries_states, _at = decode_numbers(_view, _at, _n, "B")
-        v_entries_states = bytes(v_entries_states)
-        v_entries_timestamps_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_entries_expires_at_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_entries_created_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_entries_accessed_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_entries_ttls_us, _at = decode_numbers(_view, _at, _n, "Q")
+        (
+            v_entries_types,
+            v_entries_states,
+            v_entries_timestamps_us,
+            v_entries_expires_at_us,
+            v_entries_created_us,
+            v_entries_accessed_us,
+            v_entries_ttls_us,
+            _at,
+        ) = decode_columns(_view, _at, _n, "BBQQQQQ")
     v_entries_values, _at = decode_strings(_view, _at, _n)
     if _at != len(_view):
         raise ValueError(TOO_LONG)
@@ -725,7 +726,7 @@ def size_Page(c: Page) -> int:
 
 def encode_Messages(c: Messages) -> list[Buffer]:
     _n = len(c.first_seqs)
-    if not _n == len(c.walls_us) == len(c.ops):
+    if not _n == len(c.walls_us) == (len(c.ops.offsets) - 1):
         raise ValueError(UNEVEN)
     return [
         REPLY_HEAD.pack(8, 0, _n),
@@ -760,8 +761,7 @@ def decode_Messages(_view: memoryview, _n: int) -> Messages:
         v_walls_us = (v_walls_us,)
         _at += 16
     else:
-        v_first_seqs, _at = decode_numbers(_view, _at, _n, "Q")
-        v_walls_us, _at = decode_numbers(_view, _at, _n, "Q")
+        v_first_seqs, v_walls_us, _at = decode_columns(_view, _at, _n, "QQ")
     v_ops, _at = decode_strings(_view, _at, _n)
     if _at != len(_view):
         raise ValueError(TOO_LONG)
@@ -810,7 +810,7 @@ def size_Position(c: Position) -> int:
 
 def encode_Subscribers(c: Subscribers) -> list[Buffer]:
     _n = len(c.seqs)
-    if not _n == len(c.epochs) == len(c.moved_us) == len(c.asleep) == len(c.names):
+    if not _n == len(c.epochs) == len(c.moved_us) == len(c.asleep) == (len(c.names.offsets) - 1):
         raise ValueError(UNEVEN)
     t_next_name = c.next_name.encode()
     return [
@@ -848,11 +848,7 @@ def decode_Subscribers(_view: memoryview, _n: int) -> Subscribers:
         v_asleep = bytes((v_asleep,))
         _at += 32
     else:
-        v_seqs, _at = decode_numbers(_view, _at, _n, "Q")
-        v_epochs, _at = decode_numbers(_view, _at, _n, "Q")
-        v_moved_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_asleep, _at = decode_numbers(_view, _at, _n, "B")
-        v_asleep = bytes(v_asleep)
+        v_seqs, v_epochs, v_moved_us, v_asleep, _at = decode_columns(_view, _at, _n, "QQQB")
     v_names, _at = decode_strings(_view, _at, _n)
     if _at != len(_view):
         raise ValueError(TOO_LONG)
@@ -934,7 +930,7 @@ def size_Committed(c: Committed) -> int:
 
 def encode_Scanned(c: Scanned) -> list[Buffer]:
     _n = len(c.first_seqs)
-    if not _n == len(c.walls_us) == len(c.last_seqs) == len(c.ops):
+    if not _n == len(c.walls_us) == len(c.last_seqs) == (len(c.ops.offsets) - 1):
         raise ValueError(UNEVEN)
     return [
         REPLY_HEAD.pack(14, 0, _n),
@@ -970,9 +966,7 @@ def decode_Scanned(_view: memoryview, _n: int) -> Scanned:
         v_last_seqs = (v_last_seqs,)
         _at += 24
     else:
-        v_first_seqs, _at = decode_numbers(_view, _at, _n, "Q")
-        v_walls_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_last_seqs, _at = decode_numbers(_view, _at, _n, "Q")
+        v_first_seqs, v_walls_us, v_last_seqs, _at = decode_columns(_view, _at, _n, "QQQ")
     v_ops, _at = decode_strings(_view, _at, _n)
     if _at != len(_view):
         raise ValueError(TOO_LONG)
@@ -1083,7 +1077,7 @@ def encode_BlockList(c: BlockList) -> list[Buffer]:
         == len(c.min_us)
         == len(c.max_us)
         == len(c.crcs)
-        == len(c.names)
+        == (len(c.names.offsets) - 1)
     ):
         raise ValueError(UNEVEN)
     t_location = c.location.encode()
@@ -1144,13 +1138,9 @@ def decode_BlockList(_view: memoryview, _n: int) -> BlockList:
         v_crcs = (v_crcs,)
         _at += 56
     else:
-        v_firsts, _at = decode_numbers(_view, _at, _n, "Q")
-        v_lasts, _at = decode_numbers(_view, _at, _n, "Q")
-        v_rows, _at = decode_numbers(_view, _at, _n, "Q")
-        v_sizes, _at = decode_numbers(_view, _at, _n, "Q")
-        v_min_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_max_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_crcs, _at = decode_numbers(_view, _at, _n, "Q")
+        v_firsts, v_lasts, v_rows, v_sizes, v_min_us, v_max_us, v_crcs, _at = decode_columns(
+            _view, _at, _n, "QQQQQQQ"
+        )
     v_names, _at = decode_strings(_view, _at, _n)
     if _at != len(_view):
         raise ValueError(TOO_LONG)
@@ -1383,9 +1373,9 @@ def encode_Push(c: Push) -> tuple[int, int, list[Buffer]]:
         == len(c.expires_at_us)
         == len(c.priorities)
         == len(c.types)
-        == len(c.keys)
-        == len(c.domains)
-        == len(c.values)
+        == (len(c.keys.offsets) - 1)
+        == (len(c.domains.offsets) - 1)
+        == (len(c.values.offsets) - 1)
     ):
         raise ValueError(UNEVEN)
     _name = c.table.encode()
@@ -1435,12 +1425,9 @@ def decode_Push(_body: Buffer, _flags: int, _stamp: int) -> Push:
         v_types = bytes((v_types,))
         _at += 32
     else:
-        v_process_at_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_expires_at_us, _at = decode_numbers(_view, _at, _n, "Q")
-        v_priorities, _at = decode_numbers(_view, _at, _n, "B")
-        v_priorities = bytes(v_priorities)
-        v_types, _at = decode_numbers(_view, _at, _n, "B")
-        v_types = bytes(v_types)
+        v_process_at_us, v_expires_at_us, v_priorities, v_types, _at = decode_columns(
+            _view, _at, _n, "QQBB"
+        )
     v_keys, _at = decode_strings(_view, _at, _n)
     v_domains, _at = decode_strings(_view, _at, _n)
     v_values, _at = decode_strings(_view, _at, _n)
@@ -1530,7 +1517,7 @@ def decode_Finish(_body: Buffer, _flags: int, _stamp: int) -> Finish:
         v_xids = (v_xids,)
         _at += 8
     else:
-        v_xids, _at = decode_numbers(_view, _at, _n, "Q")
+        v_xids, _at = decode_columns(_view, _at, _n, "Q")
     if _at != len(_view):
         raise ValueError(TOO_LONG)
     return Finish(table=_table, strict=is_set(_argument), xids=v_xids)
@@ -1562,7 +1549,7 @@ def decode_Extend(_body: Buffer, _flags: int, _stamp: int) -> Extend:
         v_xids = (v_xids,)
         _at += 8
     else:
-        v_xids, _at = decode_numbers(_view, _at, _n, "Q")
+        v_xids, _at = decode_columns(_view, _at, _n, "Q")
     if _at != len(_view):
         raise ValueError(TOO_LONG)
     return Extend(table=_table, lease_us=_argument, xids=v_xids)
@@ -1598,7 +1585,7 @@ def decode_Fail(_body: Buffer, _flags: int, _stamp: int) -> Fail:
         v_xids = (v_xids,)
         _at += 8
     else:
-        v_xids, _at = decode_numbers(_view, _at, _n, "Q")
+        v_xids, _at = decode_columns(_view, _at, _n, "Q")
     if _at != len(_view):
         raise ValueError(TOO_LONG)
     return Fail(
@@ -1616,7 +1603,7 @@ def size_Fail(c: Fail) -> int:
 
 
 def encode_Cancel(c: Cancel) -> tuple[int, int, list[Buffer]]:
-    _n = len(c.keys)
+    _n = len(c.keys.offsets) - 1
     _name = c.table.encode()
     return (
         0,
@@ -1645,7 +1632,7 @@ def size_Cancel(c: Cancel) -> int:
 
 
 def encode_Reschedule(c: Reschedule) -> tuple[int, int, list[Buffer]]:
-    _n = len(c.keys)
+    _n = len(c.keys.offsets) - 1
     _name = c.table.encode()
     return (
         0
@@ -1688,7 +1675,7 @@ def size_Reschedule(c: Reschedule) -> int:
 
 
 def encode_Bury(c: Bury) -> tuple[int, int, list[Buffer]]:
-    _n = len(c.keys)
+    _n = len(c.keys.offsets) - 1
     _name = c.table.encode()
     return (
         0,
@@ -1742,7 +1729,7 @@ def decode_Revive(_body: Buffer, _flags: int, _stamp: int) -> Revive:
         v_rows = (v_rows,)
         _at += 8
     else:
-        v_rows, _at = decode_numbers(_view, _at, _n, "Q")
+        v_rows, _at = decode_columns(_view, _at, _n, "Q")
     if _at != len(_view):
         raise ValueError(TOO_LONG)
     return Revive(table=_table, delay_us=_argument, rows=v_rows)
@@ -1776,7 +1763,7 @@ def decode_Discard(_body: Buffer, _flags: int, _stamp: int) -> Discard:
         v_rows = (v_rows,)
         _at += 8
     else:
-        v_rows, _at = decode_numbers(_view, _at, _n, "Q")
+        v_rows, _at = decode_columns(_view, _at, _n, "Q")
     if _at != len(_view):
         raise ValueError(TOO_LONG)
     return Discard(table=_table, rows=v_rows)
@@ -1825,7 +1812,7 @@ def size_Peek(c: Peek) -> int:
 
 
 def encode_Find(c: Find) -> tuple[int, int, list[Buffer]]:
-    _n = len(c.keys)
+    _n = len(c.keys.offsets) - 1
     _name = c.table.encode()
     return (
         0,
@@ -1915,7 +1902,7 @@ def size_ListenJobs(c: ListenJobs) -> int:
 
 def encode_Set(c: Set) -> tuple[int, int, list[Buffer]]:
     _n = len(c.timestamps_us)
-    if not _n == len(c.types) == len(c.keys) == len(c.values):
+    if not _n == len(c.types) == (len(c.keys.offsets) - 1) == (len(c.values.offsets) - 1):
         raise ValueError(UNEVEN)
     _name = c.table.encode()
     _bit, _stamp, _dates = dates(c.timestamps_us)
@@ -1963,8 +1950,7 @@ def decode_Set(_body: Buffer, _flags: int, _stamp: int) -> Set:
         v_types = bytes((v_types,))
         _at += 8
     else:
-        v_types, _at = decode_numbers(_view, _at, _n, "B")
-        v_types = bytes(v_types)
+        v_types, _at = decode_columns(_view, _at, _n, "B")
     v_keys, _at = decode_strings(_view, _at, _n)
     v_values, _at = decode_strings(_view, _at, _n)
     v_also = None
@@ -1997,7 +1983,7 @@ def size_Set(c: Set) -> int:
 
 
 def encode_Get(c: Get) -> tuple[int, int, list[Buffer]]:
-    _n = len(c.keys)
+    _n = len(c.keys.offsets) - 1
     _name = c.table.encode()
     return (
         0 | (1024 if c.with_data else 0) | (64 if c.skip_worked else 0),
@@ -2028,7 +2014,7 @@ def size_Get(c: Get) -> int:
 
 
 def encode_Delete(c: Delete) -> tuple[int, int, list[Buffer]]:
-    _n = len(c.keys)
+    _n = len(c.keys.offsets) - 1
     if c.timestamps_us is not None and len(c.timestamps_us) != _n:
         raise ValueError(UNEVEN)
     _name = c.table.encode()
@@ -2069,7 +2055,7 @@ def size_Delete(c: Delete) -> int:
 
 
 def encode_Touch(c: Touch) -> tuple[int, int, list[Buffer]]:
-    _n = len(c.keys)
+    _n = len(c.keys.offsets) - 1
     _name = c.table.encode()
     return (
         0 | (1024 if c.with_data else 0) | (16 if c.extend else 0),
@@ -2188,7 +2174,7 @@ def size_Rename(c: Rename) -> int:
 
 
 def encode_Lock(c: Lock) -> tuple[int, int, list[Buffer]]:
-    _n = len(c.keys)
+    _n = len(c.keys.offsets) - 1
     _name = c.table.encode()
     return (
         0,
@@ -2217,7 +2203,7 @@ def size_Lock(c: Lock) -> int:
 
 
 def encode_Unlock(c: Unlock) -> tuple[int, int, list[Buffer]]:
-    _n = len(c.keys)
+    _n = len(c.keys.offsets) - 1
     _name = c.table.encode()
     return (
         0,
@@ -2293,7 +2279,7 @@ def size_Range(c: Range) -> int:
 
 
 def encode_Listen(c: Listen) -> tuple[int, int, list[Buffer]]:
-    _n = len(c.keys)
+    _n = len(c.keys.offsets) - 1
     _name = c.table.encode()
     return (
         0,
@@ -2349,7 +2335,7 @@ def size_Unlisten(c: Unlisten) -> int:
 
 def encode_Append(c: Append) -> tuple[int, int, list[Buffer]]:
     _n = len(c.types)
-    if not _n == len(c.keys) == len(c.values):
+    if not _n == (len(c.keys.offsets) - 1) == (len(c.values.offsets) - 1):
         raise ValueError(UNEVEN)
     if c.timestamps_us is not None and len(c.timestamps_us) != _n:
         raise ValueError(UNEVEN)
@@ -2381,8 +2367,7 @@ def decode_Append(_body: Buffer, _flags: int, _stamp: int) -> Append:
         v_types = bytes((v_types,))
         _at += 8
     else:
-        v_types, _at = decode_numbers(_view, _at, _n, "B")
-        v_types = bytes(v_types)
+        v_types, _at = decode_columns(_view, _at, _n, "B")
     v_keys, _at = decode_strings(_view, _at, _n)
     v_values, _at = decode_strings(_view, _at, _n)
     if _at != len(_view):
@@ -2397,7 +2382,7 @@ def size_Append(c: Append) -> int:
 
 
 def encode_Erase(c: Erase) -> tuple[int, int, list[Buffer]]:
-    _n = len(c.keys)
+    _n = len(c.keys.offsets) - 1
     _name = c.table.encode()
     return (
         0,
@@ -2797,7 +2782,7 @@ def decode_CommitStages(_body: Buffer, _flags: int, _stamp: int) -> CommitStages
         v_stages = (v_stages,)
         _at += 8
     else:
-        v_stages, _at = decode_numbers(_view, _at, _n, "Q")
+        v_stages, _at = decode_columns(_view, _at, _n, "Q")
     if _at != len(_view):
         raise ValueError(TOO_LONG)
     return CommitStages(table=_table, batch=_argument, writer=v_writer, stages=list(v_stages))

@@ -283,7 +283,7 @@ class CountJobs(Command):
     domain: bytes = field(BLOB, default=b"")  # next_at_us of this one; the rest is of the table
 
 
-@command(61, "LISTEN_JOBS", answer=Done, retry=Retry.NEVER)
+@command(61, "LISTEN_JOBS", answer=Done, retry=Retry.NEVER, listens=True)
 class ListenJobs(Command):
     """Asks to be told when jobs of a table arrive, and when their process dates are reached."""
 

@@ -256,7 +256,7 @@ class Range(Command):
     regex: bytes = field(BLOB, default=b"")  # RE2: only keys in which it is found
 
 
-@command(41, "LISTEN_MANY", answer=Done, retry=Retry.NEVER)
+@command(41, "LISTEN_MANY", answer=Done, retry=Retry.NEVER, listens=True)
 class Listen(Command):
     """Asks to be told of every change of these keys from now on."""
 

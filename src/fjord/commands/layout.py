@@ -198,6 +198,7 @@ class Row:
         self.reads = False
         self.frees = False
         self.leases = False
+        self.listens = False
         self.holds: Callable[[Row], bool] | None = None
         self.merge: Merge | None = None
         self.decide: Callable[[Any, Any, int], Any] = _undecided  # by `tables`
@@ -260,6 +261,7 @@ def command(  # noqa: PLR0913 - likewise
     reads: bool = False,
     frees: bool = False,
     leases: bool = False,
+    listens: bool = False,
     holds: Callable[[Row], bool] | None = None,
     merge: Merge | None = None,
 ) -> Callable[[type[Record]], type[Record]]:
@@ -274,6 +276,7 @@ def command(  # noqa: PLR0913 - likewise
         reads: it changes nothing, and needs no write transaction unless it decides ops.
         frees: it works on a full disk: it frees space, or needs next to none.
         leases: its answer says how long leases last.
+        listens: changes come under its identifier, which stays in use.
         holds: for one that holds other commands: says which.
         merge: how neighbours are decided together, if they are.
     """
@@ -282,7 +285,7 @@ def command(  # noqa: PLR0913 - likewise
         made, row = _made(number, name, record)
         row.answer, row.retry, row.in_batch = answer, retry, in_batch
         row.reads, row.frees, row.leases = reads, frees, leases
-        row.holds, row.merge = holds, merge
+        row.listens, row.holds, row.merge = listens, holds, merge
         if in_batch is InBatch.NUMBERED or retry not in (Retry.AS_IS, Retry.NEVER):
             row.flags |= Flag.NUMBER
         FUNCTIONS[number] = row

@@ -8,6 +8,7 @@ here waits, sends or stores.
 from fjord.wire.cursor import Cursors
 from fjord.wire.fields import LAST_SEED_FUNCTION, decode_error
 from fjord.wire.messages import (
+    Link,
     RawReply,
     ReplyDecoder,
     Request,
@@ -23,6 +24,7 @@ __all__ = [
     "LAST_SEED_FUNCTION",
     "Cursors",
     "Function",
+    "Link",
     "RawChange",
     "RawReply",
     "ReplyDecoder",

@@ -36,7 +36,7 @@ QUERY_CURSOR: Final = QUERY_BITS  # both bits: a former GET is continued
 SIZE_FLAGS: Final = Flag.KEY_16 | VALUE_BITS
 
 # So much is worth to be passed on without a copy of its own.
-_VIEW_BYTES_MIN: Final = 64 * 1024
+VIEW_BYTES_MIN: Final = 64 * 1024
 
 
 class ReceiveBuffer:
@@ -95,7 +95,7 @@ class ReceiveBuffer:
     def body(self, offset: int, size: int) -> bytes | memoryview:
         """Returns the same for a message that is used up next; a large one is not copied."""
         begin = self.start + offset
-        if size < _VIEW_BYTES_MIN:
+        if size < VIEW_BYTES_MIN:
             if type(self.data) is bytes:
                 return self.data[begin : begin + size]
             return self.take(offset, size)

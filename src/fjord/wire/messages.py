@@ -4,6 +4,8 @@ Functions up to 16 are in `seed`; all above have a body, which `commands.codec` 
 
     request = header [number u64] length u32, body       the number with Flag.NUMBER
     reply   = header error length u32, body
+
+A server has a `RequestDecoder` for each connection, a client a `Link`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,19 @@ from typing import Final, NamedTuple
 
 from fjord import commands, limits
 from fjord.columns import Buffer
-from fjord.commands import FUNCTIONS, Command, Done, Flag, Page, Refusal, Reply, Row, Use, codec
+from fjord.commands import (
+    FUNCTIONS,
+    Changed,
+    Command,
+    Done,
+    Flag,
+    Page,
+    Refusal,
+    Reply,
+    Row,
+    Use,
+    codec,
+)
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 from fjord.wire import seed
 from fjord.wire.cursor import Cursors
@@ -26,6 +40,7 @@ from fjord.wire.fields import (
     REQUEST,
     U64,
     VERSION,
+    VIEW_BYTES_MIN,
     Fields,
     IncompleteError,
     ReceiveBuffer,
@@ -172,19 +187,26 @@ def encode_request(command: Command, identifier: int, number: int = 0) -> list[B
     Raises:
         LocalProtocolError: if a number or a name in it is beyond what the protocol has room for.
     """
+    row = type(command).row
     try:
-        row, flags, timestamp_us, body = codec.encode(command)
+        flags, timestamp_us, body = row.encode(command)
     except (struct.error, ValueError, OverflowError) as error:
         raise LocalProtocolError(Code.BAD_BATCH, f"this cannot be sent: {error}") from error
     if row.number <= LAST_SEED_FUNCTION:  # NOP
         return [REQUEST.pack(MAGIC_REQUEST, VERSION, row.number, identifier, flags, timestamp_us)]
-    if number:
-        flags |= Flag.NUMBER
-    head = REQUEST.pack(MAGIC_REQUEST, VERSION, row.number, identifier, flags, timestamp_us)
-    if number:
-        head += U64.pack(number)
     size = sum(map(len, body))
-    return _joined([head + BODY_LENGTH.pack(size), *body], size)
+    header = MAGIC_REQUEST, VERSION, row.number, identifier
+    if number:
+        head = _NUMBERED.pack(*header, flags | Flag.NUMBER, timestamp_us, number, size)
+    else:
+        head = _UNNUMBERED.pack(*header, flags, timestamp_us, size)
+    if size > limits.JOINED_BYTES_MAX:
+        return _joined([head, *body], size)
+    return [head + b"".join(body)]
+
+
+_UNNUMBERED: Final = struct.Struct(REQUEST.format + BODY_LENGTH.format[1:])
+_NUMBERED: Final = struct.Struct(REQUEST.format + U64.format[1:] + BODY_LENGTH.format[1:])
 
 
 def _joined(parts: list[Buffer], size: int) -> list[Buffer]:
@@ -236,23 +258,8 @@ class RawReply(NamedTuple):
         return decode_error(self.error)
 
 
-class ReplyDecoder:
+class ReplyDecoder(ReceiveBuffer):
     """Bytes of a server in, replies and changes out."""
-
-    def __init__(self) -> None:
-        self._buffer = ReceiveBuffer()
-
-    def feed(self, data: bytes | bytearray) -> None:
-        self._buffer.feed(data)
-
-    @property
-    def missing(self) -> int:
-        """How many bytes the message that has begun lacks, as far as its beginning tells."""
-        return self._buffer.missing
-
-    def take_all(self) -> memoryview:
-        """Returns the beginning of a message, which is then fed again together with its rest."""
-        return self._buffer.take_all()
 
     def next(self) -> RawReply | RawChange | None:
         """Returns the next whole message, None if bytes are missing.
@@ -260,19 +267,46 @@ class ReplyDecoder:
         Raises:
             RemoteProtocolError: if the bytes are not FJ version 1.
         """
-        buffer = self._buffer
-        if not buffer.is_worth_a_look() or not buffer.has(REPLY.size):
+        data, start = self.data, self.start
+        size = len(data) - start
+        if size < self._needed:
+            return None
+        if size >= _PLAIN.size:
+            beginning, identifier, flags, error_size, body_size = _PLAIN.unpack_from(data, start)
+            if beginning == _REPLY_BEGINNING and flags == Flag.BODY and not error_size:
+                # Nearly every message: a reply that is no error.
+                end = _PLAIN.size + body_size
+                if size < end or body_size >= VIEW_BYTES_MIN:
+                    return self._next_large(identifier, body_size)
+                self.start, self._needed = start + end, 1
+                return RawReply(identifier, b"", bytes(data[start + _PLAIN.size : start + end]))
+        elif size < REPLY.size:
+            self._needed = REPLY.size
             return None
         found: RawReply | RawChange
         try:
-            if buffer.data[buffer.start] == MAGIC_REQUEST[0]:
-                found, length = seed.decode_change(buffer)
+            if data[start] == MAGIC_REQUEST[0]:
+                found, length = seed.decode_change(self)
             else:
-                found, length = _decode_reply(buffer)
+                found, length = _decode_reply(self)
         except IncompleteError:
             return None
-        buffer.consume(length)
+        self.consume(length)
         return found
+
+    def _next_large(self, identifier: int, size: int) -> RawReply | None:
+        """Returns a reply that is large, or not all there."""
+        _check_size(size)
+        if not self.has(_PLAIN.size + size):
+            return None
+        body = self.body(_PLAIN.size, size)
+        self.consume(_PLAIN.size + size)
+        return RawReply(identifier, b"", body)
+
+
+# Magic and version, identifier, flags, size of the error, and where that is 0 the body's length.
+_PLAIN: Final = struct.Struct(">4sHH8xBI")
+_REPLY_BEGINNING: Final = MAGIC_REPLY + VERSION.to_bytes(2, "big")
 
 
 def _decode_reply(buffer: ReceiveBuffer) -> tuple[RawReply, int]:
@@ -291,10 +325,14 @@ def _decode_body(fields: Fields) -> Buffer:
     buffer, offset = fields.buffer, fields.offset
     fields.skip(BODY_LENGTH.size)
     (size,) = BODY_LENGTH.unpack_from(buffer.data, buffer.start + offset)
-    if size > _REPLY_BYTES_MAX:
-        raise RemoteProtocolError(Code.TOO_LARGE, f"a reply of {size} bytes")
+    _check_size(size)
     fields.skip(size)
     return buffer.body(offset + BODY_LENGTH.size, size)
+
+
+def _check_size(size: int) -> None:
+    if size > _REPLY_BYTES_MAX:
+        raise RemoteProtocolError(Code.TOO_LARGE, f"a reply of {size} bytes")
 
 
 def read_reply(row: Row, raw: RawReply) -> Reply:
@@ -313,3 +351,88 @@ def read_reply(row: Row, raw: RawReply) -> Reply:
         return codec.decode_reply(raw.body)
     except (ValueError, struct.error) as error:
         raise RemoteProtocolError(Code.BAD_BATCH, f"a broken reply: {error}") from error
+
+
+# -- requests and replies of one connection, as a client has them ---------------------------------
+
+
+class Link(ReplyDecoder):
+    """Numbers requests, and knows from a reply's number what it answers.
+
+    A request that listens keeps its number for as long as the connection lives: changes carry it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._in_flight: dict[int, Row] = {}  # what was asked, by the number of the request
+        self._listening: dict[int, str] = {}  # table by the number of the request
+        self._last_identifier = 0
+
+    def send(self, command: Command, number: int = 0) -> tuple[int, bytes]:
+        """Returns the identifier and the message of a new request, see `send_parts`."""
+        identifier, parts = self.send_parts(command, number)
+        return identifier, bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+
+    def send_parts(self, command: Command, number: int = 0) -> tuple[int, list[Buffer]]:
+        """Returns the identifier and the message of a new request; a large one in pieces.
+
+        Args:
+            command: what is asked.
+            number: makes a retry safe; 0 = it has none.
+
+        Raises:
+            LocalProtocolError: if it is larger than a message may be, or too many are in flight.
+        """
+        if len(self._in_flight) >= limits.IN_FLIGHT_MAX:
+            raise LocalProtocolError(
+                Code.BUSY, f"a connection has at most {limits.IN_FLIGHT_MAX} requests in flight"
+            )
+        # 0 is what a server answers with when it cannot tell the request.
+        identifier = self._last_identifier % 0xFFFF + 1
+        while identifier in self._in_flight or identifier in self._listening:
+            identifier = identifier % 0xFFFF + 1
+        self._last_identifier = identifier
+        parts = encode_request(command, identifier, number)
+        if sum(map(len, parts)) > limits.MESSAGE_BYTES_MAX:
+            raise LocalProtocolError(
+                Code.TOO_LARGE,
+                f"a message has at most {limits.MESSAGE_BYTES_MAX} bytes; use smaller batches",
+            )
+        self._in_flight[identifier] = row = type(command).row
+        if row.listens:
+            self._listening[identifier] = command.table  # type: ignore[attr-defined]
+        return identifier, parts
+
+    def receive(self, data: bytes | bytearray = b"") -> tuple[int, Reply | Changed] | None:
+        """Takes bytes; returns the first thing that is complete, and which request it belongs to.
+
+        Call it without bytes for what else is complete, until it returns None.
+
+        Raises:
+            RemoteProtocolError: if the peer gave this connection up, or is no Fjord server.
+        """
+        if data:
+            self.feed(data)
+        raw = self.next()
+        if raw is None:
+            return None
+        if isinstance(raw, RawChange):
+            return raw.identifier, self._changed(raw)
+        row = self._in_flight.pop(raw.identifier, None)
+        if row is None:
+            raise _last_words(raw)
+        return raw.identifier, read_reply(row, raw)
+
+    def _changed(self, raw: RawChange) -> Changed:
+        table = self._listening.get(raw.identifier)
+        if table is None:
+            raise RemoteProtocolError(Code.FAILED, "a change that nobody listens to")
+        return raw.of(table)
+
+
+def _last_words(raw: RawReply) -> RemoteProtocolError:
+    """Returns what a server says before it closes a connection."""
+    if not raw.error:
+        return RemoteProtocolError(Code.FAILED, "a reply to no request")
+    refusal = raw.refusal()
+    return RemoteProtocolError(refusal.code, refusal.text)

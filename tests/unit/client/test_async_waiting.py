@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fjord import limits
-from fjord.client.channel import Pending
+from fjord.client.async_connection import Pending
 from fjord.commands import Command, Fail, Next, Reply
 from fjord.errors import UnavailableError
 from tests.unit.client.job_samples import taken_of

@@ -239,7 +239,8 @@ def test_a_deadline_comes_nearer() -> None:
     deadline = Deadline(clock, 1.5)
     assert deadline.left_seconds() == 1.5
     clock.advance(1.0)
-    assert deadline.left_seconds() == 0.5
+    assert deadline.left == 1.5  # when the clock was last read
+    assert deadline.left_seconds() == deadline.left == 0.5
     clock.advance(1.0)
     assert deadline.left_seconds() == -0.5
 

@@ -11,6 +11,7 @@ import pytest
 
 import fjord
 from fjord.client.socket import Connection
+from fjord.clock import SystemClock
 from fjord.columns import Strings, repeat
 from fjord.commands import (
     Change,
@@ -88,6 +89,27 @@ def test_a_client_says_who_it_is_and_gets_answers() -> None:
     (identity,) = server.clients
     assert len(identity) == 16
     assert [type(command) for command in server.commands] == [Set]
+
+
+class CountingClock(SystemClock):
+    """Says how often it was read."""
+
+    reads = 0
+
+    def monotonic_us(self) -> int:
+        self.reads += 1
+        return super().monotonic_us()
+
+
+def test_a_call_reads_the_clock_once() -> None:
+    clock = CountingClock()
+    with Scripted() as server:
+        connection = Connection(server.url, timeout=20)
+        connection._clock = clock
+        for command in (SET, GET, ADD):
+            connection.execute(command)
+        connection.close()
+    assert clock.reads == 3
 
 
 def test_clients_have_names_of_their_own() -> None:
@@ -451,8 +473,10 @@ def test_a_listener_that_is_too_slow_is_told_so() -> None:
     words = last_words(Code.SLOW_CONSUMER, "too slow")
     with Scripted(lambda number, command: say_and_cut(TOKEN, words)) as server:
         connection = Connection(server.url, timeout=20)
+        listening = connection.listen(LISTEN)
         with pytest.raises(FjordError, match="SLOW_CONSUMER"):
-            connection.listen(LISTEN).wait(20)
+            listening.wait(20)
+        listening.close()
         connection.close()
 
 

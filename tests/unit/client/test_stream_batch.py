@@ -126,6 +126,15 @@ def test_keys_that_are_no_text_are_escaped() -> None:
     assert batch.messages[0].key == "\udcff"
 
 
+def test_a_look_at_the_first_message_tells_that_there_are_no_rows() -> None:
+    batch = batch_of(typed(b"a", 5), typed(b"b"))
+    broken = MessageBatch("t", replace(batch.found, rows=7))
+    assert not batch.lacks_columns
+    assert not broken.lacks_columns  # nothing was decoded for it
+    with pytest.raises(RemoteProtocolError):
+        _ = broken.columns
+
+
 def test_columns_are_as_they_came() -> None:
     (part,) = batch_of(appended(b"a", b"b"), firsts=(3,)).columns
     assert list(part.seqs) == [3, 4]

@@ -24,8 +24,6 @@ SOURCES = Path(fjord.__file__).parent
 # `commands` is the one place of commands, `tables.meaning` that of ops; `kestrel` has its own ops.
 _ELSEWHERE = ("commands", "kestrel")
 _MEANING = "tables/meaning.py"
-# Found and not moved yet: taken out of this list when it is.
-_LEFT = {"client/retry.py", "client/spool/tables.py"}
 
 _COMMANDS = {
     name
@@ -136,9 +134,7 @@ KEYS = {
 @pytest.mark.parametrize("what", KEYS)
 def test_nothing_is_kept_by_command_function_or_opcode_outside_of_their_rows(what: str) -> None:
     found = {where: lines for where, source in modules() if (lines := keyed(source, KEYS[what]))}
-    left = {"command": _LEFT, "opcode": {_MEANING}}.get(what, set())
-    assert {where: lines for where, lines in found.items() if where not in left} == {}
-    assert left <= found.keys(), "this was moved: take it out of _LEFT"
+    assert found == ({_MEANING: found[_MEANING]} if what == "opcode" else {})
 
 
 @pytest.mark.parametrize(

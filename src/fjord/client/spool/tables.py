@@ -40,12 +40,6 @@ _PUSH_OPTIONS: Final = PushOptions.__optional_keys__
 _SET_OPTIONS: Final = SetOneOptions.__optional_keys__ | SetOptions.__optional_keys__
 _EMPTY: Final = "a key has at least one byte"
 _VALUE: Final = f"a value has at most {limits.VALUE_BYTES_MAX} bytes"
-_KEY_BYTES_MAX: Final[dict[type, int]] = {
-    Push: limits.JOB_KEY_BYTES_MAX,
-    Append: limits.KV_KEY_BYTES_MAX,
-    Set: limits.KV_KEY_BYTES_MAX,
-    Delete: limits.KV_KEY_BYTES_MAX,
-}
 _pack = HEAD.pack
 # As plain numbers, which are packed faster than members of an enum.
 _PUSH, _APPEND, _SET, _DELETE = map(int, (Kind.PUSH, Kind.APPEND, Kind.SET, Kind.DELETE))
@@ -218,7 +212,8 @@ def _write_command(write: Write, command: Push | Append | Set | Delete, stamp_us
     """Writes a command of many rows; what the daemon would refuse for its size is refused here."""
     keys = command.keys
     size = len(keys.data)
-    key_bytes_max = _KEY_BYTES_MAX[type(command)]
+    is_push = type(command) is Push
+    key_bytes_max = limits.JOB_KEY_BYTES_MAX if is_push else limits.KV_KEY_BYTES_MAX
     lengths = keys.lengths()
     if isinstance(command, Set | Delete) and not min(lengths):
         raise LocalProtocolError(Code.EMPTY_KEY, _EMPTY)

@@ -10,13 +10,14 @@ from contextlib import contextmanager
 import pytest
 
 from fjord import limits
-from fjord.client.duplex import Duplex
 from fjord.client.retry import Deadline
+from fjord.client.socket import Duplex
 from fjord.clock import SystemClock
 from fjord.columns import Strings
 from fjord.commands import Changed, Entries, Get, Listen
 from fjord.wire import encode_change
 from tests.unit.client.scripted import NOW_US, TOKEN, entries, reply_to
+from tests.unit.wire.test_link import set_of
 
 CLOCK = SystemClock()
 GET = Get(table="t", keys=Strings.of([b"k"]))
@@ -78,6 +79,33 @@ def test_what_comes_before_a_large_reply_is_kept() -> None:
         duplex.exchange(LISTEN, Deadline(CLOCK, 20))
         assert duplex.exchange(GET, Deadline(CLOCK, 20)) == reply_of(2 * limits.MIB)[0]
         assert list(duplex.changes) == [change, change]
+
+
+def test_what_comes_behind_a_reply_is_there_at_the_next_look() -> None:
+    def talk(peer: socket.socket) -> None:
+        peer.recv(1000)
+        peer.sendall(reply_to(Listen, 1, TOKEN) + encode_change(1, change) * 2)
+        peer.recv(1000)
+
+    change = Changed("t", b"k", 1, b"v", NOW_US, 0)
+    with serving(talk) as duplex:
+        assert duplex.exchange(LISTEN, Deadline(CLOCK, 20)) == TOKEN
+        assert duplex.is_over()  # as far as requests go that are sent once
+        duplex.wait_for_changes(Deadline(CLOCK, 20))
+        assert list(duplex.changes) == [change, change]
+        assert not duplex.is_over()
+
+
+def test_a_large_request_that_nobody_reads_is_no_answer_in_time() -> None:
+    def talk(peer: socket.socket) -> None:
+        done.wait(20)
+
+    done = threading.Event()
+    large = set_of(bytes(limits.MIB), 11)
+    with serving(talk) as duplex:
+        with pytest.raises(BlockingIOError):
+            duplex.exchange(large, Deadline(CLOCK, 0.3))
+        done.set()
 
 
 def test_a_connection_that_ends_in_a_large_reply_is_broken() -> None:

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fjord import limits
-from fjord.client.link import Link
 from fjord.columns import Strings, repeat
 from fjord.commands import (
     Changed,
@@ -27,7 +26,7 @@ from fjord.commands import (
     Set,
 )
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
-from fjord.wire import RequestDecoder, encode_change, encode_fatal
+from fjord.wire import Link, RequestDecoder, encode_change, encode_fatal
 from fjord.wire.fields import BODY_LENGTH, MAGIC_REPLY, REPLY, VERSION
 from tests.unit.client.scripted import entries, reply_to
 
@@ -54,7 +53,12 @@ def answer(identifier: int, reply: Reply = TOKEN, command: type[Command] = Set) 
 
 
 def received(link: Link, data: bytes) -> list[tuple[int, Reply | Changed]]:
-    return list(link.receive(data))
+    found = link.receive(data)
+    every = []
+    while found is not None:
+        every.append(found)
+        found = link.receive()
+    return every
 
 
 @pytest.mark.req("FJ-39")

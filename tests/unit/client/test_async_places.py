@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fjord.client.places import Places
+from fjord.client.async_connection import Places
 from tests.unit.client.test_async_connection import run
 
 
