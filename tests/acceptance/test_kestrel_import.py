@@ -14,7 +14,7 @@ import pytest
 
 import fjord
 from fjord import limits
-from fjord.cli import kestrel_import, kestrel_sending
+from fjord.cli import kestrel_import
 from fjord.cli.kestrel_import import Options, Outcome
 from fjord.clock import SystemClock
 from fjord.errors import FjordError, UnavailableError
@@ -492,7 +492,7 @@ def test_what_expires_on_its_way_is_left_out(
     (tmp_path / "queues").mkdir()
     made = (item(b"a"), item(b"b", expiry_ms=now_ms() - 15_000), item(b"c"))
     (tmp_path / "queues" / "cars").write_bytes(written(*made))
-    monkeypatch.setattr(kestrel_sending, "SystemClock", Behind)
+    monkeypatch.setattr(kestrel_import, "SystemClock", Behind)
     directory = str(tmp_path / "queues")
     (outcome,) = imported(Options(directory=directory, url=daemon.url, is_anew=is_anew))
     assert outcome.tally == (2, 1, 0)

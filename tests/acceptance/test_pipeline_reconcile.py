@@ -88,11 +88,9 @@ def test_all_rows_agree_with_what_was_appended(
     # The sums are those that anyone can compute.
     from pyspark.sql import functions as F  # noqa: N812
 
-    from fjord.spark.pipelines import summaries
-
     scope = sides.scope(Location.of_path(str(data)), TABLE, 1, 0)
     both = sides.cold(spark, scope).drop("block").unionByName(sides.tail(spark, scope))
-    (line,) = summaries.summarise(both, F.lit("all")).collect()
+    (line,) = sides.summarise(both, F.lit("all")).collect()
     row_crc = sum(
         zlib.crc32(
             b"%d:%d:%d:APPEND:%d::::::::1:%d:%s"

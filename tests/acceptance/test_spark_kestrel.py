@@ -25,7 +25,7 @@ from fjord.columns import Strings
 from fjord.commands import CommitStages
 from fjord.errors import CorruptionError, FjordError
 from fjord.kestrel import importing, ops
-from fjord.spark.kestrel import counting
+from fjord.spark.kestrel import tasks
 from fjord.spark.pipelines.kestrel_import import kestrel_import
 from fjord.values import Type
 from tests.acceptance.daemon import Daemon
@@ -281,16 +281,16 @@ def test_nothing_is_written_if_something_is_wrong(
     assert database.tables() == before
 
     # A queue that changes between the look and the write is not written.
-    count = counting.count
+    count = tasks.count
 
-    def count_and_change(directory: str, queue: str, **given: Any) -> counting.Counted:
+    def count_and_change(directory: str, queue: str, **given: Any) -> tasks.Counted:
         found = count(directory, queue, **given)
         path = tmp_path / queue
         path.write_bytes(path.read_bytes() + written(item(b"late")))
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(counting, "count", count_and_change)
+        patched.setattr(tasks, "count", count_and_change)
         with pytest.raises(FjordError, match=r"files of planes in .* have changed since"):
             kestrel_import(spark, str(tmp_path), daemon.url, queues=["planes"])
     assert database.jobs("planes").count().waiting == 0

@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from fjord import limits
-from fjord.kestrel.reserve import RESERVE_BYTES
+from fjord.kestrel.collection import RESERVE_BYTES
 from fjord.kestrel.serving import Options
 from tests.acceptance.kestrel_server import expect, raw, serving
 from tests.crash.ext4 import Ext4, tmpfs

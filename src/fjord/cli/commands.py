@@ -24,7 +24,6 @@ from fjord.cli import (
     spool,
     stream,
     table,
-    taking,
     wire,
     work,
 )
@@ -182,9 +181,9 @@ def _ready(bar: Bar, at: tuple[str, int], http_at: tuple[str, int] | None) -> No
 
 
 app.command(cls=Numeric)(push.push)
-app.command("next")(taking.next_)
+app.command("next")(jobs.next_)
 for verb in (
-    taking.done,
+    jobs.done,
     work.work,
     forward,
     stats,

@@ -8,18 +8,19 @@ import logging
 import os
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import fjord
 from fjord import limits
-from fjord.cli import forwarder_metrics
 from fjord.client.forwarder import Forwarder, Progress
-from fjord.client.spool import files
+from fjord.client.spool import alerts, files
 from fjord.clock import SystemClock
 from fjord.errors import DurabilityError
-from fjord.server import logs, service
+from fjord.server import exposition, logs, service
+from fjord.server.exposition import Metric, count, count_by, gauge
 from fjord.server.http import Answer, Pages
 
 _SHOWN_SECONDS: Final = 0.2
@@ -140,10 +141,49 @@ class _Service:
         self.forwarder.look()  # else what waits is what waited some seconds ago
         uptime_us = self._clock.monotonic_us() - self._begun_us
         progress, now_us = self.forwarder.progress, self._clock.wall_us()
-        return forwarder_metrics.page(progress, uptime_us, now_us)
+        return page(progress, uptime_us, now_us)
 
     def _show_health(self) -> Answer:
         """A daemon that is away is no fault of the forwarder, which waits for it."""
         if self.is_stopped:
             return Answer(status=503, body=b"stopping\n")
         return Answer(status=200, body=b"ok\n")
+
+
+# -- the numbers by which a forwarder is watched; docs/operations.md explains each ----------------
+
+
+def page(progress: Progress, uptime_us: int, now_us: int) -> Answer:
+    """Returns the page for Prometheus."""
+    return exposition.page(_metrics(progress, uptime_us, now_us))
+
+
+def _metrics(progress: Progress, uptime_us: int, now_us: int) -> Iterator[Metric]:
+    def name(last: str) -> str:
+        return f"fjord_forwarder_{last}"
+
+    yield gauge(name("uptime_seconds"), "Since the start.", uptime_us / 1e6)
+    yield count(name("records"), "Records that arrived.", progress.records)
+    yield count(name("bytes"), "Bytes of spool files that arrived.", progress.bytes)
+    yield count(name("batches"), "Batches that arrived.", progress.batches)
+    yield count(name("retries"), "Pauses since nothing could be sent.", progress.retries)
+    yield count(name("files_deleted"), "Files sent whole, and deleted.", progress.files_deleted)
+    yield count_by(name("set_aside"), "Records that were set aside.", "why", _reasons(progress))
+    yield gauge(name("waiting_bytes"), "Bytes that wait.", progress.waiting_bytes)
+    yield gauge(name("waiting_files"), "Files in which something waits.", progress.waiting_files)
+    age_us = max(0, now_us - progress.oldest_us) if progress.oldest_us else 0
+    yield gauge(name("oldest_seconds"), "Age of the oldest record that waits.", age_us / 1e6)
+    yield gauge(name("problem"), "1 while nothing can be sent.", bool(progress.problem))
+    found = Counter(alert.rule for alert in progress.alerts)
+    yield exposition.by_labels(
+        name("alerts"),
+        "What somebody has to look at.",
+        ["rule"],
+        [((rule,), found[rule]) for rule in alerts.RULES],
+    )
+
+
+def _reasons(progress: Progress) -> dict[str, int]:
+    """Returns how many records were set aside: torn and damaged ones, and refused ones by code."""
+    found = {fate.value: number for fate, number in progress.set_aside.items()}
+    return found | {code.value: number for code, number in progress.refused.items()}

@@ -13,7 +13,7 @@ from typing import Final
 from fjord.cli import output
 from fjord.disk import LocalDisk
 from fjord.errors import Code, DirectoryError, NotFoundError, UsageError
-from fjord.kestrel import inspect, names, quarantine, reading, replay
+from fjord.kestrel import inspect, journal, names, reading, replay
 from fjord.kestrel.codec import Placed
 from fjord.kestrel.inspect import Ending, FileReport, QueueReport
 from fjord.kestrel.ops import Item, Op, Opcode
@@ -107,9 +107,9 @@ def foreign(directory: str) -> Iterator[str]:
         yield f"{name} is no file of a queue"
     for name in names.left_sums(disk.names(directory)):
         yield f"{name} tells of a queue that has no file: it was deleted, or its file is lost"
-    kept = os.path.join(directory, quarantine.DIRECTORY)
+    kept = os.path.join(directory, journal.DIRECTORY)
     for name in disk.names(kept) if disk.exists(kept) else ():
-        yield f"{quarantine.DIRECTORY}/{name} keeps what could not be read of a queue"
+        yield f"{journal.DIRECTORY}/{name} keeps what could not be read of a queue"
 
 
 def queues(directory: str, wanted: Sequence[str]) -> list[str]:

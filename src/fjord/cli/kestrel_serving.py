@@ -18,11 +18,9 @@ from fjord.clock import SystemClock
 from fjord.disk import Disk, LocalDisk
 from fjord.errors import DirectoryError, DurabilityError, UsageError
 from fjord.kestrel import config as configuration
-from fjord.kestrel import names, reading, server_config, status
-from fjord.kestrel.collection import Collection
-from fjord.kestrel.config import Configuration
-from fjord.kestrel.reserve import RESERVE_BYTES
-from fjord.kestrel.server_config import ServerConfig
+from fjord.kestrel import names, reading, status
+from fjord.kestrel.collection import RESERVE_BYTES, Collection
+from fjord.kestrel.config import Configuration, ServerConfig
 from fjord.kestrel.serving import Backend, Options, Server
 from fjord.kestrel.serving_directory import DirectoryBackend
 from fjord.kestrel.serving_jobs import JobsBackend
@@ -129,7 +127,7 @@ def read(path: str) -> tuple[Configuration, ServerConfig]:
     Raises:
         UsageError: if there is no such file, or it is no configuration.
     """
-    settings, given = server_config.read(_parsed(path) if path else {})
+    settings, given = configuration.read_server(_parsed(path) if path else {})
     config = configuration.read(given)
     if "sync_journal_ms" in config.default:
         return config, settings
@@ -143,7 +141,7 @@ def read(path: str) -> tuple[Configuration, ServerConfig]:
 def _configured(path: str) -> tuple[Configuration, ServerConfig]:
     """Reads a configuration, and warns of what it says for nothing."""
     config, settings = read(path)
-    for sentence in server_config.warnings(settings, config):
+    for sentence in configuration.warnings(settings, config):
         logs.note(logging.WARNING, sentence)
     return config, settings
 

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Annotated, Final
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import typer
 
 from fjord import limits
-from fjord.cli import (
-    arguments,
-    lines,
-    message_lines,
-    output,
-    row_json,
-    stream_reading,
-    subscribers,
-)
+from fjord.cli import arguments, lines, output, row_json, subscribers
 from fjord.cli.arguments import Numeric, StreamName, TypeName
 from fjord.cli.failing import EXIT_ERROR, explained, tell
+from fjord.cli.lines import Bad, Row
 from fjord.cli.progress import Bar
 from fjord.cli.where import DAEMON, Data, Json, To, database
+from fjord.client.entries import Key
 from fjord.client.stream_settings import StreamSettings
+from fjord.declared.schema import Schema
 from fjord.errors import Code, NotFoundError, UsageError
 from fjord.streams import SECOND_US, Mode, Settings
+
+if TYPE_CHECKING:
+    from fjord.client.stream_batch import Message, MessageBatch
+    from fjord.client.streams import Stream
+
 
 app = typer.Typer(
     name="stream",
@@ -196,11 +197,8 @@ def _append_lines(
     table: str, key: str, type_: TypeName | None, to: str, data: str, *, as_json: bool
 ) -> None:
     with lines.opened(lines.STDIN) as (file, _), database(to, data) as db, Bar("appending") as bar:
-        if type_ is None:
-            read = message_lines.in_json(key, row_json.schema_of(db, table))
-        else:
-            read = message_lines.plain(key, type_)
-        appending = message_lines.Appending(db.stream(table), read, bar.update)
+        read = in_json(key, row_json.schema_of(db, table)) if type_ is None else plain(key, type_)
+        appending = Appending(db.stream(table), read, bar.update)
         for bad in appending.run(file):
             tell(f"line {bad.number}: {bad.reason}", style="yellow")
     if as_json:
@@ -268,11 +266,9 @@ def read(
             db.table(table)  # one that is not there would look like an empty one
             stream = db.stream(table)
             named = stream.subscriber(subscriber, start=begin) if subscriber else None
-            reader: stream_reading.Reads = named or stream.reader(start=begin)
-            for batch in stream_reading.batches(
-                reader, count=count, wait=wait or None, follow=follow
-            ):
-                stream_reading.print_messages(batch, as_json=as_json, follow=follow)
+            reader: Reads = named or stream.reader(start=begin)
+            for batch in batches(reader, count=count, wait=wait or None, follow=follow):
+                print_messages(batch, as_json=as_json, follow=follow)
                 if named is not None and ack_ and len(batch):
                     named.ack(batch)
 
@@ -298,12 +294,12 @@ def tail(
     with explained(), database(to, data, read_only=True) as db, _until_stopped(follow):
         db.table(table)
         stream = db.stream(table)
-        found, end_seq = stream_reading.last(stream, count)
-        stream_reading.print_messages(found, as_json=as_json, follow=follow)
+        found, end_seq = last(stream, count)
+        print_messages(found, as_json=as_json, follow=follow)
         if follow:
             reader = stream.reader(start=end_seq + 1)
-            for batch in stream_reading.batches(reader, count=None, wait=None, follow=True):
-                stream_reading.print_messages(batch, as_json=as_json, follow=True)
+            for batch in batches(reader, count=None, wait=None, follow=True):
+                print_messages(batch, as_json=as_json, follow=True)
 
 
 @contextlib.contextmanager
@@ -367,3 +363,188 @@ def delete(
 
 for verb in (subscribers.subscribers, subscribers.seek, subscribers.ack, subscribers.unsubscribe):
     app.command()(verb)
+
+
+# -- reading streams for people and pipes: to an end, for ever, or only the last of it ------------
+
+
+# Messages of one read: few enough to be printed soon, many enough to be quick.
+BATCH: Final = 10_000
+# A read that waits is asked anew after so long.
+FOLLOW_SECONDS: Final = 60.0
+# How much farther the end of a stream is looked for, each time that there was not enough.
+_FARTHER: Final = 8
+
+
+class Reads(Protocol):
+    """A subscriber, or a reader without a name."""
+
+    def read(self, n: int = ..., *, wait: float | None = ...) -> MessageBatch: ...
+
+
+def batches(
+    reader: Reads, *, count: int | None, wait: float | None, follow: bool
+) -> Iterator[MessageBatch]:
+    """Yields what there is up to the end of the snapshot, or for ever; at most `count` messages."""
+    left = count
+    while left is None or left:
+        most = BATCH if left is None else min(left, BATCH)
+        batch = reader.read(most, wait=FOLLOW_SECONDS if follow else wait)
+        yield batch
+        if left is not None:
+            left -= len(batch)
+        if batch.end_of_snapshot and not follow:
+            return
+        wait = None  # only the first one is waited for
+
+
+def last(stream: Stream, count: int) -> tuple[list[Message], int]:
+    """Returns the last messages of a stream, and the seq up to which they were looked for.
+
+    Seqs are those of all tables, so nobody knows where to begin: it is looked back farther and
+    farther until there are enough.
+    """
+    end = stream.reader(start="end").position
+    span = count
+    while True:
+        after = max(0, end - span)
+        found, end_seq = _last_after(stream, after, count)
+        if len(found) == count or not after:
+            return found, end_seq
+        span *= _FARTHER
+
+
+def _last_after(stream: Stream, after: int, count: int) -> tuple[list[Message], int]:
+    found: deque[Message] = deque(maxlen=count)
+    place: int | MessageBatch = after
+    while True:
+        batch = stream.read(BATCH, after=place)
+        found.extend(batch.messages)
+        if batch.end_of_snapshot:
+            return list(found), batch.last_seq
+        place = batch
+
+
+# -- how messages are shown -----------------------------------------------------------------------
+
+
+def print_messages(messages: Iterable[Message], *, as_json: bool, follow: bool = False) -> None:
+    """Prints messages; those that are followed line by line, though it be on a terminal."""
+    if as_json:
+        for one in messages:
+            output.print_json(describe(one))
+    elif follow:
+        for one in messages:
+            output.print_line(*_cells(one))
+    else:
+        output.print_rows(_NAMES, map(_cells, messages), as_json=False)
+
+
+def describe(message: Message) -> dict[str, object]:
+    """Returns a message for `print_json`."""
+    return {
+        "seq": message.seq,
+        "at": output.date(message.at),
+        "key": message.key,
+        "type": None if message.is_tombstone else output.type_name(message.value),
+        "value": message.value,
+        "deleted": message.is_tombstone,
+    }
+
+
+_NAMES: Final = ("seq", "at", "key", "type", "value")
+
+
+def _cells(message: Message) -> tuple[str, ...]:
+    type_ = "deleted" if message.is_tombstone else output.type_name(message.value)
+    at = message.at.isoformat()
+    return str(message.seq), at, message.key, type_, output.shown(message.value)
+
+
+# -- messages from lines: read as they come, appended as many at a time as have come --------------
+
+
+Line = tuple[Key, Any]  # a value, or a row
+# Makes a message of a line; None if there is none in it.
+Read = Callable[[bytes], Line | None]
+
+BATCH_ROWS: Final = 10_000
+_NONE: Final = Schema()
+
+
+class Appending:
+    """Appends the lines of a file, and counts."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        read: Read,
+        progress: Callable[[int, int | None], None],
+    ) -> None:
+        self._stream = stream
+        self._read = read
+        self._progress = progress
+        self.appended = 0
+        self.bad = 0
+        self.last_seq: int | None = None  # of the last message, once there is one
+
+    def run(self, file: IO[bytes]) -> Iterator[Bad]:
+        """Appends all lines of a file, in order; yields those that are bad."""
+        number = read_bytes = 0
+        for come in lines.as_they_come(file):
+            for start in range(0, len(come), BATCH_ROWS):
+                batch = come[start : start + BATCH_ROWS]
+                for bad in self._append_lines(number + start + 1, batch):
+                    self.bad += 1
+                    yield bad
+            number += len(come)
+            read_bytes += sum(map(len, come)) + len(come)
+            self._progress(read_bytes, None)
+
+    def _append_lines(self, first: int, batch: list[bytes]) -> Iterator[Bad]:
+        rows: list[Row[Line]] = []
+        for number, line in enumerate(batch, start=first):
+            found = lines.parse(number, line, self._read)
+            if isinstance(found, Bad):
+                yield found
+            elif found.what is not None:
+                rows.append(Row(number, found.what))
+        yield from lines.in_halves(rows, self._append)
+
+    def _append(self, rows: list[Row[Line]]) -> None:
+        keys, values = zip(*(row.what for row in rows), strict=True)
+        self.last_seq = self._stream.append_many(values, keys=keys if any(keys) else None)
+        self.appended += len(rows)
+
+
+def plain(key: str, type_: TypeName) -> Read:
+    """Returns what makes a message of a line that is nothing but its value."""
+
+    def read(line: bytes) -> Line:
+        lines.check_size(line)
+        if type_ is TypeName.buffer:
+            return key, line
+        try:
+            return key, arguments.value(line.decode(), type_)
+        except UnicodeDecodeError as error:
+            raise UsageError("it is not UTF-8; --type buffer takes any bytes") from error
+
+    return read
+
+
+def in_json(key: str, schema: Schema = _NONE) -> Read:
+    """Returns what makes a message of a line of JSON; one without a key gets `key`."""
+    fields = row_json.fields(schema, _FIELDS) if schema.columns else _FIELDS
+
+    def read(line: bytes) -> Line | None:
+        if not line.strip():
+            return None
+        found: dict[str, Any] = lines.fields_of(line, "message", fields)
+        if schema.columns:
+            found = row_json.gathered(found, _FIELDS)
+        return found.get("key", key), found.get("value")
+
+    return read
+
+
+_FIELDS: Final[dict[str, lines.Field]] = {"key": lines.key, "value": lines.value}

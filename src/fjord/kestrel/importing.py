@@ -30,9 +30,12 @@ from operator import add
 from typing import Final, NamedTuple
 
 from fjord import kinds, limits
+from fjord.client.calls import Call, expect
+from fjord.client.node_calls import table_call
+from fjord.client.socket import Connection
 from fjord.columns import Strings
-from fjord.commands import Append, Push, name_problem
-from fjord.errors import UsageError
+from fjord.commands import Advance, Append, AskWriter, Committed, Push, Refusal, name_problem
+from fjord.errors import Code, NotFoundError, UsageError
 from fjord.jobs import Priority
 from fjord.kestrel.ops import Item
 from fjord.values import Type
@@ -284,3 +287,36 @@ def _expiry_us(expiry_ms: int) -> int:
 
 # More than any date has, and less than what a column holds.
 _NEVER_US: Final = 2**62
+
+
+# -------------------------------------------------------------------------------------------------
+#
+# What a daemon knows of imports: asked for, so that no command imports what another one has.
+#
+#     by directory  how far `fjord kestrel import` is with a queue of a directory, and a table
+#     by files      the same, wherever these files are; `fjord pipeline kestrel-import` notes it
+#     by batch      a writer of the table: what `fjord pipeline kestrel-import` has written to it
+#
+# `importing` has their names.
+
+
+def table_id(daemon: Connection, table: str) -> int | None:
+    """Returns the id of a table, None if it is not there."""
+    call = table_call(table)
+    try:
+        return call.result(daemon.execute(call.command)).id
+    except NotFoundError:
+        return None
+
+
+def ask(daemon: Connection, writer: str, table: str = "") -> int:
+    """Returns where a writer is, of a table or of none; UNKNOWN if it is nowhere."""
+    call = Call(AskWriter(table=table, writer=writer), lambda reply: expect(reply, Committed).batch)
+    return call.result(daemon.execute(call.command))
+
+
+def note(daemon: Connection, writer: str, done: int) -> None:
+    """Ensures that there is a mark; one that is there stays as it is."""
+    reply = daemon.execute(Advance(writer=writer, expected=UNKNOWN, batch=done))
+    if isinstance(reply, Refusal) and reply.code is not Code.STALE_NUMBER:
+        raise reply.error()

@@ -19,15 +19,84 @@ from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 from fjord import disk as disks
+from fjord import limits
 from fjord.clock import Clock
 from fjord.errors import DurabilityError, FjordError
 from fjord.kestrel import memcache, requests, text
 from fjord.kestrel.requests import Outcome, Reply, Request
-from fjord.kestrel.serving_awake import Awake
-from fjord.kestrel.serving_memory import BYTES_MAX, FREE_BYTES, Memory
 from fjord.kestrel.serving_sweep import Sweeper, Tidied
 from fjord.kestrel.session import House, Session
 from fjord.kestrel.status import Standing
+
+# Four of the largest items.  Python and the kernel have some more of each while it is passed on.
+BYTES_MAX: Final = 256 * limits.MIB
+# Of each connection, and not counted: some requests of usual size.
+FREE_BYTES: Final = 32 * limits.KIB
+# A client that reads gets the largest item in that time.
+_STALLED_US: Final = 30_000_000
+_LOOK_SECONDS: Final = 1.0
+
+
+class Holder(Protocol):
+    """Who keeps bytes, and can be ended."""
+
+    def drop(self) -> None: ...
+
+
+class Memory:
+    """The bytes of all connections."""
+
+    def __init__(self, clock: Clock, bytes_max: int = BYTES_MAX) -> None:
+        self._clock = clock
+        self._bytes_max = bytes_max
+        self._over_bytes = bytes_max + bytes_max // 4
+        self.used = 0
+        self._stalled: dict[Holder, int] = {}  # since when; those that wait longest first
+        self._released = asyncio.Event()
+
+    @property
+    def is_over(self) -> bool:
+        return self.used >= self._over_bytes
+
+    def change(self, bytes_more: int) -> None:
+        """Counts bytes that are kept, or, below 0, that are kept no more."""
+        self.used += bytes_more
+        if bytes_more < 0:
+            self._released.set()
+
+    def fits(self, bytes_more: int) -> bool:
+        """Says whether there is room for so many."""
+        if self.used + bytes_more > self._bytes_max:
+            self._drop_stalled()
+        return self.used + bytes_more <= self._bytes_max
+
+    async def room(self) -> None:
+        """Returns when an item may be taken, which is counted then."""
+        while not self._has_room():
+            self._released.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._released.wait(), _LOOK_SECONDS)
+
+    def stall(self, holder: Holder) -> None:
+        """Notes that a client does not read."""
+        self._stalled[holder] = self._clock.monotonic_us()
+
+    def unstall(self, holder: Holder) -> None:
+        self._stalled.pop(holder, None)
+
+    def _has_room(self) -> bool:
+        if self.is_over:
+            self._drop_stalled()
+        return not self.is_over
+
+    def _drop_stalled(self) -> None:
+        before_us = self._clock.monotonic_us() - _STALLED_US
+        for holder, since_us in list(self._stalled.items()):
+            if since_us > before_us:
+                return
+            del self._stalled[holder]
+            holder.drop()
+
 
 _log = logging.getLogger("fjord.kestrel")
 
@@ -470,3 +539,37 @@ class Connection(asyncio.Protocol):
 def _tell(future: asyncio.Future[bool], *, arrived: bool) -> None:
     if not future.done():
         future.set_result(arrived)
+
+
+# -------------------------------------------------------------------------------------------------
+#
+# Staying awake for a moment after a reply: most clients that wait for one ask again at once.
+#
+# Waking a processor takes longer than serving a request.  So the loop looks for requests again and
+# again for some microseconds, instead of going to sleep.
+
+
+class Awake:
+    """Keeps a loop awake."""
+
+    def __init__(self, clock: Clock, awake_us: int) -> None:
+        """`awake_us` says how long after the last reply; 0 = not at all."""
+        self._clock = clock
+        self._awake_us = awake_us
+        self._until_us = 0
+        self._is_awake = False
+
+    def replied(self) -> None:
+        """A reply was sent just now."""
+        if not self._awake_us:
+            return
+        self._until_us = self._clock.monotonic_us() + self._awake_us
+        if not self._is_awake:
+            self._is_awake = True
+            self._stay(asyncio.get_running_loop())
+
+    def _stay(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Lets the loop look for requests once more."""
+        self._is_awake = self._clock.monotonic_us() < self._until_us
+        if self._is_awake:
+            loop.call_soon(self._stay, loop)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fjord.cli import forwarder_metrics
+from fjord.cli import forwarding
 from fjord.client.forwarder import Progress
 from fjord.client.spool.alerts import RULES, Alert
 from fjord.client.spool.lines import Fate
@@ -19,7 +19,7 @@ OPERATIONS = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
 
 
 def samples(progress: Progress) -> dict[tuple[str, ...], float]:
-    text = forwarder_metrics.page(progress, 2_000_000, NOW_US).body.decode()
+    text = forwarding.page(progress, 2_000_000, NOW_US).body.decode()
     return {
         (sample.name.removeprefix("fjord_forwarder_"), *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(text)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import fjord
 from fjord import limits
 from fjord.cli import lines
-from fjord.cli.job_lines import Pushing, job_of
 from fjord.cli.lines import Bad
+from fjord.cli.push import Pushing, job_of
 from fjord.client.jobs import Jobs
 from fjord.errors import RefusedError, UsageError
 

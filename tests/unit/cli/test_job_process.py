@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import fjord
-from fjord.cli.job_process import JobProcess, bytes_of, reason_of
+from fjord.cli.worker import JobProcess, bytes_of, reason_of
 from fjord.client.jobs import Job
 from fjord.values import Value
 
@@ -121,7 +121,7 @@ def test_the_end_of_a_block_ends_the_command_and_what_it_started(
 def test_a_command_that_ignores_sigterm_is_killed(
     start: Callable[[str], JobProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fjord.cli.job_process.GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("fjord.cli.worker.GRACE_SECONDS", 0.2)
     command = "trap '' TERM; echo begun >&2; while true; do sleep 0.1; done"
     with start(command) as process:
         while process.last_line != b"begun":

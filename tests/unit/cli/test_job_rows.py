@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fjord
-from fjord.cli import job_rows, journal_reports
+from fjord.cli import journal_reports
 from fjord.engine.layout import Layout
 from fjord.journal.inspect import Row
 
@@ -84,4 +84,4 @@ def test_nothing_is_left_packed(rows: list[dict[str, Any]]) -> None:
     [("image", b"short"), ("was", b"short"), ("state", 99), ("how", b"x"), ("reason", 5)],
 )
 def test_what_cannot_be_taken_apart_is_shown_as_it_is(name: str, value: bytes | int) -> None:
-    assert job_rows.readable({name: value}) == {name: value}
+    assert journal_reports.readable({name: value}) == {name: value}

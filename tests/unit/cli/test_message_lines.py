@@ -10,10 +10,10 @@ import pytest
 
 import fjord
 from fjord import limits
-from fjord.cli import message_lines
+from fjord.cli import stream as message_lines
 from fjord.cli.arguments import TypeName
 from fjord.cli.lines import Bad
-from fjord.cli.message_lines import Appending
+from fjord.cli.stream import Appending
 from fjord.errors import RefusedError, UsageError
 
 

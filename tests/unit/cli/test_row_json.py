@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 import fjord
-from fjord.cli import job_lines, message_lines, output, row_json
+from fjord.cli import output, push, row_json, stream
 from fjord.declared import schema
 from fjord.declared.schema import Schema
 from fjord.errors import UsageError
@@ -109,7 +109,7 @@ def in_lines(rows: list[Any]) -> io.BytesIO:
 
 def test_lines_of_jobs_are_rows(db: fjord.Database) -> None:
     jobs = db.create_jobs("pages", columns=COLUMNS, key="uri")
-    pushing = job_lines.Pushing(jobs, lambda done, total: None, PAGES)
+    pushing = push.Pushing(jobs, lambda done, total: None, PAGES)
     bad = {one.number: one.reason for one in pushing.run(in_lines(LINES), None)}
     assert list(bad) == [3, 4, 5, 7, 6]
     assert "no columns beside it" in bad[3]
@@ -125,7 +125,7 @@ def test_lines_of_jobs_are_rows(db: fjord.Database) -> None:
 
 def test_lines_of_jobs_have_keys_where_no_columns_are(db: fjord.Database) -> None:
     jobs = db.create_jobs("pages", columns=COLUMNS, merge=False)
-    pushing = job_lines.Pushing(jobs, lambda done, total: None, PLAIN)
+    pushing = push.Pushing(jobs, lambda done, total: None, PLAIN)
     assert [one.number for one in pushing.run(in_lines(LINES[:1] + LINES[4:5]), None)] == []
     assert [(job.key, job.value["uri"]) for job in jobs.next(9)] == [("", "a"), ("k", "g")]
 
@@ -135,21 +135,21 @@ def test_rows_that_are_larger_than_their_lines_are_pushed_in_smaller_batches(
 ) -> None:
     wide: Any = {f"n{number}": "uint512" for number in range(256)}
     jobs = db.create_jobs("wide", columns=wide, merge=False)
-    pushing = job_lines.Pushing(jobs, lambda done, total: None, schema.read(wide))
+    pushing = push.Pushing(jobs, lambda done, total: None, schema.read(wide))
     assert list(pushing.run(in_lines([{"n1": 1}] * 600), None)) == []
     assert jobs.count().waiting == pushing.pushed == 600
 
 
 def test_lines_of_messages_are_rows(db: fjord.Database) -> None:
     events = db.create_stream("events", columns=COLUMNS)
-    read = message_lines.in_json("usual", PLAIN)
-    appending = message_lines.Appending(events, read, lambda done, total: None)
+    read = stream.in_json("usual", PLAIN)
+    appending = stream.Appending(events, read, lambda done, total: None)
     bad = {one.number: one.reason for one in appending.run(in_lines(LINES[1:6]))}
     assert sorted(bad) == [2, 3, 5]
     assert "a message has no url" in bad[3]
     assert [(one.key, one.value["uri"]) for one in events.read()] == [("usual", "b"), ("k", "g")]
     latest = db.create_stream("latest", columns=COLUMNS, key="uri", mode="latest")
-    read = message_lines.in_json("", PAGES)
-    appending = message_lines.Appending(latest, read, lambda done, total: None)
+    read = stream.in_json("", PAGES)
+    appending = stream.Appending(latest, read, lambda done, total: None)
     assert [one.number for one in appending.run(in_lines([{"uri": "a"}, {"key": "k"}]))] == [2]
     assert list(latest.keys()) == ["a"]

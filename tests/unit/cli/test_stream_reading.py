@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import fjord
-from fjord.cli import stream_reading
+from fjord.cli import stream as stream_reading
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import pytest
 
 from fjord.errors import CorruptionError
 from fjord.kestrel import ops
-from fjord.kestrel.behind import Behind
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.ops import Op
+from fjord.kestrel.waiting import Behind
 from fjord.testing import SimDisk
 from tests.unit.kestrel.vectors import ADD_MS
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fjord.kestrel.opened import Opened
+from fjord.kestrel.queue import Opened
 from fjord.testing import SimClock
 
 

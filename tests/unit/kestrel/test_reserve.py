@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from fjord.kestrel import reading
-from fjord.kestrel.reserve import Reserve
+from fjord.kestrel.collection import Reserve
 from fjord.testing import SimDisk
 
 FOLDER, SIZE = "/kestrel", 1000

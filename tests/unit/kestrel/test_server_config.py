@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from fjord.errors import UsageError
-from fjord.kestrel import config, server_config
-from fjord.kestrel.server_config import ServerConfig
+from fjord.kestrel import config
+from fjord.kestrel.config import ServerConfig
 from fjord.kestrel.status import Status
 
 
 def test_what_is_built_in_is_what_kestrel_has() -> None:
-    settings, rest = server_config.read({"default": {}, "what": 1})
+    settings, rest = config.read_server({"default": {}, "what": 1})
     assert rest == {"default": {}, "what": 1}
     assert dataclasses.asdict(settings) == {
         "open_max": 1,
@@ -31,11 +31,11 @@ def test_what_is_built_in_is_what_kestrel_has() -> None:
 
 def test_every_field_has_a_name_of_kestrel() -> None:
     fields = {one.name for one in dataclasses.fields(ServerConfig)} - {"ignored"}
-    assert {field for field, _ in server_config._NAMES.values()} == fields
+    assert {field for field, _ in config._SERVER_NAMES.values()} == fields
 
 
 def test_names_are_read() -> None:
-    settings, rest = server_config.read(
+    settings, rest = config.read_server(
         {
             "maxOpenTransactions": 100,
             "clientTimeout": None,
@@ -73,25 +73,25 @@ def test_names_are_read() -> None:
 )
 def test_what_a_server_cannot_have_is_refused(given: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        server_config.read(given)
+        config.read_server(given)
 
 
 def test_what_changes_nothing_is_told_of() -> None:
-    settings, _ = server_config.read(dict.fromkeys(server_config._IGNORED, 1))
+    settings, _ = config.read_server(dict.fromkeys(config._IGNORED, 1))
     queues = config.read(
         {
             "default": {"whiteListClientIdForDequeue": ["a"]},
             "queues": {"q": {"whiteListClientIdForEnqueue": ["b"]}},
         }
     )
-    told = server_config.warnings(settings, queues)
-    assert len(told) == len(server_config._IGNORED) + 2
+    told = config.warnings(settings, queues)
+    assert len(told) == len(config._IGNORED) + 2
     assert "queuePath changes nothing: --dir says where the queues are" in told
     assert told[-1].startswith("whiteListClientIdForEnqueue is not looked at")
-    assert server_config.warnings(ServerConfig(), config.Configuration()) == []
+    assert config.warnings(ServerConfig(), config.Configuration()) == []
 
 
 def test_every_name_is_on_its_page() -> None:
     page = (Path(__file__).parents[3] / "docs" / "kestrel.md").read_text()
-    known = [*config._NAMES, *server_config._NAMES, *server_config._IGNORED]
+    known = [*config._NAMES, *config._SERVER_NAMES, *config._IGNORED]
     assert [name for name in known if f"`{name}`" not in page] == []

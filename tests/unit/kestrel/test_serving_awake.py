@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fjord.kestrel.serving_awake import Awake
+from fjord.kestrel.serving import Awake
 from fjord.testing import SimClock
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fjord.kestrel.serving_memory import Memory
+from fjord.kestrel.serving import Memory
 from fjord.testing import SimClock
 
 

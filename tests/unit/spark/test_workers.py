@@ -11,7 +11,7 @@ import pyspark
 from pyspark import cloudpickle
 from pyspark.sql.types import LongType, StructField, StructType
 
-from fjord.spark.pipelines import failing
+from fjord.spark.pipelines import report
 from fjord.spark.source import FjordSource
 
 LOAD = "import sys; from pyspark import cloudpickle; cloudpickle.load(sys.stdin.buffer)"
@@ -36,4 +36,4 @@ def test_a_worker_without_the_package_says_so(tmp_path: Path) -> None:
     assert done.returncode == 1
     told = done.stderr.decode()
     assert told.splitlines()[-1] == "ModuleNotFoundError: No module named 'fjord'"
-    assert "install 'fjord-journal[spark]' on every machine" in failing.cause(told)
+    assert "install 'fjord-journal[spark]' on every machine" in report.cause(told)

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.errors import FjordError
-from fjord.sql import dump, scanning, shape
-from fjord.sql.dump import Bad, Dump
-from fjord.sql.scanning import CutShortError
+from fjord.sql import dump, shape
+from fjord.sql.dump import Bad, CutShortError, Dump
 from fjord.sql.shape import Found
 from tests.unit.sql.reading import bytewise, endless, whole
 
@@ -268,7 +267,7 @@ def test_a_dump_that_is_cut_anywhere_gives_whole_rows_and_an_error() -> None:
 
 
 def test_a_value_that_is_too_long_is_told_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanning, "TOKEN_BYTES_MAX", scanning.READ_BYTES)
+    monkeypatch.setattr(dump, "TOKEN_BYTES_MAX", dump.READ_BYTES)
     long = itertools.repeat(b"ab" * 100_000, 50)
     pieces = itertools.chain([LISTED + b" VALUES (1,'"], long, [b"',5,6,'u',NULL)," + ROW + b";"])
     found = Dump(endless(pieces))

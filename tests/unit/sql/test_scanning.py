@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.sql import scanning
-from fjord.sql.scanning import CutShortError, Kind, Scanner, Token
+from fjord.sql import dump
+from fjord.sql.dump import CutShortError, Kind, Scanner, Token
 from tests.unit.sql.reading import bytewise, endless, whole
 
 SAMPLES = [
@@ -135,14 +135,14 @@ def test_a_statement_without_an_end_was_cut_short() -> None:
 
 # -- bounds ---------------------------------------------------------------------------------------
 
-PIECE = scanning.READ_BYTES
+PIECE = dump.READ_BYTES
 TOKEN_BYTES_MAX = 4 * PIECE
 
 
 @pytest.fixture(autouse=True)
 def _smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets a text that is too long be a short one."""
-    monkeypatch.setattr(scanning, "TOKEN_BYTES_MAX", TOKEN_BYTES_MAX)
+    monkeypatch.setattr(dump, "TOKEN_BYTES_MAX", TOKEN_BYTES_MAX)
 
 
 def long_text(first: bytes, unit: bytes, last: bytes) -> Callable[[int], bytes]:

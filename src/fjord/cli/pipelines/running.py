@@ -60,7 +60,7 @@ def spark_of(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
     """
     with _installed():
         from fjord.spark import session
-        from fjord.spark.pipelines import failing
+        from fjord.spark.pipelines import report as failing
 
     settings = dict(_setting(text) for text in conf or ())
     if master:

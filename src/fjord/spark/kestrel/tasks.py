@@ -7,10 +7,12 @@ it; `ops` gives each op as it comes.  Memory is bounded in both: by a batch, and
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from fjord import disk as disks
@@ -19,11 +21,9 @@ from fjord.clock import Clock, SystemClock
 from fjord.errors import DirectoryError
 from fjord.kestrel import contents, importing, reading
 from fjord.kestrel.contents import Contents
-from fjord.kestrel.ops import Item
+from fjord.kestrel.ops import Item, Opcode
 from fjord.kestrel.reading import JournalFile
-from fjord.spark.kestrel import rows
-from fjord.spark.kestrel.options import Options
-from fjord.spark.kestrel.rows import OpRow
+from fjord.spark.kestrel.source import COLUMNS, Options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +65,7 @@ def _read_state(partition: QueuePartition, clock: Clock) -> Iterator[pa.RecordBa
         _check(found, options)
         first, date_ms = 0, importing.DATE_MS_MIN
         now_ms, has_dates = clock.wall_us() // 1000, "dated" in partition.columns
-        for piece in rows.pieces(found.items(), rows_max=options.batch_rows, bytes_max=BATCH_BYTES):
+        for piece in pieces(found.items(), rows_max=options.batch_rows, bytes_max=BATCH_BYTES):
             positions = _alive(piece, first, options.alive_seconds, clock)
             alive = piece
             if len(positions) < len(piece):
@@ -73,7 +73,7 @@ def _read_state(partition: QueuePartition, clock: Clock) -> Iterator[pa.RecordBa
             if alive:
                 dates_ms = importing.dates(alive, date_ms, now_ms) if has_dates else [date_ms]
                 date_ms = dates_ms[-1]
-                yield rows.of_items(queue, positions, alive, dates_ms, partition.columns)
+                yield of_items(queue, positions, alive, dates_ms, partition.columns)
             first += len(piece)
 
 
@@ -118,8 +118,8 @@ def _read_ops(partition: QueuePartition) -> Iterator[pa.RecordBatch]:
     first = 0
     for file in survey.files:
         found = _rows(file, has_data="data" in partition.columns)
-        for piece in rows.pieces(found, rows_max=options.batch_rows, bytes_max=BATCH_BYTES):
-            yield rows.of_ops(queue, file.name, first, piece, partition.columns)
+        for piece in pieces(found, rows_max=options.batch_rows, bytes_max=BATCH_BYTES):
+            yield of_ops(queue, file.name, first, piece, partition.columns)
             first += len(piece)
         if options.fails_on_damage:
             file.check()
@@ -130,3 +130,218 @@ def _rows(file: JournalFile, *, has_data: bool) -> Iterator[OpRow]:
         item = op.item or _NO_ITEM
         data = bytes(item.data) if has_data and op.item else None
         yield OpRow(offset, size, op.opcode, op.xid, item.add_ms, item.expiry_ms, data)
+
+
+# -- items and ops of a queue as rows of Arrow: a column at a time, with no object for a row ------
+#
+# Dates.  A journal has milliseconds in 64 bits, and Spark no date behind the year 9999; nobody
+# has added an item before 1970.  What lies outside becomes the nearest date that every time zone
+# has, so what never expires in practice stays so, and what expired long ago stays expired.
+
+
+_TYPES: Final[dict[str, Any]] = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+SCHEMAS: Final = {
+    mode: pa.schema([(name, _TYPES[word]) for name, word in columns.items()])
+    for mode, columns in COLUMNS.items()
+}
+#: 9999-12-30: a day from the last one, which some time zones have a day later.
+LAST_MS: Final = 253_402_128_000_000
+
+# Looked up, since an enum takes its time to say a name.
+_NAMES: Final = {opcode: opcode.name for opcode in Opcode}
+_HAS_XID: Final = frozenset(
+    {
+        Opcode.SAVE_XID,
+        Opcode.UNREMOVE,
+        Opcode.CONFIRM_REMOVE,
+        Opcode.ADD_XID,
+        Opcode.CONTINUE,
+        Opcode.REMOVE_TENTATIVE_XID,
+        Opcode.STATE_DUMP,
+    }
+)
+
+
+class OpRow(NamedTuple):
+    """An op, as far as a row has it."""
+
+    offset: int  # in its file
+    size: int  # of the whole op
+    opcode: Opcode
+    xid: int
+    add_ms: int  # 0 = it does not say
+    expiry_ms: int  # 0 = never
+    data: bytes | None  # None: it has none, or nobody wants it
+
+
+T = TypeVar("T", Item, OpRow)
+
+
+def pieces(found: Iterable[T], *, rows_max: int, bytes_max: int) -> Iterator[list[T]]:
+    """Yields the same in lists that have at most so many rows, and bytes of data, but for one."""
+    piece: list[T] = []
+    size = 0
+    for one in found:
+        piece.append(one)
+        if one.data is not None:
+            size += len(one.data)
+        if len(piece) >= rows_max or size >= bytes_max:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
+
+
+def of_items(
+    queue: str,
+    positions: Sequence[int],
+    items: Sequence[Item],
+    dates_ms: Sequence[int],
+    columns: Sequence[str],
+) -> pa.RecordBatch:
+    """Returns items of a queue as rows; an xid means that the item is open.
+
+    Args:
+        queue: the queue.
+        positions: of the items in it.
+        items: the items.
+        dates_ms: of jobs that they become.
+        columns: the names of the columns that are wanted.
+    """
+    data, added, expires, xids = zip(*items, strict=True)
+    makers: dict[str, Callable[[], pa.Array]] = {
+        "queue": lambda: pa.repeat(queue, len(items)),
+        "position": lambda: pa.array(positions, pa.int64()),
+        "xid": lambda: pa.array([xid or None for xid in xids], pa.int32()),
+        "added": lambda: moments(added),
+        "dated": lambda: moments(dates_ms),
+        "expires": lambda: moments(expires),
+        "data": lambda: pa.array(data, pa.binary()),
+    }
+    return _batch("state", columns, makers)
+
+
+def of_ops(
+    queue: str, file: str, first: int, ops: Sequence[OpRow], columns: Sequence[str]
+) -> pa.RecordBatch:
+    """Returns ops of one file as rows.
+
+    Args:
+        queue: the queue.
+        file: the name of the file.
+        first: the number of the first op.
+        ops: the ops.
+        columns: the names of the columns that are wanted.
+    """
+    count = len(ops)
+    offsets, sizes, opcodes, xids, added, expires, data = zip(*ops, strict=True)
+    makers: dict[str, Callable[[], pa.Array]] = {
+        "queue": lambda: pa.repeat(queue, count),
+        "file": lambda: pa.repeat(file, count),
+        "position": lambda: pa.array(range(first, first + count), pa.int64()),
+        "offset": lambda: pa.array(offsets, pa.int64()),
+        "op": lambda: pa.array([_NAMES[opcode] for opcode in opcodes], pa.string()),
+        "xid": lambda: pa.array(
+            [xid if op in _HAS_XID else None for op, xid in zip(opcodes, xids, strict=True)],
+            pa.int32(),
+        ),
+        "added": lambda: moments(added),
+        "expires": lambda: moments(expires),
+        "size": lambda: pa.array(sizes, pa.int64()),
+        "data": lambda: pa.array(data, pa.binary()),
+    }
+    return _batch("ops", columns, makers)
+
+
+def moments(found: Sequence[int]) -> pa.Array:
+    """Returns milliseconds since 1970 as dates; 0 is none."""
+    ms = pa.array(found, pa.int64())
+    inside = pc.min_element_wise(pc.max_element_wise(ms, 0), LAST_MS)
+    dates = pc.multiply(inside, 1000).cast(_TYPES["timestamp"])
+    return pc.if_else(pc.equal(ms, 0), pa.scalar(None, _TYPES["timestamp"]), dates)
+
+
+def _batch(
+    mode: str, columns: Sequence[str], makers: dict[str, Callable[[], pa.Array]]
+) -> pa.RecordBatch:
+    schema = pa.schema([SCHEMAS[mode].field(name) for name in columns])
+    return pa.RecordBatch.from_arrays([makers[name]() for name in columns], schema=schema)
+
+
+# -- what an import will find in a queue: counted from its files, before anything is written ------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """One queue, as its files have it."""
+
+    queue: str
+    items: int
+    bytes: int  # of their data
+    open: int  # of the items; they are at the head
+    expired: int  # have expired by now
+    too_large: int  # of the others: have more than a value may
+    largest_bytes: int  # of the others
+    skipped_bytes: int  # of files that are damaged
+    crc: int  # of the files
+    size: int  # of the files
+
+    @property
+    def is_empty(self) -> bool:
+        return self.items <= self.expired
+
+
+def count(
+    directory: str,
+    queue: str,
+    *,
+    now_ms: int,
+    skips_damage: bool = False,
+    on_bytes: Callable[[int], None] = lambda size: None,
+) -> Counted:
+    """Reads all files of a queue.
+
+    Args:
+        directory: where they are.
+        queue: its name.
+        now_ms: what is expired at this moment is counted.
+        skips_damage: what is behind damage is left out.
+        on_bytes: told how many bytes were read, again and again.
+
+    Raises:
+        DirectoryError: if the files change meanwhile, or cannot be read.
+        CorruptionError: if one of them is damaged.
+    """
+    disk = disks.LocalDisk()
+    found = contents.read(disk, directory, queue, reading.Options(), on_bytes=on_bytes)
+    with contextlib.closing(found):
+        if not found.files:
+            raise changed(directory, queue)
+        if not skips_damage:
+            found.check()
+        crc = found.crc()
+        expired = too_large = largest = 0
+        for item in found.items():
+            if 0 != item.expiry_ms <= now_ms:
+                expired += 1
+                continue
+            too_large += item.size > limits.VALUE_BYTES_MAX
+            largest = max(largest, item.size)
+        return Counted(
+            queue=queue,
+            items=found.count,
+            bytes=found.bytes,
+            open=found.open_count,
+            expired=expired,
+            too_large=too_large,
+            largest_bytes=largest,
+            skipped_bytes=sum(file.skipped_bytes for file in found.files if file.is_damaged),
+            crc=crc,
+            size=found.size,
+        )

@@ -29,7 +29,7 @@ from fjord.errors import Code, FjordError, NotFoundError, RefusedError, UsageErr
 from fjord.spark import options as source_options
 from fjord.spark import warehouse
 from fjord.spark.options import Location, Options
-from fjord.spark.pipelines import failing
+from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Progress, Report, silent
 from fjord.spark.reading import offsets
 from fjord.spark.reading.extent import Extent
@@ -92,7 +92,7 @@ def ingest(  # noqa: PLR0913 - options of a user
         "columns": taken.columns or "plain",
         **({"ops": taken.ops} if ops else {}),
     }
-    with failing.explained():
+    with report.explained():
         stream = spark.readStream.format("fjord").options(**options).load()
     sink = Sink(
         stored=stored,
@@ -116,14 +116,14 @@ def run(stream: DataFrame, sink: Sink, trigger: dict[str, Any]) -> Report:
     clock = SystemClock()
     begun_us = clock.monotonic_us()
     writer = stream.writeStream.option("checkpointLocation", sink.remembered.location)
-    with failing.explained():
+    with report.explained():
         query = writer.trigger(**trigger).foreachBatch(sink).start()
     try:
         query.awaitTermination()
     except KeyboardInterrupt:
         pass  # that is how one that goes on for ever ends; a batch under way comes again
     except StreamingQueryException as error:
-        raise sink.failure or FjordError(failing.cause(str(error))) from error
+        raise sink.failure or FjordError(report.cause(str(error))) from error
     finally:
         query.stop()
     return _report(sink, query, (clock.monotonic_us() - begun_us) / 1e6)

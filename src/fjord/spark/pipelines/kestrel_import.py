@@ -37,12 +37,12 @@ from fjord import jobs, limits, streams
 from fjord.client.socket import Connection
 from fjord.clock import Clock, SystemClock
 from fjord.errors import FjordError, NotFoundError
-from fjord.kestrel import import_marks, importing
+from fjord.kestrel import importing
 from fjord.kestrel.importing import UNKNOWN
 from fjord.kinds import Kind
-from fjord.spark.kestrel import counting, source
-from fjord.spark.kestrel.counting import Counted
-from fjord.spark.pipelines import failing
+from fjord.spark.kestrel import source, tasks
+from fjord.spark.kestrel.tasks import Counted
+from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 
 KINDS: Final = tuple(importing.Kind)
@@ -105,7 +105,7 @@ def kestrel_import(
     """
     directory = os.path.abspath(directory)
     run = _Run(spark, directory, server, options, progress, clock or SystemClock())
-    with failing.explained():
+    with report.explained():
         return run.report()
 
 
@@ -251,7 +251,7 @@ class _Run:
             self._progress("looking at queues", done, total)
 
         for queue in queues:
-            yield counting.count(
+            yield tasks.count(
                 self._directory,
                 queue,
                 now_ms=self._now_ms,
@@ -289,13 +289,13 @@ class _Run:
         """
         names = (self._directory, counted.queue, table.name, table.id)
         with contextlib.closing(self._connection()) as daemon:
-            done = import_marks.ask(daemon, files_writer(counted, table.name, table.id))
+            done = importing.ask(daemon, files_writer(counted, table.name, table.id))
             if done != UNKNOWN:
                 is_moved = self._options.get("moved", False)
                 check_elsewhere(counted, table.name, done, is_moved=is_moved)
                 return True
             for writer in importing.writer_of(*names), importing.writer_of(*names, counted.crc):
-                if import_marks.ask(daemon, writer) != UNKNOWN:
+                if importing.ask(daemon, writer) != UNKNOWN:
                     raise FjordError(
                         f"{counted.queue} was imported into {table.name} by fjord kestrel import "
                         "before, and what is still in it would be there twice; go on with that, or "
@@ -309,10 +309,10 @@ class _Run:
     def _note(self, step: Step) -> None:
         """Notes under the name of its files that a queue is there."""
         with contextlib.closing(self._connection()) as daemon:
-            table_id = import_marks.table_id(daemon, step.table)
+            table_id = importing.table_id(daemon, step.table)
             if table_id is not None:
                 writer = files_writer(step.counted, step.table, table_id)
-                import_marks.note(daemon, writer, step.counted.items)
+                importing.note(daemon, writer, step.counted.items)
 
     def _write_all(self, steps: Sequence[Step]) -> dict[str, int]:
         """Writes queues, some at a time; returns how many items of each."""

@@ -36,7 +36,7 @@ from fjord.kinds import Kind
 from fjord.spark import warehouse
 from fjord.spark.history import history
 from fjord.spark.options import OPS, Location, Options
-from fjord.spark.pipelines import failing
+from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Progress, Report, silent
 from fjord.spark.reading.extent import Extent
 from fjord.spark.reading.planning import FIRST_ROW
@@ -219,7 +219,7 @@ def latest(  # noqa: PLR0913 - options of a user
     found = known
     if fresh is not None:
         progress(f"merging {fresh.rows:,} rows of {table}", 0, None)
-        with failing.explained():
+        with report.explained():
             found = _write(spark, place, table, known, fresh, clock)
         _point(place, found, instead_of=known if rebuild else None)
         _sweep(place, found, clock.wall_us() - grace // timedelta(microseconds=1))
@@ -274,7 +274,7 @@ def _from_warehouse(spark: SparkSession, source: str, table: str, before: Snapsh
         )
     check_stock(source, state)
     rows = warehouse.read(spark, source, after=after).where(F.col("seq") <= state.end)
-    with failing.explained():
+    with report.explained():
         # Footers and dictionaries of the files tell that there is none: few rows are read.
         if not rows.where(F.col("op").isin(*_OF_JOBS)).isEmpty():
             raise FjordError(_NO_VALUES.format(table))

@@ -31,7 +31,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from fjord.errors import UsageError
 from fjord.spark.options import Location
-from fjord.spark.pipelines import failing, sides, summaries
+from fjord.spark.pipelines import report, sides
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 from fjord.spark.pipelines.sides import Scope, Stock
 
@@ -90,7 +90,7 @@ def reconcile(
         options.get("end", 0),
         blocks=options.get("blocks", ""),
     )
-    with failing.explained():
+    with report.explained():
         steps.tell("reading cold blocks")
         cold = _cold(spark, scope, deep=options.get("deep", False))
         if stock is None:
@@ -148,8 +148,8 @@ def _report(table: str, scope: Scope, found: Sequence[Found]) -> Report:
 def _cold(spark: SparkSession, scope: Scope, *, deep: bool) -> Found:
     """Compares what node, metadata and files say of each block, as a whole."""
     described = sides.described(scope)
-    needed = sides.cold(spark, scope).select("block", *summaries.COLUMNS)
-    rows = summaries.summarise(needed, F.col("block"))
+    needed = sides.cold(spark, scope).select("block", *sides.COLUMNS)
+    rows = sides.summarise(needed, F.col("block"))
     compared = {
         "server": sides.lines_frame(spark, sides.server_lines(scope)),
         "metadata": sides.lines_frame(spark, sides.metadata_lines(described.metadata)),
@@ -157,7 +157,7 @@ def _cold(spark: SparkSession, scope: Scope, *, deep: bool) -> Found:
     }
     with _kept(rows):
         count = _count(rows)
-        every = summaries.compare(compared)
+        every = sides.compare(compared)
         lines = every.orderBy("bucket", "side").limit(LINES_MAX).collect()
         told = _buckets(every, lines)
     suspects = told | described.problems.keys()
@@ -187,11 +187,11 @@ def _cold_problem(line: Row, problems: Mapping[str, str]) -> str:
 
 def _tail(spark: SparkSession, scope: Scope) -> Found:
     """Looks for duplicates in what the node serves itself; there is nothing to compare it with."""
-    needed = sides.tail(spark, scope).select(*summaries.COLUMNS)
-    rows = summaries.summarise(needed, F.lit(summaries.TAIL))
+    needed = sides.tail(spark, scope).select(*sides.COLUMNS)
+    rows = sides.summarise(needed, F.lit(sides.TAIL))
     with _kept(rows):
         count = _count(rows)
-        lines = summaries.compare({"server": rows}).collect()
+        lines = sides.compare({"server": rows}).collect()
     shown = [_line(line, "") for line in lines]
     return Found({"tail_rows": count}, shown, len(shown))
 
@@ -213,7 +213,7 @@ class _Compared:
         is_inside = F.col("seq").between(scope.start, scope.end - 1)
         cold = sides.cold(spark, scope).drop("block").where(is_inside)
         self._history = cold.unionByName(sides.tail(spark, scope)).where(is_meant)
-        kept = summaries.historic(sides.stocked(spark, stock)).where(is_meant)
+        kept = sides.historic(sides.stocked(spark, stock)).where(is_meant)
         # Without an end, what is behind all that is durable counts: the server does not have it.
         is_late = F.lit(not options.get("end", 0)) & (F.col("seq") >= scope.end)
         self._warehouse = kept.where(is_inside | is_late)
@@ -223,13 +223,13 @@ class _Compared:
             F.col("seq").between(self._stock.start, self._stock.watermark)
         )
         frames = [self._placed(covered), self._placed(self._warehouse)]
-        history, warehouse = (summaries.summarise(frame, self._bucket()) for frame in frames)
+        history, warehouse = (sides.summarise(frame, self._bucket()) for frame in frames)
         with _kept(history), _kept(warehouse):
             steps.tell("reading all history")
             rows = _count(history)
             steps.tell("reading the warehouse")
             stocked = _count(warehouse)
-            compared = summaries.compare({"history": history, "warehouse": warehouse})
+            compared = sides.compare({"history": history, "warehouse": warehouse})
             lines = compared.orderBy("bucket", "side").limit(LINES_MAX).collect()
             buckets = len(_buckets(compared, lines))
         lag = self._history.where(F.col("seq") > self._stock.watermark).count()
@@ -246,10 +246,10 @@ class _Compared:
 
     def _placed(self, frame: DataFrame) -> DataFrame:
         needed = frame.select(*self._stock.columns)
-        return summaries.by_block(needed, self._scope.blocks) if self._is_by_block else needed
+        return sides.by_block(needed, self._scope.blocks) if self._is_by_block else needed
 
     def _bucket(self) -> Column:
-        return F.col("block") if self._is_by_block else summaries.hour()
+        return F.col("block") if self._is_by_block else sides.hour()
 
     def _explained(self, frames: Sequence[DataFrame], lines: Sequence[Row]) -> list[dict[str, Any]]:
         """Compares the rows of the buckets that differ one by one."""
@@ -259,8 +259,7 @@ class _Compared:
         is_meant = self._bucket().cast("string").isin(*names)
         left, right = (frame.where(is_meant) for frame in frames)
         found = {
-            row["bucket"]: row
-            for row in summaries.differences(left, right, self._bucket()).collect()
+            row["bucket"]: row for row in sides.differences(left, right, self._bucket()).collect()
         }
         return [_line(line, _row_problem(line, found.get(line["bucket"]))) for line in lines]
 
@@ -269,9 +268,9 @@ class _Compared:
         frame = sides.stocked(self._spark, self._stock)
         compared = {
             "manifest": sides.lines_frame(self._spark, sides.manifest_lines(self._stock)),
-            "warehouse": summaries.summarise(frame, sides.by_file()),
+            "warehouse": sides.summarise(frame, sides.by_file()),
         }
-        lines = summaries.compare(compared).orderBy("bucket", "side").limit(LINES_MAX).collect()
+        lines = sides.compare(compared).orderBy("bucket", "side").limit(LINES_MAX).collect()
         missing = {sides.short(path) for path in self._stock.missing}
         return [_line(line, _file_problem(line, missing)) for line in lines]
 
@@ -312,7 +311,7 @@ def _count(lines: DataFrame) -> int:
 
 def _line(line: Row | Mapping[str, Any], problem: str) -> dict[str, Figure]:
     known = line.asDict() if isinstance(line, Row) else dict(line)
-    figures = {name: known.get(name) for name in summaries.FIGURES}
+    figures = {name: known.get(name) for name in sides.FIGURES}
     for name in ("value_crc", "row_crc"):
         figures[name] = None if figures[name] is None else f"{figures[name]:x}"
     return {"bucket": known["bucket"], "side": known["side"], **figures, "problem": problem}

@@ -26,9 +26,8 @@ from fjord.clock import Clock, SystemClock
 from fjord.errors import FjordError, NotFoundError
 from fjord.spark.history import history
 from fjord.spark.options import Location
-from fjord.spark.pipelines import failing, replay_plan, replay_rows
-from fjord.spark.pipelines.replay_plan import Begun, Options, Plan
-from fjord.spark.pipelines.replay_rows import Batch
+from fjord.spark.pipelines import replay_plan, report
+from fjord.spark.pipelines.replay_plan import Batch, Begun, Options, Plan
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 
 # Batches of one replay, all of which the driver knows at once; at one a second that is 11 days.
@@ -58,7 +57,7 @@ def replay(
         FjordError: if there is no such table or range, or if the id is that of another replay.
     """
     plan = replay_plan.plan_of(location, table, target, options)
-    with failing.explained():
+    with report.explained():
         if options.get("dry_run", False):
             return _dry_run(spark, plan)
         begun = replay_plan.begin(plan, _list_name(spark, plan.redrive))
@@ -71,7 +70,7 @@ def replay(
 def _rows(spark: SparkSession, plan: Plan, start: int, end: int) -> DataFrame:
     """Returns the rows that are meant, of a range of seqs."""
     found = history(spark, plan.location, plan.table, start=start, end=end)
-    return replay_rows.selected(found, plan.selection)
+    return replay_plan.selected(found, plan.selection)
 
 
 def _listed(spark: SparkSession, plan: Plan, end: int) -> DataFrame | None:
@@ -79,7 +78,7 @@ def _listed(spark: SparkSession, plan: Plan, end: int) -> DataFrame | None:
     if not plan.redrive:
         return None
     whole = history(spark, plan.location, plan.table, end=end)
-    return replay_rows.described_last(whole, read_list(spark, plan.redrive)).select("seq")
+    return replay_plan.described_last(whole, read_list(spark, plan.redrive)).select("seq")
 
 
 def read_list(spark: SparkSession, path: str) -> DataFrame:
@@ -118,7 +117,7 @@ def _dry_run(spark: SparkSession, plan: Plan) -> Report:
     rows, listed = _rows(spark, plan, plan.start, plan.end), _listed(spark, plan, plan.end)
     if listed is not None:
         rows = rows.join(listed, "seq", "left_semi")
-    counts = replay_rows.counted(rows).orderBy("hour", "op").collect()
+    counts = replay_plan.counted(rows).orderBy("hour", "op").collect()
     figures: dict[str, Figure] = {
         "dry_run": True,
         "table": plan.table,
@@ -181,14 +180,14 @@ class _Run:
         if after + 1 >= begun.end:
             return []
         rows = self._chosen(_rows(self._spark, self._plan, after + 1, begun.end), listed)
-        pieces = replay_rows.pieces(rows, begun.cut).limit(PIECES_MAX + 1).collect()
+        pieces = replay_plan.pieces(rows, begun.cut).limit(PIECES_MAX + 1).collect()
         if len(pieces) > PIECES_MAX:
             raise FjordError(
                 f"this would be more than {PIECES_MAX} batches: give a smaller range, larger "
                 "batches or a faster pace, and another id"
             )
         found = [(row["last"], row["rows"], row["at_us"]) for row in pieces]
-        return replay_rows.batches(found, after, begun.cut)
+        return replay_plan.batches(found, after, begun.cut)
 
     def _write_all(self, batches: Sequence[Batch], listed: DataFrame | None) -> tuple[int, int]:
         """Returns how many batches and rows were written."""
@@ -206,7 +205,7 @@ class _Run:
     def _paced(self, batches: Sequence[Batch]) -> Iterator[Batch]:
         """Yields each batch when it is due; none any more once `stop` is set."""
         begun_us = self._clock.monotonic_us()
-        due = replay_rows.due_seconds(batches, self._plan.pace)
+        due = replay_plan.due_seconds(batches, self._plan.pace)
         for batch, seconds in zip(batches, due, strict=True):
             left = seconds - (self._clock.monotonic_us() - begun_us) / 1_000_000
             if self._plan.stop.wait(max(0.0, left)):
@@ -223,11 +222,11 @@ class _Run:
             startingSeq=batch.after + 1,
             endingSeq=min(batch.last + 1, self._begun.end),
         )
-        rows = replay_rows.selected(source.load(), plan.selection)
+        rows = replay_plan.selected(source.load(), plan.selection)
         now = datetime.fromtimestamp(self._clock.wall_us() / 1_000_000, tz=UTC)
-        written = replay_rows.rewritten(
+        written = replay_plan.rewritten(
             self._chosen(rows, listed),
-            replay_rows.columns_for(plan.kind, self._kind),
+            replay_plan.columns_for(plan.kind, self._kind),
             suffix=f"#{plan.replay_id}".encode() if plan.keys == "fresh" else b"",
             moved_to=now if plan.dates == "moved" else None,
         )

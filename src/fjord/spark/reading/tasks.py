@@ -28,7 +28,7 @@ from fjord.client.stream_calls import BlockInfo
 from fjord.errors import Code, FjordError, RefusedError, UnavailableError
 from fjord.history import HISTORIC
 from fjord.ops import Opcode
-from fjord.spark.reading import declared, files
+from fjord.spark.reading import declared, extent
 from fjord.spark.reading.extent import LOSS_ADVICE, is_behind_blocks, lost_text
 from fjord.spark.reading.planning import (
     FIRST_ROW,
@@ -57,7 +57,7 @@ def read_cold(partition: ColdPartition) -> Iterator[pa.RecordBatch]:
         start_seq = max(partition.start_seq, share.block.first)
         try:
             yield from _share(wanted, share, start_seq, end_seq)
-        except files.MissingBlockError as error:
+        except extent.MissingBlockError as error:
             # Nothing was given out of it: a file that is open can be read to its end.
             yield from _instead(wanted, share, start_seq, end_seq, error)
 
@@ -91,7 +91,7 @@ def _share(wanted: Wanted, share: Share, start_seq: int, end_seq: int) -> Iterat
     block = share.block
     is_cut = start_seq > block.first or end_seq <= block.last
     needed = _needed(wanted, ["seq"] if is_cut else [])
-    with files.opened(block, wanted.blocks) as file:
+    with extent.opened(block, wanted.blocks) as file:
         parts = _parts(file.metadata, share, wanted, start_seq, end_seq)
         if not parts:
             return

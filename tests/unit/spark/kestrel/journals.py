@@ -9,7 +9,7 @@ from pyspark.sql import types
 from fjord.kestrel import codec, ops
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.ops import Op
-from fjord.spark.kestrel.options import COLUMNS
+from fjord.spark.kestrel.source import COLUMNS
 
 ADD_MS = 1_700_000_000_000
 

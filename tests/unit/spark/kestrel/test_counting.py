@@ -10,8 +10,8 @@ import pytest
 from fjord import limits
 from fjord.errors import CorruptionError, DirectoryError
 from fjord.kestrel import ops
-from fjord.spark.kestrel import counting
-from fjord.spark.kestrel.counting import Counted
+from fjord.spark.kestrel import tasks
+from fjord.spark.kestrel.tasks import Counted
 from tests.unit.spark.kestrel.journals import ADD_MS, item, put
 
 
@@ -28,7 +28,7 @@ def test_a_queue_is_counted(tmp_path: Path) -> None:
         ops.remove_tentative(1),
     )
     read: list[int] = []
-    found = counting.count(str(tmp_path), "cars", now_ms=ADD_MS, on_bytes=read.append)
+    found = tasks.count(str(tmp_path), "cars", now_ms=ADD_MS, on_bytes=read.append)
     assert found == Counted(
         queue="cars",
         items=5,
@@ -48,18 +48,18 @@ def test_a_queue_is_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("made", [(), (item(b"over", expiry_ms=1),), (item(b"a"), ops.remove())])
 def test_a_queue_of_which_nothing_lives_is_empty(tmp_path: Path, made: tuple[ops.Op, ...]) -> None:
     put(tmp_path, "cars", *made)
-    assert counting.count(str(tmp_path), "cars", now_ms=ADD_MS).is_empty
+    assert tasks.count(str(tmp_path), "cars", now_ms=ADD_MS).is_empty
 
 
 def test_damage_is_refused_or_counted(tmp_path: Path) -> None:
     path = put(tmp_path, "cars", item(b"a"))
     path.write_bytes(path.read_bytes() + b"\x63damage")
     with pytest.raises(CorruptionError, match="cars"):
-        counting.count(str(tmp_path), "cars", now_ms=ADD_MS)
-    found = counting.count(str(tmp_path), "cars", now_ms=ADD_MS, skips_damage=True)
+        tasks.count(str(tmp_path), "cars", now_ms=ADD_MS)
+    found = tasks.count(str(tmp_path), "cars", now_ms=ADD_MS, skips_damage=True)
     assert (found.items, found.skipped_bytes) == (1, 7)
 
 
 def test_a_queue_that_is_gone_is_told(tmp_path: Path) -> None:
     with pytest.raises(DirectoryError, match="have changed"):
-        counting.count(str(tmp_path), "cars", now_ms=ADD_MS)
+        tasks.count(str(tmp_path), "cars", now_ms=ADD_MS)

@@ -7,15 +7,15 @@ import re
 import pytest
 
 from fjord.errors import FjordError
-from fjord.spark.kestrel import options
-from fjord.spark.kestrel.options import COLUMNS, NAMES, Options
+from fjord.spark.kestrel import source
+from fjord.spark.kestrel.source import COLUMNS, NAMES, Options
 
 
 def test_a_path_is_enough() -> None:
-    found = options.parse({"path": "/queues"})
+    found = source.parse({"path": "/queues"})
     assert found == Options(directory="/queues")
     assert (found.mode, found.fails_on_damage, found.alive_seconds) == ("state", True, None)
-    assert options.ddl(found) == (
+    assert source.ddl(found) == (
         "`queue` string, `position` bigint, `xid` int, `added` timestamp, `dated` timestamp, "
         "`expires` timestamp, `data` binary"
     )
@@ -33,7 +33,7 @@ def test_all_are_read_whatever_their_case() -> None:
         "crc": "4294967295",
     }
     assert len(given) == len(NAMES)
-    found = options.parse(given)
+    found = source.parse(given)
     assert found == Options(
         directory="/queues",
         queue="cars",
@@ -43,13 +43,13 @@ def test_all_are_read_whatever_their_case() -> None:
         alive_seconds=0,
         crc=2**32 - 1,
     )
-    assert options.ddl(found) == "`data` binary, `queue` string"
+    assert source.ddl(found) == "`data` binary, `queue` string"
 
 
 def test_ops_have_columns_of_their_own() -> None:
-    found = options.parse({"path": "/queues", "mode": "ops"})
-    assert options.ddl(found).count("`") == 2 * len(COLUMNS["ops"])
-    assert options.parse({"path": "/q", "mode": "ops", "columns": "op"}).columns == ("op",)
+    found = source.parse({"path": "/queues", "mode": "ops"})
+    assert source.ddl(found).count("`") == 2 * len(COLUMNS["ops"])
+    assert source.parse({"path": "/q", "mode": "ops", "columns": "op"}).columns == ("op",)
 
 
 @pytest.mark.parametrize(
@@ -73,4 +73,4 @@ def test_ops_have_columns_of_their_own() -> None:
 )
 def test_what_is_wrong_is_named(given: dict[str, str], told: str) -> None:
     with pytest.raises(FjordError, match=re.escape(told)):
-        options.parse(given)
+        source.parse(given)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from fjord.kestrel.ops import Item, Opcode
-from fjord.spark.kestrel import rows
-from fjord.spark.kestrel.options import COLUMNS
-from fjord.spark.kestrel.rows import OpRow
+from fjord.spark.kestrel import tasks
+from fjord.spark.kestrel.source import COLUMNS
+from fjord.spark.kestrel.tasks import OpRow
 from tests.unit.spark.kestrel import journals
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -20,38 +20,38 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 
 @pytest.mark.parametrize("mode", COLUMNS)
 def test_schemas_are_what_spark_makes_of_the_columns(mode: str) -> None:
-    assert to_arrow_schema(journals.ALL[mode], timezone="UTC") == rows.SCHEMAS[mode]
+    assert to_arrow_schema(journals.ALL[mode], timezone="UTC") == tasks.SCHEMAS[mode]
 
 
 def test_dates_that_spark_cannot_hold_become_the_nearest() -> None:
-    found = rows.moments([0, 1_500, -1, -(2**63), 2**63 - 1]).to_pylist()
+    found = tasks.moments([0, 1_500, -1, -(2**63), 2**63 - 1]).to_pylist()
     first, last = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
     assert found == [None, datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC), first, first, last]
 
 
 @given(st.lists(INT64, max_size=5))
 def test_any_date_is_one(found: list[int]) -> None:
-    dates = rows.moments(found).to_pylist()
+    dates = tasks.moments(found).to_pylist()
     assert [date is None for date in dates] == [ms == 0 for ms in found]
 
 
 def test_items_are_rows_with_the_wanted_columns() -> None:
     items = [Item(b"a", 5, 0, 7), Item(b"", 0, 6, 0)]
-    whole = rows.of_items("cars", [3, 5], items, [8, 9], tuple(COLUMNS["state"]))
-    assert whole.schema == rows.SCHEMAS["state"]
+    whole = tasks.of_items("cars", [3, 5], items, [8, 9], tuple(COLUMNS["state"]))
+    assert whole.schema == tasks.SCHEMAS["state"]
     added, expires, *dated = (datetime(1970, 1, 1, 0, 0, 0, ms * 1000, UTC) for ms in (5, 6, 8, 9))
     assert [tuple(row.values()) for row in whole.to_pylist()] == [
         ("cars", 3, 7, added, dated[0], None, b"a"),
         ("cars", 5, None, None, dated[1], expires, b""),
     ]
-    some = rows.of_items("cars", [3, 5], items, [], ("data", "queue"))
+    some = tasks.of_items("cars", [3, 5], items, [], ("data", "queue"))
     assert some.to_pylist() == [{"data": b"a", "queue": "cars"}, {"data": b"", "queue": "cars"}]
 
 
 def test_ops_have_an_xid_if_their_opcode_has_one() -> None:
     made = [OpRow(at, 1, opcode, 0, 0, 0, None) for at, opcode in enumerate(Opcode)]
-    found = rows.of_ops("cars", "cars.904", 10, made, tuple(COLUMNS["ops"]))
-    assert found.schema == rows.SCHEMAS["ops"]
+    found = tasks.of_ops("cars", "cars.904", 10, made, tuple(COLUMNS["ops"]))
+    assert found.schema == tasks.SCHEMAS["ops"]
     listed = found.to_pylist()
     assert [row["op"] for row in listed] == [opcode.name for opcode in Opcode]
     assert [row["position"] for row in listed] == list(range(10, 10 + len(Opcode)))
@@ -71,7 +71,7 @@ def test_pieces_have_everything_once_and_are_bounded(
     sizes: list[int], rows_max: int, bytes_max: int
 ) -> None:
     items = [Item(bytes(size), number) for number, size in enumerate(sizes)]
-    found = list(rows.pieces(items, rows_max=rows_max, bytes_max=bytes_max))
+    found = list(tasks.pieces(items, rows_max=rows_max, bytes_max=bytes_max))
     assert [item for piece in found for item in piece] == items
     for piece in found:
         assert 1 <= len(piece) <= rows_max

@@ -12,8 +12,8 @@ import pytest
 
 from fjord.errors import CorruptionError, DirectoryError
 from fjord.kestrel import ops, reading
-from fjord.spark.kestrel import rows, tasks
-from fjord.spark.kestrel.options import COLUMNS, Options
+from fjord.spark.kestrel import tasks
+from fjord.spark.kestrel.source import COLUMNS, Options
 from fjord.spark.kestrel.tasks import QueuePartition
 from fjord.testing.clock import SimClock
 from tests.unit.spark.kestrel.journals import ADD_MS, item, put, written
@@ -189,6 +189,6 @@ def test_files_have_to_be_those_that_were_meant(tmp_path: Path) -> None:
 def test_a_read_that_is_left_early_ends(tmp_path: Path) -> None:
     put(tmp_path, "cars", *[item(b"%d" % number) for number in range(10)])
     found = tasks.read(partition(tmp_path, batch_rows=1))
-    assert next(found).schema == rows.SCHEMAS["state"]
+    assert next(found).schema == tasks.SCHEMAS["state"]
     del found
     assert len(read(tmp_path)) == 10

@@ -7,7 +7,7 @@ import pytest
 import fjord
 from fjord import jobs, limits, streams
 from fjord.errors import FjordError
-from fjord.spark.kestrel.counting import Counted
+from fjord.spark.kestrel.tasks import Counted
 from fjord.spark.pipelines import kestrel_import
 
 

@@ -10,9 +10,8 @@ import pytest
 import fjord
 from fjord.errors import FjordError
 from fjord.spark.options import Location
-from fjord.spark.pipelines import replay_plan, replay_rows
-from fjord.spark.pipelines.replay_plan import Options, Plan
-from fjord.spark.pipelines.replay_rows import Cut
+from fjord.spark.pipelines import replay_plan
+from fjord.spark.pipelines.replay_plan import Cut, Options, Plan
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def test_what_is_not_said_is_as_usual(where: Location) -> None:
     found = plan(where, {})
     assert (found.kind, found.start, found.end, found.pace) == ("stream", 1, 0, "fast")
     assert (found.keys, found.dates) == ("same", "moved")
-    assert found.selection.ops == replay_rows.OPS
+    assert found.selection.ops == replay_plan.OPS
     assert found.replay_id != plan(where, {}).replay_id
     assert plan(where, {"redrive": "list"}).selection.ops == (
         *("ADD", "APPEND", "MOVE", "MOVE_DEAD", "REPLACE", "SET"),

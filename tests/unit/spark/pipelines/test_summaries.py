@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.testing import assertDataFrameEqual
 
 from fjord.blocks import schema
-from fjord.spark.pipelines import summaries
+from fjord.spark.pipelines import sides
 
 pytestmark = pytest.mark.spark
 
@@ -38,7 +38,7 @@ def frame(spark: SparkSession, rows: Any) -> DataFrame:
 
 
 def lines(spark: SparkSession, *rows: tuple[Any, ...], more: str = "") -> DataFrame:
-    ddl = summaries.DDL.replace("bucket string", f"bucket string{more}")
+    ddl = sides.DDL.replace("bucket string", f"bucket string{more}")
     return spark.createDataFrame(list(rows), ddl)
 
 
@@ -57,7 +57,7 @@ def row_crc(*rows: int) -> int:
 
 
 def test_figures_are_those_that_anyone_can_compute(spark: SparkSession) -> None:
-    found = summaries.summarise(frame(spark, ROWS), summaries.hour())
+    found = sides.summarise(frame(spark, ROWS), sides.hour())
     expected = lines(
         spark,
         ("2026-11-16 09:00:00", 3, 3, 40_000, 0, value_crc(0, 1, 2), row_crc(0, 1, 2)),
@@ -68,7 +68,7 @@ def test_figures_are_those_that_anyone_can_compute(spark: SparkSession) -> None:
 
 def test_a_seq_that_is_there_again_is_a_duplicate(spark: SparkSession) -> None:
     rows = frame(spark, [ROWS[0], ROWS[1], ROWS[2], ROWS[0], ROWS[0]])
-    found = summaries.summarise(rows, F.lit("all"))
+    found = sides.summarise(rows, F.lit("all"))
     crcs = (value_crc(0, 0, 0, 1, 2), row_crc(0, 0, 0, 1, 2))
     assertDataFrameEqual(found, lines(spark, ("all", 5, 3, 40_000, 2, *crcs)))
 
@@ -78,7 +78,7 @@ def test_rows_that_exchange_values_or_keys_are_others(spark: SparkSession) -> No
     by_value = [(*first[:4], second[4]), (*second[:4], first[4])]
     by_key = [(*first[:3], second[3], first[4]), (*second[:3], first[3], second[4])]
     sums = [
-        summaries.summarise(frame(spark, rows), F.lit("all")).collect()[0]
+        sides.summarise(frame(spark, rows), F.lit("all")).collect()[0]
         for rows in (ROWS[:2], by_value, by_key)
     ]
     assert len({one["value_crc"] for one in sums}) == 1
@@ -109,7 +109,7 @@ def test_every_column_of_a_row_counts(spark: SparkSession) -> None:
     changed += [{**full, "process_at": TEN, "expires_at": NINE}, {**full, "row": 9, "xid": 3}]
     rows = [full, *changed]
     frame = spark.createDataFrame([tuple(one.values()) for one in rows], schema.DDL)
-    found = {one[0] for one in frame.select(summaries.row_crc()).collect()}
+    found = {one[0] for one in frame.select(sides.row_crc()).collect()}
     assert len(found) == len(rows)
     text = f"3:{int(NINE.timestamp())}000000:4:ADD:3:9:d:1:{int(NINE.timestamp())}000000:"
     text += f"{int(TEN.timestamp())}000000:2:p:1:{zlib.crc32(b'v')}:k"
@@ -118,7 +118,7 @@ def test_every_column_of_a_row_counts(spark: SparkSession) -> None:
 
 def test_what_packing_says_again_is_no_history(spark: SparkSession) -> None:
     moves = [(50, TEN, "MOVE", b"a", b"one"), (51, TEN, "MOVE_DEAD", b"a", b"one")]
-    found = summaries.historic(frame(spark, [*ROWS[:3], *moves]))
+    found = sides.historic(frame(spark, [*ROWS[:3], *moves]))
     assertDataFrameEqual(found, frame(spark, ROWS[:3]))
 
 
@@ -131,14 +131,14 @@ def test_rows_are_placed_in_the_block_that_covers_them(spark: SparkSession, bloc
         for number in range(blocks - 1)
     ]
     edges.append(Edge(f"b{blocks - 1}", (blocks - 1) * length + 1, 40_000))
-    found = summaries.by_block(frame(spark, ROWS), edges).select("seq", "block")
+    found = sides.by_block(frame(spark, ROWS), edges).select("seq", "block")
     last = f"b{blocks - 1}"
     expected = [(3, "b0"), (4, "b0"), (40_000, last), (40_001, "tail"), (40_007, "tail")]
     assertDataFrameEqual(found, spark.createDataFrame(expected, "seq bigint, block string"))
 
 
 def test_without_blocks_everything_is_the_tail(spark: SparkSession) -> None:
-    found = summaries.by_block(frame(spark, ROWS), []).select("block").distinct().collect()
+    found = sides.by_block(frame(spark, ROWS), []).select("block").distinct().collect()
     assert [row["block"] for row in found] == ["tail"]
 
 
@@ -154,13 +154,13 @@ def test_only_buckets_that_differ_are_shown(spark: SparkSession) -> None:
         ("left only", "right", 0, None, None, 0, 0, 0),
         more=", side string",
     )
-    assertDataFrameEqual(summaries.compare({"left": left, "right": right}), expected)
+    assertDataFrameEqual(sides.compare({"left": left, "right": right}), expected)
 
 
 def test_a_figure_that_a_side_does_not_know_agrees_with_all(spark: SparkSession) -> None:
     server = lines(spark, ("a", 5, None, None, None, None, None), ("b", 6, *[None] * 5))
     cold = lines(spark, ("a", 5, 1, 9, 0, 77, 88), ("b", 5, 1, 9, 0, 77, 88))
-    found = summaries.compare({"server": server, "cold": cold})
+    found = sides.compare({"server": server, "cold": cold})
     expected = lines(
         spark,
         ("b", "server", 6, None, None, None, None, None),
@@ -172,16 +172,16 @@ def test_a_figure_that_a_side_does_not_know_agrees_with_all(spark: SparkSession)
 
 def test_duplicates_differ_even_if_all_sides_have_them(spark: SparkSession) -> None:
     both = lines(spark, ("a", 5, 1, 9, 2, 77, 88))
-    found = summaries.compare({"left": both, "right": both})
+    found = sides.compare({"left": both, "right": both})
     assert sorted(row["side"] for row in found.collect()) == ["left", "right"]
-    assert summaries.compare({"server": both}).count() == 1
+    assert sides.compare({"server": both}).count() == 1
 
 
 def test_differences_name_what_is_missing_and_what_has_changed(spark: SparkSession) -> None:
     changed = (*ROWS[1][:4], b"other")
     left = frame(spark, [ROWS[0], ROWS[1], ROWS[3], ROWS[3]])
     right = frame(spark, [changed, ROWS[2], ROWS[3], ROWS[4]])
-    found = summaries.differences(left, right, summaries.hour())
+    found = sides.differences(left, right, sides.hour())
     expected = spark.createDataFrame(
         [
             ("2026-11-16 09:00:00", 1, 40_000, 1, 3, 1),

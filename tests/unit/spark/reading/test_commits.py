@@ -9,8 +9,8 @@ import pytest
 
 from fjord import limits
 from fjord.client.stream_calls import BlockInfo
-from fjord.spark.reading import commits
-from fjord.spark.reading.commits import CommitEnds, Cut
+from fjord.spark.reading import extent
+from fjord.spark.reading.extent import CommitEnds, Cut
 from tests.unit.spark import parts
 
 
@@ -41,7 +41,7 @@ def block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BlockInfo:
 def test_a_batch_ends_with_a_commit(
     block: BlockInfo, after: int, until: int, rows_max: int, cut: Cut
 ) -> None:
-    assert commits.read_ends(block).cut(after, until, rows_max) == cut
+    assert extent.read_ends(block).cut(after, until, rows_max) == cut
 
 
 def test_few_blocks_are_kept(tmp_path: Path) -> None:
@@ -55,6 +55,6 @@ def test_few_blocks_are_kept(tmp_path: Path) -> None:
 
 def test_a_moment_is_between_two_commits(block: BlockInfo) -> None:
     second = timedelta(seconds=1)
-    found = [commits.seq_before(block, block.min_at + number * second) for number in range(5)]
+    found = [extent.seq_before(block, block.min_at + number * second) for number in range(5)]
     assert found == [block.first - 1, 3, 7, 8, 13]
-    assert commits.seq_before(block, block.min_at + second / 2) == 3
+    assert extent.seq_before(block, block.min_at + second / 2) == 3

@@ -17,7 +17,7 @@ from fjord.declared.schema import Column, Schema
 from fjord.declared.types import TYPES
 from fjord.errors import FjordError
 from fjord.spark.declared import SPARK_TYPES, Typed
-from fjord.spark.reading import declared, fitting
+from fjord.spark.reading import declared
 from tests.unit.declared import test_rows as samples
 
 ROW = 6
@@ -50,7 +50,7 @@ def as_spark(value: Any, type_: str) -> Any:
         return None
     if type_ in ("uint64", "oid"):
         return Decimal(value)
-    return str(value) if fitting.ARROW[type_] == pa.string() else value
+    return str(value) if declared.ARROW[type_] == pa.string() else value
 
 
 def same(left: object, right: object) -> bool:
@@ -60,9 +60,9 @@ def same(left: object, right: object) -> bool:
 
 
 def test_every_type_has_one_of_spark_and_the_same_of_arrow() -> None:
-    assert SPARK_TYPES.keys() == fitting.ARROW.keys() == TYPES.keys()
+    assert SPARK_TYPES.keys() == declared.ARROW.keys() == TYPES.keys()
     for name, spark in SPARK_TYPES.items():
-        assert to_arrow_type(spark, timezone="UTC") == fitting.ARROW[name], name
+        assert to_arrow_type(spark, timezone="UTC") == declared.ARROW[name], name
 
 
 @pytest.mark.req("SJ-17", "SJ-30")
@@ -153,7 +153,7 @@ def test_damage_is_told_without_a_seq_where_there_is_none() -> None:
 def fits(value: Any, was: str, now: str) -> Any:
     """Returns what a value becomes, or None."""
     if "int" in was.replace("oid", "int") and "int" in now.replace("oid", "int"):
-        low, high = fitting.bounds(now)
+        low, high = declared.bounds(now)
         return value if low <= value <= high else None
     if was == now or (was.startswith("time") and now.startswith("time")):
         return value
@@ -169,7 +169,7 @@ def test_a_column_of_another_type_has_what_fits(was: str, now: str, data: st.Dat
     found = [row["c"] for row in decoded(batch_of([*encoded]), new, old)]
     if now.startswith("float") and was not in ("boolean", "string", "binary") and "time" not in was:
         assert [one is None for one in found] == [one is None for one in values]
-        expected = pa.array(map(_float, values), pa.float64()).cast(fitting.ARROW[now], safe=False)
+        expected = pa.array(map(_float, values), pa.float64()).cast(declared.ARROW[now], safe=False)
         assert all(map(same, found, expected.to_pylist()))
         return
     expected = [None if one is None else as_spark(fits(one, was, now), now) for one in values]

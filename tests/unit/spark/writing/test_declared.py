@@ -17,7 +17,7 @@ from fjord.declared.schema import Schema
 from fjord.declared.types import TYPES
 from fjord.errors import FjordError
 from fjord.spark.declared import SPARK_TYPES
-from fjord.spark.reading import fitting
+from fjord.spark.reading import declared as fitting
 from fjord.spark.writing import declared, mapping
 from fjord.spark.writing.mapping import Target
 from tests.unit.declared import test_rows as samples
