@@ -106,7 +106,8 @@ class Model:
         return sorted((job for job in self.jobs if job.xid), key=lambda job: job.xid)
 
     def dead(self) -> list[Job]:
-        return [job for job in self.jobs if job.state is State.DEAD]
+        found = [job for job in self.jobs if job.state is State.DEAD]
+        return sorted(found, key=lambda job: job.number)
 
     def due(self, now_us: int, domain: bytes = b"") -> list[Job]:
         """Returns what may be handed out now: slow jobs only if there are no others."""

@@ -172,7 +172,7 @@ class _Push:
         }
 
     def _fold(self, rows: Sequence[Row | None]) -> list[_Merged]:
-        """Applies the rule of merging push by push; one result a key, in order of the first."""
+        """Applies the rule of merging push by push; one result a key, in order of acceptance."""
         found: dict[bytes, _Merged] = {}
         command, debounce_us = self.command, self.settings.debounce_us
         pushes = zip(
@@ -197,6 +197,8 @@ class _Push:
             else:
                 row, pushed, first, updated, was, over, best = one
             if stamp >= updated:
+                if pushed < 0 and one is not None:
+                    del found[key]  # those before were too old: this is the first that counts
                 # Never earlier than it was, and moved back up to the cap at most.  Comparisons are
                 # faster than min and max, and this is done for every row.
                 if date > was:

@@ -179,6 +179,14 @@ def test_a_key_that_waits_in_an_old_generation_is_merged_and_moves(world: JobWor
     world.check()
 
 
+def test_jobs_move_in_the_order_in_which_their_pushes_are_accepted(world: JobWorld) -> None:
+    world.push(b"a", b"b")
+    turn(world, 3600)
+    world.push(New(b"b", stamp_us=NOW_US - 1), b"a", b"b")  # the first is too old to count
+    assert world.waiting(b"a").row < world.waiting(b"b").row
+    world.check()
+
+
 def test_an_overtaken_push_moves_nothing(world: JobWorld) -> None:
     world.push(New(b"k", b"new"))
     turn(world, 3600)
