@@ -15,7 +15,7 @@ from fjord.engine import Engine, Settings, doctor, open_engine
 from fjord.engine.overlay import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.journal.reader import Journal
-from fjord.tables import job_row, job_upkeep
+from fjord.tables.jobs import layout, upkeep
 from fjord.tables.state import Tree
 from fjord.testing import SimClock, SimCrash, SimDisk
 from tests.unit.engine.job_life import Life
@@ -27,11 +27,11 @@ Seen = dict[Tree, list[tuple[Any, ...]]]
 def seen(engine: Engine) -> Seen:
     """Returns all that is known of jobs, but where their values rest."""
     found: Seen = {}
-    for tree in job_upkeep.STATES:
+    for tree in upkeep.STATES:
         rows = found[tree] = []
         for key, data in engine.scan_index(tree, b"", None, 10_000):
-            head, image = job_upkeep.parts(tree, key, data)
-            row = job_row.decode(image)
+            head, image = upkeep.parts(tree, key, data)
+            row = layout.decode(image)
             rows.append((key, head, row._replace(held=0, segment=0, offset=0)))
     return found
 

@@ -32,7 +32,7 @@ from fjord.cli import journal_reports
 from fjord.engine.layout import Layout
 from fjord.jobs import How, State
 from fjord.journal.inspect import Row
-from fjord.tables import job_row
+from fjord.tables.jobs import layout
 from tests.acceptance.daemon import Daemon
 from tests.crash.job_worker import BEGUN, TIMEOUT_SECONDS, now
 from tests.invariants.checkers import CONCURRENT, violations
@@ -212,7 +212,7 @@ class Journal:
         elif row.op == "JOB_DONE":
             self.done.append((fields["row"], fields["xid"]))
         elif row.op == "JOB_TAKE":
-            job = job_row.decode(fields["image"])
+            job = layout.decode(fields["image"])
             self.takes.append(
                 Taken(
                     began=began - (row.wall_us - fields["started_us"]),

@@ -8,7 +8,10 @@ import pytest
 
 from fjord import layouts
 from fjord.layouts import JOB_IMAGE, JOB_PLACE, JOB_REST, JOB_TAKEN, Fields
-from fjord.tables import job_row, kv_entry, stage_entry, stream_entry
+from fjord.tables.jobs import layout as job_row
+from fjord.tables.kv import layout
+from fjord.tables.stages import layout as stage_entry
+from fjord.tables.streams import layout as stream_entry
 
 SMALL = Fields(number="H", letter="B", text="5s", date="Q")
 
@@ -52,8 +55,8 @@ FORMATS = [
     (job_row.REST, "<QQQQ16sBBBBIIII"),
     (job_row.LEASE, "<QQQB"),
     (job_row.DEATH, "<QBH"),
-    (kv_entry.BASE, "<QQIIIIB"),
-    (kv_entry.FULL, "<QQIIIIBQQQQQ"),
+    (layout.BASE, "<QQIIIIB"),
+    (layout.FULL, "<QQIIIIBQQQQQ"),
     (stream_entry.APPEND, "<IIIIIQ"),
     (stage_entry.STAGE, "<IIIIIQB"),
 ]

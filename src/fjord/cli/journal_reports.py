@@ -27,7 +27,7 @@ from fjord.journal import inspect
 from fjord.journal import repair as repairing
 from fjord.journal.inspect import Report, Row, SegmentReport, Wanted
 from fjord.journal.survey import Damage
-from fjord.tables import job_row
+from fjord.tables.jobs import layout as job_row
 from fjord.values import ROW, RowType, Type, Value
 
 __all__ = [

@@ -44,8 +44,8 @@ from fjord.commands.codec import data_bytes
 from fjord.commands.layout import registers
 from fjord.errors import Code, CorruptionError, FjordError
 from fjord.streams import Start
-from fjord.tables import stream_history
 from fjord.tables.state import Table
+from fjord.tables.streams import history
 
 
 class ColdReader(Protocol):
@@ -92,7 +92,7 @@ def leaving(command: Command) -> list[Command]:
 
 def is_log(table: Table) -> bool:
     """Says that messages of a table may be in blocks; what keeps the latest is in the journal."""
-    return stream_history.is_log(table)
+    return history.is_log(table)
 
 
 class Errand:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fjord.columns import Strings
 from fjord.jobs import SLOW_FROM
 from fjord.ops import Op
-from fjord.tables import job_row
+from fjord.tables.jobs import layout
 from fjord.tables.meaning import MEANING
 from fjord.tables.state import Lane, Tree
 
@@ -21,7 +21,7 @@ def schedule_of(op: Op) -> tuple[Tree, int] | None:
     tree, name = due
     column = op.column(name)
     if isinstance(column, Strings):
-        column = [job_row.expiry_of(image) for image in column.rows()]
+        column = [layout.expiry_of(image) for image in column.rows()]
     earliest = _earliest(column)
     return None if earliest is None else (tree, earliest)
 
@@ -57,6 +57,6 @@ def lanes_of(op: Op) -> Iterator[tuple[Lane, int]]:
     else:
         images = op.column("image")
         assert isinstance(images, Strings)
-        places = (job_row.PLACE.unpack_from(image)[:3] for image in images.rows())
+        places = (layout.PLACE.unpack_from(image)[:3] for image in images.rows())
     for lane, priority, date_us in places:
         yield (lane, priority >= SLOW_FROM), date_us

@@ -21,7 +21,7 @@ from fjord.errors import DirectoryError, UnavailableError
 from fjord.index import Index, Transaction
 from fjord.index.memory import MemoryIndex
 from fjord.journal.reader import Journal
-from fjord.tables.kv_entry import ROW
+from fjord.tables.kv.layout import ROW
 from fjord.tables.state import Tree
 
 _ENTRIES_AT_A_TIME = 10_000

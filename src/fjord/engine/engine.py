@@ -45,7 +45,8 @@ from fjord.errors import ClosedError, Code, DurabilityError
 from fjord.index import IndexDamagedError, IndexFullError, Transaction
 from fjord.journal import frame as frames
 from fjord.journal.writer import Commit
-from fjord.tables import catalog, job_next
+from fjord.tables import catalog
+from fjord.tables.jobs import take
 from fjord.tables.state import JobCounts, Table, Tree
 
 _DISK_FULL: Final = Refusal(
@@ -252,7 +253,7 @@ class Engine:
         if found is None or found.kind is not kinds.Kind.JOBS:
             return None
         with self._view() as transaction:
-            return job_next.later_us(
+            return take.later_us(
                 Snapshot(transaction, self._known(self._clock.monotonic_us())), found, after_us
             )
 

@@ -28,7 +28,7 @@ from fjord.engine.group import Group, Snapshot
 from fjord.errors import Code, CorruptionError
 from fjord.journal import frame as frames
 from fjord.tables import clients, snapshots
-from fjord.tables.job_upkeep import MoveJobs
+from fjord.tables.jobs.upkeep import MoveJobs
 from fjord.tables.packing import Pack
 from fjord.tables.state import Decision
 

@@ -13,9 +13,10 @@ from fjord import commands, limits
 from fjord.clock import Clock
 from fjord.commands import Command, Refusal, Reply
 from fjord.layouts import PREFIX_BYTES, table_of
-from fjord.tables import stage_entry, staging, writers
+from fjord.tables.stages import layout, writers
+from fjord.tables.stages import stage as staging
 from fjord.tables.state import Tree
-from fjord.tables.stream_entry import seq_key
+from fjord.tables.streams.layout import seq_key
 
 # What is run next, or None; it is told whether the last command was refused.
 Steps = Generator[Command | None, bool | None, None]
@@ -63,19 +64,19 @@ class Forgetting:
         for items in self._pieces(Tree.STAGES):
             by_table: dict[int, list[int]] = {}
             for key, data in items:
-                stage = stage_entry.decode_stage(key, data)
+                stage = layout.decode_stage(key, data)
                 is_old = stage.at_us + limits.STAGE_US_MAX < now_us
-                if is_old and stage.state == stage_entry.State.PENDING:
+                if is_old and stage.state == layout.State.PENDING:
                     by_table.setdefault(table_of(key), []).append(stage.seq)
             for table, stages in by_table.items():
                 yield staging.DropStages(table=table, stages=stages)
             yield None
         for items in self._pieces(Tree.WRITERS):
             for key, data in items:
-                yield from self._of_writer(key, stage_entry.decode_writer(data), now_us)
+                yield from self._of_writer(key, layout.decode_writer(data), now_us)
             yield None
 
-    def _of_writer(self, key: bytes, found: stage_entry.Writer, now_us: int) -> Steps:
+    def _of_writer(self, key: bytes, found: layout.Writer, now_us: int) -> Steps:
         table, name = table_of(key), key[PREFIX_BYTES:]
         if found.at_us + limits.COMMIT_IDLE_US < now_us:
             while found.stages and self._is_staged(key, found.stages[-1]):

@@ -21,8 +21,10 @@ from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
 from fjord.ops import Op, Opcode, Place
-from fjord.tables import catalog, generations, job_leases, kv_links, snapshots, turning
+from fjord.tables import catalog, generations, snapshots, turning
 from fjord.tables.generations import Generations
+from fjord.tables.jobs import leases
+from fjord.tables.kv import links
 from fjord.tables.meaning import MEANING
 from fjord.tables.state import AnyPointer, JobCounts, Moment, Table, Tree, VolatileValue
 
@@ -128,13 +130,13 @@ class Snapshot:
     def taken_keys(self, table: int) -> Mapping[bytes, int]:
         known = self._taken_keys.of(table, self.job_counts(table).taken)
         if known is None:
-            return self._taken_keys.learn(table, job_leases.taken_keys(self, table))
+            return self._taken_keys.learn(table, leases.taken_keys(self, table))
         return known
 
     def linked_keys(self, table: int) -> Mapping[bytes, Sequence[bytes]]:
         known = self._linked_keys.of(table)
         if known is None:
-            return self._linked_keys.learn(table, kv_links.linked(self, table))
+            return self._linked_keys.learn(table, links.linked(self, table))
         return known
 
     def payloads(self, pointers: Sequence[AnyPointer]) -> list[bytes]:

@@ -18,8 +18,8 @@ from fjord.engine import counting
 from fjord.engine.lanes import TableLanes
 from fjord.ops import Op
 from fjord.tables.generations import Generations
-from fjord.tables.job_leases import taken_keys_of
-from fjord.tables.kv_links import linked_of
+from fjord.tables.jobs.leases import taken_keys_of
+from fjord.tables.kv.links import linked_of
 from fjord.tables.state import JobCounts, Moment, Table, VolatileValue, volatile_bytes
 
 Held = TypeVar("Held")

@@ -13,9 +13,9 @@ from typing import Final, Protocol
 from fjord import layouts, limits
 from fjord.columns import Strings
 from fjord.ops import Op, Opcode, Place
-from fjord.tables import job_row, job_upkeep
-from fjord.tables.job_row import PLACE_BYTES, ROW_AT, XID
-from fjord.tables.job_upkeep import MoveJobs
+from fjord.tables.jobs import layout, upkeep
+from fjord.tables.jobs.layout import PLACE_BYTES, ROW_AT, XID
+from fjord.tables.jobs.upkeep import MoveJobs
 from fjord.tables.meaning import MEANING
 from fjord.tables.state import Tree
 
@@ -61,7 +61,7 @@ class Moving:
                 yield self._step_back()
 
     def _pass(self) -> Iterator[MoveJobs]:
-        for tree in job_upkeep.STATES:
+        for tree in upkeep.STATES:
             start = b""
             while items := self._host.scan_index(tree, start, None, _ROWS):
                 keys, start = self._choose(tree, items)
@@ -72,10 +72,10 @@ class Moving:
         keys: list[bytes] = []
         size = 0
         for key, data in items:
-            _, image = job_upkeep.parts(tree, key, data)
-            if job_row.held_of(image) < self._before_seq:
+            _, image = upkeep.parts(tree, key, data)
+            if layout.held_of(image) < self._before_seq:
                 keys.append(key)
-                size += job_row.bytes_of(image)
+                size += layout.bytes_of(image)
             if size >= limits.PACK_SLICE_BYTES:
                 return keys, key + b"\0"
         return keys, items[-1][0] + b"\0"

@@ -26,7 +26,7 @@ from fjord.journal.frame import PlacedOp, SegmentHeader
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
 from fjord.ops import Op, Place
-from fjord.tables.job_upkeep import MoveJobs
+from fjord.tables.jobs.upkeep import MoveJobs
 from fjord.tables.packing import Begin, Pack
 from fjord.tables.state import Tree
 

@@ -37,8 +37,9 @@ from fjord.history import Block
 from fjord.index import Index, IndexDamagedError, Transaction
 from fjord.index.memory import MemoryIndex
 from fjord.journal.reader import Journal
-from fjord.tables import catalog, stream_history
+from fjord.tables import catalog
 from fjord.tables.state import Tree
+from fjord.tables.streams import history
 
 _READ_ONLY: Final = Refusal(code=Code.READ_ONLY, text="the database was opened with read_only=True")
 _ATTEMPTS: Final = 10
@@ -106,7 +107,7 @@ class ReadOnlyEngine:
         """Answers from the journal, up to what was durable when the scan began."""
         with self._durable_view() as (transaction, applied_seq):
             known = read_tables(transaction)
-            cold = _edges(stream_history.all_items(transaction.scan))
+            cold = _edges(history.all_items(transaction.scan))
             items = transaction.scan(Tree.META, *catalog.takeover_range(), limits.TAKEOVERS_MAX)
             # Who writes blocks notes for each table how far it is, before a segment goes.
             seals = bool(transaction.scan(Tree.HISTORY, b"", None, 1))

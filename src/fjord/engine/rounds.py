@@ -19,8 +19,8 @@ from fjord.clock import Clock
 from fjord.commands import Done, Refusal, Reply, SealNow
 from fjord.errors import ClosedError, Code, FjordError
 from fjord.history import Block, SealPlan
-from fjord.tables import stream_history
 from fjord.tables.state import Table
+from fjord.tables.streams import history
 
 T = TypeVar("T")
 
@@ -156,7 +156,7 @@ class Rounds:
         table = self._source.tables.get(name)
         if table is None:
             return Refusal(code=Code.NOT_FOUND, text=f"there is no table {name}")
-        if stream_history.has_history(table, jobs_too=True):
+        if history.has_history(table, jobs_too=True):
             return None
         text = f"table {name} is a {table.kind} table without history to seal"
         return Refusal(code=Code.WRONG_KIND, text=text)

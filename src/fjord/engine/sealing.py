@@ -22,9 +22,11 @@ from fjord.engine.space import Space
 from fjord.history import Block, SealedRange, SealPlan
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
-from fjord.tables import staging, stream_entry, stream_history, stream_rules, turning
+from fjord.tables import turning
+from fjord.tables.stages import stage
 from fjord.tables.state import Table, Tree
-from fjord.tables.stream_entry import History
+from fjord.tables.streams import history, layout, rules
+from fjord.tables.streams.layout import History
 
 
 class Host(Protocol):
@@ -78,7 +80,7 @@ class Sealing:
         self._first_stage: int | None = None  # seq of the oldest rows that are staged
         self.cold_seqs: Mapping[int, int] = {}  # the first seq that is in a block, by table
         # The last seq that is in a block, or was until retention took it away, by table.
-        items = stream_history.all_items(host.scan_index)
+        items = history.all_items(host.scan_index)
         self.cold_lasts = {block.table: block.last for block, _ in items}
         self.shared_seq = 0  # blocks up to here may be those of another directory, too
 
@@ -110,11 +112,11 @@ class Sealing:
         """Reads how far each table is, and finds out when the next round is due."""
         items = self._host.scan_index(Tree.HISTORY, b"", None, limits.TABLES_MAX)
         self._histories = {
-            int.from_bytes(key, "big"): stream_entry.decode_history(data) for key, data in items
+            int.from_bytes(key, "big"): layout.decode_history(data) for key, data in items
         }
         self.look_at_stages()
         dates = [self._table_due_us(table) for table in self._tables().values()]
-        firsts = stream_history.first_blocks(self._host.scan_index)
+        firsts = history.first_blocks(self._host.scan_index)
         self.cold_seqs = {block.table: block.first for block, _ in firsts}
         self._due_us = None
         self._written.clear()
@@ -123,7 +125,7 @@ class Sealing:
 
     def look_at_stages(self) -> None:
         """Reads which rows are staged: the segments with them have to stay."""
-        self._first_stage = min(staging.first_seqs(self._host.scan_index), default=None)
+        self._first_stage = min(stage.first_seqs(self._host.scan_index), default=None)
         self._held = (0, False)
 
     def note(self, group: Group, *, looks: bool) -> None:
@@ -200,7 +202,7 @@ class Sealing:
         if fresh:
             tag = int.from_bytes(self._host.master[:8], "big")
             lasts = [(one.id, end) for one in fresh]
-            self._run(stream_history.BeginSeal(lasts=lasts, tag=tag))
+            self._run(history.BeginSeal(lasts=lasts, tag=tag))
             self.look()
         ranges = [self._range(one) for one in wanted if self._history(one).sealing]
         self._planned = {one.table: self._rows.get(one.table, 0) for one in ranges}
@@ -211,7 +213,7 @@ class Sealing:
 
     def finish_seal(self, plan: SealPlan, blocks: Sequence[Block]) -> None:
         """Takes note of the blocks of a plan; the caller syncs."""
-        self._run(stream_history.EndSeal(plan=plan, blocks=blocks))
+        self._run(history.EndSeal(plan=plan, blocks=blocks))
         self._lasts.update({block.table: block for block in blocks})
         self.cold_lasts.update({block.table: block.last for block in blocks})
         for where in plan.ranges:
@@ -228,19 +230,19 @@ class Sealing:
         for table in self._host.tables.values():
             gone = self._outdated(table, now_us)
             if gone:
-                self._run(stream_history.Retire(blocks=gone))
-        items = stream_history.all_items(self._host.scan_index)
+                self._run(history.Retire(blocks=gone))
+        items = history.all_items(self._host.scan_index)
         retired = [block for block, is_retired in items if is_retired]
         retired += [block for block in self._replaced() if _removal_us(block) <= now_us]
         shared = [block for block in retired if block.last <= self.shared_seq]
         if shared:
-            self._run(stream_history.Gone(blocks=shared))
+            self._run(history.Gone(blocks=shared))
         return [block for block in retired if block.last > self.shared_seq]
 
     def _outdated(self, table: Table, now_us: int) -> list[Block]:
         """Returns the blocks of a table that are too old."""
         if table.kind is kinds.Kind.STREAM and _has_retention(table):
-            return stream_history.outdated(table, self.blocks(table.name), now_us)
+            return history.outdated(table, self.blocks(table.name), now_us)
         begins = self._begins(table)
         return [block for block in self.blocks(table.name) if block.last < begins] if begins else []
 
@@ -252,13 +254,13 @@ class Sealing:
     def finish_retirement(self, blocks: Sequence[Block]) -> None:
         """Takes note that the files of blocks are gone."""
         if blocks:
-            self._run(stream_history.Gone(blocks=blocks))
+            self._run(history.Gone(blocks=blocks))
         self.look()
 
     def blocks(self, table: str) -> list[Block]:
         """Returns the blocks of a table that are in use, in order."""
         found = self._host.tables[table]
-        items = stream_history.all_items(self._host.scan_index, found.prefix)
+        items = history.all_items(self._host.scan_index, found.prefix)
         return [block for block, is_retired in items if not is_retired]
 
     def _run(self, command: Command) -> None:
@@ -276,7 +278,7 @@ class Sealing:
             self._by_id = {
                 table.id: table
                 for table in known[0].values()
-                if stream_history.has_history(table, jobs_too=known[1])
+                if history.has_history(table, jobs_too=known[1])
             }
         return self._by_id
 
@@ -345,7 +347,7 @@ class Sealing:
             if is_retired:
                 return 0
             if table is not None and table.kind is kinds.Kind.STREAM:
-                settings = stream_rules.settings_of(table)
+                settings = rules.settings_of(table)
                 if settings.retention_us:
                     dates.append(block.max_us + settings.retention_us + 1)
             elif table is not None and block.last < self._begins(table):
@@ -357,7 +359,7 @@ class Sealing:
         return min(map(_removal_us, self._replaced()), default=None)
 
     def _replaced(self) -> Iterator[Block]:
-        return stream_history.replaced_blocks(self._host.scan_index)
+        return history.replaced_blocks(self._host.scan_index)
 
     def _bring_forward(self, date_us: int | None) -> None:
         if date_us is not None:
@@ -381,7 +383,7 @@ class Sealing:
         """Returns the last block of a table, None if it has none."""
         last = self._lasts.get(table.id)
         if last is not None:  # it may be gone, or another one may have taken its place
-            key = stream_entry.block_key(last)
+            key = layout.block_key(last)
             items = self._host.scan_index(Tree.BLOCKS, key, key + b"\0", 1)
             last = next((block for block, is_retired in _decoded(items) if not is_retired), None)
         if last is None:
@@ -392,7 +394,7 @@ class Sealing:
 
 
 def _decoded(items: Sequence[tuple[bytes, bytes]]) -> list[tuple[Block, bool]]:
-    return [stream_entry.decode_block(*item) for item in items]
+    return [layout.decode_block(*item) for item in items]
 
 
 def _removal_us(replaced: Block) -> int:
@@ -401,7 +403,7 @@ def _removal_us(replaced: Block) -> int:
 
 
 def _has_retention(table: Table) -> bool:
-    settings = stream_rules.settings_of(table)
+    settings = rules.settings_of(table)
     return bool(settings.retention_us or settings.retention_bytes)
 
 
@@ -411,4 +413,4 @@ _USUAL: Final = streams.Settings()
 
 def _settings(table: Table) -> streams.Settings:
     """Returns how blocks of a table are made; those of jobs as usual."""
-    return stream_rules.settings_of(table) if table.kind is kinds.Kind.STREAM else _USUAL
+    return rules.settings_of(table) if table.kind is kinds.Kind.STREAM else _USUAL

@@ -29,8 +29,8 @@ from fjord.history import HISTORIC
 from fjord.journal import staged
 from fjord.journal.reader import Journal, Located
 from fjord.ops import Opcode
-from fjord.tables import stream_history
 from fjord.tables.state import Table
+from fjord.tables.streams import history
 
 # Ops whose rows are shown; of tables that are sealed only those that are HISTORIC.
 SHOWN: Final = frozenset(opcode for opcode in Opcode if opcode.shown is not None)
@@ -119,7 +119,7 @@ def _range_problem(past: Past, table: Table, command: Span) -> Refusal | None:
             f"those that were too old; read it there, and go on behind seq {cold_last}"
         )
         return Refusal(code=Code.BAD_RANGE, text=text)
-    if after and not stream_history.has_history(table, jobs_too=past.seals):
+    if after and not history.has_history(table, jobs_too=past.seals):
         text = f"{missing} to {first_seq - 1} is gone: the journal begins at seq {first_seq} by now"
         return Refusal(code=Code.BAD_RANGE, text=text)
     return None

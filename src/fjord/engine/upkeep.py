@@ -30,16 +30,9 @@ from fjord.engine.packing import Packer
 from fjord.engine.space import Space
 from fjord.jobs import Period
 from fjord.journal.writer import Writer
-from fjord.tables import (
-    catalog,
-    clients,
-    generations,
-    job_leases,
-    job_upkeep,
-    kv_expiry,
-    snapshots,
-    turning,
-)
+from fjord.tables import catalog, clients, generations, snapshots, turning
+from fjord.tables.jobs import leases, upkeep
+from fjord.tables.kv import expiry
 from fjord.tables.state import Table, Tree
 
 _RETRY_US: Final = 1_000_000
@@ -74,10 +67,10 @@ class Host(Protocol):
 # What is due at a date, by the tree that begins with the earliest one, in the order in which it
 # is done: dates of leases and of snapshots are lease time, all others wall time.
 _DUE: Final[dict[Tree, Callable[[int], Command]]] = {
-    Tree.JOBS_LEASES: lambda rows: job_leases.EndLeases(limit=rows),
+    Tree.JOBS_LEASES: lambda rows: leases.EndLeases(limit=rows),
     Tree.SNAPSHOTS: lambda rows: snapshots.EndSnapshots(limit=rows),
-    Tree.JOBS_EXPIRY: lambda rows: job_upkeep.ExpireJobs(limit=rows),
-    Tree.KV_EXPIRY: lambda rows: kv_expiry.Expire(limit=rows),
+    Tree.JOBS_EXPIRY: lambda rows: upkeep.ExpireJobs(limit=rows),
+    Tree.KV_EXPIRY: lambda rows: expiry.Expire(limit=rows),
 }
 
 

@@ -9,36 +9,9 @@ with `@decides` which command it decides; `meaning` has one row per op.
 
 from __future__ import annotations
 
-from fjord.tables import (  # noqa: F401 - each says what it decides
-    block_replacing,
-    catalog,
-    clients,
-    generations,
-    job,
-    job_change,
-    job_finish,
-    job_leases,
-    job_next,
-    job_push,
-    job_read,
-    job_upkeep,
-    kv,
-    kv_change,
-    kv_expiry,
-    kv_locks,
-    kv_range,
-    kv_read,
-    kv_write,
-    packing,
-    snapshots,
-    stage,
-    staging,
-    stream,
-    stream_append,
-    stream_history,
-    stream_read,
-    stream_subscribers,
-    sweeping,
-    turning,
-    writers,
-)
+# ruff: noqa: F401, F811 - each says what it decides
+from fjord.tables import catalog, clients, generations, packing, snapshots, sweeping, turning
+from fjord.tables.jobs import change, finish, leases, push, read, take, upkeep
+from fjord.tables.kv import change, expiry, locks, ranges, read, write  # type: ignore[no-redef]
+from fjord.tables.stages import stage, writers
+from fjord.tables.streams import append, blocks, history, read, subscribers  # type: ignore[no-redef]

@@ -12,20 +12,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from fjord.ops import Op, Opcode, Place
-from fjord.tables import (
-    catalog,
-    clients,
-    generations,
-    job,
-    job_upkeep,
-    kv,
-    kv_keep,
-    stage,
-    stream,
-    stream_history,
-    stream_keep,
-)
+from fjord.tables import catalog, clients, generations
+from fjord.tables.jobs import apply as job
+from fjord.tables.jobs import upkeep
+from fjord.tables.kv import apply as kv_apply
+from fjord.tables.kv import keep as kv_keep
+from fjord.tables.stages import apply as stage
 from fjord.tables.state import State, Tree, Writes
+from fjord.tables.streams import apply as stream
+from fjord.tables.streams import history
+from fjord.tables.streams import keep as stream_keep
 
 
 class Note(enum.Enum):
@@ -86,21 +82,25 @@ MEANING: Final[dict[Opcode, Meaning]] = {
     Opcode.LOST: Meaning(catalog.apply_lost, catalog.keep_lost),
     Opcode.ANSWERED: Meaning(clients.apply_answered, clients.keep_answered),
     Opcode.FORGET_CLIENT: Meaning(clients.apply_forget_client),
-    Opcode.KV_INSERT: Meaning(kv.apply_insert, kv_keep.keep_rows, notes=(Note.CHANGES,)),
+    Opcode.KV_INSERT: Meaning(kv_apply.apply_insert, kv_keep.keep_rows, notes=(Note.CHANGES,)),
     Opcode.KV_SET: Meaning(
-        kv.apply_set, kv_keep.keep_rows, due=_KV_DUE, replaces=_KV, notes=(Note.CHANGES,)
+        kv_apply.apply_set, kv_keep.keep_rows, due=_KV_DUE, replaces=_KV, notes=(Note.CHANGES,)
     ),
-    Opcode.KV_MOVE: Meaning(kv.apply_move, kv_keep.keep_moved, gathers=True, due=_KV_DUE),
+    Opcode.KV_MOVE: Meaning(kv_apply.apply_move, kv_keep.keep_moved, gathers=True, due=_KV_DUE),
     Opcode.KV_DELETE: Meaning(
-        kv.apply_delete, kv_keep.keep_rows, replaces=_KV, notes=(Note.CHANGES,)
+        kv_apply.apply_delete, kv_keep.keep_rows, replaces=_KV, notes=(Note.CHANGES,)
     ),
     Opcode.KV_EXPIRE: Meaning(
-        kv.apply_expire, kv_keep.keep_rows, due=_KV_DUE, replaces=_KV, notes=(Note.CHANGES,)
+        kv_apply.apply_expire, kv_keep.keep_rows, due=_KV_DUE, replaces=_KV, notes=(Note.CHANGES,)
     ),
-    Opcode.KV_MARK: Meaning(kv.apply_mark, kv_keep.keep_marks, gathers=True, due=_KV_DUE),
-    Opcode.KV_UNSCHEDULE: Meaning(kv.apply_unschedule, gathers=True),
-    Opcode.KV_PURGE: Meaning(kv.apply_purge, gathers=True, replaces=_KV, notes=(Note.CHANGES,)),
-    Opcode.KV_LINK: Meaning(kv.apply_link, kv_keep.keep_rows, replaces=_KV, notes=(Note.LINKS,)),
+    Opcode.KV_MARK: Meaning(kv_apply.apply_mark, kv_keep.keep_marks, gathers=True, due=_KV_DUE),
+    Opcode.KV_UNSCHEDULE: Meaning(kv_apply.apply_unschedule, gathers=True),
+    Opcode.KV_PURGE: Meaning(
+        kv_apply.apply_purge, gathers=True, replaces=_KV, notes=(Note.CHANGES,)
+    ),
+    Opcode.KV_LINK: Meaning(
+        kv_apply.apply_link, kv_keep.keep_rows, replaces=_KV, notes=(Note.LINKS,)
+    ),
     # Jobs are moved before their segment is looked at, see `job_upkeep`; what is left of it is
     # when leases are over.
     Opcode.JOB_ADD: Meaning(job.apply_add, due=_JOB_DUE, notes=(Note.ARRIVALS,)),
@@ -108,21 +108,21 @@ MEANING: Final[dict[Opcode, Meaning]] = {
     Opcode.JOB_MOVE: Meaning(job.apply_move, due=_IMAGE_DUE),
     Opcode.JOB_TAKE: Meaning(
         job.apply_take,
-        job_upkeep.keep_lease,
+        upkeep.keep_lease,
         due=_LEASE_DUE,
         puts=Tree.JOBS_TAKEN,
         notes=(Note.TAKEN,),
     ),
     Opcode.JOB_DONE: Meaning(job.apply_done),
     Opcode.JOB_TOUCH: Meaning(
-        job.apply_touch, job_upkeep.keep_lease, due=_LEASE_DUE, notes=(Note.TAKEN,)
+        job.apply_touch, upkeep.keep_lease, due=_LEASE_DUE, notes=(Note.TAKEN,)
     ),
     Opcode.JOB_WAIT: Meaning(
         job.apply_wait, due=_IMAGE_DUE, puts=Tree.JOBS_READY, notes=(Note.ARRIVALS,)
     ),
     Opcode.JOB_BURY: Meaning(job.apply_bury, puts=Tree.JOBS_DEAD, notes=(Note.DEATHS,)),
     Opcode.JOB_REMOVE: Meaning(job.apply_remove),
-    Opcode.JOB_LEASE: Meaning(job.apply_lease, job_upkeep.keep_lease, due=_LEASE_DUE),
+    Opcode.JOB_LEASE: Meaning(job.apply_lease, upkeep.keep_lease, due=_LEASE_DUE),
     Opcode.JOB_UNLEASE: Meaning(job.apply_unlease),
     # Appends are in blocks before their segment may go.
     Opcode.STREAM_APPEND: Meaning(stream.apply_append, notes=(Note.MESSAGES,)),
@@ -147,11 +147,9 @@ MEANING: Final[dict[Opcode, Meaning]] = {
     Opcode.VERSION: Meaning(stream.apply_version, stream_keep.keep_version),
     Opcode.VERSION_DROP: Meaning(stream.apply_version_drop),
     Opcode.HISTORY: Meaning(
-        stream.apply_history, stream_history.keep_history, notes=(Note.BLOCKS, Note.SWEEP)
+        stream.apply_history, history.keep_history, notes=(Note.BLOCKS, Note.SWEEP)
     ),
-    Opcode.BLOCK: Meaning(
-        stream.apply_block, stream_history.keep_block, notes=(Note.BLOCKS, Note.SWEEP)
-    ),
+    Opcode.BLOCK: Meaning(stream.apply_block, history.keep_block, notes=(Note.BLOCKS, Note.SWEEP)),
     Opcode.BLOCK_GONE: Meaning(stream.apply_block_gone, notes=(Note.BLOCKS, Note.SWEEP)),
     # A segment with a stage stays as long as the stage.
     Opcode.STAGE: Meaning(stage.apply_stage, notes=(Note.STAGES,)),

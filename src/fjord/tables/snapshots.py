@@ -28,10 +28,12 @@ from fjord.commands.codec import data_bytes
 from fjord.commands.layout import Command, internal
 from fjord.errors import Code
 from fjord.ops import Op, Opcode
-from fjord.tables import catalog, kv_entry, stream_entry
+from fjord.tables import catalog
+from fjord.tables.kv import layout
 from fjord.tables.meaning import MEANING
 from fjord.tables.state import Decision, Moment, State, Tree, VolatileValue, decides
-from fjord.tables.stream_entry import VERSION_KEY
+from fjord.tables.streams import layout as stream_entry
+from fjord.tables.streams.layout import VERSION_KEY
 
 _NOTHING: Final[Mapping[bytes, Any]] = MappingProxyType({})
 _PIECE: Final = 256
@@ -158,7 +160,7 @@ def _replaced(
 def _row_of(tree: int, key: bytes, image: bytes) -> int:
     """Returns the seq with which an entry came into being, or that which a mark is of."""
     if tree in _BY_KEY:
-        row: int = kv_entry.ROW.unpack_from(image)[0]
+        row: int = layout.ROW.unpack_from(image)[0]
         return row
     return stream_entry.seq_of(key)
 

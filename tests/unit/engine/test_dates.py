@@ -6,8 +6,8 @@ from fjord.columns import Strings
 from fjord.engine.dates import Arrival, arrival_of, lanes_of, schedule_of
 from fjord.jobs import How, State
 from fjord.ops import STRINGS, Column, Op, Opcode
-from fjord.tables import job_ops
-from fjord.tables.job_row import Row
+from fjord.tables.jobs import ops
+from fjord.tables.jobs.layout import Row
 from fjord.tables.state import Tree
 
 ROW = Row(
@@ -63,11 +63,11 @@ def test_ends_of_leases(opcode: Opcode) -> None:
 
 
 def test_a_job_that_waits_again_brings_its_expiry_along() -> None:
-    held = job_ops.Held(State.TAKEN, 1, ROW)
+    held = ops.Held(State.TAKEN, 1, ROW)
     waits = [(held, ROW), (held, ROW._replace(expires_at_us=90))]
-    (wait,) = job_ops.wait(9, waits, How.FAIL)
+    (wait,) = ops.wait(9, waits, How.FAIL)
     assert schedule_of(wait) == (Tree.JOBS_EXPIRY, 90)
-    (wait,) = job_ops.wait(9, waits[:1], How.FAIL)
+    (wait,) = ops.wait(9, waits[:1], How.FAIL)
     assert schedule_of(wait) is None
 
 
@@ -85,8 +85,8 @@ def test_jobs_that_are_pushed_arrive(opcode: Opcode) -> None:
 
 
 def test_jobs_that_wait_again_arrive() -> None:
-    held = job_ops.Held(State.TAKEN, 1, ROW)
-    (wait,) = job_ops.wait(9, [(held, ROW), (held, ROW._replace(process_at_us=50))], How.FAIL)
+    held = ops.Held(State.TAKEN, 1, ROW)
+    (wait,) = ops.wait(9, [(held, ROW), (held, ROW._replace(process_at_us=50))], How.FAIL)
     assert arrival_of(wait) == Arrival(2, 50)
     assert list(lanes_of(wait)) == [((5, True), 70), ((5, True), 50)]
 

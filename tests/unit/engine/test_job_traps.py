@@ -18,7 +18,8 @@ from fjord.jobs import Fairness, How
 from fjord.journal import repair
 from fjord.journal.reader import Journal
 from fjord.kinds import Kind
-from fjord.tables import job_bands, job_row
+from fjord.tables.jobs import layout
+from fjord.tables.jobs import take as job_next
 from fjord.tables.state import Tree
 from fjord.testing import SimClock
 from tests.unit.engine.test_jobs import SECOND, clock, engine, push, run, take, tend
@@ -174,7 +175,7 @@ def test_a_batch_that_is_refused_leaves_no_lane_forgotten(engine: Engine, clock:
 def test_many_expired_jobs_hide_no_live_one(
     engine: Engine, clock: SimClock, monkeypatch: pytest.MonkeyPatch, is_fair: bool
 ) -> None:
-    monkeypatch.setattr(job_bands, "EXPIRED_MAX", 10)
+    monkeypatch.setattr(job_next, "EXPIRED_MAX", 10)
     if is_fair:
         fair(engine)
     keys = [b"%d" % number for number in range(25)]
@@ -251,7 +252,7 @@ def test_values_that_stand_elsewhere_are_found_without_reading_a_frame_for_each(
 
     journal.frames = frames  # type: ignore[method-assign, assignment]
     items = engine.scan_index(Tree.JOBS_READY, b"", None, 300)
-    pointers = [job_row.decode_ready(*item).pointer for item in items]
+    pointers = [layout.decode_ready(*item).pointer for item in items]
     wrong = [pointer._replace(offset=pointer.offset + 1) for pointer in pointers]
     assert journal.payloads(wrong) == [b"value of " + key for key in keys]
     assert len(walks) == 1

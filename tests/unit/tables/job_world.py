@@ -11,8 +11,8 @@ from fjord.columns import Strings
 from fjord.commands import Acted, CreateTable, JobPage, Numbers, Push, Reply, Taken
 from fjord.jobs import State
 from fjord.kinds import Kind
-from fjord.tables.job_leases import EndLeases
-from fjord.tables.job_upkeep import ExpireJobs
+from fjord.tables.jobs.leases import EndLeases
+from fjord.tables.jobs.upkeep import ExpireJobs
 from tests.unit.tables.world import World
 
 TABLE = "jobs"

@@ -10,9 +10,10 @@ from fjord.commands import Acted, Done, Entries, Messages, Opened, Position, Rep
 from fjord.history import Block, SealedRange, SealPlan
 from fjord.kinds import Kind
 from fjord.streams import Start
-from fjord.tables import catalog, stream_entry, stream_history
+from fjord.tables import catalog
 from fjord.tables.state import Tree
-from fjord.tables.stream_entry import History
+from fjord.tables.streams import history, layout
+from fjord.tables.streams.layout import History
 from tests.unit.tables.world import World
 
 Said = tuple[int, bytes, bytes | None]  # seq, key, value; None: a tombstone
@@ -70,7 +71,7 @@ class StreamWorld(World):
     ) -> commands.Reply:
         """Acknowledges for the subscriber `s`, in its epoch or in one that is later or earlier."""
         data = self.tree(Tree.SUBSCRIBERS)[self.tables[table].prefix + b"s"]
-        epoch = stream_entry.decode_subscriber(data).epoch + later
+        epoch = layout.decode_subscriber(data).epoch + later
         return self.run(
             commands.Acknowledge(table=table, name="s", seq=seq, epoch=epoch, expected=expected)
         )
@@ -114,15 +115,15 @@ class StreamWorld(World):
         """Says that a table was written to blocks; each is a range of seqs."""
         found = self.tables[table]
         first = self.history(table).sealed + 1
-        self.run(stream_history.BeginSeal(lasts=[(found.id, last)], tag=7))
+        self.run(history.BeginSeal(lasts=[(found.id, last)], tag=7))
         where = SealedRange(found.id, table, found.kind.number, first, last, 7, 1000)
         plan = SealPlan(b"s" * 16, [where])
         made = [block(found.id, *one) for one in blocks or ((first, last),)]
-        self.run(stream_history.EndSeal(plan=plan, blocks=made))
+        self.run(history.EndSeal(plan=plan, blocks=made))
         return plan
 
     def history(self, table: str) -> History:
-        return stream_history.history_of(self, self.tables[table].id)
+        return history.history_of(self, self.tables[table].id)
 
     def sizes(self) -> Mapping[Tree, int]:
         return {tree: self.size_of(tree) for tree in Tree}

@@ -11,8 +11,8 @@ from fjord.columns import Strings
 from fjord.commands import BlockList, Done, InBlock, ReplaceBlocks
 from fjord.errors import Code
 from fjord.history import Block
-from fjord.tables import stream_history
 from fjord.tables.state import Tree
+from fjord.tables.streams import history
 from tests.unit.tables.stream_world import StreamWorld, block
 from tests.unit.tables.world import NOW_US, code_of
 
@@ -29,11 +29,11 @@ def world() -> StreamWorld:
 
 
 def live(world: StreamWorld) -> list[Block]:
-    return list(stream_history.live_blocks(world, world.tables["log"].prefix))
+    return list(history.live_blocks(world, world.tables["log"].prefix))
 
 
 def replaced(world: StreamWorld) -> list[str]:
-    return [one.name for one in stream_history.replaced_blocks(world.scan)]
+    return [one.name for one in history.replaced_blocks(world.scan)]
 
 
 def new_name(world: StreamWorld, first: int, last: int, tag: int = 0xC) -> str:
@@ -147,7 +147,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(world: StreamWorld) ->
     for changes, code in wrong:
         assert code_of(world.run(replacing(world, two, **changes))) is code, changes
     assert (world.trees(), world.next_seq) == (before, seq)
-    world.run(stream_history.Retire(blocks=blocks[:1]))
+    world.run(history.Retire(blocks=blocks[:1]))
     assert code_of(world.run(replacing(world, two))) is Code.BAD_RANGE
 
 
@@ -155,12 +155,12 @@ def test_files_that_are_gone_are_forgotten_one_by_one(world: StreamWorld) -> Non
     old = live(world)[2:]
     world.run(replacing(world, old))
     kept = live(world)
-    later = list(stream_history.replaced_blocks(world.scan))
+    later = list(history.replaced_blocks(world.scan))
     assert [one.max_us for one in later] == [world.now_us] * 2
-    world.run(stream_history.Gone(blocks=later[1:]))
+    world.run(history.Gone(blocks=later[1:]))
     assert replaced(world) == [old[0].name]
     assert live(world) == kept
-    world.run(stream_history.Gone(blocks=later[:1]))
+    world.run(history.Gone(blocks=later[:1]))
     assert world.size_of(Tree.REPLACED) == 0
     assert live(world) == kept
     world.check()
@@ -170,8 +170,8 @@ def test_files_that_are_gone_are_forgotten_one_by_one(world: StreamWorld) -> Non
 def test_packing_says_again_what_still_holds(world: StreamWorld) -> None:
     world.run(replacing(world, live(world)[1:3]))
     world.run(replacing(world, live(world)[1:]))
-    (first, *_) = stream_history.replaced_blocks(world.scan)
-    world.run(stream_history.Gone(blocks=[first]))
+    (first, *_) = history.replaced_blocks(world.scan)
+    world.run(history.Gone(blocks=[first]))
     trees = (Tree.BLOCKS, Tree.REPLACED)
     before = {tree: world.tree(tree) for tree in trees}
     assert len(before[Tree.BLOCKS]) == 2
@@ -187,11 +187,11 @@ def test_a_dropped_table_goes_when_the_last_file_is_gone(world: StreamWorld) -> 
     world.run(replacing(world, live(world)[:2]))
     world.run(commands.DropTable(name="log"))
     world.sweep()
-    retired = [one for one, _ in stream_history.all_items(world.scan)]
-    world.run(stream_history.Gone(blocks=retired))
+    retired = [one for one, _ in history.all_items(world.scan)]
+    world.run(history.Gone(blocks=retired))
     world.sweep()
     assert world.size_of(Tree.HISTORY) == 1
-    world.run(stream_history.Gone(blocks=list(stream_history.replaced_blocks(world.scan))))
+    world.run(history.Gone(blocks=list(history.replaced_blocks(world.scan))))
     world.sweep()
     assert world.size_of(Tree.HISTORY) == 0
     assert world.replayed().trees() == world.trees()
@@ -201,5 +201,5 @@ def test_a_block_of_another_table_may_end_at_the_same_seq(world: StreamWorld) ->
     old = live(world)
     other = block(old[0].table + 50, old[0].first, old[0].last)
     world.run(replacing(world, old[:2]))
-    world.run(stream_history.Gone(blocks=[other]))
+    world.run(history.Gone(blocks=[other]))
     assert len(replaced(world)) == 2

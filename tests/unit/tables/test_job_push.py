@@ -14,7 +14,7 @@ from fjord.errors import Code
 from fjord.jobs import Priority, State
 from fjord.kinds import Kind
 from fjord.ops import Opcode
-from fjord.tables import job_row
+from fjord.tables.jobs import layout
 from fjord.tables.state import Tree
 from tests.unit.tables.job_world import HOUR, SECOND, Got, JobWorld, New
 from tests.unit.tables.world import NOW_US, code_of, done
@@ -213,7 +213,7 @@ def test_the_index_of_keys_has_a_hash_of_16_bytes(world: JobWorld) -> None:
 def test_keys_of_one_hash_are_compared_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
     """A murmur hash can be made to collide; then the probe tells the keys apart."""
     world = JobWorld()
-    monkeypatch.setattr(job_row, "digest", lambda key: b"the same 16bytes")
+    monkeypatch.setattr(layout, "digest", lambda key: b"the same 16bytes")
     keys = [b"a", b"b", b"c", b"d"]
     world.push(*keys)
     world.push(New(b"b", b"again", priority=1), New(b"c", b"again", priority=2))
@@ -231,7 +231,7 @@ def test_keys_of_one_hash_are_compared_in_full(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.req("SJ-26")
 def test_too_many_keys_of_one_hash_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     world = JobWorld()
-    monkeypatch.setattr(job_row, "digest", lambda key: b"the same 16bytes")
+    monkeypatch.setattr(layout, "digest", lambda key: b"the same 16bytes")
     for number in range(254):
         world.push(b"%d" % number)
     refused = 0
@@ -284,7 +284,7 @@ def test_the_index_of_order_holds_the_row_itself(world: JobWorld) -> None:
     ]
     world.push(*rows)
     items = sorted(world.tree(Tree.JOBS_READY).items())
-    told = [job_row.decode_ready(key, rest) for key, rest in items]
+    told = [layout.decode_ready(key, rest) for key, rest in items]
     taken = world.next(5)
     names = ["key", "row", "priority", "process_at_us", "inserted_us", "expires_at_us", "domain"]
     assert [[getattr(one, name) for name in names] for one in told] == [

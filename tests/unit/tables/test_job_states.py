@@ -17,8 +17,9 @@ from fjord import commands, jobs
 from fjord.columns import Strings
 from fjord.jobs import How, State
 from fjord.ops import Op, Opcode
-from fjord.tables import catalog, job_states
-from fjord.tables.job_states import Change
+from fjord.tables import catalog
+from fjord.tables.jobs import states
+from fjord.tables.jobs.states import Change
 from tests.unit.tables.job_world import MINUTE, SECOND, TABLE, Got, JobWorld, New
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -194,7 +195,7 @@ class Life(JobWorld):
 
 
 def known() -> set[Seen]:
-    return {Seen(*change[:4]) for change in job_states.CHANGES}
+    return {Seen(*change[:4]) for change in states.CHANGES}
 
 
 @pytest.fixture(scope="module")
@@ -229,22 +230,22 @@ def test_jobs_are_where_their_changes_have_led(lives: list[Life]) -> None:
 
 
 def test_every_op_on_jobs_changes_them_or_does_not() -> None:
-    changing = {change.opcode for change in job_states.CHANGES}
+    changing = {change.opcode for change in states.CHANGES}
     assert changing | UNCHANGING == JOB_OPCODES
     assert not changing & UNCHANGING
 
 
 def test_no_change_is_there_twice() -> None:
-    assert len(known()) == len(job_states.CHANGES)
+    assert len(known()) == len(states.CHANGES)
 
 
 def test_every_reason_is_one_for_something() -> None:
-    assert {change.how for change in job_states.CHANGES} - {None} == set(How)
+    assert {change.how for change in states.CHANGES} - {None} == set(How)
 
 
 def test_numbers_are_those_of_promises() -> None:
     promises = (ROOT / "docs" / "promises.txt").read_text()
-    named = {number for change in job_states.CHANGES for number in change.numbers}
+    named = {number for change in states.CHANGES for number in change.numbers}
     assert [number for number in sorted(named) if f"\n{number} " not in promises] == []
 
 
@@ -259,8 +260,8 @@ def test_a_picture_has_a_line_for_each_change(monkeypatch: pytest.MonkeyPatch) -
         Change(DEAD, WAITING, opcode, How.REVIVE, "back"),
         Change(TAKEN, None, Opcode.JOB_DONE, None, "over", ("SJ-11",)),
     )
-    monkeypatch.setattr(job_states, "CHANGES", changes)
-    assert job_states.picture() == (
+    monkeypatch.setattr(states, "CHANGES", changes)
+    assert states.picture() == (
         "new    waiting   taken    dead     gone\n"
         " +------->|        |        |            JOB_ADD                born (FJ-02, SJ-16)\n"
         "          @        |        |            JOB_WAIT RESCHEDULE    stays\n"
@@ -270,7 +271,7 @@ def test_a_picture_has_a_line_for_each_change(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_page_has_the_picture() -> None:
-    assert f"```\n{job_states.picture()}```\n" in (ROOT / "docs" / "tables.md").read_text()
+    assert f"```\n{states.picture()}```\n" in (ROOT / "docs" / "tables.md").read_text()
     done = subprocess.run(
         [sys.executable, SCRIPT, "--check"], capture_output=True, text=True, check=False
     )
@@ -281,7 +282,7 @@ def test_the_script_prints_the_picture() -> None:
     done = subprocess.run(
         [sys.executable, SCRIPT, "--print"], capture_output=True, text=True, check=False
     )
-    assert done.stdout == job_states.picture(), done.stderr
+    assert done.stdout == states.picture(), done.stderr
 
 
 def test_the_script_changes_only_what_is_between_its_marks() -> None:

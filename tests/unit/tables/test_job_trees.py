@@ -7,7 +7,7 @@ import pytest
 from fjord import commands
 from fjord.columns import Strings
 from fjord.jobs import State
-from fjord.tables import job_row
+from fjord.tables.jobs import layout
 from fjord.tables.state import Tree
 from tests.unit.tables.job_world import JobWorld, New
 
@@ -20,7 +20,7 @@ def test_the_jobs_of_all_tables_stand_in_one_order() -> None:
     ready = world.tree(Tree.JOBS_READY)
     keys = sorted(ready)
     names = {table.prefix: name for name, table in world.tables.items()}
-    rows = [(names[key[:4]], job_row.decode_ready(key, ready[key])) for key in keys]
+    rows = [(names[key[:4]], layout.decode_ready(key, ready[key])) for key in keys]
     assert [(name, row.priority, row.key) for name, row in rows] == [
         ("first", 10, b"soon"),
         ("first", 20, b"late"),
@@ -39,7 +39,7 @@ def test_only_jobs_that_wait_stand_in_the_order_of_handing_out() -> None:
     sizes = [len(world.tree(tree)) for tree in (Tree.JOBS_READY, Tree.JOBS_TAKEN, Tree.JOBS_DEAD)]
     assert sizes == [1, 1, 1]
     (key,) = world.tree(Tree.JOBS_READY)
-    assert key[4:] == job_row.PLACE.pack(0, 100, world.now_us, world.peek()[0].row)
+    assert key[4:] == layout.PLACE.pack(0, 100, world.now_us, world.peek()[0].row)
 
 
 @pytest.mark.req("SJ-24")

@@ -7,7 +7,7 @@ import pytest
 from fjord import ops
 from fjord.columns import Strings
 from fjord.ops import Op, Opcode
-from fjord.tables import kv_entry
+from fjord.tables.kv import layout
 from fjord.tables.meaning import MEANING
 from fjord.tables.state import Tree
 from tests.unit.tables.world import World
@@ -26,8 +26,8 @@ def apply(world: World, opcode: Opcode, *columns: object) -> None:
     world.apply(Op(opcode, 7, 2, columns))  # type: ignore[arg-type]
 
 
-def entries(world: World) -> dict[bytes, kv_entry.Entry]:
-    return {key: kv_entry.decode(data) for key, data in world.tree(Tree.KV).items()}
+def entries(world: World) -> dict[bytes, layout.Entry]:
+    return {key: layout.decode(data) for key, data in world.tree(Tree.KV).items()}
 
 
 KEYS = Strings.of([b"a", b"b"])
@@ -55,7 +55,7 @@ def test_a_set_says_of_each_row_only_what_is_special(world: World) -> None:
     assert (entry.row, entry.held, entry.created_us, entry.links) == (2, 2, 15, 2)
     assert (entry.expires_at_us, entry.ttl_us) == (50, 5)
     assert world.payloads([entry.pointer]) == [b"second!"]
-    assert world.tree(Tree.KV_EXPIRY) == {kv_entry.schedule_key(50, B): kv_entry.ROW.pack(2)}
+    assert world.tree(Tree.KV_EXPIRY) == {layout.schedule_key(50, B): layout.ROW.pack(2)}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_delete_leaves_tombstones(world: World) -> None:
 
 
 def test_an_expiry_leaves_tombstones_and_takes_its_schedule_along(world: World) -> None:
-    world.put_many(Tree.KV_EXPIRY, [(kv_entry.schedule_key(9, A), b""), (b"other", b"")])
+    world.put_many(Tree.KV_EXPIRY, [(layout.schedule_key(9, A), b""), (b"other", b"")])
     apply(world, Opcode.KV_EXPIRE, [30, 31], [7, 8], [9, 9], [0, 0], [0, 0], KEYS)
     found = entries(world)
     assert [entry.type for entry in found.values()] == [ops.TOMBSTONE] * 2
@@ -109,27 +109,27 @@ def test_a_purge_leaves_neither_entry_nor_mark(world: World) -> None:
 def test_a_mark_is_put_and_scheduled(world: World) -> None:
     apply(world, Opcode.KV_MARK, [3, 4], [5, 6], [0, 70], [8, 0], KEYS)
     assert world.tree(Tree.KV_MARKS) == {
-        A: kv_entry.encode_mark(3, 5, 0, 8),
-        B: kv_entry.encode_mark(4, 6, 70, 0),
+        A: layout.encode_mark(3, 5, 0, 8),
+        B: layout.encode_mark(4, 6, 70, 0),
     }
-    assert world.tree(Tree.KV_EXPIRY) == {kv_entry.schedule_key(70, B): kv_entry.ROW.pack(4)}
+    assert world.tree(Tree.KV_EXPIRY) == {layout.schedule_key(70, B): layout.ROW.pack(4)}
 
 
 def test_a_mark_without_a_date_removes_one(world: World) -> None:
     apply(world, Opcode.KV_MARK, [3, 4], [5, 6], [0, 0], [8, 0], KEYS)
     apply(world, Opcode.KV_MARK, [0, 9], [0, 7], [0, 0], [0, 0], KEYS)
-    assert world.tree(Tree.KV_MARKS) == {B: kv_entry.encode_mark(9, 7, 0, 0)}
+    assert world.tree(Tree.KV_MARKS) == {B: layout.encode_mark(9, 7, 0, 0)}
 
 
 def test_an_expiry_is_taken_back(world: World) -> None:
     apply(world, Opcode.KV_MARK, [3, 4], [5, 6], [70, 70], [8, 0], KEYS)
     apply(world, Opcode.KV_UNSCHEDULE, [70, 71], KEYS)
-    assert list(world.tree(Tree.KV_EXPIRY)) == [kv_entry.schedule_key(70, B)]
+    assert list(world.tree(Tree.KV_EXPIRY)) == [layout.schedule_key(70, B)]
 
 
 def test_a_link_leaves_an_alias(world: World) -> None:
     apply(world, Opcode.KV_LINK, [30, 30], [0, 0], [0, 0], KEYS, Strings.of([b"x", b"target"]))
-    assert world.tree(Tree.KV)[B] == kv_entry.encode_alias(2, 30, 2, b"target")
+    assert world.tree(Tree.KV)[B] == layout.encode_alias(2, 30, 2, b"target")
     assert world.live == {1: 2 * ROW + 2 + 7}
 
 
@@ -145,8 +145,8 @@ def test_a_move_keeps_the_identity_of_rows_and_all_that_is_known(world: World) -
     assert [entry.held for entry in found.values()] == [3, 4]
     assert found[B][8:] == (15, 50, 5, 1)
     assert world.payloads([entry.pointer for entry in found.values()]) == [b"first", b"second!"]
-    assert world.tree(Tree.KV_MARKS) == {B: kv_entry.encode_mark(2, 6, 50, 7)}
-    assert world.tree(Tree.KV_EXPIRY) == {kv_entry.schedule_key(50, B): kv_entry.ROW.pack(2)}
+    assert world.tree(Tree.KV_MARKS) == {B: layout.encode_mark(2, 6, 50, 7)}
+    assert world.tree(Tree.KV_EXPIRY) == {layout.schedule_key(50, B): layout.ROW.pack(2)}
     assert world.live == {1: 0, 3: 2 * ROW + 2 + 12}
 
 
@@ -158,8 +158,8 @@ def test_a_move_says_tombstones_and_aliases_again(world: World) -> None:
         bytes([ops.TOMBSTONE, ops.ALIAS]), KEYS, Strings.of([b"", b"target"]),
     )  # fmt: skip
     assert world.tree(Tree.KV) == {
-        A: kv_entry.encode_tombstone(100, 10, 1, 9),
-        B: kv_entry.encode_alias(101, 20, 2, b"target"),
+        A: layout.encode_tombstone(100, 10, 1, 9),
+        B: layout.encode_alias(101, 20, 2, b"target"),
     }
     assert world.live == {1: 2 * ROW + 2 + 6}
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from fjord import limits
 from fjord.commands import Entries, Refusal
 from fjord.errors import Code
-from fjord.tables import kv_answer
-from fjord.tables.kv_lookup import Lookup
+from fjord.tables.kv import read
+from fjord.tables.kv.lookup import Lookup
 from fjord.tables.state import Tree, VolatileValue
 from tests.unit.tables.world import NOW_US, World, code_of, entry_of
 
@@ -37,8 +37,8 @@ def both(world: World, keys: list[bytes]) -> tuple[object, object]:
     lookup = Lookup(world, given_keys, stored, world.now_us, all_marks=True)
     rows = [row if lookup.is_live(row) else None for row in range(len(keys))]
     return (
-        kv_answer.plain_entries(stored, world),
-        kv_answer.entries(lookup, rows, world, with_data=True),
+        read.plain_entries(stored, world),
+        read.entries(lookup, rows, world, with_data=True),
     )
 
 
@@ -89,7 +89,7 @@ def test_answers_are_bounded(world: World) -> None:
 
 
 def test_nothing_is_answered_with_missing_rows() -> None:
-    none = kv_answer.no_entries(3)
+    none = read.no_entries(3)
     assert none.types == b"\xff" * 3
     assert none.values.rows() == [b""] * 3
     assert list(none.timestamps_us) == list(none.ttls_us) == [0, 0, 0]
@@ -98,7 +98,7 @@ def test_nothing_is_answered_with_missing_rows() -> None:
 
 def test_one_value_is_answered_with_all_that_is_known() -> None:
     value = VolatileValue(3, b"x" * 8, NOW_US, NOW_US + 1, 2, 3)
-    found = kv_answer.one_entry(value, is_locked=True)
+    found = read.one_entry(value, is_locked=True)
     assert (found.types, found.values.rows(), found.states) == (b"\3", [b"x" * 8], b"\1")
     assert (found.timestamps_us, found.expires_at_us) == ((NOW_US,), (NOW_US + 1,))
     assert (found.ttls_us, found.created_us, found.accessed_us) == ((2,), (3,), (0,))

@@ -6,15 +6,15 @@ import pytest
 
 from fjord import limits, ops
 from fjord.layouts import end_of, prefix_of
-from fjord.tables import kv_entry
-from fjord.tables.kv_entry import BASE, FULL, NO_MARK, Entry, Mark
+from fjord.tables.kv import layout
+from fjord.tables.kv.layout import BASE, FULL, NO_MARK, Entry, Mark
 from fjord.tables.state import Pointer
 
 U64_MAX = 2**64 - 1
 
 
 def test_the_layouts_of_entries_are_fixed() -> None:
-    assert (BASE.size, FULL.size, kv_entry.MARK.size) == (33, 73, 32)
+    assert (BASE.size, FULL.size, layout.MARK.size) == (33, 73, 32)
     assert BASE.pack(1, 2, 3, 4, 5, 6, 7) == (
         b"\1\0\0\0\0\0\0\0"  # row
         b"\2\0\0\0\0\0\0\0"  # timestamp
@@ -27,7 +27,7 @@ def test_the_layouts_of_entries_are_fixed() -> None:
 
 
 def test_what_a_base_does_not_say_follows_from_it() -> None:
-    entry = kv_entry.decode(BASE.pack(7, 100, 1, 2, 3, 4, 5))
+    entry = layout.decode(BASE.pack(7, 100, 1, 2, 3, 4, 5))
     assert entry == Entry(7, 100, 1, 2, 3, 4, 5, 7, 100, 0, 0, 7)
     assert entry.pointer == Pointer(1, 2, 3, 4, 7)
     assert entry.is_value
@@ -35,14 +35,14 @@ def test_what_a_base_does_not_say_follows_from_it() -> None:
 
 def test_a_full_entry_says_all_itself() -> None:
     data = FULL.pack(7, 100, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12)
-    assert kv_entry.decode(data) == Entry(7, 100, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12)
+    assert layout.decode(data) == Entry(7, 100, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12)
 
 
 @pytest.mark.parametrize("held", [7, 8, U64_MAX])
 def test_a_tombstone_is_no_value_and_knows_who_holds_it(held: int) -> None:
-    data = kv_entry.encode_tombstone(7, 100, held, 55)
+    data = layout.encode_tombstone(7, 100, held, 55)
     assert len(data) == FULL.size
-    entry = kv_entry.decode(data)
+    entry = layout.decode(data)
     assert (entry.row, entry.timestamp_us, entry.held) == (7, 100, held)
     assert entry.created_us == 55  # when it was buried
     assert (entry.type, entry.size, entry.expires_at_us) == (ops.TOMBSTONE, 0, 0)
@@ -53,18 +53,18 @@ def test_a_tombstone_is_no_value_and_knows_who_holds_it(held: int) -> None:
 def test_an_alias_leads_to_its_target_however_long(size: int) -> None:
     """With 32 bytes it is as long as a full entry."""
     target = b"t" * size
-    data = kv_entry.encode_alias(7, 100, 9, target)
-    entry = kv_entry.decode(data)
+    data = layout.encode_alias(7, 100, 9, target)
+    entry = layout.decode(data)
     assert (entry.row, entry.timestamp_us, entry.held, entry.size) == (7, 100, 9, size)
     assert (entry.type, entry.expires_at_us, entry.is_value) == (ops.ALIAS, 0, False)
-    assert kv_entry.decode_target(data) == target
+    assert layout.decode_target(data) == target
 
 
 def test_a_mark_is_void_for_any_other_row() -> None:
-    data = kv_entry.encode_mark(7, 1, 2, 3)
-    assert kv_entry.decode_mark(data, 7) == Mark(7, 1, 2, 3)
-    assert kv_entry.decode_mark(data, 8) == NO_MARK
-    assert kv_entry.decode_mark(None, 7) == NO_MARK
+    data = layout.encode_mark(7, 1, 2, 3)
+    assert layout.decode_mark(data, 7) == Mark(7, 1, 2, 3)
+    assert layout.decode_mark(data, 8) == NO_MARK
+    assert layout.decode_mark(None, 7) == NO_MARK
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,14 @@ def test_a_mark_is_void_for_any_other_row() -> None:
 )
 def test_the_later_expiry_holds_and_never_stays_never(own: int, noted: int, expected: int) -> None:
     entry = Entry(7, 100, 1, 2, 3, 4, 5, 8, 9, own, 11, 12)
-    assert kv_entry.expiry_of(entry, Mark(7, 1, noted, 0)) == expected
+    assert layout.expiry_of(entry, Mark(7, 1, noted, 0)) == expected
 
 
 def test_a_schedule_is_in_order_of_time() -> None:
     moments = [1, 255, 256, 2**32, 2**63, U64_MAX]
-    keys = [kv_entry.schedule_key(moment, b"\0\0\0\1key") for moment in moments]
+    keys = [layout.schedule_key(moment, b"\0\0\0\1key") for moment in moments]
     assert keys == sorted(keys)
-    assert [kv_entry.decode_schedule(key) for key in keys] == [
+    assert [layout.decode_schedule(key) for key in keys] == [
         (moment, b"\0\0\0\1key") for moment in moments
     ]
 
@@ -91,12 +91,12 @@ def test_the_keys_of_a_table_end_where_the_next_one_begins() -> None:
 
 
 def test_a_row_counts_its_key_and_its_payload() -> None:
-    entry = kv_entry.decode(BASE.pack(7, 100, 1, 2, 30, 4, 5))
-    assert kv_entry.row_bytes(entry, b"\0\0\0\1key") == ops.ROW_BYTES + 3 + 30
+    entry = layout.decode(BASE.pack(7, 100, 1, 2, 30, 4, 5))
+    assert layout.row_bytes(entry, b"\0\0\0\1key") == ops.ROW_BYTES + 3 + 30
 
 
 def test_the_shapes_for_writes_skip_what_they_do_not_need() -> None:
     base = BASE.pack(1, 2, 3, 4, 5, 6, 7)
-    assert kv_entry.BASE_REPLACED.unpack(base) == (1, 2, 5, 7)
+    assert layout.BASE_REPLACED.unpack(base) == (1, 2, 5, 7)
     full = FULL.pack(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
-    assert kv_entry.FULL_REPLACED.unpack(full) == (2, 5, 7, 8, 9, 10, 12)
+    assert layout.FULL_REPLACED.unpack(full) == (2, 5, 7, 8, 9, 10, 12)

@@ -8,9 +8,9 @@ from fjord.columns import Strings
 from fjord.commands import DropTable, Get
 from fjord.errors import Code
 from fjord.ops import TOMBSTONE, Op, Opcode
-from fjord.tables import kv_entry, kv_expiry
 from fjord.tables.catalog import Sweep
-from fjord.tables.kv_expiry import Expire
+from fjord.tables.kv import expiry, layout
+from fjord.tables.kv.expiry import Expire
 from fjord.tables.state import Tree
 from tests.unit.tables.world import LEASE_US, MISSING, NOW_US, World, code_of, decoded, done
 
@@ -39,7 +39,7 @@ def test_what_is_due_becomes_a_tombstone_right_behind_it(world: World) -> None:
     assert opcodes(world, count) == [Opcode.KV_EXPIRE]
     assert world.ops()[-1].column("key") == Strings.of([b"a", b"b"])
     assert list(world.ops()[-1].column("buried_us")) == [LEASE_US + 7] * 2
-    entry = kv_entry.decode(world.tree(Tree.KV)[b"\0\0\0\1a"])
+    entry = layout.decode(world.tree(Tree.KV)[b"\0\0\0\1a"])
     assert (entry.type, entry.timestamp_us) == (TOMBSTONE, NOW_US - 2)
     assert len(world.tree(Tree.KV_EXPIRY)) == 1
     assert world.get(b"a", b"b", b"c", b"d") == [MISSING, MISSING, 3, 4]
@@ -95,9 +95,9 @@ def test_tables_expire_together_each_with_its_op(world: World) -> None:
 def test_an_expiry_that_no_row_has_is_dropped(world: World) -> None:
     """There should be none; if one is there all the same, it does no harm."""
     world.set({b"a": 1}, expires=100)
-    items = [(kv_entry.schedule_key(NOW_US + 5, b"\0\0\0\1a"), kv_entry.ROW.pack(2))]
+    items = [(layout.schedule_key(NOW_US + 5, b"\0\0\0\1a"), layout.ROW.pack(2))]
     world.put_many(Tree.KV_EXPIRY, items)
-    items = [(kv_entry.schedule_key(NOW_US + 6, b"\0\0\0\7gone"), kv_entry.ROW.pack(9))]
+    items = [(layout.schedule_key(NOW_US + 6, b"\0\0\0\7gone"), layout.ROW.pack(9))]
     world.put_many(Tree.KV_EXPIRY, items)
     world.now_us += 50
     count = len(world.ops())
@@ -118,12 +118,12 @@ def test_an_expired_key_is_written_as_ever(world: World) -> None:
 
 @pytest.mark.req("FJ-33")
 def test_the_next_moment_is_the_first_of_the_schedule(world: World) -> None:
-    assert kv_expiry.due_us(world) is None
+    assert expiry.due_us(world) is None
     world.set({b"a": 1}, expires=70)
     world.set({b"b": 1}, expires=50)
-    assert kv_expiry.due_us(world) == NOW_US + 50
+    assert expiry.due_us(world) == NOW_US + 50
     world.touch(b"b", expires=90)
-    assert kv_expiry.due_us(world) == NOW_US + 70
+    assert expiry.due_us(world) == NOW_US + 70
 
 
 # -- dropped tables -------------------------------------------------------------------------------
@@ -207,4 +207,4 @@ def test_an_op_on_a_table_that_is_gone_is_applied_like_any_other(world: World) -
     world.set({b"a": 1})
     columns = ([NOW_US], [LEASE_US], [0], [0], Strings.of([b"zz"]))
     world.apply(Op(Opcode.KV_DELETE, 77, 1, columns))
-    assert kv_entry.decode(world.tree(Tree.KV)[b"\0\0\0\x4dzz"]).type == TOMBSTONE
+    assert layout.decode(world.tree(Tree.KV)[b"\0\0\0\x4dzz"]).type == TOMBSTONE

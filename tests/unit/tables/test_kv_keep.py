@@ -10,8 +10,8 @@ from fjord import limits, ops
 from fjord.columns import Strings
 from fjord.commands import Change, DropTable, Modify, Rename
 from fjord.ops import Opcode
-from fjord.tables import kv_entry
-from fjord.tables.kv_expiry import Expire
+from fjord.tables.kv import layout
+from fjord.tables.kv.expiry import Expire
 from fjord.tables.state import Tree
 from tests.unit.tables.world import MISSING, NOW_US, World
 
@@ -133,7 +133,7 @@ def test_a_tombstone_is_as_old_as_it_has_been_here(
         packed(world)
     wait(world, limits.TOMBSTONE_US - 1 - moves)
     packed(world)
-    entry = kv_entry.decode(world.tree(Tree.KV)[A])
+    entry = layout.decode(world.tree(Tree.KV)[A])
     assert (entry.type, entry.timestamp_us) == (ops.TOMBSTONE, NOW_US + 5 - OLD_US)
     assert entry.created_us == buried_us
     world.set({b"a": "late"}, at=4 - OLD_US)
@@ -152,7 +152,7 @@ def test_a_clock_that_jumps_ahead_does_not_purge_tombstones(
     bury(world)
     world.now_us += 100 * limits.TOMBSTONE_US
     packed(world)
-    assert kv_entry.decode(world.tree(Tree.KV)[A]).type == ops.TOMBSTONE
+    assert layout.decode(world.tree(Tree.KV)[A]).type == ops.TOMBSTONE
     world.now_us = NOW_US
     world.lease_us += limits.TOMBSTONE_US
     packed(world)

@@ -23,8 +23,9 @@ from fjord.commands import (
 )
 from fjord.layouts import end_of
 from fjord.ops import TOMBSTONE, Op
-from fjord.tables import clients, kv_entry, kv_expiry
+from fjord.tables import clients
 from fjord.tables.catalog import Sweep, TakeOver
+from fjord.tables.kv import expiry, layout
 from fjord.tables.state import Tree
 from fjord.values import Type
 from tests.unit.tables.model import Model, Value
@@ -168,7 +169,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 5))
     def expire(self, limit: int) -> None:
-        self.world.run(kv_expiry.Expire(limit=limit))
+        self.world.run(expiry.Expire(limit=limit))
 
     @rule(value=st.integers(0, 9), expires=soon_st, name=st.sampled_from(["u", "v"]))
     def write_elsewhere(self, value: int, expires: int, name: str) -> None:
@@ -213,11 +214,11 @@ class Lives(RuleBasedStateMachine):
             if key not in after:
                 self.model.forget(key)
 
-    def _dates(self) -> dict[bytes, kv_entry.Entry]:
+    def _dates(self) -> dict[bytes, layout.Entry]:
         """Returns the tombstones and aliases of the table."""
         prefix = self.world.tables["t"].prefix
         items = self.world.scan(Tree.KV, prefix, end_of(prefix), 1000)
-        found = {key[len(prefix) :]: kv_entry.decode(data) for key, data in items}
+        found = {key[len(prefix) :]: layout.decode(data) for key, data in items}
         return {key: entry for key, entry in found.items() if not entry.is_value}
 
     @invariant()

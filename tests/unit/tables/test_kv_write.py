@@ -14,7 +14,7 @@ from fjord.columns import Strings
 from fjord.commands import Entries, Get
 from fjord.errors import Code
 from fjord.ops import Opcode
-from fjord.tables import kv_entry
+from fjord.tables.kv import layout
 from fjord.tables.state import Tree
 from fjord.values import Value
 from tests.unit.tables.world import MISSING, NOW_US, World, code_of, done, set_command
@@ -308,7 +308,7 @@ def test_keys_without_an_entry_are_written_by_the_lean_op(world: World) -> None:
     world.set({b"a": 1, b"b": 2})
     op = world.ops()[-1]
     assert op.opcode is Opcode.KV_INSERT
-    assert [len(data) for data in world.tree(Tree.KV).values()] == [kv_entry.BASE.size] * 2
+    assert [len(data) for data in world.tree(Tree.KV).values()] == [layout.BASE.size] * 2
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from fjord import limits
 from fjord.commands import Refusal
 from fjord.errors import Code
-from fjord.tables import matching
-from fjord.tables.matching import Matcher
+from fjord.tables.kv import matching
+from fjord.tables.kv.matching import Matcher
 
 
 def compiled(regex: bytes) -> Matcher:

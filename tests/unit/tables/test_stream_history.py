@@ -9,8 +9,8 @@ from fjord.commands import BlockList
 from fjord.errors import Code
 from fjord.history import SealedRange, SealPlan
 from fjord.streams import Start
-from fjord.tables import stream_entry, stream_history
 from fjord.tables.state import Tree
+from fjord.tables.streams import history, layout
 from tests.unit.tables.stream_world import StreamWorld, block, said
 from tests.unit.tables.world import code_of
 
@@ -29,10 +29,10 @@ def names(world: StreamWorld, table: str, **options: int) -> list[bytes]:
 @pytest.mark.req("JQ-16")
 def test_a_range_is_fixed_before_its_blocks_are_written(world: StreamWorld) -> None:
     last, table = world.append("log", b"1"), world.tables["log"]
-    world.run(stream_history.BeginSeal(lasts=[(table.id, last)], tag=9))
+    world.run(history.BeginSeal(lasts=[(table.id, last)], tag=9))
     assert world.history("log")[:4] == (0, 0, last, 9)
     world.append("log", b"2")
-    world.run(stream_history.BeginSeal(lasts=[(table.id, world.next_seq - 1)], tag=10))
+    world.run(history.BeginSeal(lasts=[(table.id, world.next_seq - 1)], tag=10))
     assert world.history("log")[:4] == (0, 0, last, 9)
 
 
@@ -40,7 +40,7 @@ def test_blocks_are_taken_note_of_once(world: StreamWorld) -> None:
     last = world.append("log", b"1")
     plan = world.seal("log", last)
     before = world.trees()
-    world.run(stream_history.EndSeal(plan=plan, blocks=[block(1, 1, last)]))
+    world.run(history.EndSeal(plan=plan, blocks=[block(1, 1, last)]))
     assert world.trees() == before
     assert names(world, "log") == [b"b-1-%d" % last]
 
@@ -80,10 +80,10 @@ def test_blocks_go_by_age_and_by_size_the_oldest_first(world: StreamWorld) -> No
     world.create("small", b'{"retention_bytes":250}')
     blocks = [block(9, number, number) for number in (10, 20, 30)]
     short, small = world.tables["short"], world.tables["small"]
-    assert stream_history.outdated(short, blocks, 100) == []
-    assert stream_history.outdated(short, blocks, 121) == blocks[:2]
-    assert stream_history.outdated(small, blocks, 0) == blocks[:1]
-    assert stream_history.outdated(world.tables["log"], blocks, 2**60) == []
+    assert history.outdated(short, blocks, 100) == []
+    assert history.outdated(short, blocks, 121) == blocks[:2]
+    assert history.outdated(small, blocks, 0) == blocks[:1]
+    assert history.outdated(world.tables["log"], blocks, 2**60) == []
 
 
 def test_a_block_that_is_retired_is_read_no_more_and_then_gone(world: StreamWorld) -> None:
@@ -92,13 +92,13 @@ def test_a_block_that_is_retired_is_read_no_more_and_then_gone(world: StreamWorl
     world.seal("log", second, (1, first), (second, second))
     world.sweep()
     old = block(table.id, 1, first)
-    world.run(stream_history.Retire(blocks=[old]))
+    world.run(history.Retire(blocks=[old]))
     assert names(world, "log") == [b"b-%d-%d" % (second, second)]
     reply = world.run(commands.Read(table="log", after=0))
     assert isinstance(reply, commands.InBlock)
     assert reply.first == second
     assert world.size_of(Tree.BLOCKS) == 2
-    world.run(stream_history.Gone(blocks=[old]))
+    world.run(history.Gone(blocks=[old]))
     assert world.size_of(Tree.BLOCKS) == 1
     assert world.replayed().trees() == world.trees()
 
@@ -113,7 +113,7 @@ def test_packing_says_what_holds_of_streams_again(world: StreamWorld) -> None:
     last = world.append("log", b"1")
     world.seal("log", last)
     world.sweep()
-    world.run(stream_history.Retire(blocks=[block(world.tables["log"].id, 1, last)]))
+    world.run(history.Retire(blocks=[block(world.tables["log"].id, 1, last)]))
     before = said(world.read("latest"))
     trees = (Tree.BLOCKS, Tree.STREAM_SEQS, Tree.STREAM_OPS)
     items = {tree: world.tree(tree) for tree in trees}
@@ -170,8 +170,8 @@ def test_a_dropped_stream_leaves_nothing_but_blocks_whose_files_are_to_go(
     left = {tree for tree, size in world.sizes().items() if size}
     assert left == {Tree.META, Tree.TABLES, Tree.BLOCKS, Tree.HISTORY}
     ((_, data),) = world.tree(Tree.BLOCKS).items()
-    assert stream_entry.BLOCK.unpack_from(data)[-1] == 1
-    world.run(stream_history.Gone(blocks=[block(log.id, 1, sealed)]))
+    assert layout.BLOCK.unpack_from(data)[-1] == 1
+    world.run(history.Gone(blocks=[block(log.id, 1, sealed)]))
     world.sweep()
     assert {tree for tree, size in world.sizes().items() if size} == {Tree.TABLES}
     assert world.replayed().trees() == world.trees()
@@ -179,12 +179,12 @@ def test_a_dropped_stream_leaves_nothing_but_blocks_whose_files_are_to_go(
 
 def test_blocks_of_a_table_that_was_dropped_meanwhile_are_not_used(world: StreamWorld) -> None:
     last, table = world.append("log", b"1"), world.tables["log"]
-    world.run(stream_history.BeginSeal(lasts=[(table.id, last)], tag=7))
+    world.run(history.BeginSeal(lasts=[(table.id, last)], tag=7))
     world.run(commands.DropTable(name="log"))
     where = SealPlan(
         b"s" * 16,
         [SealedRange(table.id, "log", 3, 1, last, 7, 1000)],
     )
-    world.run(stream_history.EndSeal(plan=where, blocks=[block(table.id, 1, last)]))
+    world.run(history.EndSeal(plan=where, blocks=[block(table.id, 1, last)]))
     ((_, data),) = world.tree(Tree.BLOCKS).items()
-    assert stream_entry.BLOCK.unpack_from(data)[-1] == 1
+    assert layout.BLOCK.unpack_from(data)[-1] == 1

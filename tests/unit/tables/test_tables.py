@@ -9,39 +9,32 @@ from fjord.columns import Strings
 from fjord.commands import Command
 from fjord.kinds import Kind
 from fjord.ops import Opcode
-from fjord.tables import (
-    catalog,
-    clients,
-    generations,
-    job_leases,
-    job_upkeep,
-    kv_expiry,
-    packing,
-    snapshots,
-    staging,
-    stream_history,
-)
+from fjord.tables import catalog, clients, generations, packing, snapshots
+from fjord.tables.jobs import leases, upkeep
+from fjord.tables.kv import expiry
 from fjord.tables.meaning import MEANING
+from fjord.tables.stages import stage
 from fjord.tables.state import Table, Tree
+from fjord.tables.streams import history
 from tests.unit.tables.world import World
 
 INTERNAL = {
     catalog.TakeOver,
     catalog.Sweep,
     generations.Turn,
-    kv_expiry.Expire,
-    job_leases.EndLeases,
-    job_upkeep.ExpireJobs,
-    job_upkeep.MoveJobs,
+    expiry.Expire,
+    leases.EndLeases,
+    upkeep.ExpireJobs,
+    upkeep.MoveJobs,
     clients.ForgetClients,
-    staging.DropStages,
-    staging.RunStage,
-    staging.ForgetWriter,
+    stage.DropStages,
+    stage.RunStage,
+    stage.ForgetWriter,
     snapshots.EndSnapshots,
-    stream_history.BeginSeal,
-    stream_history.EndSeal,
-    stream_history.Retire,
-    stream_history.Gone,
+    history.BeginSeal,
+    history.EndSeal,
+    history.Retire,
+    history.Gone,
     packing.Pack,
     packing.Begin,
 }
@@ -129,7 +122,7 @@ def test_what_works_on_a_full_disk_is_decided_and_writes() -> None:
     assert all(map(is_decided, FREES))
     assert frozenset({commands.Read}) == FREES & READS  # one that opens a snapshot
     # They make room only after they took some.
-    moves = {packing.Pack, job_upkeep.MoveJobs, staging.RunStage}
+    moves = {packing.Pack, upkeep.MoveJobs, stage.RunStage}
     assert INTERNAL - moves < FREES
     assert moves.isdisjoint(FREES)
     assert {commands.Set, commands.Modify, commands.Rename}.isdisjoint(FREES)

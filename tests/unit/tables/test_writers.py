@@ -8,7 +8,8 @@ from fjord import limits
 from fjord.commands import Advance, AskWriter, CommitStages, Committed, Done, Refusal
 from fjord.errors import Code
 from fjord.ops import Opcode
-from fjord.tables import catalog, staging, writers
+from fjord.tables import catalog
+from fjord.tables.stages import stage, writers
 from tests.unit.tables.world import NOW_US, World
 
 
@@ -149,7 +150,7 @@ def test_there_are_not_too_many_writers(world: Spool, monkeypatch: pytest.Monkey
     assert world.refused(-1, 5, "three").code is Code.QUOTA
     world.advance(5, 6, "two")  # who is known goes on
     world.advance(5, 0, "one")
-    world.run(staging.ForgetWriter(table=catalog.NO_TABLE, name=b"one", before_us=NOW_US + 1))
+    world.run(stage.ForgetWriter(table=catalog.NO_TABLE, name=b"one", before_us=NOW_US + 1))
     world.advance(-1, 5, "three")
 
 
@@ -158,7 +159,7 @@ def test_packing_says_again_where_writers_are(world: Spool) -> None:
     world.advance(5, 6)
     world.advance(-1, 9, "other")
     world.advance(-1, 1, "gone")
-    world.run(staging.ForgetWriter(table=catalog.NO_TABLE, name=b"gone", before_us=NOW_US + 1))
+    world.run(stage.ForgetWriter(table=catalog.NO_TABLE, name=b"gone", before_us=NOW_US + 1))
     said = world.pack(len(world.ops()))
     assert sorted(op.column("name")[0] for op in said) == [b"other", b"w"]
     assert {(op.opcode, op.table) for op in said} == {(Opcode.WRITER, catalog.NO_TABLE)}
@@ -170,9 +171,9 @@ def test_packing_says_again_where_writers_are(world: Spool) -> None:
 
 def test_only_a_writer_that_was_not_heard_of_is_forgotten(world: Spool) -> None:
     world.advance(-1, 5)
-    forget = staging.ForgetWriter(table=catalog.NO_TABLE, name=b"w", before_us=NOW_US)
+    forget = stage.ForgetWriter(table=catalog.NO_TABLE, name=b"w", before_us=NOW_US)
     world.run(forget)
     assert world.at() == 5
-    world.run(staging.ForgetWriter(table=catalog.NO_TABLE, name=b"w", before_us=NOW_US + 1))
+    world.run(stage.ForgetWriter(table=catalog.NO_TABLE, name=b"w", before_us=NOW_US + 1))
     assert world.at() == -1
     world.verify()

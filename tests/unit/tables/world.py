@@ -20,21 +20,12 @@ from fjord.errors import Code
 from fjord.index.memory import MemoryIndex
 from fjord.kinds import Kind
 from fjord.ops import Op, Place
-from fjord.tables import (
-    catalog,
-    generations,
-    job_leases,
-    job_row,
-    job_upkeep,
-    kv_entry,
-    kv_links,
-    packing,
-    snapshots,
-    stage_entry,
-    stream_entry,
-    stream_rules,
-)
+from fjord.tables import catalog, generations, packing, snapshots
+from fjord.tables.jobs import layout as job_row
+from fjord.tables.jobs import leases, upkeep
+from fjord.tables.kv import layout, links
 from fjord.tables.meaning import MEANING, Note
+from fjord.tables.stages import layout as stage_entry
 from fjord.tables.state import (
     AnyPointer,
     Decision,
@@ -46,6 +37,8 @@ from fjord.tables.state import (
     VolatileValue,
     volatile_bytes,
 )
+from fjord.tables.streams import layout as stream_entry
+from fjord.tables.streams import rules
 from fjord.values import Value
 
 NOW_US = 1_700_000_000_000_000
@@ -55,7 +48,7 @@ MASTER = b"the master's id."
 
 
 def _is_latest(table: Table) -> bool:
-    return table.kind is Kind.STREAM and stream_rules.is_latest(table)
+    return table.kind is Kind.STREAM and rules.is_latest(table)
 
 
 class World:
@@ -138,12 +131,12 @@ class World:
 
     def linked_keys(self, table: int) -> Mapping[bytes, Sequence[bytes]]:
         found: dict[bytes, list[bytes]] = {}
-        for target, key in kv_links.linked(self, table):
+        for target, key in links.linked(self, table):
             found.setdefault(target, []).append(key)
         return found
 
     def taken_keys(self, table: int) -> Mapping[bytes, int]:
-        return dict(job_leases.taken_keys(self, table))
+        return dict(leases.taken_keys(self, table))
 
     # -- what a test does -------------------------------------------------------------------------
 
@@ -228,10 +221,10 @@ class World:
 
     def _move_jobs(self, seq: int) -> None:
         """Says jobs again that are held by ops before a seq."""
-        for tree in job_upkeep.STATES:
-            images = {key: job_upkeep.parts(tree, key, d)[1] for key, d in self.tree(tree).items()}
+        for tree in upkeep.STATES:
+            images = {key: upkeep.parts(tree, key, d)[1] for key, d in self.tree(tree).items()}
             keys = [key for key, image in images.items() if job_row.held_of(image) < seq]
-            self.run(job_upkeep.MoveJobs(tree=tree, keys=keys, before_seq=seq))
+            self.run(upkeep.MoveJobs(tree=tree, keys=keys, before_seq=seq))
 
     def trees(self) -> list[list[tuple[bytes, bytes]]]:
         return [self.scan(tree, b"", None, 1_000_000) for tree in Tree]
@@ -241,10 +234,10 @@ class World:
 
     def check(self) -> None:
         """Asserts what must hold of every state."""
-        entries = {key: kv_entry.decode(data) for key, data in self.tree(Tree.KV).items()}
+        entries = {key: layout.decode(data) for key, data in self.tree(Tree.KV).items()}
         marks = self.tree(Tree.KV_MARKS)
         assert marks.keys() <= entries.keys()
-        live = {key: kv_entry.row_bytes(entry, key) for key, entry in entries.items()}
+        live = {key: layout.row_bytes(entry, key) for key, entry in entries.items()}
         others = self._check_jobs() + self._check_streams(entries) + self._staged_bytes()
         assert sum(self.live.values()) == sum(live.values()) + others
         assert all(size >= 0 for size in self.live.values())
@@ -254,18 +247,16 @@ class World:
         }
         schedule = {}
         for key, entry in entries.items():
-            expires_at_us = kv_entry.expiry_of(
-                entry, kv_entry.decode_mark(marks.get(key), entry.row)
-            )
+            expires_at_us = layout.expiry_of(entry, layout.decode_mark(marks.get(key), entry.row))
             if entry.is_value and expires_at_us:
-                schedule[kv_entry.schedule_key(expires_at_us, key)] = kv_entry.ROW.pack(entry.row)
+                schedule[layout.schedule_key(expires_at_us, key)] = layout.ROW.pack(entry.row)
         assert self.tree(Tree.KV_EXPIRY) == schedule
 
     def _check_jobs(self) -> int:
         """Asserts what must hold of jobs; returns their live bytes."""
-        trees = {tree: self.tree(tree) for tree in job_upkeep.STATES}
+        trees = {tree: self.tree(tree) for tree in upkeep.STATES}
         images = {
-            tree: [job_upkeep.parts(tree, key, data)[1] for key, data in items.items()]
+            tree: [upkeep.parts(tree, key, data)[1] for key, data in items.items()]
             for tree, items in trees.items()
         }
         slots, schedule = {}, {}
@@ -289,7 +280,7 @@ class World:
         assert len(set(rows)) == len(rows)
         return sum(map(job_row.bytes_of, found))
 
-    def _check_streams(self, entries: Mapping[bytes, kv_entry.Entry]) -> int:
+    def _check_streams(self, entries: Mapping[bytes, layout.Entry]) -> int:
         """Asserts what must hold of streams; returns the live bytes of logs."""
         latest = [table for table in self.tables.values() if _is_latest(table)]
         for table in latest:

@@ -1,0 +1,262 @@
+"""What becomes of jobs that were taken: done, kept longer, given back, timed out.
+
+Every answer of a worker carries the xid of its lease (decision 6): once that lease is over and the
+job waits again, or is done, the xid is stale, and nothing is changed.
+
+A job that is given back waits again, unless its expiry has come, or it failed too often, or a newer
+job with its key waits, or was taken meanwhile: then the old one is dropped (FJ-32).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fjord import commands, kinds, layouts, limits
+from fjord.columns import Strings, repeat
+from fjord.commands import Refusal
+from fjord.errors import Code
+from fjord.jobs import How
+from fjord.jobs import State as JobState
+from fjord.ops import Op, Opcode
+from fjord.tables import catalog
+from fjord.tables.jobs import layout, lookup, rules
+from fjord.tables.jobs import ops as job_ops
+from fjord.tables.jobs.layout import LEASE, XID, Row
+from fjord.tables.jobs.ops import Held
+from fjord.tables.state import Decision, State, Table, Tree, decides
+
+
+@decides(commands.Finish)
+def decide_finish(command: commands.Finish, state: State, now_us: int) -> Decision:
+    problem = rules.rows_problem(len(command.xids))
+    if problem is not None:
+        return Decision(problem)
+    table = catalog.find(state, command.table, kinds.Kind.JOBS)
+    if isinstance(table, Refusal):
+        return Decision(table)
+    found, missing = _taken(state, table, command.xids)
+    if missing and command.strict:
+        text = f"{len(missing)} of {len(command.xids)} leases are over; nothing was done"
+        return Decision(Refusal(code=Code.STALE_XID, text=text))
+    if table is None or not found:
+        return acted(state, (), missing)
+    xids, data = zip(*found, strict=True)
+    columns = (xids, *layout.done_parts(data))
+    return acted(state, [Op(Opcode.JOB_DONE, table.id, len(xids), columns)], missing)
+
+
+@decides(commands.Extend)
+def decide_extend(command: commands.Extend, state: State, now_us: int) -> Decision:
+    problem = rules.rows_problem(len(command.xids)) or rules.lease_problem(command.lease_us)
+    if problem is not None:
+        return Decision(problem)
+    table = catalog.find(state, command.table, kinds.Kind.JOBS)
+    if isinstance(table, Refusal):
+        return Decision(table)
+    found, missing = _taken(state, table, command.xids)
+    if table is None or not found:
+        return acted(state, (), missing)
+    held = [held_of(xid, data) for xid, data in found]
+    lengths = [command.lease_us or one.lease.lease_us for one in held]
+    columns = (
+        [one.at for one in held],
+        [one.note for one in held],
+        _deadlines(state, table, held, lengths),
+        lengths,
+        repeat(now_us, len(held)),
+        Strings.of([data[LEASE.size :] for _, data in found]),
+    )
+    return acted(state, [Op(Opcode.JOB_TOUCH, table.id, len(held), columns)], missing)
+
+
+def _deadlines(
+    state: State, table: Table, held: Sequence[Held], lengths: Sequence[int]
+) -> list[int]:
+    """Returns when leases are over from now on.
+
+    A deadline whose note stands for several jobs already is left to those, and one later taken.
+    """
+    found = [state.lease_us + length for length in lengths]
+    keys = [
+        layout.LEASE_KEY.pack(deadline, table.id, one.at)
+        for deadline, one in zip(found, held, strict=True)
+    ]
+    notes = state.get_many(Tree.JOBS_LEASES, keys)
+    return [
+        deadline + (note is not None and note != layout.COUNT.pack(1))
+        for deadline, note in zip(found, notes, strict=True)
+    ]
+
+
+@decides(commands.Fail)
+def decide_fail(command: commands.Fail, state: State, now_us: int) -> Decision:
+    problem = rules.fail_problem(command)
+    if problem is not None:
+        return Decision(problem)
+    table = catalog.find(state, command.table, kinds.Kind.JOBS)
+    if isinstance(table, Refusal):
+        return Decision(table)
+    found, missing = _taken(state, table, command.xids)
+    if table is None or not found:
+        return acted(state, (), missing)
+    held = [held_of(xid, data) for xid, data in found]
+    if command.buries:
+        reasons = [command.reason] * len(held)
+        ops = job_ops.bury(table.id, held, reasons, died_us=now_us, how=How.FAIL)
+        return acted(state, ops, missing)
+    how = How.FAIL if command.counts else How.GIVEN_BACK
+    back = GiveBack(state, table, now_us)
+    date_us = now_us + command.delay_us if command.delay_us else None
+    ops = back.ops(held, how, date_us=date_us, reason=command.reason)
+    return acted(state, ops, missing)
+
+
+def acted(state: State, ops: Sequence[Op], missing: Sequence[int]) -> Decision:
+    """Returns the decision that says for whom there was nothing to do."""
+    seq = state.next_seq - 1 + sum(op.rows for op in ops)
+    return Decision(commands.Acted(master=state.master, seq=seq, missing=missing), ops)
+
+
+# -- giving back ----------------------------------------------------------------------------------
+
+
+class GiveBack:
+    """Decides what becomes of jobs that are not worked on any more, and of dead ones that live."""
+
+    def __init__(self, state: State, table: Table, now_us: int) -> None:
+        self._state = state
+        self._table = table
+        self._now_us = now_us
+        self._settings = rules.settings_of(table)
+        self._expired: list[Row] = []  # that wait under the keys of these jobs
+        self._outdated: list[Row] = []  # the same, and are older than these jobs
+
+    def ops(
+        self, held: Sequence[Held], how: How, *, date_us: int | None = None, reason: bytes = b""
+    ) -> list[Op]:
+        """Returns the ops for jobs, all of which are of this table."""
+        expired = [one for one in held if one.row.is_expired(self._now_us)]
+        overtaken = [one for one in expired if one.row.is_overtaken]
+        if overtaken:
+            expired = [one for one in expired if not one.row.is_overtaken]
+        rest = [one for one in held if not one.row.is_expired(self._now_us)]
+        kept, superseded = self._sort_out(rest)
+        most = self._settings.timeouts_max
+        counted = [(one, _timeouts(one, how)) for one in kept]
+        dead = [(one, timeouts) for one, timeouts in counted if timeouts > most]
+        alive = [(one, timeouts) for one, timeouts in counted if timeouts <= most]
+        return [
+            *job_ops.remove(self._table.id, expired, How.EXPIRE),
+            *job_ops.remove_waiting(self._table.id, self._expired, How.EXPIRE),
+            *job_ops.remove_waiting(self._table.id, self._outdated, How.SUPERSEDED),
+            *job_ops.remove(self._table.id, [*overtaken, *superseded], How.SUPERSEDED),
+            *self._bury(dead, how, reason),
+            *job_ops.wait(self._table.id, self._waiting(alive, date_us), how),
+        ]
+
+    def _sort_out(self, held: Sequence[Held]) -> tuple[Sequence[Held], list[Held]]:
+        """Returns the jobs that are still wanted, and those whose keys newer jobs have.
+
+        Where one key comes twice here, or an older job waits under it, the newer one is wanted.
+        """
+        if not self._settings.merge:
+            return held, []
+        newest = {one.row.key: one.row.row for one in sorted(held, key=lambda one: one.row.row)}
+        keys, hashes = list(newest), list(map(layout.digest, newest))
+        waiting = lookup.find(self._state, self._table.prefix, keys, hashes)
+        rows = {one.row.row: one.row for one in held}
+        for row in (row for row in waiting if row is not None):
+            mine = rows[newest[row.key]]
+            if row.is_expired(self._now_us):
+                self._expired.append(row)
+            elif row.age < mine.age:
+                self._outdated.append(row)
+            else:
+                del newest[row.key]
+        is_wanted = [newest.get(one.row.key) == one.row.row for one in held]
+        return (
+            [one for one, wanted in zip(held, is_wanted, strict=True) if wanted],
+            [one for one, wanted in zip(held, is_wanted, strict=True) if not wanted],
+        )
+
+    def _bury(self, dead: Sequence[tuple[Held, int]], how: How, reason: bytes) -> list[Op]:
+        word = "timed out" if how is How.TIMEOUT else "failed"
+        tail = b": " + reason if reason else b""
+        reasons = [_cut(f"{word} {timeouts} times".encode() + tail) for _, timeouts in dead]
+        rows = [one._replace(row=one.row._replace(timeouts=timeouts)) for one, timeouts in dead]
+        return job_ops.bury(self._table.id, rows, reasons, died_us=self._now_us, how=how)
+
+    def _waiting(
+        self, alive: Sequence[tuple[Held, int]], date_us: int | None
+    ) -> list[tuple[Held, Row]]:
+        """Returns the jobs that wait again, each with its new row."""
+        rows = [_again(one.row, timeouts, date_us) for one, timeouts in alive]
+        if self._settings.merge:
+            prefix, hashes = self._table.prefix, [row.hash for row in rows]
+            free = {row.slot for row in (*self._expired, *self._outdated)}
+            slots = lookup.FreeSlots(self._state, prefix, hashes, without=free)
+            firsts = [prefix + hash_ + b"\0" for hash_ in hashes]
+            places = self._state.get_many(Tree.JOBS_KEYS, firsts)
+            probes = [slots.probe(*slot) for slot in zip(hashes, places, strict=True)]
+            # Without a free slot a job can be found no more by its key, but it is not lost.
+            rows = [
+                row._replace(probe=layout.NO_PROBE if probe is None else probe)
+                for row, probe in zip(rows, probes, strict=True)
+            ]
+        return [(one, row) for (one, _), row in zip(alive, rows, strict=True)]
+
+
+def _cut(reason: bytes) -> bytes:
+    """Returns as much of a reason as is kept, in whole characters."""
+    return reason[: limits.REASON_BYTES_MAX].decode(errors="ignore").encode()
+
+
+def _timeouts(one: Held, how: How) -> int:
+    """Returns how often a job has failed by now."""
+    if how is How.REVIVE:
+        return 0
+    return one.row.timeouts + (how is not How.GIVEN_BACK)
+
+
+def _again(row: Row, timeouts: int, date_us: int | None) -> Row:
+    return row._replace(
+        timeouts=timeouts, process_at_us=row.process_at_us if date_us is None else date_us
+    )
+
+
+# -- small steps ----------------------------------------------------------------------------------
+
+
+def _taken(
+    state: State, table: Table | None, xids: Iterable[int]
+) -> tuple[list[tuple[int, bytes]], list[int]]:
+    """Returns what the index holds of taken jobs, and the positions of those not there any more."""
+    wanted = list(xids)
+    if table is None:
+        return [], list(range(len(wanted)))
+    prefix = table.prefix
+    if len(wanted) > 1 and wanted == list(range(wanted[0], wanted[0] + len(wanted))):
+        # As they were taken, so they stand together.
+        start = prefix + XID.pack(wanted[0])
+        items = state.scan(Tree.JOBS_TAKEN, start, layouts.end_of(prefix), len(wanted))
+        if items and items[-1][0] == prefix + XID.pack(wanted[-1]):
+            data_of = {XID.unpack_from(key, len(prefix))[0]: one for key, one in items}
+            if len(data_of) == len(wanted):
+                return list(data_of.items()), []
+    data = state.get_many(Tree.JOBS_TAKEN, [prefix + xid for xid in map(XID.pack, wanted)])
+    if None not in data and len(set(wanted)) == len(wanted):
+        return [(xid, one) for xid, one in zip(wanted, data, strict=True) if one], []
+    found: dict[int, bytes] = {}
+    missing = []
+    for at, (xid, one) in enumerate(zip(wanted, data, strict=True)):
+        if one is None or xid in found:
+            missing.append(at)
+        else:
+            found[xid] = one
+    return list(found.items()), missing
+
+
+def held_of(xid: int, data: bytes) -> Held:
+    """Reads an item of JOBS_TAKEN."""
+    lease, row = layout.decode_taken(data)
+    return Held(JobState.TAKEN, xid, row, lease)

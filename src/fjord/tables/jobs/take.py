@@ -1,0 +1,523 @@
+"""NEXT: the most important jobs that are due are handed out (FJ-28, SJ-28).
+
+One answer never has jobs with priorities below and from 200 up, and the latter come only when none
+of the former is due (SJ-09).  With fairness by domain each domain that has something ready gets its
+turn, so that a flood of one does not hold up another (decision 18).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice, zip_longest
+from typing import Final, NamedTuple
+
+from fjord import commands, kinds, limits
+from fjord.columns import Strings, repeat
+from fjord.commands import Refusal
+from fjord.errors import CorruptionError
+from fjord.jobs import PRIORITY_MAX, SLOW_FROM, Fairness, How
+from fjord.jobs import State as JobState
+from fjord.layouts import JOB_PLACE, JOB_REST, PREFIX_BYTES, end_of
+from fjord.ops import Op, Opcode
+from fjord.tables import catalog
+from fjord.tables.jobs import layout, leases, ops, rules
+from fjord.tables.jobs.finish import held_of
+from fjord.tables.jobs.layout import PLACE, REST, XID, Lease
+from fjord.tables.jobs.ops import Held
+from fjord.tables.state import Decision, Lane, State, Table, Tree, decides
+
+_SIZE: Final = JOB_REST.picked("size")
+_HASH_AT: Final = JOB_REST.span("hash")
+
+
+class _Found(NamedTuple):
+    """What may be handed out."""
+
+    items: list[Item]
+    expired: list[Item]
+    next_at_us: int | None
+    is_cut: bool = False  # there may be more behind what has expired
+
+
+@decides(commands.Next)
+def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
+    problem = rules.next_problem(command)
+    if problem is not None:
+        return Decision(problem)
+    table = catalog.find(state, command.table, kinds.Kind.JOBS)
+    if isinstance(table, Refusal):
+        return Decision(table)
+    if table is None:
+        return Decision(_nothing(None))
+    problem = rules.fairness_problem(command.domain, table)
+    if problem is not None:
+        return Decision(problem)
+    problem = rules.taken_problem(command, table, state.job_counts(table.id).taken)
+    if problem is not None:
+        return Decision(problem)
+    count = command.count or limits.NEXT_COUNT_MAX
+    found = _find(state, table, command.domain, now_us, count)
+    gone = [layout.decode_ready(*item) for item in found.expired]
+    removal = ops.remove_waiting(table.id, gone, How.EXPIRE)
+    if not found.items:
+        # Where much has expired there may be more behind it: ask again at once.
+        ends_us = leases.next_end_us(state, table, command.domain, now_us)
+        moment_us = now_us if found.is_cut else _earlier(found.next_at_us, ends_us)
+        return Decision(_nothing(moment_us), removal)
+    try:
+        return _hand_out(command, state, table, found.items, removal, now_us)
+    except (CorruptionError, OSError):
+        return _bury_damaged(state, table, found.items, removal, now_us)
+
+
+def next_at_us(state: State, table: Table, domain: bytes, now_us: int) -> int | None:
+    """Returns when the next job of a table, or of a domain of it, may be handed out, or could be.
+
+    That is its first process date, or the end of a lease (FJ-13); None if there is nothing.
+    """
+    ends_us = leases.next_end_us(state, table, domain, now_us)
+    return _earlier(_first_date_us(state, table, domain, now_us), ends_us)
+
+
+def _earlier(first_us: int | None, second_us: int | None) -> int | None:
+    return min((date for date in (first_us, second_us) if date is not None), default=None)
+
+
+def _first_date_us(state: State, table: Table, domain: bytes, now_us: int) -> int | None:
+    if rules.settings_of(table).fairness is Fairness.NONE:
+        return first_date_us(state, table.prefix, 0)
+    if domain:
+        return first_date_us(state, table.prefix, layout.lane_of(domain))
+    return _first_of_lanes(state, table, now_us)
+
+
+def _first_of_lanes(state: State, table: Table, now_us: int) -> int | None:
+    """Returns the first date of all lanes; what is known of them is corrected on the way."""
+    learn(state, table)
+    while True:
+        first = state.lanes.first(table.id, now_us)
+        if first is None:
+            return None
+        lane, date_us = first
+        bands = SLOW if lane[1] else FAST
+        is_us = first_date_us(state, table.prefix, lane[0], bands)
+        if is_us == date_us:
+            return date_us
+        state.lanes.correct(table.id, lane, is_us)
+
+
+def later_us(state: State, table: Table, after_us: int) -> int | None:
+    """Returns the first process date later than another one.
+
+    Where the table has fairness: of the domains that have nothing ready.
+    """
+    if rules.settings_of(table).fairness is Fairness.NONE:
+        return first_after_us(state, table.prefix, 0, after_us)
+    learn(state, table)
+    return state.lanes.later_us(table.id, after_us)
+
+
+def learn(state: State, table: Table) -> None:
+    """Ensures that it is known which lanes of a table have jobs."""
+    if not state.lanes.is_known(table.id):
+        state.lanes.learn(table.id, first_dates(state, table.prefix))
+
+
+# -- which jobs -----------------------------------------------------------------------------------
+
+
+def _find(state: State, table: Table, domain: bytes, now_us: int, limit: int) -> _Found:
+    """Returns up to `limit` jobs that are due, in the order of handing out."""
+    if rules.settings_of(table).fairness is Fairness.NONE:
+        return _find_in_lane(state, table.prefix, 0, now_us, limit)
+    if domain:
+        return _find_in_lane(state, table.prefix, layout.lane_of(domain), now_us, limit)
+    learn(state, table)
+    expired: list[Item] = []
+    for slow in (False, True):
+        round_ = _Round(state, table, now_us, slow=slow)
+        items = round_.take(limit)
+        expired += round_.expired
+        if items or round_.is_cut:
+            return _Found(items, expired, None, is_cut=round_.is_cut)
+    return _Found([], expired, _first_of_lanes(state, table, now_us) if not expired else now_us)
+
+
+def _find_in_lane(state: State, prefix: bytes, lane: int, now_us: int, limit: int) -> _Found:
+    fast = due(state, prefix, lane, FAST, now_us, limit)
+    if fast.items or fast.is_cut:
+        return _Found(_bounded(fast.items), fast.expired, None, is_cut=fast.is_cut)
+    slow = due(state, prefix, lane, SLOW, now_us, limit)
+    next_at_us = _earlier(fast.next_at_us, slow.next_at_us)
+    expired = fast.expired + slow.expired
+    return _Found(_bounded(slow.items), expired, next_at_us, is_cut=slow.is_cut)
+
+
+class _Round:
+    """One job of each lane in turn, and round again, until there are enough."""
+
+    def __init__(self, state: State, table: Table, now_us: int, *, slow: bool) -> None:
+        self._state = state
+        self._table = table
+        self._now_us = now_us
+        self._slow = slow
+        self.expired: list[Item] = []
+        self.is_cut = False  # so much had expired that not all lanes were looked at
+
+    def take(self, limit: int) -> list[Item]:
+        lanes, table_id = self._state.lanes, self._table.id
+        turns = lanes.count(table_id, self._now_us, slow=self._slow)
+        if not turns:
+            return []
+        share = -(-limit // turns)
+        found: list[tuple[int, list[Item]]] = []
+        for _ in range(turns):
+            if len(found) >= limit or self.is_cut:  # the next lane is first next time
+                return self._one_of_each(found)
+            lane = lanes.take(table_id, self._now_us, slow=self._slow)
+            assert lane is not None
+            got = self._due(lane[0], share)
+            self.expired += got.expired
+            self.is_cut = len(self.expired) >= EXPIRED_MAX
+            if got.items:
+                found.append((lane[0], got.items))
+            elif not got.is_cut:
+                lanes.correct(table_id, lane, got.next_at_us)
+        self._fill_up(found, share, limit)
+        return self._in_turn([items for _, items in found], limit)
+
+    def _one_of_each(self, found: list[tuple[int, list[Item]]]) -> list[Item]:
+        """Returns as many as fit one answer; the lanes of the others keep their turns."""
+        items = _bounded([items[0] for _, items in found])
+        for lane, _ in reversed(found[len(items) :]):
+            self._state.lanes.put_back(self._table.id, (lane, self._slow))
+        return items
+
+    def _due(self, lane: int, limit: int) -> Due:
+        bands = SLOW if self._slow else FAST
+        return due(self._state, self._table.prefix, lane, bands, self._now_us, limit)
+
+    def _fill_up(self, found: list[tuple[int, list[Item]]], share: int, limit: int) -> None:
+        """Takes more of the lanes that have more, where others had less than their share."""
+        while (missing := limit - sum(len(items) for _, items in found)) > 0:
+            rich = [at for at, (_, items) in enumerate(found) if len(items) >= share]
+            if not rich:
+                return
+            share += -(-missing // len(rich))
+            for at in rich:
+                found[at] = (found[at][0], self._due(found[at][0], share).items)
+
+    def _in_turn(self, found: list[list[Item]], limit: int) -> list[Item]:
+        """Returns the jobs one of each lane in turn; the turn after the last one is next."""
+        turns = chain.from_iterable(zip_longest(*map(_numbered, range(len(found)), found)))
+        taken = list(islice((turn for turn in turns if turn is not None), limit))
+        taken = taken[: len(_bounded([item for _, item in taken]))]
+        for _ in range(taken[-1][0] + 1 if taken else 0):
+            self._state.lanes.take(self._table.id, self._now_us, slow=self._slow)
+        return [item for _, item in taken]
+
+
+def _numbered(number: int, items: list[Item]) -> list[tuple[int, Item]]:
+    return [(number, item) for item in items]
+
+
+def _bounded(items: list[Item]) -> list[Item]:
+    """Returns as many jobs as fit one answer, at least one."""
+    sizes = [_SIZE.unpack_from(rest)[0] for _, rest in items]
+    if sum(sizes) + len(items) * limits.JOB_KEY_BYTES_MAX <= limits.NEXT_BYTES_MAX:
+        return items
+    total = 0
+    for at, (size, (_, rest)) in enumerate(zip(sizes, items, strict=True)):
+        total += size + len(rest)
+        if total > limits.NEXT_BYTES_MAX and at:
+            return items[:at]
+    return items
+
+
+# -- handing out ----------------------------------------------------------------------------------
+
+
+def _hand_out(
+    command: commands.Next,
+    state: State,
+    table: Table,
+    items: list[Item],
+    removal: Sequence[Op],
+    now_us: int,
+) -> Decision:
+    settings, count = rules.settings_of(table), len(items)
+    lease_us = command.lease_us or settings.lease_us
+    first_xid = state.next_seq + sum(one.rows for one in removal)
+    lease = Lease(state.lease_us + lease_us, lease_us, now_us, int(count == 1))
+    overtaking: Sequence[Op] = ()
+    if settings.merge:
+        overtaking = _overtake(state, table, items, 0 if command.done else first_xid, lease)
+    if command.done:
+        reply = _taken(state, items, 0, 0)
+        rows = [layout.decode_ready(*item) for item in items]
+        op = ops.remove_waiting(table.id, rows, How.DONE)[0]
+    else:
+        reply = _taken(state, items, first_xid, now_us + lease_us)
+        images = Strings.of([key[PREFIX_BYTES:] + rest for key, rest in items])
+        columns = (
+            repeat(lease.deadline_us, count),
+            repeat(lease_us, count),
+            repeat(now_us, count),
+            reply.rows,
+            images,
+        )
+        op = Op(Opcode.JOB_TAKE, table.id, count, columns)
+    return Decision(reply, [*removal, op, *overtaking])
+
+
+def _overtake(
+    state: State, table: Table, items: list[Item], first_xid: int, lease: Lease
+) -> list[Op]:
+    """Returns the op by which the older jobs are overtaken where keys are taken once more (FJ-32).
+
+    The older one of two is that with the older client's date, which may be the one that is handed
+    out just now: it was pushed late.  Without a first xid these are done at once.
+    """
+    known = state.taken_keys(table.id)
+    if not known:
+        return []
+    hashes = [rest[_HASH_AT] for _, rest in items]
+    again = [(at, known[hash_]) for at, hash_ in enumerate(hashes) if hash_ in known]
+    keys = [table.prefix + XID.pack(xid) for _, xid in again]
+    older, newer = [], []
+    for (at, xid), data in zip(again, state.get_many(Tree.JOBS_TAKEN, keys), strict=True):
+        if data is None:  # it is done by now
+            continue
+        before, row = held_of(xid, data), layout.decode_ready(*items[at])
+        if before.row.key != row.key or before.row.is_overtaken:
+            continue
+        if before.row.age < row.age:
+            older.append(before)
+        elif first_xid:
+            older.append(Held(JobState.TAKEN, first_xid + at, row, lease))
+            newer.append(before)
+    return ops.overtake(table.id, older, newer)
+
+
+def _bury_damaged(
+    state: State, table: Table, items: list[Item], removal: Sequence[Op], now_us: int
+) -> Decision:
+    """Sends jobs to the dead letters whose values are damaged, so that they hold up nobody.
+
+    The others are handed out to whoever asks next, which may be at once.
+    """
+    dead, reasons = [], []
+    for item in items:
+        row = layout.decode_ready(*item)
+        try:
+            state.payloads([row.pointer])
+        except (CorruptionError, OSError) as error:
+            dead.append(ops.waiting(row))
+            reasons.append(str(error).encode()[: limits.REASON_BYTES_MAX])
+    burial = ops.bury(table.id, dead, reasons, died_us=now_us, how=How.FAIL)
+    return Decision(_nothing(now_us), [*removal, *burial])
+
+
+def _taken(state: State, items: list[Item], first_xid: int, until_us: int) -> commands.Taken:
+    places = [PLACE.unpack_from(key, PREFIX_BYTES) for key, _ in items]
+    _, priorities, dates, rows = zip(*places, strict=True)
+    (inserted, updated, expiries, held, _, _, timeouts, types, domain_bytes, segments, offsets,
+     sizes, crcs) = zip(*[REST.unpack_from(rest) for _, rest in items], strict=True)  # fmt: skip
+    tails = [rest[REST.size :] for _, rest in items]
+    if any(domain_bytes):
+        keys = [tail[size:] for tail, size in zip(tails, domain_bytes, strict=True)]
+        domains = [tail[:size] for tail, size in zip(tails, domain_bytes, strict=True)]
+    else:
+        keys, domains = tails, [b""] * len(tails)
+    pointers = list(zip(segments, offsets, sizes, crcs, held, strict=True))
+    values = state.payloads(pointers)
+    return commands.Taken(
+        first_xid=first_xid,
+        until_us=until_us,
+        next_at_us=0,
+        rows=rows,
+        process_at_us=dates,
+        inserted_us=inserted,
+        updated_us=updated,
+        expires_at_us=expiries,
+        priorities=bytes(priorities),
+        timeouts=bytes(timeouts),
+        types=bytes(types),
+        keys=Strings.of(keys),
+        domains=Strings.of(domains),
+        values=Strings.of(values),
+    )
+
+
+def _nothing(next_at_us: int | None) -> commands.Taken:
+    none = Strings.of([])
+    return commands.Taken(
+        first_xid=0,
+        until_us=0,
+        next_at_us=next_at_us or 0,
+        rows=(),
+        process_at_us=(),
+        inserted_us=(),
+        updated_us=(),
+        expires_at_us=(),
+        priorities=b"",
+        timeouts=b"",
+        types=b"",
+        keys=none,
+        domains=none,
+        values=none,
+    )
+
+
+# -------------------------------------------------------------------------------------------------
+#
+# Which jobs are due: by priority, then process date, then row; and when the next one will be.
+#
+# A *band* is the jobs of one lane and one priority.  They stand in the order of their dates, so its
+# due jobs come first, and one look at the first of them tells whether there are any: nothing has to
+# be promoted when a date is reached, and a million jobs for tomorrow cost nothing (FJ-10, FJ-11).
+
+
+Item = tuple[bytes, bytes]  # of JOBS_READY
+
+_BAND: Final = JOB_PLACE.picked("lane", "priority", order=">")
+_DATE: Final = struct.Struct(">Q")
+_EXPIRY_AT: Final = JOB_REST.span("expires_at_us")
+_PRIORITY_AT: Final = PREFIX_BYTES + JOB_PLACE.span("priority").start
+_DATE_AT: Final = PREFIX_BYTES + JOB_PLACE.span("process_at_us").start
+# Expired jobs are passed over, and removed, up to so many of them at once.
+EXPIRED_MAX: Final = 20_000
+# The priorities that may be in one answer together: from, to before.
+FAST: Final = (0, SLOW_FROM)
+SLOW: Final = (SLOW_FROM, PRIORITY_MAX + 1)
+ALL: Final = (0, PRIORITY_MAX + 1)
+_NEVER: Final = bytes(8)  # an expiry that is none
+
+
+class Due(NamedTuple):
+    """What is due of a lane."""
+
+    items: list[Item]
+    expired: list[Item]  # that were passed over
+    next_at_us: int | None  # the first date of the bands in which nothing is due
+    is_cut: bool = False  # so much had expired that not all was looked at
+
+
+def due(
+    state: State, prefix: bytes, lane: int, priorities: tuple[int, int], now_us: int, limit: int
+) -> Due:
+    """Returns the first jobs that are due, at most `limit`, in order."""
+    items: list[Item] = []
+    expired: list[Item] = []
+    later: list[int] = []
+    for (key, rest), date_us in _bands(state, prefix, lane, priorities):
+        if date_us > now_us:
+            later.append(date_us)
+            continue
+        if len(items) + 1 == limit and rest[_EXPIRY_AT] == _NEVER:
+            items.append((key, rest))  # the one that is asked for is known already
+            break
+        before = len(items)
+        _take_due(state, key, now_us, items, expired, limit)
+        if len(expired) >= EXPIRED_MAX:
+            return Due(items, expired, None, is_cut=True)
+        if len(items) >= limit:
+            break
+        if len(items) == before:  # all that is due has expired
+            start = key[:_DATE_AT] + _DATE.pack(now_us + 1)
+            following = state.scan(Tree.JOBS_READY, start, _end_of_band(key), 1)
+            later += [_date_us(item[0]) for item in following]
+    return Due(items, expired, min(later, default=None))
+
+
+def _take_due(
+    state: State, key: bytes, now_us: int, items: list[Item], expired: list[Item], limit: int
+) -> None:
+    """Adds what is due of a band, which begins with `key`, up to `limit`."""
+    start, stop = key, key[:_DATE_AT] + _DATE.pack(now_us + 1)
+    while len(items) < limit and len(expired) < EXPIRED_MAX:
+        wanted = limit - len(items)
+        found = state.scan(Tree.JOBS_READY, start, stop, wanted)
+        over: list[Item] = []
+        if [rest[_EXPIRY_AT] for _, rest in found].count(_NEVER) < len(found):
+            over = [item for item in found if 0 < _expiry_us(item) <= now_us]
+        if over:
+            expired += over
+            gone = {item[0] for item in over}
+            items += [item for item in found if item[0] not in gone]
+        else:
+            items += found
+        if len(found) < wanted:
+            return
+        start = found[-1][0] + b"\0"
+
+
+def first_date_us(
+    state: State, prefix: bytes, lane: int, priorities: tuple[int, int] = ALL
+) -> int | None:
+    """Returns the first process date of a lane, due or not."""
+    dates = [date_us for _, date_us in _bands(state, prefix, lane, priorities)]
+    return min(dates, default=None)
+
+
+def first_after_us(state: State, prefix: bytes, lane: int, after_us: int) -> int | None:
+    """Returns the first process date of a lane that is later than another one."""
+    found = []
+    for (key, _), date_us in _bands(state, prefix, lane, ALL):
+        if date_us <= after_us:
+            start = key[:_DATE_AT] + _DATE.pack(after_us + 1)
+            items = state.scan(Tree.JOBS_READY, start, _end_of_band(key), 1)
+            found += [_date_us(item[0]) for item in items]
+        else:
+            found.append(date_us)
+    return min(found, default=None)
+
+
+def first_dates(state: State, prefix: bytes) -> Iterator[tuple[Lane, int]]:
+    """Yields the first process date of all lanes, of their fast and of their slow jobs."""
+    start, stop = prefix, end_of(prefix)
+    found: dict[Lane, int] = {}
+    last = None
+    while items := state.scan(Tree.JOBS_READY, start, stop, 1):
+        key = items[0][0]
+        lane, priority = _BAND.unpack_from(key, PREFIX_BYTES)
+        if lane != last:
+            yield from found.items()
+            found, last = {}, lane
+        place, date_us = (lane, priority >= SLOW_FROM), _date_us(key)
+        found[place] = min(date_us, found.get(place, date_us))
+        end = _end_of_band(key)
+        if end is None:
+            break
+        start = end
+    yield from found.items()
+
+
+def _bands(
+    state: State, prefix: bytes, lane: int, priorities: tuple[int, int]
+) -> Iterator[tuple[Item, int]]:
+    """Yields the first item and the first date of each band that has any, in order."""
+    priority, end = priorities
+    stop = end_of(prefix + _BAND.pack(lane, end - 1))
+    while priority < end:
+        start = prefix + _BAND.pack(lane, priority)
+        items = state.scan(Tree.JOBS_READY, start, stop, 1)
+        if not items:
+            return
+        key = items[0][0]
+        yield items[0], _date_us(key)
+        priority = key[_PRIORITY_AT] + 1
+
+
+def _expiry_us(item: Item) -> int:
+    return int.from_bytes(item[1][_EXPIRY_AT], "little")
+
+
+def _end_of_band(key: bytes) -> bytes | None:
+    return end_of(key[:_DATE_AT])
+
+
+def _date_us(key: bytes) -> int:
+    date_us: int = _DATE.unpack_from(key, _DATE_AT)[0]
+    return date_us

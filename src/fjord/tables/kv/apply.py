@@ -1,0 +1,207 @@
+"""Key/value tables: what their ops do to the index.
+
+The index has one entry a key.  A value rests in the journal, and the entry points to it.  A
+deleted key keeps an entry without a value, the tombstone, so that an older SET that comes late
+does not bring it back.  A value may have further keys: their entries, the aliases, lead to its
+own key, and count as long as they were linked after what the value's entry calls `links`.
+
+What is noted of a row without writing it again (it was touched, or is worked on) is its mark.  A
+mark names its row, so whatever is written to the key next voids it.
+
+Every row with an expiry stands in the schedule, at the expiry that holds.  Whoever changes that
+expiry first takes the old one out (KV_UNSCHEDULE); putting the new one in is part of the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import google_crc32c
+
+from fjord import ops
+from fjord.columns import Strings
+from fjord.layouts import PREFIX_BYTES, prefix_of
+from fjord.ops import Op, Place
+from fjord.tables.kv import layout
+from fjord.tables.kv.layout import BASE, FULL, ROW, schedule_key
+from fjord.tables.state import Tree, Writes
+
+_ROW_BYTES = ops.ROW_BYTES
+
+
+def apply_insert(writes: Writes, op: Op, place: Place) -> None:
+    timestamps, types, keys, values = _columns(op)
+    pack, crc, segment, payload = BASE.pack, google_crc32c.value, place.segment, place.payload
+    prefix = prefix_of(op.table)
+    rows = zip(
+        range(place.seq, place.seq + op.rows),
+        timestamps,
+        types,
+        keys.rows(),
+        values.offsets,
+        values.rows(),
+        strict=False,  # one offset more than rows
+    )
+    writes.put_many(
+        Tree.KV,
+        [
+            (prefix + key, pack(seq, ts, segment, payload + at, len(value), crc(value), type_))
+            for seq, ts, type_, key, at, value in rows
+        ],
+    )
+    writes.account(place.seq, _live_bytes(op.rows, keys, values))
+
+
+def apply_set(writes: Writes, op: Op, place: Place) -> None:
+    stamps, expiries, ttls, created, links, previous, freed, types, keys, values = _columns(op)
+    full, base, crc = FULL.pack, BASE.pack, google_crc32c.value
+    segment, payload, prefix = place.segment, place.payload, prefix_of(op.table)
+    index_keys = [prefix + key for key in keys.rows()]
+    seqs = range(place.seq, place.seq + op.rows)
+    # fmt: off
+    entries = [
+        full(seq, ts, segment, payload + at, len(value), crc(value), type_,
+             seq, born, expiry, ttl, link or seq)
+        if link or born != ts or expiry or ttl else
+        base(seq, ts, segment, payload + at, len(value), crc(value), type_)
+        for seq, ts, at, value, type_, born, expiry, ttl, link in zip(
+            seqs, stamps, values.offsets, values.rows(), types,
+            created, expiries, ttls, links, strict=False,  # one offset more than rows
+        )
+    ]
+    # fmt: on
+    writes.put_many(Tree.KV, list(zip(index_keys, entries, strict=True)))
+    _schedule(writes, expiries, index_keys, seqs)
+    writes.account(place.seq, _live_bytes(op.rows, keys, values), previous, freed)
+
+
+def apply_move(writes: Writes, op: Op, place: Place) -> None:
+    """Rows keep their identity and all that is known of them; only where they rest is new."""
+    (rows, stamps, expiries, ttls, created, links, accessed, worked, previous, types, keys,
+     values) = _columns(op)  # fmt: skip
+    prefix = prefix_of(op.table)
+    index_keys = [prefix + key for key in keys.rows()]
+    contents, items, sizes = values.rows(), [], []
+    for at, key in enumerate(index_keys):
+        row, stamp, type_, held, value = (
+            rows[at],
+            stamps[at],
+            types[at],
+            place.seq + at,
+            contents[at],
+        )
+        if type_ == ops.TOMBSTONE:
+            entry = layout.encode_tombstone(row, stamp, held, created[at])
+        elif type_ == ops.ALIAS:
+            entry = layout.encode_alias(row, stamp, held, value)
+        else:
+            pointer = (place.segment, place.payload + values.offsets[at], len(value))
+            entry = FULL.pack(row, stamp, *pointer, google_crc32c.value(value), type_,
+                              held, created[at], expiries[at], ttls[at], links[at])  # fmt: skip
+        items.append((key, entry))
+        sizes.append(_ROW_BYTES + len(key) - PREFIX_BYTES + len(value))
+    writes.put_many(Tree.KV, items)
+    _schedule(writes, expiries, index_keys, rows)
+    _note(writes, index_keys, zip(rows, accessed, expiries, worked, strict=True))
+    writes.account(place.seq, sum(sizes), previous, sizes)
+
+
+def apply_delete(writes: Writes, op: Op, place: Place) -> None:
+    stamps, buried, previous, freed, keys = _columns(op)
+    _bury(writes, place, (stamps, buried), _index_keys(op, keys))
+    writes.account(place.seq, _live_bytes(op.rows, keys), previous, freed)
+
+
+def apply_expire(writes: Writes, op: Op, place: Place) -> None:
+    stamps, buried, expiries, previous, freed, keys = _columns(op)
+    index_keys = _index_keys(op, keys)
+    _bury(writes, place, (stamps, buried), index_keys)
+    writes.delete_many(Tree.KV_EXPIRY, map(schedule_key, expiries, index_keys))
+    writes.account(place.seq, _live_bytes(op.rows, keys), previous, freed)
+
+
+def apply_purge(writes: Writes, op: Op, place: Place) -> None:
+    previous, freed, keys = _columns(op)
+    index_keys = _index_keys(op, keys)
+    writes.delete_many(Tree.KV, index_keys)
+    writes.delete_many(Tree.KV_MARKS, index_keys)
+    writes.account(place.seq, 0, previous, freed)
+
+
+def apply_mark(writes: Writes, op: Op, place: Place) -> None:
+    rows, accessed, expiries, worked, keys = _columns(op)
+    index_keys = _index_keys(op, keys)
+    _note(writes, index_keys, zip(rows, accessed, expiries, worked, strict=True))
+    gone = [key for key, date_us in zip(index_keys, accessed, strict=True) if not date_us]
+    if gone:
+        writes.delete_many(Tree.KV_MARKS, gone)
+    _schedule(writes, expiries, index_keys, rows)
+
+
+def apply_unschedule(writes: Writes, op: Op, place: Place) -> None:
+    expiries, keys = _columns(op)
+    writes.delete_many(Tree.KV_EXPIRY, map(schedule_key, expiries, _index_keys(op, keys)))
+
+
+def apply_link(writes: Writes, op: Op, place: Place) -> None:
+    stamps, previous, freed, keys, targets = _columns(op)
+    seqs = range(place.seq, place.seq + op.rows)
+    entries = map(layout.encode_alias, seqs, stamps, seqs, targets.rows())
+    writes.put_many(Tree.KV, list(zip(_index_keys(op, keys), entries, strict=True)))
+    writes.account(place.seq, _live_bytes(op.rows, keys, targets), previous, freed)
+
+
+def _bury(
+    writes: Writes,
+    place: Place,
+    dates: tuple[Iterable[int], Iterable[int]],
+    index_keys: Sequence[bytes],
+) -> None:
+    """Leaves tombstones."""
+    seqs = range(place.seq, place.seq + len(index_keys))
+    stamps, buried = dates
+    entries = map(layout.encode_tombstone, seqs, stamps, seqs, buried)
+    writes.put_many(Tree.KV, list(zip(index_keys, entries, strict=True)))
+
+
+def _note(
+    writes: Writes, index_keys: Sequence[bytes], marks: Iterable[tuple[int, int, int, int]]
+) -> None:
+    """Puts the marks that have a date."""
+    noted = [
+        (key, layout.encode_mark(*mark))
+        for key, mark in zip(index_keys, marks, strict=True)
+        if mark[1]
+    ]
+    if noted:
+        writes.put_many(Tree.KV_MARKS, noted)
+
+
+def _schedule(
+    writes: Writes,
+    expiries: Iterable[int],
+    index_keys: Sequence[bytes],
+    rows: Iterable[int],
+) -> None:
+    if any(expiries):
+        items = [
+            (schedule_key(expiry, key), ROW.pack(row))
+            for expiry, key, row in zip(expiries, index_keys, rows, strict=True)
+            if expiry
+        ]
+        writes.put_many(Tree.KV_EXPIRY, items)
+
+
+def _columns(op: Op) -> Any:
+    """Returns the columns; which of them are numbers and which are strings, the opcode says."""
+    return op.columns
+
+
+def _index_keys(op: Op, keys: Strings) -> list[bytes]:
+    prefix = prefix_of(op.table)
+    return [prefix + key for key in keys.rows()]
+
+
+def _live_bytes(rows: int, keys: Strings, values: Strings | None = None) -> int:
+    return _ROW_BYTES * rows + len(keys.data) + (0 if values is None else len(values.data))

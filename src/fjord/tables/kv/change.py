@@ -1,0 +1,260 @@
+"""ADD, NOT, TRUNCATE and RENAME: a value is changed where it is, and all else of it stays.
+
+Whoever decides works out the new value, so that what is stored is a plain SET.  Its timestamp is
+never smaller than that of what it came from.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from fjord import commands, kinds
+from fjord.columns import Strings, repeat
+from fjord.commands import Change, Refusal
+from fjord.errors import Code
+from fjord.layouts import PREFIX_BYTES
+from fjord.ops import Op, Opcode
+from fjord.tables import catalog
+from fjord.tables.kv import layout, read, rules
+from fjord.tables.kv import links as kv_links
+from fjord.tables.kv.layout import Entry
+from fjord.tables.kv.lookup import Lookup, lock_problem
+from fjord.tables.kv.ops import unschedule
+from fjord.tables.state import Decision, State, Table, VolatileValue, decides
+from fjord.values import Type
+
+_INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
+_Volatile = dict[bytes, VolatileValue | None]
+_NOT_FOUND: Final = Refusal(code=Code.NOT_FOUND, text="the key does not exist")
+
+
+# -- ADD, NOT, TRUNCATE ---------------------------------------------------------------------------
+
+
+@decides(commands.Modify)
+def decide_modify(command: commands.Modify, state: State, now_us: int) -> Decision:
+    problem = rules.modify_problem(command, now_us)
+    if problem is not None:
+        return Decision(problem)
+    table = catalog.find(state, command.table, kinds.Kind.KV)
+    if table is None or isinstance(table, Refusal):
+        return Decision(table or _NOT_FOUND)
+    lookup = Lookup.of(state, table.prefix, [command.key], now_us)
+    problem = lock_problem(state, lookup)
+    if problem is not None:
+        return Decision(problem)
+    if not lookup.is_live(0):
+        return Decision(_NOT_FOUND)
+    type_, data = lookup.value(0)
+    changed = _CHANGES[command.change](type_, data, command)
+    if isinstance(changed, Refusal):
+        return Decision(changed)
+    row = VolatileValue(
+        type_,
+        changed,
+        # Later than what it changes: a SET that is sent again must not undo it.
+        max(lookup.timestamp_us(0) + 1, command.timestamp_us),
+        lookup.expiries[0],
+        lookup.ttl_us(0),
+        lookup.created_us(0),
+    )
+    key, entry = lookup.keys[0], lookup.entries[0]
+    reply = read.one_entry(row, is_locked=not state.locks.keys().isdisjoint(lookup.keys))
+    if key in lookup.volatile:
+        return Decision(reply, (), {key: row})
+    assert entry is not None
+    return Decision(reply, [_set_op(table, key, row, entry, links=entry.links)])
+
+
+def _add(type_: int, data: bytes, command: commands.Modify) -> bytes | Refusal:
+    if type_ not in (Type.INTEGER, Type.FLOAT) or (
+        type_ == Type.INTEGER and command.operand_type == Type.FLOAT
+    ):
+        return _mismatch("a number is added to a number, and a float to a float only")
+    value, operand = _NUMBER[type_](data), _NUMBER[command.operand_type](command.operand)
+    if type_ == Type.INTEGER:
+        total = value + operand
+        if not _INTEGER_MIN <= total <= _INTEGER_MAX:
+            return Refusal(code=Code.OVERFLOW, text="an integer has 64 bits")
+        return int(total).to_bytes(8, "little", signed=True)
+    result = value + float(operand)
+    if math.isfinite(value) and not math.isfinite(result):
+        return Refusal(code=Code.OVERFLOW, text="the sum is beyond the range of a float")
+    return _FLOAT.pack(result)
+
+
+def _not(type_: int, data: bytes, command: commands.Modify) -> bytes | Refusal:
+    if type_ != Type.BOOLEAN:
+        return _mismatch("only a boolean can be flipped")
+    return b"\0" if data == b"\1" else b"\1"
+
+
+def _truncate(type_: int, data: bytes, command: commands.Modify) -> bytes | Refusal:
+    if type_ not in (Type.BUFFER, Type.STRING):
+        return _mismatch("only a buffer or a string can be made shorter")
+    size = _NUMBER[Type.INTEGER](command.operand)
+    if not 0 <= size <= len(data):
+        text = f"the value has {len(data)} bytes; a value is only ever made shorter"
+        return Refusal(code=Code.BAD_SIZE, text=text)
+    if type_ == Type.STRING and size < len(data) and data[int(size)] & 0xC0 == 0x80:
+        return Refusal(code=Code.BAD_VALUE, text="that would cut a character in two")
+    return data[: int(size)]
+
+
+def _mismatch(text: str) -> Refusal:
+    return Refusal(code=Code.TYPE_MISMATCH, text=text)
+
+
+_FLOAT: Final = struct.Struct("<d")
+_NUMBER: Final[dict[int, Callable[[bytes], int | float]]] = {
+    Type.INTEGER: lambda data: int.from_bytes(data, "little", signed=True),
+    Type.FLOAT: lambda data: float(_FLOAT.unpack(data)[0]),
+}
+_CHANGES: Final[dict[Change, Callable[[int, bytes, commands.Modify], bytes | Refusal]]] = {
+    Change.ADD: _add,
+    Change.NOT: _not,
+    Change.TRUNCATE: _truncate,
+}
+
+
+# -- RENAME ---------------------------------------------------------------------------------------
+
+
+@decides(commands.Rename)
+def decide_rename(command: commands.Rename, state: State, now_us: int) -> Decision:
+    problem = rules.rename_problem(command, now_us)
+    if problem is not None:
+        return Decision(problem)
+    table = catalog.find(state, command.table, kinds.Kind.KV)
+    if table is None or isinstance(table, Refusal):
+        return Decision(table or _NOT_FOUND)
+    lookup = Lookup.of(state, table.prefix, [command.key, command.to], now_us)
+    problem = lock_problem(state, lookup)
+    if problem is not None:
+        return Decision(problem)
+    if not lookup.is_live(_OLD):
+        return Decision(_NOT_FOUND)
+    if command.key == command.to:
+        return catalog.decision(state, ())
+    if lookup.is_live(_NEW) and not command.overwrite:
+        return Decision(Refusal(code=Code.EXISTS, text="the new key is there, overwrite is off"))
+    renaming = _Renaming(table, lookup, command.timestamp_us, state.lease_us)
+    if _OLD in lookup.aliases:
+        decided, volatile = renaming.of_alias()
+    elif lookup.in_memory(_OLD) is not None:
+        decided, volatile = renaming.in_memory()
+    else:
+        further = kv_links.further_keys(state, table, command.key, now_us)
+        decided, volatile = renaming.of_value(further)
+    return catalog.decision(state, decided, volatile)
+
+
+# The rows of the lookup.
+_OLD, _NEW = 0, 1
+
+
+class _Renaming:
+    """A value that gets another key; what stands under that key goes."""
+
+    def __init__(self, table: Table, lookup: Lookup, timestamp_us: int, lease_us: int) -> None:
+        self._table = table
+        self._lookup = lookup
+        self._old_key, self._new_key = lookup.given
+        self._old, self._new = lookup.own(_OLD), lookup.own(_NEW)
+        # Whoever renames wants it done, whatever was said of either key before, and a SET of
+        # before that is sent again must not undo it.
+        self._timestamp_us = max(
+            timestamp_us,
+            lookup.timestamp_us(_OLD) + 1,
+            lookup.timestamp_us(_NEW) + 1 if _NEW not in lookup.aliases else 0,
+            self._new.timestamp_us + 1 if self._new else 0,
+        )
+        self._lease_us = lease_us
+
+    def of_value(self, further: Mapping[bytes, Entry]) -> tuple[list[Op], _Volatile]:
+        """Moves the value; its further keys lead to it as before (FJ-31)."""
+        row, table_id = self._row(), self._table.id
+        written = _set_op(self._table, self._new_key, row, self._new, links=0)
+        due = [(row.expires_at_us, self._old_key), self._due()]
+        deleted = self._delete(self._old_key, self._old)
+        others = {key: entry for key, entry in further.items() if key != self._new_key}
+        linked = self._link(others, self._new_key)
+        return [*unschedule(table_id, due), written, deleted, *linked], self._gone()
+
+    def of_alias(self) -> tuple[list[Op], _Volatile]:
+        """Moves the alias only; onto the key of its own target, it just goes."""
+        delete, target = self._delete(self._old_key, self._old), self._lookup.keys[_OLD]
+        if target == self._new_key:
+            return [delete], {}
+        link = self._link({self._new_key: self._new}, target)
+        return [*unschedule(self._table.id, [self._due()]), *link, delete], self._gone()
+
+    def _link(self, replaced: Mapping[bytes, Entry | None], target: bytes) -> list[Op]:
+        """Lets keys lead to a value, in the place of what stands there."""
+        if not replaced:
+            return []
+        columns = (
+            repeat(self._timestamp_us, len(replaced)),
+            [entry.held if entry else 0 for entry in replaced.values()],
+            [layout.row_bytes(entry, key) if entry else 0 for key, entry in replaced.items()],
+            Strings.of([key[PREFIX_BYTES:] for key in replaced]),
+            Strings.of([target[PREFIX_BYTES:]] * len(replaced)),
+        )
+        return [Op(Opcode.KV_LINK, self._table.id, len(replaced), columns)]
+
+    def in_memory(self) -> tuple[list[Op], _Volatile]:
+        """A stored value under the new key is first deleted durably, and so is an alias."""
+        changes: _Volatile = {self._old_key: None, self._new_key: self._row()}
+        if self._new is None or not (self._new.is_value or _NEW in self._lookup.aliases):
+            return [], changes
+        delete = self._delete(self._new_key, self._new)
+        return [*unschedule(self._table.id, [self._due()]), delete], changes
+
+    def _row(self) -> VolatileValue:
+        lookup = self._lookup
+        type_, value = lookup.value(_OLD)
+        dates = (lookup.expiries[_OLD], lookup.ttl_us(_OLD), lookup.created_us(_OLD))
+        return VolatileValue(type_, value, self._timestamp_us, *dates)
+
+    def _due(self) -> tuple[int, bytes]:
+        """Returns the expiry of what stands under the new key itself, 0 for none."""
+        is_alias = _NEW in self._lookup.aliases
+        return 0 if is_alias else self._lookup.stored_expiry(_NEW), self._new_key
+
+    def _gone(self) -> _Volatile:
+        return {self._new_key: None} if self._new_key in self._lookup.volatile else {}
+
+    def _delete(self, key: bytes, entry: Entry | None) -> Op:
+        dates = ((self._timestamp_us,), (self._lease_us,))
+        columns = (*dates, *_replaced(key, entry), _user_keys(key))
+        return Op(Opcode.KV_DELETE, self._table.id, 1, columns)
+
+
+def _set_op(
+    table: Table, key: bytes, row: VolatileValue, replaced: Entry | None, *, links: int
+) -> Op:
+    """Returns the op that writes one row under an index key."""
+    columns = (
+        (row.timestamp_us,),
+        (row.expires_at_us,),
+        (row.ttl_us,),
+        (row.created_us,),
+        (links,),
+        *_replaced(key, replaced),
+        bytes([row.type]),
+        _user_keys(key),
+        Strings.of([row.value]),
+    )
+    return Op(Opcode.KV_SET, table.id, 1, columns)
+
+
+def _replaced(key: bytes, entry: Entry | None) -> tuple[tuple[int], tuple[int]]:
+    """Returns the columns `previous` and `freed` of one row."""
+    return ((entry.held,), (layout.row_bytes(entry, key),)) if entry else ((0,), (0,))
+
+
+def _user_keys(key: bytes) -> Strings:
+    return Strings.of([key[PREFIX_BYTES:]])

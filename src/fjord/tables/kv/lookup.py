@@ -1,0 +1,235 @@
+"""Keys looked up: where each leads, what stands there, and what was noted of it.
+
+A key leads to its own entry or, if it is an alias that counts, to the entry of its target.  All
+that is asked of an alias, or done through it, is asked of and done to the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fjord import ops
+from fjord.commands import Refusal
+from fjord.errors import Code
+from fjord.layouts import PREFIX_BYTES
+from fjord.tables.kv import layout
+from fjord.tables.kv.layout import NO_MARK, Entry, Mark
+from fjord.tables.state import State, Tree, VolatileValue
+
+
+class Lookup:
+    """Some keys of one table, looked up once; a row of it is the position of a key."""
+
+    def __init__(
+        self,
+        state: State,
+        given: list[bytes],
+        stored: Sequence[bytes | None],
+        now_us: int,
+        *,
+        all_marks: bool = False,  # else only those of entries that expire
+    ) -> None:
+        self.given = given  # the index keys that were asked for
+        self.keys = given  # the index keys that they lead to
+        self.stored = stored  # the entry of each key asked for, as it was found
+        self.entries = [layout.decode(data) if data else None for data in stored]
+        self.marks: dict[int, Mark] = {}  # those that hold
+        self.expiries: list[int] = []  # when each row expires, after all that was noted; 0 = never
+        self.volatile = _volatile(state, given)
+        self.aliases: dict[int, Entry] = {}  # rows that were found through an alias that counts
+        self._now_us = now_us
+        self._state = state
+        self._follow_aliases()
+        self._find_marks(all_marks=all_marks)
+        self._find_expiries()
+        self._leave_dead_targets()
+
+    @classmethod
+    def of(
+        cls,
+        state: State,
+        prefix: bytes,
+        keys: Sequence[bytes],
+        now_us: int,
+        *,
+        all_marks: bool = False,
+    ) -> Lookup:
+        given = [prefix + key for key in keys]
+        return cls(state, given, state.get_many(Tree.KV, given), now_us, all_marks=all_marks)
+
+    # -- one row ----------------------------------------------------------------------------------
+
+    def in_memory(self, row: int) -> VolatileValue | None:
+        return self.volatile.get(self.keys[row])
+
+    def mark(self, row: int) -> Mark:
+        return self.marks.get(row, NO_MARK)
+
+    def is_live(self, row: int) -> bool:
+        if 0 < self.expiries[row] <= self._now_us:
+            return False
+        entry = self.entries[row]
+        if entry is not None and entry.type <= layout.VALUE_TYPE_MAX:
+            return True
+        return bool(self.volatile) and self.keys[row] in self.volatile
+
+    def stored_expiry(self, row: int) -> int:
+        """Returns the expiry at which the row stands in the schedule, 0 = it does not."""
+        return 0 if self.keys[row] in self.volatile else self.expiries[row]
+
+    def timestamp_us(self, row: int) -> int:
+        """Returns the timestamp that a write must reach, 0 = any will do."""
+        entry = self.entries[row]
+        stored = entry.timestamp_us if entry is not None else 0
+        if not self.volatile:
+            return stored
+        found = self.in_memory(row)
+        return stored if found is None else max(stored, found.timestamp_us)
+
+    def created_us(self, row: int) -> int:
+        found = self.in_memory(row)
+        if found is not None:
+            return found.created_us or found.timestamp_us
+        entry = self.entries[row]
+        return entry.created_us if entry is not None else 0
+
+    def ttl_us(self, row: int) -> int:
+        found, entry = self.in_memory(row), self.entries[row]
+        if found is not None:
+            return found.ttl_us
+        return entry.ttl_us if entry is not None else 0
+
+    def size(self, row: int) -> int:
+        """Returns the size of a live row's value."""
+        found, entry = self.in_memory(row), self.entries[row]
+        if found is not None:
+            return len(found.value)
+        return entry.size if entry is not None else 0
+
+    def worked_until_us(self, row: int) -> int:
+        """Returns until when, in lease time, the row is worked on."""
+        found = self.in_memory(row)
+        return self.mark(row).worked_until_us if found is None else found.worked_until_us
+
+    def is_worked_on(self, row: int) -> bool:
+        return self.worked_until_us(row) > self._state.lease_us
+
+    def value(self, row: int) -> tuple[int, bytes]:
+        """Returns type and bytes of a live row."""
+        found, entry = self.in_memory(row), self.entries[row]
+        if found is not None:
+            return found.type, found.value
+        assert entry is not None
+        return entry.type, self._state.payloads([entry.pointer])[0] if entry.size else b""
+
+    def previous(self, row: int) -> tuple[int, int]:
+        """Returns the seq that holds the row now, and what that counts as live: 0 for nothing."""
+        entry = self.entries[row]
+        if entry is None:
+            return 0, 0
+        return entry.held, layout.row_bytes(entry, self.keys[row])
+
+    def links(self, row: int) -> int:
+        """Returns since which row the aliases of a row count, if a write leaves them; 0 = none."""
+        entry = self.entries[row]
+        return entry.links if entry is not None and entry.is_value and self.is_live(row) else 0
+
+    def own(self, row: int) -> Entry | None:
+        """Returns the entry of the key that was asked for itself, wherever it leads."""
+        return self.aliases.get(row) or self.entries[row]
+
+    def note(self, row: int, mark: Mark) -> None:
+        """From now on this lookup knows a row as it is about to be."""
+        found = self.in_memory(row)
+        self.expiries[row] = mark.expires_at_us
+        if found is None:
+            self.marks[row] = mark
+        else:
+            self.volatile[self.keys[row]] = found._replace(
+                expires_at_us=mark.expires_at_us,
+                accessed_us=mark.accessed_us,
+                worked_until_us=mark.worked_until_us,
+            )
+
+    # -- all rows ---------------------------------------------------------------------------------
+
+    def _follow_aliases(self) -> None:
+        """Leads rows to their targets, but for those that were linked before `links`."""
+        rows = [
+            row
+            for row, entry in enumerate(self.entries)
+            if entry is not None
+            and entry.type == ops.ALIAS
+            and self.given[row] not in self.volatile
+        ]
+        if not rows:
+            return
+        targets = [self._target(row) for row in rows]
+        self.keys = list(self.given)
+        for row, key, data in zip(
+            rows, targets, self._state.get_many(Tree.KV, targets), strict=True
+        ):
+            alias, target = self.entries[row], layout.decode(data) if data else None
+            assert alias is not None
+            if target is not None and target.is_value and alias.row >= target.links:
+                self.keys[row], self.entries[row], self.aliases[row] = key, target, alias
+
+    def _target(self, row: int) -> bytes:
+        data = self.stored[row]
+        assert data is not None
+        return self.given[row][:PREFIX_BYTES] + layout.decode_target(data)
+
+    def _find_marks(self, *, all_marks: bool) -> None:
+        rows = [
+            row
+            for row, entry in enumerate(self.entries)
+            if entry is not None
+            and (entry.expires_at_us or all_marks)
+            and entry.type <= layout.VALUE_TYPE_MAX
+        ]
+        if not rows:
+            return
+        found = self._state.get_many(Tree.KV_MARKS, [self.keys[row] for row in rows])
+        for row, data in zip(rows, found, strict=True):
+            entry = self.entries[row]
+            if data is not None and entry is not None:
+                mark = layout.decode_mark(data, entry.row)
+                if mark is not NO_MARK:
+                    self.marks[row] = mark
+
+    def _find_expiries(self) -> None:
+        self.expiries = [entry.expires_at_us if entry is not None else 0 for entry in self.entries]
+        for row, mark in self.marks.items():
+            if self.expiries[row]:
+                self.expiries[row] = max(self.expiries[row], mark.expires_at_us)
+        if self.volatile:
+            for row, key in enumerate(self.keys):
+                if key in self.volatile:
+                    self.expiries[row] = self.volatile[key].expires_at_us
+
+    def _leave_dead_targets(self) -> None:
+        """An alias does not count either if its target has expired."""
+        dead = [row for row in self.aliases if not self.is_live(row)]
+        for row in dead:
+            self.keys[row] = self.given[row]
+            self.entries[row] = self.aliases.pop(row)
+            self.expiries[row] = 0
+            self.marks.pop(row, None)
+
+
+def lock_problem(state: State, lookup: Lookup) -> Refusal | None:
+    """Says so if another client has locked one of the keys, or what it leads to."""
+    locks, client = state.locks, state.client
+    if not locks:
+        return None
+    if any(locks.get(key, client) != client for key in (*lookup.given, *lookup.keys)):
+        return Refusal(code=Code.LOCKED, text="another client has locked a key")
+    return None
+
+
+def _volatile(state: State, keys: Sequence[bytes]) -> dict[bytes, VolatileValue]:
+    """Returns those values in memory that these keys have."""
+    found = state.volatile
+    if not found or found.keys().isdisjoint(keys):
+        return {}
+    return {key: found[key] for key in keys if key in found}

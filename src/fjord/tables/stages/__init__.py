@@ -1,0 +1,1 @@
+"""What is staged, and becomes visible at once."""

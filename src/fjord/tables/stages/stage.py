@@ -1,0 +1,466 @@
+"""STAGE and COMMIT: rows are kept first, by many, and seen later, by all, exactly once.
+
+A writer numbers its batches, and only the last one is remembered.  A batch that is asked for again,
+or an older one, is committed already: whatever was staged for it is dropped.
+
+To commit messages of a log is one decision that gives all of them their seqs.  Jobs and values have
+to be merged with what is there, which takes a while for many of them.  So the first decision says
+which stages the batch is made of, for good, and further ones run them one after the other: each is
+run in the same commit in which it goes.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+from fjord import commands, limits, ops
+from fjord.columns import Strings, repeat
+from fjord.commands import Append, Committed, Push, Refusal, Set
+from fjord.commands.layout import Command, internal
+from fjord.errors import Code
+from fjord.kinds import Kind
+from fjord.layouts import PREFIX_BYTES, end_of, prefix_of
+from fjord.ops import Op, Opcode
+from fjord.tables import catalog
+from fjord.tables.jobs import push
+from fjord.tables.stages import layout, writers
+from fjord.tables.stages.layout import Stage, Writer
+from fjord.tables.stages.layout import State as Stages
+from fjord.tables.state import Decision, State, Table, Tree, decides
+from fjord.tables.streams import history
+from fjord.tables.streams.layout import seq_key
+
+_PIECE: Final = 256
+# What a STAGE has beside the op in it: a header, a date, two offsets.
+_AROUND_BYTES: Final = ops.HEADER.size + 16
+
+
+@internal(frees=True)
+class DropStages(Command):
+    """Drops stages that nobody has committed in time."""
+
+    table: int
+    stages: Sequence[int]
+
+
+@internal()
+class RunStage(Command):
+    """Goes on with a batch whose writer began to commit it, and was not heard of since."""
+
+    table: int
+    name: bytes
+
+
+@internal(frees=True)
+class ForgetWriter(Command):
+    """Forgets a writer that was not heard of since a moment, unless its last batch waits."""
+
+    table: int
+    name: bytes
+    before_us: int
+
+
+class Staging(NamedTuple):
+    """How rows are staged."""
+
+    kind: Kind  # of their table
+    run: Callable[[Any, State, int], Decision] | None  # what writes them then, if not `decide`
+    encode: Callable[[Any, Table, int], Op]  # the op that they are kept as
+
+
+Encode = TypeVar("Encode", bound=Callable[..., Op])
+
+
+def stages(
+    rows: type[Command], kind: Kind, run: Callable[[Any, State, int], Decision] | None = None
+) -> Callable[[Encode], Encode]:
+    """Says what may be staged, and which op it is kept as."""
+
+    def register(encode: Encode) -> Encode:
+        rows.row.stage = Staging(kind, run, encode)
+        return encode
+
+    return register
+
+
+# -- staging --------------------------------------------------------------------------------------
+
+
+@decides(commands.Stage)
+def decide_stage(command: commands.Stage, state: State, now_us: int) -> Decision:
+    """Keeps rows that could be written now; what could not is refused at once."""
+    rows = command.rows
+    kind, _, encode = type(rows).row.stage
+    decided = type(rows).row.decide(_stamped(rows, now_us), state, now_us)
+    if isinstance(decided.reply, Refusal):
+        return Decision(decided.reply)
+    found = catalog.find_or_create(state, rows.table, kind)
+    if isinstance(found, Refusal):
+        return Decision(found)
+    table, creation = found
+    problem = _stage_problem(rows, table)
+    if problem is not None:
+        return Decision(problem)
+    inner, _ = ops.encode(encode(rows, table, now_us))
+    op = Op(Opcode.STAGE, table.id, 1, ((now_us,), Strings.of([inner])))
+    return catalog.decision(state, [*creation, op])
+
+
+def _stamped(rows: Append | Push | Set, now_us: int) -> Append | Push | Set:
+    """Returns rows as if they were written now, where they do not say when they were."""
+    if isinstance(rows, Append) or all(rows.timestamps_us):
+        return rows
+    return replace(rows, timestamps_us=[stamp or now_us for stamp in rows.timestamps_us])
+
+
+def _stage_problem(rows: Append | Push | Set, table: Table) -> Refusal | None:
+    if not history.is_log(table) and len(rows.types) > limits.SLICE_ROWS_MAX:
+        text = f"a stage of table {table.name} has at most {limits.SLICE_ROWS_MAX} rows"
+        return Refusal(code=Code.BAD_BATCH, text=text)
+    if isinstance(rows, Append) and rows.timestamps_us is not None:
+        text = "staged messages have the date of their commit, and no other"
+        return Refusal(code=Code.BAD_BATCH, text=text)
+    if isinstance(rows, Set) and (rows.also is not None or not (rows.persist and rows.overwrite)):
+        text = "staged values replace what is there, are durable, and have one key each"
+        return Refusal(code=Code.BAD_BATCH, text=text)
+    return None
+
+
+@stages(Append, Kind.STREAM)
+def _append_op(rows: Append, table: Table, now_us: int) -> Op:
+    columns = (rows.types, rows.keys, rows.values)
+    return Op(Opcode.STREAM_APPEND, table.id, len(rows.types), columns)
+
+
+@stages(Push, Kind.JOBS, push.decide_staged)
+def _push_op(rows: Push, table: Table, now_us: int) -> Op:
+    dates = rows.process_at_us
+    if rows.relative:  # a delay counts from now on, not from the commit
+        dates = [now_us + delay_us if delay_us else 0 for delay_us in dates]
+    count = len(rows.types)
+    none = repeat(0, count)
+    columns: tuple[ops.Column, ...] = (
+        rows.timestamps_us,
+        none,
+        dates,
+        rows.expires_at_us,
+        none,
+        rows.priorities,
+        bytes(count),
+        rows.types,
+        rows.keys,
+        rows.domains,
+        rows.values,
+    )
+    return Op(Opcode.JOB_ADD, table.id, count, columns)
+
+
+@stages(Set, Kind.KV)
+def _set_op(rows: Set, table: Table, now_us: int) -> Op:
+    count = len(rows.types)
+    none = repeat(0, count)
+    dates = (repeat(rows.expires_at_us, count), repeat(rows.ttl_us, count))
+    columns: Any = (rows.timestamps_us, *dates, *[none] * 4, rows.types, rows.keys, rows.values)
+    return Op(Opcode.KV_SET, table.id, count, columns)
+
+
+# -- committing -----------------------------------------------------------------------------------
+
+
+@decides(commands.CommitStages)
+def decide_commit(command: commands.CommitStages, state: State, now_us: int) -> Decision:
+    problem = _commit_problem(command)
+    if problem is not None:
+        return Decision(problem)
+    table = state.tables.get(command.table)
+    if table is None:
+        if command.stages:
+            return Decision(Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}"))
+        return Decision(_committed(state, command.batch, is_new=True))
+    known = writers.find(state, table.prefix, command.writer.encode())
+    waiting = _waiting(state, table.prefix, known) if known else ()
+    if known and waiting:
+        # An earlier batch, or this one, is decided and not yet written.
+        decision = _run(table, known, waiting, state, now_us)
+        if known.batch == command.batch or not isinstance(decision.reply, Committed):
+            return decision
+        left = len(waiting) + len(command.stages)
+        return decision._replace(reply=replace(decision.reply, left=left))
+    if known and command.batch <= known.batch:
+        made = _drop(table.id, _pending(state, table.prefix, command.stages))
+        return Decision(_committed(state, known.batch, is_new=False), made)
+    return _commit(command, table, known, state, now_us)
+
+
+@decides(commands.AskWriter)
+def decide_ask(command: commands.AskWriter, state: State, now_us: int) -> Decision:
+    problem = commands.name_problem(command.table) if command.table else None
+    problem = problem or writers.name_problem(command.writer)
+    if problem is not None:
+        return Decision(problem)
+    table = state.tables.get(command.table)
+    if table is None and command.table:
+        return Decision(_committed(state, writers.UNKNOWN, is_new=False))
+    prefix = table.prefix if table else prefix_of(catalog.NO_TABLE)
+    known = writers.find(state, prefix, command.writer.encode())
+    if known is None:
+        return Decision(_committed(state, writers.UNKNOWN, is_new=False))
+    left = len(_waiting(state, prefix, known))
+    return Decision(_committed(state, known.batch, is_new=False, left=left))
+
+
+def _commit_problem(command: commands.CommitStages) -> Refusal | None:
+    problem = commands.name_problem(command.table) or writers.name_problem(command.writer)
+    if problem is not None:
+        return problem
+    if command.batch not in writers.NUMBERS:
+        return Refusal(code=Code.BAD_RANGE, text="the number of a batch is from 0 to 2^63 - 1")
+    if len(command.stages) > limits.STAGES_MAX:
+        text = f"a commit has at most {limits.STAGES_MAX} stages; stage more rows at a time"
+        return Refusal(code=Code.BAD_COUNT, text=text)
+    if len(set(command.stages)) < len(command.stages):
+        return Refusal(code=Code.BAD_BATCH, text="a stage is committed once")
+    return None
+
+
+def _commit(
+    command: commands.CommitStages, table: Table, known: Writer | None, state: State, now_us: int
+) -> Decision:
+    problem = writers.room_problem(state) if known is None else None
+    if problem is not None:
+        return Decision(problem)
+    found = _pending(state, table.prefix, command.stages)
+    if len(found) < len(command.stages):
+        gone = min(set(command.stages) - {stage.seq for stage in found})
+        text = f"stage {gone} of table {table.name} is not there; write the batch again"
+        return Decision(Refusal(code=Code.STAGE_GONE, text=text))
+    name = command.writer
+    if history.is_log(table):
+        rows = sum(stage.rows for stage in found)
+        made = [*(_commit_op(table, stage) for stage in found),
+                writers.op_of(table.id, name, command.batch, now_us)]  # fmt: skip
+        seq = state.next_seq - 1 + rows
+        return Decision(_committed(state, command.batch, is_new=True, rows=rows, seq=seq), made)
+    made = [writers.op_of(table.id, name, command.batch, now_us, command.stages)]
+    if found:
+        made.append(_decided_op(table, found))
+    reply = _committed(state, command.batch, is_new=True, left=len(found))
+    return Decision(reply, made)
+
+
+def _commit_op(table: Table, stage: Stage) -> Op:
+    numbers = (stage.seq, *stage.pointer[:4], _bytes(stage))
+    return Op(Opcode.STREAM_COMMIT, table.id, stage.rows, tuple((one,) for one in numbers))
+
+
+def _decided_op(table: Table, stages: Sequence[Stage]) -> Op:
+    rows = [(one.seq, one.at_us, one.rows, *one.pointer[:4]) for one in stages]
+    return Op(Opcode.STAGE_DECIDED, table.id, len(rows), tuple(zip(*rows, strict=True)))
+
+
+def _committed(
+    state: State, batch: int, *, is_new: bool, left: int = 0, rows: int = 0, seq: int = 0
+) -> Committed:
+    seq = seq or state.next_seq - 1
+    return Committed(batch=batch, is_new=is_new, left=left, rows=rows, seq=seq)
+
+
+# -- running what is decided ----------------------------------------------------------------------
+
+
+def _run(
+    table: Table, known: Writer, waiting: Sequence[int], state: State, now_us: int
+) -> Decision:
+    """Runs the first stage of a batch that waits; it goes in the same commit."""
+    (stage,) = _stages(state, table.prefix, waiting[:1])
+    (inner,) = state.payloads([stage.pointer])
+    op, _, _ = ops.decode(memoryview(inner), 0)
+    command = _COMMANDS[table.kind](table.name, op, now_us)
+    if command is not None:
+        command = _stamped(command, now_us)
+    decision = Decision(None)  # type: ignore[arg-type] # nothing of it is left to be written
+    if command is not None:
+        run = type(command).row.stage.run or type(command).row.decide
+        decision = cast(Decision, run(command, state, now_us))
+        if isinstance(decision.reply, Refusal):
+            return decision
+    made = [*decision.ops, *_drop(table.id, [stage])]
+    seq = state.next_seq - 1 + sum(one.rows for one in made)
+    reply = _committed(
+        state, known.batch, is_new=True, left=len(waiting) - 1, rows=stage.rows, seq=seq
+    )
+    return decision._replace(reply=reply, ops=made)
+
+
+def _append_of(table: str, op: Op, now_us: int) -> Append:
+    types, keys, values = _columns(op)
+    return Append(table=table, types=bytes(types), keys=keys, values=values)
+
+
+def _push_of(table: str, op: Op, now_us: int) -> Push | None:
+    """Returns the push of a stage without jobs that have expired since; None if none is left."""
+    stamps, _, dates, expiries, *_ = _columns(op)
+    if any(expiries):
+        live = [
+            at
+            for at, (date_us, expires_us) in enumerate(zip(dates, expiries, strict=True))
+            if not expires_us or expires_us > max(date_us, now_us)
+        ]
+        if not live:
+            return None
+        if len(live) < op.rows:
+            op = _only(op, live)
+            stamps, _, dates, expiries, *_ = _columns(op)
+    priorities, _, types, keys, domains, values = op.columns[5:]
+    return Push(
+        table=table,
+        keys=_strings(keys),
+        domains=_strings(domains),
+        types=bytes(types),  # type: ignore[arg-type]
+        values=_strings(values),
+        priorities=bytes(priorities),  # type: ignore[arg-type]
+        process_at_us=dates,
+        expires_at_us=expiries,
+        timestamps_us=stamps,
+    )
+
+
+def _set_of(table: str, op: Op, now_us: int) -> Set | None:
+    stamps, expiries, ttls, *_, types, keys, values = _columns(op)
+    if 0 < expiries[0] <= now_us:
+        return None
+    return Set(
+        table=table,
+        keys=keys,
+        types=bytes(types),
+        values=values,
+        timestamps_us=stamps,
+        expires_at_us=expiries[0],
+        ttl_us=ttls[0],
+    )
+
+
+def _only(op: Op, wanted: Sequence[int]) -> Op:
+    columns = tuple(
+        Strings.of([column[at] for at in wanted])
+        if isinstance(column, Strings)
+        else [column[at] for at in wanted]
+        for column in op.columns
+    )
+    return op._replace(rows=len(wanted), columns=columns)
+
+
+def _strings(column: ops.Column) -> Strings:
+    assert isinstance(column, Strings)
+    return column
+
+
+def _columns(op: Op) -> Any:
+    return op.columns
+
+
+# -- looking stages up ----------------------------------------------------------------------------
+
+
+def _waiting(state: State, prefix: bytes, known: Writer) -> Sequence[int]:
+    """Returns the stages of a batch that are not written yet.
+
+    They are written in order, and go with it, so those that are left are the last ones.
+    """
+    stages = known.stages
+    if not stages or not _stages(state, prefix, stages[-1:]):
+        return ()
+    first = bisect.bisect_left(
+        range(len(stages)), 1, key=lambda at: len(_stages(state, prefix, stages[at : at + 1]))
+    )
+    return stages[first:]
+
+
+def _pending(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Stage]:
+    """Returns those of some stages that nobody has committed."""
+    found = _stages(state, prefix, seqs)
+    return [stage for stage in found if stage.state == Stages.PENDING]
+
+
+def _stages(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Stage]:
+    keys = [seq_key(prefix, seq) for seq in seqs]
+    stored = state.get_many(Tree.STAGES, keys)
+    return [layout.decode_stage(key, data) for key, data in zip(keys, stored, strict=True) if data]
+
+
+def first_seqs(scan: history.Scan) -> list[int]:
+    """Returns the seq of the first stage of each table that has any."""
+    found = []
+    start: bytes | None = b""
+    while start is not None and (items := scan(Tree.STAGES, start, None, 1)):
+        stage = layout.decode_stage(*items[0])
+        found.append(stage.seq)
+        start = end_of(items[0][0][:PREFIX_BYTES])
+    return found
+
+
+# -- what a writer asks of itself -----------------------------------------------------------------
+
+
+@decides(DropStages)
+def decide_drop_stages(command: DropStages, state: State, now_us: int) -> Decision:
+    """Drops those of some stages that nobody has committed meanwhile."""
+    return catalog.decision(
+        state, _drop(command.table, _pending(state, prefix_of(command.table), command.stages))
+    )
+
+
+@decides(RunStage)
+def decide_run_stage(command: RunStage, state: State, now_us: int) -> Decision:
+    """Runs the next stage of a batch that is decided; nothing is done if there is none."""
+    table = catalog.by_id(state, command.table)
+    known = writers.find(state, prefix_of(command.table), command.name)
+    if table is None or known is None:
+        return catalog.decision(state, ())
+    waiting = _waiting(state, table.prefix, known)
+    return _run(table, known, waiting, state, now_us) if waiting else catalog.decision(state, ())
+
+
+@decides(ForgetWriter)
+def decide_forget_writer(command: ForgetWriter, state: State, now_us: int) -> Decision:
+    prefix = prefix_of(command.table)
+    known = writers.find(state, prefix, command.name)
+    is_kept = known is None or known.at_us >= command.before_us or _waiting(state, prefix, known)
+    op = Op(Opcode.WRITER_GONE, command.table, 1, (Strings.of([command.name]),))
+    return catalog.decision(state, [] if is_kept else [op])
+
+
+def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
+    """Returns the op that takes stages, then writers, of a dropped table away."""
+    prefix = prefix_of(table_id)
+    items = state.scan(Tree.STAGES, prefix, end_of(prefix), limit)
+    if items:
+        return _drop(table_id, [layout.decode_stage(*item) for item in items])
+    names = [
+        key[PREFIX_BYTES:] for key, _ in state.scan(Tree.WRITERS, prefix, end_of(prefix), limit)
+    ]
+    return [Op(Opcode.WRITER_GONE, table_id, len(names), (Strings.of(names),))] if names else []
+
+
+def _drop(table_id: int, stages: Sequence[Stage]) -> list[Op]:
+    """Returns the op that takes stages away; those that are committed count as messages already."""
+    if not stages:
+        return []
+    freed = [0 if one.state == Stages.COMMITTED else _bytes(one) for one in stages]
+    columns = ([one.seq for one in stages], freed)
+    return [Op(Opcode.STAGE_GONE, table_id, len(stages), columns)]
+
+
+def _bytes(stage: Stage) -> int:
+    """Returns how many bytes the op has that brought a stage."""
+    return _AROUND_BYTES + stage.size
+
+
+_COMMANDS: Final[dict[Kind, Callable[[str, Op, int], Append | Push | Set | None]]] = {
+    Kind.STREAM: _append_of,
+    Kind.JOBS: _push_of,
+    Kind.KV: _set_of,
+}

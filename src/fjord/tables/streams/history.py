@@ -1,0 +1,339 @@
+"""The way of a table's history into cold blocks, and out of them.
+
+    HISTORY (sealing = last)  -> blocks are written elsewhere -> BLOCK*, HISTORY (sealed = last)
+      -> STREAM_FORGET*, HISTORY (forgotten)                     bit by bit, see `sweep`
+    BLOCK (retired)           -> its files are removed        -> BLOCK_GONE
+    BLOCK_GONE*, BLOCK (replaced)*, BLOCK (live)              one block takes the place of some
+      -> after a while their files are removed                -> BLOCK (removed)*
+
+The range comes first, so that after a crash the same blocks are written again, under the same
+names.  Messages up to `forgotten` are read from blocks, later ones from the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from fjord import commands, jobs, kinds, limits
+from fjord.columns import Strings
+from fjord.commands import BlockList, Refusal
+from fjord.commands.layout import Command, internal
+from fjord.errors import Code
+from fjord.history import Block, SealPlan
+from fjord.layouts import PREFIX_BYTES, end_of, prefix_of
+from fjord.ops import Column, Op, Opcode, Place
+from fjord.tables import catalog
+from fjord.tables.state import Decision, State, Table, Tree, decides
+from fjord.tables.streams import layout, rules
+from fjord.tables.streams.layout import History, Use, seq_key
+
+# How an index is looked through: tree, first key, key behind the last one, how many items.
+Scan = Callable[[int, bytes, bytes | None, int], list[tuple[bytes, bytes]]]
+_PIECE: Final = 256
+# The columns of numbers of a BLOCK.
+_NUMBERS: Final = ("first", "last", "rows", "bytes", "min_us", "max_us", "crc")
+
+
+@internal(frees=True)
+class BeginSeal(Command):
+    """Fixes up to where tables are written to blocks."""
+
+    lasts: Sequence[tuple[int, int]]  # table, seq
+    tag: int
+
+
+@internal(frees=True)
+class EndSeal(Command):
+    """Takes note of blocks that are written; their ranges are the ones that were fixed."""
+
+    plan: SealPlan
+    blocks: Sequence[Block]
+
+
+@internal(frees=True)
+class Retire(Command):
+    """Takes blocks out of use; their files may then go."""
+
+    blocks: Sequence[Block]
+
+
+@internal(frees=True)
+class Gone(Command):
+    """Takes note that the files of blocks are gone."""
+
+    blocks: Sequence[Block]
+
+
+def has_history(table: Table, *, jobs_too: bool) -> bool:
+    """Says whether segments have to wait until what they hold of a table is in blocks."""
+    if table.kind is kinds.Kind.STREAM:
+        return rules.settings_of(table).history and (jobs_too or is_log(table))
+    if table.kind is kinds.Kind.JOBS:
+        return jobs_too and jobs.decode_settings(table.settings).history
+    return False
+
+
+def is_log(table: Table) -> bool:
+    return table.kind is kinds.Kind.STREAM and not rules.is_latest(table)
+
+
+def history_of(state: State, table_id: int) -> History:
+    (data,) = state.get_many(Tree.HISTORY, [prefix_of(table_id)])
+    return layout.decode_history(data)
+
+
+# -- sealing --------------------------------------------------------------------------------------
+
+
+@decides(BeginSeal)
+def decide_begin_seal(command: BeginSeal, state: State, now_us: int) -> Decision:
+    made = []
+    for table_id, last in command.lasts:
+        found = history_of(state, table_id)
+        if not found.sealing and last > found.sealed:
+            made.append(_history_op(table_id, found._replace(sealing=last, tag=command.tag)))
+    return catalog.decision(state, made)
+
+
+@decides(EndSeal)
+def decide_end_seal(command: EndSeal, state: State, now_us: int) -> Decision:
+    made: list[Op] = []
+    for where in command.plan.ranges:
+        blocks = [block for block in command.blocks if block.table == where.table]
+        if not catalog.is_there(state, where.table):
+            made += block_ops(blocks, Use.RETIRED)  # it was dropped meanwhile
+            continue
+        found = history_of(state, where.table)
+        if (found.sealing, found.tag) == (where.last, where.tag):  # else it was done before
+            done = found._replace(sealed=where.last, sealing=0, tag=0)
+            made += (*block_ops(blocks, Use.LIVE), _history_op(where.table, done))
+    return catalog.decision(state, made)
+
+
+def _history_op(table_id: int, found: History) -> Op:
+    columns = ((found.sealed,), (found.forgotten,), (found.sealing,), (found.tag,))
+    return Op(Opcode.HISTORY, table_id, 1, columns)
+
+
+def block_ops(blocks: Sequence[Block], use: Use) -> list[Op]:
+    """Returns the ops that say blocks, one for each table."""
+    by_table: dict[int, list[Block]] = {}
+    for block in blocks:
+        by_table.setdefault(block.table, []).append(block)
+    made = []
+    for table_id, found in by_table.items():
+        columns: tuple[Column, ...] = (
+            *([getattr(block, name) for block in found] for name in _NUMBERS),
+            bytes([use]) * len(found),
+            Strings.of([block.name.encode() for block in found]),
+        )
+        made.append(Op(Opcode.BLOCK, table_id, len(found), columns))
+    return made
+
+
+# -- retention ------------------------------------------------------------------------------------
+
+
+@decides(Retire)
+def decide_retire(command: Retire, state: State, now_us: int) -> Decision:
+    return catalog.decision(state, block_ops(command.blocks, Use.RETIRED))
+
+
+@decides(Gone)
+def decide_gone(command: Gone, state: State, now_us: int) -> Decision:
+    keys = [layout.replaced_key(block) for block in command.blocks]
+    known = zip(command.blocks, state.get_many(Tree.REPLACED, keys), strict=True)
+    replaced = {block: None for block, data in known if data is not None}
+    others = [block for block in command.blocks if block not in replaced]
+    return catalog.decision(state, [*gone_ops(others), *block_ops(list(replaced), Use.REMOVED)])
+
+
+def gone_ops(blocks: Sequence[Block]) -> list[Op]:
+    by_table: dict[int, list[int]] = {}
+    for block in blocks:
+        by_table.setdefault(block.table, []).append(block.last)
+    return [
+        Op(Opcode.BLOCK_GONE, table_id, len(lasts), (lasts,))
+        for table_id, lasts in by_table.items()
+    ]
+
+
+def outdated(table: Table, blocks: Sequence[Block], now_us: int) -> list[Block]:
+    """Returns the blocks, the oldest first, that the settings of a stream let go."""
+    settings = rules.settings_of(table)
+    size = sum(block.bytes for block in blocks)
+    gone = []
+    for block in blocks:
+        is_old = settings.retention_us and block.max_us + settings.retention_us < now_us
+        is_too_much = 0 < settings.retention_bytes < size and block is not blocks[-1]
+        if not is_old and not is_too_much:
+            break
+        gone.append(block)
+        size -= block.bytes
+    return gone
+
+
+# -- looking blocks up ----------------------------------------------------------------------------
+
+
+def block_at(state: State, table: Table, seq: int) -> Block | None:
+    """Returns the block with the first message from a seq on; None: it is in the journal."""
+    if seq > history_of(state, table.id).forgotten:
+        return None
+    return next(live_blocks(state, table.prefix, seq), None)
+
+
+def live_blocks(state: State, prefix: bytes, seq: int = 0) -> Iterator[Block]:
+    """Yields the blocks in use of a table that end at a seq or behind it, in order."""
+    return (block for block, is_retired in all_blocks(state, prefix, seq) if not is_retired)
+
+
+def all_blocks(state: State, prefix: bytes, seq: int = 0) -> Iterator[tuple[Block, bool]]:
+    """Yields blocks, each with whether its files are to go."""
+    return all_items(state.scan, prefix, seq)
+
+
+def all_items(scan: Scan, prefix: bytes = b"", seq: int = 0) -> Iterator[tuple[Block, bool]]:
+    """Yields blocks out of an index, those of one table from a seq on, or all."""
+    start, stop = (seq_key(prefix, seq), end_of(prefix)) if prefix else (b"", None)
+    return _items(scan, Tree.BLOCKS, start, stop)
+
+
+def replaced_blocks(scan: Scan) -> Iterator[Block]:
+    """Yields all blocks that were replaced; the latest time of each is when that was."""
+    return (block for block, _ in _items(scan, Tree.REPLACED, b"", None))
+
+
+def _items(
+    scan: Scan, tree: Tree, start: bytes, stop: bytes | None
+) -> Iterator[tuple[Block, bool]]:
+    while items := scan(tree, start, stop, _PIECE):
+        yield from (layout.decode_block(key, data) for key, data in items)
+        start = items[-1][0] + b"\0"
+
+
+def first_blocks(scan: Scan) -> list[tuple[Block, bool]]:
+    """Returns the first block of each table that has any, each with whether it is to go."""
+    found = []
+    items = scan(Tree.BLOCKS, b"", None, 1)
+    while items:
+        found.append(layout.decode_block(*items[0]))
+        start = end_of(items[0][0][:PREFIX_BYTES])
+        items = scan(Tree.BLOCKS, start, None, 1) if start is not None else []
+    return found
+
+
+@decides(commands.ListBlocks)
+def decide_list_blocks(command: commands.ListBlocks, state: State, now_us: int) -> Decision:
+    problem = commands.name_problem(command.table)
+    table = state.tables.get(command.table)
+    if problem is None and table is None:
+        problem = Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}")
+    if problem is None and table is not None and table.kind is kinds.Kind.KV:
+        text = f"table {command.table} is a kv table; such have no history in blocks"
+        problem = Refusal(code=Code.WRONG_KIND, text=text)
+    if problem is not None or table is None:
+        assert problem is not None
+        return Decision(problem)
+    count = rules.count_of(command.count, limits.BLOCKS_LISTED_MAX)
+    found: list[Block] = []
+    is_more = False
+    for block in live_blocks(state, table.prefix, command.after + 1):
+        is_more = len(found) == count
+        if is_more:
+            break
+        found.append(block)
+    return Decision(_block_list(state.location, found, is_more=is_more))
+
+
+def _block_list(location: str, blocks: Sequence[Block], *, is_more: bool) -> BlockList:
+    return BlockList(
+        location=location,
+        firsts=[block.first for block in blocks],
+        lasts=[block.last for block in blocks],
+        rows=[block.rows for block in blocks],
+        sizes=[block.bytes for block in blocks],
+        min_us=[block.min_us for block in blocks],
+        max_us=[block.max_us for block in blocks],
+        crcs=[block.crc for block in blocks],
+        names=Strings.of([block.name.encode() for block in blocks]),
+        next_after=blocks[-1].last if is_more else 0,
+    )
+
+
+# -- forgetting what is in blocks -----------------------------------------------------------------
+
+
+def sweep(state: State, limit: int) -> list[Op]:
+    """Returns the ops that forget appends which are in blocks, none if there are none left."""
+    for key, data in state.scan(Tree.HISTORY, b"", None, limits.TABLES_MAX):
+        found = layout.decode_history(data)
+        if found.forgotten < found.sealed:
+            table_id = int.from_bytes(key, "big")
+            items = state.scan(
+                Tree.STREAM_OPS, seq_key(key, 0), seq_key(key, found.sealed + 1), limit
+            )
+            up_to = layout.seq_of(items[-1][0]) if len(items) == limit else found.sealed
+            changed = _history_op(table_id, found._replace(forgotten=up_to))
+            return [*_forget(table_id, items), changed]
+    return []
+
+
+def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
+    """Returns the ops that forget appends and subscribers of a dropped table."""
+    prefix = prefix_of(table_id)
+    items = state.scan(Tree.STREAM_OPS, prefix, end_of(prefix), limit)
+    if items:
+        return _forget(table_id, items)
+    retired = [block for block, gone in all_blocks(state, prefix) if not gone][:limit]
+    if retired:
+        return block_ops(retired, Use.RETIRED)
+    names = [
+        key[len(prefix) :] for key, _ in state.scan(Tree.SUBSCRIBERS, prefix, end_of(prefix), limit)
+    ]
+    return [Op(Opcode.UNSUBSCRIBE, table_id, len(names), (Strings.of(names),))] if names else []
+
+
+def has_blocks(state: State, table_id: int) -> bool:
+    """Says whether a table has blocks, those included whose files are to go."""
+    prefix = prefix_of(table_id)
+    trees = (Tree.BLOCKS, Tree.REPLACED)
+    return any(state.scan(tree, prefix, end_of(prefix), 1) for tree in trees)
+
+
+def _forget(table_id: int, items: Iterable[tuple[bytes, bytes]]) -> list[Op]:
+    appends = [layout.decode_append(key, data) for key, data in items]
+    if not appends:
+        return []
+    columns = ([one.last for one in appends], [one.size for one in appends])
+    made = [Op(Opcode.STREAM_FORGET, table_id, len(appends), columns)]
+    stages = [one.stage for one in appends if one.stage]
+    if stages:  # nothing rests in them any more; what they held was counted with the appends
+        none = [0] * len(stages)
+        made.append(Op(Opcode.STAGE_GONE, table_id, len(stages), (stages, none)))
+    return made
+
+
+# -- what still holds, for packing ----------------------------------------------------------------
+
+
+def keep_history(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    return [op] if history_of(state, op.table).held == place.seq else ()
+
+
+def keep_block(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    """Says blocks again, as they are now."""
+    prefix = prefix_of(op.table)
+    columns: Any = [op.column(name) for name in ("last", "is_retired", "name")]
+    made: list[Op] = []
+    for last, use, name in zip(*columns, strict=True):
+        tree, key = Tree.BLOCKS, seq_key(prefix, last)
+        if use in (Use.REPLACED, Use.REMOVED):
+            tree, key = Tree.REPLACED, key + name
+        (data,) = state.get_many(tree, [key])
+        if data is not None:
+            block, is_retired = layout.decode_block(key, data)
+            now = Use.REPLACED if tree is Tree.REPLACED else Use(is_retired)
+            made += block_ops([block], now)
+    return made

@@ -1,0 +1,172 @@
+"""What of an op on a stream still holds, said again as new ops.
+
+A log's segments go when what they hold is in blocks, so of appends there is nothing to say.  The
+messages of a stream that keeps the latest move as values do, see `kv_keep`.  A tombstone goes for
+good when it is old, and every subscriber of its stream has passed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from fjord import limits, ops
+from fjord.columns import Strings
+from fjord.layouts import PREFIX_BYTES, end_of, prefix_of
+from fjord.ops import Op, Opcode, Place
+from fjord.tables import catalog
+from fjord.tables.kv import layout
+from fjord.tables.kv.layout import Entry
+from fjord.tables.state import State, Tree
+from fjord.tables.streams import layout as stream_entry
+from fjord.tables.streams.layout import SNAPSHOT_KEY, VERSION_KEY
+
+_PIECE: Final = 1000
+_NO_MARK: Final = 2**64 - 1  # every seq is before it
+
+
+class _Row(NamedTuple):
+    """A message that still holds."""
+
+    key: bytes  # of the index
+    entry: Entry
+    value: bytes
+
+
+def keep_messages(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    rows = _holding(op, place, state)
+    if not rows:
+        return ()
+    is_there = catalog.is_there(state, op.table)
+    old = [row for row in rows if not is_there or _is_old(row.entry, state)]
+    least = _least_mark(state, op.table) if old and is_there else _NO_MARK
+    gone = {row.key: row.entry for row in old if row.entry.row <= least}
+    kept = [row for row in rows if row.key not in gone]
+    return [*purge(op.table, gone), *_move(op.table, kept)]
+
+
+def purge(table_id: int, entries: dict[bytes, Entry]) -> list[Op]:
+    """Returns the op that leaves nothing of these entries by index key."""
+    if not entries:
+        return []
+    columns = (
+        [entry.row for entry in entries.values()],
+        [entry.held for entry in entries.values()],
+        [layout.row_bytes(entry, key) for key, entry in entries.items()],
+        Strings.of([key[PREFIX_BYTES:] for key in entries]),
+    )
+    return [Op(Opcode.STREAM_PURGE, table_id, len(entries), columns)]
+
+
+def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
+    """Returns the op that purges messages of a dropped table, none if there are none left."""
+    prefix = prefix_of(table_id)
+    items = state.scan(Tree.STREAM_SEQS, prefix, end_of(prefix), limit)
+    keys = [prefix + key for _, key in items]
+    stored = state.get_many(Tree.KV, keys)
+    entries = {key: layout.decode(data) for key, data in zip(keys, stored, strict=True) if data}
+    return purge(table_id, entries)
+
+
+def keep_subscriber(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    names = op.column("name")
+    assert isinstance(names, Strings)
+    prefix = prefix_of(op.table)
+    stored = state.get_many(Tree.SUBSCRIBERS, [prefix + name for name in names.rows()])
+    return [
+        ops.part(op, at, at + 1)
+        for at, data in enumerate(stored)
+        if data and stream_entry.decode_subscriber(data).held == place.seq + at
+    ]
+
+
+def _holding(op: Op, place: Place, state: State) -> list[_Row]:
+    keys = op.column("key")
+    assert isinstance(keys, Strings)
+    prefix = prefix_of(op.table)
+    index_keys = [prefix + key for key in keys.rows()]
+    last = op.columns[-1]
+    values = last if last is not keys and isinstance(last, Strings) else None
+    found = []
+    for at, data in enumerate(state.get_many(Tree.KV, index_keys)):
+        entry = layout.decode(data) if data else None
+        if entry is not None and entry.held == place.seq + at:
+            found.append(_Row(index_keys[at], entry, values[at] if values is not None else b""))
+    return found
+
+
+def _is_old(entry: Entry, state: State) -> bool:
+    """Says so of tombstones that have been there for long, in lease time."""
+    is_tombstone = entry.type == ops.TOMBSTONE
+    return is_tombstone and entry.created_us + limits.TOMBSTONE_US <= state.lease_us
+
+
+def _least_mark(state: State, table_id: int) -> int:
+    """Returns the mark that is the farthest behind of all subscribers of a stream."""
+    prefix = start = prefix_of(table_id)
+    least = _NO_MARK
+    while items := state.scan(Tree.SUBSCRIBERS, start, end_of(prefix), _PIECE):
+        least = min(least, *(stream_entry.decode_subscriber(data).seq for _, data in items))
+        start = items[-1][0] + b"\0"
+    return least
+
+
+def _buried_or_dated(entry: Entry) -> int:
+    """Returns when a tombstone was buried, or the date of a message if it is not its moment."""
+    if entry.type == ops.TOMBSTONE:
+        return entry.created_us
+    return entry.timestamp_us if entry.timestamp_us != entry.created_us else 0
+
+
+def _move(table_id: int, rows: Sequence[_Row]) -> list[Op]:
+    if not rows:
+        return []
+    entries = [row.entry for row in rows]
+    columns = (
+        [entry.row for entry in entries],
+        list(map(stream_entry.moment_of, entries)),
+        list(map(_buried_or_dated, entries)),
+        [entry.held for entry in entries],
+        bytes([entry.type for entry in entries]),
+        Strings.of([row.key[PREFIX_BYTES:] for row in rows]),
+        Strings.of([row.value for row in rows]),
+    )
+    return [Op(Opcode.STREAM_MOVE, table_id, len(rows), columns)]
+
+
+def keep_version(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    """Says the versions again that are still kept."""
+    heads = map(VERSION_KEY.pack, op.columns[0], op.columns[1])
+    keys = op.column("key")
+    assert isinstance(keys, Strings)
+    found = [head + key for head, key in zip(heads, keys.rows(), strict=True)]
+    stored = state.get_many(Tree.VERSIONS, found)
+    rows = [at for at, image in enumerate(stored) if image is not None]
+    if not rows:
+        return ()
+    columns = tuple(
+        Strings.of([column[at] for at in rows])
+        if isinstance(column, Strings)
+        else [column[at] for at in rows]
+        for column in op.columns
+    )
+    return [Op(op.opcode, op.table, len(rows), columns)]
+
+
+def keep_snapshot(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    """Says a snapshot again that is open."""
+    made = []
+    rows: Any = zip(*op.columns, strict=True)
+    for seq, (snapshot, deadline_us, wall_us, largest, is_pass) in enumerate(rows, place.seq):
+        key = SNAPSHOT_KEY.pack(deadline_us, snapshot or seq)
+        (data,) = state.get_many(Tree.SNAPSHOTS, [key])
+        if data is not None and stream_entry.SNAPSHOT.unpack(data)[1] == seq:
+            columns = (
+                (snapshot or seq,),
+                (deadline_us,),
+                (wall_us,),
+                (largest,),
+                bytes([is_pass]),
+            )
+            made.append(Op(op.opcode, op.table, 1, columns))
+    return made
