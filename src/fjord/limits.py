@@ -136,8 +136,8 @@ SEGMENT_BYTES_MIN = 64 * KIB
 SEGMENT_BYTES_MAX = 1024 * MIB
 # Values that were read lately stay in memory up to this size; the page cache holds the rest.
 VALUE_CACHE_BYTES = 32 * MIB
-# What of a segment only deletes may use where the disk has no room for another segment.
-RESERVED_SHARE = 8
+# What of a segment only deletes may use where the disk has no room for two more segments.
+RESERVED_SHARE = 2
 # Space that is kept for a start on a full disk.
 BALLAST_BYTES = 256 * KIB
 # Packing begins when the journal is this many times as large as what lives in it, beyond two

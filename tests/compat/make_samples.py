@@ -20,7 +20,7 @@ from fjord.columns import Strings
 from fjord.disk import LocalDisk
 from fjord.journal.frame import SegmentHeader
 from fjord.journal.reader import Journal
-from fjord.journal.writer import Commit, Writer
+from fjord.journal.writer import Claim, Commit, Writer
 from fjord.ops import Op, Opcode
 
 FOLDER = Path(__file__).parent
@@ -50,7 +50,7 @@ def write(directory: Path) -> None:
     opcodes = list(Opcode)
     for number, opcode in enumerate(opcodes):
         if number == len(opcodes) // 2:
-            writer.rotate(WALL_US + 1000, 500, body_bytes=0, urgent=True)
+            writer.rotate(WALL_US + 1000, 500, body_bytes=0, claim=Claim.VITAL)
         for rows in ROW_COUNTS:
             encoded, _ = ops.encode(sample_op(opcode, rows))
             writer.append(Commit(WALL_US + number, 10 + number, [encoded], rows))

@@ -89,7 +89,7 @@ class World:
 
     def pack(self) -> None:
         """Begins another segment, and packs the oldest one if it may go."""
-        self.engine._rotate(0, False)
+        self.engine.begin_segment()
         journal = self.engine._journal
         segments = len(journal.segments)
         while 1 < len(journal.segments) == segments:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -163,6 +164,46 @@ def test_what_a_table_gave_up_is_written_again(
             for number in range(count * 2 // 3):
                 write_again(db, kind, number)
             assert db.kv("small").get("a") == b"fits"
+
+
+def test_what_scattered_deletes_free_is_written_again(tmp_path: Path) -> None:
+    """Nothing of the journal is dead as a whole, and it is filled and thinned out again."""
+    with (
+        tmpfs(tmp_path, kib=480 * limits.KIB) as disk,
+        Daemon(disk / "data") as daemon,
+        fjord.connect(daemon.url) as db,
+    ):
+        table, numbers = db.kv("large"), itertools.count()
+        value = VALUE[:250_000]
+
+        def write(count: int | None = None) -> list[bytes]:
+            """Writes so many values, waiting for room if need be, or all until one is refused."""
+            written: list[bytes] = []
+            while count is None or len(written) < count:
+                key = b"%d" % next(numbers)
+                try:
+                    table.set(key, value)
+                except DiskFullError:
+                    if count is None:
+                        break
+                    wait_for_room(db)
+                    table.set(key, value)
+                written.append(key)
+            return written
+
+        keys = write()
+        gone = keys[::6]
+        del keys[::6]
+        for _ in range(3):
+            table.delete_many(gone)
+            keys += write(len(gone) * 2 // 3)
+            keys += write()
+            gone = keys[: len(keys) // 10]
+            del keys[: len(gone)]
+        assert len(keys) > 800
+        for start in range(0, len(keys), 20):
+            some = keys[start : start + 20]
+            assert table.get_many(some) == dict.fromkeys(some, value)
 
 
 def test_a_full_disk_is_told_until_what_was_refused_would_fit(small_disk: Path) -> None:

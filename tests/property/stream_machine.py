@@ -84,7 +84,7 @@ class Machine:
         self.engine.sync()
 
     def rotate(self) -> None:
-        self.engine._rotate(0, False)
+        self.engine.begin_segment()
 
     def pack_oldest(self) -> None:
         """Packs until there is one segment less, if the oldest one may go."""

@@ -362,7 +362,7 @@ class JobsMachine(RuleBasedStateMachine):
     @rule(what=st.sampled_from(["crash", "power cut", "stop", "lost index", "segment", "pack"]))
     def disturb(self, what: str) -> None:
         if what == "segment":
-            self.machine.engine._rotate(0, False)
+            self.machine.engine.begin_segment()
             return
         if what == "pack":
             self.machine.pack_oldest()

@@ -220,7 +220,7 @@ class PackingMachine(RuleBasedStateMachine):
 
     @rule()
     def begin_segment(self) -> None:
-        self.engine._rotate(0, False)
+        self.engine.begin_segment()
 
     @rule()
     def pack_oldest(self) -> None:

@@ -173,7 +173,7 @@ class World:
         return ""
 
     def begin_segment(self, line: Line) -> str:
-        self._engine._rotate(0, False)
+        self._engine.begin_segment()
         return ""
 
     def pack(self, line: Line) -> str:

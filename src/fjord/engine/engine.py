@@ -44,7 +44,7 @@ from fjord.engine.watching import NO_NEWS, News, Watched
 from fjord.errors import ClosedError, Code, DurabilityError
 from fjord.index import IndexDamagedError, IndexFullError, Transaction
 from fjord.journal import frame as frames
-from fjord.journal.writer import Commit
+from fjord.journal.writer import Claim, Commit
 from fjord.tables import catalog
 from fjord.tables.jobs import take
 from fjord.tables.state import JobCounts, Table, Tree
@@ -86,6 +86,7 @@ class Engine:
         self._take_over()
         self._takeovers = self.takeovers()  # nobody else takes over meanwhile
         self.space.look_at_start()
+        self._finish_packing()
 
     # -- the two steps of every command -----------------------------------------------------------
 
@@ -288,7 +289,8 @@ class Engine:
         with self._view() as transaction:
             state = Snapshot(transaction, self._known(self._clock.monotonic_us()))
             decided = filling.decide(command, state, self._clock.wall_us())
-            return frames.FRAME_HEADER_BYTES + sum(len(ops.encode(op)[0]) for op in decided.ops)
+            size = sum(len(ops.encode(op)[0]) for op in decided.ops)
+            return frames.FRAME_HEADER_BYTES + size if size else 0
 
     def scan_index(
         self, tree: int, start: bytes, stop: bytes | None, limit: int
@@ -336,7 +338,7 @@ class Engine:
             )
             group.notes_jobs = self._packer.notes_jobs
             replies = filling.fill(
-                group, wanted, clients, self._rotate, lambda: clock.monotonic_us() > late_us
+                group, wanted, clients, self._make_room, lambda: clock.monotonic_us() > late_us
             )
             if group.rows:
                 self._append(group)
@@ -475,13 +477,24 @@ class Engine:
             self._leases.base_us + monotonic_us,
         )
 
-    def _rotate(self, body_bytes: int, urgent: bool) -> None:  # noqa: FBT001
-        now_us, lease_us = self._clock.wall_us(), self._leases.lease_us()
+    def begin_segment(self) -> None:
+        """Closes the open segment, so that it can be packed."""
+        self._writer.make_room(0, Claim.VITAL)
+        self._rotate(0, Claim.VITAL)
+
+    def _make_room(self, body_bytes: int, claim: Claim) -> None:
+        """Ensures that a frame may be written, in this segment or in the next one."""
         try:
-            self._writer.rotate(now_us, lease_us, body_bytes=body_bytes, urgent=urgent)
+            if not self._writer.make_room(body_bytes, claim):
+                self._rotate(body_bytes, claim)
         except OSError:
             self.space.note_lack(body_bytes)
             raise
+
+    def _rotate(self, body_bytes: int, claim: Claim) -> None:
+        now_us, lease_us = self._clock.wall_us(), self._leases.lease_us()
+        try:
+            self._writer.rotate(now_us, lease_us, body_bytes=body_bytes, claim=claim)
         finally:
             with self._syncing:  # a rotation syncs what was before it, even if it then fails
                 self._publish(self._writer.durable_seq)
@@ -539,6 +552,16 @@ class Engine:
             self.tables, self.live_bytes = read_tables(transaction), read_live(transaction)
             self._names = {table.id: name for name, table in self.tables.items()}
             read_memory(self._memory, transaction)
+
+    def _finish_packing(self) -> None:
+        """Ensures that there is space for deletes where a full disk met a stop while it packed."""
+        while (
+            self.space.is_full
+            and not self._writer.has_room(self.space.body_bytes, Claim.URGENT)
+            and self._packer.is_wanted(self.live_bytes)
+            and self._packer.step()
+        ):
+            pass
 
     def _take_over(self) -> None:
         """Every start is a takeover: a new UUID at the current seq."""

@@ -27,16 +27,17 @@ from fjord.commands.codec import data_bytes
 from fjord.engine.group import Group, Snapshot
 from fjord.errors import Code, CorruptionError
 from fjord.journal import frame as frames
+from fjord.journal.writer import Claim
 from fjord.tables import clients, snapshots
+from fjord.tables.catalog import TakeOver
 from fjord.tables.jobs.upkeep import MoveJobs
-from fjord.tables.packing import Pack
+from fjord.tables.packing import Begin, Pack
 from fjord.tables.state import Decision
 
 # Says that a group has taken long enough, and that what is left waits for the next one.
 IsLate = Callable[[], bool]
-# Told how many bytes a frame will have, and whether it may use what is reserved for deletes;
-# begins a new segment.
-Rotate = Callable[[int, bool], None]
+# Told how many bytes a frame will have, and what it may use; makes room for it.
+MakeRoom = Callable[[int, Claim], None]
 _BODY_BYTES_MAX: Final = limits.FRAME_BYTES_MAX - frames.FRAME_HEADER_BYTES
 
 
@@ -55,12 +56,16 @@ _IN_BLOCK: Final = Refusal(
 class _NoRoomError(Exception):
     """The ops of a batch do not fit behind what the frame holds already."""
 
+    def __init__(self, body_bytes: int) -> None:
+        super().__init__(body_bytes)
+        self.body_bytes = body_bytes  # with the ops of the batch
+
 
 def fill(
     group: Group,
     wanted: Sequence[Command],
     clients_: Sequence[int],
-    rotate: Rotate,
+    make_room: MakeRoom,
     is_late: IsLate,
 ) -> list[Reply]:
     """Runs the first commands, as many as fit the frame, at least one; returns their replies."""
@@ -69,7 +74,7 @@ def fill(
     for run in (wanted,) if len(wanted) == 1 else _runs(wanted, group):
         if answer_bytes >= limits.ANSWER_BYTES_MAX or (replies and is_late()):
             break
-        found = _run_merged(group, run, rotate) if len(run) > 1 else None
+        found = _run_merged(group, run, make_room) if len(run) > 1 else None
         if found is None:
             found = []
             for command in run:
@@ -77,7 +82,7 @@ def fill(
                     return replies + found
                 if clients_:
                     group.client = clients_[len(replies) + len(found)]
-                reply = _run_one(group, command, rotate)
+                reply = _run_one(group, command, make_room)
                 if reply is None:
                     return replies + found  # this frame is full; the rest goes into the next one
                 found.append(reply)
@@ -103,13 +108,22 @@ def decide(command: Command, state: Snapshot, now_us: int) -> Decision:
 
 def is_urgent(command: Command) -> bool:
     """Says whether a command frees something, and therefore must work on a full disk."""
+    return claim_of(command) is not Claim.ORDINARY
+
+
+def claim_of(command: Command) -> Claim:
+    """Returns what a command may use on a full disk."""
     if type(command) is Numbered:
         command = command.command
     if type(command) is Batch:
-        return all(type(one).row.reads or is_urgent(one) for one in command.commands)
-    if isinstance(command, Pack | MoveJobs):
-        return command.is_urgent
-    return type(command).row.frees
+        frees = all(type(one).row.reads or is_urgent(one) for one in command.commands)
+    elif isinstance(command, Begin | TakeOver):
+        return Claim.VITAL
+    elif isinstance(command, Pack | MoveJobs):
+        return Claim.VITAL if command.is_measured else Claim.ORDINARY
+    else:
+        frees = type(command).row.frees
+    return Claim.URGENT if frees else Claim.ORDINARY
 
 
 def bounded(replies: Iterator[Reply], is_late: IsLate) -> list[Reply]:
@@ -124,7 +138,7 @@ def bounded(replies: Iterator[Reply], is_late: IsLate) -> list[Reply]:
     return taken
 
 
-def _run_one(group: Group, command: Command, rotate: Rotate) -> Reply | None:
+def _run_one(group: Group, command: Command, make_room: MakeRoom) -> Reply | None:
     """Runs one command; None if the frame has no room for it."""
     numbered = None
     if type(command) is Numbered:
@@ -133,11 +147,11 @@ def _run_one(group: Group, command: Command, rotate: Rotate) -> Reply | None:
         if known is not None:
             return known
     if type(command) is Batch:
-        return _run_batch(group, command, numbered, rotate)
+        return _run_batch(group, command, numbered, make_room)
     decision = decide(command, group, group.wall_us)
     if numbered is not None and type(decision.reply) is not Refusal:
         decision = _kept(decision, [numbered], [decision.reply], group.wall_us)
-    return _write(group, decision, command, rotate)
+    return _write(group, decision, command, make_room)
 
 
 def _kept(
@@ -152,7 +166,7 @@ def _kept(
     return decision._replace(ops=[*decision.ops, answered])
 
 
-def _write(group: Group, decision: Decision, command: Command, rotate: Rotate) -> Reply | None:
+def _write(group: Group, decision: Decision, command: Command, make_room: MakeRoom) -> Reply | None:
     """Applies a decision, and gives its reply; None if the frame has no room behind other rows."""
     if decision.ops:
         encoded = list(map(ops.encode, decision.ops))
@@ -161,11 +175,11 @@ def _write(group: Group, decision: Decision, command: Command, rotate: Rotate) -
             size += len(data)
         if size > _BODY_BYTES_MAX:
             return _TOO_LARGE
-        urgent = is_urgent(command)
-        if not group.fits(size, urgent=urgent):
+        claim = claim_of(command)
+        if not group.fits(size, claim):
             if group.rows:
                 return None
-            rotate(size, urgent)
+            make_room(size, claim)
         group.add(decision.ops, encoded)
     if decision.volatile or decision.locks:
         _change_memory(group, decision)
@@ -183,21 +197,20 @@ def _change_memory(group: Group, decision: Decision) -> None:
 
 
 def _run_batch(
-    group: Group, batch: Batch, numbered: Numbered | None, rotate: Rotate
+    group: Group, batch: Batch, numbered: Numbered | None, make_room: MakeRoom
 ) -> Reply | None:
     problem = None if numbered else clients.batch_problem(batch, is_numbered=False)
     if problem is not None:
         return problem
     try:
         return _try_batch(group, batch, numbered)
-    except _NoRoomError:
+    except _NoRoomError as error:
         if group.rows:
             return None
-    rotate(_BODY_BYTES_MAX, is_urgent(batch))
-    try:
-        return _try_batch(group, batch, numbered)
-    except _NoRoomError:
-        return _TOO_LARGE
+        if error.body_bytes > _BODY_BYTES_MAX:
+            return _TOO_LARGE
+        make_room(error.body_bytes, claim_of(batch))
+    return _try_batch(group, batch, numbered)
 
 
 def _decide_inside(command: Command, group: Group) -> Decision:
@@ -231,14 +244,13 @@ def _try_batch(group: Group, batch: Batch, numbered: Numbered | None) -> Reply:
 
 
 def _gather_batch(group: Group, batch: Batch, numbered: Numbered | None) -> Reply:
-    urgent = is_urgent(batch)
     replies: list[Reply] = []
-    answer_bytes = 0
+    before, answer_bytes = group.body_bytes, 0
     for position, command in enumerate(batch.commands, start=1):
         decision = _decide_inside(command, group)
         if isinstance(decision.reply, Refusal):
             return _refused(position, decision.reply)
-        _gather(group, decision, urgent=urgent)
+        _gather(group, decision)
         replies.append(decision.reply)
         answer_bytes += data_bytes(decision.reply)
         if answer_bytes > limits.ANSWER_BYTES_MAX:
@@ -249,14 +261,17 @@ def _gather_batch(group: Group, batch: Batch, numbered: Numbered | None) -> Repl
         answered = clients.answered_op([numbered], [reply], group.wall_us)
         if isinstance(answered, Refusal):
             return answered
-        _gather(group, Decision(reply, [answered]), urgent=urgent)
+        _gather(group, Decision(reply, [answered]))
+    if group.body_bytes > before and not group.fits(0, claim_of(batch)):
+        raise _NoRoomError(group.body_bytes)
     return reply
 
 
-def _gather(group: Group, decision: Decision, *, urgent: bool) -> None:
+def _gather(group: Group, decision: Decision) -> None:
     encoded = list(map(ops.encode, decision.ops))
-    if not group.fits(sum(len(data) for data, _ in encoded), urgent=urgent):
-        raise _NoRoomError
+    body_bytes = group.body_bytes + sum(len(data) for data, _ in encoded)
+    if body_bytes > _BODY_BYTES_MAX:
+        raise _NoRoomError(body_bytes)
     group.add(decision.ops, encoded)
     _change_memory(group, decision)
 
@@ -304,7 +319,7 @@ def _merged(found: Sequence[Command]) -> Command | None:
     return made
 
 
-def _run_merged(group: Group, run: Sequence[Command], rotate: Rotate) -> list[Reply] | None:
+def _run_merged(group: Group, run: Sequence[Command], make_room: MakeRoom) -> list[Reply] | None:
     """Runs neighbours as one command; None if each has to be run alone."""
     asked = [one for one in run if type(one) is Numbered]
     if len(set(map(clients.slot_of, asked))) < len(asked):
@@ -328,6 +343,6 @@ def _run_merged(group: Group, run: Sequence[Command], rotate: Rotate) -> list[Re
         decision = _kept(decision, asked, answers, group.wall_us)
         if isinstance(decision.reply, Refusal):
             return None
-    if _write(group, decision, merged, rotate) is not decision.reply:
+    if _write(group, decision, merged, make_room) is not decision.reply:
         return None  # there is no room for all of them: those that fit are run alone
     return list(replies)

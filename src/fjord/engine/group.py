@@ -19,7 +19,7 @@ from fjord.engine.watching import Watched
 from fjord.index import Transaction
 from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
-from fjord.journal.writer import Writer
+from fjord.journal.writer import Claim, Writer
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, generations, snapshots, turning
 from fjord.tables.generations import Generations
@@ -224,11 +224,11 @@ class Group(Snapshot):
     def _base(self) -> int:
         return self._writer.position + frames.FRAME_HEADER_BYTES
 
-    def fits(self, op_bytes: int, *, urgent: bool) -> bool:
+    def fits(self, op_bytes: int, claim: Claim) -> bool:
         """Says whether ops of so many bytes still fit into the frame and into the segment."""
         size = self.body_bytes + op_bytes
         frame_bytes = frames.FRAME_HEADER_BYTES + size
-        return frame_bytes <= limits.FRAME_BYTES_MAX and self._writer.has_room(size, urgent=urgent)
+        return frame_bytes <= limits.FRAME_BYTES_MAX and self._writer.has_room(size, claim)
 
     def add(self, decided: Sequence[Op], encoded: Sequence[tuple[bytes, int]]) -> None:
         """Applies ops that fit."""

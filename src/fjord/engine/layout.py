@@ -138,7 +138,10 @@ def names_in(disk: Disk, path: str) -> list[str]:
 
 
 def has_journal(disk: Disk, layout: Layout) -> bool:
-    return any(names.segment_number(name) for name in disk.names(layout.journal))
+    try:
+        return any(names.segment_number(name) for name in disk.names(layout.journal))
+    except NotADirectoryError:
+        return False
 
 
 def is_foreign(disk: Disk, layout: Layout) -> bool:
@@ -153,7 +156,10 @@ def is_foreign(disk: Disk, layout: Layout) -> bool:
     # The first start makes both directories, then the lock, then a segment under another name; it
     # may have crashed at any of these.
     first = os.path.basename(names.segment_path("", 1)) + names.UNFINISHED
-    if disk.names(layout.index) or not set(disk.names(layout.journal)) <= {first}:
+    try:
+        if disk.names(layout.index) or not set(disk.names(layout.journal)) <= {first}:
+            return True
+    except NotADirectoryError:
         return True
     if "lock" not in found:
         return not found <= {"journal", "index"}

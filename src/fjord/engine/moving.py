@@ -35,9 +35,12 @@ class Host(Protocol):
 class Moving:
     """A pass that moves all jobs that are held by rows before a seq."""
 
-    def __init__(self, host: Host, before_seq: int) -> None:
+    def __init__(
+        self, host: Host, before_seq: int, slice_bytes: int = limits.PACK_SLICE_BYTES
+    ) -> None:
         self._host = host
         self._before_seq = before_seq
+        self._slice_bytes = slice_bytes
         self._places: deque[tuple[Tree, bytes]] = deque()
         self._is_lost = False  # too much changed its place to be remembered
 
@@ -76,7 +79,7 @@ class Moving:
             if layout.held_of(image) < self._before_seq:
                 keys.append(key)
                 size += layout.bytes_of(image)
-            if size >= limits.PACK_SLICE_BYTES:
+            if size >= self._slice_bytes:
                 return keys, key + b"\0"
         return keys, items[-1][0] + b"\0"
 

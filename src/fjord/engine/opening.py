@@ -117,7 +117,8 @@ def _take_ballast(settings: Settings, layout: Layout) -> None:
     except OSError as error:
         if not disks.is_full(error):
             raise DirectoryError(f"{layout.ballast} cannot be made: {error}") from error
-        disk.remove(layout.ballast)
+        if disk.exists(layout.ballast):
+            disk.remove(layout.ballast)
 
 
 def _recover(settings: Settings, layout: Layout, undo: contextlib.ExitStack) -> Parts:
@@ -127,12 +128,12 @@ def _recover(settings: Settings, layout: Layout, undo: contextlib.ExitStack) -> 
         raise DirectoryError(
             f"{layout.root} holds something that is not Fjord's; give an empty or a new directory"
         )
-    is_new, made = not layouts.has_journal(disk, layout), _missing(disk, layout.root)
+    unmake = _Unmake(disk, layout)
+    undo.push(unmake.directories)
     _make_directories(disk, layout)
     lock = disk.lock(layout.lock)
     undo.callback(lock.release)
-    if is_new:
-        undo.push(_Unmake(disk, layout, made))
+    undo.push(unmake.files)
     _remove_unfinished(disk, layout)
     journal = Journal(disk, layout.journal)
     undo.callback(journal.close)
@@ -161,40 +162,43 @@ def _recover(settings: Settings, layout: Layout, undo: contextlib.ExitStack) -> 
     )
 
 
-def _missing(disk: Disk, path: str) -> list[str]:
-    """Returns which of a directory and those that it is in are not there, the deepest first."""
-    missing = []
-    while not disk.exists(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    return missing
-
-
 class _Unmake:
-    """Removes what a first start has made that found too little space, and nothing else."""
+    """Removes what a first start has made that found too little space, and nothing else.
 
-    def __init__(self, disk: Disk, layout: Layout, made: list[str]) -> None:
+    Files go while the lock is held, and then the directories that are empty.
+    """
+
+    def __init__(self, disk: Disk, layout: Layout) -> None:
         self._disk = disk
         self._layout = layout
-        self._made = made
+        self._is_new = not layouts.has_journal(disk, layout)
+        path = layout.root
+        self._made = [layout.index, layout.journal]  # the deepest first
+        while not disk.exists(path):
+            self._made.append(path)
+            path = os.path.dirname(path)
 
-    def __call__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, OSError) and disks.is_full(error):
-            self._remove()
+    def files(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if self._is_wanted(error):
+            disk, layout = self._disk, self._layout
+            # In an order in which whatever a crash leaves is known as ours.
+            for path in (layout.published, layout.lock):
+                if disk.exists(path):
+                    disk.remove(path)
+            for directory in (layout.index, layout.journal):
+                for name in disk.names(directory):
+                    disk.remove(os.path.join(directory, name))
         return False
 
-    def _remove(self) -> None:
-        disk, layout = self._disk, self._layout
-        # In an order in which whatever a crash leaves is known as ours.
-        for path in (layout.published, layout.lock):
-            if disk.exists(path):
-                disk.remove(path)
-        for directory in (layout.index, layout.journal):
-            for name in disk.names(directory):
-                disk.remove(os.path.join(directory, name))
-            disk.remove_directory(directory)
-        for directory in self._made:
-            disk.remove_directory(directory)
+    def directories(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if self._is_wanted(error):
+            for path in self._made:
+                with contextlib.suppress(OSError):  # another start is there already
+                    self._disk.remove_directory(path)
+        return False
+
+    def _is_wanted(self, error: BaseException | None) -> bool:
+        return self._is_new and isinstance(error, OSError) and disks.is_full(error)
 
 
 def _make_directories(disk: Disk, layout: Layout) -> None:
@@ -293,6 +297,7 @@ def _open_writer(
         # the space that the new segment needs.
         with contextlib.closing(disk.open(journal.path(last.segment), writable=True)) as file:
             file.truncate(tail.end)
+        _sync(disk, journal.path(last.segment))
     writer = Writer(disk, layout.journal, header, segment_bytes=settings.segment_bytes)
     body = b"".join(one.frame.encode(header.salt) + one.body for one in tail.uncertain)
     writer.create(body, last_seq=tail.last_seq, is_whole=last is None)

@@ -7,10 +7,14 @@
 Oldest first only: dropping one from the middle would bring back rows whose deletion was in it.
 A crash at any moment leaves a journal that rebuilds the same state, since nothing goes before
 what was said again is durable; the next start goes on.
+
+On a full disk it goes on in the space that is reserved for it, see `journal.writer`: round after
+round over the whole journal while something can be gained, and then it rests.
 """
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, Protocol
@@ -24,7 +28,7 @@ from fjord.engine.space import Space
 from fjord.errors import Code, CorruptionError
 from fjord.journal.frame import PlacedOp, SegmentHeader
 from fjord.journal.reader import Journal
-from fjord.journal.writer import Writer
+from fjord.journal.writer import Claim, Writer
 from fjord.ops import Op, Place
 from fjord.tables.jobs.upkeep import MoveJobs
 from fjord.tables.packing import Begin, Pack
@@ -37,6 +41,12 @@ _KEPT_SHARE: Final = 0.75
 _QUIET_SHARE: Final = 0.25
 # On a full disk it pays to pack a journal with so much of a segment dead.
 _FULL_SHARE: Final = 8
+# A segment of small rows grows when it is packed; that leaves deletes so much of a segment.
+_LEFT_SHARE: Final = 8
+# What is written at once is at most such a share of a segment, so that little is left at its end.
+_SLICE_SHARE: Final = 16
+# For what is written beside the rows of a segment, to end its packing.
+_END_BYTES: Final = 512
 # With so much of it dead a journal is packed up to where a generation has drained.
 _DRAINED_RATIO: Final = 1.25
 # What packing runs.
@@ -60,6 +70,10 @@ class Host(moving.Host, Protocol):
 
     def sync(self) -> int: ...
 
+    def begin_segment(self) -> None:
+        """Closes the open segment, so that it can be packed."""
+        ...
+
     def is_held(self, segment: int) -> bool:
         """Says that not all that a segment holds of tables with history is in blocks."""
         ...
@@ -69,7 +83,7 @@ class Packer:
     """Packs one segment after the other, in small steps.
 
     Where space is short a segment is measured first, and packed only if what lives in it fits into
-    the space that is reserved for what frees space, with a share left for deletes.
+    the space that is reserved for packing.
     """
 
     def __init__(
@@ -88,13 +102,18 @@ class Packer:
         self._walk: Iterator[Step] | None = None
         self._moving: moving.Moving | None = None  # while jobs are moved
         self._moved_segment = 0  # no job is in a segment up to this one
-        self._measured: int | None = None  # bytes so far, while a segment is measured
+        self._measured: list[int] | None = None  # of frames, while a segment is measured
         self._is_tight = False  # there was little space when the oldest segment was begun
-        self._is_urgent = False  # what is packed now was measured, and fits
+        self._is_measured = False  # what is packed now was measured, and fits
+        # A segment that did not fit: its number, the bytes it takes, and what was dead then.
+        self._unfit = (0, 0, 0)
         self._closed: tuple[list[SegmentHeader], int] = ([], 0)  # segments, and their bytes
         self._walked_seq = 0  # of the journal, when the oldest segment had been gone through
-        self._gone_bytes = self._kept_bytes = 0  # of segments packed lately, and said again of them
+        self._gone_bytes = self._kept_bytes = 0  # of segments of this round, and said again of them
+        # The last segment of this round over the journal, and what was dead when it began.
+        self._round: tuple[int, int] | None = None
         self._quiet_bytes = 0  # packing gained too little: it rests until more than this is dead
+        self._floor_bytes = 0  # counts as dead, and a whole round did not free it
         self.packed_segments = 0
         self.damage: Exception | None = None  # why packing cannot go on
 
@@ -108,24 +127,36 @@ class Packer:
 
     def is_wanted(self, live_bytes: int) -> bool:
         """Says whether so much of the journal is dead that packing pays."""
-        if self.damage is not None or len(self._journal.segments) < 2:
+        if self.damage is not None:
             return False
         if self._walk is not None:
             return True
         used_bytes = self.used_bytes()
         dead_bytes = used_bytes - live_bytes
-        if dead_bytes < self._quiet_bytes:
+        is_full = self._host.space.is_full
+        is_quiet = not is_full and dead_bytes < self._quiet_bytes
+        if is_quiet or not self._can_begin(dead_bytes):
             return False
-        if self._host.is_held(self._journal.segments[0].segment):
-            return False  # whoever writes blocks comes first
-        is_given_back = self._memory.given_back_seq >= self._journal.segments[1].first_seq
+        following = self._journal.segments[1:2]
+        is_given_back = following and self._memory.given_back_seq >= following[0].first_seq
         if is_given_back and used_bytes > _DRAINED_RATIO * live_bytes:
             return True  # a generation has drained: all that is dead before goes
-        if self._host.space.is_full:  # then all that can be freed counts
-            return dead_bytes > self._segment_bytes // _FULL_SHARE
+        if is_full:  # then all that can be freed counts
+            return dead_bytes - self._floor_bytes > self._segment_bytes // _FULL_SHARE
         if self._host.space.is_short:
             return dead_bytes > self._segment_bytes
         return used_bytes > limits.PACK_RATIO * live_bytes + 2 * self._segment_bytes
+
+    def _can_begin(self, dead_bytes: int) -> bool:
+        segments = self._journal.segments
+        if len(segments) < 2:  # on a full disk even the open segment is packed
+            return self._host.space.is_full and self._writer.has_spare
+        segment, needed_bytes, known_bytes = self._unfit
+        if segments[0].segment == segment:
+            died_bytes = dead_bytes - known_bytes  # all of it in this segment, perhaps
+            if needed_bytes - died_bytes > self._writer.vital_room:
+                return False
+        return not self._host.is_held(segments[0].segment)  # whoever writes blocks comes first
 
     def step(self) -> bool:
         """Packs one slice; False if the disk has no room for it now."""
@@ -136,17 +167,21 @@ class Packer:
             found = next(self._walk, None)
         except (CorruptionError, OSError) as error:
             # What cannot be read cannot be packed; that is no reason to stop serving the rest.
-            self.damage, self._walk, self._moving = error, None, None
+            self.damage = error
+            self._end_walk()
             return False
         if self._measured is not None:
             return self._measure(found)
         if found is None:
             return self._drop_oldest()
         before = self.used_bytes()
-        reply = self._host.run_internal(replace(found, is_urgent=self._is_urgent))
-        self._kept_bytes += self.used_bytes() - before
+        reply = self._host.run_internal(replace(found, is_measured=self._is_measured))
+        kept_bytes = self.used_bytes() - before
+        self._kept_bytes += kept_bytes
+        if self._is_measured:
+            self._writer.owed_bytes = max(0, self._writer.owed_bytes - kept_bytes)
         if isinstance(reply, Refusal):
-            self._walk = self._moving = None  # begins again, and measures
+            self._end_walk()  # begins again, and measures
             if reply.code is not Code.DISK_FULL:
                 self.damage = reply.error()
             return False
@@ -163,10 +198,21 @@ class Packer:
             self._moving.note(op, place)
 
     def _begin(self) -> None:
+        if len(self._journal.segments) < 2:
+            self._host.begin_segment()
         self._is_tight = self._host.space.is_short
+        if self._is_tight:
+            self._writer.make_room(0, Claim.VITAL)
+        if self._round is None:
+            dead_bytes = self.used_bytes() - self._host.live_bytes
+            self._round = (self._journal.segments[-1].segment, dead_bytes)
         self._walk = self._steps()
-        self._measured = 0 if self._is_tight else None
-        self._is_urgent = False
+        self._measured = [] if self._is_tight else None
+        self._is_measured = False
+
+    def _end_walk(self) -> None:
+        self._walk = self._moving = self._measured = None
+        self._writer.owed_bytes = self._segment_bytes
 
     def _steps(self) -> Iterator[Step]:
         """Yields all that has to be run before the oldest segment can go, a slice each."""
@@ -175,24 +221,41 @@ class Packer:
             # All closed ones at once, since each pass looks at every job; where space is short
             # only what is needed to free this one.
             following = self._journal.segments[1 if self._is_tight else -1]
-            self._moving = moving.Moving(self._host, following.first_seq)
+            self._moving = moving.Moving(self._host, following.first_seq, self._slice_bytes)
             yield from self._moving.commands()
             self._moving = None
             if self._measured is None:
                 self._moved_segment = following.segment - 1
-        walk = self._ops_of_oldest()
-        while ops_ := list(self._slice(walk)):
-            yield Pack(ops=ops_)
+        yield from (Pack(ops=ops_) for ops_ in self._slices())
 
     def _measure(self, found: Step | None) -> bool:
         assert self._measured is not None
         if found is not None:
-            self._measured += self._host.measure(found)
+            self._measured.append(self._host.measure(found))
             return True
-        fits = not self._measured or self._measured <= self._writer.urgent_room
-        self._walk = self._steps() if fits else None
-        self._measured, self._is_urgent = None, fits
-        return fits
+        needed_bytes = self._needed_bytes(self._measured)
+        if needed_bytes > self._writer.vital_room:
+            dead_bytes = self.used_bytes() - self._host.live_bytes
+            self._unfit = (self._journal.segments[0].segment, needed_bytes, dead_bytes)
+            self._end_walk()
+            return False
+        self._walk, self._measured, self._is_measured = self._steps(), None, True
+        self._writer.owed_bytes = needed_bytes
+        return True
+
+    def _needed_bytes(self, frames_: list[int]) -> int:
+        """Returns how much space has to be left for packing the oldest segment in such frames."""
+        size = sum(frames_)
+        if not size:
+            return 0  # it goes at once
+        needed_bytes = size + _END_BYTES
+        if needed_bytes > self._writer.spare_room:
+            needed_bytes += 2 * max(frames_)  # what is lost at the ends of segments
+        growth = size - self._journal.segment_bytes(self._journal.segments[0].segment)
+        if growth > 0:
+            left_bytes = self._segment_bytes + self._segment_bytes // _LEFT_SHARE
+            needed_bytes = max(needed_bytes, growth + left_bytes)
+        return needed_bytes
 
     def _drop_oldest(self) -> bool:
         oldest, following = self._journal.segments[:2]
@@ -201,13 +264,14 @@ class Packer:
         begin = Begin(segment=following.segment, seq=following.first_seq)
         if isinstance(self._host.run_internal(begin), Refusal):
             return False
-        self._walk, self._walked_seq = None, 0
+        self._walked_seq = 0
         self._host.sync()
         self._gone_bytes += self._journal.segment_bytes(oldest.segment)
         self._journal.remove(oldest.segment)
         self._writer.recycle(oldest.segment, wipes=self._memory.is_secure)
+        self._end_walk()
         self.packed_segments += 1
-        self._judge_gain()
+        self._judge_gain(oldest.segment)
         return True
 
     def _may_go(self, end_seq: int) -> bool:
@@ -221,18 +285,41 @@ class Packer:
         stop = (self._walked_seq + 1).to_bytes(8, "big")
         return not self._host.scan_index(Tree.VERSIONS, b"", stop, 1)
 
-    def _judge_gain(self) -> None:
+    def _judge_gain(self, segment: int) -> None:
         """Lets a journal rest that is full of what lives, and does not count as a row.
 
         Such are the answers of clients.  Packing them over and over would gain nothing.
         """
-        used_bytes = self.used_bytes()
-        if self._gone_bytes < used_bytes:
+        assert self._round is not None
+        last_segment, dead_bytes = self._round
+        if segment < last_segment:
             return
+        # All that was dead when the round began is gone, but for what cannot go.
+        self._floor_bytes = max(0, dead_bytes - (self._gone_bytes - self._kept_bytes))
         if self._kept_bytes > _KEPT_SHARE * self._gone_bytes:
+            used_bytes = self.used_bytes()
             dead_bytes = used_bytes - self._host.live_bytes
             self._quiet_bytes = dead_bytes + round(_QUIET_SHARE * used_bytes)
         self._gone_bytes = self._kept_bytes = 0
+        self._round = None
+
+    @property
+    def _slice_bytes(self) -> int:
+        return min(limits.PACK_SLICE_BYTES, self._segment_bytes // _SLICE_SHARE)
+
+    def _slices(self) -> Iterator[list[PlacedOp]]:
+        """Yields the ops of the oldest segment, a slice at a time."""
+        found: list[PlacedOp] = []
+        size = 0
+        for op, place in self._ops_of_oldest():
+            op_bytes = _op_bytes(op)
+            if found and size + op_bytes > self._slice_bytes:
+                yield found
+                found, size = [], 0
+            found.append((op, place))
+            size += op_bytes
+        if found:
+            yield found
 
     def _ops_of_oldest(self) -> Iterator[PlacedOp]:
         oldest = self._journal.segments[0]
@@ -240,32 +327,31 @@ class Packer:
             if located.segment != oldest.segment:
                 return
             for op, place in located.ops():
-                yield from _parts(op, place)
-
-    @staticmethod
-    def _slice(walk: Iterator[PlacedOp]) -> Iterator[PlacedOp]:
-        """Yields ops up to the size of a slice."""
-        size = 0
-        for op, place in walk:
-            yield op, place
-            size += ops.HEADER.size + sum(_column_bytes(column) for column in op.columns)
-            if size >= limits.PACK_SLICE_BYTES:
-                return
+                yield from _parts(op, place, self._slice_bytes)
 
 
-def _parts(op: Op, place: Place) -> Iterator[PlacedOp]:
+def _parts(op: Op, place: Place, bytes_max: int) -> Iterator[PlacedOp]:
     """Yields an op in parts of bounded size, each at its own place."""
-    if op.rows <= _ROWS_MAX or not op.columns:
+    if not op.columns or (op.rows <= _ROWS_MAX and _op_bytes(op) <= bytes_max):
         yield op, place
         return
     last = op.columns[-1]
-    for start in range(0, op.rows, _ROWS_MAX):
+    offsets = last.offsets if isinstance(last, Strings) else None
+    start = 0
+    while start < op.rows:
         end = min(start + _ROWS_MAX, op.rows)
-        skipped = last.offsets[start] if isinstance(last, Strings) else 0
+        if offsets is not None and offsets[end] - offsets[start] > bytes_max:
+            end = max(start + 1, bisect.bisect_right(offsets, offsets[start] + bytes_max) - 1)
+        skipped = offsets[start] if offsets is not None else 0
         yield (
             ops.part(op, start, end),
             place._replace(seq=place.seq + start, payload=place.payload + skipped),
         )
+        start = end
+
+
+def _op_bytes(op: Op) -> int:
+    return ops.HEADER.size + sum(map(_column_bytes, op.columns))
 
 
 def _column_bytes(column: ops.Column) -> int:

@@ -31,7 +31,7 @@ class Space:
         self._index = parts.index
         self._grow = grow  # makes the index larger; False on a full disk
         self._short = (-_LOOK_US, False)  # monotonic: when it was looked at, and what was found
-        self._body_bytes = 0  # of the largest frame that was refused
+        self.body_bytes = 0  # of the largest frame that was refused
         self._lacks_index = False  # the index could not grow
         self.is_full = False  # writes are refused
 
@@ -48,7 +48,7 @@ class Space:
 
     def note_lack(self, body_bytes: int = 0, *, of_index: bool = False) -> None:
         """Takes note that there was no space for a frame, or for a larger index."""
-        self._body_bytes = max(self._body_bytes, body_bytes)
+        self.body_bytes = max(self.body_bytes, body_bytes)
         self._lacks_index = self._lacks_index or of_index
 
     def refuse(self) -> bool:
@@ -58,7 +58,7 @@ class Space:
 
     def note_write(self) -> None:
         """Takes note that a write was not refused; others of that size may still be."""
-        if self._writer.has_room(self._body_bytes) and self._index.has_reserve():
+        if self._writer.has_room(self.body_bytes) and self._index.has_reserve():
             self._clear()
 
     def look_at_start(self) -> None:
@@ -70,7 +70,7 @@ class Space:
     def look(self) -> None:
         """Tries whether what was refused would fit now."""
         has_index = not self._lacks_index or self._index.has_reserve() or self._grow()
-        if has_index and self._writer.could_take(self._body_bytes):
+        if has_index and self._writer.could_take(self.body_bytes):
             self._clear()
 
     def _free_bytes(self) -> int:
@@ -78,4 +78,4 @@ class Space:
 
     def _clear(self) -> None:
         self.is_full = self._lacks_index = False
-        self._body_bytes = 0
+        self.body_bytes = 0

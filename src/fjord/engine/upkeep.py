@@ -12,7 +12,8 @@
     packing     see `packing`
 
 Nothing polls: `due_us` says when the next step is due, and `step` does one.  After each step there
-is a rest, so that upkeep takes a quarter of the time at most, or half when packing falls behind.
+is a rest, so that upkeep takes a quarter of the time at most, or half when packing falls behind or
+the disk is full.
 """
 
 from __future__ import annotations
@@ -106,6 +107,7 @@ class Upkeep:
         self._dates: dict[Tree, int | None] = {}
         self._blocked_us: dict[Tree, int] = {}  # monotonic: until then there is nothing to do
         self._rows = limits.UPKEEP_ROWS  # of one step; fewer where space is short
+        self._is_refused = False  # the last step was: packing comes first then
         self._is_sweeping = True  # a crash may have left a dropped table half swept
         self._turn_us: int | None = None  # wall time: when generations are looked at
         self._periods: tuple[Mapping[str, Table], Mapping[int, Period]] = ({}, {})  # of tables
@@ -190,14 +192,20 @@ class Upkeep:
         return self.due_us() <= self._clock.wall_us()
 
     def _do_one(self, monotonic_us: int) -> None:
-        due = self._due_tree()
         if self._writer.wants_spare and self._no_spare_before_us <= monotonic_us:
             if not self._writer.ensure_spare():
                 self._no_spare_before_us = monotonic_us + _RETRY_US
         elif self._host.space.is_full and self._space_us <= monotonic_us:
             self._host.space.look()
             self._space_us = monotonic_us + _RETRY_US
-        elif due is not None:
+        elif self._is_refused and self._may_pack(monotonic_us):
+            self._pack(monotonic_us)
+        else:
+            self._do_due(monotonic_us)
+
+    def _do_due(self, monotonic_us: int) -> None:
+        due = self._due_tree()
+        if due is not None:
             del self._dates[due]
             if not self._run(_DUE[due](self._rows)) and self._due_tree() is due:
                 # What cannot be done must not hold up all else.
@@ -211,8 +219,12 @@ class Upkeep:
             is_more = self._run(clients.ForgetClients(limit=self._rows))
             if not is_more and not self._forgetting.step():
                 self._clients_us = monotonic_us + _CLIENTS_US
-        elif self._packer.is_wanted(self._host.live_bytes):
+        elif self._may_pack(monotonic_us):
             self._pack(monotonic_us)
+
+    def _may_pack(self, monotonic_us: int) -> bool:
+        is_wanted = self._packer.is_wanted(self._host.live_bytes)
+        return is_wanted and self._no_packing_before_us <= monotonic_us
 
     def _pack(self, monotonic_us: int) -> None:
         packed = self._packer.packed_segments
@@ -224,13 +236,14 @@ class Upkeep:
     def _is_behind(self) -> bool:
         allowed = _BEHIND_RATIO * limits.PACK_RATIO * self._host.live_bytes
         return self._packer.is_wanted(self._host.live_bytes) and (
-            self._packer.used_bytes() > allowed
+            self._host.space.is_full or self._packer.used_bytes() > allowed
         )
 
     def _run(self, command: Command) -> bool:
         """Runs a command of upkeep; says whether it found something to do, or could not tell."""
         applied_seq = self._host.applied_seq
-        if isinstance(self._host.run_internal(command), Refusal):
+        self._is_refused = isinstance(self._host.run_internal(command), Refusal)
+        if self._is_refused:
             self._not_before_us = self._clock.monotonic_us() + _RETRY_US
             self._rows = max(1, self._rows // 2)
             return True

@@ -5,13 +5,16 @@
 A segment is made under another name, synced, renamed and its directory synced, so a file with a
 segment's name always has a whole header.  It is made only when everything before it is durable.
 
-Space is reserved for what must always work, such as deletes: they are *urgent*.  Behind the open
-segment there is a spare that only they may use up, or else the end of the segment is theirs.
+Space is reserved on three levels, see `Claim`.  **What is allocated, the rest of the open segment
+and the spare behind it, is always as much as the oldest segment may need to be packed: nobody but
+packing uses that, and packing gives as much back when that segment goes.**  So packing can always
+go on, and space comes back.  Deletes have half a segment beside it that ordinary writes leave.
 """
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import errno
 import os
 import threading
@@ -30,8 +33,19 @@ from fjord.journal.spare import Spare
 _ROOM_BYTES_MIN = 4 * limits.KIB
 # Frames from this size on are written as the pieces that they are made of, without a copy.
 _PARTS_BYTES_MIN = 64 * limits.KIB
+# A closed segment keeps what it does not use, unless that is a larger share of it than this, so
+# that it can become the spare on a full disk.
+_UNUSED_SHARE = 8
 # What follows the frames that a segment is made with: no frame.
 _NO_FRAME = bytes(frames.FRAME_HEADER_BYTES)
+
+
+class Claim(enum.Enum):
+    """What a write may use of the space that is allocated."""
+
+    ORDINARY = enum.auto()  # what neither packing nor deletes need
+    URGENT = enum.auto()  # it frees something, as deletes do: what packing does not need
+    VITAL = enum.auto()  # packing, and the takeover of a start: everything
 
 
 class Commit(NamedTuple):
@@ -71,8 +85,9 @@ class Writer:
         self._file: disks.File | None = None
         self._capacity = 0  # bytes that are allocated
         self._synced_position = self.position
-        self._is_reserve = False  # the segment was the last spare: it is for what is urgent
         self._spare = Spare(disk, directory, segment_bytes)
+        # What packing may write before it gives a segment back; less while it is under way.
+        self.owed_bytes = segment_bytes
 
     @property
     def segment(self) -> int:
@@ -114,12 +129,12 @@ class Writer:
 
     @property
     def has_spare(self) -> bool:
-        return self._spare.is_there
+        return self._spare.is_whole
 
     @property
     def wants_spare(self) -> bool:
         """Says that the segment is half full and nothing is allocated to follow it."""
-        return not self._spare.is_there and 2 * self.position > self._capacity
+        return not self._spare.is_whole and 2 * self.position > self._capacity
 
     def ensure_spare(self) -> bool:
         """Says whether there is a spare, after allocating one if need be; False on a full disk."""
@@ -149,42 +164,75 @@ class Writer:
         """How much the next sync has to write."""
         return self.position - self._synced_position
 
-    def has_room(self, body_bytes: int, *, urgent: bool = False) -> bool:
-        """Says whether a frame with a body of this size may go into the segment.
-
-        What is not urgent leaves a share of the segment free if there is no spare behind it, and
-        all of it if it was the last spare.
-        """
-        reserved = 0
-        if not urgent and not self._spare.is_there:
-            reserved = self._capacity // (1 if self._is_reserve else limits.RESERVED_SHARE)
+    def has_room(self, body_bytes: int, claim: Claim = Claim.ORDINARY) -> bool:
+        """Says whether a frame with a body of this size may go into the segment."""
         used = self.position + frames.FRAME_HEADER_BYTES + body_bytes
+        reserved = self._reserved(claim)
+        if self._spare.is_whole and self.position == frames.SEGMENT_HEADER_BYTES:
+            reserved = min(reserved, _ROOM_BYTES_MIN)  # no segment has more room for it
         return used + reserved <= self._capacity
+
+    def make_room(self, body_bytes: int, claim: Claim) -> bool:
+        """Allocates more behind the segment; says whether a frame may go into it now.
+
+        If not, the next segment has to begin.
+        """
+        self._spare.extend()
+        return self.has_room(body_bytes, claim)
+
+    def _reserved(self, claim: Claim) -> int:
+        """Returns how much of the segment is for others."""
+        behind = self._spare.bytes + self._spare.following_bytes
+        if not behind and self.segment == 1:  # nothing is before it that could be packed
+            return self._reserved_of(claim, self.owed_bytes)
+        return self._reserved_of(claim, behind)
+
+    def _reserved_of(self, claim: Claim, behind: int) -> int:
+        """Returns how much of a segment is for others that has so much allocated behind it."""
+        if claim is Claim.VITAL:
+            return 0
+        deletes = self._segment_bytes // limits.RESERVED_SHARE if claim is Claim.ORDINARY else 0
+        return max(0, self.owed_bytes + deletes - behind)
+
+    def _could_rotate(self, body_bytes: int, claim: Claim) -> bool:
+        """Says whether a frame may go into the segment that is made of the spare."""
+        behind = self._spare.following_bytes
+        if behind >= self._segment_bytes:
+            return True
+        used = self._least_for(body_bytes) - _ROOM_BYTES_MIN
+        reserved = self._reserved_of(claim, behind)
+        return self._spare.is_whole and used + reserved <= self._size_for(body_bytes)
 
     @property
     def following_bytes(self) -> int:
         """How many bytes the disk must have left when the segment is full."""
-        return self._segment_bytes * (1 if self._spare.is_there else 2)
+        return self._segment_bytes * (1 if self._spare.is_whole else 2)
 
     def could_take(self, body_bytes: int) -> bool:
         """Tries whether there is space for a frame, in the segment or in the next one."""
         if self.has_room(body_bytes):
             return True
-        try:
-            self._allocate_following(self._size_for(body_bytes))
-        except OSError as error:
-            if not disks.is_full(error):
-                raise
-            return False
-        self._spare.drop_following()
-        return True
+        known_bytes = self._spare.following_bytes
+        self._spare.extend()
+        size = self._size_for(body_bytes)
+        could_take = self.has_room(body_bytes) or (
+            self._could_rotate(body_bytes, Claim.ORDINARY)
+            and (size <= self._segment_bytes or self._spare.can_grow(size))
+        )
+        if could_take and self._spare.following_bytes and not known_bytes:
+            self._spare.drop_following()
+        return could_take
 
     @property
-    def urgent_room(self) -> int:
-        """How many bytes something large may take that is urgent, and leave a share to others."""
-        spare = self._segment_bytes if self._spare.is_there else 0
-        reserved = self._segment_bytes // limits.RESERVED_SHARE
-        return self._capacity - self.position + spare - reserved
+    def spare_room(self) -> int:
+        """How many bytes of frames the spare has room for."""
+        return max(0, self._spare.bytes - frames.SEGMENT_HEADER_BYTES)
+
+    @property
+    def vital_room(self) -> int:
+        """How many bytes packing has room for, in the segment and behind it."""
+        behind = self.spare_room + self._spare.following_bytes
+        return self._capacity - self.position + behind
 
     def append(self, commit: Commit) -> None:
         """Writes one frame; it is not durable before the next `sync`.
@@ -249,44 +297,53 @@ class Writer:
                 self._synced_position = position
             return self.durable_seq
 
-    def rotate(
-        self, created_us: int, lease_us: int, *, body_bytes: int, urgent: bool = False
-    ) -> None:
+    def rotate(self, created_us: int, lease_us: int, *, body_bytes: int, claim: Claim) -> None:
         """Closes the segment and begins the next one, with room for a frame of `body_bytes`.
 
-        Ensures that there is a spare afterwards, unless it is urgent: then the last one is used.
+        Ensures that what the claim leaves to others is there afterwards.
 
         Raises:
             OSError: if there is no space for that; then all is as it was.
         """
         self.sync()
         with self._syncing:
-            old, position = self._open_file(), self.position
-            if not urgent:
-                self._allocate_following(self._segment_bytes)
+            old, position, capacity = self._open_file(), self.position, self._capacity
+            if claim is not Claim.VITAL:
+                self._spare.extend()
+                if not self._could_rotate(body_bytes, claim):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._spare.path)
             before, self.header = self.header, self._next_header(created_us, lease_us)
+            size = self._size_for(body_bytes)
             try:
-                self._begin(b"", size=self._size_for(body_bytes))
+                is_part = 0 < self._spare.bytes < self._segment_bytes
+                self._begin(b"", size=size, least=self._least_for(body_bytes) if is_part else size)
             except BaseException:
                 self.header = before
-                if not urgent and self._failed is None:
+                if self._spare.following_bytes and self._failed is None:
                     self._spare.drop_following()
                 raise
-            if not urgent:
+            if self._spare.following_bytes:
                 self._promote_following()
-            self._is_reserve = urgent
             with contextlib.closing(old):
-                try:
-                    old.truncate(position)  # gives back space, no more
-                except OSError as error:
-                    if not disks.is_full(error):
-                        raise self._fail(error) from error
+                if position < capacity - capacity // _UNUSED_SHARE:
+                    self._cut_unused(old, position)
+
+    def _cut_unused(self, file: disks.File, position: int) -> None:
+        try:
+            file.truncate(position)  # gives back space, no more
+        except OSError as error:
+            if not disks.is_full(error):
+                raise self._fail(error) from error
 
     def close(self) -> None:
-        """Ensures that all is durable, and gives back the space that was allocated ahead."""
+        """Ensures that all is durable, and gives back the space that was allocated ahead.
+
+        On a full disk the next start needs it for deletes.
+        """
         self.sync()
         file = self._open_file()
-        file.truncate(self.position)
+        if self.has_room(0):
+            file.truncate(self.position)
         self._sync_file(file)
         self.abandon()
 
@@ -309,7 +366,8 @@ class Writer:
             raise
         self._sync_file(file)
         self._disk.rename(source, path)
-        self._spare.is_there = self._spare.is_there and source != self._spare.path
+        if source == self._spare.path:
+            self._spare.bytes = 0
         try:
             self._disk.sync_directory(self._directory)
         except OSError as error:
@@ -330,13 +388,17 @@ class Writer:
 
     def _size_for(self, body_bytes: int) -> int:
         """Returns the size of a segment that has room for a frame, and for urgent ones."""
+        return max(self._segment_bytes, self._least_for(body_bytes))
+
+    @staticmethod
+    def _least_for(body_bytes: int) -> int:
         used = frames.SEGMENT_HEADER_BYTES + frames.FRAME_HEADER_BYTES + body_bytes
-        return max(self._segment_bytes, used + _ROOM_BYTES_MIN)
+        return used + _ROOM_BYTES_MIN
 
     def _source(self, path: str, *, is_empty: bool) -> str:
         """Returns the name of the file to make the segment of."""
         fresh = path + names.UNFINISHED
-        if not self._spare.is_there:
+        if not self._spare.bytes:
             return fresh
         if is_empty:
             return self._spare.path
@@ -348,15 +410,9 @@ class Writer:
     def _give_back(self, file: disks.File, source: str) -> None:
         with contextlib.closing(file):
             if source == self._spare.path:
-                file.truncate(self._segment_bytes)
+                file.truncate(self._spare.bytes)
             else:
                 self._disk.remove(source)
-
-    def _allocate_following(self, size: int) -> None:
-        """Ensures that there are a spare to use and another one after it, of `size` bytes."""
-        if not self._spare.ensure():
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._spare.path)
-        self._spare.allocate_following(size)
 
     def _promote_following(self) -> None:
         try:
@@ -386,12 +442,12 @@ class Writer:
 
 
 def _allocate(file: disks.File, size: int, least: int) -> int:
-    """Allocates `size` bytes, or only `least` where the disk is nearly full; returns which."""
+    """Allocates `size` bytes, or what there is and at least `least`; returns how many."""
     try:
         file.allocate(size)
     except OSError as error:
         if not disks.is_full(error) or least == size:
             raise
         file.allocate(least)
-        return least
+        return max(least, file.size())
     return size

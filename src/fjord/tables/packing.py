@@ -23,7 +23,7 @@ class Pack(Command):
     """Says again what of these ops still holds."""
 
     ops: Sequence[tuple[Op, Place]]
-    is_urgent: bool = False  # it is known to fit, and frees more than it takes
+    is_measured: bool = False  # it is known to fit into what is reserved for packing
 
 
 @internal(frees=True)

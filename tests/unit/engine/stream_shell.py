@@ -124,7 +124,7 @@ class Shell:
 
     def pack(self) -> None:
         """Packs until the oldest segment is gone."""
-        self.engine._rotate(0, False)
+        self.engine.begin_segment()
         first_seq = self.engine.stats()["first_seq"]
         while self.engine.stats()["first_seq"] == first_seq:
             assert self.engine._packer.step()

@@ -81,7 +81,7 @@ def answers(engine: Engine, items: dict[bytes, bytes]) -> set[str]:
 
 def test_a_flipped_bit_in_a_closed_segment_is_never_served(tmp_path: Path) -> None:
     items = two_segments(tmp_path / "whole")
-    size = segments(tmp_path / "whole")[0].stat().st_size
+    size = len(segments(tmp_path / "whole")[0].read_bytes().rstrip(b"\0"))
     for offset in range(0, size, 307):
         copy = tmp_path / "copy"
         shutil.copytree(tmp_path / "whole" / "journal", copy / "journal")

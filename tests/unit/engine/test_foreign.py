@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import itertools
 import os
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from fjord.engine import Settings, open_engine
 from fjord.engine.backup import back_up, restore
 from fjord.engine.overlay import TREE_COUNT
 from fjord.engine.read_only import ReadOnlyEngine
-from fjord.errors import DirectoryError, DiskFullError
+from fjord.errors import DirectoryError, DiskFullError, DurabilityError
 from fjord.index.memory import MemoryIndexes
 from fjord.testing import SimClock, SimCrash, SimDisk
 from tests.unit.engine.world import SEGMENT_BYTES, settings
@@ -22,6 +24,9 @@ FOREIGN: list[dict[str, bytes]] = [
     {"lock": b"123\n"},
     {"lock": b"", "journal/a.md": b"dear diary"},
     {"notes.txt": b""},
+    {"journal": b"dear diary"},
+    {"index": b"of a book"},
+    {"lock": b"", "journal": b"dear diary"},
     {"journal/2024.md": b"dear diary"},
     {"index/owner": b"somebody"},
     {"clean": b"x"},
@@ -110,3 +115,24 @@ def test_too_little_space_is_said_and_nothing_is_left() -> None:
         with pytest.raises(DiskFullError, match=f"takes {needed} bytes"):
             open_engine("/srv/data", where)
         assert disk.names("/") == []
+
+
+def test_too_few_files_are_said_and_nothing_is_left() -> None:
+    """Each directory and each file takes a place that a file system may not have."""
+    for number in itertools.count(1):
+        disk = SimDisk(1, errors={number: errno.ENOSPC})
+        where = Settings(
+            segment_bytes=SEGMENT_BYTES,
+            disk=disk,
+            clock=SimClock(),
+            indexes=MemoryIndexes(TREE_COUNT),
+        )
+        try:
+            open_engine("/srv/data", where).close()
+        except (DiskFullError, DurabilityError):
+            if disk.calls[number - 1] in ("make_directory", "create"):
+                assert disk.names("/") == []
+        else:
+            if number > len(disk.calls):
+                break
+    assert number > 10

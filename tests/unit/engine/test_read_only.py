@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import signal
@@ -192,14 +191,11 @@ def test_a_killed_reader_does_not_hold_pages_for_ever(tmp_path: Path) -> None:
 def test_readers_go_on_when_a_rotation_met_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     clock = SimClock()
     engine = open_at(tmp_path, clock)
     now_us = clock.wall_us()
     engine.run([set_command({b"key": b"one"}, timestamp_us=now_us)])  # not synced yet
-    monkeypatch.setattr(engine._writer, "_allocate_following", full)
+    monkeypatch.setattr(engine._writer, "_could_rotate", lambda *_: False)
     (reply,) = engine.run([set_command({b"key": b"x" * 100_000}, timestamp_us=now_us + 1)])
     assert isinstance(reply, Refusal)
     assert reply.code is Code.DISK_FULL

@@ -130,7 +130,7 @@ def test_a_scan_of_messages_whose_stage_was_packed_says_that_they_are_cold() -> 
     world.open()
     world.create()
     stage_ = world.stage(LOG, [(b"", b"a")])
-    world.engine._rotate(0, False)
+    world.engine.begin_segment()
     world.commit(CommitStages(table=LOG, writer="w", batch=0, stages=[stage_]))
     later = world.append(LOG, [(b"", b"b")])
     world.round()

@@ -162,7 +162,7 @@ def test_jobs_go_to_blocks_too_where_somebody_writes_them(shell: Shell) -> None:
     assert isinstance(taken, Taken)
     finish = commands.Finish(table="jobs", xids=[taken.first_xid])
     assert isinstance(shell.run(finish), Acted)
-    shell.engine._rotate(0, False)
+    shell.engine.begin_segment()
     oldest = shell.engine._journal.segments[0].segment
     assert shell.engine.is_held(oldest)
     blocks = shell.seal()

@@ -105,7 +105,7 @@ def test_a_table_with_little_to_say_waits_for_some_full_segments(shell: Shell) -
     for number in range(1, limits.SEAL_SEGMENTS + 1):
         assert shell.engine.sealing.plan_seal() is None
         shell.append("loud", ("a", str(number)))
-        shell.engine._rotate(0, False)
+        shell.engine.begin_segment()
     plan = shell.engine.sealing.plan_seal()
     assert plan is not None
     assert sorted(one.name for one in plan.ranges) == ["loud", "quiet"]

@@ -11,9 +11,10 @@ from fjord import limits
 from fjord.errors import CorruptionError
 from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
-from fjord.journal.writer import Writer
+from fjord.journal.writer import Claim, Writer
 from fjord.testing import SimCrash, SimDisk
 from tests.unit.journal.writing import (
+    NOW_US,
     SEGMENT_BYTES,
     append,
     commit_of,
@@ -39,10 +40,10 @@ def found(disk: SimDisk, start_seq: int = 1) -> list[bytes]:
     return values_of(list(Journal(disk, "/journal").frames(start_seq, durable_seq=0)))
 
 
-def fill(writer: Writer, *, urgent: bool) -> int:
+def fill(writer: Writer, claim: Claim = Claim.ORDINARY) -> int:
     """Appends frames while there is room for them; returns how many."""
     count = 0
-    while writer.has_room(len(kv_insert([b"v" * 1000])), urgent=urgent):
+    while writer.has_room(len(kv_insert([b"v" * 1000])), claim):
         append(writer, b"v" * 1000)
         count += 1
     return count
@@ -64,12 +65,37 @@ def test_a_spare_is_allocated_once() -> None:
 
 
 def test_there_is_no_spare_on_a_full_disk_and_no_error_either() -> None:
-    disk = SimDisk(capacity=2 * SEGMENT_BYTES - 1)
+    disk = SimDisk(capacity=SEGMENT_BYTES + SEGMENT_BYTES // 64 - 1)
     writer = start(disk)
     assert not writer.ensure_spare()
     assert disk.names("/journal") == [ONE]
     disk.capacity = 2 * SEGMENT_BYTES
     assert writer.ensure_spare()
+
+
+def test_on_a_nearly_full_disk_the_spare_is_as_large_as_it_can_be() -> None:
+    disk = SimDisk(capacity=SEGMENT_BYTES * 3 // 2)
+    writer = start(disk)
+    for size in (SEGMENT_BYTES // 2, SEGMENT_BYTES * 3 // 4):
+        disk.capacity = SEGMENT_BYTES + size
+        assert not writer.ensure_spare()
+        assert not writer.has_spare
+        assert disk.open("/journal/spare").size() == size
+    append(writer, b"one")
+    rotate(writer, urgent=True)
+    assert disk.open(f"/journal/{TWO}").size() == SEGMENT_BYTES * 3 // 4
+    append(writer, b"two")
+    assert found(disk) == [b"one", b"two"]
+
+
+def test_a_part_of_a_spare_becomes_a_whole_one_when_there_is_space() -> None:
+    disk = SimDisk(capacity=SEGMENT_BYTES * 3 // 2)
+    writer = start(disk)
+    assert not writer.ensure_spare()
+    disk.capacity = 2 * SEGMENT_BYTES
+    assert writer.ensure_spare()
+    assert disk.names("/journal") == [ONE, "spare"]
+    assert disk.open("/journal/spare").size() == SEGMENT_BYTES
 
 
 def test_a_disk_that_fails_is_no_full_disk() -> None:
@@ -135,7 +161,8 @@ def test_recovery_uses_the_spare_on_a_full_disk() -> None:
     disk.process_crash()
     recovered = recover(disk, 2)
     assert disk.names("/journal") == [ONE, TWO]
-    assert recovered.has_room(SEGMENT_BYTES // 2)
+    assert recovered.has_room(SEGMENT_BYTES // 2, Claim.VITAL)
+    assert not recovered.has_room(100, Claim.URGENT), "the first segment may have to be packed"
     append(recovered, b"two")
     assert found(disk) == [b"one", b"two"]
 
@@ -160,28 +187,64 @@ def test_ordinary_writes_leave_a_share_of_a_segment_without_a_spare() -> None:
     disk = SimDisk(capacity=SEGMENT_BYTES)
     writer = start(disk)
     assert not writer.ensure_spare()
-    fill(writer, urgent=False)
+    fill(writer)
     left = SEGMENT_BYTES - writer.position
     assert left >= SEGMENT_BYTES // limits.RESERVED_SHARE
     assert left < SEGMENT_BYTES // limits.RESERVED_SHARE + 2000
     with pytest.raises(OSError, match="No space"):
         rotate(writer)
-    assert fill(writer, urgent=True) > 5
+    assert fill(writer, Claim.URGENT) > 5
     assert SEGMENT_BYTES - writer.position < 2000
 
 
-def test_ordinary_writes_use_all_of_a_segment_with_a_spare_behind_it() -> None:
+def test_ordinary_writes_use_all_of_a_segment_with_two_spares_behind_it() -> None:
     writer = start(SimDisk())
     writer.ensure_spare()
-    fill(writer, urgent=False)
+    fill(writer)
+    left = SEGMENT_BYTES - writer.position
+    assert left >= SEGMENT_BYTES // limits.RESERVED_SHARE
+    assert writer.make_room(100, Claim.ORDINARY)
+    fill(writer)
     assert SEGMENT_BYTES - writer.position < 2000
+
+
+def test_the_spare_is_for_packing_and_the_rest_of_the_segment_for_deletes() -> None:
+    disk = SimDisk(capacity=2 * SEGMENT_BYTES)
+    writer = start(disk)
+    fill(writer)
+    assert not writer.make_room(2000, Claim.ORDINARY)
+    with pytest.raises(OSError, match="No space"):
+        writer.rotate(NOW_US, 79, body_bytes=2000, claim=Claim.ORDINARY)
+    assert fill(writer, Claim.URGENT) > 5
+    with pytest.raises(OSError, match="No space"):
+        writer.rotate(NOW_US, 79, body_bytes=100, claim=Claim.URGENT)
+    assert writer.segment == 1
+    writer.rotate(NOW_US, 79, body_bytes=100, claim=Claim.VITAL)
+    writer.owed_bytes = SEGMENT_BYTES // 2  # that much is still to be packed
+    fill(writer, Claim.URGENT)
+    left = SEGMENT_BYTES - writer.position
+    assert SEGMENT_BYTES // 2 <= left < SEGMENT_BYTES // 2 + 2000
+    writer.recycle(1)
+    assert writer.has_spare, "packing has given it back"
+
+
+def test_closed_segments_can_be_spares_on_a_full_disk() -> None:
+    disk = SimDisk(capacity=3 * SEGMENT_BYTES)
+    writer = start(disk)
+    assert writer.make_room(100, Claim.ORDINARY)
+    fill(writer)
+    rotate(writer, urgent=True)
+    disk.capacity = disk.used_bytes()
+    assert disk.open(f"/journal/{ONE}").size() == SEGMENT_BYTES
+    writer.recycle(1)
+    assert writer.has_spare
 
 
 def test_the_last_spare_is_for_what_is_urgent() -> None:
     disk = SimDisk(capacity=2 * SEGMENT_BYTES)
     writer = start(disk)
     writer.ensure_spare()
-    count = fill(writer, urgent=False)
+    count = fill(writer)
     with pytest.raises(OSError, match="No space") as caught:
         rotate(writer)
     assert caught.value.errno == errno.ENOSPC

@@ -14,7 +14,7 @@ from fjord.errors import DurabilityError
 from fjord.journal import frame as frames
 from fjord.journal import names
 from fjord.journal.reader import Journal
-from fjord.journal.writer import Writer
+from fjord.journal.writer import Claim, Writer
 from fjord.testing import SimCrash, SimDisk
 from tests.unit.journal.writing import (
     NOW_US,
@@ -95,12 +95,12 @@ def test_a_frame_tells_what_was_durable_when_it_was_written(tmp_path: Path) -> N
 def test_has_room_is_exact(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     left = SEGMENT_BYTES - 64 - frames.FRAME_HEADER_BYTES
-    assert writer.has_room(left, urgent=True)
-    assert not writer.has_room(left + 1, urgent=True)
+    assert writer.has_room(left, Claim.URGENT)
+    assert not writer.has_room(left + 1, Claim.URGENT)
     append(writer, b"one")
     used = frames.FRAME_HEADER_BYTES + len(kv_insert([b"one"]))
-    assert writer.has_room(left - used, urgent=True)
-    assert not writer.has_room(left - used + 1, urgent=True)
+    assert writer.has_room(left - used, Claim.URGENT)
+    assert not writer.has_room(left - used + 1, Claim.URGENT)
     writer.close()
 
 
@@ -132,7 +132,7 @@ def test_rotate_makes_the_next_segment_larger_for_a_large_frame(tmp_path: Path) 
     rotate(writer, body_bytes)
     assert writer.has_room(body_bytes)
     append(writer, value)
-    assert writer.has_room(100), "urgent frames find room behind it"
+    assert writer.has_room(100, Claim.URGENT), "urgent frames find room behind it"
     rotate(writer)
     assert segment_file(tmp_path, 3).stat().st_size == SEGMENT_BYTES
     append(writer, b"small")
@@ -348,9 +348,9 @@ def test_a_recovered_segment_on_a_nearly_full_disk_is_as_small_as_it_can_be() ->
     disk = SimDisk(capacity=SEGMENT_BYTES - 1)
     writer = sim_writer(disk)
     assert disk.open("/journal/0000000001.seg").size() == 64 + 4096
-    assert writer.has_room(4096 - 64, urgent=True)
+    assert writer.has_room(4096 - 64, Claim.URGENT)
     assert not writer.has_room(4096 - 64)
-    assert not writer.has_room(4096 - 63, urgent=True)
+    assert not writer.has_room(4096 - 63, Claim.URGENT)
     append(writer, b"value")
     writer.close()
 
@@ -364,7 +364,7 @@ def test_a_closed_segment_is_resumed_on_a_full_disk_without_room() -> None:
     disk.capacity = disk.used_bytes()
     again = Writer(disk, "/journal", header(), segment_bytes=SEGMENT_BYTES)
     again.resume(position=writer.position, next_seq=2)
-    assert not again.has_room(8, urgent=True)
+    assert not again.has_room(8, Claim.URGENT)
     rotate(again, urgent=True)
     append(again, b"two")
     again.sync()

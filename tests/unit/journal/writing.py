@@ -11,7 +11,7 @@ from fjord.columns import Strings
 from fjord.disk import LocalDisk
 from fjord.journal.frame import SegmentHeader
 from fjord.journal.reader import Journal, Located
-from fjord.journal.writer import Commit, Writer
+from fjord.journal.writer import Claim, Commit, Writer
 from fjord.ops import Op, Opcode
 
 SHARD = b"the shard's uuid"
@@ -60,7 +60,9 @@ def append(writer: Writer, *values: bytes) -> int:
 
 
 def rotate(writer: Writer, body_bytes: int = 0, *, urgent: bool = False) -> None:
-    writer.rotate(NOW_US, 79, body_bytes=body_bytes, urgent=urgent)
+    """Begins the next segment; what is urgent uses up the last spare."""
+    claim = Claim.VITAL if urgent else Claim.ORDINARY
+    writer.rotate(NOW_US, 79, body_bytes=body_bytes, claim=claim)
 
 
 def open_journal(directory: Path) -> Journal:

@@ -10,7 +10,7 @@ from fjord.engine import open_engine
 def pack(path: Path) -> int:
     """Packs all that there is; returns the seq with which the journal begins then."""
     engine = open_engine(str(path))
-    engine._rotate(0, False)
+    engine.begin_segment()
     before = engine.stats()["first_seq"]
     while engine.stats()["first_seq"] == before:
         assert engine._packer.step()

@@ -46,7 +46,7 @@ class MoveJobs(Command):
     tree: Tree
     keys: Sequence[bytes]  # of the index; what is not there any more is passed over
     before_seq: int
-    is_urgent: bool = False  # it is known to fit, and frees more than it takes
+    is_measured: bool = False  # it is known to fit into what is reserved for packing
 
 
 @decides(ExpireJobs)
