@@ -15,7 +15,7 @@ from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, clients, generations
 from fjord.tables.jobs import apply as job
 from fjord.tables.jobs import upkeep
-from fjord.tables.kv import apply as kv_apply
+from fjord.tables.kv import apply as kv
 from fjord.tables.kv import keep as kv_keep
 from fjord.tables.stages import apply as stage
 from fjord.tables.state import State, Tree, Writes
@@ -82,26 +82,22 @@ MEANING: Final[dict[Opcode, Meaning]] = {
     Opcode.LOST: Meaning(catalog.apply_lost, catalog.keep_lost),
     Opcode.ANSWERED: Meaning(clients.apply_answered, clients.keep_answered),
     Opcode.FORGET_CLIENT: Meaning(clients.apply_forget_client),
-    Opcode.KV_INSERT: Meaning(kv_apply.apply_insert, kv_keep.keep_rows, notes=(Note.CHANGES,)),
+    Opcode.KV_INSERT: Meaning(kv.apply_insert, kv_keep.keep_rows, notes=(Note.CHANGES,)),
     Opcode.KV_SET: Meaning(
-        kv_apply.apply_set, kv_keep.keep_rows, due=_KV_DUE, replaces=_KV, notes=(Note.CHANGES,)
+        kv.apply_set, kv_keep.keep_rows, due=_KV_DUE, replaces=_KV, notes=(Note.CHANGES,)
     ),
-    Opcode.KV_MOVE: Meaning(kv_apply.apply_move, kv_keep.keep_moved, gathers=True, due=_KV_DUE),
+    Opcode.KV_MOVE: Meaning(kv.apply_move, kv_keep.keep_moved, gathers=True, due=_KV_DUE),
     Opcode.KV_DELETE: Meaning(
-        kv_apply.apply_delete, kv_keep.keep_rows, replaces=_KV, notes=(Note.CHANGES,)
+        kv.apply_delete, kv_keep.keep_rows, replaces=_KV, notes=(Note.CHANGES,)
     ),
     Opcode.KV_EXPIRE: Meaning(
-        kv_apply.apply_expire, kv_keep.keep_rows, due=_KV_DUE, replaces=_KV, notes=(Note.CHANGES,)
+        kv.apply_expire, kv_keep.keep_rows, due=_KV_DUE, replaces=_KV, notes=(Note.CHANGES,)
     ),
-    Opcode.KV_MARK: Meaning(kv_apply.apply_mark, kv_keep.keep_marks, gathers=True, due=_KV_DUE),
-    Opcode.KV_UNSCHEDULE: Meaning(kv_apply.apply_unschedule, gathers=True),
-    Opcode.KV_PURGE: Meaning(
-        kv_apply.apply_purge, gathers=True, replaces=_KV, notes=(Note.CHANGES,)
-    ),
-    Opcode.KV_LINK: Meaning(
-        kv_apply.apply_link, kv_keep.keep_rows, replaces=_KV, notes=(Note.LINKS,)
-    ),
-    # Jobs are moved before their segment is looked at, see `job_upkeep`; what is left of it is
+    Opcode.KV_MARK: Meaning(kv.apply_mark, kv_keep.keep_marks, gathers=True, due=_KV_DUE),
+    Opcode.KV_UNSCHEDULE: Meaning(kv.apply_unschedule, gathers=True),
+    Opcode.KV_PURGE: Meaning(kv.apply_purge, gathers=True, replaces=_KV, notes=(Note.CHANGES,)),
+    Opcode.KV_LINK: Meaning(kv.apply_link, kv_keep.keep_rows, replaces=_KV, notes=(Note.LINKS,)),
+    # Jobs are moved before their segment is looked at, see `jobs.upkeep`; what is left of it is
     # when leases are over.
     Opcode.JOB_ADD: Meaning(job.apply_add, due=_JOB_DUE, notes=(Note.ARRIVALS,)),
     Opcode.JOB_REPLACE: Meaning(job.apply_replace, due=_JOB_DUE, notes=(Note.ARRIVALS,)),

@@ -1,7 +1,7 @@
 """One value under several keys (FJ-31): linking further keys to the key of a value.
 
 A key that has a value of its own, or belongs to another one, is refused.  What the keys lead to
-is found by `kv_lookup`; a list that replaces another one needs no unlinking, since aliases of
+is found by `lookup`; a list that replaces another one needs no unlinking, since aliases of
 before the new row no longer count.
 """
 

@@ -1,7 +1,7 @@
 """Plain writes, column by column: values that never expire, of which nothing special is known.
 
 Most writes are plain, and no object is made for a row of them.  What is not plain, or not only,
-is left to `kv_write`, which comes to the same row by row.
+is left to `write`, which comes to the same row by row.
 """
 
 from __future__ import annotations

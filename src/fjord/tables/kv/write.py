@@ -1,8 +1,8 @@
 """SET and DELETE: the largest client timestamp wins (FJ-42), all of a batch or none.
 
 A write that is older than what is there succeeds and changes nothing; ties go to the later write.
-Most writes are plain, and decided by `kv_plain`, column by column.  All others are decided here,
-row by row, by what `kv_lookup` says of each.
+Most writes are plain, and decided by `plain`, column by column.  All others are decided here,
+row by row, by what `lookup` says of each.
 """
 
 from __future__ import annotations

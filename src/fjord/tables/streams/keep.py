@@ -1,7 +1,7 @@
 """What of an op on a stream still holds, said again as new ops.
 
 A log's segments go when what they hold is in blocks, so of appends there is nothing to say.  The
-messages of a stream that keeps the latest move as values do, see `kv_keep`.  A tombstone goes for
+messages of a stream that keeps the latest move as values do, see `kv.keep`.  A tombstone goes for
 good when it is old, and every subscriber of its stream has passed it.
 """
 

@@ -17,9 +17,9 @@
 
 An append is found by the last of its seqs, so that the first one found from any seq on is the one
 that has it, or follows it.  The entries of a stream that keeps the latest are those of a key/value
-table, see `kv_entry`; STREAM_SEQS has them in the order in which they came.  The timestamp of such
+table, see `kv.layout`; STREAM_SEQS has them in the order in which they came.  The timestamp of such
 an entry is the date of its message, `created` the moment of its commit: the same where the message
-came without a date.  `held` is the seq of the row that says so now, see `kv_entry`.  The max time
+came without a date.  `held` is the seq of the row that says so now, see `kv.layout`.  The max time
 of a block that was replaced is when that was: nobody asks for that of its rows any more.
 """
 
