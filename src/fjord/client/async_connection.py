@@ -302,7 +302,8 @@ class AsyncConnection:
                 pending.fail(silent)  # its place is given back when the channel ends
             if overdue:
                 channel.end(TimeoutError("no answer in time"))
-        if self._queue or (self._channel is not None and self._channel.waiting):
+        is_waiting = self._channel is not None and self._channel.waiting
+        if self._queue or self._resting or is_waiting:
             self._watch = self._loop.call_later(self._watch_seconds(), self._check_deadlines)
 
     def _watch_seconds(self) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from fjord import commands, limits
 from fjord.clock import Clock
@@ -19,7 +19,6 @@ from fjord.commands import (
     Command,
     Fail,
     Next,
-    Read,
     Refusal,
     Reply,
     Retry,
@@ -46,10 +45,11 @@ class Request:
 
         Otherwise the server would hand jobs to a call that is over.
         """
-        command = self.command
-        if isinstance(command, Next | Read) and command.wait_us:
+        command: Any = self.command
+        wait_us = getattr(command, "wait_us", 0)
+        if wait_us:
             left_us = max(0, round(seconds * 1_000_000))
-            self.command = replace(command, wait_us=min(command.wait_us, left_us))
+            self.command = replace(command, wait_us=min(wait_us, left_us))
 
     def pause_seconds(self, *, at_once: bool = False) -> float:
         """Returns how long to wait before the next try; `at_once`: not at all if it is the second.
@@ -126,10 +126,10 @@ _SEAL_SECONDS: Final = limits.WAIT_US_MAX / 1_000_000
 
 def wait_seconds(command: Command) -> float:
     """Returns how long a command lets the server wait, beyond the time that a call may take."""
-    kind = type(command)
-    if kind is Next or kind is Read:
-        return command.wait_us / 1_000_000  # type: ignore[attr-defined, no-any-return]
-    return _SEAL_SECONDS if kind is SealNow else 0.0
+    if type(command) is SealNow:
+        return _SEAL_SECONDS
+    wait_us: int = getattr(command, "wait_us", 0)
+    return wait_us / 1_000_000
 
 
 def undoing(command: Command, reply: Reply) -> Command | None:

@@ -373,6 +373,8 @@ class Engine:
         turns = notes.given_back_seq > 0 or min(group.counts.changed, default=0) < 0
         if notes.schedules or notes.sweeps or turns:
             self._upkeep.note(notes.schedules, sweeps=notes.sweeps, turns=turns)
+        if notes.uncounted:
+            self._packer.look_again()
         looks = notes.seals or notes.drops or notes.given_back_seq > 0
         if group.rows:
             self.sealing.note(group, looks=looks)

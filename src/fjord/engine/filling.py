@@ -49,7 +49,7 @@ _TOO_LARGE: Final = Refusal(
 
 _IN_BLOCK: Final = Refusal(
     code=Code.BAD_BATCH,
-    text="that moment is in a cold block; look up its seq first, or do it outside of a batch",
+    text="that moment is in a cold block; look up its seq, or send it alone and without a number",
 )
 
 

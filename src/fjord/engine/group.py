@@ -158,6 +158,7 @@ class Notes:
     drops: bool = False  # a table was dropped
     sweeps: bool = False  # there may be something to sweep
     seals: bool = False  # something was said of blocks
+    uncounted: bool = False  # something went that never counted among the live bytes
     stages: bool = False  # something was staged, or is no more
     given_back_seq: int = 0  # the space before goes back to the disk
     is_secure: bool = False  # a table was declared so
@@ -307,6 +308,9 @@ class Group(Snapshot):
 
     def _note_blocks(self, op: Op, place: Place) -> None:
         self.notes.seals = True
+
+    def _note_uncounted(self, op: Op, place: Place) -> None:
+        self.notes.uncounted = True
 
     def _note_stages(self, op: Op, place: Place) -> None:
         self.notes.stages = True

@@ -158,6 +158,10 @@ class Packer:
                 return False
         return not self._host.is_held(segments[0].segment)  # whoever writes blocks comes first
 
+    def look_again(self) -> None:
+        """Something went that did not count as live: packing may gain more than it did before."""
+        self._quiet_bytes = self._floor_bytes = 0
+
     def step(self) -> bool:
         """Packs one slice; False if the disk has no room for it now."""
         if self._walk is None:

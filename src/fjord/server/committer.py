@@ -315,10 +315,12 @@ class Committer:
     ) -> Callable[[object, Exception | None], None]:
         def finish(result: object, error: Exception | None) -> None:
             self._syncing = False
-            if error is None:
+            try:
+                if error is not None:
+                    raise error
                 self._deliver(group, replies)
-            else:
-                self._on_failure(error)
+            except Exception as failure:  # noqa: BLE001 - as in `_run_group`
+                self._on_failure(failure)
 
         return lambda result, error: self._call_back(finish, result, error)
 

@@ -34,6 +34,7 @@ class Note(enum.Enum):
     SNAPSHOTS = enum.auto()  # there are other snapshots
     SWEEP = enum.auto()  # there may be something to sweep
     BLOCKS = enum.auto()  # something was said of cold blocks
+    UNCOUNTED = enum.auto()  # something goes that never counted among the live bytes
     STAGES = enum.auto()  # something was staged, or is no more
     MESSAGES = enum.auto()  # a stream got messages
     ARRIVALS = enum.auto()  # jobs wait that did not, or wait otherwise
@@ -81,7 +82,7 @@ MEANING: Final[dict[Opcode, Meaning]] = {
     Opcode.PACKED: Meaning(catalog.apply_packed),
     Opcode.LOST: Meaning(catalog.apply_lost, catalog.keep_lost),
     Opcode.ANSWERED: Meaning(clients.apply_answered, clients.keep_answered),
-    Opcode.FORGET_CLIENT: Meaning(clients.apply_forget_client),
+    Opcode.FORGET_CLIENT: Meaning(clients.apply_forget_client, notes=(Note.UNCOUNTED,)),
     Opcode.KV_INSERT: Meaning(kv.apply_insert, kv_keep.keep_rows, notes=(Note.CHANGES,)),
     Opcode.KV_SET: Meaning(
         kv.apply_set, kv_keep.keep_rows, due=_KV_DUE, replaces=_KV, notes=(Note.CHANGES,)

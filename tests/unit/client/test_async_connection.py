@@ -242,6 +242,22 @@ def test_a_server_that_stays_busy_is_reported() -> None:
     assert len(server.asked) > 1
 
 
+def test_a_server_that_is_busy_and_then_silent_ends_the_call_in_time() -> None:
+    async def main() -> None:
+        async with connected(server, timeout=1) as connection:
+            with pytest.raises(UnavailableError, match="within 1 s"):
+                await asyncio.wait_for(connection.execute(SET), 20)
+
+    answers = iter([BUSY] * 3)
+
+    def script(number: int, command: Command) -> Answer:
+        answer = next(answers, None)
+        return SILENCE if answer is None else say(answer)
+
+    with Scripted(script) as server:
+        run(main())
+
+
 def test_a_goodbye_of_the_server_is_a_reason_to_connect_again() -> None:
     async def main() -> None:
         async with connected(server) as connection:

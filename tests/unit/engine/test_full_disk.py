@@ -5,12 +5,25 @@ from dataclasses import replace
 import pytest
 
 from fjord.columns import Strings
-from fjord.commands import Batch, Command, Delete, Done, Get, Lock, Refusal, Replies, Reply
+from fjord.commands import (
+    Batch,
+    Cancel,
+    Command,
+    Delete,
+    Done,
+    Get,
+    Lock,
+    Numbered,
+    Refusal,
+    Replies,
+    Reply,
+)
 from fjord.engine import Engine, Settings, open_engine
 from fjord.engine.overlay import TREE_COUNT
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndexes
 from fjord.testing import SimClock, SimDisk
+from tests.unit.engine.test_jobs import push
 from tests.unit.engine.world import SEGMENT_BYTES, TABLE, read, set_command, settings
 
 CAPACITY = 8 * SEGMENT_BYTES
@@ -203,6 +216,27 @@ def test_a_small_write_that_fits_does_not_end_a_full_disk() -> None:
     assert reply.code is Code.DISK_FULL
     assert isinstance(world.set(b"small"), Done)
     assert world.engine.stats()["disk_full"] == 1
+
+
+def test_kept_answers_that_are_forgotten_give_their_space_back() -> None:
+    """They never counted as live, so nothing else says that packing would gain by it."""
+    world = World()
+    world.engine.run([push(world.clock, b"a")])
+    number, reply = 0, None
+    while not isinstance(reply, Refusal):
+        number += 1
+        keys = Strings.of([b"%d-%d" % (number, one) for one in range(6000)])
+        cancel = Numbered(command=Cancel(table="jobs", keys=keys), client=b"c" * 16, number=number)
+        world.clock.advance(0.01)
+        (reply,) = world.engine.run([cancel])
+        world.engine.sync()
+        world.upkeep()
+    assert reply.code is Code.DISK_FULL
+    world.clock.advance(26 * 3600)
+    for _ in range(300):
+        world.clock.advance(30)
+        world.upkeep()
+    assert isinstance(world.set(b"again"), Done)
 
 
 def test_a_full_disk_ends_by_itself_when_there_is_space(full: World) -> None:
