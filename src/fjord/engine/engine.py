@@ -53,6 +53,9 @@ _DISK_FULL: Final = Refusal(
     code=Code.DISK_FULL, text="the disk is full; nothing was written; free space and try again"
 )
 
+# What deletes wait for at most when they have used up what is reserved for them.
+_PACKED_AT_ONCE: Final = 2
+
 
 class Engine:
     """A data directory, open for writing.  Made by `open_engine`."""
@@ -86,7 +89,8 @@ class Engine:
         self._take_over()
         self._takeovers = self.takeovers()  # nobody else takes over meanwhile
         self.space.look_at_start()
-        self._finish_packing()
+        if self.space.is_full:
+            self._pack_for_deletes()  # it may have been stopped while it packed
 
     # -- the two steps of every command -----------------------------------------------------------
 
@@ -445,6 +449,8 @@ class Engine:
         if self.space.refuse():
             self.sealing.look()  # blocks are written earlier now, so that segments can go
         if len(wanted) == 1:
+            if filling.claim_of(wanted[0]) is Claim.URGENT and self._pack_for_deletes():
+                return self.run_some(wanted, clients)
             return [_DISK_FULL]
         found = (
             self._run_alone(command, clients[position : position + 1])
@@ -555,15 +561,21 @@ class Engine:
             self._names = {table.id: name for name, table in self.tables.items()}
             read_memory(self._memory, transaction)
 
-    def _finish_packing(self) -> None:
-        """Ensures that there is space for deletes where a full disk met a stop while it packed."""
-        while (
-            self.space.is_full
-            and not self._writer.has_room(self.space.body_bytes, Claim.URGENT)
-            and self._packer.is_wanted(self.live_bytes)
-            and self._packer.step()
-        ):
-            pass
+    def _pack_for_deletes(self) -> bool:
+        """Packs a little if deletes have used up their share; says whether that made room."""
+        if self._could_delete():
+            return False
+        last = self._packer.packed_segments + _PACKED_AT_ONCE
+        while self._packer.packed_segments < last and self._packer.is_wanted(self.live_bytes):
+            is_stuck = not self._packer.step()
+            if self._could_delete():
+                return True
+            if is_stuck:
+                break
+        return False
+
+    def _could_delete(self) -> bool:
+        return self._writer.could_take(self.space.body_bytes, Claim.URGENT)
 
     def _take_over(self) -> None:
         """Every start is a takeover: a new UUID at the current seq."""

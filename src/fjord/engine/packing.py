@@ -26,7 +26,7 @@ from fjord.engine import moving
 from fjord.engine.memory import Memory
 from fjord.engine.space import Space
 from fjord.errors import Code, CorruptionError
-from fjord.journal.frame import PlacedOp, SegmentHeader
+from fjord.journal.frame import SEGMENT_HEADER_BYTES, PlacedOp, SegmentHeader
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Claim, Writer
 from fjord.ops import Op, Place
@@ -40,7 +40,10 @@ _ROWS_MAX: Final = 2048
 _KEPT_SHARE: Final = 0.75
 _QUIET_SHARE: Final = 0.25
 # On a full disk it pays to pack a journal with so much of a segment dead.
-_FULL_SHARE: Final = 8
+_FULL_SHARE: Final = 16
+# So much of what was written since the start is taken for what stands around rows, until a round
+# has shown how much it is.
+_AROUND_SHARE: Final = 16
 # A segment of small rows grows when it is packed; that leaves deletes so much of a segment.
 _LEFT_SHARE: Final = 8
 # What is written at once is at most such a share of a segment, so that little is left at its end.
@@ -113,7 +116,11 @@ class Packer:
         # The last segment of this round over the journal, and what was dead when it began.
         self._round: tuple[int, int] | None = None
         self._quiet_bytes = 0  # packing gained too little: it rests until more than this is dead
-        self._floor_bytes = 0  # counts as dead, and a whole round did not free it
+        # Counts as dead, and a whole round did not free it; None: there was no such round yet.
+        self._floor_bytes: int | None = None
+        self._seen_bytes = host.live_bytes  # that lived when it was last asked
+        self._died_bytes = 0  # has died since the start
+        self._began_bytes = self.used_bytes()
         self.packed_segments = 0
         self.damage: Exception | None = None  # why packing cannot go on
 
@@ -127,6 +134,8 @@ class Packer:
 
     def is_wanted(self, live_bytes: int) -> bool:
         """Says whether so much of the journal is dead that packing pays."""
+        self._died_bytes += max(0, self._seen_bytes - live_bytes)
+        self._seen_bytes = live_bytes
         if self.damage is not None:
             return False
         if self._walk is not None:
@@ -141,11 +150,20 @@ class Packer:
         is_given_back = following and self._memory.given_back_seq >= following[0].first_seq
         if is_given_back and used_bytes > _DRAINED_RATIO * live_bytes:
             return True  # a generation has drained: all that is dead before goes
-        if is_full:  # then all that can be freed counts
-            return dead_bytes - self._floor_bytes > self._segment_bytes // _FULL_SHARE
+        if is_full:
+            return self._is_worth_it(used_bytes, dead_bytes)
         if self._host.space.is_short:
             return dead_bytes > self._segment_bytes
         return used_bytes > limits.PACK_RATIO * live_bytes + 2 * self._segment_bytes
+
+    def _is_worth_it(self, used_bytes: int, dead_bytes: int) -> bool:
+        """Says whether packing could free something on a full disk."""
+        least_bytes = self._segment_bytes // _FULL_SHARE
+        if self._floor_bytes is not None:
+            return dead_bytes - self._floor_bytes > least_bytes
+        around_bytes = max(0, used_bytes - self._began_bytes) // _AROUND_SHARE
+        is_much = dead_bytes - around_bytes > least_bytes
+        return is_much or self._died_bytes > least_bytes
 
     def _can_begin(self, dead_bytes: int) -> bool:
         segments = self._journal.segments
@@ -178,12 +196,17 @@ class Packer:
             return self._measure(found)
         if found is None:
             return self._drop_oldest()
-        before = self.used_bytes()
+        used_bytes, segment, position = (
+            self.used_bytes(),
+            self._writer.segment,
+            self._writer.position,
+        )
         reply = self._host.run_internal(replace(found, is_measured=self._is_measured))
-        kept_bytes = self.used_bytes() - before
-        self._kept_bytes += kept_bytes
+        self._kept_bytes += self.used_bytes() - used_bytes
         if self._is_measured:
-            self._writer.owed_bytes = max(0, self._writer.owed_bytes - kept_bytes)
+            begin = position if self._writer.segment == segment else SEGMENT_HEADER_BYTES
+            left_bytes = self._writer.owed_bytes - (self._writer.position - begin)
+            self._writer.owed_bytes = max(_END_BYTES, left_bytes)
         if isinstance(reply, Refusal):
             self._end_walk()  # begins again, and measures
             if reply.code is not Code.DISK_FULL:
@@ -244,7 +267,7 @@ class Packer:
             self._end_walk()
             return False
         self._walk, self._measured, self._is_measured = self._steps(), None, True
-        self._writer.owed_bytes = needed_bytes
+        self._writer.owed_bytes = max(_END_BYTES, needed_bytes)
         return True
 
     def _needed_bytes(self, frames_: list[int]) -> int:

@@ -208,15 +208,15 @@ class Writer:
         """How many bytes the disk must have left when the segment is full."""
         return self._segment_bytes * (1 if self._spare.is_whole else 2)
 
-    def could_take(self, body_bytes: int) -> bool:
+    def could_take(self, body_bytes: int, claim: Claim = Claim.ORDINARY) -> bool:
         """Tries whether there is space for a frame, in the segment or in the next one."""
-        if self.has_room(body_bytes):
+        if self.has_room(body_bytes, claim):
             return True
         known_bytes = self._spare.following_bytes
         self._spare.extend()
         size = self._size_for(body_bytes)
-        could_take = self.has_room(body_bytes) or (
-            self._could_rotate(body_bytes, Claim.ORDINARY)
+        could_take = self.has_room(body_bytes, claim) or (
+            self._could_rotate(body_bytes, claim)
             and (size <= self._segment_bytes or self._spare.can_grow(size))
         )
         if could_take and self._spare.following_bytes and not known_bytes:

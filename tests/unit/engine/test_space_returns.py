@@ -215,6 +215,16 @@ def test_a_stop_while_a_full_disk_is_packed_leaves_space_for_deletes(
         world.check()
 
 
+def test_deletes_that_use_up_their_share_wait_for_packing() -> None:
+    """Nobody keeps house meanwhile."""
+    for capacity in CAPACITIES[::3]:
+        world = World(capacity, 300)
+        world.fill()
+        for key in world.keys:
+            assert isinstance(world.run(world._removal(key)), Done), key
+    assert world.engine.stats()["packed_segments"] > 0
+
+
 def test_packing_rests_when_there_is_nothing_to_gain() -> None:
     for capacity in CAPACITIES[::3]:
         world = World(capacity)
