@@ -9,9 +9,31 @@ with `@decides` which command it decides; `meaning` has one row per op.
 
 from __future__ import annotations
 
-# ruff: noqa: F401, F811 - each says what it decides
-from fjord.tables import catalog, clients, generations, packing, snapshots, sweeping, turning
-from fjord.tables.jobs import change, finish, leases, push, read, take, upkeep
-from fjord.tables.kv import change, expiry, locks, ranges, read, write  # type: ignore[no-redef]
-from fjord.tables.stages import stage, writers
-from fjord.tables.streams import append, blocks, history, read, subscribers  # type: ignore[no-redef]
+# Each says what it decides.
+import fjord.tables.catalog
+import fjord.tables.clients
+import fjord.tables.generations
+import fjord.tables.jobs.change
+import fjord.tables.jobs.finish
+import fjord.tables.jobs.leases
+import fjord.tables.jobs.push
+import fjord.tables.jobs.read
+import fjord.tables.jobs.take
+import fjord.tables.jobs.upkeep
+import fjord.tables.kv.change
+import fjord.tables.kv.expiry
+import fjord.tables.kv.locks
+import fjord.tables.kv.ranges
+import fjord.tables.kv.read
+import fjord.tables.kv.write
+import fjord.tables.packing
+import fjord.tables.snapshots
+import fjord.tables.stages.stage
+import fjord.tables.stages.writers
+import fjord.tables.streams.append
+import fjord.tables.streams.blocks
+import fjord.tables.streams.history
+import fjord.tables.streams.read
+import fjord.tables.streams.subscribers
+import fjord.tables.sweeping
+import fjord.tables.turning  # noqa: F401
