@@ -184,9 +184,8 @@ def test_a_table_without_history_has_no_blocks(daemon: Daemon) -> None:
 def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
     blocks = ("catalog", "places", "store")
-    for name in ("fjord.cli.block_files", *(f"fjord.blocks.{one}" for one in blocks)):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.delattr("fjord.cli.block_files", raising=False)
+    for name in blocks:
+        monkeypatch.delitem(sys.modules, f"fjord.blocks.{name}", raising=False)
     for words in (("verify",), ("fetch", "--into", str(tmp_path / "copy"))):
         done = run("blocks", *words, "--location", str(tmp_path))
         assert (done.exit_code, done.stdout) == (1, "")

@@ -23,7 +23,7 @@ import pytest
 
 from fjord import disk as disks
 from fjord import limits
-from fjord.cli.failing import EXIT_DISK, EXIT_ERROR
+from fjord.cli.output import EXIT_DISK, EXIT_ERROR
 from fjord.client.database import Database
 from fjord.disk import LocalFile
 from fjord.errors import DiskFullError

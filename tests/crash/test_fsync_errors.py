@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fjord.cli.failing import EXIT_DISK, EXIT_USAGE
+from fjord.cli.output import EXIT_DISK, EXIT_USAGE
 from tests.acceptance.daemon import FJORD
 from tests.crash.ext4 import Cut, Ext4
 from tests.crash.test_power_cut import DISK_MIB, Load, life_on

@@ -20,7 +20,7 @@ import pytest
 
 import fjord
 from fjord import limits
-from fjord.cli.failing import EXIT_ERROR
+from fjord.cli.output import EXIT_ERROR
 from fjord.client.database import Database
 from fjord.errors import DiskFullError
 from tests.acceptance.daemon import FJORD, Daemon

@@ -37,7 +37,7 @@ import typer
 import fjord
 from fjord import disk as disks
 from fjord import limits
-from fjord.cli.failing import explained
+from fjord.cli.output import explained
 from fjord.client.database import Database
 from fjord.engine import Settings, open_engine
 from fjord.errors import ClosedError, RemoteProtocolError, UnavailableError

@@ -27,18 +27,21 @@ from fjord.cli import (
     wire,
     work,
 )
-from fjord.cli.arguments import Awake, LogForm, LogFormat, Numeric, Verbose
-from fjord.cli.failing import explained
-from fjord.cli.forward import forward
-from fjord.cli.progress import Bar
-from fjord.cli.stats import stats
-from fjord.cli.where import (
+from fjord.cli.arguments import (
     BLOCKS_VARIABLE,
+    Awake,
+    LogForm,
+    LogFormat,
+    Numeric,
+    Verbose,
     check_directory,
     loopback,
     shown_address,
     wake_addresses,
 )
+from fjord.cli.directory import stats
+from fjord.cli.forward import forward
+from fjord.cli.output import Bar, explained
 from fjord.errors import UsageError
 
 app = typer.Typer(

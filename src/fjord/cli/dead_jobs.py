@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from fjord.cli import arguments, job_output, output
-from fjord.cli.arguments import TableName
-from fjord.cli.failing import EXIT_ERROR, explained, tell
-from fjord.cli.progress import Bar
-from fjord.cli.where import DAEMON, Data, Json, To, database
+from fjord.cli.arguments import DAEMON, Data, Json, TableName, To, database
+from fjord.cli.output import EXIT_ERROR, Bar, explained, tell
 from fjord.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fjord.cli import output
-from fjord.cli.arguments import LogForm, LogFormat, Period, Verbose, seconds
-from fjord.cli.failing import EXIT_ERROR, explained, usage
-from fjord.cli.progress import Bar
-from fjord.cli.where import DAEMON, Json, To, loopback, shown_address, wake_address
+from fjord.cli.arguments import (
+    DAEMON,
+    Json,
+    LogForm,
+    LogFormat,
+    Period,
+    To,
+    Verbose,
+    loopback,
+    seconds,
+    shown_address,
+    wake_address,
+)
+from fjord.cli.output import EXIT_ERROR, Bar, explained, usage
 from fjord.client.address import parse_url
 from fjord.client.spool.files import PERIOD_SECONDS
 from fjord.errors import UsageError

@@ -9,9 +9,21 @@ import typer
 
 from fjord import kinds, limits
 from fjord.cli import arguments, dead_jobs, job_output, jobs_sql, output
-from fjord.cli.arguments import At, Delay, Domain, JobKeys, Lease, TableName, Xids
-from fjord.cli.failing import EXIT_ERROR, explained, tell
-from fjord.cli.where import DAEMON, Data, Json, To, database
+from fjord.cli.arguments import (
+    DAEMON,
+    At,
+    Data,
+    Delay,
+    Domain,
+    JobKeys,
+    Json,
+    Lease,
+    TableName,
+    To,
+    Xids,
+    database,
+)
+from fjord.cli.output import EXIT_ERROR, explained, tell
 from fjord.errors import Code, NotFoundError, UsageError
 from fjord.jobs import Fairness
 

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from fjord.cli import job_output, output
-from fjord.cli.failing import tell
-from fjord.cli.progress import Bar
+from fjord.cli.output import Bar, tell
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.errors import FjordError, UsageError
 from fjord.jobs import State
-from fjord.sql import creating, shape, writing
-from fjord.sql.creating import Dialect
+from fjord.sql import shape, writing
+from fjord.sql.writing import Dialect
 from fjord.values import Value
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def run(options: Options, connect: Callable[[], Database], *, as_json: bool) -> 
             text = writing.lines(rows, has_value=has_value)
         else:
             dialect = options.dialect
-            made = creating.create(name, dialect, has_value=has_value) if dialect else ""
+            made = writing.create(name, dialect, has_value=has_value) if dialect else ""
             text = writing.inserts(rows, name, creation=made, has_value=has_value)
         _write(options.out, text)
     exporting.report(as_json=as_json)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fjord import limits
-from fjord.cli import lines, output, row_json
-from fjord.cli.failing import tell
+from fjord.cli import lines, output
 from fjord.cli.lines import Bad, Row
-from fjord.cli.progress import Bar
+from fjord.cli.output import Bar, tell
 from fjord.client.calls import Call, done
 from fjord.clock import SystemClock
 from fjord.errors import FjordError, UsageError
@@ -57,7 +56,7 @@ def run(options: Options, connect: Callable[[], Database], *, as_json: bool) -> 
     )
     address = parse(options.sql) if options.sql else None
     with connect() as db, Bar("importing") as bar:
-        if row_json.schema_of(db, options.table).columns:
+        if lines.schema_of(db, options.table).columns:
             raise FjordError(
                 f"table {options.table} takes rows of its own columns, and those of a journal "
                 "table are others; import into a table without columns"

@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from fjord.cli.arguments import TableName
-from fjord.cli.failing import EXIT_ERROR, explained
-from fjord.cli.where import DAEMON, Data, Json, To, database
+from fjord.cli.arguments import DAEMON, Data, Json, TableName, To, database
+from fjord.cli.output import EXIT_ERROR, explained
 from fjord.errors import UsageError
-from fjord.sql.creating import Dialect
+from fjord.sql.writing import Dialect
 
 
 def import_(

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import typer
 
 from fjord.cli import output
-from fjord.cli.failing import EXIT_USAGE, explained, tell
-from fjord.cli.where import Directory, Json, layout_of
+from fjord.cli.arguments import Directory, Json, layout_of
+from fjord.cli.output import EXIT_USAGE, explained, tell
 from fjord.errors import Code, NotFoundError, UsageError
 
 app = typer.Typer(

@@ -16,7 +16,7 @@ from typing import Final
 from fjord import disk as disks
 from fjord import limits, values
 from fjord.cli import output
-from fjord.cli.progress import Bar
+from fjord.cli.output import Bar
 from fjord.disk import LocalDisk
 from fjord.engine import layout as layouts
 from fjord.engine.layout import Clean, Layout

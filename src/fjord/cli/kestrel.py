@@ -9,10 +9,18 @@ import typer
 
 from fjord import limits
 from fjord.cli import kestrel_moving, output
-from fjord.cli.arguments import Awake, LogForm, LogFormat, Verbose
-from fjord.cli.failing import EXIT_ERROR, explained, tell, usage
-from fjord.cli.progress import Bar
-from fjord.cli.where import DAEMON, Json, check_directory, loopback, shown_address
+from fjord.cli.arguments import (
+    DAEMON,
+    Awake,
+    Json,
+    LogForm,
+    LogFormat,
+    Verbose,
+    check_directory,
+    loopback,
+    shown_address,
+)
+from fjord.cli.output import EXIT_ERROR, Bar, explained, tell, usage
 from fjord.client.address import parse_url
 from fjord.clock import SystemClock
 from fjord.errors import DirectoryError, UsageError

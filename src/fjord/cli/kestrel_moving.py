@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from fjord.cli import output
-from fjord.cli.failing import explained, tell, usage
-from fjord.cli.progress import Bar
-from fjord.cli.where import DAEMON, Json, To, check_directory
+from fjord.cli.arguments import DAEMON, Json, To, check_directory
+from fjord.cli.output import Bar, explained, tell, usage
 from fjord.client.address import parse_url
 from fjord.errors import UsageError
 from fjord.kestrel.importing import Kind

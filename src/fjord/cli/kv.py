@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from fjord.cli import arguments, output
-from fjord.cli.arguments import Numeric
-from fjord.cli.failing import explained, tell
-from fjord.cli.where import DAEMON, Data, Json, To, database
+from fjord.cli.arguments import DAEMON, Data, Json, Numeric, To, database
+from fjord.cli.output import explained, tell
 from fjord.client.database import Database
 from fjord.client.entries import Change, Entry
 from fjord.client.pages import Span

@@ -3,25 +3,38 @@
 JSON is one object a line, so a long list can be read as it comes.  What JSON has no word for is
 written so: bytes, and text that is no Unicode, as {"base64": "..."}; the floats that are no
 numbers as the strings "nan", "inf" and "-inf"; dates as RFC 3339.  A row of declared columns is an
-object of them, in plain lines too, see `row_json`.  In plain lines, what would break a line or
+object of them, in plain lines too, see `lines`.  In plain lines, what would break a line or
 control a terminal is escaped; only `fjord kv get` prints a value as it is.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from fjord.client.entries import Change, Entry, Key
+from fjord.errors import (
+    CorruptionError,
+    DirectoryError,
+    DirectoryInUseError,
+    DurabilityError,
+    FjordError,
+    UsageError,
+)
 from fjord.values import RowType, Type
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
 
 # So many rows are laid out at a time, whatever the length of the list.
 _ROWS: Final = 1000
@@ -180,3 +193,121 @@ _TYPE_NAMES: Final[dict[type, str]] = {
     bool: Type.BOOLEAN.name.lower(),
     dict: RowType.ROW.name.lower(),
 }
+
+
+# -- how a command ends when it fails: one sentence on standard error, and a code -----------------
+#
+# Exit codes: 0 done; 1 an error that the text explains; 2 wrong use, or a directory that cannot be
+# opened; 3 the disk failed to keep data.
+
+
+EXIT_ERROR, EXIT_USAGE, EXIT_DISK = 1, 2, 3
+
+# What the library tells a caller in Python, who has no command line.
+READ_ONLY_ADVICE: Final = ", or open with read_only=True"
+_REPAIR_ADVICE: Final = "see `fjord journal verify` and `fjord journal repair`"
+
+
+@contextlib.contextmanager
+def explained(*, repairable: bool = True) -> Iterator[None]:
+    """Turns an error of Fjord into a sentence and an exit code.
+
+    What is damaged is a journal that the verbs of `fjord journal` may mend, unless said otherwise.
+    """
+    try:
+        yield
+    except FjordError as error:
+        tell(f"fjord: {_sentence(error, repairable=repairable)}", style="red")
+        raise typer.Exit(_exit_code(error)) from error
+
+
+@contextlib.contextmanager
+def usage() -> Iterator[None]:
+    """Turns an error of Fjord into wrong use: what was given on the command line is at fault."""
+    try:
+        yield
+    except FjordError as error:
+        raise UsageError(str(error)) from error
+
+
+def tell(text: str, *, style: str = "") -> None:
+    """Prints a line on standard error; in a style where that is a terminal."""
+    if not sys.stderr.isatty():
+        typer.echo(escaped(text), err=True)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(stderr=True).print(Text(escaped(text), style=style), soft_wrap=True)
+
+
+def _sentence(error: FjordError, *, repairable: bool) -> str:
+    if isinstance(error, DirectoryInUseError):
+        return str(error).replace(READ_ONLY_ADVICE, "")
+    if isinstance(error, CorruptionError) and repairable:
+        return f"{error} Without one, {_REPAIR_ADVICE}."
+    return str(error)
+
+
+def _exit_code(error: FjordError) -> int:
+    if isinstance(error, DurabilityError):
+        return EXIT_DISK
+    if isinstance(error, CorruptionError | DirectoryError | UsageError):
+        return EXIT_USAGE
+    return EXIT_ERROR
+
+
+# -- a progress bar on standard error, which appears only if there is something to wait for -------
+
+
+class Bar:
+    """Shows how far a long work is; nothing before the first `update`, or without a terminal."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._running: tuple[Progress, TaskID] | None = None
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def describe(self, label: str) -> None:
+        """Shows what is done right now."""
+        self._label = label
+        if self._running is not None:
+            progress, task = self._running
+            progress.update(task, description=label)
+
+    def update(self, done: int, total: int | None) -> None:
+        """Shows that so much is done; a total of None is one that nobody knows."""
+        if not sys.stderr.isatty():
+            return
+        if self._running is None:
+            self._running = _start(self._label)
+        progress, task = self._running
+        progress.update(task, completed=done, total=total)
+
+    def stop(self) -> None:
+        if self._running is not None:
+            progress, _ = self._running
+            self._running = None
+            progress.stop()
+
+
+def _start(label: str) -> tuple[Progress, TaskID]:
+    from rich import progress as bars
+    from rich.console import Console
+
+    progress = bars.Progress(
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = progress.add_task(label, total=None)
+    progress.start()
+    return progress, task

@@ -9,12 +9,10 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from fjord import limits
-from fjord.cli import arguments, lines, output, row_json
-from fjord.cli.arguments import At, Delay, TableName, TypeName
-from fjord.cli.failing import EXIT_ERROR, explained, tell
+from fjord.cli import arguments, lines, output
+from fjord.cli.arguments import DAEMON, At, Data, Delay, Json, TableName, To, TypeName, database
 from fjord.cli.lines import Bad, Row
-from fjord.cli.progress import Bar
-from fjord.cli.where import DAEMON, Data, Json, To, database
+from fjord.cli.output import EXIT_ERROR, Bar, explained, tell
 from fjord.declared import rows as declared_rows
 from fjord.declared.schema import Schema
 from fjord.errors import UsageError
@@ -108,8 +106,8 @@ def _check(key: str | None, value: str | None, row: str, lines_: str) -> None:
 
 
 def _push_row(db: Database, table: str, key: str | None, text: str, options: Any) -> None:
-    schema = row_json.schema_of(db, table)
-    row = row_json.row_of(text, schema)
+    schema = lines.schema_of(db, table)
+    row = lines.row_of(text, schema)
     if key is None:
         db.jobs(table).push(row, **options)
     elif schema.key:
@@ -147,7 +145,7 @@ def _push_lines(table: str, path: str, to: str, data: str, *, as_json: bool) -> 
         database(to, data) as db,
         Bar("pushing") as bar,
     ):
-        schema = row_json.schema_of(db, table)
+        schema = lines.schema_of(db, table)
         pushing = Pushing(db.jobs(table), bar.update, schema)
         for bad in pushing.run(file, size):
             tell(f"line {bad.number}: {bad.reason}", style="yellow")
@@ -225,10 +223,10 @@ def job_of(line: bytes) -> dict[str, Any]:
 
 def typed(schema: Schema) -> Callable[[bytes], dict[str, Any]]:
     """Returns what does the same for a table with declared columns."""
-    fields = row_json.fields(schema, _FIELDS)
+    fields = lines.row_fields(schema, _FIELDS)
 
     def read(line: bytes) -> dict[str, Any]:
-        job = row_json.gathered(lines.fields_of(line, "job", fields), _FIELDS)
+        job = lines.gathered(lines.fields_of(line, "job", fields), _FIELDS)
         _check_dates(job)
         return job if schema.key else {"key": b"", **job}
 

@@ -12,11 +12,9 @@ import typer
 
 import fjord
 from fjord.cli import arguments, output
-from fjord.cli.arguments import Delay, Numeric, Period, StreamName, TableName, TypeName
-from fjord.cli.failing import EXIT_ERROR, EXIT_USAGE, explained, tell
-from fjord.cli.progress import Bar
+from fjord.cli.arguments import Delay, Json, Numeric, Period, StreamName, TableName, TypeName
+from fjord.cli.output import EXIT_ERROR, EXIT_USAGE, Bar, explained, tell
 from fjord.cli.push import given
-from fjord.cli.where import Json
 from fjord.client.spool.files import PERIOD_SECONDS
 from fjord.clock import SystemClock
 from fjord.errors import DurabilityError

@@ -11,12 +11,10 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Protocol
 import typer
 
 from fjord import limits
-from fjord.cli import arguments, lines, output, row_json, subscribers
-from fjord.cli.arguments import Numeric, StreamName, TypeName
-from fjord.cli.failing import EXIT_ERROR, explained, tell
+from fjord.cli import arguments, lines, output
+from fjord.cli.arguments import DAEMON, Data, Json, Numeric, StreamName, To, TypeName, database
 from fjord.cli.lines import Bad, Row
-from fjord.cli.progress import Bar
-from fjord.cli.where import DAEMON, Data, Json, To, database
+from fjord.cli.output import EXIT_ERROR, Bar, explained, tell
 from fjord.client.entries import Key
 from fjord.client.stream_settings import StreamSettings
 from fjord.declared.schema import Schema
@@ -24,8 +22,143 @@ from fjord.errors import Code, NotFoundError, UsageError
 from fjord.streams import SECOND_US, Mode, Settings
 
 if TYPE_CHECKING:
+    from fjord.client.database import Database
     from fjord.client.stream_batch import Message, MessageBatch
+    from fjord.client.stream_calls import SubscriberInfo
     from fjord.client.streams import Stream
+    from fjord.client.subscribers import Subscriber
+
+
+Name = Annotated[str, typer.Argument(metavar="SUBSCRIBER", help="Its name.", show_default=False)]
+
+
+def subscribers(
+    table: StreamName,
+    lag: Annotated[
+        bool, typer.Option("--lag", help="Also count the messages ahead of each.")
+    ] = False,
+    to: To = DAEMON,
+    data: Data = "",
+    as_json: Json = False,
+) -> None:
+    """Lists subscribers by name: their marks, when these were moved, and whether they sleep.
+
+    Exit code 1 if there is no such table.
+
+    Example: fjord stream subscribers events --lag
+    """
+    with explained(), database(to, data, read_only=not lag) as db:
+        db.table(table)
+        stream = db.stream(table)
+        found = (_describe(stream, one, lag=lag) for one in stream.subscribers())
+        if as_json:
+            for one in found:
+                output.print_json(one)
+            return
+        names = ("name", "seq", "moved", "asleep", *(("lag",) if lag else ()))
+        rows = (tuple(map(_subscriber_cell, one.values())) for one in found)
+        output.print_rows(names, rows, as_json=False)
+
+
+def _describe(stream: Stream, one: SubscriberInfo, *, lag: bool) -> dict[str, object]:
+    what: dict[str, object] = {
+        "name": one.name,
+        "seq": one.position,
+        "moved_at": output.date(one.moved_at),
+        "asleep": one.is_asleep,
+    }
+    return {**what, "lag": stream.subscriber(one.name).lag} if lag else what
+
+
+def _subscriber_cell(what: object) -> str:
+    return str(what).lower() if isinstance(what, bool) else str(what)
+
+
+def seek(
+    table: StreamName,
+    name: Name,
+    where: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHERE", help="beginning, end, a seq, or a date.", show_default=False
+        ),
+    ],
+    to: To = DAEMON,
+    data: Data = "",
+    as_json: Json = False,
+) -> None:
+    """Sets the mark of a subscriber, also back; exit code 1 if there is no such one.
+
+    Example: fjord stream seek events billing beginning
+
+    Example: fjord stream seek events billing 2026-01-31T12:00:00Z
+    """
+    with explained():
+        start = arguments.start(where)
+        with database(to, data) as db:
+            found = _existing(db, table, name)
+            found.seek(start)
+            _print_mark(table, found, as_json=as_json)
+
+
+def ack(
+    table: StreamName,
+    name: Name,
+    seq: Annotated[
+        int,
+        typer.Argument(
+            metavar="SEQ", help="Everything up to here is processed.", min=0, show_default=False
+        ),
+    ],
+    to: To = DAEMON,
+    data: Data = "",
+    as_json: Json = False,
+) -> None:
+    """Moves the mark of a subscriber forward; one that is farther already stays.
+
+    Exit code 1 if there is no such subscriber, or no such seq yet.
+
+    Example: fjord stream ack events billing 4711
+    """
+    with explained(), database(to, data) as db:
+        found = _existing(db, table, name)
+        found.ack(seq)
+        _print_mark(table, found, as_json=as_json)
+
+
+def unsubscribe(
+    table: StreamName,
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="SUBSCRIBER", help="One or more names.", show_default=False),
+    ],
+    to: To = DAEMON,
+    data: Data = "",
+    as_json: Json = False,
+) -> None:
+    """Takes subscribers away, with their marks; exit code 1 if there is no such one.
+
+    Example: fjord stream unsubscribe events billing
+    """
+    with explained(), database(to, data) as db:
+        for name in names:
+            _existing(db, table, name).delete()
+        if as_json:
+            output.print_json({"table": table, "unsubscribed": names})
+
+
+def _existing(db: Database, table: str, name: str) -> Subscriber:
+    """Returns a subscriber that is there: a name that is mistyped makes no new one."""
+    stream = db.stream(table)
+    if name not in (one.name for one in stream.subscribers()):
+        look = f"`fjord stream subscribers {table}` lists them"
+        raise NotFoundError(Code.NOT_FOUND, f"{table} has no subscriber {name}; {look}")
+    return stream.subscriber(name)
+
+
+def _print_mark(table: str, found: Subscriber, *, as_json: bool) -> None:
+    if as_json:
+        output.print_json({"table": table, "name": found.name, "seq": found.position})
 
 
 app = typer.Typer(
@@ -184,10 +317,10 @@ def _append_rows(
     table: str, key: str, texts: list[str], to: str, data: str, *, as_json: bool
 ) -> None:
     with database(to, data) as db:
-        schema = row_json.schema_of(db, table)
+        schema = lines.schema_of(db, table)
         if key and schema.key:
             raise UsageError(f"the key of stream {table} is made of columns; give --row alone")
-        rows = [row_json.row_of(text, schema) for text in texts]
+        rows = [lines.row_of(text, schema) for text in texts]
         seq = db.stream(table).append_many(rows, keys=[key] * len(rows) if key else None)
     if as_json:
         output.print_json({"table": table, "appended": len(rows), "bad": 0, "seq": seq})
@@ -197,7 +330,7 @@ def _append_lines(
     table: str, key: str, type_: TypeName | None, to: str, data: str, *, as_json: bool
 ) -> None:
     with lines.opened(lines.STDIN) as (file, _), database(to, data) as db, Bar("appending") as bar:
-        read = in_json(key, row_json.schema_of(db, table)) if type_ is None else plain(key, type_)
+        read = in_json(key, lines.schema_of(db, table)) if type_ is None else plain(key, type_)
         appending = Appending(db.stream(table), read, bar.update)
         for bad in appending.run(file):
             tell(f"line {bad.number}: {bad.reason}", style="yellow")
@@ -361,7 +494,7 @@ def delete(
 
 # -- subscribers ----------------------------------------------------------------------------------
 
-for verb in (subscribers.subscribers, subscribers.seek, subscribers.ack, subscribers.unsubscribe):
+for verb in (subscribers, seek, ack, unsubscribe):
     app.command()(verb)
 
 
@@ -534,14 +667,14 @@ def plain(key: str, type_: TypeName) -> Read:
 
 def in_json(key: str, schema: Schema = _NONE) -> Read:
     """Returns what makes a message of a line of JSON; one without a key gets `key`."""
-    fields = row_json.fields(schema, _FIELDS) if schema.columns else _FIELDS
+    fields = lines.row_fields(schema, _FIELDS) if schema.columns else _FIELDS
 
     def read(line: bytes) -> Line | None:
         if not line.strip():
             return None
         found: dict[str, Any] = lines.fields_of(line, "message", fields)
         if schema.columns:
-            found = row_json.gathered(found, _FIELDS)
+            found = lines.gathered(found, _FIELDS)
         return found.get("key", key), found.get("value")
 
     return read

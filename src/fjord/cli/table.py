@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from fjord.cli import output
-from fjord.cli.failing import EXIT_USAGE, explained, tell
-from fjord.cli.where import DAEMON, Data, Json, To, database
+from fjord.cli.arguments import DAEMON, Data, Json, To, database
+from fjord.cli.output import EXIT_USAGE, explained, tell
 from fjord.client.database import Database
 from fjord.client.declared_tables import Made, check, declaration_of, read_file
 from fjord.client.job_generations import Generation

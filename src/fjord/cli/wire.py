@@ -9,8 +9,8 @@ import typer
 
 from fjord import limits
 from fjord.cli import output
-from fjord.cli.failing import EXIT_ERROR, explained
-from fjord.cli.where import Json
+from fjord.cli.arguments import Json
+from fjord.cli.output import EXIT_ERROR, explained
 from fjord.commands import FUNCTIONS
 from fjord.errors import UsageError
 from fjord.wire import Function

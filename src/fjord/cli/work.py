@@ -7,9 +7,18 @@ from typing import Annotated
 import typer
 
 from fjord.cli import arguments, output
-from fjord.cli.arguments import Domain, TableName
-from fjord.cli.failing import EXIT_ERROR, explained, tell
-from fjord.cli.where import DAEMON, Data, Json, To, database, is_there, wake_address
+from fjord.cli.arguments import (
+    DAEMON,
+    Data,
+    Domain,
+    Json,
+    TableName,
+    To,
+    database,
+    is_there,
+    wake_address,
+)
+from fjord.cli.output import EXIT_ERROR, explained, tell
 from fjord.cli.worker import Crew, Orders, Result
 from fjord.errors import UsageError
 from fjord.wire.wakeups import is_shared

@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, Self
 
 from fjord.cli import output
-from fjord.cli.failing import tell
+from fjord.cli.output import tell
 from fjord.client.database import Database
 from fjord.client.waker import Waker
 from fjord.clock import SystemClock

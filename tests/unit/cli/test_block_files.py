@@ -9,8 +9,8 @@ import pytest
 
 from fjord.blocks.catalog import Catalog, Metadata
 from fjord.blocks.store import Store
-from fjord.cli import block_files
-from fjord.cli.block_files import Looked
+from fjord.cli import blocks
+from fjord.cli.blocks import Looked
 from fjord.errors import FjordError, NotFoundError, UsageError
 from fjord.history import SealedRange, block_name
 
@@ -65,21 +65,21 @@ def damage(path: str) -> None:
 
 def verified(catalog: Catalog, names: list[str]) -> list[Looked]:
     told: list[tuple[int, int | None]] = []
-    found = list(block_files.verify(catalog, names, lambda done, all_: told.append((done, all_))))
+    found = list(blocks.verified(catalog, names, lambda done, all_: told.append((done, all_))))
     assert told == [(done, len(names)) for done in range(len(names))]
     return found
 
 
 def fetched(catalog: Catalog, names: list[str], into: Catalog) -> list[Looked]:
-    return list(block_files.fetch(catalog, names, into, lambda done, all_: None))
+    return list(blocks.fetched(catalog, names, into, lambda done, all_: None))
 
 
 def test_blocks_are_found_by_table(catalog: Catalog, names: list[str]) -> None:
     other = write(catalog, "other", 1, b"c")
-    assert block_files.names_at(catalog, "events") == names
-    assert block_files.names_at(catalog, "") == [*names, other]
+    assert blocks.names_at(catalog, "events") == names
+    assert blocks.names_at(catalog, "") == [*names, other]
     with pytest.raises(NotFoundError, match="no block of missing at"):
-        block_files.names_at(catalog, "missing")
+        blocks.names_at(catalog, "missing")
 
 
 def test_whole_blocks_are_said_to_be(catalog: Catalog, names: list[str]) -> None:
@@ -116,7 +116,7 @@ def test_what_is_fetched_is_a_location_itself(
 ) -> None:
     into = Catalog(Store(str(tmp_path / "copy")))
     assert [(one.is_new, one.problem) for one in fetched(catalog, names, into)] == [(True, "")] * 2
-    assert block_files.names_at(into, "events") == names
+    assert blocks.names_at(into, "events") == names
     assert [one.problem for one in verified(into, names)] == ["", ""]
     assert into.list("events") == catalog.list("events")
 
@@ -146,7 +146,7 @@ def test_a_damaged_block_is_not_kept(catalog: Catalog, names: list[str], tmp_pat
 
 def test_a_place_that_nothing_can_reach_is_wrong_use() -> None:
     with pytest.raises(UsageError, match="nosuch://x cannot be reached"):
-        block_files.opened("nosuch://x")
+        blocks.catalog_at("nosuch://x")
 
 
 def test_a_place_that_refuses_is_told(catalog: Catalog, names: list[str], tmp_path: Path) -> None:

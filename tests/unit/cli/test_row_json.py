@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 import fjord
-from fjord.cli import output, push, row_json, stream
+from fjord.cli import lines, output, push, stream
 from fjord.declared import schema
 from fjord.declared.schema import Schema
 from fjord.errors import UsageError
@@ -35,7 +35,7 @@ PLAIN = schema.read(COLUMNS)
 def test_any_row_comes_back_from_its_json(sample: tuple[Schema, list[dict[str, Any]]]) -> None:
     made, listed = sample
     for row in listed:
-        found = row_json.row_of(output.shown(row), made)
+        found = lines.row_of(output.shown(row), made)
         assert found.keys() == row.keys()
         assert all(_same(row[name], found[name]) for name in row)
 
@@ -45,14 +45,14 @@ def test_values_are_what_their_columns_say() -> None:
         '{"uri": "nan", "depth": 3, "seen": "2026-01-31T13:00:00+01:00", '
         '"body": {"base64": "/w=="}, "score": "-inf"}'
     )
-    assert row_json.row_of(text, PAGES) == {
+    assert lines.row_of(text, PAGES) == {
         "uri": "nan",
         "depth": 3,
         "seen": datetime(2026, 1, 31, 12, tzinfo=UTC),
         "body": b"\xff",
         "score": -float("inf"),
     }
-    assert row_json.row_of('{"uri": null, "other": 5}', PAGES) == {"uri": None, "other": 5}
+    assert lines.row_of('{"uri": null, "other": 5}', PAGES) == {"uri": None, "other": 5}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_values_are_what_their_columns_say() -> None:
 )
 def test_what_is_no_row_is_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said.replace("{", r"\{")):
-        row_json.row_of(text, PAGES)
+        lines.row_of(text, PAGES)
 
 
 # -- lines ----------------------------------------------------------------------------------------
@@ -87,9 +87,9 @@ def test_the_columns_of_a_table_are_asked_for(db: fjord.Database) -> None:
     db.create_stream("events", columns=COLUMNS)
     db.kv("kv").set("k", 1)
     for table, wanted in (("pages", PAGES), ("events", PLAIN)):
-        found = row_json.schema_of(db, table)
+        found = lines.schema_of(db, table)
         assert (found.columns, found.key) == (wanted.columns, wanted.key)
-    assert row_json.schema_of(db, "kv") == row_json.schema_of(db, "none") == Schema()
+    assert lines.schema_of(db, "kv") == lines.schema_of(db, "none") == Schema()
 
 
 LINES = [

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.sql import creating, shape
-from fjord.sql.creating import Dialect
+from fjord.sql import shape, writing
 from fjord.sql.dump import Dump
+from fjord.sql.writing import Dialect
 from tests.unit.sql.reading import whole
 
 
 @pytest.mark.req("FJ-17")
 @pytest.mark.parametrize("dialect", Dialect)
 def test_a_table_is_made_with_its_columns(dialect: Dialect) -> None:
-    found = Dump(whole(creating.create("s.journal", dialect).encode()))
+    found = Dump(whole(writing.create("s.journal", dialect).encode()))
     assert (list(found.rows()), found.table) == ([], "s.journal")
     columns = (*shape.COLUMNS, "value")
-    without = Dump(whole(creating.create("journal", dialect).encode()), columns=columns)
+    without = Dump(whole(writing.create("journal", dialect).encode()), columns=columns)
     assert (list(without.rows()), without.table) == ([], "")
-    made = creating.create("journal", dialect, has_value=True)
+    made = writing.create("journal", dialect, has_value=True)
     with_value = Dump(whole(made.encode()), columns=columns)
     assert (list(with_value.rows()), with_value.table) == ([], "journal")
 
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_indexes_have_the_name_of_the_table_without_its_schema(dialect: Dialect) -> None:
-    made = creating.create("s.pages", dialect)
+    made = writing.create("s.pages", dialect)
     assert all(f" pages_{name} " in made for name in ("index", "uri", "next_row"))

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.errors import UsageError
-from fjord.sql import creating, shape, writing
-from fjord.sql.creating import Dialect
+from fjord.sql import shape, writing
 from fjord.sql.dump import Dump
 from fjord.sql.shape import Found, Row
+from fjord.sql.writing import Dialect
 from tests.unit.sql.reading import bytewise
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
@@ -42,7 +42,7 @@ def test_what_is_written_is_read_again(
     dialect: Dialect | None, rows: list[Row], step: int, has_value: bool
 ) -> None:
     columns = (*shape.COLUMNS, "value") if has_value else shape.COLUMNS
-    made = creating.create("journal", dialect, has_value=has_value) if dialect else ""
+    made = writing.create("journal", dialect, has_value=has_value) if dialect else ""
     text = "".join(writing.inserts(rows, "journal", creation=made, has_value=has_value))
     found = Dump(bytewise(text.encode(), step), columns=columns)
     cells = [one.cells for one in found.rows() if isinstance(one, Found)]

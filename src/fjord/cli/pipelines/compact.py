@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from fjord.cli.arguments import DAEMON, Data, Json, To
 from fjord.cli.pipelines import running
 from fjord.cli.pipelines.running import Conf, DryRun, Master, explained
-from fjord.cli.where import DAEMON, Data, Json, To
 from fjord.limits import MIB
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="Whose blocks.", show_default=False)]

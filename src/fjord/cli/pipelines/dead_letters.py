@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from fjord.cli import arguments
-from fjord.cli.arguments import TableName
+from fjord.cli.arguments import DAEMON, Data, Json, TableName, To
 from fjord.cli.pipelines import running
 from fjord.cli.pipelines.running import Conf, Master, explained
-from fjord.cli.where import DAEMON, Data, Json, To
 
 Out = Annotated[
     str,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from fjord.cli.arguments import DAEMON, Data, Json, To
 from fjord.cli.pipelines import running
-from fjord.cli.where import DAEMON, Data, Json, To
 from fjord.errors import UsageError
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from fjord.cli.failing import explained
+from fjord.cli.arguments import DAEMON, Data, Json, To
+from fjord.cli.output import explained
 from fjord.cli.pipelines import running
-from fjord.cli.where import DAEMON, Data, Json, To
 from fjord.errors import FjordError
 
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fjord.cli.failing import usage
+from fjord.cli.arguments import DAEMON, Json, To
+from fjord.cli.output import usage
 from fjord.cli.pipelines import running
 from fjord.cli.pipelines.running import Conf, DryRun, Master, explained
-from fjord.cli.where import DAEMON, Json, To
 from fjord.client.address import parse_url
 from fjord.errors import DirectoryError
 from fjord.kestrel.importing import Kind

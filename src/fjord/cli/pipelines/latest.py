@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fjord.cli.arguments import DAEMON, Data, Json
 from fjord.cli.pipelines import running
-from fjord.cli.where import DAEMON, Data, Json
 from fjord.errors import UsageError
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table.", show_default=False)]

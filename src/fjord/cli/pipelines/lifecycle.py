@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fjord.cli import arguments
+from fjord.cli.arguments import DAEMON, Data, Json, To
 from fjord.cli.pipelines import running
 from fjord.cli.pipelines.running import Conf, Master, explained
-from fjord.cli.where import DAEMON, Data, Json, To
 from fjord.errors import UsageError
 
 if TYPE_CHECKING:

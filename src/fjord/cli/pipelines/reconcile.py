@@ -6,9 +6,9 @@ from typing import Annotated, Final
 
 import typer
 
+from fjord.cli.arguments import DAEMON, Data, Json, To
 from fjord.cli.pipelines import running
 from fjord.cli.pipelines.running import Conf, Master, explained
-from fjord.cli.where import DAEMON, Data, Json, To
 from fjord.errors import UsageError
 
 BUCKETS: Final = ("hour", "block")

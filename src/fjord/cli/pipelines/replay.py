@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from fjord.cli import arguments
-from fjord.cli.failing import tell
+from fjord.cli.arguments import DAEMON, Data, Json, To
+from fjord.cli.output import tell
 from fjord.cli.pipelines import running
 from fjord.cli.pipelines.running import Conf, DryRun, Master, explained
-from fjord.cli.where import DAEMON, Data, Json, To
 
 if TYPE_CHECKING:
     from fjord.spark.pipelines.replay_plan import Options

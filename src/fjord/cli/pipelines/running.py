@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fjord.cli import output
-from fjord.cli.failing import explained, usage
-from fjord.cli.progress import Bar
+from fjord.cli.output import Bar, explained, usage
 from fjord.client.address import parse_url
 from fjord.errors import FjordError, UsageError
 
