@@ -17,10 +17,10 @@ from benchmarks import report, servers
 from benchmarks.scale import Scale
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
-from fjord.kestrel import codec, ops, reading, replay
+from fjord.kestrel import codec, inspect, reading
+from fjord.kestrel.codec import Op
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
-from fjord.kestrel.ops import Op
 from fjord.kestrel.queue import PersistentQueue
 
 QUEUE = "cars"
@@ -60,14 +60,14 @@ def _ops(size: int) -> Iterator[Op]:
     data, number = b"x" * size, 0
     while True:
         number += 1
-        yield ops.addx(data, add_ms=ADD_MS + number)
+        yield codec.addx(data, add_ms=ADD_MS + number)
         if number % LEFT == 0:
             continue
         if number % 2:
-            yield ops.remove()
+            yield codec.remove()
         else:
-            yield ops.remove_tentative(number)
-            yield ops.confirm_remove(number)
+            yield codec.remove_tentative(number)
+            yield codec.confirm_remove(number)
 
 
 def _rate(path: str, read: Callable[[str], object], scale: Scale) -> float:
@@ -94,7 +94,7 @@ def _parse(path: str) -> None:
 
 def _count(path: str) -> None:
     """Follows what happens to each item, without its data; what `verify` does."""
-    state = replay.counting()
+    state = inspect.counting()
     for batch in reading.JournalFile(LocalDisk(), path).batches():
         state.apply_batch(batch)
 

@@ -12,9 +12,8 @@ from typer.testing import CliRunner, Result
 import fjord
 from fjord.cli.commands import app
 from fjord.disk import LocalDisk
-from fjord.kestrel import codec, contents, ops
-from fjord.kestrel.codec import Dialect
-from fjord.kestrel.ops import Item, Op
+from fjord.kestrel import codec, inspect
+from fjord.kestrel.codec import Dialect, Item, Op
 from fjord.kestrel.reading import Options
 from tests.acceptance.daemon import FJORD
 
@@ -42,7 +41,7 @@ def written(*made: Op) -> bytes:
 
 
 def item(data: bytes, *, at: int = 0, expiry_ms: int = 0) -> Op:
-    return ops.addx(data, add_ms=ADD_MS + at, expiry_ms=expiry_ms)
+    return codec.addx(data, add_ms=ADD_MS + at, expiry_ms=expiry_ms)
 
 
 def numbered(count: int, first: int = 0) -> list[bytes]:
@@ -57,7 +56,7 @@ def fill(path: Path, data: Sequence[bytes]) -> None:
 
 def in_queue(directory: Path, queue: str) -> list[Item]:
     """Returns what a queue has, what is open first."""
-    found = contents.read(LocalDisk(), str(directory), queue, Options())
+    found = inspect.read_contents(LocalDisk(), str(directory), queue, Options())
     with contextlib.closing(found):
         return list(found.items())
 

@@ -14,10 +14,9 @@ from typer.testing import CliRunner, Result
 
 from fjord.cli.commands import app
 from fjord.disk import LocalDisk
-from fjord.kestrel import codec, ops
-from fjord.kestrel.codec import Dialect
+from fjord.kestrel import codec
+from fjord.kestrel.codec import Dialect, Op
 from fjord.kestrel.journal import Journal
-from fjord.kestrel.ops import Op
 
 ADD_MS = 1_700_000_000_000
 SOON_MS = int(time.time() + 3600) * 1000
@@ -47,7 +46,7 @@ def written(*made: Op) -> bytes:
 
 
 def item(data: bytes, expiry_ms: int = 0) -> Op:
-    return ops.addx(data, add_ms=ADD_MS, expiry_ms=expiry_ms)
+    return codec.addx(data, add_ms=ADD_MS, expiry_ms=expiry_ms)
 
 
 @pytest.fixture
@@ -56,29 +55,29 @@ def spool(tmp_path: Path) -> Path:
     (tmp_path / "cars.904").write_bytes(written(item(b"dead")))
     (tmp_path / "cars.950").write_bytes(b"\x63")
     (tmp_path / "cars.950.pack").write_bytes(
-        written(item(b"open"), ops.remove_tentative(7), item(b"first"))
+        written(item(b"open"), codec.remove_tentative(7), item(b"first"))
     )
     (tmp_path / "cars.1700000000951").write_bytes(
-        written(item(b"second", expiry_ms=1), ops.confirm_remove(7), ops.remove())
+        written(item(b"second", expiry_ms=1), codec.confirm_remove(7), codec.remove())
     )
     (tmp_path / "cars").write_bytes(
         written(
             item(b"third", expiry_ms=SOON_MS),
-            ops.remove_tentative(8),
-            ops.proceed(8, b"next", add_ms=ADD_MS),
-            ops.remove_tentative(9),
-            ops.unremove(9),
+            codec.remove_tentative(8),
+            codec.proceed(8, b"next", add_ms=ADD_MS),
+            codec.remove_tentative(9),
+            codec.unremove(9),
         )
     )
     (tmp_path / "cars~~1700000000960").write_bytes(b"half")
     (tmp_path / "vans").write_bytes(
         written(
-            ops.save_xid(4),
-            ops.add_xid(3, b"x\ny", add_ms=ADD_MS),
-            ops.remove_tentative(),
-            ops.add(b"old"),
-            ops.remove_tentative(),
-            ops.state_dump(5, 0),
+            codec.save_xid(4),
+            codec.add_xid(3, b"x\ny", add_ms=ADD_MS),
+            codec.remove_tentative(),
+            codec.add(b"old"),
+            codec.remove_tentative(),
+            codec.state_dump(5, 0),
         )
     )
     (tmp_path / "README.txt").write_text("notes")
@@ -151,7 +150,7 @@ def test_dump_can_be_of_one_queue_and_with_contents(spool: Path) -> None:
 
 
 def test_dump_gives_out_items_as_they_are(spool: Path) -> None:
-    (spool / "vans").write_bytes(written(item(b"\0\xff"), item(b"\n"), ops.remove()))
+    (spool / "vans").write_bytes(written(item(b"\0\xff"), item(b"\n"), codec.remove()))
     for flag in ("-A", "--raw"):
         assert run("dump", spool, "--queue", "vans", flag).stdout_bytes == b"\0\xff\n"
     for flag in ("-Q", "--raw-queue"):
@@ -187,7 +186,7 @@ def test_dump_as_json(spool: Path) -> None:
 
 
 def test_a_date_that_no_calendar_has_is_a_number(spool: Path) -> None:
-    (spool / "vans").write_bytes(written(ops.addx(b"", add_ms=2**62, expiry_ms=-(2**62))))
+    (spool / "vans").write_bytes(written(codec.addx(b"", add_ms=2**62, expiry_ms=-(2**62))))
     found = objects("dump", spool, "--queue", "vans")[0]
     assert (found["added_at"], found["expires_at"]) == (str(2**62), str(-(2**62)))
     assert lines("dump", spool, "--queue", "vans")[2] == "00000000  ADD 0      expired"
@@ -327,7 +326,7 @@ def test_a_file_that_cannot_be_read_is_told_with_all_others(spool: Path) -> None
 
 def test_ops_on_what_is_not_there_are_told(spool: Path) -> None:
     (spool / "vans").write_bytes(
-        b"\x01" + written(item(b"1"), item(b"2"), *[ops.remove_tentative(3)] * 2)
+        b"\x01" + written(item(b"1"), item(b"2"), *[codec.remove_tentative(3)] * 2)
     )
     found = lines("verify", spool, "--queue", "vans")
     assert "vans: 1 op on what was not there" in found

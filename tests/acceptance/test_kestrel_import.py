@@ -18,7 +18,7 @@ from fjord.cli import kestrel_import
 from fjord.cli.kestrel_import import Options, Outcome
 from fjord.clock import SystemClock
 from fjord.errors import FjordError, UnavailableError
-from fjord.kestrel import ops
+from fjord.kestrel import codec
 from fjord.kestrel.importing import writer_of
 from tests.acceptance.cutting import CuttingProxy, Way
 from tests.acceptance.daemon import Daemon
@@ -49,8 +49,8 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 def queues(tmp_path: Path) -> Path:
     path = tmp_path / "queues"
     path.mkdir()
-    first = [item(b"gone"), ops.remove(), item(b"open"), item(b"1"), item(b"2")]
-    (path / "cars.904").write_bytes(written(*first, ops.remove_tentative(7)))
+    first = [item(b"gone"), codec.remove(), item(b"open"), item(b"1"), item(b"2")]
+    (path / "cars.904").write_bytes(written(*first, codec.remove_tentative(7)))
     (path / "cars").write_bytes(written(item(b"3"), item(b"two words\n\0")))
     (path / "bikes").write_bytes(written(item(b"one")))
     (path / "empty").write_bytes(b"")

@@ -10,9 +10,8 @@ from typer.testing import CliRunner, Result
 
 from fjord.cli.commands import app
 from fjord.disk import LocalDisk
-from fjord.kestrel import codec, collection, ops
-from fjord.kestrel.codec import Dialect
-from fjord.kestrel.ops import Op
+from fjord.kestrel import codec, collection
+from fjord.kestrel.codec import Dialect, Op
 
 ADD_MS = 1_700_000_000_000
 
@@ -28,14 +27,14 @@ def written(*made: Op) -> bytes:
 
 
 def item(data: bytes) -> Op:
-    return ops.addx(data, add_ms=ADD_MS)
+    return codec.addx(data, add_ms=ADD_MS)
 
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Path:
-    removed = [item(b"removed"), ops.remove()] * 100
+    removed = [item(b"removed"), codec.remove()] * 100
     (tmp_path / "cars.904").write_bytes(written(*removed, item(b"open"), item(b"waits")))
-    (tmp_path / "cars").write_bytes(written(ops.remove_tentative(7)))
+    (tmp_path / "cars").write_bytes(written(codec.remove_tentative(7)))
     (tmp_path / "bikes").write_bytes(written(item(b"one")))
     return tmp_path
 
@@ -68,7 +67,7 @@ def test_one_queue_in_another_dialect_as_json(spool: Path) -> None:
         "bytes_after": 61,
         "alerts": [],
     }
-    assert (spool / "cars").read_bytes()[0] == ops.Opcode.SAVE_XID
+    assert (spool / "cars").read_bytes()[0] == codec.Opcode.SAVE_XID
 
 
 def test_damage_is_kept_and_told(spool: Path) -> None:

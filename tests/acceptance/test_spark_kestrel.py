@@ -24,7 +24,7 @@ from fjord.clock import SystemClock
 from fjord.columns import Strings
 from fjord.commands import CommitStages
 from fjord.errors import CorruptionError, FjordError
-from fjord.kestrel import importing, ops
+from fjord.kestrel import codec, importing
 from fjord.spark.kestrel import tasks
 from fjord.spark.pipelines.kestrel_import import kestrel_import
 from fjord.values import Type
@@ -53,7 +53,7 @@ def load(spark: SparkSession, directory: Path, **options: Any) -> DataFrame:
     return spark.read.format("kestrel").options(**options).load(str(directory))
 
 
-def numbers(start: int, end: int) -> list[ops.Op]:
+def numbers(start: int, end: int) -> list[codec.Op]:
     return [item(b"%d" % number, add_ms=ADD_MS + number) for number in range(start, end)]
 
 
@@ -62,9 +62,9 @@ def numbers(start: int, end: int) -> list[ops.Op]:
 
 @pytest.mark.req("KJ-14", "KJ-16")
 def test_what_is_in_queues_is_read_in_order(spark: SparkSession, tmp_path: Path) -> None:
-    put(tmp_path, "cars.904.pack", *numbers(0, 3000), ops.remove_tentative(7))
+    put(tmp_path, "cars.904.pack", *numbers(0, 3000), codec.remove_tentative(7))
     put(tmp_path, "cars.904", item(b"dead"))
-    put(tmp_path, "cars", *numbers(3000, 4000), ops.remove())
+    put(tmp_path, "cars", *numbers(3000, 4000), codec.remove())
     put(tmp_path, "trucks", item(b"one"))
     put(tmp_path, "empty")
     found = load(spark, tmp_path, batchRows=999)
@@ -88,7 +88,7 @@ def test_what_is_in_queues_is_read_in_order(spark: SparkSession, tmp_path: Path)
 def test_columns_are_chosen_by_schema_and_by_option_and_in_sql(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    put(tmp_path, "cars", item(b"a"), ops.remove_tentative(3))
+    put(tmp_path, "cars", item(b"a"), codec.remove_tentative(3))
     plain = spark.read.format("kestrel").schema("data binary, queue string").load(str(tmp_path))
     assert [tuple(row) for row in plain.collect()] == [(b"a", "cars")]
     some = load(spark, tmp_path, mode="ops", columns="op,xid")
@@ -151,8 +151,8 @@ def test_queues_become_jobs_tables_once(
     lives = item(b"lives", expiry_ms=now_ms + HOUR_MS)
     far = item(b"far", expiry_ms=now_ms + 9000 * HOUR_MS)
     over = [item(b"over", expiry_ms=1), item(b"soon", expiry_ms=now_ms + 30_000)]
-    path = put(tmp_path, "cars", *numbers(0, 25_000), lives, *over, far, ops.remove_tentative(1))
-    put(tmp_path, "trucks", ops.add(b"old"), item(b""))
+    path = put(tmp_path, "cars", *numbers(0, 25_000), lives, *over, far, codec.remove_tentative(1))
+    put(tmp_path, "trucks", codec.add(b"old"), item(b""))
     put(tmp_path, "bikes", item(b"gone", expiry_ms=1))
 
     dry = kestrel_import(spark, str(tmp_path), daemon.url, dry_run=True)
@@ -308,7 +308,7 @@ def test_the_verb_writes_a_stream_and_reports(
     database: fjord.Database,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    put(tmp_path, "a+b", *numbers(0, 10), ops.remove())
+    put(tmp_path, "a+b", *numbers(0, 10), codec.remove())
     put(tmp_path, "other", item(b"x"))
     # The session of all tests, which is not ended.
     monkeypatch.setattr(running, "spark_of", lambda *_: contextlib.nullcontext(spark))

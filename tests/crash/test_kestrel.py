@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from fjord.errors import DurabilityError
+from fjord.kestrel import codec, inspect, reading
 from fjord.kestrel import config as configs
-from fjord.kestrel import ops, reading, replay
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.collection import Collection
 from fjord.kestrel.config import QueueConfig
@@ -34,7 +34,7 @@ def make(disk: SimDisk, dialect: Dialect, memory_bytes: int = 1 << 20) -> Persis
 
 
 def state_of(disk: SimDisk) -> State:
-    state = replay.whole()
+    state = inspect.whole()
     found = reading.survey(disk, FOLDER, QUEUE)
     for _, (op, _, _) in reading.ops(found):
         state.apply(op)
@@ -187,7 +187,7 @@ def test_a_crash_while_older_files_are_packed_changes_nothing(dialect: Dialect) 
         for number in range(15):
             assert queue.remove(opens=number % 3 == 0)
         assert queue.waiting.is_behind
-        queue._write(ops.remove())
+        queue._write(codec.remove())
         queue.waiting.take()
         queue.sync()
         return queue

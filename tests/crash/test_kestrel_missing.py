@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.kestrel import ops
+from fjord.kestrel import codec
 from fjord.testing import SimDisk
 from fjord.testing.disk import SimCrash
 from tests.crash.test_kestrel_sums import FOLDER, QUEUE, adds, closed, made_disk, make, told
@@ -50,7 +50,7 @@ def test_a_pack_of_later_files_takes_the_place_of_a_missing_one() -> None:
     assert queue._journal is not None
     queue._journal.pack(queue._journal.segments[0], ())
     assert told(disk) == [lost]  # it stood behind that one
-    queue._journal.pack(queue._journal.segments[1], [ops.addx(b"packed", add_ms=ADD_MS)])
+    queue._journal.pack(queue._journal.segments[1], [codec.addx(b"packed", add_ms=ADD_MS)])
     queue.close()
     assert lost < older(disk)[0]
     assert told(disk) == []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from fjord.kestrel import exporting, inspect, ops, reading, sums
+from fjord.kestrel import codec, exporting, inspect, reading
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import PersistentQueue
@@ -17,7 +17,7 @@ from tests.unit.kestrel.vectors import ADD_MS, encoded
 
 FOLDER, QUEUE = "/kestrel", "cars"
 SEEDS = range(2)
-ITEM = encoded(ops.addx(b"of somebody else", add_ms=ADD_MS))
+ITEM = encoded(codec.addx(b"of somebody else", add_ms=ADD_MS))
 
 
 class ReusingDisk(SimDisk):
@@ -198,7 +198,7 @@ def lives(disk: SimDisk) -> None:
     adds(queue, 1)
     queue._rotate()
     assert queue._journal is not None
-    queue._journal.pack(queue._journal.segments[1], [ops.addx(b"packed", add_ms=ADD_MS)])
+    queue._journal.pack(queue._journal.segments[1], [codec.addx(b"packed", add_ms=ADD_MS)])
     queue.sync()
     queue.close()
     queue = make(disk)
@@ -236,7 +236,7 @@ def check_no_alerts(disk: SimDisk, cut: Callable[[SimDisk], None]) -> None:
     started(disk).close()
     disk.power_cut()
     assert told(disk) == []
-    assert sums.CURRENT in sums.read(disk, FOLDER, QUEUE)
+    assert reading.CURRENT in reading.read_sums(disk, FOLDER, QUEUE)
 
 
 @pytest.mark.parametrize("kind", [SimDisk, ReusingDisk])
@@ -301,7 +301,7 @@ def test_a_crash_while_damage_is_moved_away_leaves_no_wrong_sum() -> None:
 def replaced_by_same_size(disk: SimDisk) -> None:
     disk.now_s += 1
     rest = len(files(disk)[QUEUE]) - len(ITEM)
-    put(disk, QUEUE, ITEM + encoded(ops.remove()) * rest)
+    put(disk, QUEUE, ITEM + encoded(codec.remove()) * rest)
 
 
 def replaced_by_shorter(disk: SimDisk) -> None:
@@ -427,9 +427,9 @@ def test_a_full_disk_has_no_sums_but_goes_on() -> None:
     adds(queue, 3)
     disk.capacity = disk.used_bytes()
     queue._rotate()
-    assert sums.read(disk, FOLDER, QUEUE) == {}
+    assert reading.read_sums(disk, FOLDER, QUEUE) == {}
     disk.capacity = None
     adds(queue, 1)
     queue.close()
-    assert len(sums.read(disk, FOLDER, QUEUE)) == 2
+    assert len(reading.read_sums(disk, FOLDER, QUEUE)) == 2
     assert told(disk) == []

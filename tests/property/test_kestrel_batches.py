@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.kestrel import codec, ops, reading, replay
+from fjord.kestrel import codec, inspect, reading
 from fjord.kestrel.codec import Broken, Decoder, Placed
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.waiting import Waiting
@@ -24,31 +24,33 @@ XIDS = st.sampled_from([1, 2, 3, -7, 0])
 TIMES = st.sampled_from([ADD_MS, ADD_MS + 1, 0, -1])
 SIZES = st.sampled_from([5, 0, 1, 20, ITEM_BYTES_MAX])
 DATA = st.builds(lambda size, fill: bytes((fill,)) * size, SIZES, st.integers(0, 255))
-TOO_LARGE = encoded(ops.addx(bytes(ITEM_BYTES_MAX + 1), add_ms=ADD_MS))
-ADDX = st.builds(lambda data, ms, end: ops.addx(data, add_ms=ms, expiry_ms=end), DATA, TIMES, TIMES)
+TOO_LARGE = encoded(codec.addx(bytes(ITEM_BYTES_MAX + 1), add_ms=ADD_MS))
+ADDX = st.builds(
+    lambda data, ms, end: codec.addx(data, add_ms=ms, expiry_ms=end), DATA, TIMES, TIMES
+)
 FREQUENT = st.one_of(
     ADDX,
     ADDX,
     ADDX,
-    st.just(ops.remove()),
-    XIDS.map(ops.remove_tentative),
-    XIDS.map(ops.confirm_remove),
-    XIDS.map(ops.unremove),
-    XIDS.map(ops.save_xid),
+    st.just(codec.remove()),
+    XIDS.map(codec.remove_tentative),
+    XIDS.map(codec.confirm_remove),
+    XIDS.map(codec.unremove),
+    XIDS.map(codec.save_xid),
 )
 ANY = st.one_of(
     FREQUENT,
     FREQUENT,
     st.builds(
-        lambda data, seconds: ops.add(data, expiry_ms=seconds * 1000),
+        lambda data, seconds: codec.add(data, expiry_ms=seconds * 1000),
         DATA,
         st.integers(0, 2**31 - 1),
     ),
-    st.builds(lambda xid, data: ops.add_xid(xid, data, add_ms=ADD_MS), XIDS, DATA),
-    st.builds(lambda xid, data: ops.proceed(xid, data, add_ms=ADD_MS), XIDS, DATA),
-    st.builds(ops.state_dump, XIDS, st.integers(0, 3)),
+    st.builds(lambda xid, data: codec.add_xid(xid, data, add_ms=ADD_MS), XIDS, DATA),
+    st.builds(lambda xid, data: codec.proceed(xid, data, add_ms=ADD_MS), XIDS, DATA),
+    st.builds(codec.state_dump, XIDS, st.integers(0, 3)),
 )
-RUNS = st.integers(0, 60).map(lambda count: encoded(ops.remove()) * count)
+RUNS = st.integers(0, 60).map(lambda count: encoded(codec.remove()) * count)
 PARTS = [
     FREQUENT.map(encoded),
     st.one_of(ADDX, ADDX, FREQUENT).map(encoded),  # more than memory holds
@@ -69,7 +71,7 @@ def journals(draw: st.DrawFn) -> bytes:
     elif damage == "cut":
         del data[draw(st.integers(0, len(data) - 1)) :]
     elif damage == "large":
-        data += TOO_LARGE + encoded(ops.remove())
+        data += TOO_LARGE + encoded(codec.remove())
     return bytes(data)
 
 
@@ -144,7 +146,7 @@ def test_a_batch_counts_as_its_ops_do(data: bytes, batch_bytes: int) -> None:
     decoder = Decoder(item_bytes_max=ITEM_BYTES_MAX)
     decoder.feed(data)
     decoder.end()
-    one, many = replay.counting(), replay.counting()
+    one, many = inspect.counting(), inspect.counting()
     with reading_by(batch_bytes=batch_bytes):
         for batch in decoder.batches():
             many.apply_batch(batch)
@@ -154,7 +156,7 @@ def test_a_batch_counts_as_its_ops_do(data: bytes, batch_bytes: int) -> None:
     assert counted(many) == counted(one)
 
 
-def counted(state: replay.Counting) -> dict[str, object]:
+def counted(state: inspect.Counting) -> dict[str, object]:
     """Returns all that a state has; of what is open, the order, too."""
     return {**vars(state), "open": list(state.open.items()), "_keep": None}
 

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.kestrel import config as configs
-from fjord.kestrel import reading, replay
-from fjord.kestrel.codec import Dialect
+from fjord.kestrel import inspect, reading
+from fjord.kestrel.codec import Dialect, Item
 from fjord.kestrel.collection import Collection
-from fjord.kestrel.ops import Item
-from fjord.kestrel.replay import State
+from fjord.kestrel.inspect import State
 from fjord.testing import SimClock, SimDisk
 
 FOLDER, QUEUE = "/kestrel", "cars"
@@ -37,7 +36,7 @@ WORK = st.lists(
 
 def on_disk(disk: SimDisk) -> State[Item]:
     """Returns what a reader of the files finds."""
-    state = replay.whole()
+    state = inspect.whole()
     found = reading.survey(disk, FOLDER, QUEUE)
     for _, (op, _, _) in reading.ops(found):
         state.apply(op)

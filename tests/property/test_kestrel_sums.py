@@ -7,7 +7,7 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.kestrel import inspect, names, reading, sums
+from fjord.kestrel import inspect, names, reading
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import PersistentQueue
@@ -100,7 +100,7 @@ class World:
     def do_kestrel_1(self, size: int) -> None:
         """It knows the current file alone, and leaves all others."""
         self.disk.process_crash()
-        known = sums.read(self.disk, FOLDER, QUEUE).get(sums.CURRENT)
+        known = reading.read_sums(self.disk, FOLDER, QUEUE).get(reading.CURRENT)
         if known is None or known.size != size:  # or else that would be bad luck
             self.disk.remove(f"{FOLDER}/{QUEUE}")
             self.write(QUEUE, size)
@@ -113,7 +113,7 @@ class World:
             file.sync()
 
     def check_all_summed(self) -> None:
-        known = sums.read(self.disk, FOLDER, QUEUE)
+        known = reading.read_sums(self.disk, FOLDER, QUEUE)
         found = reading.survey(self.disk, FOLDER, QUEUE).files
         assert [one.size for one in found if one.size] == [
             known[number].size for number in sorted(known, key=lambda one: (one < 0, one))
@@ -141,7 +141,7 @@ def test_sums_are_true_and_every_flip_is_told(
         assert world.told() == []
     if is_closed:
         world.queue.close()
-    known = sums.read(world.disk, FOLDER, QUEUE)
+    known = reading.read_sums(world.disk, FOLDER, QUEUE)
     which, at, bit = place
     paths = {one.path: one.sum for one in reading.survey(world.disk, FOLDER, QUEUE).files}
     held = [(path, one) for path, one in paths.items() if one is not None]

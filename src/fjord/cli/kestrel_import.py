@@ -28,9 +28,9 @@ from fjord.clock import Stamps, SystemClock
 from fjord.commands import Advance, AskWriter, Batch, Command, Committed, Refusal, Reply
 from fjord.disk import LocalDisk
 from fjord.errors import Code, DirectoryError, FjordError, UnavailableError, UsageError
-from fjord.kestrel import contents, importing, reading
-from fjord.kestrel.contents import Contents
+from fjord.kestrel import importing, inspect, reading
 from fjord.kestrel.importing import UNKNOWN, Kind, Load, Tally
+from fjord.kestrel.inspect import Contents
 
 # Items that are counted before the next look at the bar.
 _COUNTED: Final = 10_000
@@ -278,7 +278,9 @@ class _Importer:
             done += size
             self._show(f"reading {queue}", done, total)
 
-        read = contents.read(disk, self._options.directory, queue, options, on_bytes=on_bytes)
+        read = inspect.read_contents(
+            disk, self._options.directory, queue, options, on_bytes=on_bytes
+        )
         with contextlib.closing(read) as found:
             yield found
 

@@ -13,12 +13,10 @@ from typing import Final
 from fjord.cli import output
 from fjord.disk import LocalDisk
 from fjord.errors import Code, DirectoryError, NotFoundError, UsageError
-from fjord.kestrel import inspect, journal, names, reading, replay
-from fjord.kestrel.codec import Placed
-from fjord.kestrel.inspect import Ending, FileReport, QueueReport
-from fjord.kestrel.ops import Item, Op, Opcode
+from fjord.kestrel import inspect, journal, names, reading
+from fjord.kestrel.codec import Item, Op, Opcode, Placed
+from fjord.kestrel.inspect import Ending, FileReport, QueueReport, State
 from fjord.kestrel.reading import JournalFile, Options, QueueSurvey
-from fjord.kestrel.replay import State
 
 # qdump's words for ops; of CONTINUE and those that add something, the size follows.
 _WORDS: Final = {
@@ -75,7 +73,7 @@ def journals(paths: list[str], queue: str) -> Iterator[QueueSurvey]:
 
 def dump(found: QueueSurvey, style: Style, options: Options) -> Iterator[JournalFile]:
     """Prints a journal; yields each file when it is through."""
-    state = replay.whole() if style.is_raw_queue else replay.counting()
+    state = inspect.whole() if style.is_raw_queue else inspect.counting()
     printer = _Printer(found, style, state)
     printer.begin()
     for file in found.files:
@@ -150,7 +148,7 @@ class _Printer:
     """Prints one journal in a style."""
 
     def __init__(
-        self, found: QueueSurvey, style: Style, state: State[Item] | State[replay.Sized]
+        self, found: QueueSurvey, style: Style, state: State[Item] | State[inspect.Sized]
     ) -> None:
         self._found = found
         self._style = style

@@ -18,13 +18,12 @@ from fjord.clock import SystemClock
 from fjord.disk import Disk, LocalDisk
 from fjord.errors import DirectoryError, DurabilityError, UsageError
 from fjord.kestrel import config as configuration
-from fjord.kestrel import names, reading, status
+from fjord.kestrel import names, reading
 from fjord.kestrel.collection import RESERVE_BYTES, Collection
-from fjord.kestrel.config import Configuration, ServerConfig
+from fjord.kestrel.config import Configuration, ServerConfig, Standing
 from fjord.kestrel.serving import Backend, Options, Server
 from fjord.kestrel.serving_directory import DirectoryBackend
 from fjord.kestrel.serving_jobs import JobsBackend
-from fjord.kestrel.status import Standing
 from fjord.server import logs, service
 
 Address = tuple[str, int]
@@ -185,7 +184,7 @@ def _standing(directory: str, settings: ServerConfig) -> Standing:
         raise UsageError(f"statusFile {path} would be taken for a queue; put it somewhere else")
     disk = LocalDisk()
     try:
-        kept, found = status.read(disk, path)
+        kept, found = configuration.read_status(disk, path)
     except OSError as error:
         raise DirectoryError(f"cannot read statusFile {path}: {error.strerror}") from error
     if kept is None and found:
@@ -194,7 +193,7 @@ def _standing(directory: str, settings: ServerConfig) -> Standing:
         clock,
         kept or first,
         grace_us=grace_us,
-        keep=lambda wanted: status.write(disk, path, wanted),
+        keep=lambda wanted: configuration.write_status(disk, path, wanted),
     )
 
 

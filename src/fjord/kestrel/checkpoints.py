@@ -21,10 +21,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from fjord.kestrel import ops
-from fjord.kestrel.codec import Dialect
+from fjord.kestrel import codec
+from fjord.kestrel.codec import Dialect, Item, Op, Opcode
 from fjord.kestrel.journal import Segment
-from fjord.kestrel.ops import Item, Op, Opcode
 
 # What an item takes beside its data: an ADDX, and if it is open what says so, in any dialect.
 _OVERHEAD_BYTES: Final = 21
@@ -169,15 +168,15 @@ def made(
 ) -> Iterator[Op]:
     """Yields the ops that make a queue out of nothing."""
     if dialect is Dialect.DOC:
-        yield ops.save_xid(last_xid)
+        yield codec.save_xid(last_xid)
     for xid in sorted(open_then, reverse=True):
         item = open_then[xid].item()
         if dialect is Dialect.DOC:
             yield Op(Opcode.ADD_XID, xid, item._replace(xid=xid))
-            yield ops.remove_tentative()
+            yield codec.remove_tentative()
         else:
             yield Op(Opcode.ADDX, 0, item)
-            yield ops.remove_tentative(xid)
+            yield codec.remove_tentative(xid)
     for one in taken:
         if isinstance(one, Entry):
             yield Op(Opcode.ADDX, 0, one.item())

@@ -23,10 +23,10 @@ from fjord.errors import (
     FjordError,
     UsageError,
 )
-from fjord.kestrel import codec, collection, contents, names, ops, reading, sums
+from fjord.kestrel import codec, collection, inspect, names, reading
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.journal import Journal
-from fjord.kestrel.sums import Sum
+from fjord.kestrel.reading import Sum
 from fjord.values import Type
 
 # Of a file that is being written; other temporary files of a queue have larger ones.
@@ -42,7 +42,7 @@ def encoded(
     """
     return b"".join(
         codec.encode(
-            ops.addx(
+            codec.addx(
                 item_data(type_, one),
                 add_ms=added // 1000,
                 expiry_ms=-(-expiry // 1000),  # rounded up: 0 would be never
@@ -104,7 +104,7 @@ def write(
 
 def _check(disk: disks.Disk, folder: str, queue: str, *, appends: bool) -> None:
     """Makes sure that a queue is not there, or is whole and may get items."""
-    with contextlib.closing(contents.read(disk, folder, queue, reading.Options())) as found:
+    with contextlib.closing(inspect.read_contents(disk, folder, queue, reading.Options())) as found:
         try:
             found.check()
         except CorruptionError as error:
@@ -135,7 +135,7 @@ def _write(
             for chunk in chunks:
                 file.write(size, chunk)
                 size += len(chunk)
-                crc = sums.add_to_crc(crc, chunk)
+                crc = reading.add_to_crc(crc, chunk)
             file.sync()
         if journal is not None and journal.current.size:
             journal.rotate()
@@ -158,11 +158,11 @@ def _write(
 
 def _put_sum(disk: disks.Disk, folder: str, queue: str, new: Sum) -> None:
     """Tells what the current file will be, before it has its name."""
-    known = sums.read(disk, folder, queue)
-    known.pop(sums.CURRENT, None)
+    known = reading.read_sums(disk, folder, queue)
+    known.pop(reading.CURRENT, None)
     if new.size:
-        known[sums.CURRENT] = new
-    sums.put(disk, folder, queue, known)
+        known[reading.CURRENT] = new
+    reading.put_sums(disk, folder, queue, known)
 
 
 def _opened(disk: disks.Disk, folder: str, queue: str, now_ms: Callable[[], int]) -> Journal | None:

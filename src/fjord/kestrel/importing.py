@@ -37,7 +37,7 @@ from fjord.columns import Strings
 from fjord.commands import Advance, Append, AskWriter, Committed, Push, Refusal, name_problem
 from fjord.errors import Code, NotFoundError, UsageError
 from fjord.jobs import Priority
-from fjord.kestrel.ops import Item
+from fjord.kestrel.codec import Item
 from fjord.values import Type
 
 # Of one batch; an item that is larger goes alone.

@@ -39,16 +39,15 @@ from typing import Final
 from fjord import disk as disks
 from fjord import limits
 from fjord.errors import DurabilityError
-from fjord.kestrel import codec, names, reading, sums
-from fjord.kestrel.codec import Batch, Dialect
-from fjord.kestrel.ops import Op
-from fjord.kestrel.sums import Sum
+from fjord.kestrel import codec, names, reading
+from fjord.kestrel.codec import Batch, Dialect, Op
+from fjord.kestrel.reading import Sum
 
 _log = logging.getLogger("fjord.kestrel")
 
 _WRITE_BYTES: Final = 1 * limits.MIB
 
-_add_to_crc = sums.add_to_crc
+_add_to_crc = reading.add_to_crc
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +57,7 @@ class Segment:
     name: str  # changes when it is rotated
     era: int  # how many files were begun before it
     size: int = 0
-    number: int = sums.CURRENT  # of a file that is written to no more
+    number: int = reading.CURRENT  # of a file that is written to no more
     crc: int = 0  # of all of it
     sum: Sum | None = None  # what is told of it beside the files
     is_changed: bool = False  # it is not what its sum says, and that has to be told again
@@ -133,12 +132,12 @@ class Journal:
         options = reading.Options(now_ms=now_ms, item_bytes_max=self.item_bytes_max)
         for lost in found.missing:
             self.alerts.append(lost.sentence)
-            if lost.number != sums.CURRENT:
+            if lost.number != reading.CURRENT:
                 self._missing[lost.number] = lost.sum
         for file in found.files:
             parsed = names.parse(file.name)
             assert parsed is not None
-            number = sums.CURRENT if parsed.role is names.Role.CURRENT else parsed.number
+            number = reading.CURRENT if parsed.role is names.Role.CURRENT else parsed.number
             segment = Segment(file.name, len(self.segments), file.size, number)
             self.segments.append(segment)
             for batch in file.batches(options):
@@ -329,7 +328,7 @@ class Journal:
     def _put_sums(self, known: dict[int, Sum]) -> None:
         """Ensures that these sums are on the disk, or none."""
         if known != self._sums:
-            is_put = sums.put(self._disk, self._folder, self.queue, known)
+            is_put = reading.put_sums(self._disk, self._folder, self.queue, known)
             self._sums = known if is_put else {}
 
     def _take_sum(self, segment: Segment, file: reading.JournalFile) -> None:
@@ -338,7 +337,7 @@ class Journal:
         if file.changed is not None:
             segment.is_changed = True
             self.alerts.append(f"{file.path} is changed: {file.changed}; it counts as it is")
-        elif segment.number != sums.CURRENT:
+        elif segment.number != reading.CURRENT:
             segment.sum = segment.summed()
 
     def _sync_names(self) -> None:
@@ -445,7 +444,7 @@ class Journal:
             self._sync_names()
             for name in found.temporary:
                 self._disk.remove(self._path(name))
-            self._sums = sums.read(self._disk, self._folder, self.queue)
+            self._sums = reading.read_sums(self._disk, self._folder, self.queue)
             if any(name.endswith(names.PACK) for name in found.live):
                 self._put_sums({})  # they may be those of what is dead
             for name in found.dead:
@@ -478,7 +477,7 @@ class Journal:
                 self._put_sums({one: self._sums[one] for one in self._sums if one != number})
             opened.truncate(file.broken.offset)
             opened.sync()
-            return sums.crc_of(opened, file.broken.offset)
+            return reading.crc_of(opened, file.broken.offset)
 
 
 def _write_parts(file: disks.File, offset: int, parts: list[bytes], crc: int) -> int:
@@ -486,7 +485,7 @@ def _write_parts(file: disks.File, offset: int, parts: list[bytes], crc: int) ->
     data = b"".join(parts)
     if data:
         file.write(offset, data)
-    return sums.add_to_crc(crc, data)
+    return reading.add_to_crc(crc, data)
 
 
 # -- bytes of a queue's files that cannot be read: kept where nobody looks for queues -------------

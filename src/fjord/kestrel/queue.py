@@ -28,16 +28,15 @@ from typing import Final, NamedTuple
 
 from fjord import limits
 from fjord.clock import Clock
-from fjord.kestrel import checkpoints, codec, ops
+from fjord.kestrel import checkpoints, codec
 from fjord.kestrel.checkpoints import Entry
-from fjord.kestrel.codec import Dialect
+from fjord.kestrel.codec import Dialect, Op, Opcode
+from fjord.kestrel.codec import Item as JournalItem
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
-from fjord.kestrel.ops import Item as JournalItem
-from fjord.kestrel.ops import Op, Opcode
 from fjord.kestrel.waiting import Waiting
 
-_REMOVE: Final = ops.remove()
+_REMOVE: Final = codec.remove()
 _REMOVES: Final = 65_536  # written at a time
 _LAST_MS: Final = 2**63 - 1  # that an op can hold
 _FULL_US: Final = 60_000_000  # after a rewrite that found no space
@@ -121,7 +120,7 @@ class PersistentQueue:
         if self._journal is not None:
             segment = self._journal.current
             offset = segment.size
-            self._journal.append_bytes(codec.addx(data, now_ms, expires_ms))
+            self._journal.append_bytes(codec.encode_addx(data, now_ms, expires_ms))
         self.waiting.add(JournalItem(data, now_ms, expires_ms), segment, offset)
         self.total_items += 1
         return True
@@ -158,7 +157,7 @@ class PersistentQueue:
         """Takes an open item away for good; False if there is none with this xid."""
         if xid not in self.waiting.open:
             return False
-        self._write(ops.confirm_remove(xid))
+        self._write(codec.confirm_remove(xid))
         self.waiting.confirm(xid)
         self._opened.forget(xid)
         self._check_files()
@@ -168,7 +167,7 @@ class PersistentQueue:
         """Puts an open item back at the head; False if there is none with this xid."""
         if xid not in self.waiting.open:
             return False
-        self._write(ops.unremove(xid))
+        self._write(codec.unremove(xid))
         self.waiting.unremove(xid)
         self._opened.forget(xid)
         self.canceled += 1
@@ -177,7 +176,7 @@ class PersistentQueue:
     def back_out(self) -> None:
         """Puts all open items back: nobody is there any more who could confirm them."""
         for xid in sorted(self.waiting.open, reverse=True):
-            self._write(ops.unremove(xid))
+            self._write(codec.unremove(xid))
             self.waiting.unremove(xid)
 
     def flush(self) -> None:
@@ -480,17 +479,17 @@ class PersistentQueue:
 
     def _reserve(self, head: Entry) -> int:
         if self._journal is not None and self._journal.dialect is Dialect.DOC:
-            self._write(ops.remove_tentative())
+            self._write(codec.remove_tentative())
             return self.waiting.reserve(0)
         xid = self.waiting.next_xid()
-        self._write(ops.remove_tentative(xid))
+        self._write(codec.remove_tentative(xid))
         return self.waiting.reserve(xid)
 
     def _discard(self) -> bool:
         """Makes room; False if there is nothing that could give way."""
         if self.waiting.head() is None:
             return False
-        self._write(ops.remove())
+        self._write(codec.remove())
         self.waiting.take()
         self.discarded += 1
         return True

@@ -17,7 +17,7 @@ from fjord.errors import FjordError
 from fjord.kestrel import names
 from fjord.kestrel.collection import Collection
 from fjord.kestrel.config import Configuration, QueueConfig
-from fjord.kestrel.serving_sweep import Forget
+from fjord.kestrel.serving import Forget
 from fjord.kestrel.session import Taken
 
 _log = logging.getLogger("fjord.kestrel")

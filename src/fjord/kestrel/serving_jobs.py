@@ -21,7 +21,7 @@ from fjord import aio, kinds, limits
 from fjord.clock import Clock
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError
 from fjord.jobs import decode_settings
-from fjord.kestrel.serving_sweep import Forget
+from fjord.kestrel.serving import Forget
 from fjord.values import Value
 
 # An open item of a process that died waits for so long until somebody else gets it.

@@ -18,8 +18,8 @@ from typing import Final, Protocol
 
 import fjord
 from fjord.clock import Clock
+from fjord.kestrel.config import Standing, Status
 from fjord.kestrel.requests import Outcome, Reply, Request, Verb
-from fjord.kestrel.status import Standing, Status
 
 _log = logging.getLogger("fjord.kestrel")
 

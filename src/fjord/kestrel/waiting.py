@@ -22,11 +22,10 @@ from typing import Final, Protocol, cast
 from fjord import disk as disks
 from fjord import limits
 from fjord.errors import CorruptionError, FjordError
-from fjord.kestrel import codec, ops
+from fjord.kestrel import codec
 from fjord.kestrel.checkpoints import Checkpoints, Entry
-from fjord.kestrel.codec import Batch
+from fjord.kestrel.codec import Batch, Item, Op, Opcode
 from fjord.kestrel.journal import Segment
-from fjord.kestrel.ops import Item, Op, Opcode
 
 # Items without data take memory, too.
 _MEMORY_ITEMS_MAX: Final = 1_000_000
@@ -37,7 +36,7 @@ _REMOVE: Final = Opcode.REMOVE.number
 _REMOVE_TENTATIVE: Final = Opcode.REMOVE_TENTATIVE.number
 _RESERVE: Final = Opcode.REMOVE_TENTATIVE_XID.number
 _CONFIRM: Final = Opcode.CONFIRM_REMOVE.number
-_UNNAMED_RESERVE: Final = ops.remove_tentative()
+_UNNAMED_RESERVE: Final = codec.remove_tentative()
 # Ops that give xids by rules which a pack in the middle of a journal does not keep.
 _UNNAMED: Final = frozenset({Opcode.REMOVE_TENTATIVE, Opcode.ADD_XID, Opcode.STATE_DUMP})
 
@@ -181,7 +180,7 @@ class Waiting:
     def next_xid(self) -> int:
         xid = self.last_xid
         while True:
-            xid = xid + 1 if xid < ops.XID_MAX else ops.XID_MIN
+            xid = xid + 1 if xid < codec.XID_MAX else codec.XID_MIN
             if xid != 0 and xid not in self._open:
                 return xid
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fjord.errors import CorruptionError
-from fjord.kestrel import ops
+from fjord.kestrel import codec
+from fjord.kestrel.codec import Op
 from fjord.kestrel.journal import Journal
-from fjord.kestrel.ops import Op
 from fjord.kestrel.waiting import Behind
 from fjord.testing import SimDisk
 from tests.unit.kestrel.vectors import ADD_MS
@@ -16,7 +16,7 @@ FOLDER = "/kestrel"
 
 
 def item(data: bytes) -> Op:
-    return ops.addx(data, add_ms=ADD_MS)
+    return codec.addx(data, add_ms=ADD_MS)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_items_are_read_as_they_are_written_across_files(journal: Journal) -> No
     behind = Behind(journal, journal.current, journal.current.size, 0)
     for number in range(10):
         journal.append(item(b"%d" % number))
-        journal.append(ops.remove())
+        journal.append(codec.remove())
         if number % 3 == 2:
             journal.rotate()
         read = behind.next()
@@ -54,6 +54,6 @@ def test_an_item_larger_than_what_is_read_at_a_time_is_read(journal: Journal) ->
 
 def test_asking_for_more_than_there_is_tells_of_damage(journal: Journal) -> None:
     behind = Behind(journal, journal.current, 0, 0)
-    journal.append(ops.remove())
+    journal.append(codec.remove())
     with pytest.raises(CorruptionError, match="an item is missing"):
         behind.next()

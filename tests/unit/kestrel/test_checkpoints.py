@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.kestrel import checkpoints, codec, replay
+from fjord.kestrel import checkpoints, codec, inspect
 from fjord.kestrel.checkpoints import Checkpoints, Entry
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.journal import Segment
@@ -81,7 +81,7 @@ def test_a_pack_has_open_items_then_taken_ones_then_those_that_wait(dialect: Dia
     taken: list[Entry | int] = [2, entry(b"taken"), 1]
     waiting = [entry(b"waits")]
     made = list(checkpoints.made(opened, taken, waiting, last_xid=9, dialect=dialect))
-    state = replay.whole()
+    state = inspect.whole()
     for op in made:
         state.apply(op)
     assert [item.data for item in state.queue] == [b"", b"", b"taken", b"", b"waits"]

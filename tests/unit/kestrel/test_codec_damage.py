@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import limits
-from fjord.kestrel import codec, ops
+from fjord.kestrel import codec
 from tests.unit.kestrel.vectors import ADD_MS, VECTORS, decode, encoded
 
 
@@ -77,7 +77,7 @@ def test_an_item_that_is_smaller_than_its_fields_is_damage(head: str, size: int)
 
 
 def test_the_largest_item_is_read_and_a_larger_one_is_damage() -> None:
-    data = encoded(ops.addx(bytes(1000), add_ms=ADD_MS))
+    data = encoded(codec.addx(bytes(1000), add_ms=ADD_MS))
     assert decode(data, item_bytes_max=1000)[1] is None
     assert decode(data, item_bytes_max=1000, step=100)[1] is None
     for step in (0, 1):
@@ -101,7 +101,7 @@ def test_a_size_without_bytes_allocates_nothing() -> None:
 
 def test_an_item_that_comes_in_many_pieces_is_put_together_once() -> None:
     size = 4 * limits.MIB
-    data = encoded(ops.addx(bytes(size), add_ms=ADD_MS))
+    data = encoded(codec.addx(bytes(size), add_ms=ADD_MS))
     one = codec.Decoder()
     tracemalloc.start()
     try:
@@ -128,12 +128,12 @@ def test_nothing_is_read_behind_damage() -> None:
 @pytest.mark.parametrize(
     "op",
     [
-        ops.addx(b"item", add_ms=ADD_MS),
-        ops.add_xid(3, b"item", add_ms=ADD_MS),
-        ops.proceed(3, b"item", add_ms=ADD_MS),
+        codec.addx(b"item", add_ms=ADD_MS),
+        codec.add_xid(3, b"item", add_ms=ADD_MS),
+        codec.proceed(3, b"item", add_ms=ADD_MS),
     ],
 )
-def test_an_item_is_found_between_other_bytes(op: ops.Op) -> None:
+def test_an_item_is_found_between_other_bytes(op: codec.Op) -> None:
     noise = random.Random(8).randbytes(300)
     item = encoded(op)
     assert codec.find_item(noise) is None

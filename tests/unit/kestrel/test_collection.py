@@ -9,11 +9,10 @@ import pytest
 
 from fjord.disk import LocalDisk
 from fjord.errors import DirectoryInUseError, DurabilityError, FjordError, UsageError
-from fjord.kestrel import codec, collection, config, ops, reading
-from fjord.kestrel.codec import Dialect
+from fjord.kestrel import codec, collection, config, reading
+from fjord.kestrel.codec import Dialect, Op
 from fjord.kestrel.collection import Collection
 from fjord.kestrel.config import QueueConfig
-from fjord.kestrel.ops import Op
 from fjord.testing import SimClock, SimDisk
 from tests.unit.kestrel.vectors import ADD_MS
 
@@ -72,8 +71,8 @@ def test_a_bad_name_is_refused_and_makes_nothing() -> None:
 
 def test_what_is_in_a_directory_is_found_and_open_items_are_put_back() -> None:
     world = World()
-    world.put("cars.904", ops.addx(b"a", add_ms=ADD_MS), ops.addx(b"b", add_ms=ADD_MS))
-    world.put("cars", ops.remove_tentative(7), ops.addx(b"c", add_ms=ADD_MS))
+    world.put("cars.904", codec.addx(b"a", add_ms=ADD_MS), codec.addx(b"b", add_ms=ADD_MS))
+    world.put("cars", codec.remove_tentative(7), codec.addx(b"c", add_ms=ADD_MS))
     world.put("bikes~~9")
     assert world.again().names() == ["cars"]
     assert world.queues.confirm("cars", 7) is False
@@ -278,9 +277,9 @@ def test_a_start_that_fails_gives_the_directory_back() -> None:
 
 def test_a_queue_is_packed_with_what_is_open() -> None:
     world = World()
-    made = [ops.addx(b"a", add_ms=ADD_MS), ops.remove()] * 50
-    world.put("q.904", *made, ops.addx(b"b", add_ms=ADD_MS), ops.addx(b"c", add_ms=ADD_MS))
-    world.put("q", ops.remove_tentative(7))
+    made = [codec.addx(b"a", add_ms=ADD_MS), codec.remove()] * 50
+    world.put("q.904", *made, codec.addx(b"b", add_ms=ADD_MS), codec.addx(b"c", add_ms=ADD_MS))
+    world.put("q", codec.remove_tentative(7))
     packed = collection.pack_queue(world.disk, FOLDER, "q", QueueConfig(), world.clock)
     assert (packed.items, packed.open_items, packed.alerts) == (1, 1, ())
     assert (packed.bytes_before, packed.bytes_after) == (50 * 23 + 44 + 5, 49)

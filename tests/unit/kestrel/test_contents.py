@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from fjord.disk import LocalDisk
 from fjord.errors import CorruptionError, DirectoryError
-from fjord.kestrel import contents, ops, replay, sums
-from fjord.kestrel.contents import Contents
-from fjord.kestrel.ops import Op
+from fjord.kestrel import codec, inspect, reading
+from fjord.kestrel.codec import Op
+from fjord.kestrel.inspect import Contents
 from fjord.kestrel.reading import Options
 from fjord.testing.disk import SimDisk
 from tests.unit.kestrel.vectors import encoded
@@ -23,11 +23,11 @@ def put(directory: Path, name: str, *made: Op) -> None:
 
 
 def item(data: bytes, expiry_ms: int = 0) -> Op:
-    return ops.addx(data, add_ms=1, expiry_ms=expiry_ms)
+    return codec.addx(data, add_ms=1, expiry_ms=expiry_ms)
 
 
-def look(directory: Path, memory_bytes_max: int = contents.MEMORY_BYTES_MAX) -> Contents:
-    return contents.read(
+def look(directory: Path, memory_bytes_max: int = inspect.MEMORY_BYTES_MAX) -> Contents:
+    return inspect.read_contents(
         LocalDisk(), str(directory), "cars", Options(now_ms=5), memory_bytes_max=memory_bytes_max
     )
 
@@ -39,7 +39,7 @@ def data_of(found: Contents) -> list[bytes]:
 @pytest.mark.req("KJ-01")
 def test_what_is_left_is_handed_out_in_order(tmp_path: Path) -> None:
     put(tmp_path, "cars.904", item(b"1"), item(b"22", expiry_ms=9), item(b"333"))
-    put(tmp_path, "cars", ops.remove(), item(b"4444"))
+    put(tmp_path, "cars", codec.remove(), item(b"4444"))
     found = look(tmp_path)
     assert (found.count, found.open_count, found.bytes, found.missed) == (3, 0, 9, 0)
     assert found.size == sum(len(path.read_bytes()) for path in tmp_path.iterdir())
@@ -56,8 +56,8 @@ def test_what_was_open_comes_first_the_lowest_xid_at_the_head(tmp_path: Path) ->
         tmp_path,
         "cars",
         *map(item, (b"a", b"b", b"c")),
-        ops.remove_tentative(8),
-        ops.remove_tentative(7),
+        codec.remove_tentative(8),
+        codec.remove_tentative(7),
     )
     found = look(tmp_path)
     assert (found.count, found.open_count, found.bytes) == (3, 2, 3)
@@ -79,7 +79,7 @@ def test_nothing_is_written(tmp_path: Path) -> None:
 def test_damage_is_told_and_what_can_be_read_is_handed_out(tmp_path: Path) -> None:
     (tmp_path / "cars.904").write_bytes(encoded(item(b"1")) + b"\xff" + encoded(item(b"x")))
     put(tmp_path, "cars", item(b"2"))
-    for memory in (0, contents.MEMORY_BYTES_MAX):
+    for memory in (0, inspect.MEMORY_BYTES_MAX):
         found = look(tmp_path, memory_bytes_max=memory)
         assert [file.is_damaged for file in found.files] == [True, False]
         assert data_of(found) == [b"1", b"2"]
@@ -89,7 +89,7 @@ def test_files_are_checked_and_a_missing_one_is_damage(tmp_path: Path) -> None:
     for name in ("cars.1", "cars.3", "cars"):
         put(tmp_path, name, item(b"1"))
     look(tmp_path).check()
-    sums.put(LocalDisk(), str(tmp_path), "cars", {2: sums.Sum(22, 1)})
+    reading.put_sums(LocalDisk(), str(tmp_path), "cars", {2: reading.Sum(22, 1)})
     with pytest.raises(CorruptionError, match=r"cars\.2 is damaged at byte 0: it is missing"):
         look(tmp_path).check()
     (tmp_path / "cars.1").write_bytes(b"\x63")
@@ -125,7 +125,7 @@ def test_bytes_are_told_as_they_are_read(tmp_path: Path) -> None:
     put(tmp_path, "cars", item(b"2"))
     told: list[int] = []
     disk = LocalDisk()
-    found = contents.read(disk, str(tmp_path), "cars", Options(), on_bytes=told.append)
+    found = inspect.read_contents(disk, str(tmp_path), "cars", Options(), on_bytes=told.append)
     assert sum(told) == found.size
     assert len(told) > 3
 
@@ -134,21 +134,21 @@ def test_bytes_are_told_as_they_are_read(tmp_path: Path) -> None:
     st.lists(
         st.sampled_from(
             [
-                ops.addx(b"data", add_ms=1),
-                ops.add(b"old"),
-                ops.addx(b"", add_ms=2, expiry_ms=3),
-                ops.add_xid(5, b"named", add_ms=4),
-                ops.remove(),
-                ops.remove_tentative(),
-                ops.remove_tentative(5),
-                ops.remove_tentative(6),
-                ops.unremove(1),
-                ops.unremove(5),
-                ops.confirm_remove(5),
-                ops.confirm_remove(6),
-                ops.save_xid(5),
-                ops.state_dump(7, 0),
-                ops.proceed(5, b"next", add_ms=1_000_000_000_000),
+                codec.addx(b"data", add_ms=1),
+                codec.add(b"old"),
+                codec.addx(b"", add_ms=2, expiry_ms=3),
+                codec.add_xid(5, b"named", add_ms=4),
+                codec.remove(),
+                codec.remove_tentative(),
+                codec.remove_tentative(5),
+                codec.remove_tentative(6),
+                codec.unremove(1),
+                codec.unremove(5),
+                codec.confirm_remove(5),
+                codec.confirm_remove(6),
+                codec.save_xid(5),
+                codec.state_dump(7, 0),
+                codec.proceed(5, b"next", add_ms=1_000_000_000_000),
             ]
         ),
         max_size=40,
@@ -163,10 +163,10 @@ def test_contents_are_what_the_whole_replay_has(made: list[Op], cuts: list[int],
     for name, low, high in zip(names, edges, edges[1:], strict=False):
         with contextlib.closing(disk.open(f"/{name}", writable=True, create=True)) as file:
             file.write(0, encoded(*made[low:high]))
-    state = replay.whole()
+    state = inspect.whole()
     for op in made:
         state.apply(op)
-    found = contents.read(disk, "/", "cars", Options(), memory_bytes_max=most)
+    found = inspect.read_contents(disk, "/", "cars", Options(), memory_bytes_max=most)
     expected = [(state.open[xid].data, xid) for xid in sorted(state.open)]
     expected += [(item.data, 0) for item in state.queue]
     assert [(item.data, item.xid) for item in found.items()] == expected

@@ -18,8 +18,8 @@ from fjord.errors import (
     UnavailableError,
     UsageError,
 )
-from fjord.kestrel import collection, contents, exporting, ops
-from fjord.kestrel.ops import Item
+from fjord.kestrel import codec, collection, exporting, inspect
+from fjord.kestrel.codec import Item
 from fjord.kestrel.reading import Options
 from fjord.testing import SimCrash, SimDisk
 from fjord.values import Type
@@ -46,7 +46,7 @@ def folder(*, seed: int = 0, capacity: int | None = None) -> SimDisk:
 
 
 def added(*data: bytes) -> bytes:
-    return encoded(*(ops.addx(one, add_ms=ADD_MS) for one in data))
+    return encoded(*(codec.addx(one, add_ms=ADD_MS) for one in data))
 
 
 def chunks() -> Iterator[bytes]:
@@ -62,7 +62,7 @@ def write(disk: SimDisk, *, appends: bool = False) -> int:
 
 
 def items(disk: SimDisk) -> list[Item]:
-    with contextlib.closing(contents.read(disk, FOLDER, "cars", Options())) as found:
+    with contextlib.closing(inspect.read_contents(disk, FOLDER, "cars", Options())) as found:
         return list(found.items())
 
 
@@ -98,7 +98,7 @@ def test_dates_are_carried_over_and_expiries_rounded_up() -> None:
         [0, ADD_MS * 1000 + 1],
     )
     assert made == encoded(
-        ops.addx(b"a", add_ms=ADD_MS), ops.addx(b"b", add_ms=ADD_MS, expiry_ms=ADD_MS + 1)
+        codec.addx(b"a", add_ms=ADD_MS), codec.addx(b"b", add_ms=ADD_MS, expiry_ms=ADD_MS + 1)
     )
 
 
@@ -117,7 +117,7 @@ def test_empty_table_is_an_empty_queue() -> None:
     assert (size, files(disk), data_of(disk)) == (0, ["cars"], [])
 
 
-@pytest.mark.parametrize("current", [b"", added(b"gone") + encoded(ops.remove())])
+@pytest.mark.parametrize("current", [b"", added(b"gone") + encoded(codec.remove())])
 def test_queue_that_is_empty_may_be_there(current: bytes) -> None:
     disk = folder()
     put(disk, "cars", current)
@@ -128,7 +128,7 @@ def test_queue_that_is_empty_may_be_there(current: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "current", [added(b"waits"), added(b"open") + encoded(ops.remove_tentative(7))]
+    "current", [added(b"waits"), added(b"open") + encoded(codec.remove_tentative(7))]
 )
 def test_queue_with_items_is_refused_unless_they_are_to_stay(current: bytes) -> None:
     disk = folder()

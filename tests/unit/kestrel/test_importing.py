@@ -15,8 +15,8 @@ from fjord.commands import Append, Push
 from fjord.errors import UsageError
 from fjord.jobs import Priority
 from fjord.kestrel import importing
+from fjord.kestrel.codec import Item
 from fjord.kestrel.importing import Kind, Load, Place, Tally
-from fjord.kestrel.ops import Item
 from fjord.values import Type
 
 NOW_MS = 1_700_000_000_000

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from fjord import limits
 from fjord.disk import LocalDisk, LocalFile
-from fjord.kestrel import inspect, ops, reading, sums
+from fjord.kestrel import codec, inspect, reading
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.inspect import Ending, FileReport, QueueReport
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import PersistentQueue
-from fjord.kestrel.sums import Sum
+from fjord.kestrel.reading import Sum
 from fjord.testing import SimClock
 from tests.unit.kestrel.vectors import ADD_MS, encoded
 
@@ -40,13 +40,13 @@ def verify(directory: Path) -> list[QueueReport]:
 
 
 def items(*data: bytes) -> bytes:
-    return encoded(*(ops.addx(one, add_ms=ADD_MS) for one in data))
+    return encoded(*(codec.addx(one, add_ms=ADD_MS) for one in data))
 
 
 def test_a_queue_is_counted_over_its_files(tmp_path: Path) -> None:
-    first = items(b"1", b"22", b"333") + encoded(ops.remove_tentative(7))
+    first = items(b"1", b"22", b"333") + encoded(codec.remove_tentative(7))
     (tmp_path / "cars.5").write_bytes(first)
-    (tmp_path / "cars").write_bytes(encoded(ops.remove(), ops.remove(), ops.remove()))
+    (tmp_path / "cars").write_bytes(encoded(codec.remove(), codec.remove(), codec.remove()))
     (tmp_path / "cars~~9").write_bytes(b"")
     (one,) = verify(tmp_path)
     assert one == QueueReport(
@@ -112,7 +112,7 @@ def test_progress_goes_to_the_end(tmp_path: Path) -> None:
 
 def test_a_changed_file_is_told_and_its_items_count(tmp_path: Path) -> None:
     (tmp_path / "cars.5").write_bytes(items(b"1", b"2"))
-    sums.put(LocalDisk(), str(tmp_path), "cars", {5: Sum(44, 1)})
+    reading.put_sums(LocalDisk(), str(tmp_path), "cars", {5: Sum(44, 1)})
     (one,) = verify(tmp_path)
     assert (one.items, one.is_damaged, one.temporary) == (2, True, [])
     (file,) = one.files
@@ -122,7 +122,7 @@ def test_a_changed_file_is_told_and_its_items_count(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_of_a_changed_file_is_damage(tmp_path: Path) -> None:
     (tmp_path / "cars.5").write_bytes(items(b"1", b"2") + b"\x63")
-    sums.put(LocalDisk(), str(tmp_path), "cars", {5: Sum(22, 1)})
+    reading.put_sums(LocalDisk(), str(tmp_path), "cars", {5: Sum(22, 1)})
     (one,) = verify(tmp_path)
     assert (one.files[0].ending, one.files[0].offset) == (Ending.DAMAGED, 44)
     assert "99" in one.files[0].reason
@@ -130,8 +130,8 @@ def test_what_cannot_be_read_of_a_changed_file_is_damage(tmp_path: Path) -> None
 
 def test_what_is_told_of_an_8_whose_item_is_lost_is_what_a_server_reads(tmp_path: Path) -> None:
     """Its date may begin as an ADD_XID does, which is what follows the other 8."""
-    lost = ops.proceed(1, b"two", add_ms=(ADD_MS & ~0xFF) | 7)
-    (tmp_path / "cars").write_bytes(encoded(lost, ops.addx(b"3", add_ms=ADD_MS)))
+    lost = codec.proceed(1, b"two", add_ms=(ADD_MS & ~0xFF) | 7)
+    (tmp_path / "cars").write_bytes(encoded(lost, codec.addx(b"3", add_ms=ADD_MS)))
     (one,) = verify(tmp_path)
     assert ([file.ending for file in one.files], one.items) == ([Ending.WHOLE], 2)
     journal = Journal(LocalDisk(), str(tmp_path), "cars", now_ms=lambda: ADD_MS)
@@ -144,9 +144,9 @@ def test_what_is_told_of_an_8_whose_item_is_lost_is_what_a_server_reads(tmp_path
 def test_a_file_that_is_missing_in_the_middle_is_told(tmp_path: Path) -> None:
     for name in ("cars.5", "cars.7", "cars"):
         (tmp_path / name).write_bytes(items(b"1"))
-    whole = Sum(22, sums.add_to_crc(0, items(b"1")))
-    known = dict.fromkeys((4, 5, 6, 7, sums.CURRENT), whole)
-    sums.put(LocalDisk(), str(tmp_path), "cars", known)
+    whole = Sum(22, reading.add_to_crc(0, items(b"1")))
+    known = dict.fromkeys((4, 5, 6, 7, reading.CURRENT), whole)
+    reading.put_sums(LocalDisk(), str(tmp_path), "cars", known)
     (one,) = verify(tmp_path)
     assert (one.items, one.is_damaged) == (3, True)
     (lost,) = [file for file in one.files if file.is_damaged]

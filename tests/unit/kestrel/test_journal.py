@@ -9,11 +9,10 @@ from itertools import chain
 import pytest
 
 from fjord.errors import DurabilityError
-from fjord.kestrel import codec, ops, sums
-from fjord.kestrel.codec import Dialect
+from fjord.kestrel import codec, reading
+from fjord.kestrel.codec import Dialect, Op, Opcode
 from fjord.kestrel.journal import Journal
-from fjord.kestrel.ops import Op, Opcode
-from fjord.kestrel.sums import CURRENT, Sum
+from fjord.kestrel.reading import CURRENT, Sum
 from fjord.testing import SimDisk
 from tests.unit.kestrel.vectors import ADD_MS
 
@@ -31,7 +30,7 @@ def read(disk: SimDisk, name: str) -> bytes:
 
 
 def item(data: bytes) -> Op:
-    return ops.addx(data, add_ms=ADD_MS)
+    return codec.addx(data, add_ms=ADD_MS)
 
 
 def encoded(*made: Op) -> bytes:
@@ -71,9 +70,9 @@ def test_sizes_are_those_of_kestrel(disk: SimDisk) -> None:
     journal = begun(disk)
     journal.append(item(b"hello kitty"))
     assert journal.size == 32
-    journal.append(ops.remove())
+    journal.append(codec.remove())
     assert journal.size == 33
-    assert contents(disk) == {"cars": encoded(item(b"hello kitty"), ops.remove())}
+    assert contents(disk) == {"cars": encoded(item(b"hello kitty"), codec.remove())}
 
 
 @pytest.mark.req("KJ-14")
@@ -196,17 +195,17 @@ def summed(disk: SimDisk, name: str) -> Sum:
     whole = read(disk, name)
     path = f"{FOLDER}/{name}"
     last = (disk.identity(path) or "", disk.modified_s(path)) if name == "cars" else ("", 0)
-    return Sum(len(whole), sums.add_to_crc(0, whole), *last)
+    return Sum(len(whole), reading.add_to_crc(0, whole), *last)
 
 
 def known(disk: SimDisk) -> dict[int, Sum]:
-    return sums.read(disk, FOLDER, "cars")
+    return reading.read_sums(disk, FOLDER, "cars")
 
 
 def test_a_file_is_summed_when_nothing_more_is_written_to_it(disk: SimDisk) -> None:
     journal = begun(disk)
     journal.append(item(b"a"))
-    journal.append(ops.remove())
+    journal.append(codec.remove())
     journal.sync()
     assert known(disk) == {}
     last = journal.rotate()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.kestrel import ops
-from fjord.kestrel.ops import Item, Op, Opcode
+from fjord.kestrel import codec
+from fjord.kestrel.codec import Item, Op, Opcode
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,13 @@ def test_the_two_meanings_of_8_are_two_opcodes() -> None:
 
 
 def test_an_item_that_brings_an_xid_along_has_it_too() -> None:
-    assert ops.add_xid(7, b"A", add_ms=1) == Op(Opcode.ADD_XID, 7, Item(b"A", 1, 0, 7))
-    assert ops.proceed(7, b"A", add_ms=1) == Op(Opcode.CONTINUE, 7, Item(b"A", 1, 0, 0))
+    assert codec.add_xid(7, b"A", add_ms=1) == Op(Opcode.ADD_XID, 7, Item(b"A", 1, 0, 7))
+    assert codec.proceed(7, b"A", add_ms=1) == Op(Opcode.CONTINUE, 7, Item(b"A", 1, 0, 0))
 
 
 def test_a_reserve_without_an_xid_is_the_old_one() -> None:
-    assert ops.remove_tentative().opcode is Opcode.REMOVE_TENTATIVE
-    assert ops.remove_tentative(-3) == Op(Opcode.REMOVE_TENTATIVE_XID, -3)
+    assert codec.remove_tentative().opcode is Opcode.REMOVE_TENTATIVE
+    assert codec.remove_tentative(-3) == Op(Opcode.REMOVE_TENTATIVE_XID, -3)
 
 
 def test_an_item_knows_its_size() -> None:

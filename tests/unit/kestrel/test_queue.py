@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from fjord.disk import LocalDisk
-from fjord.kestrel.codec import Dialect
+from fjord.kestrel.codec import XID_MAX, XID_MIN, Dialect
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
-from fjord.kestrel.ops import XID_MAX, XID_MIN
 from fjord.kestrel.queue import PersistentQueue
 from fjord.testing import SimClock, SimDisk
 

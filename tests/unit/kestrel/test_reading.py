@@ -14,17 +14,16 @@ from hypothesis import strategies as st
 from fjord import limits
 from fjord.disk import LocalDisk, LocalFile
 from fjord.errors import CorruptionError, DirectoryError
-from fjord.kestrel import ops, reading, replay, sums
-from fjord.kestrel.ops import Item, Op
-from fjord.kestrel.reading import JournalFile, Options, QueueSurvey
-from fjord.kestrel.replay import State
-from fjord.kestrel.sums import CURRENT, Sum
+from fjord.kestrel import codec, inspect, reading
+from fjord.kestrel.codec import Item, Op
+from fjord.kestrel.inspect import State
+from fjord.kestrel.reading import CURRENT, JournalFile, Options, QueueSurvey, Sum
 from fjord.testing import SimDisk
 from tests.unit.kestrel.vectors import ADD_MS, encoded
 
 
 def item(data: bytes) -> Op:
-    return ops.addx(data, add_ms=ADD_MS)
+    return codec.addx(data, add_ms=ADD_MS)
 
 
 def write(directory: Path, **files: bytes) -> None:
@@ -34,7 +33,7 @@ def write(directory: Path, **files: bytes) -> None:
 
 
 def state_of(found: QueueSurvey) -> State[Item]:
-    state = replay.whole()
+    state = inspect.whole()
     for _, (op, _, _) in reading.ops(found):
         state.apply(op)
     return state
@@ -58,9 +57,9 @@ def read(path: Path, *, is_last: bool = True, **options: int) -> tuple[list[Op],
 def test_files_of_a_queue_are_one_journal(tmp_path: Path) -> None:
     write(
         tmp_path,
-        cars_99=encoded(item(b"1"), item(b"2"), ops.remove_tentative(1)),
-        cars_904=encoded(item(b"3"), ops.unremove(1), ops.remove()),
-        cars_1000=encoded(item(b"4"), ops.remove()),
+        cars_99=encoded(item(b"1"), item(b"2"), codec.remove_tentative(1)),
+        cars_904=encoded(item(b"3"), codec.unremove(1), codec.remove()),
+        cars_1000=encoded(item(b"4"), codec.remove()),
         cars=encoded(item(b"5")),
         vans=encoded(item(b"other")),
     )
@@ -79,8 +78,8 @@ def test_a_queue_without_a_current_file_is_read(tmp_path: Path) -> None:
 
 def test_what_is_open_counts_over_files(tmp_path: Path) -> None:
     """An 8 is a CONTINUE, since its xid was opened in the file before."""
-    going_on = ops.proceed(1, b"", add_ms=(ADD_MS & ~0xFF) | 7)
-    write(tmp_path, cars_1=encoded(item(b"1"), ops.remove_tentative(1)), cars=encoded(going_on))
+    going_on = codec.proceed(1, b"", add_ms=(ADD_MS & ~0xFF) | 7)
+    write(tmp_path, cars_1=encoded(item(b"1"), codec.remove_tentative(1)), cars=encoded(going_on))
     waiting, found = cars(tmp_path)
     assert waiting == [b""]
     assert state_of(found).open == {}
@@ -144,7 +143,7 @@ def test_a_simulated_disk_does_as_well() -> None:
 
 # -- the law of the tail --------------------------------------------------------------------------
 
-WHOLE = encoded(item(b"1"), ops.remove())
+WHOLE = encoded(item(b"1"), codec.remove())
 
 
 def test_the_last_file_may_end_within_an_op(tmp_path: Path) -> None:
@@ -258,7 +257,7 @@ def test_the_largest_item_is_what_the_reader_says(tmp_path: Path) -> None:
 
 @pytest.mark.req("KJ-12")
 def test_a_file_of_starling_is_read(tmp_path: Path) -> None:
-    write(tmp_path, cars=b"".join([encoded(ops.add(b"1"), ops.add(b"2")), b"\x01"]))
+    write(tmp_path, cars=b"".join([encoded(codec.add(b"1"), codec.add(b"2")), b"\x01"]))
     assert cars(tmp_path)[0] == [b"2"]
     found, _ = read(tmp_path / "cars", now_ms=77)
     assert [one.item.add_ms for one in found if one.item] == [77, 77]
@@ -361,11 +360,11 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 
 def summed(data: bytes, identity: str = "") -> Sum:
-    return Sum(len(data), sums.add_to_crc(0, data), identity)
+    return Sum(len(data), reading.add_to_crc(0, data), identity)
 
 
 def put_sums(directory: Path, known: dict[int, Sum]) -> None:
-    assert sums.put(LocalDisk(), str(directory), "cars", known)
+    assert reading.put_sums(LocalDisk(), str(directory), "cars", known)
 
 
 def changed(directory: Path) -> list[str | None]:
@@ -374,7 +373,7 @@ def changed(directory: Path) -> list[str | None]:
 
 
 def test_files_are_compared_with_their_sums(tmp_path: Path) -> None:
-    first, second = encoded(item(b"1")), encoded(item(b"2"), ops.remove())
+    first, second = encoded(item(b"1")), encoded(item(b"2"), codec.remove())
     write(tmp_path, cars_1=first, cars_2=second, cars=WHOLE)
     put_sums(tmp_path, {1: summed(first), 2: summed(second), CURRENT: summed(WHOLE, "any")})
     assert changed(tmp_path) == [None] * 3

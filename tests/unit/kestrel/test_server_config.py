@@ -9,8 +9,7 @@ import pytest
 
 from fjord.errors import UsageError
 from fjord.kestrel import config
-from fjord.kestrel.config import ServerConfig
-from fjord.kestrel.status import Status
+from fjord.kestrel.config import ServerConfig, Status
 
 
 def test_what_is_built_in_is_what_kestrel_has() -> None:

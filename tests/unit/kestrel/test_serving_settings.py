@@ -8,8 +8,8 @@ import logging
 import pytest
 
 import fjord
+from fjord.kestrel.config import Standing, Status
 from fjord.kestrel.serving import Options
-from fjord.kestrel.status import Standing, Status
 from tests.unit.kestrel.serving_world import Client, World, run
 
 VERSION = f"VERSION {fjord.__version__}\r\n".encode()

@@ -8,8 +8,8 @@ import errno
 import pytest
 
 from fjord import disk as disks
-from fjord.kestrel import status
-from fjord.kestrel.status import Standing, Status
+from fjord.kestrel import config
+from fjord.kestrel.config import Standing, Status
 from fjord.testing import SimClock, SimDisk
 
 PATH = "/run/kestrel/status"
@@ -68,10 +68,10 @@ def test_a_file_keeps_a_status_through_a_power_cut(one: Status) -> None:
     disk.make_directory("/run/kestrel")
     disk.sync_directory("/")
     disk.sync_directory("/run")
-    assert status.read(disk, PATH) == (None, "")
-    status.write(disk, PATH, one)
+    assert config.read_status(disk, PATH) == (None, "")
+    config.write_status(disk, PATH, one)
     disk.power_cut()
-    found, word = status.read(disk, PATH)
+    found, word = config.read_status(disk, PATH)
     assert found is one
     assert word in ("Up", "ReadOnly", "Quiescent")  # as Kestrel writes them
 
@@ -81,8 +81,8 @@ def test_what_is_no_status_is_shown() -> None:
     disk.make_directory("/run/kestrel")
     with contextlib.closing(disk.open(PATH, writable=True, create=True)) as file:
         file.write(0, b"Down\n" + bytes(1000))
-    found, word = status.read(disk, PATH)
+    found, word = config.read_status(disk, PATH)
     assert found is None
     assert word.startswith("Down")
     disks.replace_whole(disk, PATH, b" READONLY \n")
-    assert status.read(disk, PATH)[0] is Status.READONLY
+    assert config.read_status(disk, PATH)[0] is Status.READONLY

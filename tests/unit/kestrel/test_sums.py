@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.disk import LocalDisk
-from fjord.kestrel import sums
-from fjord.kestrel.sums import CURRENT, Sum
+from fjord.kestrel import reading
+from fjord.kestrel.reading import CURRENT, Sum
 from fjord.testing import SimDisk
 
 FOLDER = "/kestrel"
@@ -50,13 +50,13 @@ def put(disk: SimDisk, name: str, data: bytes) -> None:
 
 
 def test_the_format_is_text() -> None:
-    assert sums.encode(KNOWN) == TEXT
-    assert sums.decode(TEXT) == KNOWN
+    assert reading.encode_sums(KNOWN) == TEXT
+    assert reading.decode_sums(TEXT) == KNOWN
 
 
 @given(known_sums)
 def test_what_is_encoded_is_decoded(known: dict[int, Sum]) -> None:
-    assert sums.decode(sums.encode(known)) == known
+    assert reading.decode_sums(reading.encode_sums(known)) == known
 
 
 def test_sums_with_a_wrong_byte_are_none() -> None:
@@ -64,26 +64,26 @@ def test_sums_with_a_wrong_byte_are_none() -> None:
         for bit in range(8):
             wrong = bytearray(TEXT)
             wrong[at] ^= 1 << bit
-            assert sums.decode(bytes(wrong)) == {}
-        assert sums.decode(TEXT[:at]) == {}
-    assert sums.decode(TEXT + b"\n") == {}
+            assert reading.decode_sums(bytes(wrong)) == {}
+        assert reading.decode_sums(TEXT[:at]) == {}
+    assert reading.decode_sums(TEXT + b"\n") == {}
 
 
 @pytest.mark.parametrize("line", [b"904 32 6fea3b87", b"0904 1 00000000", b"x", b"905 0 00000000"])
 def test_a_line_that_nobody_writes_makes_all_of_them_none(line: bytes) -> None:
     data = TEXT[: TEXT.index(b"crc")] + line + b"\n"
-    assert sums.decode(data + b"crc %08x\n" % sums.add_to_crc(0, data)) == {}
+    assert reading.decode_sums(data + b"crc %08x\n" % reading.add_to_crc(0, data)) == {}
 
 
 def test_sums_of_another_version_are_none() -> None:
     data = b"fjord-sums 2\n"
-    assert sums.decode(data + b"crc %08x\n" % sums.add_to_crc(0, data)) == {}
+    assert reading.decode_sums(data + b"crc %08x\n" % reading.add_to_crc(0, data)) == {}
 
 
 def test_a_numbered_file_is_held_to_its_sum_whatever_it_is() -> None:
-    assert sums.counts(Sum(22, 1), 22, "other", 5)
-    assert sums.counts(Sum(22, 1), 99, "other", 5)
-    assert sums.counts(Sum(22, 1), 3, "other", 5)
+    assert reading.is_held_to(Sum(22, 1), 22, "other", 5)
+    assert reading.is_held_to(Sum(22, 1), 99, "other", 5)
+    assert reading.is_held_to(Sum(22, 1), 3, "other", 5)
 
 
 @pytest.mark.parametrize("written_s", [5, 6])
@@ -91,78 +91,80 @@ def test_a_numbered_file_is_held_to_its_sum_whatever_it_is() -> None:
 def test_the_current_file_that_was_summed_is_held_to_it_whatever_it_is(
     size: int, written_s: int
 ) -> None:
-    assert sums.counts(Sum(22, 1, "this", 5), size, "this", written_s)
+    assert reading.is_held_to(Sum(22, 1, "this", 5), size, "this", written_s)
 
 
 def test_another_current_file_is_held_to_a_sum_if_it_is_a_copy() -> None:
     known = Sum(22, 1, "this", 5)
-    assert sums.counts(known, 22, "copy", 5)
-    assert not sums.counts(known, 22, "another", 6)
-    assert not sums.counts(known, 99, "another", 5)
-    assert not sums.counts(known, 3, "another", 5)
+    assert reading.is_held_to(known, 22, "copy", 5)
+    assert not reading.is_held_to(known, 22, "another", 6)
+    assert not reading.is_held_to(known, 99, "another", 5)
+    assert not reading.is_held_to(known, 3, "another", 5)
 
 
 def test_if_nobody_knows_when_a_file_was_written_to_its_size_tells_a_copy() -> None:
-    assert sums.decode(sums.encode({CURRENT: Sum(22, 1, "this")})) == {CURRENT: Sum(22, 1, "this")}
-    assert sums.counts(Sum(22, 1, "this"), 22, "copy", 6)
-    assert not sums.counts(Sum(22, 1, "this"), 23, "another", 6)
+    assert reading.decode_sums(reading.encode_sums({CURRENT: Sum(22, 1, "this")})) == {
+        CURRENT: Sum(22, 1, "this")
+    }
+    assert reading.is_held_to(Sum(22, 1, "this"), 22, "copy", 6)
+    assert not reading.is_held_to(Sum(22, 1, "this"), 23, "another", 6)
 
 
 def test_sums_are_put_and_read(disk: SimDisk) -> None:
-    assert sums.read(disk, FOLDER, "cars") == {}
-    assert sums.put(disk, FOLDER, "cars", KNOWN)
+    assert reading.read_sums(disk, FOLDER, "cars") == {}
+    assert reading.put_sums(disk, FOLDER, "cars", KNOWN)
     disk.power_cut()
     assert disk.names(FOLDER) == ["cars~~sums"]
-    assert sums.read(disk, FOLDER, "cars") == KNOWN
-    assert sums.read(disk, FOLDER, "vans") == {}
+    assert reading.read_sums(disk, FOLDER, "cars") == KNOWN
+    assert reading.read_sums(disk, FOLDER, "vans") == {}
 
 
 def test_no_sums_are_no_file(disk: SimDisk) -> None:
-    sums.put(disk, FOLDER, "cars", KNOWN)
-    assert sums.put(disk, FOLDER, "cars", {})
+    reading.put_sums(disk, FOLDER, "cars", KNOWN)
+    assert reading.put_sums(disk, FOLDER, "cars", {})
     disk.power_cut()
     assert disk.names(FOLDER) == []
 
 
 def test_without_space_there_are_no_sums_instead_of_old_ones(disk: SimDisk) -> None:
-    sums.put(disk, FOLDER, "cars", KNOWN)
+    reading.put_sums(disk, FOLDER, "cars", KNOWN)
     disk.capacity = disk.used_bytes() + 5
-    assert not sums.put(disk, FOLDER, "cars", {**KNOWN, 905: Sum(1, 1)})
+    assert not reading.put_sums(disk, FOLDER, "cars", {**KNOWN, 905: Sum(1, 1)})
     disk.power_cut()
     assert disk.names(FOLDER) == []
 
 
 def test_old_sums_that_may_be_left_are_told(disk: SimDisk) -> None:
-    sums.put(disk, FOLDER, "cars", KNOWN)
+    reading.put_sums(disk, FOLDER, "cars", KNOWN)
     disk.errors = dict.fromkeys(range(len(disk.calls), len(disk.calls) + 9), errno.EIO)
     with pytest.raises(OSError, match="Input/output"):
-        sums.put(disk, FOLDER, "cars", {905: Sum(1, 1)})
+        reading.put_sums(disk, FOLDER, "cars", {905: Sum(1, 1)})
 
 
 def test_more_sums_than_are_read_are_not_put(
     disk: SimDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sums, "BYTES_MAX", len(TEXT))
-    assert sums.put(disk, FOLDER, "cars", KNOWN)
-    assert not sums.put(disk, FOLDER, "cars", {**KNOWN, 905: Sum(1, 1)})
-    assert sums.read(disk, FOLDER, "cars") == {}
+    monkeypatch.setattr(reading, "SUMS_BYTES_MAX", len(TEXT))
+    assert reading.put_sums(disk, FOLDER, "cars", KNOWN)
+    assert not reading.put_sums(disk, FOLDER, "cars", {**KNOWN, 905: Sum(1, 1)})
+    assert reading.read_sums(disk, FOLDER, "cars") == {}
     put(disk, "cars~~sums", TEXT + b"x")
-    assert sums.read(disk, FOLDER, "cars") == {}
+    assert reading.read_sums(disk, FOLDER, "cars") == {}
 
 
 def test_a_name_that_leaves_no_room_for_sums_has_none(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder, queue = str(tmp_path_factory.mktemp("q")), "q" * 252
-    assert sums.read(LocalDisk(), folder, queue) == {}
-    assert not sums.put(LocalDisk(), folder, queue, KNOWN)
+    assert reading.read_sums(LocalDisk(), folder, queue) == {}
+    assert not reading.put_sums(LocalDisk(), folder, queue, KNOWN)
 
 
 def test_the_crc_is_that_of_the_front(disk: SimDisk) -> None:
     put(disk, "cars", b"123456789 and more")
     with contextlib.closing(disk.open(f"{FOLDER}/cars")) as file:
-        assert sums.crc_of(file, 9) == 0xE3069283
-        assert sums.crc_of(file, 0) == 0
+        assert reading.crc_of(file, 9) == 0xE3069283
+        assert reading.crc_of(file, 0) == 0
 
 
 @pytest.mark.parametrize(
@@ -171,14 +173,14 @@ def test_the_crc_is_that_of_the_front(disk: SimDisk) -> None:
         ([1, 2, 3], [1, 2, 3], []),
         ([1, 2, 3], [1, 3], [2]),
         ([1, 2, 3], [2, 3], []),  # files go from the oldest on
-        ([1, 2, 3], [0, sums.CURRENT], [1, 2, 3]),
-        ([1, 2, sums.CURRENT], [1, 2], [sums.CURRENT]),
-        ([1, sums.CURRENT], [sums.CURRENT], []),
-        ([1, sums.CURRENT], [], []),
+        ([1, 2, 3], [0, reading.CURRENT], [1, 2, 3]),
+        ([1, 2, reading.CURRENT], [1, 2], [reading.CURRENT]),
+        ([1, reading.CURRENT], [reading.CURRENT], []),
+        ([1, reading.CURRENT], [], []),
         ([], [1, 2], []),
     ],
 )
 def test_a_file_is_missing_if_an_older_one_is_there(
     known: list[int], there: list[int], missing: list[int]
 ) -> None:
-    assert sums.missing(dict.fromkeys(known, Sum(1, 1)), there) == missing
+    assert reading.missing_numbers(dict.fromkeys(known, Sum(1, 1)), there) == missing

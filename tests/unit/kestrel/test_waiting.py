@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.errors import CorruptionError
-from fjord.kestrel import codec, ops, reading, replay, waiting
-from fjord.kestrel.codec import Dialect
+from fjord.kestrel import codec, inspect, reading, waiting
+from fjord.kestrel.codec import Dialect, Item, Op, Opcode
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
-from fjord.kestrel.ops import Item, Op, Opcode
 from fjord.kestrel.queue import PersistentQueue
 from fjord.testing import SimClock, SimDisk
 from tests.unit.kestrel.vectors import ADD_MS
@@ -23,18 +22,18 @@ FOLDER = "/kestrel"
 XIDS = st.sampled_from([1, 2, 3, 7])
 DATA = st.binary(max_size=30)
 OPS = st.one_of(
-    st.builds(ops.add, DATA),
-    DATA.map(lambda data: ops.addx(data, add_ms=ADD_MS)),
-    DATA.map(lambda data: ops.addx(data, add_ms=ADD_MS)),
-    st.builds(lambda xid, data: ops.add_xid(xid, data, add_ms=ADD_MS), XIDS, DATA),
-    st.builds(lambda xid, data: ops.proceed(xid, data, add_ms=ADD_MS), XIDS, DATA),
-    st.just(ops.remove()),
-    st.just(ops.remove_tentative()),
-    XIDS.map(ops.remove_tentative),
-    XIDS.map(ops.save_xid),
-    XIDS.map(ops.unremove),
-    XIDS.map(ops.confirm_remove),
-    st.builds(ops.state_dump, XIDS, st.integers(0, 2)),
+    st.builds(codec.add, DATA),
+    DATA.map(lambda data: codec.addx(data, add_ms=ADD_MS)),
+    DATA.map(lambda data: codec.addx(data, add_ms=ADD_MS)),
+    st.builds(lambda xid, data: codec.add_xid(xid, data, add_ms=ADD_MS), XIDS, DATA),
+    st.builds(lambda xid, data: codec.proceed(xid, data, add_ms=ADD_MS), XIDS, DATA),
+    st.just(codec.remove()),
+    st.just(codec.remove_tentative()),
+    XIDS.map(codec.remove_tentative),
+    XIDS.map(codec.save_xid),
+    XIDS.map(codec.unremove),
+    XIDS.map(codec.confirm_remove),
+    st.builds(codec.state_dump, XIDS, st.integers(0, 2)),
 )
 
 
@@ -59,7 +58,7 @@ def opened(disk: SimDisk, memory_bytes: int) -> PersistentQueue:
 
 def read(disk: SimDisk) -> tuple[list[bytes], dict[int, bytes], int]:
     """Returns what the plain fold of all ops gives."""
-    state = replay.whole()
+    state = inspect.whole()
     for _, (op, _, _) in reading.ops(reading.survey(disk, FOLDER, "q")):
         state.apply(op)
     items = [bytes(item.data) for item in state.queue]
@@ -97,7 +96,7 @@ def test_any_journal_means_the_same_however_little_memory_there_is(
 @pytest.mark.parametrize("memory_bytes", [0, 40, 1000])
 def test_what_is_behind_damage_is_cut_off_for_the_reader_too(memory_bytes: int) -> None:
     disk = SimDisk()
-    items = [ops.addx(b"%d" % number * 10, add_ms=ADD_MS) for number in range(9)]
+    items = [codec.addx(b"%d" % number * 10, add_ms=ADD_MS) for number in range(9)]
     put(disk, "q.1", written(items[:4]) + b"\x63damaged" + written(items[4:6]))
     put(disk, "q", written(items[6:]) + written(items[:1])[:-1])
     queue = opened(disk, memory_bytes)
@@ -143,7 +142,7 @@ def test_a_start_holds_no_more_in_memory_than_it_may(
     """However many of them are read at a time."""
     monkeypatch.setattr(codec, "_BATCH_BYTES", batch_bytes)
     disk = SimDisk()
-    put(disk, "q", written([ops.addx(b"x" * 50, add_ms=ADD_MS)] * 20))
+    put(disk, "q", written([codec.addx(b"x" * 50, add_ms=ADD_MS)] * 20))
     found = opened(disk, 200).waiting
     assert (found.memory_count, found.memory_bytes) == (4, 200)
     assert (found.behind_count, found.behind_bytes) == (16, 800)
@@ -151,9 +150,9 @@ def test_a_start_holds_no_more_in_memory_than_it_may(
 
 def test_what_went_back_counts_for_what_memory_may_hold() -> None:
     disk = SimDisk()
-    item = ops.addx(b"x" * 50, add_ms=ADD_MS)
-    taken = [ops.remove_tentative(xid) for xid in (1, 2, 3)]
-    back = [ops.unremove(xid) for xid in (1, 2, 3)]
+    item = codec.addx(b"x" * 50, add_ms=ADD_MS)
+    taken = [codec.remove_tentative(xid) for xid in (1, 2, 3)]
+    back = [codec.unremove(xid) for xid in (1, 2, 3)]
     put(disk, "q.1", written([item] * 3 + taken))
     put(disk, "q", written([*back, item, item]))
     found = opened(disk, 200).waiting
@@ -164,10 +163,10 @@ def test_a_pack_holds_what_waited_before_memory_was_full(monkeypatch: pytest.Mon
     """Items of a start are taken when a newer file is written to; the older ones had them."""
     monkeypatch.setattr(codec, "_BATCH_BYTES", 0)
     disk = SimDisk()
-    items = [ops.addx(bytes((one,)) * 50, add_ms=ADD_MS) for one in range(8)]
+    items = [codec.addx(bytes((one,)) * 50, add_ms=ADD_MS) for one in range(8)]
     put(disk, "q.1", written(items[:3]))
     put(disk, "q.2", written(items[3:]))
-    put(disk, "q", written([ops.remove()]))
+    put(disk, "q", written([codec.remove()]))
     found = opened(disk, 200).waiting
     points = found.checkpoints.waiting
     assert [point.segment.name for point in points] == ["q.2"]
@@ -178,8 +177,8 @@ def test_a_pack_holds_what_waited_before_memory_was_full(monkeypatch: pytest.Mon
 
 def test_a_raw_item_is_the_same_one_each_time_it_is_looked_at() -> None:
     disk = SimDisk()
-    made = [ops.addx(b"a", add_ms=ADD_MS, expiry_ms=7), ops.addx(b"b", add_ms=ADD_MS)]
-    put(disk, "q", written([*made, ops.remove_tentative(3)]))
+    made = [codec.addx(b"a", add_ms=ADD_MS, expiry_ms=7), codec.addx(b"b", add_ms=ADD_MS)]
+    put(disk, "q", written([*made, codec.remove_tentative(3)]))
     found = opened(disk, 200).waiting
     assert found.open[3].item() == Item(b"a", ADD_MS, 7)
     assert found.open[3] is found.open[3]

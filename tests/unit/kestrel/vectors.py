@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from fjord.kestrel import codec, ops
-from fjord.kestrel.codec import Broken, Decoder, Dialect, Placed
-from fjord.kestrel.ops import Item, Op
+from fjord.kestrel import codec
+from fjord.kestrel.codec import Broken, Decoder, Dialect, Item, Op, Placed
 
 ADD_MS = 1_000_000_000_000
 
 # name: op, dialect that writes it, bytes, and what must follow for it to be what it is.
 VECTORS: dict[str, tuple[Op, Dialect, str]] = {
-    "ADD": (ops.add(b"x"), Dialect.DOC, "00050000000000000078"),
+    "ADD": (codec.add(b"x"), Dialect.DOC, "00050000000000000078"),
     "ADDX": (
-        ops.addx(b"hello kitty", add_ms=ADD_MS),
+        codec.addx(b"hello kitty", add_ms=ADD_MS),
         Dialect.V24,
         "021b0000000010a5d4e8000000000000000000000068656c6c6f206b69747479",
     ),
-    "REMOVE": (ops.remove(), Dialect.V24, "01"),
-    "REMOVE_TENTATIVE": (ops.remove_tentative(), Dialect.DOC, "03"),
-    "REMOVE_TENTATIVE_XID": (ops.remove_tentative(1), Dialect.V24, "0901000000"),
-    "UNREMOVE": (ops.unremove(1), Dialect.V24, "0501000000"),
-    "CONFIRM_REMOVE": (ops.confirm_remove(2), Dialect.V24, "0602000000"),
-    "SAVE_XID": (ops.save_xid(7), Dialect.DOC, "0407000000"),
+    "REMOVE": (codec.remove(), Dialect.V24, "01"),
+    "REMOVE_TENTATIVE": (codec.remove_tentative(), Dialect.DOC, "03"),
+    "REMOVE_TENTATIVE_XID": (codec.remove_tentative(1), Dialect.V24, "0901000000"),
+    "UNREMOVE": (codec.unremove(1), Dialect.V24, "0501000000"),
+    "CONFIRM_REMOVE": (codec.confirm_remove(2), Dialect.V24, "0602000000"),
+    "SAVE_XID": (codec.save_xid(7), Dialect.DOC, "0407000000"),
     "ADD_XID": (
-        ops.add_xid(7, b"A", add_ms=ADD_MS),
+        codec.add_xid(7, b"A", add_ms=ADD_MS),
         Dialect.DOC,
         "0707000000110000000010a5d4e8000000000000000000000041",
     ),
     "CONTINUE": (
-        ops.proceed(1, b"two", add_ms=ADD_MS),
+        codec.proceed(1, b"two", add_ms=ADD_MS),
         Dialect.V24,
         "0801000000130000000010a5d4e8000000000000000000000074776f",
     ),
-    "STATE_DUMP": (ops.state_dump(7, 1), Dialect.DOC, "080700000001000000"),
+    "STATE_DUMP": (codec.state_dump(7, 1), Dialect.DOC, "080700000001000000"),
 }
 
 

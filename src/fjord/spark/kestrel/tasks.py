@@ -19,9 +19,9 @@ from fjord import disk as disks
 from fjord import limits
 from fjord.clock import Clock, SystemClock
 from fjord.errors import DirectoryError
-from fjord.kestrel import contents, importing, reading
-from fjord.kestrel.contents import Contents
-from fjord.kestrel.ops import Item, Opcode
+from fjord.kestrel import importing, inspect, reading
+from fjord.kestrel.codec import Item, Opcode
+from fjord.kestrel.inspect import Contents
 from fjord.kestrel.reading import JournalFile
 from fjord.spark.kestrel.source import COLUMNS, Options
 
@@ -60,7 +60,7 @@ def read(partition: QueuePartition, clock: Clock | None = None) -> Iterator[pa.R
 def _read_state(partition: QueuePartition, clock: Clock) -> Iterator[pa.RecordBatch]:
     options, queue = partition.options, partition.queue
     disk = disks.LocalDisk()
-    found = contents.read(disk, options.directory, queue, reading.Options())
+    found = inspect.read_contents(disk, options.directory, queue, reading.Options())
     with contextlib.closing(found):
         _check(found, options)
         first, date_ms = 0, importing.DATE_MS_MIN
@@ -319,7 +319,7 @@ def count(
         CorruptionError: if one of them is damaged.
     """
     disk = disks.LocalDisk()
-    found = contents.read(disk, directory, queue, reading.Options(), on_bytes=on_bytes)
+    found = inspect.read_contents(disk, directory, queue, reading.Options(), on_bytes=on_bytes)
     with contextlib.closing(found):
         if not found.files:
             raise changed(directory, queue)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from pyspark.sql import types
 
-from fjord.kestrel import codec, ops
-from fjord.kestrel.codec import Dialect
-from fjord.kestrel.ops import Op
+from fjord.kestrel import codec
+from fjord.kestrel.codec import Dialect, Op
 from fjord.spark.kestrel.source import COLUMNS
 
 ADD_MS = 1_700_000_000_000
@@ -24,7 +23,7 @@ _TYPES = {kind().simpleString(): kind() for kind in _KINDS}
 
 
 def item(data: bytes, *, add_ms: int = ADD_MS, expiry_ms: int = 0) -> Op:
-    return ops.addx(data, add_ms=add_ms, expiry_ms=expiry_ms)
+    return codec.addx(data, add_ms=add_ms, expiry_ms=expiry_ms)
 
 
 def written(*made: Op) -> bytes:

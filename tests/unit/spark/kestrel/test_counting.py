@@ -9,7 +9,7 @@ import pytest
 
 from fjord import limits
 from fjord.errors import CorruptionError, DirectoryError
-from fjord.kestrel import ops
+from fjord.kestrel import codec
 from fjord.spark.kestrel import tasks
 from fjord.spark.kestrel.tasks import Counted
 from tests.unit.spark.kestrel.journals import ADD_MS, item, put
@@ -25,7 +25,7 @@ def test_a_queue_is_counted(tmp_path: Path) -> None:
         item(b"lives", expiry_ms=ADD_MS + 1),
         item(large),
         item(large, expiry_ms=1),
-        ops.remove_tentative(1),
+        codec.remove_tentative(1),
     )
     read: list[int] = []
     found = tasks.count(str(tmp_path), "cars", now_ms=ADD_MS, on_bytes=read.append)
@@ -45,8 +45,10 @@ def test_a_queue_is_counted(tmp_path: Path) -> None:
     assert not found.is_empty
 
 
-@pytest.mark.parametrize("made", [(), (item(b"over", expiry_ms=1),), (item(b"a"), ops.remove())])
-def test_a_queue_of_which_nothing_lives_is_empty(tmp_path: Path, made: tuple[ops.Op, ...]) -> None:
+@pytest.mark.parametrize("made", [(), (item(b"over", expiry_ms=1),), (item(b"a"), codec.remove())])
+def test_a_queue_of_which_nothing_lives_is_empty(
+    tmp_path: Path, made: tuple[codec.Op, ...]
+) -> None:
     put(tmp_path, "cars", *made)
     assert tasks.count(str(tmp_path), "cars", now_ms=ADD_MS).is_empty
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from fjord.kestrel.ops import Item, Opcode
+from fjord.kestrel.codec import Item, Opcode
 from fjord.spark.kestrel import tasks
 from fjord.spark.kestrel.source import COLUMNS
 from fjord.spark.kestrel.tasks import OpRow

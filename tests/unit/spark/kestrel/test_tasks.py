@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fjord.errors import CorruptionError, DirectoryError
-from fjord.kestrel import ops, reading
+from fjord.kestrel import codec, reading
 from fjord.spark.kestrel import tasks
 from fjord.spark.kestrel.source import COLUMNS, Options
 from fjord.spark.kestrel.tasks import QueuePartition
@@ -40,7 +40,7 @@ def data(directory: Path, **given: Any) -> list[bytes]:
 def test_the_files_of_a_queue_are_one_journal(tmp_path: Path) -> None:
     put(tmp_path, "cars.904", item(b"dead"))
     put(tmp_path, "cars.950.pack", item(b"a"), item(b"b"))
-    put(tmp_path, "cars.1000", item(b"c"), ops.remove())
+    put(tmp_path, "cars.1000", item(b"c"), codec.remove())
     put(tmp_path, "cars", item(b"d"))
     put(tmp_path, "cars~~1001", item(b"temporary"))
     put(tmp_path, "trucks", item(b"of another queue"))
@@ -61,7 +61,13 @@ def test_the_files_of_a_queue_are_one_journal(tmp_path: Path) -> None:
 @pytest.mark.req("KJ-06", "KJ-08")
 def test_open_items_are_at_the_head_with_their_xids(tmp_path: Path) -> None:
     made = [item(b"%d" % number) for number in range(5)]
-    put(tmp_path, "cars", *made, *(ops.remove_tentative(xid) for xid in (9, 3, 5)), ops.unremove(5))
+    put(
+        tmp_path,
+        "cars",
+        *made,
+        *(codec.remove_tentative(xid) for xid in (9, 3, 5)),
+        codec.unremove(5),
+    )
     assert [(row["position"], row["xid"], row["data"]) for row in read(tmp_path)] == [
         (0, 3, b"1"),
         (1, 9, b"0"),
@@ -72,13 +78,13 @@ def test_open_items_are_at_the_head_with_their_xids(tmp_path: Path) -> None:
 
 
 def test_an_item_that_waits_has_no_xid(tmp_path: Path) -> None:
-    put(tmp_path, "cars", ops.add_xid(7, b"A", add_ms=ADD_MS))
+    put(tmp_path, "cars", codec.add_xid(7, b"A", add_ms=ADD_MS))
     assert [row["xid"] for row in read(tmp_path)] == [None]
     assert [row["xid"] for row in read(tmp_path, mode="ops")] == [7]
 
 
 def test_what_starling_wrote_has_no_date(tmp_path: Path) -> None:
-    put(tmp_path, "cars", ops.add(b"x", expiry_ms=5000))
+    put(tmp_path, "cars", codec.add(b"x", expiry_ms=5000))
     for mode in COLUMNS:
         (row,) = read(tmp_path, mode=mode)
         assert (row["added"], row["expires"].timestamp()) == (None, 5)
@@ -86,7 +92,7 @@ def test_what_starling_wrote_has_no_date(tmp_path: Path) -> None:
 
 def test_dates_of_jobs_never_go_back_over_batches(tmp_path: Path) -> None:
     made = [item(b"x", add_ms=ADD_MS + more_ms) for more_ms in (5, 3, 9, 2)]
-    put(tmp_path, "cars", *made, ops.add(b"of Starling"), item(b"y", add_ms=ADD_MS))
+    put(tmp_path, "cars", *made, codec.add(b"of Starling"), item(b"y", add_ms=ADD_MS))
     clock = SimClock(wall_us=(ADD_MS + 100) * 1000)
     found = partition(tmp_path, batch_rows=2, columns=("dated",))
     dates = [row["dated"] for batch in tasks.read(found, clock) for row in batch.to_pylist()]
@@ -107,7 +113,7 @@ def test_batches_are_bounded_by_rows_and_bytes(
 
 
 def test_only_wanted_columns_are_made(tmp_path: Path) -> None:
-    put(tmp_path, "cars", item(b"a"), ops.remove())
+    put(tmp_path, "cars", item(b"a"), codec.remove())
     (batch,) = tasks.read(partition(tmp_path, mode="ops", columns=("op", "size")))
     assert batch.to_pylist() == [{"op": "ADDX", "size": 22}, {"op": "REMOVE", "size": 1}]
 
@@ -181,7 +187,7 @@ def test_files_have_to_be_those_that_were_meant(tmp_path: Path) -> None:
     path = put(tmp_path, "cars", item(b"a"))
     crc = zlib.crc32(path.read_bytes())
     assert data(tmp_path, crc=crc) == [b"a"]
-    path.write_bytes(path.read_bytes() + written(ops.remove()))
+    path.write_bytes(path.read_bytes() + written(codec.remove()))
     with pytest.raises(DirectoryError, match="have changed since they were looked at"):
         read(tmp_path, crc=crc)
 
