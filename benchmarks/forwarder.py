@@ -17,7 +17,7 @@ from typing import Final, Self
 
 import uvloop
 
-from fjord.client.forwarder import Forwarder
+from fjord.forwarder import Forwarder
 
 END_SECONDS: Final = 600
 

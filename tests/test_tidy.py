@@ -33,7 +33,7 @@ PURE = ("wire/", "tables/", "columns.py", "commands.py", "errors.py", "limits.py
 MACHINE = {"asyncio", "io", "logging", "os", "pathlib", "socket", "subprocess", "threading"}
 
 # Where in the package a standard module may be imported.
-SHELLS = ("aio.py", "cli/", "client/", "server/", "spark/", "testing/")
+SHELLS = ("aio.py", "cli/", "client/", "forwarder.py", "server/", "spark/", "testing/")
 HOMES: dict[str, tuple[str, ...]] = {
     "time": ("clock.py",),
     "random": ("testing/",),

@@ -37,8 +37,8 @@ from fjord.client.pages import Span
 from fjord.client.snapshots import Snapshot
 from fjord.client.socket import connect
 from fjord.client.span_calls import SpanInfo
-from fjord.client.spool.spool import Spool
-from fjord.client.spool.spool import open_spool as spool
+from fjord.client.spool.writer import Spool
+from fjord.client.spool.writer import open_spool as spool
 from fjord.client.stream_batch import Message, MessageBatch, MessageColumns
 from fjord.client.stream_calls import BlockInfo, SubscriberInfo
 from fjord.client.streams import Stream

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 import fjord
 from fjord.cli.commands import app
 from fjord.client.spool import files
-from fjord.client.spool.alerts import RULES
+from fjord.client.spool.survey import RULES
 from fjord.jobs import Priority
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.forward_process import Forwarding, long_period, make_past, spool_files

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import fjord
-from fjord.client.forwarder import Forwarder
+from fjord.forwarder import Forwarder
 from tests.acceptance.daemon import Daemon
 
 RECORDS = 20_000

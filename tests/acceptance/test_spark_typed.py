@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 import fjord
 import fjord.spark
 from fjord.blocks import schema
-from fjord.declared.types import TYPES
+from fjord.declared.schema import TYPES
 from fjord.errors import FjordError
 from fjord.spark.declared import SPARK_TYPES
 from tests.acceptance.daemon import Daemon

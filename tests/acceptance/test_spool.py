@@ -12,12 +12,13 @@ import pytest
 
 import fjord
 from fjord import limits
-from fjord.client.forwarder import IN_FLIGHT, Forwarder, Progress
-from fjord.client.spool import batching, files, reading, waking
-from fjord.client.spool.lines import Fate
+from fjord.client.spool import bell as waking
+from fjord.client.spool import files, reader, records
+from fjord.client.spool.files import Fate
 from fjord.clock import SystemClock
 from fjord.commands import Advance, AskWriter, Batch, Command, Committed
 from fjord.errors import Code
+from fjord.forwarder import IN_FLIGHT, Forwarder, Progress
 from tests.acceptance.cutting import CuttingProxy, Way
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.forward_process import long_period
@@ -59,7 +60,7 @@ def tables() -> Tables:
 
 @pytest.fixture
 def small_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (batching, reading):
+    for module in (records, reader):
         monkeypatch.setattr(module, "ROWS_MAX", LOAD_ROWS)
 
 
@@ -239,7 +240,7 @@ def while_forwarding(forwarder: Forwarder, act: Callable[[], Awaitable[None]]) -
 def test_what_is_written_while_the_daemon_is_away_arrives_when_it_is_back(
     tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fjord.client.forwarder.REPLY_SECONDS", 0.5)  # it notices sooner
+    monkeypatch.setattr("fjord.forwarder.REPLY_SECONDS", 0.5)  # it notices sooner
     directory, period = tmp_path / "spool", long_period()
     with Daemon(tmp_path / "data") as daemon, fjord.spool(directory, period=period) as spool:
         forwarder = Forwarder(str(directory), daemon.url, period=period)
@@ -383,7 +384,7 @@ class Watched(Forwarder):
         super().__init__(str(directory), url)
         self._act = act
 
-    async def _retire(self, source: reading.Source) -> None:
+    async def _retire(self, source: reader.Source) -> None:
         self._act()
         await super()._retire(source)
 

@@ -11,8 +11,8 @@ import pytest
 
 import fjord
 import fjord.aio
-from fjord.client.forwarder import Forwarder
 from fjord.client.spool.files import HEADER_BYTES
+from fjord.forwarder import Forwarder
 from tests.acceptance.daemon import Daemon
 from tests.crash.spool_world import forward, spool_files, stream_values
 

@@ -12,9 +12,9 @@ import pytest
 import fjord
 import fjord.aio
 from fjord import limits
-from fjord.client.forwarder import Forwarder
 from fjord.client.spool import files
 from fjord.client.spool.files import SpoolFile
+from fjord.forwarder import Forwarder
 from tests.acceptance.daemon import Daemon
 from tests.crash.spool_world import forward, spool_files, stream_values
 
@@ -78,7 +78,7 @@ def test_a_file_that_somebody_has_open_goes_before_newer_ones(
 def test_a_file_that_somebody_removes_is_made_again(
     daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fjord.client.spool.spool.CHECK_US", 0)
+    monkeypatch.setattr("fjord.client.spool.writer.CHECK_US", 0)
     with fjord.spool(tmp_path) as spool:
         spool.stream("removed").append("lost with its file")
         (path,) = spool_files(tmp_path)

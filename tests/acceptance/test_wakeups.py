@@ -19,9 +19,9 @@ import pytest
 
 import fjord
 import fjord.aio
-from fjord.client import forwarder as forwarders
-from fjord.client.forwarder import Forwarder
-from fjord.client.spool.waking import Doorbell
+from fjord import forwarder as forwarders
+from fjord.client.spool.bell import Doorbell
+from fjord.forwarder import Forwarder
 from fjord.wire.wakeups import EVERYBODY
 from tests.acceptance.daemon import FJORD, Daemon
 from tests.acceptance.forward_process import Forwarding

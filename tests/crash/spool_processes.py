@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Final
 
 import fjord
-from fjord.client.forwarder import Forwarder
-from fjord.client.spool import batching, files, reading
-from fjord.client.spool.reading import Load, Source
+from fjord.client.spool import files, reader, records
+from fjord.client.spool.reader import Load, Source
 from fjord.errors import DiskFullError
+from fjord.forwarder import Forwarder
 from tests.crash.spool_world import LOAD_ROWS, Tables, write
 from tests.crash.tracing import DEADLINE_SECONDS, Life, TracedDaemon
 
@@ -85,7 +85,7 @@ def _erase_early() -> None:
     """Every load is erased when it is handed out, before anybody has it."""
     hand_out = Source._hand_out
 
-    def erase(self: Source, part: slice, batch: batching.Gathering) -> Load:
+    def erase(self: Source, part: slice, batch: records.Gathering) -> Load:
         load = hand_out(self, part, batch)
         for start, end in zip(load.starts, load.ends, strict=True):
             self.file.erase(start, end)
@@ -141,7 +141,7 @@ def _forward(life: Forwarding, pipe: Connection) -> None:
     _begin(life, pipe)
     if life.bug:
         BUGS[life.bug]()
-    for module in (batching, reading):
+    for module in (records, reader):
         vars(module)["ROWS_MAX"] = LOAD_ROWS
     pipe.send("ready")
     forwarder = Forwarder(str(life.data), life.url)

@@ -24,12 +24,11 @@ from typing import Final
 
 import fjord
 from fjord.client.database import Database
-from fjord.client.forwarder import Forwarder, Progress
 from fjord.client.spool import files
-from fjord.client.spool.lines import line_of
-from fjord.client.spool.spool import Spool
-from fjord.client.spool.tables import SpoolJobs, SpoolKv, SpoolStream
+from fjord.client.spool.files import line_of
+from fjord.client.spool.writer import Spool, SpoolJobs, SpoolKv, SpoolStream
 from fjord.clock import Stamps, SystemClock
+from fjord.forwarder import Forwarder, Progress
 
 MANY: Final = 3  # messages of one append_many
 # A load of a forwarder where that is wanted, so that a short script takes many.

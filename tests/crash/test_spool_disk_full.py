@@ -17,8 +17,8 @@ import pytest
 
 import fjord
 from fjord import limits
-from fjord.client.spool.lines import Fate
-from fjord.client.spool.spool import Spool, Sync
+from fjord.client.spool.files import Fate
+from fjord.client.spool.writer import Spool, Sync
 from fjord.errors import DiskFullError
 from tests.crash.ext4 import Ext4, tmpfs
 from tests.crash.spool_processes import (

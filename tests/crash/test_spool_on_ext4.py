@@ -18,11 +18,11 @@ from typing import Final
 import pytest
 
 import fjord
-from fjord.client.forwarder import Forwarder
-from fjord.client.spool import batching, files, reading
-from fjord.client.spool.reading import Load, Source
-from fjord.client.spool.spool import Sync
+from fjord.client.spool import files, reader, records
+from fjord.client.spool.reader import Load, Source
+from fjord.client.spool.writer import Sync
 from fjord.errors import FjordError
+from fjord.forwarder import Forwarder
 from tests.crash.ext4 import Cut, Ext4
 from tests.crash.spool_world import (
     DEADLINE_SECONDS,
@@ -114,7 +114,7 @@ class World:
 def test_what_was_synced_arrives_once_after_power_cuts(
     cut: Cut, seed: int, daemon: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (batching, reading):
+    for module in (records, reader):
         monkeypatch.setattr(module, "ROWS_MAX", LOAD_ROWS)
     with Ext4(tmp_path, mib=DISK_MIB) as disk, noted(f"seed {seed}"):
         world = World(disk, daemon, seed)

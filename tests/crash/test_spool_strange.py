@@ -14,7 +14,7 @@ import pytest
 
 import fjord
 from fjord.client.spool import files
-from fjord.client.spool.lines import line_of
+from fjord.client.spool.files import line_of
 from fjord.clock import SystemClock
 from tests.crash.spool_world import (
     PERIOD_US,

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 import fjord
-from fjord.client.forwarder import Forwarder
-from fjord.client.spool import batching, files, reading
-from fjord.client.spool.spool import Sync
+from fjord.client.spool import files, reader, records
+from fjord.client.spool.writer import Sync
+from fjord.forwarder import Forwarder
 from tests.crash.spool_processes import (
     SPOOL_CALLS,
     SPOOL_ROUTINE,
@@ -305,7 +305,7 @@ def survive_kill_of_daemon(folder: Path, point: Point) -> bool:
 
 @pytest.fixture
 def small_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (batching, reading):
+    for module in (records, reader):
         monkeypatch.setattr(module, "ROWS_MAX", LOAD_ROWS)
 
 

@@ -16,8 +16,8 @@ import pytest
 
 import fjord
 from fjord.client.spool import files
-from fjord.client.spool.lines import Fate
-from fjord.client.spool.spool import Spool
+from fjord.client.spool.files import Fate
+from fjord.client.spool.writer import Spool
 from fjord.clock import SystemClock
 from tests.crash.spool_processes import TracedWriter, Writing, folder_of, is_killed
 from tests.crash.spool_world import (

@@ -27,7 +27,7 @@ from fjord.client.spool.files import PERIOD_SECONDS
 from fjord.errors import UsageError
 
 if TYPE_CHECKING:
-    from fjord.client.forwarder import Progress
+    from fjord.forwarder import Progress
 
 _POLL_MIN, _POLL_MAX = 0.01, 3600.0
 
@@ -74,7 +74,7 @@ def forward(
 
     Example: fjord forward --spool /var/spool/fjord --once
     """
-    from fjord.cli import forwarding
+    from fjord import forwarder
     from fjord.server import logs
 
     with explained(), Bar("sending bytes") as bar:
@@ -86,7 +86,7 @@ def forward(
             raise UsageError(
                 "--json shows what --once has done; without it there is --log-format json"
             )
-        options = forwarding.Options(
+        options = forwarder.Options(
             directory=spool,
             url=to,
             is_once=once,
@@ -98,7 +98,7 @@ def forward(
             show=bar.update,
         )
         logs.set_up(log_format, logging.DEBUG if verbose else logging.INFO)
-        progress, is_whole = forwarding.run(options)
+        progress, is_whole = forwarder.run(options)
     if once:
         _tell(progress, is_whole=is_whole, as_json=as_json)
 

@@ -140,12 +140,12 @@ def retry(directory: Directory, as_json: Json = False) -> None:
     Example: fjord spool retry /var/spool/fjord
     """
     from fjord.cli import spool_reports as reports
-    from fjord.client.spool import retrying
+    from fjord.client.spool import survey
 
     records = left = unreadable = 0
     with explained(), _told(directory):
         for one in itertools.chain(
-            reports.still_open(directory), retrying.retry(directory, SystemClock().wall_us())
+            reports.still_open(directory), survey.retry(directory, SystemClock().wall_us())
         ):
             records += one.records
             left += one.left

@@ -9,13 +9,10 @@ from typing import Any, Final, TypeVar
 
 from fjord import values
 from fjord.cli import output
-from fjord.client.spool import alerts, files, retrying, survey
-from fjord.client.spool.alerts import Alert
-from fjord.client.spool.files import SpoolFile
-from fjord.client.spool.lines import Fate
-from fjord.client.spool.retrying import Retried
-from fjord.client.spool.rows import Row, rows_of
-from fjord.client.spool.survey import FileReport
+from fjord.client.spool import files, survey
+from fjord.client.spool.files import Fate, SpoolFile
+from fjord.client.spool.records import Row, rows_of
+from fjord.client.spool.survey import Alert, FileReport, Retried
 from fjord.errors import DirectoryError
 from fjord.values import Type
 
@@ -137,7 +134,7 @@ def status(directory: str, now_us: int, progress: Progress) -> Status:
         is_forwarded=files.is_forwarded(directory),
         reports=reports,
         unreadable=unreadable,
-        alerts=alerts.find(watched, survey.place(directory), now_us),
+        alerts=survey.find(watched, survey.place(directory), now_us),
         now_us=now_us,
     )
 
@@ -433,7 +430,7 @@ def still_open(directory: str) -> Iterator[Retried]:
 
     def note(name: str, error: OSError) -> None:
         if not files.is_aside(name):  # else it is met again
-            failed.append(retrying.unreadable(name, error))
+            failed.append(survey.unreadable(name, error))
 
     yield from _in_files(directory, _still_open, note)
     yield from failed

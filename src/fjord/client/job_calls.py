@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
 
 from fjord import kinds, limits, values
 from fjord.client.calls import Call, check_names, check_whole, done, expect, not_a
-from fjord.client.declaring import Declaration
+from fjord.client.declared_tables import ExpectedTable
 from fjord.client.entries import (
     AnyKey,
     Key,
@@ -118,8 +118,8 @@ class JobCalls:
     def create(self, settings: JobSettings, *, change: bool = False) -> Call[None]:
         return Call(replace(self._creation(settings), changes=change), done)
 
-    def declare(self, settings: JobSettings) -> Declaration:
-        return Declaration(self._creation(settings), settings.keys(), decode_settings)
+    def declare(self, settings: JobSettings) -> ExpectedTable:
+        return ExpectedTable(self._creation(settings), settings.keys(), decode_settings)
 
     def _creation(self, settings: JobSettings) -> CreateTable:
         encoded = encode_settings(settings)

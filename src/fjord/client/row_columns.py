@@ -12,8 +12,7 @@ from typing import Any, Final
 from fjord import ops, values
 from fjord.client.schemas import Schemas
 from fjord.columns import Strings
-from fjord.declared.layout import Heads
-from fjord.declared.rows import Rows
+from fjord.declared.rows import Heads, Rows
 from fjord.errors import Code, LocalProtocolError
 
 _ROW: Final = bytes((values.ROW,))

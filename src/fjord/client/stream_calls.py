@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fjord import kinds, limits
 from fjord.client.calls import Call, Steps, check_name, done, expect, expect_rows, not_a
-from fjord.client.declaring import Declaration
+from fjord.client.declared_tables import ExpectedTable
 from fjord.client.entries import AnyKey, Key, Seconds, date, encode_keys, microseconds
 from fjord.client.node_calls import stats_call
 from fjord.client.schemas import Columns, Row, Schemas, SchemasOf
@@ -87,8 +87,8 @@ class StreamCalls:
     def create(self, settings: StreamSettings) -> Call[None]:
         return Call(self._creation(settings), done)
 
-    def declare(self, settings: StreamSettings) -> Declaration:
-        return Declaration(self._creation(settings), settings.keys(), decode_settings)
+    def declare(self, settings: StreamSettings) -> ExpectedTable:
+        return ExpectedTable(self._creation(settings), settings.keys(), decode_settings)
 
     def _creation(self, settings: StreamSettings) -> CreateTable:
         encoded = encode_settings(settings)

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from fjord.cli import spool_reports as reports
-from fjord.client.spool.files import Header, encode_header
-from fjord.client.spool.lines import line_of
-from fjord.client.spool.record import HEAD, Kind
+from fjord.client.spool.files import Header, encode_header, line_of
+from fjord.client.spool.records import HEAD, Kind
 
 NOW_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000

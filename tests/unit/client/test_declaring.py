@@ -12,7 +12,7 @@ import pytest
 import fjord
 from fjord.client.asynchronous import AsyncDatabase
 from fjord.client.calls import Call, Result, follow
-from fjord.client.declaring import Declaration
+from fjord.client.declared_tables import ExpectedTable
 from fjord.client.job_calls import JobCalls
 from fjord.client.stream_calls import StreamCalls
 from fjord.clock import Stamps
@@ -27,15 +27,15 @@ from tests.unit.client.test_async_connection import run
 EXISTS = Refusal(code=Code.EXISTS, text="with other settings")
 
 
-def stream(**settings: Any) -> Declaration:
+def stream(**settings: Any) -> ExpectedTable:
     return StreamCalls("t").declare(settings)  # type: ignore[arg-type]
 
 
-def jobs(**settings: Any) -> Declaration:
+def jobs(**settings: Any) -> ExpectedTable:
     return JobCalls("t", Stamps(SimClock(NOW_US))).declare(settings)  # type: ignore[arg-type]
 
 
-def there(declaration: Declaration) -> TableList:
+def there(declaration: ExpectedTable) -> TableList:
     """Returns the table as if it had been made by this declaration."""
     command = declaration.command
     return TableList(
@@ -46,7 +46,7 @@ def there(declaration: Declaration) -> TableList:
     )
 
 
-def declare(declaration: Declaration, *replies: Reply) -> list[Command]:
+def declare(declaration: ExpectedTable, *replies: Reply) -> list[Command]:
     """Declares; returns what was sent."""
     recorder = Recorder(list(replies))
 
@@ -73,7 +73,7 @@ def test_a_table_that_is_made_is_not_asked_for() -> None:
         (jobs(merge=True), jobs(timeouts_max=0)),
     ],
 )
-def test_what_is_not_given_may_be_anything(wanted: Declaration, found: Declaration) -> None:
+def test_what_is_not_given_may_be_anything(wanted: ExpectedTable, found: ExpectedTable) -> None:
     assert declare(wanted, EXISTS, there(found)) == [wanted.command, ListTables(name="t")]
 
 
@@ -107,7 +107,7 @@ def test_what_is_not_given_may_be_anything(wanted: Declaration, found: Declarati
     ],
 )
 def test_what_differs_is_named_with_both_values(
-    wanted: Declaration, found: Declaration, text: str
+    wanted: ExpectedTable, found: ExpectedTable, text: str
 ) -> None:
     with pytest.raises(ExistsError) as error:
         declare(wanted, EXISTS, there(found))

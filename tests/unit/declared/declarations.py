@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from fjord.declared import schema
 from fjord.declared.declaration import MODELS, Declaration, Index, plain, scalar
-from fjord.declared.schema import Column
-from fjord.declared.types import TYPES
+from fjord.declared.schema import TYPES, Column
 
 NAMES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,20}", fullmatch=True)
 COLUMN_NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,20}", fullmatch=True).filter(

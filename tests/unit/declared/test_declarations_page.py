@@ -13,8 +13,7 @@ from fjord.client.job_settings import JobSettings
 from fjord.client.stream_settings import StreamSettings
 from fjord.declared import declaration, rows, toml, xml
 from fjord.declared.declaration import MODELS, Declaration
-from fjord.declared.schema import COLUMNS_MAX, KEY_COLUMNS_MAX, Schema
-from fjord.declared.types import TYPES
+from fjord.declared.schema import COLUMNS_MAX, KEY_COLUMNS_MAX, TYPES, Schema
 from fjord.errors import DeclarationError
 
 PAGE = (Path(__file__).parents[3] / "docs" / "declarations.md").read_text()

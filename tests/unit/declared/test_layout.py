@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from fjord.columns import Strings
 from fjord.declared import schema
-from fjord.declared.layout import Heads, Layout
-from fjord.declared.rows import Rows
+from fjord.declared.rows import Heads, Layout, Rows
 from fjord.declared.schema import Schema
 from tests.unit.declared.test_rows import filled
 

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from fjord.columns import Strings
 from fjord.declared import schema
-from fjord.declared.layout import Layout
-from fjord.declared.row_check import RowCheck
-from fjord.declared.rows import Rows
+from fjord.declared.rows import Layout, RowCheck, Rows
 from fjord.declared.schema import Schema
 from tests.unit.declared.test_rows import filled
 

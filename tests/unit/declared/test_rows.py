@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from fjord.columns import Strings
 from fjord.declared import rows, schema
 from fjord.declared.rows import Rows
-from fjord.declared.schema import Column, Schema
-from fjord.declared.types import TYPES
+from fjord.declared.schema import TYPES, Column, Schema
 from fjord.errors import LocalProtocolError, RemoteProtocolError
 
 PAGES = schema.read(

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from fjord.declared import schema
-from fjord.declared.schema import Column, Schema
-from fjord.declared.types import TYPES
+from fjord.declared.schema import TYPES, Column, Schema
 
 
 @pytest.mark.req("SJ-30")

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructField, StructType
 
 import fjord
 from fjord.blocks import schema
-from fjord.declared.types import TYPES
+from fjord.declared.schema import TYPES
 from fjord.errors import FjordError
 from fjord.spark.declared import NOTHING, SPARK_TYPES, Declared
 from fjord.spark.reading.planning import ColdPartition

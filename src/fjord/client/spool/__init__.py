@@ -1,7 +1,9 @@
 """The spool: writes that wait in local files until a forwarder has sent them; docs/spool.md.
 
-tables -> record -> lines -> spool -> appender         the writer's side
-files -> reading -> batching -> sources                the forwarder's, `fjord.client.forwarder`
-waking                                                 how the one wakes the other
-alerts, survey, rows, retrying                         what people see of it, and do about it
+records    one write each, as bytes, and the commands that they are sent as
+files      the files that hold them, line by line
+writer     `fjord.spool`: adds records
+reader     hands records to `fjord.forwarder`, and erases what has arrived
+bell       how a writer wakes the forwarder
+survey     what waits, what was set aside, and what somebody has to look at
 """

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import shlex
+import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from fjord.client.spool import files, lines, reading
-from fjord.client.spool.alerts import Place, Watched
-from fjord.client.spool.files import HEADER_BYTES, SpoolFile
-from fjord.client.spool.lines import WAITING, Fate, Lines, Piece
-from fjord.client.spool.record import stamp_of
+from fjord.client.spool import files
+from fjord.client.spool.files import HEADER_BYTES, WAITING, Fate, Lines, Piece, SpoolFile
+from fjord.client.spool.records import stamp_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,7 @@ def walk(file: SpoolFile) -> Iterator[Lines]:
     at, end = HEADER_BYTES, file.size()
     is_aside = files.is_aside(file.name)
     while at < end:
-        found = reading.stretch(file, at, end, is_closed=is_aside)
+        found = files.stretch(file, at, end, is_closed=is_aside)
         yield found
         if found.stop == at:
             return
@@ -104,7 +105,7 @@ def record_of(file: SpoolFile, piece: Piece) -> bytes | Fate:
     data = file.read(piece.start + 1, size + 1)
     # Without its newline it is torn: its writer was told of an error.
     end = b"\n" if data[size:] == b"\n" else b""
-    found = lines.parse(WAITING + data[:size] + end, 0, is_closed=True)
+    found = files.parse(WAITING + data[:size] + end, 0, is_closed=True)
     if not found.pieces and len(found.records) == 1:
         return found.records[0]
     is_torn = [inner.fate for inner in found.pieces] == [Fate.TORN]
@@ -141,3 +142,200 @@ def aside_files(directory: str) -> list[Watched]:
     """Returns the files with nothing but records that were set aside, without a look inside."""
     found = (outside(directory, name) for name in files.aside_names(directory))
     return [one for one in found if one is not None]
+
+
+# -------------------------------------------------------------------------------------------------
+#
+# What somebody has to look at in a spool: the rules of Snap's watchdog, and what was set aside.
+#
+# A file that is erased and still open counts for nothing: nothing of it waits.
+
+
+RULES: Final = ("files", "aside", "unchanged", "owner", "writable", "size")
+FILES_MAX: Final = 2
+WAITING_BYTES_MAX: Final = 12 * 1000 * 1000
+UNCHANGED_US_MAX: Final = 24 * 3600 * 1_000_000
+_NAMES_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What the rules look at, of one file."""
+
+    name: str
+    waiting_bytes: int  # not yet sent
+    owner: int  # user id
+    mode: int
+    modified_us: int
+    set_aside: int = 0  # records that are never sent, as far as that was counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What the rules look at, of the directory of a spool."""
+
+    path: str
+    owner: int  # user id: whose the files should be
+    mode: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something that somebody has to look at."""
+
+    severity: int  # 1 to 100
+    rule: str  # one of RULES
+    name: str  # of the file; empty = the spool
+    text: str
+
+
+def find(watched: Iterable[Watched], place: Place, now_us: int) -> list[Alert]:
+    """Returns all alerts, the most severe first.
+
+    Both the forwarder and who looks from outside tell them: no text may ask whether it runs.
+
+    Args:
+        watched: the files of a spool.
+        place: its directory.
+        now_us: wall time.
+    """
+    seen = list(watched)
+    found = [alert for file in seen for alert in _of_file(file, place, now_us)]
+    waiting = sorted(file.name for file in seen if file.waiting_bytes)
+    if len(waiting) > FILES_MAX:
+        text = f"{len(waiting)} files wait ({_some(waiting)}): what is written is not sent, or late"
+        found.append(Alert(90, "files", "", text))
+    if place.mode & stat.S_IWOTH:
+        text = f"everybody can write to the directory; `chmod o-w {shlex.quote(place.path)}`"
+        found.append(Alert(60, "writable", "", text))
+    return sorted(found, key=lambda alert: (-alert.severity, alert.name))
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _of_file(file: Watched, place: Place, now_us: int) -> Iterator[Alert]:
+    name, owner = file.name, place.owner
+    if file.set_aside:
+        see = f"`fjord spool dump {shlex.quote(place.path)} --aside`"
+        yield Alert(80, "aside", name, f"{name}: has records that were set aside; see {see}")
+    if file.waiting_bytes and file.modified_us + UNCHANGED_US_MAX < now_us:
+        yield Alert(76, "unchanged", name, f"{name}: waits, and was not touched for 24 hours")
+    if file.owner != owner:
+        text = f"{name}: belongs to user {file.owner}, and the spool to {owner}"
+        yield Alert(73, "owner", name, text)
+    if stat.S_ISREG(file.mode) and file.mode & stat.S_IWOTH:  # of a link it says nothing
+        yield Alert(60, "writable", name, f"{name}: everybody can write to it; chmod o-w")
+    if file.waiting_bytes > WAITING_BYTES_MAX:
+        size = file.waiting_bytes / 1_000_000
+        yield Alert(60, "size", name, f"{name}: {size:,.0f} MB wait; is the daemon fast enough?")
+
+
+# -------------------------------------------------------------------------------------------------
+#
+# What was set aside is sent again: files of it get a name under which the forwarder takes them.
+#
+#     aside-A.spool, of A:  "!" to "@" -> header of B -> retry-B.spool
+#                                      sync           sync           sync
+#
+# The daemon has a number of A that says that all of it has arrived; so the file becomes B, of which
+# it knows nothing.  After a crash anywhere between, the next try ends the same:
+#
+# - Of A, with some lines changed: none of it was sent; the others are changed too.
+# - Of B, with the old name: all lines were changed.  After a power cut it may be that the new name
+#   was lost, and that the forwarder had seen it.  So the file stays B, and no line is changed any
+#   more: what has arrived is known by its number, and what was refused again is marked.
+
+
+NOTHING_WHOLE = "nothing in it can be sent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retried:
+    """What became of one file."""
+
+    name: str  # before
+    new_name: str = ""  # empty: it stays
+    records: int = 0  # that are sent again
+    left: int = 0  # pieces that are torn or damaged
+    why: str = ""  # it stays
+    is_readable: bool = True
+
+
+def unreadable(name: str, error: OSError) -> Retried:
+    why = f"it cannot be read: {error.strerror or error}"
+    return Retried(name=name, why=why, is_readable=False)
+
+
+def retry(directory: str, now_us: int) -> Iterator[Retried]:
+    """Lets everything be sent again that was set aside and is whole; yields file by file.
+
+    Records that were set aside in a file that is still written to are not among them: their turn
+    is when all others of the file are sent.
+
+    Raises:
+        OSError: if a file cannot be written to.
+    """
+    for name in files.aside_names(directory):
+        try:
+            file = SpoolFile(directory, name)
+        except FileNotFoundError:
+            continue  # somebody else was faster
+        except OSError as error:
+            yield unreadable(name, error)
+            continue
+        try:
+            # Who has it, or had it before, gives it another name.
+            if file.try_lock() and file.is_named():
+                yield _retry(file, now_us)
+        finally:
+            file.close()
+
+
+def _retry(file: SpoolFile, now_us: int) -> Retried:
+    name, header = file.name, file.header
+    try:
+        waiting, aside, left = _look(file)
+    except OSError as error:
+        return unreadable(name, error)
+    if header is None or files.aside_name(header.identity) == name:
+        if not waiting and not aside:
+            return Retried(name=name, left=left, why=NOTHING_WHOLE)
+        for piece in _whole(file):
+            file.put_status(piece.start, WAITING)
+        waiting += aside
+        file.sync()
+        header = files.new_header(now_us)
+        file.put_header(header)
+        file.sync()
+    file.rename(files.retry_name(header.identity))
+    return Retried(name=name, new_name=file.name, records=waiting, left=left)
+
+
+def _look(file: SpoolFile) -> tuple[int, int, int]:
+    """Looks at all lines of a file.
+
+    Returns:
+        How many can be sent as they are, how many could if they were not set aside, and how many
+        pieces are no lines.
+    """
+    waiting = pieces = 0
+    for found in walk(file):
+        waiting += len(found.records)
+        pieces += len(found.pieces)
+    aside = sum(1 for _ in _whole(file))
+    return waiting, aside, pieces - aside
+
+
+def _whole(file: SpoolFile) -> Iterator[Piece]:
+    """Yields what was set aside and is whole.
+
+    It is looked for each time anew, since a file may hold millions; a piece may be changed when it
+    is yielded, and all behind it is still found.
+    """
+    for found in walk(file):
+        for piece in found.pieces:
+            if not isinstance(record_of(file, piece), Fate):
+                yield piece

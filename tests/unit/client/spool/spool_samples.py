@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fjord.client.spool import files
-from fjord.client.spool.files import HEADER_BYTES, SpoolFile
-from fjord.client.spool.lines import line_of
-from fjord.client.spool.record import HEAD, Kind
+from fjord.client.spool.files import HEADER_BYTES, SpoolFile, line_of
+from fjord.client.spool.records import HEAD, Kind
 
 NOW = 1_700_000_000_000_000
 IDENTITY = bytes(range(16))

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from fjord.client.spool import alerts
-from fjord.client.spool.alerts import Alert, Place, Watched
+from fjord.client.spool import survey
+from fjord.client.spool.survey import Alert, Place, Watched
 
 NOW = 1_700_000_000_000_000
 OWNER = 1000
@@ -17,7 +17,7 @@ HOURS_24 = 24 * 3600 * 1_000_000
 
 
 def rules(*files: Watched) -> list[tuple[int, str, str]]:
-    found = alerts.find(files, PLACE, NOW)
+    found = survey.find(files, PLACE, NOW)
     return [(alert.severity, alert.rule, alert.name) for alert in found]
 
 
@@ -30,24 +30,24 @@ def test_a_spool_that_is_well_says_nothing() -> None:
 def test_more_than_two_files_that_wait_are_too_many() -> None:
     files = [replace(FINE, name=f"0{n}.spool") for n in (9, 7, 8)]
     assert rules(*files) == [(90, "files", "")]
-    (alert,) = alerts.find(files, PLACE, NOW)
+    (alert,) = survey.find(files, PLACE, NOW)
     assert "3 files wait (07.spool, 08.spool, 09.spool):" in alert.text
     assert "fjord forward" not in alert.text  # it is in the log of that, too
 
 
 def test_of_many_files_some_are_named() -> None:
-    (alert,) = alerts.find([replace(FINE, name=f"{n:02}.spool") for n in range(24)], PLACE, NOW)
+    (alert,) = survey.find([replace(FINE, name=f"{n:02}.spool") for n in range(24)], PLACE, NOW)
     assert "24 files wait (00.spool, 01.spool, 02.spool and 21 more):" in alert.text
 
 
 def test_a_directory_that_everybody_can_write_to_is_told_of() -> None:
-    (alert,) = alerts.find([FINE], replace(PLACE, mode=0o40702), NOW)
+    (alert,) = survey.find([FINE], replace(PLACE, mode=0o40702), NOW)
     assert (alert.severity, alert.rule, alert.name) == (60, "writable", "")
     assert "`chmod o-w '/var/spool/my fjord'`" in alert.text
 
 
 def test_what_to_do_can_be_typed_as_it_is_printed() -> None:
-    (alert,) = alerts.find([replace(FINE, set_aside=1)], PLACE, NOW)
+    (alert,) = survey.find([replace(FINE, set_aside=1)], PLACE, NOW)
     assert alert.text.endswith("see `fjord spool dump '/var/spool/my fjord' --aside`")
 
 
@@ -74,7 +74,7 @@ def test_a_file_of_which_all_is_sent_does_not_count() -> None:
 )
 def test_each_rule_tells_of_its_file(file: Watched, expected: tuple[int, str] | None) -> None:
     assert rules(file) == ([(*expected, "07.spool")] if expected else [])
-    for alert in alerts.find([file], PLACE, NOW):
+    for alert in survey.find([file], PLACE, NOW):
         assert alert.text.startswith("07.spool: ")
 
 
@@ -92,10 +92,10 @@ def test_the_most_severe_come_first() -> None:
     severities = [severity for severity, _, _ in found]
     assert severities == sorted(severities, reverse=True)
     assert len(found) == 1 + 3 * 5
-    assert {rule for _, rule, _ in found} == set(alerts.RULES)
+    assert {rule for _, rule, _ in found} == set(survey.RULES)
 
 
 def test_an_alert_is_the_same_as_long_as_nothing_changes() -> None:
     file = replace(FINE, set_aside=1)
-    first, second = (alerts.find([replace(file, set_aside=n)], PLACE, NOW) for n in (1, 2))
+    first, second = (survey.find([replace(file, set_aside=n)], PLACE, NOW) for n in (1, 2))
     assert first == second == [Alert(80, "aside", "07.spool", first[0].text)]

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import limits
-from fjord.client.spool import batching
-from fjord.client.spool.batching import BYTES_MAX, ROWS_MAX, Gathering
-from fjord.client.spool.record import of_command
+from fjord.client.spool import records as batching
+from fjord.client.spool.records import BYTES_MAX, ROWS_MAX, Gathering, of_command
 from fjord.columns import Strings, repeat
 from fjord.commands import Advance, Append, Command, Delete, Push, Refusal, Set, codec
 from tests.unit.client.spool.spool_samples import NOW, appended, deleted, pushed, set_to

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.client.spool import files
-from fjord.client.spool.appender import Appender
-from fjord.client.spool.files import HEADER_BYTES, Header, SpoolFile
-from fjord.client.spool.lines import line_of, parse
-from fjord.client.spool.waking import Flag, socket_address
+from fjord.client.spool.bell import Flag, socket_address
+from fjord.client.spool.files import HEADER_BYTES, Header, SpoolFile, line_of, parse
+from fjord.client.spool.writer import Appender
 from fjord.errors import DirectoryError, DirectoryInUseError
 from tests.unit.client.spool.spool_samples import (
     IDENTITY,

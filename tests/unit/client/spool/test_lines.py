@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.client.spool import lines
-from fjord.client.spool.lines import Fate, Lines, Piece, line_of, parse
+from fjord.client.spool import files
+from fjord.client.spool.files import Fate, Lines, Piece, line_of, parse
 
 OFFSET = 96
 RECORDS = [b"first", b"", b"\x00\xff" * 40, b"the last one"]
@@ -29,7 +29,7 @@ def fates(found: Lines) -> list[Fate]:
 
 def is_whole(line: bytes) -> bool:
     """Says whether a line could be sent, were it not set aside."""
-    found = parse(lines.WAITING + line[1:], 0, is_closed=True)
+    found = parse(files.WAITING + line[1:], 0, is_closed=True)
     return len(found.records) == 1 and not found.pieces
 
 
@@ -115,7 +115,7 @@ def test_a_torn_line_does_not_hide_the_next_one(size: int) -> None:
             continue
         assert found.records == [b"following"]
         # With a newline behind it, it looks like a line of a wrong length.
-        fate = Fate.DAMAGED if blank == b"\n" and size >= lines.HEAD_BYTES else Fate.TORN
+        fate = Fate.DAMAGED if blank == b"\n" and size >= files.HEAD_BYTES else Fate.TORN
         assert fates(found) == [fate]
         assert found.pieces[0].start == OFFSET
         assert found.stop == OFFSET + len(torn + blank + following)
@@ -188,7 +188,7 @@ def test_what_is_no_base64_is_damage() -> None:
 
 
 def test_a_line_that_was_set_aside_stays_so() -> None:
-    aside = lines.ASIDE + line_of(b"refused")[1:]
+    aside = files.ASIDE + line_of(b"refused")[1:]
     found = parse(line_of(b"1") + aside + line_of(b"2"), 0)
     assert found.records == [b"1", b"2"]
     start = len(line_of(b"1"))
@@ -197,8 +197,8 @@ def test_a_line_that_was_set_aside_stays_so() -> None:
 
 def test_a_refused_line_behind_a_torn_one_is_a_piece_of_its_own() -> None:
     # Else nobody could tell later that it is whole.
-    aside = lines.ASIDE + line_of(b"refused")[1:]
-    torn = lines.ASIDE + line_of(b"torn")[1:-3]
+    aside = files.ASIDE + line_of(b"refused")[1:]
+    torn = files.ASIDE + line_of(b"torn")[1:-3]
     found = parse(torn + aside + aside, 0)
     assert fates(found) == 3 * [Fate.ASIDE]
     start, end = found.pieces[1].start, found.pieces[1].end
@@ -232,7 +232,7 @@ def parts(draw: st.DrawFn) -> tuple[str, bytes, bytes]:
         return kind, draw(GARBAGE), record
     if kind == "erased":
         return kind, draw(st.text(" \n\0", min_size=1, max_size=30)).encode(), record
-    return kind, line if kind == "good" else lines.ASIDE + line[1:], record
+    return kind, line if kind == "good" else files.ASIDE + line[1:], record
 
 
 def expected(sequence: list[tuple[str, bytes, bytes]]) -> tuple[bytes, list[bytes]]:

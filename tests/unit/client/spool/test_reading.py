@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.client.spool import batching, reading
-from fjord.client.spool.files import HEADER_BYTES, SpoolFile
-from fjord.client.spool.lines import ASIDE, LINE_BYTES_MAX, Fate, line_of
-from fjord.client.spool.reading import UNKNOWN, Load, Source
+from fjord.client.spool import files, reader, records
+from fjord.client.spool.files import ASIDE, HEADER_BYTES, LINE_BYTES_MAX, Fate, SpoolFile, line_of
+from fjord.client.spool.reader import UNKNOWN, Load, Source
 from fjord.commands import Append, Delete, Push, Set, name_problem
 from fjord.limits import MESSAGE_BYTES_MAX
 from tests.unit.client.spool.spool_samples import (
@@ -79,7 +78,7 @@ def test_a_load_is_commands_and_where_they_come_from(tmp_path: Path) -> None:
 def test_more_than_one_batch_are_several_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batching, "BYTES_MAX", 2 * len(RECORDS[0]))
+    monkeypatch.setattr(records, "BYTES_MAX", 2 * len(RECORDS[0]))
     source = make(tmp_path, LINES)
     assert [list(load.records) for load in loads(source)] == [
         RECORDS[0:2], RECORDS[2:4], RECORDS[4:6],
@@ -103,7 +102,7 @@ def test_half_a_line_is_waited_for_byte_by_byte(tmp_path: Path) -> None:
 
 
 def test_a_line_longer_than_a_chunk_is_found(tmp_path: Path) -> None:
-    long = appended(b"x" * (reading.CHUNK_BYTES + 5))
+    long = appended(b"x" * (files.CHUNK_BYTES + 5))
     source = make(tmp_path, lines_of(RECORDS[0], long, RECORDS[1]))
     assert drained(source) == [RECORDS[0], long, RECORDS[1]]
     assert not source.set_aside
@@ -113,7 +112,7 @@ def test_a_file_longer_than_a_chunk_is_read_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for size in (1, 50, 97, 200):
-        monkeypatch.setattr(reading, "CHUNK_BYTES", size)
+        monkeypatch.setattr(reader, "CHUNK_BYTES", size)
         torn = line_of(RECORDS[0])[:30]
         source = make(tmp_path, LINES + torn + b" " * 300 + LINES)
         assert drained(source) == RECORDS + RECORDS
@@ -168,7 +167,7 @@ def test_a_restart_skips_what_was_erased(tmp_path: Path) -> None:
     source = make(tmp_path, LINES)
     load = source.next_load(NOW)
     assert load is not None
-    first, second = reading.halves(load, NOW)
+    first, second = reader.halves(load, NOW)
     source.confirm(first)
     source.file.close()
     again = Source(SpoolFile(str(tmp_path), source.file.name))
@@ -199,9 +198,9 @@ def test_a_refused_record_stays_and_the_rest_goes_on(tmp_path: Path) -> None:
     source = make(tmp_path, LINES)
     source.align(UNKNOWN)
     (load,) = loads(source)
-    first, second = reading.halves(load, NOW)
+    first, second = reader.halves(load, NOW)
     source.confirm(first)
-    bad, _ = reading.halves(second, NOW)
+    bad, _ = reader.halves(second, NOW)
     assert len(bad.records) == 1
     source.refuse(bad)
     source.rewind()
@@ -215,7 +214,7 @@ def test_a_rewind_goes_back_to_what_is_confirmed(tmp_path: Path) -> None:
     source = make(tmp_path, LINES)
     source.align(UNKNOWN)
     (load,) = loads(source)
-    first, second = reading.halves(load, NOW)
+    first, second = reader.halves(load, NOW)
     source.sent = second.end
     source.confirm(first)
     source.rewind()
@@ -226,7 +225,7 @@ def test_a_rewind_goes_back_to_what_is_confirmed(tmp_path: Path) -> None:
 def test_all_is_done_only_when_all_was_handed_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batching, "BYTES_MAX", 2 * len(RECORDS[0]))
+    monkeypatch.setattr(records, "BYTES_MAX", 2 * len(RECORDS[0]))
     source = make(tmp_path, LINES + b" " * 10)
     load = source.next_load(NOW)
     assert load is not None
@@ -293,7 +292,7 @@ def test_a_power_cut_in_the_middle_of_an_erase_does_no_harm(
 
 def test_a_long_file_is_aligned_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for size in (1, 60, 90, 1000):
-        monkeypatch.setattr(reading, "CHUNK_BYTES", size)
+        monkeypatch.setattr(reader, "CHUNK_BYTES", size)
         aside = ASIDE + line_of(RECORDS[0])[1:]
         source = make(tmp_path, LINES + aside + 5 * LINES)
         source.align(HEADER_BYTES + len(LINES + aside + 4 * LINES))
@@ -325,7 +324,7 @@ def test_what_is_set_aside_stays_so_after_a_power_cut(tmp_path: Path) -> None:
     load = source.next_load(NOW)
     assert load is not None
     assert file.kept[HEADER_BYTES:].startswith(ASIDE + half[1:])
-    bad, good = reading.halves(load, NOW)
+    bad, good = reader.halves(load, NOW)
     source.refuse(bad)
     assert file.kept[bad.start : bad.start + 1] == ASIDE
     source.confirm(good)
@@ -343,7 +342,7 @@ def test_what_is_set_aside_stays_so_after_a_power_cut(tmp_path: Path) -> None:
 def test_halves_are_all_of_a_load(tmp_path: Path) -> None:
     (load,) = loads(make(tmp_path, LINES))
     for _ in range(2):
-        first, second = reading.halves(load, NOW)
+        first, second = reader.halves(load, NOW)
         assert [*first.records, *second.records] == list(load.records)
         assert (first.start, first.end) == (load.start, second.start)
         assert second.end == load.end
@@ -356,7 +355,7 @@ def test_what_has_expired_by_another_clock_is_left_out(tmp_path: Path) -> None:
     (command,) = load.commands
     assert isinstance(command, Push)
     assert list(command.keys) == [b"a", b"b"]
-    later = reading.as_of(load, NOW + 1000)
+    later = reader.as_of(load, NOW + 1000)
     (command,) = later.commands
     assert isinstance(command, Push)
     assert list(command.keys) == [b"b"]

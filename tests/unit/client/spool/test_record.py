@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.client.spool import record
-from fjord.client.spool.record import HEAD, Kind
+from fjord.client.spool import records
+from fjord.client.spool.records import HEAD, Kind
 from fjord.columns import Strings, repeat
 from fjord.commands import Append, Command, Delete, Push, Refusal, Set
 from fjord.errors import Code
@@ -66,33 +66,33 @@ def test_a_record_of_one_row_is_as_the_page_says() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
 def test_a_command_comes_back(command: Command) -> None:
-    data = record.of_command(command, NOW + 3)
+    data = records.of_command(command, NOW + 3)
     assert data[0] == Kind.COMMAND
-    found = record.to_command(data)
+    found = records.to_command(data)
     assert not isinstance(found, Refusal)
     assert type(found) is type(command)
     # Columns are read where they are; encoded once more, they are the same.
-    assert record.of_command(found, NOW + 3) == data
-    assert record.stamp_of(data) == NOW + 3
+    assert records.of_command(found, NOW + 3) == data
+    assert records.stamp_of(data) == NOW + 3
 
 
 def test_every_record_says_when_it_was_written() -> None:
-    assert record.stamp_of(pushed(b"k", stamp=NOW + 1)) == NOW + 1
-    assert record.stamp_of(appended(b"v", stamp=NOW + 2)) == NOW + 2
-    assert record.stamp_of(set_to(b"k", b"v", stamp=NOW + 3)) == NOW + 3
-    assert record.stamp_of(deleted(b"k", stamp=NOW + 4)) == NOW + 4
+    assert records.stamp_of(pushed(b"k", stamp=NOW + 1)) == NOW + 1
+    assert records.stamp_of(appended(b"v", stamp=NOW + 2)) == NOW + 2
+    assert records.stamp_of(set_to(b"k", b"v", stamp=NOW + 3)) == NOW + 3
+    assert records.stamp_of(deleted(b"k", stamp=NOW + 4)) == NOW + 4
 
 
 def test_a_record_that_is_too_short_says_nothing() -> None:
     whole = appended(b"")
     for size in range(HEAD.size):
-        assert record.stamp_of(whole[:size]) == 0
+        assert records.stamp_of(whole[:size]) == 0
 
 
 def test_a_function_of_another_program_is_refused() -> None:
-    data = bytearray(record.of_command(COMMANDS[3], NOW))
+    data = bytearray(records.of_command(COMMANDS[3], NOW))
     data[4:6] = struct.pack("<H", 60_000)
-    found = record.to_command(bytes(data))
+    found = records.to_command(bytes(data))
     assert isinstance(found, Refusal)
     assert found.code is Code.UNKNOWN_FUNCTION
 
@@ -101,12 +101,12 @@ def test_a_function_of_another_program_is_refused() -> None:
 def test_no_bytes_give_anything_but_a_command_or_an_error(
     command: Command, data: st.DataObject
 ) -> None:
-    encoded = bytearray(record.of_command(command, NOW))
+    encoded = bytearray(records.of_command(command, NOW))
     for _ in range(data.draw(st.integers(1, 3))):
         encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(encoded[: data.draw(st.integers(0, len(encoded)))])
     try:
-        found = record.to_command(cut)
+        found = records.to_command(cut)
     except (ValueError, struct.error):
         return
     assert found is not None

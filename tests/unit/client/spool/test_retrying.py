@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fjord.client.spool import files, reading, retrying, survey
-from fjord.client.spool.files import Header, SpoolFile
-from fjord.client.spool.lines import line_of
-from fjord.client.spool.reading import Source
-from fjord.client.spool.record import HEAD, Kind
-from fjord.client.spool.retrying import Retried
+from fjord.client.spool import files, reader, survey
+from fjord.client.spool.files import Header, SpoolFile, line_of
+from fjord.client.spool.reader import Source
+from fjord.client.spool.records import HEAD, Kind
+from fjord.client.spool.survey import Retried
 
 NOW_US = 1_700_000_000_000_000
 OLD = Header(b"A" * 16, NOW_US, bytes(8))
@@ -43,7 +42,7 @@ def directory(tmp_path: Path) -> str:
 
 
 def retry(directory: str) -> list[Retried]:
-    return list(retrying.retry(directory, NOW_US))
+    return list(survey.retry(directory, NOW_US))
 
 
 def keys_of(directory: str) -> list[bytes]:
@@ -80,7 +79,7 @@ def test_a_file_with_nothing_whole_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / files.aside_name(OLD.identity)
     path.write_bytes(files.encode_header(OLD) + DAMAGED + TORN)
     before = path.read_bytes()
-    assert retry(str(tmp_path)) == [Retried(name=path.name, left=2, why=retrying.NOTHING_WHOLE)]
+    assert retry(str(tmp_path)) == [Retried(name=path.name, left=2, why=survey.NOTHING_WHOLE)]
     assert path.read_bytes() == before
 
 
@@ -110,7 +109,7 @@ def test_a_disk_that_fails_to_read_is_told_of(
 def test_any_number_of_records_is_changed_stretch_by_stretch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(reader, "CHUNK_BYTES", 100)
     keys = [b"key %d" % number for number in range(200)]
     data = b"".join(aside(line_of(record(key))) + DAMAGED for key in keys)
     path = tmp_path / files.aside_name(OLD.identity)

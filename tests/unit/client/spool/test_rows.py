@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import fjord
-from fjord.client.spool import record, survey
-from fjord.client.spool import spool as module
+from fjord.client.spool import records, survey
+from fjord.client.spool import writer as module
 from fjord.client.spool.files import SpoolFile
-from fjord.client.spool.rows import Row, rows_of
+from fjord.client.spool.records import Row, rows_of
 from fjord.columns import Strings
 from fjord.commands import Erase, Push
 from fjord.testing import SimClock
@@ -82,7 +82,7 @@ def test_a_row_of_a_job_has_its_own_date() -> None:
         expires_at_us=array("Q", (0, 40)),
         timestamps_us=array("Q", (10, 10)),
     )
-    one, two = rows_of(record.of_command(push, 10))
+    one, two = rows_of(records.of_command(push, 10))
     assert (one.stamp_us, one.due_us, one.expires_us, one.domain) == (10, 0, 0, b"")
     assert (two.stamp_us, two.due_us, two.expires_us, two.domain) == (10, 30, 40, b"d")
 
@@ -92,10 +92,10 @@ def test_a_row_of_a_job_has_its_own_date() -> None:
     [
         (b"", "cut short"),
         (b"\x01", "cut short"),
-        (record.HEAD.pack(1, 0, 0, 1, 0, 0, 0, 0, 0), "cut short"),
-        (record.HEAD.pack(9, 0, 0, 0, 0, 0, 0, 0, 0), "9 is not a valid Kind"),
-        (record.HEAD.pack(5, 0, 0, 0, 60_000, 0, 0, 0, 0), "a record of function 60000"),
-        (record.of_command(Erase(table="t", keys=Strings.of([b"k"])), 1), "of function 66"),
+        (records.HEAD.pack(1, 0, 0, 1, 0, 0, 0, 0, 0), "cut short"),
+        (records.HEAD.pack(9, 0, 0, 0, 0, 0, 0, 0, 0), "9 is not a valid Kind"),
+        (records.HEAD.pack(5, 0, 0, 0, 60_000, 0, 0, 0, 0), "a record of function 60000"),
+        (records.of_command(Erase(table="t", keys=Strings.of([b"k"])), 1), "of function 66"),
     ],
 )
 def test_what_is_no_record_is_said_to_be_none(what: bytes, said: str) -> None:

@@ -14,14 +14,12 @@ from pathlib import Path
 import pytest
 
 import fjord
-from fjord.client.spool import files, lines
-from fjord.client.spool import spool as module
-from fjord.client.spool.appender import Appender
-from fjord.client.spool.files import HEADER_BYTES
-from fjord.client.spool.lines import Fate, Lines
-from fjord.client.spool.record import HEAD, stamp_of
-from fjord.client.spool.spool import Spool, open_spool
-from fjord.client.spool.waking import Doorbell
+from fjord.client.spool import files
+from fjord.client.spool import writer as module
+from fjord.client.spool.bell import Doorbell
+from fjord.client.spool.files import HEADER_BYTES, Fate, Lines
+from fjord.client.spool.records import HEAD, stamp_of
+from fjord.client.spool.writer import Appender, Spool, open_spool
 from fjord.errors import ClosedError, DirectoryError, DiskFullError, DurabilityError
 from fjord.testing import SimClock
 from tests.unit.client.spool.spool_samples import check_ended, in_child
@@ -32,7 +30,7 @@ HOUR = 3600
 def found_in(path: Path) -> Lines:
     data = path.read_bytes()
     assert files.decode_header(data[:HEADER_BYTES]) is not None
-    return lines.parse(data[HEADER_BYTES:], HEADER_BYTES, is_closed=True)
+    return files.parse(data[HEADER_BYTES:], HEADER_BYTES, is_closed=True)
 
 
 def values_in(directory: Path) -> list[bytes]:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fjord.client.spool import files, reading, survey
-from fjord.client.spool.files import HEADER_BYTES, SpoolFile
-from fjord.client.spool.lines import ASIDE, Fate, line_of
+from fjord.client.spool import files, reader, survey
+from fjord.client.spool.files import ASIDE, HEADER_BYTES, Fate, SpoolFile, line_of
 from tests.unit.client.spool.spool_samples import (
     IDENTITY,
     NAME,
@@ -110,7 +109,7 @@ def test_something_can_be_said_without_a_look_inside(tmp_path: Path) -> None:
 def test_a_long_file_is_looked_at_in_stretches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(reading, "CHUNK_BYTES", size)
+    monkeypatch.setattr(reader, "CHUNK_BYTES", size)
     found = report(tmp_path, 5 * LINES + b"#" + 5 * LINES + line_of(b"half")[:-1])
     assert found.waiting == 30
     assert found.fates == {Fate.DAMAGED: 1}
@@ -120,8 +119,8 @@ def test_a_long_file_is_looked_at_in_stretches(
 def test_what_is_longer_than_any_line_does_not_stop_a_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "CHUNK_BYTES", 50)
-    monkeypatch.setattr(reading, "LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(reader, "CHUNK_BYTES", 50)
+    monkeypatch.setattr(reader, "LINE_BYTES_MAX", 100)
     found = report(tmp_path, b"#" * 130 + LINES)
     assert found.waiting == 3
     assert set(found.fates) == {Fate.DAMAGED}
@@ -150,11 +149,11 @@ def test_a_stretch_has_what_is_whole_and_the_rest_if_nothing_follows(tmp_path: P
     half = line_of(RECORDS[0])[:30]
     file = make_file(tmp_path, LINES + half)
     start, end = HEADER_BYTES, HEADER_BYTES + len(LINES + half)
-    found = reading.stretch(file, start, end, is_closed=False)
+    found = files.stretch(file, start, end, is_closed=False)
     assert (found.records, found.pieces, found.stop) == (RECORDS, [], end - len(half))
-    found = reading.stretch(file, start, end, is_closed=True)
+    found = files.stretch(file, start, end, is_closed=True)
     assert ([piece.fate for piece in found.pieces], found.stop) == ([Fate.TORN], end)
-    found = reading.stretch(file, start, start + len(line_of(RECORDS[0])), is_closed=False)
+    found = files.stretch(file, start, start + len(line_of(RECORDS[0])), is_closed=False)
     assert found.records == RECORDS[:1]
     file.close()
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from fjord import limits
-from fjord.client.spool.batching import Gathering
-from fjord.client.spool.record import Kind, stamp_of
-from fjord.client.spool.tables import SpoolJobs, SpoolKv, SpoolStream
+from fjord.client.spool.records import Gathering, Kind, stamp_of
+from fjord.client.spool.writer import SpoolJobs, SpoolKv, SpoolStream
 from fjord.clock import Stamps
 from fjord.commands import Append, Command, Delete, Push, Set
 from fjord.errors import Code, ProtocolError, RefusedError

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 import fjord
-from fjord.client.spool import waking
-from fjord.client.spool.waking import PING, Bell, Doorbell, Flag
+from fjord.client.spool import bell as waking
+from fjord.client.spool.bell import PING, Bell, Doorbell, Flag
 from fjord.commands import Nop
 from fjord.wire import RequestDecoder
 from fjord.wire.wakeups import SPOOL, Wakeup, What, decode

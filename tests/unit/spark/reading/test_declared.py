@@ -13,8 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from fjord.columns import Strings
 from fjord.declared import schema
 from fjord.declared.rows import Rows
-from fjord.declared.schema import Column, Schema
-from fjord.declared.types import TYPES
+from fjord.declared.schema import TYPES, Column, Schema
 from fjord.errors import FjordError
 from fjord.spark.declared import SPARK_TYPES, Typed
 from fjord.spark.reading import declared

@@ -13,8 +13,7 @@ from pyspark.sql import types
 from fjord import jobs, streams
 from fjord.declared import schema
 from fjord.declared.rows import Rows
-from fjord.declared.schema import Schema
-from fjord.declared.types import TYPES
+from fjord.declared.schema import TYPES, Schema
 from fjord.errors import FjordError
 from fjord.spark.declared import SPARK_TYPES
 from fjord.spark.reading import declared as fitting

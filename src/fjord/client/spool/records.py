@@ -1,24 +1,202 @@
-"""Batches: records of a spool file turned into commands with many rows.  Pure.
+"""Records: one write each, as bytes.  Pure.
 
-Rows of one table stay in their order; tables do not wait for each other, since a batch is applied
-as one.  For the same reason a key of a key/value table is written once, with the newest of its
-values.  What has expired on its way has the effect of its end: a job is left out, and a value
-becomes the deletion of its key.
+Records of one row have fixed fields at their beginning, so that a front end makes one in a
+microsecond.  All else is a command as it goes over the wire.
 """
 
 from __future__ import annotations
 
+import enum
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final
 
 from fjord import limits
-from fjord.client.spool.record import HEAD, Kind, Write, to_command
 from fjord.columns import Strings
-from fjord.commands import Append, Command, Delete, Push, Refusal, Set
+from fjord.commands import FUNCTIONS, Append, Command, Delete, Push, Refusal, Set, codec
+from fjord.errors import Code
+
+Write = Push | Append | Set | Delete  # what a record of many rows may hold
+
+# kind, type, priority, sizes of table, key and domain, timestamp, due, expires.
+HEAD: Final = struct.Struct("<BBBBHHQQQ")
+_TABLE_SIZE_AT: Final = 3
+_STAMP: Final = struct.Struct("<8xQ")
+
+
+class Kind(enum.IntEnum):
+    """What a record holds."""
+
+    PUSH = 1  # a job
+    APPEND = 2  # a message
+    SET = 3  # a value; `due` is its TTL
+    DELETE = 4  # of a key
+    COMMAND = 5  # many rows, all or none
+
+
+def of_command(command: Command, stamp_us: int) -> bytes:
+    """Returns the record of a command with many rows: its function and flags, and its body."""
+    row, flags, timestamp_us, body = codec.encode(command)
+    head = HEAD.pack(Kind.COMMAND, 0, 0, 0, row.number, flags, stamp_us, timestamp_us, 0)
+    return b"".join((head, *body))
+
+
+def to_command(record: bytes) -> Write | Refusal:
+    """Returns the command of such a record; a refusal if it is none that a spool holds.
+
+    Raises:
+        ValueError, struct.error: if it is none.
+    """
+    _, _, _, _, number, flags, _, timestamp_us, _ = HEAD.unpack_from(record)
+    row = FUNCTIONS.get(number)
+    if row is None or not issubclass(row.record, Write):
+        return Refusal(code=Code.UNKNOWN_FUNCTION, text=f"a record of function {number}")
+    found = codec.decode(row, flags, timestamp_us, memoryview(record)[HEAD.size :])
+    assert isinstance(found, Write | Refusal)
+    return found
+
+
+def target_of(record: bytes) -> tuple[type, str]:
+    """Returns what a record asks for, as the type of a command, and of which table."""
+    if record[0] == Kind.COMMAND:
+        command = to_command(record)
+        return type(command), getattr(command, "table", "")
+    table = record[HEAD.size : HEAD.size + record[_TABLE_SIZE_AT]]
+    return _TYPES[record[0]], table.decode(errors="replace")
+
+
+def stamp_of(record: bytes) -> int:
+    """Returns when a record was written; 0 if it is too short to say so."""
+    if len(record) < HEAD.size:
+        return 0
+    stamp_us: int
+    (stamp_us,) = _STAMP.unpack_from(record)
+    return stamp_us
+
+
+_TYPES: Final[dict[int, type]] = {
+    Kind.PUSH: Push,
+    Kind.APPEND: Append,
+    Kind.SET: Set,
+    Kind.DELETE: Delete,
+}
+
+
+# -- rows of a record, for people who look at a spool.  Pure --------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One job, message, value or deletion."""
+
+    stamp_us: int  # when it was written
+    what: str  # push, append, set, delete
+    table: str
+    key: bytes
+    type: int = 0
+    value: bytes = b""
+    domain: bytes = b""
+    priority: int | None = None  # of a job
+    due_us: int = 0  # of a job; 0 = at once
+    expires_us: int = 0  # 0 = never
+
+
+def rows_of(record: bytes) -> list[Row]:
+    """Returns what a record holds.
+
+    Raises:
+        ValueError: if it is none that this program knows.
+    """
+    try:
+        if record[:1] == _COMMAND_BYTE:
+            return list(_of_command(record))
+        return [_of_one(record)]
+    except struct.error as error:
+        raise ValueError("a record that is cut short") from error
+
+
+def _of_one(record: bytes) -> Row:
+    number, type_, priority, *sizes, stamp_us, due_us, expires_us = HEAD.unpack_from(record)
+    kind = Kind(number)  # ValueError, if there is no such one
+    parts, at = [], HEAD.size
+    for size in sizes:
+        parts.append(record[at : at + size])
+        at += size
+    if at > len(record):
+        raise ValueError("a record that is cut short")
+    table, key, domain = parts
+    return Row(
+        stamp_us=stamp_us,
+        what=kind.name.lower(),
+        table=table.decode(),
+        key=key,
+        type=type_,
+        value=record[at:],
+        domain=domain,
+        priority=priority if kind is Kind.PUSH else None,
+        due_us=due_us if kind is Kind.PUSH else 0,
+        expires_us=expires_us,
+    )
+
+
+def _of_command(record: bytes) -> Iterator[Row]:
+    stamp_us = stamp_of(record)
+    command = to_command(record)
+    if isinstance(command, Refusal):
+        raise ValueError(command.text)
+    if isinstance(command, Push):
+        yield from _of_push(command)
+    elif isinstance(command, Append | Set):
+        what = "append" if isinstance(command, Append) else "set"
+        expires_us = command.expires_at_us if isinstance(command, Set) else 0
+        for key, type_, value in _entries(command):
+            yield Row(
+                stamp_us=stamp_us,
+                what=what,
+                table=command.table,
+                key=key,
+                type=type_,
+                value=value,
+                expires_us=expires_us,
+            )
+    else:
+        for key in command.keys.rows():
+            yield Row(stamp_us=stamp_us, what="delete", table=command.table, key=key)
+
+
+def _of_push(command: Push) -> Iterator[Row]:
+    for at, (key, type_, value) in enumerate(_entries(command)):
+        yield Row(
+            stamp_us=command.timestamps_us[at],
+            what="push",
+            table=command.table,
+            key=key,
+            type=type_,
+            value=value,
+            domain=command.domains[at],
+            priority=command.priorities[at],
+            due_us=command.process_at_us[at],
+            expires_us=command.expires_at_us[at],
+        )
+
+
+def _entries(command: Push | Append | Set) -> Iterator[tuple[bytes, int, bytes]]:
+    return zip(command.keys.rows(), command.types, command.values.rows(), strict=True)
+
+
+_COMMAND_BYTE: Final = bytes((Kind.COMMAND,))
+
+
+# -- batches: records of a spool file turned into commands with many rows.  Pure ------------------
+#
+# Rows of one table stay in their order; tables do not wait for each other, since a batch is applied
+# as one.  For the same reason a key of a key/value table is written once, with the newest of its
+# values.  What has expired on its way has the effect of its end: a job is left out, and a value
+# becomes the deletion of its key.
+
 
 ROWS_MAX: Final = 10_000
 # Of keys and values, in one batch; a record that has more goes alone.

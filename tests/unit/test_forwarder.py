@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fjord.cli import forwarding
-from fjord.client.forwarder import Progress
-from fjord.client.spool.alerts import RULES, Alert
-from fjord.client.spool.lines import Fate
+from fjord import forwarder
+from fjord.client.spool.files import Fate
+from fjord.client.spool.survey import RULES, Alert
 from fjord.errors import Code
+from fjord.forwarder import Progress
 
 NOW_US = 1_700_000_000_000_000
-OPERATIONS = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
+OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 
 
 def samples(progress: Progress) -> dict[tuple[str, ...], float]:
-    text = forwarding.page(progress, 2_000_000, NOW_US).body.decode()
+    text = forwarder.page(progress, 2_000_000, NOW_US).body.decode()
     return {
         (sample.name.removeprefix("fjord_forwarder_"), *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(text)

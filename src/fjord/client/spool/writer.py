@@ -1,0 +1,644 @@
+"""A spool that is written to: one `write` for each call, and nothing to wait for.
+
+Any number of processes may write to one spool.  Threads of one process share a `Spool`; so do
+a process and what it forks, since each line is one write to the end of the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import errno
+import fcntl
+import os
+import stat
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Final, NoReturn, Self, Unpack
+
+from fjord import commands, limits, values
+from fjord.client.calls import check_name, check_names
+from fjord.client.entries import (
+    AnyKey,
+    Key,
+    duration_us,
+    encode_domain,
+    encode_key,
+    microseconds,
+)
+from fjord.client.job_calls import JobCalls
+from fjord.client.job_push import PushColumns, PushOptions, check_priority, due_us
+from fjord.client.job_times import moment_us
+from fjord.client.kv_calls import KvCalls, SetOneOptions, SetOptions
+from fjord.client.schemas import NoSchemas, no_rows
+from fjord.client.spool import files
+from fjord.client.spool.bell import Bell
+from fjord.client.spool.files import COMMON, HEADER_BYTES, line_of
+from fjord.client.spool.records import HEAD, Kind, of_command
+from fjord.client.stream_calls import StreamCalls
+from fjord.clock import Stamps, SystemClock
+from fjord.columns import repeat
+from fjord.commands import Append, Command, Delete, Nop, Push, Set
+from fjord.disk import is_full
+from fjord.errors import (
+    ClosedError,
+    Code,
+    DiskFullError,
+    DurabilityError,
+    FjordError,
+    LocalProtocolError,
+)
+from fjord.jobs import PRIORITY_MAX, Priority
+from fjord.values import Value
+from fjord.wire import wakeups
+from fjord.wire.wakeups import Address
+
+# Whoever removes a file by hand takes what is written to it for so long afterwards, too.
+CHECK_US: Final = 100_000
+
+
+class Sync(enum.StrEnum):
+    """What a write waits for."""
+
+    NONE = "none"  # nothing: it survives the process, and perhaps not a power cut
+    EACH = "each"  # the disk
+    GROUP = "group"  # the disk, together with other threads that write at the same time
+
+
+def open_spool(
+    path: str | os.PathLike[str],
+    *,
+    sync: str = Sync.NONE,
+    period: float = files.PERIOD_SECONDS,
+    wake: str | int | None = None,
+) -> Spool:
+    """Opens or makes a directory in which writes wait for `fjord forward` to send them.
+
+    Args:
+        path: the directory.
+        sync: what a write waits for: "none", "each" or "group".
+        period: seconds after which another file is begun.
+        wake: where `fjord forward --wake` hears wake-ups; none are sent unless given.
+
+    Raises:
+        DirectoryError: if the directory cannot be made.
+        ValueError: if an option cannot be meant.
+    """
+    if sync not in tuple(Sync):
+        raise ValueError(f"sync is one of {', '.join(Sync)}, not {sync!r}")
+    if not 1 <= period <= 7 * 24 * 3600:
+        raise ValueError(f"period is from 1 second to 7 days, not {period}")
+    return Spool(
+        os.path.abspath(path),
+        sync=Sync(sync),
+        period_us=round(period * 1_000_000),
+        wake=None if wake is None else wakeups.parse_address(wake),
+    )
+
+
+class Spool:
+    """Tables to write to, daemon or not.  Every call returns when its record is in a file."""
+
+    def __init__(
+        self, path: str, *, sync: Sync, period_us: int, wake: Address | None = None
+    ) -> None:
+        self.path = path
+        self._sync = sync
+        self._period_us = period_us
+        self._stamps = Stamps(SystemClock())
+        self._appender: Appender | None = None
+        self._checked_us = 0  # when to look next whether this is still the file to write to
+        self._is_closed = False
+        self._problem = ""  # a disk that failed: nothing is written any more
+        self._written = self._synced = 0  # lines, for those who share a sync
+        files.make_directory(path)
+        files.check_owner(path)
+        self._bell = Bell(path, wake)
+        self._is_wanted = self._bell.is_wanted
+        self._is_shared = sync is Sync.GROUP
+        self._renew_locks()
+        _spools.add(self)
+
+    def __repr__(self) -> str:
+        return f"<Spool {self.path!r}>"
+
+    def jobs(self, table: str) -> SpoolJobs:
+        """Returns a jobs table to push to."""
+        return SpoolJobs(self._write, self._stamps, table)
+
+    def stream(self, table: str) -> SpoolStream:
+        """Returns a stream to append to."""
+        return SpoolStream(self._write, self._stamps, table)
+
+    def kv(self, table: str = commands.DEFAULT_TABLE) -> SpoolKv:
+        """Returns a key/value table to write to."""
+        return SpoolKv(self._write, self._stamps, table)
+
+    def close(self) -> None:
+        """Gives the file free, so that the forwarder can delete it when it is sent."""
+        with self._guard:
+            self._is_closed = True
+            self._drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def _write(self, record: bytes, stamp_us: int) -> None:
+        line = line_of(record)
+        try:
+            with self._guard:
+                appender = self._appender
+                if appender is None or stamp_us >= self._checked_us:
+                    appender = self._check(stamp_us)
+                written = appender.write(line)
+                self._written = ticket = self._written + 1
+        except OSError as error:
+            raise self._failed(error, "the record may or may not be kept") from error
+        if written != len(line):
+            raise _full(self.path)
+        if self._is_shared:
+            self._share_sync(ticket)
+        if self._is_wanted():
+            self._bell.ring()
+
+    def _check(self, now_us: int) -> Appender:
+        """Returns the file of the moment: another one, also if the one that it has was removed."""
+        appender = self._appender
+        slot = files.slot_of(now_us, self._period_us)
+        if appender is None or appender.slot != slot or self._problem or appender.is_removed():
+            appender = self._turn(now_us)
+        self._checked_us = min(now_us + CHECK_US, (slot + 1) * self._period_us)
+        return appender
+
+    def _turn(self, now_us: int) -> Appender:
+        """Goes on to the file of the moment."""
+        if self._is_closed:
+            raise ClosedError("this spool is closed; open it again")
+        if self._problem:
+            raise DurabilityError(f"{self._problem}; look after the disk, and open the spool again")
+        self._drop()
+        flags = os.O_DSYNC if self._sync is Sync.EACH else 0
+        try:
+            appender = Appender(self.path, now_us, self._period_us, flags=flags)
+            if self._sync is not Sync.NONE:
+                files.sync_directory(self.path)  # another writer may have made it, just now
+        except OSError as error:
+            raise self._failed(error, "this record was not accepted") from error
+        self._appender = appender
+        return appender
+
+    def _drop(self) -> None:
+        """Closes the file; whoever still waits for the disk then has it."""
+        if self._appender is None:
+            return
+        with self._syncing:
+            appender, self._appender = self._appender, None
+            try:
+                if self._is_shared and not self._problem:
+                    appender.sync()
+                    self._synced = self._written
+            except OSError as error:
+                self._fail(error)  # those who wait for this sync are told, too
+                raise self._lost() from error
+            finally:
+                appender.close()
+
+    def _share_sync(self, ticket: int) -> None:
+        """Returns when the disk has a line; whoever comes first waits for all who came before."""
+        with self._syncing:
+            if self._synced >= ticket:
+                return
+            written = self._written  # before the sync: what is written meanwhile waits for the next
+            try:
+                if self._appender is None or self._problem:
+                    raise self._lost()  # also where the sync of another thread has failed
+                self._appender.sync()
+            except OSError as error:
+                self._fail(error)
+                raise self._lost() from error
+            self._synced = written
+
+    def _fail(self, error: OSError) -> None:
+        """What failed once is not asked again: the next answer would mean nothing."""
+        self._problem = f"the disk of the spool {self.path} failed ({error.strerror})"
+        self._checked_us = 0
+
+    def _lost(self) -> DurabilityError:
+        return DurabilityError(f"{self._problem}; the record may or may not be kept")
+
+    def _failed(self, error: OSError, what: str) -> FjordError:
+        if is_full(error):
+            return _full(self.path)
+        return DurabilityError(
+            f"the spool {self.path} cannot be written to ({error.strerror}); {what}"
+        )
+
+    def _renew_locks(self) -> None:
+        """A thread that is not there after a fork may have had them."""
+        # A signal handler may come in between, and write too.
+        self._guard = threading.RLock()
+        self._syncing = threading.RLock()
+        self._stamps.renew()
+        self._bell.renew()
+
+
+def _full(path: str) -> DiskFullError:
+    return DiskFullError(
+        Code.DISK_FULL,
+        f"the disk of the spool {path} is full; this record was not accepted, and all that were "
+        "will be sent: free space, and write it again",
+    )
+
+
+_spools: weakref.WeakSet[Spool] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for spool in _spools:
+        spool._renew_locks()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+# -------------------------------------------------------------------------------------------------
+#
+# Writing to spool files: any number of processes append to one, and none waits for another.
+#
+# A writer has a shared lock on a file for as long as it has it open.  When it has got the lock it
+# looks whether the name still means this file, since the forwarder may just have removed it.
+#
+# A file is written to in one period only, so that what is in a later one was written later; if it
+# is still there when its name comes round again, it gets another name, and is only sent.  So does
+# one from before the machine was last started: a power cut may have taken its end, also what the
+# daemon has of it, and would take for that what is written to those offsets again.  Who renames
+# has a lock on the directory, so that only one does; and its own lock on the file keeps the
+# forwarder away.
+
+
+class Appender:
+    """A file that is open for writing, beside any number of others that write to it."""
+
+    _fd = -1
+
+    def __init__(self, directory: str, now_us: int, period_us: int, *, flags: int = 0) -> None:
+        self.slot = files.slot_of(now_us, period_us)
+        name = files.name_of(self.slot)
+        path = os.path.join(directory, name)
+        flags |= os.O_RDWR | os.O_APPEND | COMMON
+        while True:
+            try:
+                fd = os.open(path, flags)
+            except FileNotFoundError:
+                _make(directory, name, now_us)
+                continue
+            self._fd = fd  # from here on it is closed with the object
+            if _hold(fd, path) and not self._put_away(directory, path, period_us):
+                return
+            self.close()
+
+    def write(self, line: bytes) -> int:
+        """Adds a line; returns how much of it was written: less if the disk is full."""
+        return os.write(self._fd, line)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def is_removed(self) -> bool:
+        """Says whether somebody has removed the file; what is written to it then is lost."""
+        return os.fstat(self._fd).st_nlink == 0
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _put_away(self, directory: str, path: str, period_us: int) -> bool:
+        """Gives a file from earlier another name; False if it is none."""
+        header = files.decode_header(os.pread(self._fd, HEADER_BYTES, 0))
+        if header is None:
+            return False  # damaged; the forwarder mends it
+        if header.is_of_this_boot and files.slot_of(header.created_us, period_us) == self.slot:
+            return False
+        with _locked(directory):
+            if files.is_at(os.fstat(self._fd), path):
+                os.rename(path, os.path.join(directory, files.old_name(header.identity)))
+                files.sync_directory(directory)
+        return True
+
+
+def _make(directory: str, name: str, now_us: int) -> None:
+    """Makes a file with its header, unless another writer was faster."""
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    fresh = files.prepare(directory, files.new_header(now_us))
+    try:
+        os.link(fresh, os.path.join(directory, name), follow_symlinks=False)
+    except FileExistsError:
+        return  # it is there now, whoever has made it
+    except FileNotFoundError:
+        return  # the forwarder took it for a leftover; once more
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(fresh)
+    files.sync_directory(directory)
+
+
+def _hold(fd: int, path: str) -> bool:
+    """Takes the writer's lock; False if the name means another file by now, or none."""
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    ours = os.fstat(fd)
+    if not stat.S_ISREG(ours.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return files.is_at(ours, path)
+
+
+@contextlib.contextmanager
+def _locked(directory: str) -> Iterator[None]:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+# -- tables of a spool: the writes of a connection, without its answers ---------------------------
+#
+# What one row needs is packed here, field by field, since this is what a front end waits for; many
+# rows are one command, built as for a connection.
+
+
+Write = Callable[[bytes, int], None]  # a record, and when it was written
+
+_PUSH_OPTIONS: Final = PushOptions.__optional_keys__
+_SET_OPTIONS: Final = SetOneOptions.__optional_keys__ | SetOptions.__optional_keys__
+_EMPTY: Final = "a key has at least one byte"
+_VALUE: Final = f"a value has at most {limits.VALUE_BYTES_MAX} bytes"
+_pack = HEAD.pack
+# As plain numbers, which are packed faster than members of an enum.
+_PUSH, _APPEND, _SET, _DELETE = map(int, (Kind.PUSH, Kind.APPEND, Kind.SET, Kind.DELETE))
+_PRIORITY: Final = int(Priority.DEFAULT)
+# An expiry that comes from a TTL ends such a stretch, so that many values expire together and the
+# forwarder sends them as one command.
+_EXPIRY_STEP_US: Final = 100_000
+
+
+class _Table:
+    """What the tables share."""
+
+    def __init__(self, write: Write, stamps: Stamps, table: str) -> None:
+        self._write = write
+        self._stamps = stamps
+        self._next_us = stamps.next_us
+        self._name = check_name(table)
+        self._table = table.encode()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name!r}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"a spool only writes, and nobody answers: it has no {name}; use fjord.connect for that"
+        )
+
+
+class SpoolJobs(_Table):
+    """A jobs table to push to; like `fjord.Jobs`."""
+
+    def push(self, key: Key, value: Value = None, **options: Unpack[PushOptions]) -> None:
+        """Adds a job, or merges it with the one that waits under the same key; see `Jobs.push`.
+
+        Raises:
+            DiskFullError: if the disk is full; nothing was written then.
+            ValueError: if an option cannot be meant.
+        """
+        try:
+            type_, data = values.encode(value)
+            name = encode_key(key)
+        except LocalProtocolError as error:
+            raise (no_rows() if _is_row(key, value) else error) from None
+        if len(name) > limits.JOB_KEY_BYTES_MAX or len(data) > limits.VALUE_BYTES_MAX:
+            raise _too_large(name, data, limits.JOB_KEY_BYTES_MAX)
+        stamp_us = self._next_us()
+        if not options:
+            priority, due, expires_us, domain = _PRIORITY, 0, 0, b""
+        else:
+            priority, due, expires_us, domain = _job_fields(options, stamp_us)
+        table = self._table
+        head = _pack(
+            _PUSH, type_, priority, len(table), len(name), len(domain), stamp_us, due, expires_us
+        )
+        self._write(head + table + name + domain + data, stamp_us)
+
+    def push_many(
+        self, jobs: Iterable[Mapping[str, Any]] | None = None, **columns: Unpack[PushColumns]
+    ) -> None:
+        """Adds jobs, all or none; see `Jobs.push_many`."""
+        calls = JobCalls(self._name, self._stamps, NoSchemas)
+        command = calls.push_many(jobs, **columns).command
+        if isinstance(command, Push):
+            stamp_us = command.timestamps_us[0]
+            if command.relative:
+                dates = [delay and stamp_us + delay for delay in command.process_at_us]
+                command = replace(command, process_at_us=dates, relative=False)
+            _write_command(self._write, command, stamp_us)
+
+
+class SpoolStream(_Table):
+    """A stream to append to; like `fjord.Stream`."""
+
+    def append(self, value: Value, key: Key = "") -> None:
+        """Adds a message; see `Stream.append`.  Its seq is not known before it arrives.
+
+        Raises:
+            DiskFullError: if the disk is full; nothing was written then.
+        """
+        try:
+            type_, data = values.encode(value)
+            name = encode_key(key) if key else b""
+        except LocalProtocolError as error:
+            raise (no_rows() if _is_row(key, value) else error) from None
+        if len(name) > limits.KV_KEY_BYTES_MAX or len(data) > limits.VALUE_BYTES_MAX:
+            raise _too_large(name, data, limits.KV_KEY_BYTES_MAX)
+        stamp_us = self._next_us()
+        table = self._table
+        head = _pack(_APPEND, type_, 0, len(table), len(name), 0, stamp_us, 0, 0)
+        self._write(head + table + name + data, stamp_us)
+
+    def append_many(self, values: Iterable[Value], keys: Iterable[Key] | None = None) -> None:
+        """Adds messages in order; see `Stream.append_many`.
+
+        As on a connection, many are several parts: those before the one that fails are written.
+        """
+        for call in StreamCalls(self._name, NoSchemas).append_parts(values, keys):
+            command = call.command
+            assert isinstance(command, Append)
+            stamp_us = self._next_us()
+            dates = repeat(stamp_us, len(command.types))
+            _write_command(self._write, replace(command, timestamps_us=dates), stamp_us)
+
+
+class SpoolKv(_Table):
+    """A key/value table to write to; like `fjord.Kv`."""
+
+    def set(self, key: Key, value: Value, **options: Unpack[SetOneOptions]) -> None:
+        """Gives `key` a value; see `Kv.set`.
+
+        Raises:
+            DiskFullError: if the disk is full; nothing was written then.
+            ValueError: if an option asks for an answer, or for a value that is not kept.
+        """
+        if options and options.get("also") is not None:
+            _check_options(options)
+            self._write_set(self._calls().set(key, value, **options).command)
+            return
+        type_, data = values.encode(value)
+        name = encode_key(key)
+        if not 0 < len(name) <= limits.KV_KEY_BYTES_MAX or len(data) > limits.VALUE_BYTES_MAX:
+            raise _too_large(name, data, limits.KV_KEY_BYTES_MAX)
+        stamp_us = self._next_us()
+        ttl_us, expires_us = _life(options, stamp_us) if options else (0, 0)
+        table = self._table
+        head = _pack(_SET, type_, 0, len(table), len(name), 0, stamp_us, ttl_us, expires_us)
+        self._write(head + table + name + data, stamp_us)
+
+    def set_many(self, items: Mapping[AnyKey, Value], **options: Unpack[SetOptions]) -> None:
+        """Gives values to many keys, all or none; see `Kv.set_many`."""
+        _check_options(options)
+        self._write_set(self._calls().set_many(items, **options).command)
+
+    def delete(self, key: Key) -> None:
+        """Takes the value of `key` away; see `Kv.delete`."""
+        name = encode_key(key)
+        if not 0 < len(name) <= limits.KV_KEY_BYTES_MAX:
+            raise _too_large(name, b"", limits.KV_KEY_BYTES_MAX)
+        stamp_us = self._next_us()
+        table = self._table
+        head = _pack(_DELETE, 0, 0, len(table), len(name), 0, stamp_us, 0, 0)
+        self._write(head + table + name, stamp_us)
+
+    def delete_many(self, keys: Iterable[Key]) -> None:
+        """Takes the values of many keys away, in one commit."""
+        command = self._calls().delete_many(keys).command
+        if isinstance(command, Delete):
+            _write_command(self._write, command, command.timestamp_us)
+
+    def _calls(self) -> KvCalls:
+        return KvCalls(self._name, self._stamps)
+
+    def _write_set(self, command: Command) -> None:
+        if isinstance(command, Nop):
+            return  # set_many of nothing
+        assert isinstance(command, Set)
+        stamp_us = command.timestamps_us[0]
+        expires_us = _expiry(command.ttl_us, command.expires_at_us, stamp_us)
+        command = replace(command, expires_at_us=expires_us)
+        _write_command(self._write, command, stamp_us)
+
+
+def _is_row(*given: object) -> bool:
+    return any(isinstance(one, Mapping) for one in given)
+
+
+def _write_command(write: Write, command: Push | Append | Set | Delete, stamp_us: int) -> None:
+    """Writes a command of many rows; what the daemon would refuse for its size is refused here."""
+    keys = command.keys
+    size = len(keys.data)
+    is_push = type(command) is Push
+    key_bytes_max = limits.JOB_KEY_BYTES_MAX if is_push else limits.KV_KEY_BYTES_MAX
+    lengths = keys.lengths()
+    if isinstance(command, Set | Delete) and not min(lengths):
+        raise LocalProtocolError(Code.EMPTY_KEY, _EMPTY)
+    if max(lengths) > key_bytes_max:
+        raise LocalProtocolError(Code.KEY_TOO_LONG, f"a key has at most {key_bytes_max} bytes")
+    if not isinstance(command, Delete):
+        size += len(command.values.data)
+        if max(command.values.lengths()) > limits.VALUE_BYTES_MAX:
+            raise LocalProtocolError(Code.VALUE_TOO_LARGE, _VALUE)
+    if isinstance(command, Push):
+        size += len(command.domains.data)
+    elif isinstance(command, Set) and command.also is not None:
+        size += len(command.also.data)
+    if len(keys) > limits.BATCH_ROWS_MAX or size > limits.BATCH_BYTES_MAX:
+        raise LocalProtocolError(
+            Code.TOO_LARGE,
+            f"one call has at most {limits.BATCH_ROWS_MAX} rows and {limits.BATCH_BYTES_MAX} bytes "
+            "of keys and values; use smaller ones",
+        )
+    write(of_command(command, stamp_us), stamp_us)
+
+
+def _job_fields(options: PushOptions, stamp_us: int) -> tuple[int, int, int, bytes]:
+    """Returns priority, process date, expiry and domain of a job that has options."""
+    if not options.keys() <= _PUSH_OPTIONS:
+        check_names("push", options, _PUSH_OPTIONS)
+    priority, due, expires_us, domain = options.get("priority", _PRIORITY), 0, 0, b""
+    if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
+        priority = check_priority(priority)
+    delay, process_at = options.get("delay"), options.get("process_at")
+    if delay is not None or process_at is not None:
+        due, is_relative = due_us(delay, process_at)
+        if due and is_relative:
+            due += stamp_us
+    if (expires_at := options.get("expires_at")) is not None:
+        expires_us = moment_us(expires_at, "expires_at")
+    if (given := options.get("domain")) is not None:
+        domain = encode_domain(given)
+        if len(domain) > limits.DOMAIN_BYTES_MAX:
+            raise LocalProtocolError(
+                Code.BAD_DOMAIN, f"a domain has at most {limits.DOMAIN_BYTES_MAX} bytes"
+            )
+    return priority, due, expires_us, domain
+
+
+def _life(options: SetOneOptions, stamp_us: int) -> tuple[int, int]:
+    """Returns TTL and expiry of a value that has options."""
+    _check_options(options)
+    ttl_us = duration_us(options.get("ttl"))
+    return ttl_us, _expiry(ttl_us, microseconds(options.get("expires_at")), stamp_us)
+
+
+def _expiry(ttl_us: int, expires_us: int, stamp_us: int) -> int:
+    """Returns when a value expires that was written at a moment; 0 = never."""
+    latest_us = stamp_us + limits.EXPIRY_AHEAD_US_MAX
+    if ttl_us > limits.EXPIRY_AHEAD_US_MAX or expires_us > latest_us:
+        raise LocalProtocolError(Code.BAD_TIMEOUT, "a value expires at most 30 days from now")
+    if expires_us or not ttl_us:
+        return expires_us
+    exact_us = stamp_us + ttl_us
+    return min(exact_us + -exact_us % _EXPIRY_STEP_US, latest_us)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    if not options.keys() <= _SET_OPTIONS:
+        check_names("set", options, _SET_OPTIONS)
+    if not options.get("overwrite", True):
+        raise ValueError("a spool cannot say whether a key was there: overwrite is True")
+    if not options.get("persist", True):
+        raise ValueError("what is in a spool is kept on disk: persist is True")
+
+
+def _too_large(key: bytes, value: bytes, key_bytes_max: int) -> LocalProtocolError:
+    if len(value) > limits.VALUE_BYTES_MAX:
+        return LocalProtocolError(Code.VALUE_TOO_LARGE, _VALUE)
+    if len(key) > key_bytes_max:
+        return LocalProtocolError(Code.KEY_TOO_LONG, f"a key has at most {key_bytes_max} bytes")
+    return LocalProtocolError(Code.EMPTY_KEY, _EMPTY)
