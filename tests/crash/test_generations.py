@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from fjord.engine import Engine, open_engine
-from fjord.engine.overlay import TREE_COUNT
+from fjord.engine.group import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.jobs import Drained, Period
-from fjord.journal import names
+from fjord.journal import frame
 from fjord.testing import SimClock, SimCrash, SimDisk
 from tests.unit.engine.test_generations import (
     HOUR,
@@ -74,13 +74,13 @@ class Watched(SimDisk):
         super().remove(path)
 
     def rename(self, old: str, new: str) -> None:
-        if not new.endswith(names.UNWIPED) and not old.endswith(names.UNFINISHED):
+        if not new.endswith(frame.UNWIPED) and not old.endswith(frame.UNFINISHED):
             self._look(old)
         super().rename(old, new)
 
     def _look(self, path: str) -> None:
         file = self.open(path)
-        self.wiped += path.endswith(names.UNWIPED)
+        self.wiped += path.endswith(frame.UNWIPED)
         if SECRET in file.read(0, file.size()):
             self.unwiped.append(path)
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from fjord.engine import Engine, Settings, doctor, open_engine
-from fjord.engine.overlay import TREE_COUNT
+from fjord.engine.group import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.journal.reader import Journal
-from fjord.tables.jobs import layout, upkeep
+from fjord.tables.jobs import keep, layout
 from fjord.tables.state import Tree
 from fjord.testing import SimClock, SimCrash, SimDisk
 from tests.unit.engine.job_life import Life
@@ -27,10 +27,10 @@ Seen = dict[Tree, list[tuple[Any, ...]]]
 def seen(engine: Engine) -> Seen:
     """Returns all that is known of jobs, but where their values rest."""
     found: Seen = {}
-    for tree in upkeep.STATES:
+    for tree in keep.STATES:
         rows = found[tree] = []
         for key, data in engine.scan_index(tree, b"", None, 10_000):
-            head, image = upkeep.parts(tree, key, data)
+            head, image = keep.parts(tree, key, data)
             row = layout.decode(image)
             rows.append((key, head, row._replace(held=0, segment=0, offset=0)))
     return found

@@ -8,7 +8,7 @@ from typing import Any
 from fjord import commands
 from fjord.commands import Command, CreateTable, Done, Messages, Page, Replies, Reply
 from fjord.engine import Engine, Settings, doctor, open_engine
-from fjord.engine.overlay import TREE_COUNT
+from fjord.engine.group import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.journal.reader import Journal
 from fjord.kinds import Kind

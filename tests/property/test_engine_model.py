@@ -10,7 +10,7 @@ from fjord import values
 from fjord.columns import Strings
 from fjord.commands import Command, Delete, Done, Entries, Get, Refusal, Reply, Scan, Scanned, Set
 from fjord.engine import Engine, Settings, open_engine
-from fjord.engine.overlay import TREE_COUNT
+from fjord.engine.group import TREE_COUNT
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndexes
 from fjord.testing import SimClock, SimDisk

@@ -29,7 +29,7 @@ from fjord.columns import Strings
 from fjord.commands import Scanned
 from fjord.errors import CorruptionError
 from fjord.history import HISTORIC, Block, SealedRange, SealPlan, block_name, data_path
-from fjord.journal import staged
+from fjord.journal import reader
 from fjord.journal.reader import Journal, Located
 from fjord.ops import Opcode
 
@@ -139,9 +139,9 @@ class _Sealer:
 
     def _data(self, op: _Found) -> memoryview:
         """Returns an op as it is decoded: what was staged is fetched, one op at a time."""
-        if op.opcode != staged.COMMIT:
+        if op.opcode != reader.COMMIT:
             return op.data
-        return memoryview(staged.messages_of(self._journal, op.data))
+        return memoryview(reader.messages_of(self._journal, op.data))
 
 
 def _relieve(writers: Sequence[_RangeWriter]) -> None:

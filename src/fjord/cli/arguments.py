@@ -359,7 +359,7 @@ def layout_of(data: str, *, may_be_empty: bool = False) -> Layout:
     """
     from fjord.disk import LocalDisk
     from fjord.engine.layout import Layout
-    from fjord.journal import names
+    from fjord.journal import frame
 
     check_directory(data)
     layout = Layout(data)
@@ -369,7 +369,7 @@ def layout_of(data: str, *, may_be_empty: bool = False) -> Layout:
         found = []
     except OSError as error:
         raise DirectoryError(f"{data} cannot be opened: {error}") from error
-    is_empty = not any(names.segment_number(name) for name in found)
+    is_empty = not any(frame.segment_number(name) for name in found)
     if is_empty and not (may_be_empty and LocalDisk().exists(layout.published)):
         raise DirectoryError(f"{data or '--data'} is not a Fjord data directory")
     return layout

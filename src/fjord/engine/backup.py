@@ -31,7 +31,6 @@ from fjord.engine.opening import Settings
 from fjord.engine.replay import Progress
 from fjord.errors import CorruptionError, DirectoryError, FjordError, UnavailableError
 from fjord.journal import frame as frames
-from fjord.journal import names
 from fjord.journal.frame import SegmentHeader
 from fjord.journal.reader import Journal
 
@@ -123,8 +122,8 @@ def restore(backup: str, path: str, settings: Settings | None = None) -> Manifes
     disk.make_directory(layout.journal)
     progress = _Bytes(settings.progress, manifest.bytes)
     for copied in manifest.segments:
-        source = names.segment_path(backup, copied.segment)
-        target = names.segment_path(layout.journal, copied.segment)
+        source = frames.segment_path(backup, copied.segment)
+        target = frames.segment_path(layout.journal, copied.segment)
         _restore(disk, source, target, copied, progress)
     folders = sorted({copied.folder for copied in manifest.blocks})
     for folder in folders:
@@ -214,7 +213,7 @@ def _copy_all(settings: Settings, layout: Layout, target: str) -> Manifest:
         for header in journal.segments:
             if header.segment in sizes:
                 size, source = sizes[header.segment], journal.path(header.segment)
-                copy = names.segment_path(target, header.segment)
+                copy = frames.segment_path(target, header.segment)
                 try:
                     _, crc = _copy(disk, source, copy, size, progress.add)
                 except FileNotFoundError as error:
@@ -294,7 +293,7 @@ def _check(
 
 
 def _oldest_segment(disk: Disk, layout: Layout) -> int | None:
-    found = [names.segment_number(name) for name in disk.names(layout.journal)]
+    found = [frames.segment_number(name) for name in disk.names(layout.journal)]
     return min((number for number in found if number is not None), default=None)
 
 

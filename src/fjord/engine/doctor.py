@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from fjord.engine import layout as layouts
 from fjord.engine import opening
-from fjord.engine.group import read_applied
+from fjord.engine.group import TREE_COUNT, read_applied
 from fjord.engine.layout import Clean, Layout
 from fjord.engine.opening import Settings
-from fjord.engine.overlay import TREE_COUNT
 from fjord.engine.replay import Replay
 from fjord.errors import DirectoryError, UnavailableError
 from fjord.index import Index, Transaction

@@ -21,7 +21,7 @@ from fjord import disk as disks
 from fjord import kinds, limits, ops
 from fjord.clock import LeaseClock
 from fjord.commands import Command, Refusal, Reply, Scan, Span
-from fjord.engine import counting, filling
+from fjord.engine import execution, job_counts
 from fjord.engine import layout as layouts
 from fjord.engine.group import (
     Group,
@@ -32,13 +32,12 @@ from fjord.engine.group import (
     read_tables,
     write_progress,
 )
-from fjord.engine.layout import Published
+from fjord.engine.layout import Parts, Published, Status
 from fjord.engine.memory import Memory
 from fjord.engine.packing import Packer
-from fjord.engine.parts import Parts, Status
+from fjord.engine.scan import Past, look
 from fjord.engine.sealing import Sealing
 from fjord.engine.space import Space
-from fjord.engine.spanning import Past, look
 from fjord.engine.upkeep import Upkeep
 from fjord.engine.watching import NO_NEWS, News, Watched
 from fjord.errors import ClosedError, Code, DurabilityError
@@ -136,7 +135,7 @@ class Engine:
                 self._fail()
                 raise
             else:
-                if self.space.is_full and not all(map(filling.is_urgent, wanted)):
+                if self.space.is_full and not all(map(execution.is_urgent, wanted)):
                     self.space.note_write()
                 return replies
 
@@ -292,7 +291,7 @@ class Engine:
         """Returns how many bytes a step of packing would append."""
         with self._view() as transaction:
             state = Snapshot(transaction, self._known(self._clock.monotonic_us()))
-            decided = filling.decide(command, state, self._clock.wall_us())
+            decided = execution.decide(command, state, self._clock.wall_us())
             size = sum(len(ops.encode(op)[0]) for op in decided.ops)
             return frames.FRAME_HEADER_BYTES + size if size else 0
 
@@ -306,7 +305,7 @@ class Engine:
     def stats(self) -> dict[str, int]:
         """Returns the numbers by which a directory is watched, see docs/operations.md."""
         with self._view() as transaction:
-            counts = counting.of_trees(transaction)
+            counts = job_counts.of_trees(transaction)
         return {
             "applied_seq": self.applied_seq,
             "durable_seq": self.durable_seq,
@@ -325,7 +324,7 @@ class Engine:
     # -- one frame --------------------------------------------------------------------------------
 
     def _run_frame(self, wanted: Sequence[Command], clients: Sequence[int]) -> list[Reply]:
-        if not self._index.has_reserve() and not all(map(filling.is_urgent, wanted)):
+        if not self._index.has_reserve() and not all(map(execution.is_urgent, wanted)):
             raise IndexFullError
         clock = self._clock
         now_us, wall_us = clock.monotonic_us(), clock.wall_us()
@@ -341,7 +340,7 @@ class Engine:
                 wall_us=wall_us,
             )
             group.notes_jobs = self._packer.notes_jobs
-            replies = filling.fill(
+            replies = execution.fill(
                 group, wanted, clients, self._make_room, lambda: clock.monotonic_us() > late_us
             )
             if group.rows:
@@ -432,7 +431,7 @@ class Engine:
                     or clock.monotonic_us() > now_us + limits.GROUP_US_MAX
                 ):
                     break
-                reply, ops_, _, _ = filling.decide(command, snapshot, wall_us)
+                reply, ops_, _, _ = execution.decide(command, snapshot, wall_us)
                 if ops_:
                     return None
                 replies.append(reply)
@@ -449,7 +448,7 @@ class Engine:
         if self.space.refuse():
             self.sealing.look()  # blocks are written earlier now, so that segments can go
         if len(wanted) == 1:
-            if filling.claim_of(wanted[0]) is Claim.URGENT and self._pack_for_deletes():
+            if execution.claim_of(wanted[0]) is Claim.URGENT and self._pack_for_deletes():
                 return self.run_some(wanted, clients)
             return [_DISK_FULL]
         found = (
@@ -457,10 +456,10 @@ class Engine:
             for position, command in enumerate(wanted)
         )
         late_us = self._clock.monotonic_us() + limits.GROUP_US_MAX
-        return filling.bounded(found, lambda: self._clock.monotonic_us() > late_us)
+        return execution.bounded(found, lambda: self._clock.monotonic_us() > late_us)
 
     def _run_alone(self, command: Command, clients: Sequence[int]) -> Reply:
-        if type(command).row.reads or filling.is_urgent(command):
+        if type(command).row.reads or execution.is_urgent(command):
             return self.run_some([command], clients)[0]
         return _DISK_FULL
 

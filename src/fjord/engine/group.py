@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import bisect
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 from fjord import limits
 from fjord.commands import Changed
-from fjord.engine import counting
-from fjord.engine.counting import Counts
+from fjord.engine import job_counts
 from fjord.engine.dates import Arrival, arrival_of, lanes_of, schedule_of
+from fjord.engine.job_counts import Counts
 from fjord.engine.memory import Memory
-from fjord.engine.overlay import Overlay
 from fjord.engine.watching import Watched
 from fjord.index import Transaction
 from fjord.journal import frame as frames
@@ -23,8 +23,8 @@ from fjord.journal.writer import Claim, Writer
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, generations, snapshots, turning
 from fjord.tables.generations import Generations
-from fjord.tables.jobs import leases
-from fjord.tables.kv import links
+from fjord.tables.jobs import keep
+from fjord.tables.kv import change as links
 from fjord.tables.meaning import MEANING
 from fjord.tables.state import AnyPointer, JobCounts, Moment, Table, Tree, VolatileValue
 
@@ -48,7 +48,7 @@ def write_progress(
     live_bytes: int,
     counts: Mapping[int, JobCounts],
 ) -> None:
-    counting.write(transaction, counts)
+    job_counts.write(transaction, counts)
     transaction.put_many(
         Tree.META,
         [(_APPLIED, applied_seq.to_bytes(8, "big")), (_LIVE, live_bytes.to_bytes(8, "big"))],
@@ -61,7 +61,7 @@ def read_snapshots(transaction: Transaction) -> dict[int, Moment]:
 
 def read_memory(memory: Memory, transaction: Transaction) -> None:
     """Reads what is kept in memory of an index."""
-    memory.counts = counting.read(transaction)
+    memory.counts = job_counts.read(transaction)
     memory.snapshots = read_snapshots(transaction)
     memory.generations = read_generations(transaction)
     tables = read_tables(transaction)
@@ -130,7 +130,7 @@ class Snapshot:
     def taken_keys(self, table: int) -> Mapping[bytes, int]:
         known = self._taken_keys.of(table, self.job_counts(table).taken)
         if known is None:
-            return self._taken_keys.learn(table, leases.taken_keys(self, table))
+            return self._taken_keys.learn(table, keep.taken_keys(self, table))
         return known
 
     def linked_keys(self, table: int) -> Mapping[bytes, Sequence[bytes]]:
@@ -219,7 +219,7 @@ class Group(Snapshot):
     def tally_rows(self, table: int, rows: Sequence[int], change: int) -> None:
         listed = self.generations.get(table)
         if listed:
-            counting.change_rows(self.counts, listed, rows, change)
+            job_counts.change_rows(self.counts, listed, rows, change)
 
     @property
     def _base(self) -> int:
@@ -390,3 +390,67 @@ def _notes_of(opcode: Opcode) -> Iterator[Callable[[Group, Op, Place], None]]:
 
 
 _NOTES: Final = {opcode: tuple(_notes_of(opcode)) for opcode in Opcode}
+
+
+# -- index writes that are gathered in memory, to be written later in one go, or not at all -------
+#
+# Replay gathers the writes of many frames, since apply never reads: only the last write of a key
+# counts.  A batch gathers those of its commands, and each command sees what those before it did.
+
+
+TREE_COUNT = len(Tree)
+
+
+class Gathered:
+    """What is to be put into the trees, and taken from them."""
+
+    def __init__(self) -> None:
+        self._trees: list[dict[bytes, bytes | None]] = [{} for _ in range(TREE_COUNT)]
+
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self._trees))
+
+    def put_many(self, tree: int, items: Sequence[tuple[bytes, bytes]]) -> None:
+        self._trees[tree].update(items)
+
+    def delete_many(self, tree: int, keys: Iterable[bytes]) -> None:
+        self._trees[tree].update(dict.fromkeys(keys))
+
+    def write(self, transaction: Transaction) -> None:
+        """Writes all of it, in the order of the keys."""
+        for tree, items in enumerate(self._trees):
+            if items:
+                gone = sorted(key for key, value in items.items() if value is None)
+                kept = sorted((key, value) for key, value in items.items() if value is not None)
+                transaction.delete_many(tree, gone)
+                transaction.put_many(tree, kept)
+
+
+class Overlay(Gathered):
+    """Gathered writes that can be read, over the transaction that they may end in."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        super().__init__()
+        self._transaction = transaction
+
+    def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        items = self._trees[tree]
+        if not items:
+            return self._transaction.get_many(tree, keys)
+        found = self._transaction.get_many(tree, keys)
+        return [items.get(key, below) for key, below in zip(keys, found, strict=True)]
+
+    def scan(
+        self, tree: int, start: bytes, stop: bytes | None, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        items = self._trees[tree]
+        # Whatever is deleted here may hide as many of the entries below.
+        below = self._transaction.scan(tree, start, stop, limit + len(items))
+        over = sorted(
+            (key, value)
+            for key, value in items.items()
+            if value is not None and key >= start and (stop is None or key < stop)
+        )
+        kept = (item for item in below if item[0] not in items)
+        return list(heapq.merge(kept, over))[:limit]

@@ -15,6 +15,7 @@ DIR/shared          there after a restore: up to where those are also the origin
 from __future__ import annotations
 
 import contextlib
+import enum
 import json
 import os
 import struct
@@ -24,8 +25,12 @@ from typing import TypeVar
 import google_crc32c
 
 from fjord import disk as disks
+from fjord.clock import Clock
 from fjord.disk import Disk
-from fjord.journal import names
+from fjord.index import Index, Indexes
+from fjord.journal import frame
+from fjord.journal.reader import Journal
+from fjord.journal.writer import Writer
 
 _RECORD = struct.Struct("<QQ")  # durable seq, checksum of it with the file's identity
 _FAILED_SEQ = 2**64 - 1
@@ -139,7 +144,7 @@ def names_in(disk: Disk, path: str) -> list[str]:
 
 def has_journal(disk: Disk, layout: Layout) -> bool:
     try:
-        return any(names.segment_number(name) for name in disk.names(layout.journal))
+        return any(frame.segment_number(name) for name in disk.names(layout.journal))
     except NotADirectoryError:
         return False
 
@@ -155,7 +160,7 @@ def is_foreign(disk: Disk, layout: Layout) -> bool:
         return False
     # The first start makes both directories, then the lock, then a segment under another name; it
     # may have crashed at any of these.
-    first = os.path.basename(names.segment_path("", 1)) + names.UNFINISHED
+    first = os.path.basename(frame.segment_path("", 1)) + frame.UNFINISHED
     try:
         if disk.names(layout.index) or not set(disk.names(layout.journal)) <= {first}:
             return True
@@ -209,3 +214,30 @@ def read_published(disk: Disk, layout: Layout) -> tuple[int, bool]:
         return 0, False
     with contextlib.closing(Published(disk, layout)) as published:
         return published.read(), published.has_failed()
+
+
+# -- what an engine is made of, and what it is good for -------------------------------------------
+
+
+class Status(enum.Enum):
+    """What an engine is good for; it only ever moves down this list."""
+
+    OPEN = "open"
+    FAILED = "failed"  # the disk broke a promise: nothing is acknowledged any more
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What recovery hands to the engine."""
+
+    disk: disks.Disk
+    clock: Clock
+    layout: Layout
+    lock: disks.Lock
+    journal: Journal
+    writer: Writer
+    indexes: Indexes
+    index: Index
+    last_lease_us: int
+    segment_bytes: int

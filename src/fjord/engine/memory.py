@@ -14,12 +14,12 @@ from typing import Any, Generic, TypeVar
 from sortedcontainers import SortedList  # type: ignore[import-untyped]
 
 from fjord import kinds, limits
-from fjord.engine import counting
-from fjord.engine.lanes import TableLanes
+from fjord.engine import job_counts
 from fjord.ops import Op
 from fjord.tables.generations import Generations
-from fjord.tables.jobs.leases import taken_keys_of
-from fjord.tables.kv.links import linked_of
+from fjord.tables.jobs.keep import taken_keys_of
+from fjord.tables.jobs.lanes import TableLanes
+from fjord.tables.kv.change import linked_of
 from fjord.tables.state import JobCounts, Moment, Table, VolatileValue, volatile_bytes
 
 Held = TypeVar("Held")
@@ -227,7 +227,7 @@ class Memory:
             part.undo(mark)
 
     def stats(self) -> dict[str, int]:
-        counts = counting.of_tables(self.counts)
+        counts = job_counts.of_tables(self.counts)
         return {
             "volatile_values": len(self.volatile.values),
             "volatile_bytes": self.volatile.bytes,
@@ -240,7 +240,7 @@ class Memory:
 
     def counts_of(self, tables: Tables) -> dict[str, JobCounts]:
         return {
-            name: self.counts.get(table.id, counting.NONE)
+            name: self.counts.get(table.id, job_counts.NONE)
             for name, table in tables.items()
             if table.kind is kinds.Kind.JOBS
         }

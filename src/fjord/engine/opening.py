@@ -22,10 +22,8 @@ from fjord.clock import Clock, SystemClock
 from fjord.disk import Disk, LocalDisk
 from fjord.engine import layout as layouts
 from fjord.engine.engine import Engine
-from fjord.engine.group import read_applied, read_tables
-from fjord.engine.layout import Clean, Layout, Owner
-from fjord.engine.overlay import TREE_COUNT
-from fjord.engine.parts import Parts
+from fjord.engine.group import TREE_COUNT, read_applied, read_tables
+from fjord.engine.layout import Clean, Layout, Owner, Parts
 from fjord.engine.replay import Progress, Replay
 from fjord.errors import (
     Code,
@@ -37,13 +35,12 @@ from fjord.errors import (
 from fjord.index import Index, IndexDamagedError, Indexes
 from fjord.index.lmdb import LmdbIndexes
 from fjord.journal import frame as frames
-from fjord.journal import names
 from fjord.journal.frame import SegmentHeader
 from fjord.journal.reader import Journal, Located
 from fjord.journal.writer import Writer
 from fjord.tables import catalog
-from fjord.tables.packing import Begin
 from fjord.tables.state import Tree
+from fjord.tables.upkeep import Begin
 
 # What a start takes beside the first segment and the index: locks, marks, and directories.
 _BESIDES_BYTES: Final = 1 * limits.MIB
@@ -316,9 +313,9 @@ def _sync(disk: Disk, path: str) -> None:
 def _remove_unfinished(disk: Disk, layout: Layout) -> None:
     for name in disk.names(layout.journal):
         path = os.path.join(layout.journal, name)
-        if name.endswith(names.UNWIPED):
+        if name.endswith(frames.UNWIPED):
             disks.overwrite(disk, path)
-        if name.endswith((names.UNFINISHED, names.UNWIPED)):
+        if name.endswith((frames.UNFINISHED, frames.UNWIPED)):
             disk.remove(path)
 
 

@@ -16,9 +16,10 @@ from typing import Final
 
 from fjord import limits
 from fjord.commands import Command, Read, Refusal, Reply, Scan, Span
-from fjord.engine import counting, opening
+from fjord.engine import job_counts, opening
 from fjord.engine import layout as layouts
 from fjord.engine.group import (
+    TREE_COUNT,
     Known,
     Snapshot,
     read_applied,
@@ -29,9 +30,8 @@ from fjord.engine.group import (
 from fjord.engine.layout import Clean, Layout
 from fjord.engine.memory import Memory
 from fjord.engine.opening import Settings
-from fjord.engine.overlay import TREE_COUNT
 from fjord.engine.replay import Replay
-from fjord.engine.spanning import Past, look
+from fjord.engine.scan import Past, look
 from fjord.errors import Code, CorruptionError, DirectoryError, DurabilityError, UnavailableError
 from fjord.history import Block
 from fjord.index import Index, IndexDamagedError, Transaction
@@ -119,7 +119,7 @@ class ReadOnlyEngine:
         """Returns those numbers of a directory that can be seen from outside its writer."""
         with self._durable_view() as (transaction, applied_seq):
             known, live_bytes = read_tables(transaction), read_live(transaction)
-            counts = counting.of_tables(counting.read(transaction))
+            counts = job_counts.of_tables(job_counts.read(transaction))
         self._journal.refresh()
         return {
             "applied_seq": applied_seq,

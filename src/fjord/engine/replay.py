@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from fjord.engine import counting
-from fjord.engine.counting import Counts
+from fjord.engine import job_counts
 from fjord.engine.group import (
+    Gathered,
     read_applied,
     read_generations,
     read_live,
     write_progress,
 )
-from fjord.engine.overlay import Gathered
+from fjord.engine.job_counts import Counts
 from fjord.errors import CorruptionError
 from fjord.index import Index, IndexFullError, Transaction
 from fjord.journal.reader import Journal, Located
@@ -41,7 +41,7 @@ class Replay:
         transaction = index.view()
         try:
             self._applied = read_applied(transaction)
-            live_bytes, counts = read_live(transaction), counting.read(transaction)
+            live_bytes, counts = read_live(transaction), job_counts.read(transaction)
             self._generations = read_generations(transaction)
             is_unfinished = transaction.get(Tree.META, _UNFINISHED) is not None
         finally:
@@ -95,7 +95,7 @@ class Replay:
                 gathered.write(transaction)
                 if self._is_rebuild and is_last:
                     transaction.delete_many(Tree.META, [_UNFINISHED])
-                    changed |= counting.recount(transaction, self._generations)
+                    changed |= job_counts.recount(transaction, self._generations)
                 elif self._is_rebuild:
                     transaction.put_many(Tree.META, [(_UNFINISHED, b"")])
                 write_progress(
@@ -156,11 +156,11 @@ class _Accounted(Gathered):
     ) -> None:
         """The same: jobs whose first ops were packed away are counted when they are said again."""
         if self.counts:
-            known = counting.known_of(held, self._first_seq)
+            known = job_counts.known_of(held, self._first_seq)
             self.job_counts.change(table, before, known, after, holds or known)
 
     def tally_rows(self, table: int, rows: Sequence[int], change: int) -> None:
         """Right only where nothing was packed; else `recount` follows."""
         listed = self.generations.get(table)
         if self.counts and listed:
-            counting.change_rows(self.job_counts, listed, rows, change)
+            job_counts.change_rows(self.job_counts, listed, rows, change)

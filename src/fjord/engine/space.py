@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fjord import limits
-from fjord.engine.parts import Parts
+from fjord.engine.layout import Parts
 
 # What is looked for at a start, when nothing was refused yet.
 _ORDINARY_BYTES: Final = 4 * limits.KIB

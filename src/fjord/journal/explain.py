@@ -17,7 +17,7 @@ from fjord import columns, ops
 from fjord import disk as disks
 from fjord.columns import Strings
 from fjord.journal import frame as frames
-from fjord.journal import search, segments, survey
+from fjord.journal import search, survey
 from fjord.journal.reader import Located
 from fjord.journal.survey import Damage, Part
 
@@ -98,7 +98,7 @@ def explain(disk: disks.Disk, directory: str, segment: int, at: int | None = Non
         LookupError: if there is no such segment, or no such byte in it.
         CorruptionError: if far too many segments are missing for this to be one journal.
     """
-    parts = {part.segment: part for part in segments.make_out(disk, directory)}
+    parts = {part.segment: part for part in survey.make_out(disk, directory)}
     part = parts.get(segment)
     if part is None or not part.is_readable:
         raise LookupError(f"there is no segment {segment} that can be read")

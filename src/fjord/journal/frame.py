@@ -15,6 +15,8 @@ the old version in tests/compat, and describe both in docs/journal-format.md.
 
 from __future__ import annotations
 
+import os
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -185,3 +187,28 @@ def decode_ops(frame: Frame, body: bytes, segment: int, offset: int) -> Iterator
         seq += op.rows
     if position != len(view) or seq != frame.last_seq + 1:
         raise ValueError("a frame holds other ops than its header says")
+
+
+# -- file names of the journal; nothing else builds or parses them --------------------------------
+
+
+_SEGMENT_NAME = re.compile(r"(\d{10})\.seg\Z")
+# A file under this suffix is being made; it counts for nothing until it is renamed.
+UNFINISHED = ".new"
+# A packed segment under this suffix is to be overwritten; a start goes on with that.
+UNWIPED = ".old"
+
+
+def segment_path(directory: str, segment: int) -> str:
+    return os.path.join(directory, f"{segment:010d}.seg")
+
+
+def segment_number(name: str) -> int | None:
+    """Returns the number of the segment that a file name stands for, None for other files."""
+    found = _SEGMENT_NAME.match(name)
+    return int(found[1]) if found else None
+
+
+def spare_path(directory: str) -> str:
+    """Returns the name of the file that becomes the next segment."""
+    return os.path.join(directory, "spare")

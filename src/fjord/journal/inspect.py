@@ -13,7 +13,7 @@ from typing import Final
 from fjord import disk as disks
 from fjord.columns import Strings
 from fjord.journal import frame as frames
-from fjord.journal import segments, survey
+from fjord.journal import survey
 from fjord.journal.reader import Located
 from fjord.journal.survey import Damage, Part
 from fjord.ops import Op, Opcode, Place
@@ -68,7 +68,7 @@ def verify(
     Raises:
         CorruptionError: if far too many segments are missing for this to be one journal.
     """
-    parts = segments.make_out(disk, directory, durable_seq=durable_seq)
+    parts = survey.make_out(disk, directory, durable_seq=durable_seq)
     total, done = sum(part.size for part in parts), 0
     report, begin = Report(segments=[]), survey.Begin()
     for part in parts:
@@ -197,7 +197,7 @@ def dump(
 def _steps(
     disk: disks.Disk, directory: str, last_seq: int, durable_seq: int
 ) -> Iterator[tuple[Part, Located | Damage]]:
-    parts, begin = segments.make_out(disk, directory, durable_seq=durable_seq), survey.Begin()
+    parts, begin = survey.make_out(disk, directory, durable_seq=durable_seq), survey.Begin()
     for part in parts:
         for step in survey.walk(disk, part, durable_seq=durable_seq):
             if isinstance(step, Located) and step.frame.first_seq > last_seq:

@@ -16,17 +16,18 @@ import bisect
 import errno
 import itertools
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fjord import disk as disks
-from fjord import limits
-from fjord.columns import Strings
+from fjord import limits, ops
+from fjord.columns import Buffer, Strings
 from fjord.errors import CorruptionError
 from fjord.journal import frame as frames
-from fjord.journal import names, search
-from fjord.journal.cache import ValueCache
+from fjord.journal import search
 from fjord.journal.frame import Frame, PlacedOp, SegmentHeader
+from fjord.ops import Opcode
 
 _CHUNK_BYTES = 1 * limits.MIB
 # How far apart the remembered positions in a segment are.
@@ -132,7 +133,7 @@ class Journal:
         return sum(self.segment_bytes(header.segment) for header in self.segments)
 
     def path(self, segment: int) -> str:
-        return names.segment_path(self.directory, segment)
+        return frames.segment_path(self.directory, segment)
 
     def payload(self, segment: int, offset: int, size: int, crc: int, seq: int = 0) -> bytes:
         """Returns stored bytes; if they are not there, those of the row `seq`, if it has them.
@@ -296,7 +297,7 @@ class Journal:
     def _look(self, known: dict[int, SegmentHeader]) -> list[SegmentHeader]:
         found: list[SegmentHeader] = []
         for name in self._disk.names(self.directory):
-            number = names.segment_number(name)
+            number = frames.segment_number(name)
             if number is not None:
                 found.append(known.get(number) or self._read_header(number))
         return found
@@ -357,3 +358,109 @@ class Journal:
         if not marks or offset >= marks[-1][1] + _MARK_BYTES:
             with self._guard:
                 bisect.insort(marks, (seq, offset))
+
+
+# -------------------------------------------------------------------------------------------------
+#
+# Values that were read lately, in memory up to a number of bytes; the page cache holds the rest.
+#
+# A value is kept when it is read for the second time within a while.  One that is read once, as in
+# a walk over a whole table, costs next to nothing and pushes nothing out.
+
+
+# Segment, offset, size, checksum: bytes that were taken back and written again are other bytes.
+Key = tuple[int, int, int, int]
+
+# What Python needs for an entry beside its bytes, measured.
+ENTRY_BYTES: Final = 400
+# A value larger than this share of the cache would push out too many others.
+_LARGEST_SHARE: Final = 16
+_SLOT_MASK: Final = 0xFFFF
+
+
+class ValueCache:
+    """The values that were read last.  Safe to use from several threads."""
+
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
+        self._guard = threading.Lock()
+        self._values: OrderedDict[Key, bytes] = OrderedDict()
+        self._seen = bytearray(_SLOT_MASK + 1)  # one byte each of what was read once
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: Key) -> bytes | None:
+        data = self._values.get(key)
+        if data is not None:
+            try:
+                self._values.move_to_end(key)
+            except KeyError:
+                pass  # another thread has dropped it since, which does not make it wrong
+        return data
+
+    def offer(self, key: Key, data: bytes) -> None:
+        """Takes note that a value was read from disk, and keeps it if that is not the first time.
+
+        Two values may share a slot; then one is kept a read earlier or later, no more.
+        """
+        mixed = key[1] ^ key[3]
+        slot, print_ = mixed & _SLOT_MASK, mixed >> 24 & 0xFF
+        if self._seen[slot] == print_:
+            self._keep(key, data)
+        else:
+            self._seen[slot] = print_
+
+    def forget(self, segment: int) -> None:
+        """Drops the values of a segment."""
+        with self._guard:
+            for key in [key for key in self._values if key[0] == segment]:
+                self.size -= len(self._values.pop(key)) + ENTRY_BYTES
+
+    def _keep(self, key: Key, data: bytes) -> None:
+        size = len(data) + ENTRY_BYTES
+        if size * _LARGEST_SHARE > self._size_max:
+            return
+        with self._guard:
+            if key not in self._values:
+                self.size += size
+            self._values[key] = data
+            while self.size > self._size_max:
+                self.size -= len(self._values.popitem(last=False)[1]) + ENTRY_BYTES
+
+
+# -- messages that were staged: they rest elsewhere than where they got their seqs ----------------
+#
+# Who walks over the journal meets a STREAM_COMMIT where the messages belong, and what it stands
+# for, an op STREAM_APPEND of as many rows, in a STAGE that came before.
+
+
+COMMIT: Final = int(Opcode.STREAM_COMMIT)
+# Where in such an op the size of what it stands for is.
+_SIZE_AT: Final = ops.HEADER.size + 8 * [name for name, _ in Opcode.STREAM_COMMIT.columns].index(
+    "size"
+)
+
+
+def size_of(body: Buffer, position: int) -> int:
+    """Returns how many bytes the op has that a STREAM_COMMIT at a position stands for."""
+    return int.from_bytes(body[position + _SIZE_AT : position + _SIZE_AT + 8], "little")
+
+
+def messages_of(journal: Journal, commit: Buffer) -> bytes:
+    """Returns the STREAM_APPEND that a STREAM_COMMIT stands for.
+
+    Raises:
+        CorruptionError: if it is not there.
+        FileNotFoundError: if the segment that had it was packed meanwhile.
+    """
+    op, _, _ = ops.decode(memoryview(commit), 0)
+    columns: Any = op.columns
+    (stage,), (segment,), (offset,), (size,), (crc,), _ = columns
+    found = journal.stored(segment, offset, size, crc, stage)
+    opcode, _, _, table, rows, _ = ops.HEADER.unpack_from(found)
+    if (opcode, table, rows) != (Opcode.STREAM_APPEND, op.table, op.rows):
+        reason = f"it does not hold the {op.rows} messages that were staged at seq {stage}"
+        raise CorruptionError(journal.path(segment), offset, reason)
+    return found

@@ -27,7 +27,7 @@ from typing import Final
 from fjord import disk as disks
 from fjord import limits, ops
 from fjord.journal import frame as frames
-from fjord.journal import names, segments, survey
+from fjord.journal import survey
 from fjord.journal.frame import Frame
 from fjord.journal.reader import Located
 from fjord.journal.survey import Damage, Part
@@ -57,12 +57,12 @@ def repair(
         CorruptionError: if far too many segments are missing for this to be one journal.
         OSError: if there is no space for it, or the disk fails; run it again.
     """
-    parts = segments.make_out(disk, directory, durable_seq=durable_seq)
+    parts = survey.make_out(disk, directory, durable_seq=durable_seq)
     damaged, packed = _find_damaged(disk, parts, durable_seq)
     written = {
         part.segment: _write(
             disk,
-            part.path + names.UNFINISHED,
+            part.path + frames.UNFINISHED,
             part,
             survey.walk(disk, part, durable_seq=durable_seq),
         )
@@ -104,7 +104,7 @@ def _second_names(disk: disks.Disk, parts: Sequence[Part], going: Sequence[Part]
     for part in going:
         if part.path in hosts:
             number = parts[-1].segment + 1 + len(kept)
-            kept.append(names.segment_path(os.path.dirname(part.path), number))
+            kept.append(frames.segment_path(os.path.dirname(part.path), number))
             _link_or_copy(disk, part.path, kept[-1])
     if kept:
         disk.sync_directory(os.path.dirname(kept[0]))
@@ -119,7 +119,7 @@ def _replace(
     disk: disks.Disk, part: Part, quarantine: str, frame_count: int, lost_rows: int
 ) -> Repaired:
     kept_in = _quarantine(disk, part, quarantine) if disk.exists(part.path) else ""
-    disk.rename(part.path + names.UNFINISHED, part.path)
+    disk.rename(part.path + frames.UNFINISHED, part.path)
     disk.sync_directory(os.path.dirname(part.path))
     return Repaired(
         segment=part.segment,
@@ -214,7 +214,7 @@ def _link_or_copy(disk: disks.Disk, path: str, kept_in: str) -> None:
 
 
 def _copy(disk: disks.Disk, path: str, kept_in: str) -> None:
-    fresh = kept_in + names.UNFINISHED
+    fresh = kept_in + frames.UNFINISHED
     with (
         contextlib.closing(disk.open(path)) as source,
         contextlib.closing(disk.open(fresh, writable=True, create=True)) as target,

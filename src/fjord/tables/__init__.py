@@ -13,27 +13,22 @@ from __future__ import annotations
 import fjord.tables.catalog
 import fjord.tables.clients
 import fjord.tables.generations
-import fjord.tables.jobs.change
 import fjord.tables.jobs.finish
-import fjord.tables.jobs.leases
+import fjord.tables.jobs.keep
 import fjord.tables.jobs.push
 import fjord.tables.jobs.read
 import fjord.tables.jobs.take
-import fjord.tables.jobs.upkeep
 import fjord.tables.kv.change
-import fjord.tables.kv.expiry
-import fjord.tables.kv.locks
+import fjord.tables.kv.keep
+import fjord.tables.kv.lookup
 import fjord.tables.kv.ranges
 import fjord.tables.kv.read
 import fjord.tables.kv.write
-import fjord.tables.packing
 import fjord.tables.snapshots
 import fjord.tables.stages.stage
-import fjord.tables.stages.writers
 import fjord.tables.streams.append
-import fjord.tables.streams.blocks
 import fjord.tables.streams.history
 import fjord.tables.streams.read
 import fjord.tables.streams.subscribers
-import fjord.tables.sweeping
-import fjord.tables.turning  # noqa: F401
+import fjord.tables.turning
+import fjord.tables.upkeep  # noqa: F401

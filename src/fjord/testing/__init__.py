@@ -5,7 +5,6 @@ engine = open_engine("/data", Settings(disk=disk, clock=SimClock(), indexes=...)
 disk.power_cut()        # forgets, tears and reorders what was not synced
 """
 
-from fjord.testing.clock import SimClock
-from fjord.testing.disk import SimCrash, SimDisk
+from fjord.testing.disk import SimClock, SimCrash, SimDisk
 
 __all__ = ["SimClock", "SimCrash", "SimDisk"]

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.engine import counting
-from fjord.engine.counting import Counts
+from fjord.engine import job_counts
+from fjord.engine.job_counts import Counts
 from fjord.index.memory import MemoryIndex
 from fjord.jobs import State
 from fjord.tables.state import JobCounts, Tree
@@ -28,13 +28,13 @@ def test_what_was_lost_does_not_make_a_count_negative() -> None:
 
 def test_counts_are_kept_with_the_index() -> None:
     transaction = MemoryIndex(len(Tree)).begin()
-    counting.write(transaction, {1: JobCounts(1, 2, 3), 2**32 - 1: JobCounts(4, 0, 0)})
-    assert counting.read(transaction) == {1: JobCounts(1, 2, 3), 2**32 - 1: JobCounts(4, 0, 0)}
-    counting.write(transaction, {1: JobCounts(0, 0, 0)})
-    counting.write(transaction, {})
-    assert counting.read(transaction) == {2**32 - 1: JobCounts(4, 0, 0)}
+    job_counts.write(transaction, {1: JobCounts(1, 2, 3), 2**32 - 1: JobCounts(4, 0, 0)})
+    assert job_counts.read(transaction) == {1: JobCounts(1, 2, 3), 2**32 - 1: JobCounts(4, 0, 0)}
+    job_counts.write(transaction, {1: JobCounts(0, 0, 0)})
+    job_counts.write(transaction, {})
+    assert job_counts.read(transaction) == {2**32 - 1: JobCounts(4, 0, 0)}
 
 
 @pytest.mark.parametrize(("held", "known"), [([], 0), ([4, 5], 1), ([0], 0), ([5, 6], 2)])
 def test_rows_that_a_journal_has_heard_of(held: list[int], known: int) -> None:
-    assert counting.known_of(held, 5) == known
+    assert job_counts.known_of(held, 5) == known

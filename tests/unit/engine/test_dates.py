@@ -6,7 +6,7 @@ from fjord.columns import Strings
 from fjord.engine.dates import Arrival, arrival_of, lanes_of, schedule_of
 from fjord.jobs import How, State
 from fjord.ops import STRINGS, Column, Op, Opcode
-from fjord.tables.jobs import ops
+from fjord.tables.jobs import rows as ops
 from fjord.tables.jobs.layout import Row
 from fjord.tables.state import Tree
 

@@ -19,7 +19,7 @@ from fjord.commands import (
     Reply,
 )
 from fjord.engine import Engine, Settings, open_engine
-from fjord.engine.overlay import TREE_COUNT
+from fjord.engine.group import TREE_COUNT
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndexes
 from fjord.testing import SimClock, SimDisk

@@ -15,11 +15,11 @@ from fjord.commands import CreateTable, Numbers, Reply, Taken
 from fjord.disk import LocalDisk
 from fjord.engine import Engine, ReadOnlyEngine, doctor
 from fjord.engine.backup import back_up, restore
-from fjord.engine.overlay import TREE_COUNT
+from fjord.engine.group import TREE_COUNT
 from fjord.engine.replay import Replay
 from fjord.index.memory import MemoryIndex
 from fjord.jobs import Drained, Period
-from fjord.journal import names
+from fjord.journal import frame
 from fjord.journal.reader import Journal
 from fjord.kinds import Kind
 from fjord.testing import SimClock
@@ -317,14 +317,14 @@ def test_what_goes_is_overwritten_before(tmp_path: Path, *, secure: bool) -> Non
     left = b"".join(twin.read_bytes() for twin in twins.iterdir())
     assert (SECRET in left) is not secure
     assert len(left) >= sum(sizes.values()) - SEGMENT_BYTES
-    assert not list((tmp_path / "journal").glob("*" + names.UNWIPED))
+    assert not list((tmp_path / "journal").glob("*" + frame.UNWIPED))
 
 
 @pytest.mark.req("SJ-19")
 def test_the_next_start_goes_on_with_what_was_to_be_overwritten(tmp_path: Path) -> None:
     clock = SimClock()
     open_at(tmp_path, clock).close()
-    left = tmp_path / "journal" / ("0000000000.seg" + names.UNWIPED)
+    left = tmp_path / "journal" / ("0000000000.seg" + frame.UNWIPED)
     left.write_bytes(SECRET * 1000)
     twin = tmp_path / "twin"
     twin.hardlink_to(left)

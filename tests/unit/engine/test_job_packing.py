@@ -10,7 +10,7 @@ from fjord import commands
 from fjord.commands import Acted
 from fjord.disk import LocalDisk
 from fjord.engine import Engine, doctor
-from fjord.engine.moving import Moving
+from fjord.engine.packing import Moving
 from fjord.jobs import State
 from fjord.journal.reader import Journal
 from fjord.tables.state import Tree

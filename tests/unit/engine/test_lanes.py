@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.engine.lanes import TableLanes
+from fjord.tables.jobs.lanes import TableLanes
 
 TABLE = 7
 

@@ -29,7 +29,7 @@ from fjord.commands import (
     Set,
     Taken,
 )
-from fjord.engine import Engine, ReadOnlyEngine, filling
+from fjord.engine import Engine, ReadOnlyEngine, execution
 from fjord.errors import Code
 from fjord.index import Transaction
 from fjord.kinds import Kind
@@ -44,38 +44,38 @@ Items = list[tuple[bytes, Value]]
 
 
 def test_neighbours_of_one_table_and_expiry_share_a_merge_key() -> None:
-    first = filling._merge_key(set_command([(b"a", 1)]))
+    first = execution._merge_key(set_command([(b"a", 1)]))
     assert first is not None
-    assert filling._merge_key(set_command([(b"b", 2)], at=5)) == first
-    assert filling._merge_key(set_command([(b"a", 1)], table="u")) != first
-    assert filling._merge_key(set_command([(b"a", 1)], expires_at_us=NOW_US + 1)) != first
-    assert filling._merge_key(replace(set_command([(b"a", 1)]), ttl_us=5)) != first
+    assert execution._merge_key(set_command([(b"b", 2)], at=5)) == first
+    assert execution._merge_key(set_command([(b"a", 1)], table="u")) != first
+    assert execution._merge_key(set_command([(b"a", 1)], expires_at_us=NOW_US + 1)) != first
+    assert execution._merge_key(replace(set_command([(b"a", 1)]), ttl_us=5)) != first
 
 
 def test_what_may_be_refused_or_is_not_durable_stands_alone() -> None:
-    assert filling._merge_key(set_command([(b"a", 1)], overwrite=False)) is None
-    assert filling._merge_key(set_command([(b"a", 1)], persist=False)) is None
+    assert execution._merge_key(set_command([(b"a", 1)], overwrite=False)) is None
+    assert execution._merge_key(set_command([(b"a", 1)], persist=False)) is None
     for also in (Strings.of([]), Strings.of([b"b"])):
-        assert filling._merge_key(replace(set_command([(b"a", 1)]), also=also)) is None
+        assert execution._merge_key(replace(set_command([(b"a", 1)]), also=also)) is None
 
 
 def test_what_is_refused_alone_is_not_hidden_among_neighbours() -> None:
     """A batch of nothing adds nothing to a run, and would be answered as if it were good."""
-    assert filling._merge_key(set_command([])) is None
+    assert execution._merge_key(set_command([])) is None
 
 
 def test_large_batches_stand_alone() -> None:
     items: Items = [(b"%d" % row, row) for row in range(1000)]
-    assert filling._merge_key(set_command(items)) is None
-    assert filling._merge_key(set_command([(b"a", bytes(100_000))])) is None
+    assert execution._merge_key(set_command(items)) is None
+    assert execution._merge_key(set_command([(b"a", bytes(100_000))])) is None
 
 
 def test_a_key_that_two_of_them_write_keeps_them_apart() -> None:
-    assert filling._merged([set_command([(b"a", 1)]), set_command([(b"a", 2)])]) is None
+    assert execution._merged([set_command([(b"a", 1)]), set_command([(b"a", 2)])]) is None
 
 
 def test_merged_commands_keep_rows_types_and_timestamps() -> None:
-    merged = filling._merged(
+    merged = execution._merged(
         [
             replace(set_command([(b"a", 1)], at=3, expires_at_us=NOW_US + 9), ttl_us=5),
             replace(
@@ -107,7 +107,7 @@ def test_a_merged_run_comes_to_the_same_values_as_one_after_the_other(
     before: list[tuple[list[int], int]], run: list[tuple[list[int], int]]
 ) -> None:
     commands = _commands(run)
-    merged = filling._merged(commands)
+    merged = execution._merged(commands)
     assert merged is not None
     together, apart = World(), World()
     for world in (together, apart):

@@ -12,8 +12,8 @@ import pytest
 from fjord import commands, limits
 from fjord.columns import Strings
 from fjord.commands import Refusal, Span, Spanned
-from fjord.engine import ReadOnlyEngine, spanning
-from fjord.engine.spanning import NO_EPOCH, epoch_of
+from fjord.engine import ReadOnlyEngine, scan
+from fjord.engine.scan import NO_EPOCH, epoch_of
 from fjord.errors import Code
 from fjord.streams import Mode
 from tests.unit.engine.stream_shell import Shell, append, set_value
@@ -257,7 +257,7 @@ def test_a_segment_that_goes_meanwhile_is_no_error(
     assert span(shell).seq == end
     assert len(tries) == 3
     tries.clear()
-    monkeypatch.setattr(spanning, "_TRIES", 2)
+    monkeypatch.setattr(scan, "_TRIES", 2)
     with pytest.raises(FileNotFoundError):
         shell.engine.scan(Span(table="log", after=0))
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fjord.journal.cache import ENTRY_BYTES, Key, ValueCache
+from fjord.journal.reader import ENTRY_BYTES, Key, ValueCache
 
 SIZE_MAX = 100_000
 VALUE = b"v" * (1000 - ENTRY_BYTES)  # counts 1000

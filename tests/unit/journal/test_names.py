@@ -6,23 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.journal import names
+from fjord.journal import frame
 
 
 def test_a_segment_has_ten_digits() -> None:
-    assert names.segment_path("/data/journal", 42) == "/data/journal/0000000042.seg"
+    assert frame.segment_path("/data/journal", 42) == "/data/journal/0000000042.seg"
 
 
 @given(st.integers(0, 10**10 - 1))
 def test_a_number_is_found_in_the_name_that_was_made_of_it(segment: int) -> None:
-    name = names.segment_path("/data", segment).removeprefix("/data/")
-    assert names.segment_number(name) == segment
+    name = frame.segment_path("/data", segment).removeprefix("/data/")
+    assert frame.segment_number(name) == segment
 
 
 @given(st.lists(st.integers(0, 10**10 - 1)))
 def test_names_sort_as_their_numbers_do(numbers: list[int]) -> None:
-    made = sorted(names.segment_path("", number) for number in numbers)
-    assert [names.segment_number(name) for name in made] == sorted(numbers)
+    made = sorted(frame.segment_path("", number) for number in numbers)
+    assert [frame.segment_number(name) for name in made] == sorted(numbers)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_names_sort_as_their_numbers_do(numbers: list[int]) -> None:
         "1.seg",
         "000000001.seg",
         "00000000001.seg",
-        "0000000001.seg" + names.UNFINISHED,
+        "0000000001.seg" + frame.UNFINISHED,
         "0000000001.seg\n",
         "x0000000001.seg",
         "000000000a.seg",
@@ -45,10 +45,10 @@ def test_names_sort_as_their_numbers_do(numbers: list[int]) -> None:
     ],
 )
 def test_other_files_are_no_segments(name: str) -> None:
-    assert names.segment_number(name) is None
+    assert frame.segment_number(name) is None
 
 
 def test_the_spare_is_no_segment() -> None:
-    path = names.spare_path("/data/journal")
+    path = frame.spare_path("/data/journal")
     assert path == "/data/journal/spare"
-    assert names.segment_number(path.removeprefix("/data/journal/")) is None
+    assert frame.segment_number(path.removeprefix("/data/journal/")) is None

@@ -12,7 +12,7 @@ from fjord import ops
 from fjord.columns import Strings
 from fjord.disk import LocalDisk
 from fjord.errors import CorruptionError
-from fjord.journal import staged
+from fjord.journal import reader
 from fjord.journal.reader import Journal
 from fjord.ops import Op, Opcode
 
@@ -31,7 +31,7 @@ def commit_of(directory: Path) -> Op:
 
 def messages(directory: Path, commit: Op) -> list[bytes]:
     with closing(Journal(LocalDisk(), str(directory / "journal"))) as journal:
-        data = staged.messages_of(journal, ops.encode(commit)[0])
+        data = reader.messages_of(journal, ops.encode(commit)[0])
     op, _, _ = ops.decode(memoryview(data), 0)
     assert op.opcode is Opcode.STREAM_APPEND
     values = op.column("value")

@@ -10,7 +10,7 @@ import pytest
 from fjord import limits
 from fjord.disk import LocalDisk
 from fjord.errors import CorruptionError
-from fjord.journal import segments, survey
+from fjord.journal import survey
 from fjord.journal.reader import Located
 from fjord.journal.survey import Damage, Part
 from tests.unit.journal.writing import (
@@ -39,7 +39,7 @@ def places(tmp_path: Path) -> Places:
 
 
 def parts_of(directory: Path) -> list[Part]:
-    return segments.make_out(LocalDisk(), str(directory))
+    return survey.make_out(LocalDisk(), str(directory))
 
 
 def walk_all(directory: Path, durable_seq: int = 0) -> tuple[list[Located], list[Damage]]:

@@ -12,7 +12,6 @@ from fjord import limits
 from fjord.disk import LocalDisk
 from fjord.errors import DurabilityError
 from fjord.journal import frame as frames
-from fjord.journal import names
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Claim, Writer
 from fjord.testing import SimCrash, SimDisk
@@ -334,7 +333,7 @@ def test_a_new_segment_counts_only_under_its_last_name() -> None:
             sim_writer(disk)
         disk.process_crash()
         for name in disk.names("/journal"):
-            if not name.endswith(names.UNFINISHED):
+            if not name.endswith(frames.UNFINISHED):
                 assert Journal(disk, "/journal").segments == [header()]
 
 

@@ -11,8 +11,7 @@ from fjord.columns import Strings
 from fjord.commands import Acted, CreateTable, JobPage, Numbers, Push, Reply, Taken
 from fjord.jobs import State
 from fjord.kinds import Kind
-from fjord.tables.jobs.leases import EndLeases
-from fjord.tables.jobs.upkeep import ExpireJobs
+from fjord.tables.jobs.keep import EndLeases, ExpireJobs
 from tests.unit.tables.world import World
 
 TABLE = "jobs"

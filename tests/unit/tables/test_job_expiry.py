@@ -8,7 +8,7 @@ import pytest
 
 from fjord.jobs import Fairness, State
 from fjord.ops import Opcode
-from fjord.tables.jobs.upkeep import ExpireJobs
+from fjord.tables.jobs.keep import ExpireJobs
 from fjord.tables.state import Tree
 from tests.unit.tables.job_world import DAY, HOUR, SECOND, JobWorld, New
 from tests.unit.tables.world import NOW_US

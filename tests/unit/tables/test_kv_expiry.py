@@ -9,8 +9,8 @@ from fjord.commands import DropTable, Get
 from fjord.errors import Code
 from fjord.ops import TOMBSTONE, Op, Opcode
 from fjord.tables.catalog import Sweep
-from fjord.tables.kv import expiry, layout
-from fjord.tables.kv.expiry import Expire
+from fjord.tables.kv import keep, layout
+from fjord.tables.kv.keep import Expire
 from fjord.tables.state import Tree
 from tests.unit.tables.world import LEASE_US, MISSING, NOW_US, World, code_of, decoded, done
 
@@ -118,12 +118,12 @@ def test_an_expired_key_is_written_as_ever(world: World) -> None:
 
 @pytest.mark.req("FJ-33")
 def test_the_next_moment_is_the_first_of_the_schedule(world: World) -> None:
-    assert expiry.due_us(world) is None
+    assert keep.due_us(world) is None
     world.set({b"a": 1}, expires=70)
     world.set({b"b": 1}, expires=50)
-    assert expiry.due_us(world) == NOW_US + 50
+    assert keep.due_us(world) == NOW_US + 50
     world.touch(b"b", expires=90)
-    assert expiry.due_us(world) == NOW_US + 70
+    assert keep.due_us(world) == NOW_US + 70
 
 
 # -- dropped tables -------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from fjord.columns import Strings
 from fjord.commands import Change, DropTable, Modify, Rename
 from fjord.ops import Opcode
 from fjord.tables.kv import layout
-from fjord.tables.kv.expiry import Expire
+from fjord.tables.kv.keep import Expire
 from fjord.tables.state import Tree
 from tests.unit.tables.world import MISSING, NOW_US, World
 

@@ -25,7 +25,7 @@ from fjord.layouts import end_of
 from fjord.ops import TOMBSTONE, Op
 from fjord.tables import clients
 from fjord.tables.catalog import Sweep, TakeOver
-from fjord.tables.kv import expiry, layout
+from fjord.tables.kv import keep, layout
 from fjord.tables.state import Tree
 from fjord.values import Type
 from tests.unit.tables.model import Model, Value
@@ -169,7 +169,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 5))
     def expire(self, limit: int) -> None:
-        self.world.run(expiry.Expire(limit=limit))
+        self.world.run(keep.Expire(limit=limit))
 
     @rule(value=st.integers(0, 9), expires=soon_st, name=st.sampled_from(["u", "v"]))
     def write_elsewhere(self, value: int, expires: int, name: str) -> None:

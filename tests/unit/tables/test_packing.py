@@ -7,8 +7,8 @@ from fjord.commands import CreateTable, Done, DropTable, Numbered, Set
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, clients
 from fjord.tables.catalog import Sweep, TakeOver
-from fjord.tables.packing import Begin, Pack
 from fjord.tables.state import Tree
+from fjord.tables.upkeep import Begin, Pack
 from tests.unit.tables.world import MASTER, NOW_US, World, done, set_command
 
 

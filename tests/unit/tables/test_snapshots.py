@@ -11,7 +11,7 @@ from fjord.columns import Strings
 from fjord.commands import Opened
 from fjord.errors import Code
 from fjord.tables import snapshots
-from fjord.tables.kv import expiry
+from fjord.tables.kv import keep
 from fjord.tables.state import Tree
 from tests.unit.tables.stream_world import Said, StreamWorld, said
 from tests.unit.tables.world import NOW_US, code_of
@@ -76,7 +76,7 @@ def test_a_value_that_expires_meanwhile_is_there(world: StreamWorld) -> None:
     snapshot = world.open_snapshot()
     world.now_us += 20
     assert world.map_as_of(snapshot, "kv") == {b"k": b"old"}
-    world.run(expiry.Expire(limit=10))
+    world.run(keep.Expire(limit=10))
     assert world.get(b"k", table="kv") != [b"old"]
     assert world.map_as_of(snapshot, "kv") == {b"k": b"old"}
 

@@ -9,9 +9,10 @@ from fjord.columns import Strings
 from fjord.commands import Command
 from fjord.kinds import Kind
 from fjord.ops import Opcode
-from fjord.tables import catalog, clients, generations, packing, snapshots
-from fjord.tables.jobs import leases, upkeep
-from fjord.tables.kv import expiry
+from fjord.tables import catalog, clients, generations, snapshots
+from fjord.tables import upkeep as packing
+from fjord.tables.jobs import keep as upkeep
+from fjord.tables.kv import keep
 from fjord.tables.meaning import MEANING
 from fjord.tables.stages import stage
 from fjord.tables.state import Table, Tree
@@ -22,8 +23,8 @@ INTERNAL = {
     catalog.TakeOver,
     catalog.Sweep,
     generations.Turn,
-    expiry.Expire,
-    leases.EndLeases,
+    keep.Expire,
+    upkeep.EndLeases,
     upkeep.ExpireJobs,
     upkeep.MoveJobs,
     clients.ForgetClients,

@@ -9,7 +9,7 @@ from fjord.commands import Advance, AskWriter, CommitStages, Committed, Done, Re
 from fjord.errors import Code
 from fjord.ops import Opcode
 from fjord.tables import catalog
-from fjord.tables.stages import stage, writers
+from fjord.tables.stages import stage
 from tests.unit.tables.world import NOW_US, World
 
 
@@ -90,7 +90,7 @@ def test_a_writer_that_is_over_takes_no_batch_that_comes_late(world: Spool) -> N
     """Its first batch was given up for lost, and expects that nobody knows the writer."""
     world.advance(-1, 512)
     world.advance(512, 0)
-    assert world.at() == writers.OVER
+    assert world.at() == stage.OVER
     late = world.refused(-1, 512)
     assert (late.code, late.text) == (Code.STALE_NUMBER, "writer w is over, not new here")
     assert world.refused(512, 600).code is Code.STALE_NUMBER
@@ -121,7 +121,7 @@ def test_the_largest_number_is_one(world: Spool) -> None:
     world.advance(2**63 - 3, 2**63 - 2)
     assert world.at() == 2**63 - 2
     world.advance(2**63 - 2, 0)
-    assert world.at() == writers.OVER
+    assert world.at() == stage.OVER
 
 
 @pytest.mark.parametrize("name", ["", "x" * 129, "\u00fc" * 65])

@@ -12,18 +12,20 @@ import google_crc32c
 from fjord import ops, values
 from fjord.columns import Strings, repeat
 from fjord.commands import Delete, Done, Entries, Get, Page, Refusal, Reply, Set, Touch
-from fjord.engine import counting
-from fjord.engine.counting import Counts
+from fjord.engine import job_counts
 from fjord.engine.dates import lanes_of
-from fjord.engine.lanes import TableLanes
+from fjord.engine.job_counts import Counts
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndex
 from fjord.kinds import Kind
 from fjord.ops import Op, Place
-from fjord.tables import catalog, generations, packing, snapshots
+from fjord.tables import catalog, generations, snapshots
+from fjord.tables import upkeep as packing
+from fjord.tables.jobs import keep
 from fjord.tables.jobs import layout as job_row
-from fjord.tables.jobs import leases, upkeep
-from fjord.tables.kv import layout, links
+from fjord.tables.jobs.lanes import TableLanes
+from fjord.tables.kv import change as links
+from fjord.tables.kv import layout
 from fjord.tables.meaning import MEANING, Note
 from fjord.tables.stages import layout as stage_entry
 from fjord.tables.state import (
@@ -124,7 +126,7 @@ class World:
     def tally_rows(self, table: int, rows: Sequence[int], change: int) -> None:
         listed = self.generations.get(table)
         if listed:
-            counting.change_rows(self.counts, listed, rows, change)
+            job_counts.change_rows(self.counts, listed, rows, change)
 
     def job_counts(self, table: int) -> JobCounts:
         return self.counts.of(table)
@@ -136,7 +138,7 @@ class World:
         return found
 
     def taken_keys(self, table: int) -> Mapping[bytes, int]:
-        return dict(leases.taken_keys(self, table))
+        return dict(keep.taken_keys(self, table))
 
     # -- what a test does -------------------------------------------------------------------------
 
@@ -191,7 +193,7 @@ class World:
 
     def recount(self) -> None:
         """Counts the jobs of generations, as at the end of a rebuild."""
-        self.counts.changed |= counting.recount(self._writes, self.generations)
+        self.counts.changed |= job_counts.recount(self._writes, self.generations)
 
     def placed(self) -> list[tuple[Op, Place]]:
         """Returns every op that is left of the journal, with its place."""
@@ -221,10 +223,10 @@ class World:
 
     def _move_jobs(self, seq: int) -> None:
         """Says jobs again that are held by ops before a seq."""
-        for tree in upkeep.STATES:
-            images = {key: upkeep.parts(tree, key, d)[1] for key, d in self.tree(tree).items()}
+        for tree in keep.STATES:
+            images = {key: keep.parts(tree, key, d)[1] for key, d in self.tree(tree).items()}
             keys = [key for key, image in images.items() if job_row.held_of(image) < seq]
-            self.run(upkeep.MoveJobs(tree=tree, keys=keys, before_seq=seq))
+            self.run(keep.MoveJobs(tree=tree, keys=keys, before_seq=seq))
 
     def trees(self) -> list[list[tuple[bytes, bytes]]]:
         return [self.scan(tree, b"", None, 1_000_000) for tree in Tree]
@@ -254,9 +256,9 @@ class World:
 
     def _check_jobs(self) -> int:
         """Asserts what must hold of jobs; returns their live bytes."""
-        trees = {tree: self.tree(tree) for tree in upkeep.STATES}
+        trees = {tree: self.tree(tree) for tree in keep.STATES}
         images = {
-            tree: [upkeep.parts(tree, key, data)[1] for key, data in items.items()]
+            tree: [keep.parts(tree, key, data)[1] for key, data in items.items()]
             for tree, items in trees.items()
         }
         slots, schedule = {}, {}

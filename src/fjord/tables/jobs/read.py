@@ -12,7 +12,8 @@ from fjord.errors import Code, CorruptionError
 from fjord.jobs import State as JobState
 from fjord.layouts import PREFIX_BYTES, end_of
 from fjord.tables import catalog
-from fjord.tables.jobs import layout, lookup, rules, take
+from fjord.tables.jobs import layout, rules, take
+from fjord.tables.jobs import rows as lookup
 from fjord.tables.jobs.layout import XID, Death, Lease, Row
 from fjord.tables.state import Decision, State, Tree, decides
 from fjord.values import Type

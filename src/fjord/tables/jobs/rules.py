@@ -8,7 +8,7 @@ from fjord import commands, jobs, limits
 from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.errors import Code
-from fjord.tables import row_rules
+from fjord.tables import rules as row_rules
 from fjord.tables.kv import rules
 from fjord.tables.state import Table
 

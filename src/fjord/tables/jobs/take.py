@@ -21,10 +21,11 @@ from fjord.jobs import State as JobState
 from fjord.layouts import JOB_PLACE, JOB_REST, PREFIX_BYTES, end_of
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
-from fjord.tables.jobs import layout, leases, ops, rules
+from fjord.tables.jobs import keep, layout, rules
+from fjord.tables.jobs import rows as ops
 from fjord.tables.jobs.finish import held_of
 from fjord.tables.jobs.layout import PLACE, REST, XID, Lease
-from fjord.tables.jobs.ops import Held
+from fjord.tables.jobs.rows import Held
 from fjord.tables.state import Decision, Lane, State, Table, Tree, decides
 
 _SIZE: Final = JOB_REST.picked("size")
@@ -62,7 +63,7 @@ def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
     removal = ops.remove_waiting(table.id, gone, How.EXPIRE)
     if not found.items:
         # Where much has expired there may be more behind it: ask again at once.
-        ends_us = leases.next_end_us(state, table, command.domain, now_us)
+        ends_us = keep.next_end_us(state, table, command.domain, now_us)
         moment_us = now_us if found.is_cut else _earlier(found.next_at_us, ends_us)
         return Decision(_nothing(moment_us), removal)
     try:
@@ -76,7 +77,7 @@ def next_at_us(state: State, table: Table, domain: bytes, now_us: int) -> int | 
 
     That is its first process date, or the end of a lease (FJ-13); None if there is nothing.
     """
-    ends_us = leases.next_end_us(state, table, domain, now_us)
+    ends_us = keep.next_end_us(state, table, domain, now_us)
     return _earlier(_first_date_us(state, table, domain, now_us), ends_us)
 
 

@@ -6,15 +6,18 @@ that is asked of an alias, or done through it, is asked of and done to the targe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from fjord import ops
+from fjord import commands, kinds, limits, ops
+from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.errors import Code
 from fjord.layouts import PREFIX_BYTES
-from fjord.tables.kv import layout
+from fjord.ops import Op, Opcode
+from fjord.tables import catalog
+from fjord.tables.kv import layout, rules
 from fjord.tables.kv.layout import NO_MARK, Entry, Mark
-from fjord.tables.state import State, Tree, VolatileValue
+from fjord.tables.state import Decision, State, Tree, VolatileValue, decides
 
 
 class Lookup:
@@ -233,3 +236,76 @@ def _volatile(state: State, keys: Sequence[bytes]) -> dict[bytes, VolatileValue]
     if not found or found.keys().isdisjoint(keys):
         return {}
     return {key: found[key] for key in keys if key in found}
+
+
+# -- ops that several commands need: taking expiries back, and leaving nothing of entries ---------
+
+
+def unschedule(table_id: int, items: Sequence[tuple[int, bytes]]) -> list[Op]:
+    """Returns the op that takes expiries of index keys back; 0 stands for none."""
+    due = [item for item in items if item[0]]
+    if not due:
+        return []
+    keys = Strings.of([key[PREFIX_BYTES:] for _, key in due])
+    columns = ([expires_at_us for expires_at_us, _ in due], keys)
+    return [Op(Opcode.KV_UNSCHEDULE, table_id, len(due), columns)]
+
+
+def purge(table_id: int, entries: Mapping[bytes, Entry]) -> list[Op]:
+    """Returns the op that leaves nothing of these entries by index key."""
+    if not entries:
+        return []
+    columns = (
+        [entry.held for entry in entries.values()],
+        [layout.row_bytes(entry, key) for key, entry in entries.items()],
+        Strings.of([key[PREFIX_BYTES:] for key in entries]),
+    )
+    return [Op(Opcode.KV_PURGE, table_id, len(entries), columns)]
+
+
+# -- lOCK and UNLOCK: nobody else may write a key until its holder lets go, or is gone ------------
+#
+# Locks live in memory, with the connections that hold them.  What is locked is the key that a key
+# leads to, whether it has a value or not.
+
+
+@decides(commands.Lock)
+def decide_lock(command: commands.Lock, state: State, now_us: int) -> Decision:
+    problem = rules.keys_problem(command.keys)
+    if problem is not None:
+        return Decision(problem)
+    found = catalog.find_or_create(state, command.table, kinds.Kind.KV)
+    if isinstance(found, Refusal):
+        return Decision(found)
+    table, creation = found
+    lookup = Lookup.of(state, table.prefix, command.keys.rows(), now_us)
+    if state.locks and not state.locks.keys().isdisjoint([*lookup.given, *lookup.keys]):
+        return Decision(Refusal(code=Code.LOCKED, text="a key is locked already"))
+    wanted = dict.fromkeys(lookup.keys, state.client)
+    if len(state.locks) + len(wanted) > limits.LOCKS_MAX:
+        return Decision(Refusal(code=Code.QUOTA, text=f"{limits.LOCKS_MAX} keys may be locked"))
+    return catalog.decision(state, creation, locks=wanted)
+
+
+@decides(commands.Unlock)
+def decide_unlock(command: commands.Unlock, state: State, now_us: int) -> Decision:
+    problem = rules.keys_problem(command.keys)
+    if problem is not None:
+        return Decision(problem)
+    table = catalog.find(state, command.table, kinds.Kind.KV)
+    if isinstance(table, Refusal):
+        return Decision(table)
+    if table is None:
+        return Decision(_NOT_OWNER)
+    lookup = Lookup.of(state, table.prefix, command.keys.rows(), now_us)
+    freed: dict[bytes, None] = {}
+    for given, key in zip(lookup.given, lookup.keys, strict=True):
+        # A key may have become an alias since it was locked.
+        own = given if state.locks.get(given) == state.client else key
+        if state.locks.get(own) != state.client:
+            return Decision(_NOT_OWNER)
+        freed[own] = None
+    return catalog.decision(state, (), locks=freed)
+
+
+_NOT_OWNER = Refusal(code=Code.NOT_OWNER, text="a key is not locked by this client")

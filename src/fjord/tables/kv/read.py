@@ -20,8 +20,7 @@ from fjord.ops import Op, Opcode
 from fjord.tables import catalog
 from fjord.tables.kv import layout, rules
 from fjord.tables.kv.layout import BASE, FULL, Entry, Mark
-from fjord.tables.kv.lookup import Lookup, lock_problem
-from fjord.tables.kv.ops import unschedule
+from fjord.tables.kv.lookup import Lookup, lock_problem, unschedule
 from fjord.tables.state import Decision, Pointer, State, Table, Tree, VolatileValue, decides
 from fjord.tables.streams import rules as stream_rules
 

@@ -9,7 +9,7 @@ from fjord import commands, limits
 from fjord.columns import Strings
 from fjord.commands import Change, Refusal
 from fjord.errors import Code
-from fjord.tables import row_rules
+from fjord.tables import rules
 from fjord.values import Type
 
 
@@ -63,7 +63,7 @@ def set_problem(command: commands.Set, now_us: int) -> Refusal | None:
     newest_us = now_us + limits.TIMESTAMP_AHEAD_US_MAX
     if min(dates) < limits.TIMESTAMP_US_MIN or max(dates) > newest_us:
         return timestamp_problem(0, now_us)
-    problem = row_rules.plain_problem(command.types, command.values)
+    problem = rules.plain_problem(command.types, command.values)
     return problem or (None if command.also is None else _also_problem(command))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from fjord import commands, limits, ops
+from fjord import commands, layouts, limits, ops
 from fjord.columns import Strings, repeat
 from fjord.commands import Append, Committed, Push, Refusal, Set
 from fjord.commands.layout import Command, internal
@@ -26,7 +26,7 @@ from fjord.layouts import PREFIX_BYTES, end_of, prefix_of
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
 from fjord.tables.jobs import push
-from fjord.tables.stages import layout, writers
+from fjord.tables.stages import layout
 from fjord.tables.stages.layout import Stage, Writer
 from fjord.tables.stages.layout import State as Stages
 from fjord.tables.state import Decision, State, Table, Tree, decides
@@ -180,7 +180,7 @@ def decide_commit(command: commands.CommitStages, state: State, now_us: int) -> 
         if command.stages:
             return Decision(Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}"))
         return Decision(_committed(state, command.batch, is_new=True))
-    known = writers.find(state, table.prefix, command.writer.encode())
+    known = find(state, table.prefix, command.writer.encode())
     waiting = _waiting(state, table.prefix, known) if known else ()
     if known and waiting:
         # An earlier batch, or this one, is decided and not yet written.
@@ -198,25 +198,25 @@ def decide_commit(command: commands.CommitStages, state: State, now_us: int) -> 
 @decides(commands.AskWriter)
 def decide_ask(command: commands.AskWriter, state: State, now_us: int) -> Decision:
     problem = commands.name_problem(command.table) if command.table else None
-    problem = problem or writers.name_problem(command.writer)
+    problem = problem or name_problem(command.writer)
     if problem is not None:
         return Decision(problem)
     table = state.tables.get(command.table)
     if table is None and command.table:
-        return Decision(_committed(state, writers.UNKNOWN, is_new=False))
+        return Decision(_committed(state, UNKNOWN, is_new=False))
     prefix = table.prefix if table else prefix_of(catalog.NO_TABLE)
-    known = writers.find(state, prefix, command.writer.encode())
+    known = find(state, prefix, command.writer.encode())
     if known is None:
-        return Decision(_committed(state, writers.UNKNOWN, is_new=False))
+        return Decision(_committed(state, UNKNOWN, is_new=False))
     left = len(_waiting(state, prefix, known))
     return Decision(_committed(state, known.batch, is_new=False, left=left))
 
 
 def _commit_problem(command: commands.CommitStages) -> Refusal | None:
-    problem = commands.name_problem(command.table) or writers.name_problem(command.writer)
+    problem = commands.name_problem(command.table) or name_problem(command.writer)
     if problem is not None:
         return problem
-    if command.batch not in writers.NUMBERS:
+    if command.batch not in NUMBERS:
         return Refusal(code=Code.BAD_RANGE, text="the number of a batch is from 0 to 2^63 - 1")
     if len(command.stages) > limits.STAGES_MAX:
         text = f"a commit has at most {limits.STAGES_MAX} stages; stage more rows at a time"
@@ -229,7 +229,7 @@ def _commit_problem(command: commands.CommitStages) -> Refusal | None:
 def _commit(
     command: commands.CommitStages, table: Table, known: Writer | None, state: State, now_us: int
 ) -> Decision:
-    problem = writers.room_problem(state) if known is None else None
+    problem = room_problem(state) if known is None else None
     if problem is not None:
         return Decision(problem)
     found = _pending(state, table.prefix, command.stages)
@@ -241,10 +241,10 @@ def _commit(
     if history.is_log(table):
         rows = sum(stage.rows for stage in found)
         made = [*(_commit_op(table, stage) for stage in found),
-                writers.op_of(table.id, name, command.batch, now_us)]  # fmt: skip
+                op_of(table.id, name, command.batch, now_us)]  # fmt: skip
         seq = state.next_seq - 1 + rows
         return Decision(_committed(state, command.batch, is_new=True, rows=rows, seq=seq), made)
-    made = [writers.op_of(table.id, name, command.batch, now_us, command.stages)]
+    made = [op_of(table.id, name, command.batch, now_us, command.stages)]
     if found:
         made.append(_decided_op(table, found))
     reply = _committed(state, command.batch, is_new=True, left=len(found))
@@ -417,7 +417,7 @@ def decide_drop_stages(command: DropStages, state: State, now_us: int) -> Decisi
 def decide_run_stage(command: RunStage, state: State, now_us: int) -> Decision:
     """Runs the next stage of a batch that is decided; nothing is done if there is none."""
     table = catalog.by_id(state, command.table)
-    known = writers.find(state, prefix_of(command.table), command.name)
+    known = find(state, prefix_of(command.table), command.name)
     if table is None or known is None:
         return catalog.decision(state, ())
     waiting = _waiting(state, table.prefix, known)
@@ -427,7 +427,7 @@ def decide_run_stage(command: RunStage, state: State, now_us: int) -> Decision:
 @decides(ForgetWriter)
 def decide_forget_writer(command: ForgetWriter, state: State, now_us: int) -> Decision:
     prefix = prefix_of(command.table)
-    known = writers.find(state, prefix, command.name)
+    known = find(state, prefix, command.name)
     is_kept = known is None or known.at_us >= command.before_us or _waiting(state, prefix, known)
     op = Op(Opcode.WRITER_GONE, command.table, 1, (Strings.of([command.name]),))
     return catalog.decision(state, [] if is_kept else [op])
@@ -464,3 +464,81 @@ _COMMANDS: Final[dict[Kind, Callable[[str, Op, int], Append | Push | Set | None]
     Kind.JOBS: _push_of,
     Kind.KV: _set_of,
 }
+
+
+# -- writers: who numbers its batches, so that each of them counts once ---------------------------
+#
+#     a writer of a table    commits stages, see `staging`
+#     a writer of no table   says how far it is, in a batch with what it writes: ADVANCE
+#
+# Only the last number of each is kept.  A writer of no table moves from the number at which it is
+# to a larger one: so whoever does not know whether a batch was applied sends it again, or asks
+# where it is and goes on from there.
+#
+# A writer that is over stays for a day, at a number that nobody expects: a batch of it that was
+# given up for lost, and comes late, must not find it new.
+
+
+UNKNOWN: Final = -1  # where a writer is that is not known
+OVER: Final = 2**63 - 1  # where a writer is that has no more batches
+NUMBERS: Final = range(OVER)  # of batches
+
+
+@decides(commands.Advance)
+def decide_advance(command: commands.Advance, state: State, now_us: int) -> Decision:
+    problem = name_problem(command.writer) or _numbers_problem(command)
+    if problem is not None:
+        return Decision(problem)
+    known = find(state, layouts.prefix_of(catalog.NO_TABLE), command.writer.encode())
+    at = known.batch if known else UNKNOWN
+    if at != command.expected:
+        text = f"writer {command.writer} is {_place(at)}, not {_place(command.expected)}"
+        return Decision(Refusal(code=Code.STALE_NUMBER, text=text))
+    problem = None if known else room_problem(state)
+    if problem is not None:
+        return Decision(problem)
+    number = command.batch or OVER
+    return catalog.decision(state, [op_of(catalog.NO_TABLE, command.writer, number, now_us)])
+
+
+def _numbers_problem(command: commands.Advance) -> Refusal | None:
+    if command.expected != UNKNOWN and command.expected not in NUMBERS:
+        text = "a writer is expected at 0 to 2^63 - 2, or at -1 if it is not known"
+        return Refusal(code=Code.BAD_RANGE, text=text)
+    if command.batch and (command.batch not in NUMBERS or command.batch <= command.expected):
+        text = "a writer goes forward, up to 2^63 - 2, or to 0 if it is over"
+        return Refusal(code=Code.BAD_RANGE, text=text)
+    return None
+
+
+def _place(number: int) -> str:
+    return {UNKNOWN: "new here", OVER: "over"}.get(number, f"at {number}")
+
+
+# -- what all writers have ------------------------------------------------------------------------
+
+
+def find(state: State, prefix: bytes, name: bytes) -> Writer | None:
+    (data,) = state.get_many(Tree.WRITERS, [prefix + name])
+    return layout.decode_writer(data) if data else None
+
+
+def name_problem(name: str) -> Refusal | None:
+    if 0 < len(name.encode()) <= limits.WRITER_BYTES_MAX:
+        return None
+    text = f"the name of a writer has 1 to {limits.WRITER_BYTES_MAX} bytes"
+    return Refusal(code=Code.BAD_NAME, text=text)
+
+
+def room_problem(state: State) -> Refusal | None:
+    """Says why there may be no further writer, or None."""
+    if state.size_of(Tree.WRITERS) < limits.WRITERS_MAX:
+        return None
+    text = f"there are {limits.WRITERS_MAX} writers; use the same name again for each run"
+    return Refusal(code=Code.QUOTA, text=text)
+
+
+def op_of(table_id: int, name: str, batch: int, now_us: int, stages: Sequence[int] = ()) -> Op:
+    """Returns the op that says at which batch a writer is, and what that is written from."""
+    kept = Strings.of([layout.encode_seqs(tuple(stages))])
+    return Op(Opcode.WRITER, table_id, 1, ((batch,), (now_us,), Strings.of([name.encode()]), kept))

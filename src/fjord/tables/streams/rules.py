@@ -10,7 +10,8 @@ from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.errors import Code
 from fjord.streams import Mode, Start
-from fjord.tables import catalog, row_rules
+from fjord.tables import catalog
+from fjord.tables import rules as row_rules
 from fjord.tables.kv import rules
 from fjord.tables.state import State, Table
 from fjord.values import Type

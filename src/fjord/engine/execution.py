@@ -30,9 +30,9 @@ from fjord.journal import frame as frames
 from fjord.journal.writer import Claim
 from fjord.tables import clients, snapshots
 from fjord.tables.catalog import TakeOver
-from fjord.tables.jobs.upkeep import MoveJobs
-from fjord.tables.packing import Begin, Pack
+from fjord.tables.jobs.keep import MoveJobs
 from fjord.tables.state import Decision
+from fjord.tables.upkeep import Begin, Pack
 
 # Says that a group has taken long enough, and that what is left waits for the next one.
 IsLate = Callable[[], bool]

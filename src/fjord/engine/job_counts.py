@@ -16,7 +16,7 @@ from fjord import layouts, limits
 from fjord.index import Transaction
 from fjord.tables import generations
 from fjord.tables.generations import Generations
-from fjord.tables.jobs import layout, upkeep
+from fjord.tables.jobs import keep, layout
 from fjord.tables.state import Generation, JobCounts, Tree
 
 _KEY: Final = b"jobs"
@@ -104,10 +104,10 @@ def recount(transaction: Transaction, known: Generations) -> dict[int, JobCounts
 def _rows(transaction: Transaction, prefix: bytes) -> Iterator[list[int]]:
     """Yields the rows of all jobs of a table, some at a time."""
     stop = layouts.end_of(prefix)
-    for tree in upkeep.STATES:
+    for tree in keep.STATES:
         start = prefix
         while items := transaction.scan(tree, start, stop, _PAGE):
-            yield [layout.row_of(upkeep.parts(tree, *item)[1]) for item in items]
+            yield [layout.row_of(keep.parts(tree, *item)[1]) for item in items]
             start = items[-1][0] + b"\0"
 
 
