@@ -32,7 +32,7 @@ from fjord.client.async_waker import AsyncWaker
 from fjord.client.spool import files, reader, records, survey
 from fjord.client.spool.bell import Doorbell
 from fjord.client.spool.files import Fate
-from fjord.client.spool.reader import UNKNOWN, Load, Source, Sources
+from fjord.client.spool.reader import UNKNOWN, FileReader, Load, OpenFiles
 from fjord.client.spool.survey import Alert
 from fjord.clock import Clock, SystemClock
 from fjord.commands import Advance, AskWriter, Batch, Command, Committed, Refusal, Reply
@@ -114,7 +114,7 @@ class Forwarder:
         self._poll = poll
         self._wake = wake
         self._clock = clock or SystemClock()
-        self._sources = Sources(directory, self._clock)
+        self._sources = OpenFiles(directory, self._clock)
         self._connection: AsyncConnection | None = None
         self._rung = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -242,7 +242,7 @@ class Forwarder:
 
     # -- one file ---------------------------------------------------------------------------------
 
-    async def _forward(self, source: Source) -> None:
+    async def _forward(self, source: FileReader) -> None:
         """Sends all that a file has at the moment."""
         if not source.has_more():
             return
@@ -254,7 +254,7 @@ class Forwarder:
             source.rest()
         self._note_set_aside(source)
 
-    async def _send_all(self, source: Source) -> bool:
+    async def _send_all(self, source: FileReader) -> bool:
         """Sends loads until there are no more; True if that was not the end of it."""
         flight: deque[tuple[Load, asyncio.Task[Reply]]] = deque()
         try:
@@ -275,20 +275,20 @@ class Forwarder:
         source.rewind()
         return True
 
-    def _fill(self, source: Source, flight: deque[tuple[Load, asyncio.Task[Reply]]]) -> None:
+    def _fill(self, source: FileReader, flight: deque[tuple[Load, asyncio.Task[Reply]]]) -> None:
         while len(flight) < IN_FLIGHT and not self._stopping.is_set():
             load = source.next_load(self._clock.wall_us())
             if load is None:
                 return
             flight.append((load, asyncio.create_task(self._send(source, load))))
 
-    def _send(self, source: Source, load: Load) -> Coroutine[Any, Any, Reply]:
+    def _send(self, source: FileReader, load: Load) -> Coroutine[Any, Any, Reply]:
         """Returns what sends a load, once all before it are there."""
         advance = Advance(writer=source.writer, expected=source.sent, batch=load.end)
         source.sent = load.end
         return self._execute(Batch(commands=[advance, *load.commands]))
 
-    def _confirm(self, source: Source, load: Load) -> None:
+    def _confirm(self, source: FileReader, load: Load) -> None:
         source.confirm(load)
         self.progress.batches += 1
         self.progress.records += len(load.records)
@@ -296,7 +296,7 @@ class Forwarder:
 
     # -- refusals ---------------------------------------------------------------------------------
 
-    async def _refused(self, source: Source, load: Load, refusal: Refusal) -> None:
+    async def _refused(self, source: FileReader, load: Load, refusal: Refusal) -> None:
         """Finds out what to do about a load that was refused; nothing else is under way."""
         if refusal.code is Code.STALE_NUMBER:
             await self._align(source)
@@ -323,7 +323,7 @@ class Forwarder:
         source.refuse(load)
         self._tell_refused(source, 1, load.start, refusal)
 
-    def _tell_refused(self, source: Source, count: int, start: int, refusal: Refusal) -> None:
+    def _tell_refused(self, source: FileReader, count: int, start: int, refusal: Refusal) -> None:
         self.progress.refused[refusal.code] += count
         what = f"the record at byte {start} is refused and was"
         if count > 1:
@@ -343,7 +343,7 @@ class Forwarder:
             for stamp_us in records.stamps_of(command)
         )
 
-    async def _send_alone(self, source: Source, load: Load) -> bool:
+    async def _send_alone(self, source: FileReader, load: Load) -> bool:
         """Sends a load, or finds out what to do about it; False if it is to be looked up anew."""
         reply = await self._send(source, load)
         if not isinstance(reply, Refusal):
@@ -356,7 +356,7 @@ class Forwarder:
 
     # -- the end of a file ------------------------------------------------------------------------
 
-    async def _retire(self, source: Source) -> None:
+    async def _retire(self, source: FileReader) -> None:
         """Removes a file that is sent whole, whose period is over, and that nobody has open."""
         file = source.file
         slot = files.slot_of(self._clock.wall_us(), self._period_us)
@@ -392,7 +392,7 @@ class Forwarder:
 
     # -- the daemon -------------------------------------------------------------------------------
 
-    async def _align(self, source: Source) -> None:
+    async def _align(self, source: FileReader) -> None:
         """Finds out how far the daemon is in a file."""
         known = await self._ask(source)
         # A power cut may have shortened it, and then all of it has arrived.
@@ -406,7 +406,7 @@ class Forwarder:
             known = UNKNOWN
         source.align(known)
 
-    async def _ask(self, source: Source) -> int:
+    async def _ask(self, source: FileReader) -> int:
         """Returns the number that the daemon has of a file."""
         reply = await self._execute(AskWriter(table="", writer=source.writer))
         if isinstance(reply, Refusal):
@@ -424,7 +424,7 @@ class Forwarder:
 
     # -- what others are told ---------------------------------------------------------------------
 
-    def _note_set_aside(self, source: Source) -> None:
+    def _note_set_aside(self, source: FileReader) -> None:
         """Tells of what was found torn or damaged in a file."""
         new = source.set_aside - source.told
         source.told = source.set_aside.copy()
@@ -485,7 +485,7 @@ _SHOWN_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ForwardOptions:
     """How a forwarder is started."""
 
     directory: str
@@ -499,7 +499,7 @@ class Options:
     show: Callable[[int, int | None], None]  # told how many bytes are sent, and of how many
 
 
-def run(options: Options) -> tuple[Progress, bool]:
+def run(options: ForwardOptions) -> tuple[Progress, bool]:
     """Forwards until SIGTERM or SIGINT, or until all is sent.
 
     Returns:
@@ -532,7 +532,7 @@ def _explained(directory: str) -> Iterator[None]:
 class _Service:
     """The parts of a running forwarder."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ForwardOptions) -> None:
         self._options = options
         self._clock = SystemClock()
         self._begun_us = self._clock.monotonic_us()

@@ -384,7 +384,7 @@ class Watched(Forwarder):
         super().__init__(str(directory), url)
         self._act = act
 
-    async def _retire(self, source: reader.Source) -> None:
+    async def _retire(self, source: reader.FileReader) -> None:
         self._act()
         await super()._retire(source)
 

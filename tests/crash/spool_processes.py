@@ -21,7 +21,7 @@ from typing import Final
 
 import fjord
 from fjord.client.spool import files, reader, records
-from fjord.client.spool.reader import Load, Source
+from fjord.client.spool.reader import FileReader, Load
 from fjord.errors import DiskFullError
 from fjord.forwarder import Forwarder
 from tests.crash.spool_world import LOAD_ROWS, Tables, write
@@ -83,21 +83,21 @@ class Forwarding(Life):
 
 def _erase_early() -> None:
     """Every load is erased when it is handed out, before anybody has it."""
-    hand_out = Source._hand_out
+    hand_out = FileReader._hand_out
 
-    def erase(self: Source, part: slice, batch: records.Gathering) -> Load:
+    def erase(self: FileReader, part: slice, batch: records.Gathering) -> Load:
         load = hand_out(self, part, batch)
         for start, end in zip(load.starts, load.ends, strict=True):
             self.file.erase(start, end)
         return load
 
-    Source._hand_out = erase  # type: ignore[method-assign]
+    FileReader._hand_out = erase  # type: ignore[method-assign]
 
 
 def _forget_the_name() -> None:
     """Every forwarder calls a file by another name, so that the daemon cannot know it."""
     other = os.getpid()
-    Source.writer = property(lambda self: f"spool:{self.identity.hex()}-{other}")  # type: ignore[method-assign,assignment]
+    FileReader.writer = property(lambda self: f"spool:{self.identity.hex()}-{other}")  # type: ignore[method-assign,assignment]
 
 
 # Bugs that a search must find.

@@ -19,7 +19,7 @@ import pytest
 
 import fjord
 from fjord.client.spool import files, reader, records
-from fjord.client.spool.reader import Load, Source
+from fjord.client.spool.reader import FileReader, Load
 from fjord.client.spool.writer import Sync
 from fjord.errors import FjordError
 from fjord.forwarder import Forwarder
@@ -59,7 +59,7 @@ class CutForwarder(Forwarder):
         self._cut = (disk, cut)
         self._loads = loads
 
-    def _confirm(self, source: Source, load: Load) -> None:
+    def _confirm(self, source: FileReader, load: Load) -> None:
         self._loads -= 1
         if self._loads == 0:
             disk, cut = self._cut

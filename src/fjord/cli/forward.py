@@ -86,7 +86,7 @@ def forward(
             raise UsageError(
                 "--json shows what --once has done; without it there is --log-format json"
             )
-        options = forwarder.Options(
+        options = forwarder.ForwardOptions(
             directory=spool,
             url=to,
             is_once=once,

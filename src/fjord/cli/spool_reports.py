@@ -11,7 +11,7 @@ from fjord import values
 from fjord.cli import output
 from fjord.client.spool import files, survey
 from fjord.client.spool.files import Fate, SpoolFile
-from fjord.client.spool.records import Row, rows_of
+from fjord.client.spool.records import RecordRow, rows_of
 from fjord.client.spool.survey import Alert, FileReport, Retried
 from fjord.errors import DirectoryError
 from fjord.values import Type
@@ -214,7 +214,7 @@ class Shown:
 
     file: str
     offset: int
-    row: Row | None = None
+    row: RecordRow | None = None
     problem: str = ""  # why there is no row
     data: bytes = b""  # the piece then
 
@@ -301,7 +301,7 @@ def shown_cells(shown: Shown) -> list[str]:
     return cells
 
 
-def _value(row: Row) -> tuple[str, Any]:
+def _value(row: RecordRow) -> tuple[str, Any]:
     """Returns the name of a value's type, and the value; its bytes, if they are none of it."""
     if row.type > Type.BOOLEAN or values.problem(row.type, row.value) is not None:
         return f"type {row.type}", row.value

@@ -16,7 +16,7 @@ from fjord.client.declared_tables import Made, check, declaration_of, read_file
 from fjord.client.job_generations import Generation
 from fjord.client.node_calls import TableInfo
 from fjord.declared import declaration
-from fjord.declared.declaration import Declaration, Draft, Place, Problems
+from fjord.declared.declaration import Declaration, Draft, Location, Problems
 from fjord.errors import DeclarationError, FjordError, UsageError
 from fjord.kinds import Kind
 
@@ -25,9 +25,7 @@ def create(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="The table; or give --file.", show_default=False)
     ] = "",
-    file: Annotated[
-        str, typer.Option(help="XML, or TOML if its name ends so, that declares tables.")
-    ] = "",
+    file: Annotated[str, typer.Option(help="XML that declares tables.")] = "",
     model: Annotated[
         str,
         typer.Option(help=f"One of {', '.join(declaration.MODELS)}.", show_default=Kind.JOBS.value),
@@ -111,10 +109,10 @@ def _declared(
     name: str, model: str, columns: list[str], key: list[str], settings: list[str]
 ) -> list[Declaration]:
     """Returns what options declare, checked like a file."""
-    draft = Draft(place=Place("command line"), name=name, model=model, key=key)
+    draft = Draft(place=Location("command line"), name=name, model=model, key=key)
     problems = Problems()
     for text in columns:
-        place = Place("--column", name=text)
+        place = Location("--column", name=text)
         parts = text.split(":")
         if len(parts) not in (2, 3) or parts[2:] not in ([], ["required"]):
             problems.add(place, "a column is NAME:TYPE or NAME:TYPE:required")
@@ -122,7 +120,7 @@ def _declared(
             draft.columns.append((place, parts[0], parts[1], len(parts) == 3))
     for text in settings:
         setting, is_given, value = text.partition("=")
-        place = Place("--set", name=text)
+        place = Location("--set", name=text)
         if is_given:
             draft.settings.append((place, setting, declaration.scalar(value)))
         else:

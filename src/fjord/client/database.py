@@ -171,8 +171,7 @@ class Database:
         All are checked first, so none is made if one is wrong.
 
         Args:
-            tables: a file of XML, or of TOML if its name ends so, see docs/declarations.md; or
-                declarations.
+            tables: a file of XML, see docs/declarations.md; or declarations.
             change: a jobs table that is there, has a period and differs begins a generation with
                 what is declared.
             dry_run: makes nothing, and says what would be.

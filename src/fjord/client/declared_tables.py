@@ -18,7 +18,7 @@ from fjord.client.calls import Call, Steps, done
 from fjord.client.node_calls import TableInfo, table_call, tables_call
 from fjord.commands import CreateTable
 from fjord.declared import declaration
-from fjord.declared.declaration import Declaration, Index, Place, Problems
+from fjord.declared.declaration import Declaration, Index, Location, Problems
 from fjord.declared.schema import Column, Schema
 from fjord.errors import Code, DeclarationError, ExistsError, FjordError
 from fjord.kinds import Kind, settings_of
@@ -29,10 +29,7 @@ _APART: Final = frozenset({"columns", "key"})
 _UNCHANGEABLE: Final = (
     "only a jobs table with a period can be changed; it keeps a period, its merge and its fairness"
 )
-_NO_TABLES: Final = (
-    'it declares no table; one is <table name="pages" model="jobs"/>, or [table.pages] in TOML'
-)
-_ENDINGS: Final = ("", ".xml", ".toml")
+_NO_TABLES: Final = 'it declares no table; one is <table name="pages" model="jobs"/>'
 
 Tables = str | os.PathLike[str] | Iterable[Declaration]
 
@@ -67,16 +64,16 @@ class Made(NamedTuple):
 
 
 def read_file(path: str | os.PathLike[str]) -> list[Declaration]:
-    """Returns the tables that a file declares: XML, or TOML if its name ends with .toml.
+    """Returns the tables that a file declares in XML.
 
     Raises:
         DeclarationError: if something is wrong, with settings too; the text has all of it.
-        FjordError: if it is XML, and defusedxml is not installed.
+        FjordError: if defusedxml is not installed.
     """
     problems = Problems()
     found = _read(path, problems)
     if not found and not problems:
-        problems.add(Place(os.fspath(path)), _NO_TABLES)
+        problems.add(Location(os.fspath(path)), _NO_TABLES)
     check(found, problems)
     return found
 
@@ -94,18 +91,15 @@ def check(tables: Iterable[Declaration], problems: Problems) -> None:
 
 def _read(path: str | os.PathLike[str], problems: Problems) -> list[Declaration]:
     source = os.fspath(path)
-    ending = os.path.splitext(source)[1].lower()
-    if ending not in _ENDINGS:
-        raise DeclarationError(f"{source}: tables are declared in a .xml or a .toml file")
+    if os.path.splitext(source)[1].lower() not in ("", ".xml"):
+        raise DeclarationError(
+            f"{source}: tables are declared in XML, in a file that ends with .xml"
+        )
     try:
         with open(source, "rb") as file:
             data = file.read(declaration.FILE_BYTES_MAX + 1)
     except OSError as error:
         raise DeclarationError(f"{source}: {error.strerror or error}") from error
-    if ending == ".toml":
-        from fjord.declared import toml
-
-        return toml.read(data, source, problems)
     from fjord.declared import xml
 
     return xml.read(data, source, problems)
@@ -234,7 +228,7 @@ def _encode(table: Declaration, model: _Model, settings: dict[str, Any]) -> byte
     return model.encode({**settings, **dict(model.fixed), **apart})
 
 
-def _place(table: Declaration, setting: str) -> Place:
+def _place(table: Declaration, setting: str) -> Location:
     return table.setting_places.get(setting, table.place)
 
 

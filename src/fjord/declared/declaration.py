@@ -43,7 +43,7 @@ MODELS: Final[dict[str, Model]] = {
 }
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where something stands in a file: its line, or its name where no line is known."""
 
     source: str
@@ -75,35 +75,37 @@ class Declaration:
     settings: Mapping[str, Any] = field(default_factory=dict)
     description: str = ""  # for readers of the file; no server keeps it
     # Where the table stands, and where each of its settings does.
-    place: Place = field(default=Place("declaration"), compare=False)
-    setting_places: Mapping[str, Place] = field(default_factory=dict, compare=False)
+    place: Location = field(default=Location("declaration"), compare=False)
+    setting_places: Mapping[str, Location] = field(default_factory=dict, compare=False)
 
 
 @dataclass(slots=True, kw_only=True)
 class Draft:
     """A table as a file says it, before anything is checked; each part with its place."""
 
-    place: Place
+    place: Location
     name: str | None = None
     model: Any = None
     key: Any = ()
     description: str = ""
-    columns: list[tuple[Place, Any, Any, Any]] = field(default_factory=list)  # name, type, required
-    settings: list[tuple[Place, str, Any]] = field(default_factory=list)
-    indexes: list[tuple[Place, str, list[str]]] = field(default_factory=list)
+    columns: list[tuple[Location, Any, Any, Any]] = field(
+        default_factory=list
+    )  # name, type, required
+    settings: list[tuple[Location, str, Any]] = field(default_factory=list)
+    indexes: list[tuple[Location, str, list[str]]] = field(default_factory=list)
 
 
 class Problems:
     """All that is wrong, in a bounded list."""
 
     def __init__(self) -> None:
-        self._shown: list[tuple[Place, str]] = []
+        self._shown: list[tuple[Location, str]] = []
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def add(self, place: Place, text: str) -> None:
+    def add(self, place: Location, text: str) -> None:
         self._count += 1
         if self._count <= PROBLEMS_MAX:
             self._shown.append((place, text))
@@ -125,7 +127,7 @@ class Problems:
 def checked(drafts: Iterable[Draft], problems: Problems) -> list[Declaration]:
     """Returns what drafts declare, less what is wrong, which is added to the problems."""
     found: list[Declaration] = []
-    places: dict[str, Place] = {}
+    places: dict[str, Location] = {}
     for draft in drafts:
         if draft.name in places:
             at = places[draft.name]

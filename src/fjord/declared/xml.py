@@ -28,7 +28,7 @@ from fjord.declared.declaration import (
     TABLES_MAX,
     Declaration,
     Draft,
-    Place,
+    Location,
     Problems,
     shown,
 )
@@ -121,7 +121,7 @@ class _Node:
     """An element."""
 
     name: str
-    place: Place
+    place: Location
     attributes: dict[str, str]
     allowed: _Element
     text: list[str] = field(default_factory=list)
@@ -162,8 +162,8 @@ class _Reader(ContentHandler):
     def fail(self, text: str, at: Any = None) -> None:
         self._problems.add(self._place(at or self._locator), text)
 
-    def _place(self, at: Any) -> Place:
-        return Place(self._source, at.getLineNumber(), at.getColumnNumber() + 1)
+    def _place(self, at: Any) -> Location:
+        return Location(self._source, at.getLineNumber(), at.getColumnNumber() + 1)
 
     # What the parser calls; the names are its own.
 

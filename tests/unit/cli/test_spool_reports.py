@@ -10,7 +10,7 @@ import pytest
 
 from fjord.cli import spool_reports as reports
 from fjord.client.spool.files import Header, encode_header, line_of
-from fjord.client.spool.records import HEAD, Kind
+from fjord.client.spool.records import HEAD, RecordKind
 
 NOW_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
@@ -29,7 +29,9 @@ def put(directory: Path, name: str, *records: bytes) -> None:
     (directory / name).write_bytes(header + b"".join(map(line_of, records)))
 
 
-def record(stamp_us: int, *, kind: int = Kind.APPEND, type_: int = 1, value: bytes = b"") -> bytes:
+def record(
+    stamp_us: int, *, kind: int = RecordKind.APPEND, type_: int = 1, value: bytes = b""
+) -> bytes:
     return HEAD.pack(kind, type_, 0, 1, 1, 0, stamp_us, 0, 0) + b"tk" + value
 
 

@@ -19,7 +19,7 @@ from fjord.client.declared_tables import Made, declaration_of
 from fjord.client.job_settings import JobSettings
 from fjord.client.node_calls import TableInfo
 from fjord.client.stream_settings import StreamSettings
-from fjord.declared.declaration import MODELS, Declaration, Index, Place
+from fjord.declared.declaration import MODELS, Declaration, Index, Location
 from fjord.declared.schema import COLUMNS_MAX, KEY_COLUMNS_MAX, Column
 from fjord.errors import DeclarationError, ExistsError, FjordError
 
@@ -103,14 +103,12 @@ def test_a_row_has_its_own_columns_and_those_of_every_job(db: fjord.Database, fi
 
 
 @pytest.mark.req("SJ-30")
-def test_the_same_file_in_toml(db: fjord.Database, file: Path) -> None:
+def test_a_file_of_toml_is_told_that_xml_is_read(db: fjord.Database, file: Path) -> None:
     path = file.with_suffix(".toml")
-    path.write_text(
-        "[table.pages]\nmodel = 'jobs'\nrow-key = 'uri'\nsettings = { lease = 60.0 }\n"
-        "columns = { uri = { type = 'string', required = true }, depth = 'uint8' }\n"
-    )
-    db.create_tables(file)
-    assert db.create_tables(path) == [Made("pages", "jobs", "same")]
+    path.write_text("[table.pages]\nmodel = 'jobs'\n")
+    with pytest.raises(DeclarationError, match=r"tables\.toml: tables are declared in XML"):
+        db.create_tables(path)
+    assert db.tables() == []
 
 
 @pytest.mark.req("SJ-30")
@@ -225,8 +223,7 @@ def test_each_setting_that_is_wrong_is_said_where_it_stands(file: Path) -> None:
     ("name", "text", "said"),
     [
         ("tables.xml", "<context></context>", "it declares no table; one is <table name="),
-        ("tables.toml", "# nothing yet", "it declares no table; one is <table name="),
-        ("tables.ini", "[table.pages]", "tables are declared in a .xml or a .toml file"),
+        ("tables.ini", "[table.pages]", "tables are declared in XML"),
     ],
 )
 def test_a_file_that_declares_nothing_is_refused(
@@ -250,7 +247,7 @@ def test_the_largest_schema_fits_the_settings_of_a_table() -> None:
 def test_settings_that_are_right_together_only() -> None:
     kind, settings = creation(model="stream", settings={"history": False, "mode": "latest"})
     assert (kind, settings) == (3, b'{"history":false,"mode":"latest"}')
-    at = {"history": Place("f", 3, 1), "mode": Place("f", 2, 1)}
+    at = {"history": Location("f", 3, 1), "mode": Location("f", 2, 1)}
     wrong = {"history": False, "mode": "log"}
     (only,) = problems(model="stream", settings=wrong, setting_places=at)
     assert only.startswith("f:3:1: a stream of mode log has history")

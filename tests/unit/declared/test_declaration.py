@@ -16,13 +16,13 @@ from fjord.declared.declaration import (
     Declaration,
     Draft,
     Index,
-    Place,
+    Location,
     Problems,
 )
 from fjord.declared.schema import COLUMNS_MAX, Column
 from fjord.errors import DeclarationError
 
-AT = Place("f.xml", 3, 5)
+AT = Location("f.xml", 3, 5)
 URI = (AT, "uri", "string", True)
 DEPTH = (AT, "depth", "uint8", False)
 
@@ -44,7 +44,7 @@ def test_a_draft_becomes_a_declaration() -> None:
     found, problems = check(
         key=["uri"],
         columns=[URI, DEPTH],
-        settings=[(Place("f.xml", 9, 1), "lease", 60)],
+        settings=[(Location("f.xml", 9, 1), "lease", 60)],
         indexes=[(AT, "key", ["uri"]), (AT, "expiration", [])],
         description="pages to fetch",
     )
@@ -61,7 +61,7 @@ def test_a_draft_becomes_a_declaration() -> None:
         )
     ]
     assert found[0].place == AT
-    assert found[0].setting_places == {"lease": Place("f.xml", 9, 1)}
+    assert found[0].setting_places == {"lease": Location("f.xml", 9, 1)}
     assert pickle.loads(pickle.dumps(found)) == found
 
 
@@ -109,11 +109,11 @@ def test_a_column_that_is_wrong_is_not_complained_of_again() -> None:
 def test_all_is_said_at_once_and_in_the_order_of_the_file() -> None:
     _, problems = check(
         columns=[
-            (Place("f.xml", 9, 1), "a", "text", False),
-            (Place("f.xml", 4, 1), "1", "int8", False),
+            (Location("f.xml", 9, 1), "a", "text", False),
+            (Location("f.xml", 4, 1), "1", "int8", False),
         ],
         key=["b"],
-        indexes=[(Place("f.xml", 12, 1), "date", [])],
+        indexes=[(Location("f.xml", 12, 1), "date", [])],
     )
     assert [line.split(": ")[0] for line in problems] == [
         "f.xml:3:5",
@@ -127,15 +127,15 @@ def test_a_table_is_declared_once() -> None:
     problems = Problems()
     drafts = [
         Draft(place=AT, name="t", model="kv"),
-        Draft(place=Place("f.xml", 7, 1), name="t", model="jobs"),
-        Draft(place=Place("f.toml"), name="u", model="kv"),
-        Draft(place=Place("f.toml", name="table.u"), name="u", model="kv"),
+        Draft(place=Location("f.xml", 7, 1), name="t", model="jobs"),
+        Draft(place=Location("f.xml"), name="u", model="kv"),
+        Draft(place=Location("f.xml", name="table.u"), name="u", model="kv"),
     ]
     assert [one.model for one in declaration.checked(drafts, problems)] == ["kv", "kv"]
     with pytest.raises(DeclarationError) as raised:
         problems.check()
     assert raised.value.problems == [
-        "f.toml: table.u: table u was declared already",
+        "f.xml: table.u: table u was declared already",
         "f.xml:7:1: table t was declared in line 3 already",
     ]
 
@@ -143,7 +143,7 @@ def test_a_table_is_declared_once() -> None:
 def test_problems_are_counted_and_some_are_shown() -> None:
     problems = Problems()
     for at in range(PROBLEMS_MAX + 5):
-        problems.add(Place("f.xml", at + 1, 1), "no")
+        problems.add(Location("f.xml", at + 1, 1), "no")
     with pytest.raises(DeclarationError) as raised:
         problems.check()
     assert len(problems) == PROBLEMS_MAX + 5

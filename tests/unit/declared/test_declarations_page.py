@@ -11,7 +11,7 @@ import pytest
 from fjord.client import declared_tables
 from fjord.client.job_settings import JobSettings
 from fjord.client.stream_settings import StreamSettings
-from fjord.declared import declaration, rows, toml, xml
+from fjord.declared import declaration, rows, xml
 from fjord.declared.declaration import MODELS, Declaration
 from fjord.declared.schema import COLUMNS_MAX, KEY_COLUMNS_MAX, TYPES, Schema
 from fjord.errors import DeclarationError
@@ -33,13 +33,6 @@ def tables() -> list[Declaration]:
 def test_the_example_is_two_tables_and_can_be_made() -> None:
     assert [(one.name, one.model) for one in tables()] == [("pages", "jobs"), ("mails", "queue")]
     assert [command.kind for _, command in declared_tables.creations(tables())] == [2, 2]
-
-
-def test_the_example_in_toml_is_the_same() -> None:
-    found = toml.read(block("toml").encode(), "tables.toml")
-    created = [command for _, command in declared_tables.creations(found)]
-    assert created == [command for _, command in declared_tables.creations(tables())]
-    assert [one.description for one in found] == [one.description for one in tables()]
 
 
 def test_the_rows_are_as_they_are_written() -> None:

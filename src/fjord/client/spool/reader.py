@@ -31,7 +31,7 @@ from fjord.client.spool.files import (
     SpoolFile,
 )
 from fjord.client.spool.records import ROWS_MAX, Gathering
-from fjord.client.spool.survey import Watched
+from fjord.client.spool.survey import WatchedFile
 from fjord.clock import Clock
 from fjord.commands import Command
 
@@ -56,7 +56,7 @@ class Load:
         return self.ends[-1]
 
 
-class Source:
+class FileReader:
     """A file that is sent."""
 
     def __init__(self, file: SpoolFile) -> None:
@@ -333,13 +333,13 @@ def _part(load: Load, part: slice, now_us: int) -> Load:
 _log = logging.getLogger(__name__)
 
 
-class Sources:
+class OpenFiles:
     """Which files there are, and those that are open."""
 
     def __init__(self, directory: str, clock: Clock) -> None:
         self._directory = directory
         self._clock = clock
-        self._open: dict[str, Source] = {}  # by the name of the file
+        self._open: dict[str, FileReader] = {}  # by the name of the file
         self._closed: dict[str, int] = {}  # when those were begun whose turn has not come
         self._resting: dict[str, int] = {}  # how large those were that had nothing more
         #: Names of files that cannot be opened or read, and why.
@@ -368,7 +368,7 @@ class Sources:
             if name in self._resting:
                 self._take(name)
 
-    def in_order(self) -> list[Source]:
+    def in_order(self) -> list[FileReader]:
         """Returns those that are open, the oldest first."""
         return sorted(self._open.values(), key=lambda source: source.created_us)
 
@@ -387,12 +387,12 @@ class Sources:
             source.known = None
             source.rewind()
 
-    def drop(self, source: Source) -> None:
+    def drop(self, source: FileReader) -> None:
         """Closes a file that is gone, or has another name."""
         self._open = {name: one for name, one in self._open.items() if one is not source}
         source.file.close()
 
-    def fail(self, source: Source, error: OSError) -> None:
+    def fail(self, source: FileReader, error: OSError) -> None:
         """Closes a file that cannot be read or written; it is tried again with the next look."""
         name = source.file.name
         self.drop(source)
@@ -402,7 +402,7 @@ class Sources:
         for source in list(self._open.values()):
             self.drop(source)
 
-    def watched(self) -> list[Watched]:
+    def watched(self) -> list[WatchedFile]:
         """Returns what the rules look at, of all files."""
         closed = [name for name in self._closed if name not in self._resting]
         outside = (survey.outside(self._directory, name) for name in (*closed, *self.unopened))
@@ -469,7 +469,7 @@ class Sources:
         if file.header is None:
             self._mend(file)
         try:
-            self._open[name] = Source(file)
+            self._open[name] = FileReader(file)
         except OSError as error:
             file.close()
             self._tell(name, error)
@@ -489,9 +489,9 @@ class Sources:
         renew(file, self._clock.wall_us())
 
 
-def _watched(source: Source) -> Watched:
+def _watched(source: FileReader) -> WatchedFile:
     status = source.file.stat()
-    return Watched(
+    return WatchedFile(
         name=source.file.name,
         waiting_bytes=source.waiting_bytes(),
         owner=status.st_uid,

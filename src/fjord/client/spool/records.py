@@ -27,7 +27,7 @@ _TABLE_SIZE_AT: Final = 3
 _STAMP: Final = struct.Struct("<8xQ")
 
 
-class Kind(enum.IntEnum):
+class RecordKind(enum.IntEnum):
     """What a record holds."""
 
     PUSH = 1  # a job
@@ -40,7 +40,7 @@ class Kind(enum.IntEnum):
 def of_command(command: Command, stamp_us: int) -> bytes:
     """Returns the record of a command with many rows: its function and flags, and its body."""
     row, flags, timestamp_us, body = codec.encode(command)
-    head = HEAD.pack(Kind.COMMAND, 0, 0, 0, row.number, flags, stamp_us, timestamp_us, 0)
+    head = HEAD.pack(RecordKind.COMMAND, 0, 0, 0, row.number, flags, stamp_us, timestamp_us, 0)
     return b"".join((head, *body))
 
 
@@ -61,7 +61,7 @@ def to_command(record: bytes) -> Write | Refusal:
 
 def target_of(record: bytes) -> tuple[type, str]:
     """Returns what a record asks for, as the type of a command, and of which table."""
-    if record[0] == Kind.COMMAND:
+    if record[0] == RecordKind.COMMAND:
         command = to_command(record)
         return type(command), getattr(command, "table", "")
     table = record[HEAD.size : HEAD.size + record[_TABLE_SIZE_AT]]
@@ -78,10 +78,10 @@ def stamp_of(record: bytes) -> int:
 
 
 _TYPES: Final[dict[int, type]] = {
-    Kind.PUSH: Push,
-    Kind.APPEND: Append,
-    Kind.SET: Set,
-    Kind.DELETE: Delete,
+    RecordKind.PUSH: Push,
+    RecordKind.APPEND: Append,
+    RecordKind.SET: Set,
+    RecordKind.DELETE: Delete,
 }
 
 
@@ -89,7 +89,7 @@ _TYPES: Final[dict[int, type]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class RecordRow:
     """One job, message, value or deletion."""
 
     stamp_us: int  # when it was written
@@ -104,7 +104,7 @@ class Row:
     expires_us: int = 0  # 0 = never
 
 
-def rows_of(record: bytes) -> list[Row]:
+def rows_of(record: bytes) -> list[RecordRow]:
     """Returns what a record holds.
 
     Raises:
@@ -118,9 +118,9 @@ def rows_of(record: bytes) -> list[Row]:
         raise ValueError("a record that is cut short") from error
 
 
-def _of_one(record: bytes) -> Row:
+def _of_one(record: bytes) -> RecordRow:
     number, type_, priority, *sizes, stamp_us, due_us, expires_us = HEAD.unpack_from(record)
-    kind = Kind(number)  # ValueError, if there is no such one
+    kind = RecordKind(number)  # ValueError, if there is no such one
     parts, at = [], HEAD.size
     for size in sizes:
         parts.append(record[at : at + size])
@@ -128,7 +128,7 @@ def _of_one(record: bytes) -> Row:
     if at > len(record):
         raise ValueError("a record that is cut short")
     table, key, domain = parts
-    return Row(
+    return RecordRow(
         stamp_us=stamp_us,
         what=kind.name.lower(),
         table=table.decode(),
@@ -136,13 +136,13 @@ def _of_one(record: bytes) -> Row:
         type=type_,
         value=record[at:],
         domain=domain,
-        priority=priority if kind is Kind.PUSH else None,
-        due_us=due_us if kind is Kind.PUSH else 0,
+        priority=priority if kind is RecordKind.PUSH else None,
+        due_us=due_us if kind is RecordKind.PUSH else 0,
         expires_us=expires_us,
     )
 
 
-def _of_command(record: bytes) -> Iterator[Row]:
+def _of_command(record: bytes) -> Iterator[RecordRow]:
     stamp_us = stamp_of(record)
     command = to_command(record)
     if isinstance(command, Refusal):
@@ -153,7 +153,7 @@ def _of_command(record: bytes) -> Iterator[Row]:
         what = "append" if isinstance(command, Append) else "set"
         expires_us = command.expires_at_us if isinstance(command, Set) else 0
         for key, type_, value in _entries(command):
-            yield Row(
+            yield RecordRow(
                 stamp_us=stamp_us,
                 what=what,
                 table=command.table,
@@ -164,12 +164,12 @@ def _of_command(record: bytes) -> Iterator[Row]:
             )
     else:
         for key in command.keys.rows():
-            yield Row(stamp_us=stamp_us, what="delete", table=command.table, key=key)
+            yield RecordRow(stamp_us=stamp_us, what="delete", table=command.table, key=key)
 
 
-def _of_push(command: Push) -> Iterator[Row]:
+def _of_push(command: Push) -> Iterator[RecordRow]:
     for at, (key, type_, value) in enumerate(_entries(command)):
-        yield Row(
+        yield RecordRow(
             stamp_us=command.timestamps_us[at],
             what="push",
             table=command.table,
@@ -187,7 +187,7 @@ def _entries(command: Push | Append | Set) -> Iterator[tuple[bytes, int, bytes]]
     return zip(command.keys.rows(), command.types, command.values.rows(), strict=True)
 
 
-_COMMAND_BYTE: Final = bytes((Kind.COMMAND,))
+_COMMAND_BYTE: Final = bytes((RecordKind.COMMAND,))
 
 
 # -- batches: records of a spool file turned into commands with many rows.  Pure ------------------
@@ -206,8 +206,10 @@ BYTES_MAX: Final = limits.BATCH_BYTES_MAX // 4
 _PARTS_MAX: Final = limits.BATCH_COMMANDS_MAX - 2
 _HEAD_BYTES: Final = HEAD.size
 # As plain numbers, which are compared faster than members of an enum.
-_PUSH, _APPEND, _SET, _DELETE = map(int, (Kind.PUSH, Kind.APPEND, Kind.SET, Kind.DELETE))
-_COMMAND: Final = int(Kind.COMMAND)
+_PUSH, _APPEND, _SET, _DELETE = map(
+    int, (RecordKind.PUSH, RecordKind.APPEND, RecordKind.SET, RecordKind.DELETE)
+)
+_COMMAND: Final = int(RecordKind.COMMAND)
 _KV: Final = (_SET, _DELETE)
 _Life = tuple[int, int]  # how long a touch lets a value live, and when it expires
 

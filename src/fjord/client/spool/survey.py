@@ -19,7 +19,7 @@ from fjord.client.spool.records import stamp_of
 class FileReport:
     """What is in one file."""
 
-    watched: Watched
+    watched: WatchedFile
     size: int
     created_us: int | None  # None: its first line is damaged
     waiting: int  # records
@@ -64,7 +64,7 @@ def _report(file: SpoolFile) -> FileReport:
     is_aside = files.is_aside(file.name)
     half = max(0, status.st_size - stop)
     return FileReport(
-        watched=Watched(
+        watched=WatchedFile(
             name=file.name,
             waiting_bytes=0 if is_aside else waiting_bytes + half,
             owner=status.st_uid,
@@ -112,13 +112,13 @@ def record_of(file: SpoolFile, piece: Piece) -> bytes | Fate:
     return Fate.TORN if is_torn else Fate.DAMAGED
 
 
-def place(directory: str) -> Place:
+def place(directory: str) -> WatchedDirectory:
     """Returns what can be said of the directory itself."""
     status = os.stat(directory)
-    return Place(path=directory, owner=status.st_uid, mode=status.st_mode)
+    return WatchedDirectory(path=directory, owner=status.st_uid, mode=status.st_mode)
 
 
-def outside(directory: str, name: str) -> Watched | None:
+def outside(directory: str, name: str) -> WatchedFile | None:
     """Returns what can be said of a file without a look inside; None if it is gone.
 
     All that is in it waits, unless it holds nothing but what was set aside.
@@ -128,7 +128,7 @@ def outside(directory: str, name: str) -> Watched | None:
     except FileNotFoundError:
         return None  # it is sent, or has another name by now
     is_aside = files.is_aside(name)
-    return Watched(
+    return WatchedFile(
         name=name,
         waiting_bytes=0 if is_aside else max(0, status.st_size - HEADER_BYTES),
         owner=status.st_uid,
@@ -138,7 +138,7 @@ def outside(directory: str, name: str) -> Watched | None:
     )
 
 
-def aside_files(directory: str) -> list[Watched]:
+def aside_files(directory: str) -> list[WatchedFile]:
     """Returns the files with nothing but records that were set aside, without a look inside."""
     found = (outside(directory, name) for name in files.aside_names(directory))
     return [one for one in found if one is not None]
@@ -159,7 +159,7 @@ _NAMES_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class WatchedFile:
     """What the rules look at, of one file."""
 
     name: str
@@ -171,7 +171,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class WatchedDirectory:
     """What the rules look at, of the directory of a spool."""
 
     path: str
@@ -189,7 +189,7 @@ class Alert:
     text: str
 
 
-def find(watched: Iterable[Watched], place: Place, now_us: int) -> list[Alert]:
+def find(watched: Iterable[WatchedFile], place: WatchedDirectory, now_us: int) -> list[Alert]:
     """Returns all alerts, the most severe first.
 
     Both the forwarder and who looks from outside tell them: no text may ask whether it runs.
@@ -216,7 +216,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _of_file(file: Watched, place: Place, now_us: int) -> Iterator[Alert]:
+def _of_file(file: WatchedFile, place: WatchedDirectory, now_us: int) -> Iterator[Alert]:
     name, owner = file.name, place.owner
     if file.set_aside:
         see = f"`fjord spool dump {shlex.quote(place.path)} --aside`"

@@ -37,7 +37,7 @@ from fjord.client.schemas import NoSchemas, no_rows
 from fjord.client.spool import files
 from fjord.client.spool.bell import Bell
 from fjord.client.spool.files import COMMON, HEADER_BYTES, line_of
-from fjord.client.spool.records import HEAD, Kind, of_command
+from fjord.client.spool.records import HEAD, RecordKind, of_command
 from fjord.client.stream_calls import StreamCalls
 from fjord.clock import Stamps, SystemClock
 from fjord.columns import repeat
@@ -392,7 +392,9 @@ _EMPTY: Final = "a key has at least one byte"
 _VALUE: Final = f"a value has at most {limits.VALUE_BYTES_MAX} bytes"
 _pack = HEAD.pack
 # As plain numbers, which are packed faster than members of an enum.
-_PUSH, _APPEND, _SET, _DELETE = map(int, (Kind.PUSH, Kind.APPEND, Kind.SET, Kind.DELETE))
+_PUSH, _APPEND, _SET, _DELETE = map(
+    int, (RecordKind.PUSH, RecordKind.APPEND, RecordKind.SET, RecordKind.DELETE)
+)
 _PRIORITY: Final = int(Priority.DEFAULT)
 # An expiry that comes from a TTL ends such a stretch, so that many values expire together and the
 # forwarder sends them as one command.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fjord.client.spool import files
 from fjord.client.spool.files import HEADER_BYTES, SpoolFile, line_of
-from fjord.client.spool.records import HEAD, Kind
+from fjord.client.spool.records import HEAD, RecordKind
 
 NOW = 1_700_000_000_000_000
 IDENTITY = bytes(range(16))
@@ -27,12 +27,12 @@ def pushed(
     stamp: int = NOW,
 ) -> bytes:
     sizes = len(table), len(key), len(domain)
-    head = HEAD.pack(Kind.PUSH, 1, 128, *sizes, stamp, due, expires)
+    head = HEAD.pack(RecordKind.PUSH, 1, 128, *sizes, stamp, due, expires)
     return head + table + key + domain + value
 
 
 def appended(value: bytes, key: bytes = b"", *, table: bytes = b"t", stamp: int = NOW) -> bytes:
-    return _row(Kind.APPEND, table, key, stamp) + value
+    return _row(RecordKind.APPEND, table, key, stamp) + value
 
 
 def set_to(
@@ -45,11 +45,11 @@ def set_to(
     stamp: int = NOW,
 ) -> bytes:
     sizes = len(table), len(key), 0
-    return HEAD.pack(Kind.SET, 1, 0, *sizes, stamp, ttl, expires) + table + key + value
+    return HEAD.pack(RecordKind.SET, 1, 0, *sizes, stamp, ttl, expires) + table + key + value
 
 
 def deleted(key: bytes, *, table: bytes = b"t", stamp: int = NOW) -> bytes:
-    return _row(Kind.DELETE, table, key, stamp)
+    return _row(RecordKind.DELETE, table, key, stamp)
 
 
 def _row(kind: int, table: bytes, key: bytes, stamp: int) -> bytes:

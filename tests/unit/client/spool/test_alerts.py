@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from fjord.client.spool import survey
-from fjord.client.spool.survey import Alert, Place, Watched
+from fjord.client.spool.survey import Alert, WatchedDirectory, WatchedFile
 
 NOW = 1_700_000_000_000_000
 OWNER = 1000
-PLACE = Place(path="/var/spool/my fjord", owner=OWNER, mode=0o40700)
-FINE = Watched(name="07.spool", waiting_bytes=500, owner=OWNER, mode=0o100600, modified_us=NOW)
+PLACE = WatchedDirectory(path="/var/spool/my fjord", owner=OWNER, mode=0o40700)
+FINE = WatchedFile(name="07.spool", waiting_bytes=500, owner=OWNER, mode=0o100600, modified_us=NOW)
 HOURS_24 = 24 * 3600 * 1_000_000
 
 
-def rules(*files: Watched) -> list[tuple[int, str, str]]:
+def rules(*files: WatchedFile) -> list[tuple[int, str, str]]:
     found = survey.find(files, PLACE, NOW)
     return [(alert.severity, alert.rule, alert.name) for alert in found]
 
@@ -72,7 +72,7 @@ def test_a_file_of_which_all_is_sent_does_not_count() -> None:
         (replace(FINE, waiting_bytes=12_000_000), None),
     ],
 )
-def test_each_rule_tells_of_its_file(file: Watched, expected: tuple[int, str] | None) -> None:
+def test_each_rule_tells_of_its_file(file: WatchedFile, expected: tuple[int, str] | None) -> None:
     assert rules(file) == ([(*expected, "07.spool")] if expected else [])
     for alert in survey.find([file], PLACE, NOW):
         assert alert.text.startswith("07.spool: ")

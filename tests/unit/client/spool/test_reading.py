@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fjord.client.spool import files, reader, records
 from fjord.client.spool.files import ASIDE, HEADER_BYTES, LINE_BYTES_MAX, Fate, SpoolFile, line_of
-from fjord.client.spool.reader import UNKNOWN, Load, Source
+from fjord.client.spool.reader import UNKNOWN, FileReader, Load
 from fjord.commands import Append, Delete, Push, Set, name_problem
 from fjord.limits import MESSAGE_BYTES_MAX
 from tests.unit.client.spool.spool_samples import (
@@ -30,16 +30,16 @@ LINES = lines_of(*RECORDS)
 ENDS = [HEADER_BYTES + len(lines_of(*RECORDS[: n + 1])) for n in range(len(RECORDS))]
 
 
-def make(directory: Path, data: bytes) -> Source:
-    return Source(make_file(directory, data))
+def make(directory: Path, data: bytes) -> FileReader:
+    return FileReader(make_file(directory, data))
 
 
-def loads(source: Source, *, is_closed: bool = False) -> Iterator[Load]:
+def loads(source: FileReader, *, is_closed: bool = False) -> Iterator[Load]:
     while (load := source.next_load(NOW, is_closed=is_closed)) is not None:
         yield load
 
 
-def drained(source: Source, *, is_closed: bool = False) -> list[bytes]:
+def drained(source: FileReader, *, is_closed: bool = False) -> list[bytes]:
     """Returns all records that a file has, as one that confirms each load sees them."""
     found: list[bytes] = []
     for load in loads(source, is_closed=is_closed):
@@ -170,7 +170,7 @@ def test_a_restart_skips_what_was_erased(tmp_path: Path) -> None:
     first, second = reader.halves(load, NOW)
     source.confirm(first)
     source.file.close()
-    again = Source(SpoolFile(str(tmp_path), source.file.name))
+    again = FileReader(SpoolFile(str(tmp_path), source.file.name))
     again.align(UNKNOWN)  # even if the daemon knew nothing of it
     assert drained(again) == list(second.records)
 
@@ -319,7 +319,7 @@ def test_what_is_set_aside_stays_so_after_a_power_cut(tmp_path: Path) -> None:
     strange, half = lines_of(b"\x09" * 40), LINES[:30]
     make_file(tmp_path, half + lines_of(*RECORDS[:2]) + strange + LINES).close()
     file = SyncedFile(str(tmp_path), "07.spool")
-    source = Source(file)
+    source = FileReader(file)
     source.align(UNKNOWN)
     load = source.next_load(NOW)
     assert load is not None
@@ -330,7 +330,7 @@ def test_what_is_set_aside_stays_so_after_a_power_cut(tmp_path: Path) -> None:
     source.confirm(good)
     assert drained(source) == RECORDS
     (tmp_path / "07.spool").write_bytes(file.kept)
-    after = Source(SpoolFile(str(tmp_path), "07.spool"))
+    after = FileReader(SpoolFile(str(tmp_path), "07.spool"))
     after.align(source.known or 0)
     assert after.set_aside == {Fate.ASIDE: 3}
     assert drained(after) == []

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.client.spool import records
-from fjord.client.spool.records import HEAD, Kind
+from fjord.client.spool.records import HEAD, RecordKind
 from fjord.columns import Strings, repeat
 from fjord.commands import Append, Command, Delete, Push, Refusal, Set
 from fjord.errors import Code
@@ -59,7 +59,7 @@ def test_a_record_of_one_row_is_as_the_page_says() -> None:
         + b"pageskeydomvalue"
     )
     assert HEAD.size == 32
-    assert {kind.name: kind.value for kind in Kind} == {
+    assert {kind.name: kind.value for kind in RecordKind} == {
         "PUSH": 1, "APPEND": 2, "SET": 3, "DELETE": 4, "COMMAND": 5,
     }  # fmt: skip
 
@@ -67,7 +67,7 @@ def test_a_record_of_one_row_is_as_the_page_says() -> None:
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
 def test_a_command_comes_back(command: Command) -> None:
     data = records.of_command(command, NOW + 3)
-    assert data[0] == Kind.COMMAND
+    assert data[0] == RecordKind.COMMAND
     found = records.to_command(data)
     assert not isinstance(found, Refusal)
     assert type(found) is type(command)

@@ -11,8 +11,8 @@ import pytest
 
 from fjord.client.spool import files, reader, survey
 from fjord.client.spool.files import Header, SpoolFile, line_of
-from fjord.client.spool.reader import Source
-from fjord.client.spool.records import HEAD, Kind
+from fjord.client.spool.reader import FileReader
+from fjord.client.spool.records import HEAD, RecordKind
 from fjord.client.spool.survey import Retried
 
 NOW_US = 1_700_000_000_000_000
@@ -20,7 +20,7 @@ OLD = Header(b"A" * 16, NOW_US, bytes(8))
 
 
 def record(key: bytes) -> bytes:
-    return HEAD.pack(Kind.SET, 1, 0, 1, len(key), 0, NOW_US, 0, 0) + b"t" + key
+    return HEAD.pack(RecordKind.SET, 1, 0, 1, len(key), 0, NOW_US, 0, 0) + b"t" + key
 
 
 def aside(line: bytes) -> bytes:
@@ -50,7 +50,7 @@ def keys_of(directory: str) -> list[bytes]:
     found = []
     for name in files.waiting_names(directory):
         file = SpoolFile(directory, name)
-        source = Source(file)
+        source = FileReader(file)
         while (load := source.next_load(NOW_US)) is not None:
             found += [one[HEAD.size + 1 :] for one in load.records]
         file.close()
@@ -186,7 +186,7 @@ def test_a_name_that_a_power_cut_took_back_is_given_again(directory: str) -> Non
     """The forwarder had seen the file under its new name, and had sent some of it."""
     (done,) = retry(directory)
     file = SpoolFile(directory, done.new_name)
-    source = Source(file)
+    source = FileReader(file)
     load = source.next_load(NOW_US)
     assert load is not None
     file.put_status(load.starts[1], b"!")  # refused again; the number that the daemon has is behind
@@ -197,7 +197,7 @@ def test_a_name_that_a_power_cut_took_back_is_given_again(directory: str) -> Non
     assert keys_of(directory) == [ALL[0], ALL[2]]  # as far as the daemon has not got them
     # What was refused is not taken for what has arrived.
     file = SpoolFile(directory, done.new_name)
-    source = Source(file)
+    source = FileReader(file)
     source.align(load.end)
     assert source.next_load(NOW_US) is None
     kept = Counter(type(survey.record_of(file, one)) for found in survey.walk(file)

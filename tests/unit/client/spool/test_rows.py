@@ -12,7 +12,7 @@ import fjord
 from fjord.client.spool import records, survey
 from fjord.client.spool import writer as module
 from fjord.client.spool.files import SpoolFile
-from fjord.client.spool.records import Row, rows_of
+from fjord.client.spool.records import RecordRow, rows_of
 from fjord.columns import Strings
 from fjord.commands import Erase, Push
 from fjord.testing import SimClock
@@ -26,7 +26,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimClock:
     return found
 
 
-def written(path: Path, write: Callable[[fjord.Spool], None]) -> list[Row]:
+def written(path: Path, write: Callable[[fjord.Spool], None]) -> list[RecordRow]:
     """Returns the rows of what somebody writes to a spool."""
     with fjord.spool(path) as spool:
         write(spool)
@@ -93,7 +93,7 @@ def test_a_row_of_a_job_has_its_own_date() -> None:
         (b"", "cut short"),
         (b"\x01", "cut short"),
         (records.HEAD.pack(1, 0, 0, 1, 0, 0, 0, 0, 0), "cut short"),
-        (records.HEAD.pack(9, 0, 0, 0, 0, 0, 0, 0, 0), "9 is not a valid Kind"),
+        (records.HEAD.pack(9, 0, 0, 0, 0, 0, 0, 0, 0), "9 is not a valid RecordKind"),
         (records.HEAD.pack(5, 0, 0, 0, 60_000, 0, 0, 0, 0), "a record of function 60000"),
         (records.of_command(Erase(table="t", keys=Strings.of([b"k"])), 1), "of function 66"),
     ],

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from fjord.client.spool import files
-from fjord.client.spool.records import HEAD, Kind
+from fjord.client.spool.records import HEAD, RecordKind
 
 PAGE = Path(__file__).parents[4] / "docs" / "spool.md"
 
@@ -35,5 +35,5 @@ def test_the_line_of_the_example_is_its_record() -> None:
     _, line, record = example()
     assert files.line_of(record) == line.encode() + b"\n"
     kind, *_, stamp_us, due, expires_us = HEAD.unpack_from(record)
-    assert (kind, due - stamp_us, expires_us) == (Kind.PUSH, 5_000_000, 0)
+    assert (kind, due - stamp_us, expires_us) == (RecordKind.PUSH, 5_000_000, 0)
     assert record[HEAD.size :] == b"pages" + b"http://example.com/a" + b"v7"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fjord import limits
-from fjord.client.spool.records import Gathering, Kind, stamp_of
+from fjord.client.spool.records import Gathering, RecordKind, stamp_of
 from fjord.client.spool.writer import SpoolJobs, SpoolKv, SpoolStream
 from fjord.clock import Stamps
 from fjord.commands import Append, Command, Delete, Push, Set
@@ -233,7 +233,7 @@ def test_one_row_is_the_quick_kind_of_record(spool: Written) -> None:
     spool.kv.set("a", 1, ttl=1)
     spool.kv.delete("a")
     assert [record[0] for record in spool.records] == [
-        Kind.PUSH, Kind.APPEND, Kind.SET, Kind.SET, Kind.DELETE,
+        RecordKind.PUSH, RecordKind.APPEND, RecordKind.SET, RecordKind.SET, RecordKind.DELETE,
     ]  # fmt: skip
 
 
