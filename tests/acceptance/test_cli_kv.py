@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 import fjord
 from fjord import limits
+from fjord.cli.arguments import TypeName
 from fjord.cli.commands import app
-from fjord.cli.kv import TypeName
 from fjord.client.entries import Key
 from fjord.values import Type, Value
 from tests.acceptance.daemon import FJORD, Daemon

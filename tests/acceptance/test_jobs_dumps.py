@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import fjord
-from fjord.cli import job_output
+from fjord.cli import jobs as job_output
 from fjord.commands import JobPage
 from fjord.jobs import State
 from fjord.values import Value

@@ -1,18 +1,28 @@
-"""What is typed on the command line, turned into what the library takes."""
+"""Options that verbs share, and what is typed on the command line as the library takes it."""
 
 from __future__ import annotations
 
 import enum
+import functools
+import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    TypeVar,
+)
 
 import typer
 from typer.core import TyperCommand
 
 import fjord
 from fjord import limits
+from fjord.cli import output
 from fjord.cli.output import READ_ONLY_ADVICE, usage
 from fjord.client.address import parse_url, split_url
 from fjord.client.database import Database
@@ -25,22 +35,117 @@ from fjord.wire.wakeups import Address
 if TYPE_CHECKING:
     from fjord.engine.layout import Layout
 
+What = TypeVar("What")
+
+DAEMON: Final = "fjord://127.0.0.1:17994"
+# Says where the cold blocks of directories are, if they are not in the directory itself.
+BLOCKS_VARIABLE: Final = "FJORD_BLOCKS"
+
+To = Annotated[str, typer.Option(help="Address of the daemon.")]
+Data = Annotated[str, typer.Option(help="A data directory, used instead of a daemon.")]
+# For verbs that work on a directory only.
+Directory = Annotated[str, typer.Option("--data", help="The data directory.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+
+# Each wake-up is sent to all of them; one address may be heard by any number of processes.
+_WAKE_MAX: Final = 16
+_ASK_INSTEAD: Final = ", or, if it is a daemon, give --to instead of --data to ask it"
+
+
+def argument(name: str, what: str) -> Any:
+    """Returns an argument of a verb that has no default to show."""
+    return typer.Argument(metavar=name, help=what, show_default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A daemon or a data directory, and how to print what is found there: options of most verbs."""
+
+    to: To = DAEMON
+    data: Data = ""
+    as_json: Json = False
+
+    def open(self, *, read_only: bool = False) -> Database:
+        """Connects to the daemon, or opens the directory if one is named."""
+        return database(self.to, self.data, read_only=read_only)
+
+    def done(self, **what: object) -> None:
+        """Says in JSON what was done; for people, no news is good news."""
+        if self.as_json:
+            output.print_json(what)
+
+    def print_all(
+        self,
+        found: Iterable[What],
+        describe: Callable[[What], Mapping[str, object]],
+        names: Sequence[str],
+        cells: Callable[[What], Sequence[str]],
+    ) -> None:
+        """Prints a list: objects of JSON, or rows of cells below these names."""
+        if self.as_json:
+            for one in found:
+                output.print_json(describe(one))
+        else:
+            output.print_rows(names, map(cells, found))
+
+
+def with_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Makes a command of a verb: its errors are explained, and dataclasses are groups of options.
+
+    An argument whose type is a dataclass stands for options, one for each field.  Those of the
+    first argument, mostly a `Node`, are listed behind all others.
+    """
+    options: list[inspect.Parameter] = []
+    groups: dict[str, tuple[Callable[..., object], list[str]]] = {}
+    first, *others = inspect.signature(verb, eval_str=True).parameters.values()
+    for one in (*others, first):
+        if isinstance(one.annotation, type) and is_dataclass(one.annotation):
+            fields = inspect.signature(one.annotation, eval_str=True).parameters
+            groups[one.name] = one.annotation, list(fields)
+            options += fields.values()
+        else:
+            options.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @functools.wraps(verb)
+    def run(**given: Any) -> None:
+        for name, (make, fields) in groups.items():
+            given[name] = make(**{field: given.pop(field) for field in fields})
+        with output.explained():
+            verb(**given)
+
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    return run
+
+
+def database(to: str, data: str, *, read_only: bool = False) -> Database:
+    """Opens the directory, if one is named, or connects to the daemon.
+
+    Raises:
+        UsageError: if `to` is no address.
+        FjordError: if there is no such directory or daemon.
+    """
+    if not data:
+        with usage():
+            parse_url(to)
+        return fjord.connect(to)
+    check_directory(data)
+    try:
+        return fjord.open(data, read_only=read_only, blocks=os.environ.get(BLOCKS_VARIABLE))
+    except DirectoryInUseError as error:
+        text = str(error).replace(READ_ONLY_ADVICE, _ASK_INSTEAD)
+        raise DirectoryInUseError(text) from error
+
+
+# -- arguments and options of several verbs -------------------------------------------------------
 
 PRIORITIES: Final = ", ".join(
     f"{one.name.lower().replace('_', '-')} {one.value}" for one in Priority
 )
 
-TableName = Annotated[
-    str, typer.Argument(metavar="TABLE", help="The jobs table.", show_default=False)
-]
-StreamName = Annotated[str, typer.Argument(metavar="TABLE", help="The stream.", show_default=False)]
-JobKeys = Annotated[
-    list[str], typer.Argument(metavar="KEY", help="One or more keys.", show_default=False)
-]
-Xids = Annotated[
-    list[int],
-    typer.Argument(metavar="XID", help="Numbers that `fjord next` gave.", show_default=False),
-]
+TableName = Annotated[str, argument("TABLE", "The jobs table.")]
+StreamName = Annotated[str, argument("TABLE", "The stream.")]
+JobKeys = Annotated[list[str], argument("KEY", "One or more keys.")]
+Xids = Annotated[list[int], argument("XID", "Numbers that `fjord next` gave.")]
 
 Awake = Annotated[
     int | None,
@@ -254,41 +359,7 @@ _PARSERS: Final[dict[TypeName, Callable[[str], Value]]] = {
 }
 
 
-# -- where the data is: options that verbs share, and the database or the directory they name -----
-
-
-DAEMON: Final = "fjord://127.0.0.1:17994"
-# Says where the cold blocks of directories are, if they are not in the directory itself.
-BLOCKS_VARIABLE: Final = "FJORD_BLOCKS"
-
-To = Annotated[str, typer.Option(help="Address of the daemon.")]
-Data = Annotated[str, typer.Option(help="A data directory, used instead of a daemon.")]
-# For verbs that work on a directory only.
-Directory = Annotated[str, typer.Option("--data", help="The data directory.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
-
-# Each wake-up is sent to all of them; one address may be heard by any number of processes.
-_WAKE_MAX: Final = 16
-_ASK_INSTEAD: Final = ", or, if it is a daemon, give --to instead of --data to ask it"
-
-
-def database(to: str, data: str, *, read_only: bool = False) -> Database:
-    """Opens the directory, if one is named, or connects to the daemon.
-
-    Raises:
-        UsageError: if `to` is no address.
-        FjordError: if there is no such directory or daemon.
-    """
-    if not data:
-        with usage():
-            parse_url(to)
-        return fjord.connect(to)
-    check_directory(data)
-    try:
-        return fjord.open(data, read_only=read_only, blocks=os.environ.get(BLOCKS_VARIABLE))
-    except DirectoryInUseError as error:
-        text = str(error).replace(READ_ONLY_ADVICE, _ASK_INSTEAD)
-        raise DirectoryInUseError(text) from error
+# -- addresses and directories --------------------------------------------------------------------
 
 
 def loopback(text: str) -> tuple[str, int]:

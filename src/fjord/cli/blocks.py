@@ -11,7 +11,7 @@ import typer
 
 from fjord import limits
 from fjord.cli import output
-from fjord.cli.arguments import DAEMON, Data, Json, To, database
+from fjord.cli.arguments import Node, argument, with_options
 from fjord.cli.output import EXIT_USAGE, Bar, explained, tell
 from fjord.errors import Code, CorruptionError, FjordError, NotFoundError, UsageError
 from fjord.kinds import Kind
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fjord.blocks.catalog import Catalog, Metadata
     from fjord.blocks.store import Store
     from fjord.client.database import Database
+    from fjord.client.stream_calls import BlockInfo
 
 app = typer.Typer(
     name="blocks",
@@ -27,7 +28,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table.", show_default=False)]
+Table = Annotated[str, argument("TABLE", "The table.")]
 AnyTable = Annotated[
     str, typer.Argument(metavar="TABLE", help="Of this table only.", show_default="all")
 ]
@@ -41,7 +42,8 @@ Location = Annotated[
 
 
 @app.command("list")
-def list_(table: Table, to: To = DAEMON, data: Data = "", as_json: Json = False) -> None:
+@with_options
+def list_(node: Node, table: Table) -> None:
     """Lists the blocks of a table in order: seqs, rows, bytes, dates and name.
 
     Exit code 1 if there is no such table, or if it has no history, as a key/value table has none.
@@ -50,59 +52,49 @@ def list_(table: Table, to: To = DAEMON, data: Data = "", as_json: Json = False)
 
     Example: fjord blocks list events --json | jq .rows
     """
-    with explained(), database(to, data, read_only=True) as db:
-        found = db.blocks(table)
-        if as_json:
-            for one in found:
-                output.print_json(
-                    {
-                        "name": one.name,
-                        "first": one.first,
-                        "last": one.last,
-                        "rows": one.rows,
-                        "bytes": one.bytes,
-                        "from": output.date(one.min_at),
-                        "until": output.date(one.max_at),
-                        "crc32c": f"{one.crc:08x}",
-                        "location": one.location,
-                    }
-                )
-            return
-        rows = (
-            (
-                str(one.first),
-                str(one.last),
-                str(one.rows),
-                str(one.bytes),
-                output.date(one.min_at) or "",
-                output.date(one.max_at) or "",
-                one.name,
-            )
-            for one in found
-        )
+    with node.open(read_only=True) as db:
         names = ("first", "last", "rows", "bytes", "from", "until", "name")
-        output.print_rows(names, rows, as_json=False)
+        node.print_all(db.blocks(table), _describe, names, _cells)
+
+
+def _describe(block: BlockInfo) -> dict[str, object]:
+    return {
+        "name": block.name,
+        "first": block.first,
+        "last": block.last,
+        "rows": block.rows,
+        "bytes": block.bytes,
+        "from": output.date(block.min_at),
+        "until": output.date(block.max_at),
+        "crc32c": f"{block.crc:08x}",
+        "location": block.location,
+    }
+
+
+def _cells(block: BlockInfo) -> tuple[str, ...]:
+    numbers = map(str, (block.first, block.last, block.rows, block.bytes))
+    dates = (output.date(one) or "" for one in (block.min_at, block.max_at))
+    return (*numbers, *dates, block.name)
 
 
 @app.command()
-def seal(table: AnyTable = "", to: To = DAEMON, data: Data = "", as_json: Json = False) -> None:
+@with_options
+def seal(node: Node, table: AnyTable = "") -> None:
     """Writes everything that is durable to blocks now, instead of when they are full or old.
 
     Example: fjord blocks seal events
     """
-    with explained(), database(to, data) as db:
+    with node.open() as db:
         db.seal(table)
-        if as_json:
-            output.print_json({"table": table or None, "sealed": True})
+        node.done(table=table or None, sealed=True)
 
 
 @app.command()
+@with_options
 def verify(
+    node: Node,
     table: AnyTable = "",
     location: Location = "",
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Reads blocks and compares their checksums; names those that are damaged or missing.
 
@@ -113,18 +105,17 @@ def verify(
     Example: fjord blocks verify --location s3://bucket/blocks
     """
     with explained(repairable=False), _libraries(), Bar("verifying") as bar:
-        catalog, names = _found(table, location, to, data)
-        _tell(verified(catalog, names, bar.update), "verified", as_json=as_json)
+        catalog, names = _found(node, table, location)
+        _tell(verified(catalog, names, bar.update), "verified", as_json=node.as_json)
 
 
 @app.command()
+@with_options
 def fetch(
+    node: Node,
     table: AnyTable = "",
     into: Annotated[str, typer.Option(help="The folder to copy them to; made if missing.")] = "",
     location: Location = "",
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Copies blocks with their metadata to a folder; those that it has already are passed over.
 
@@ -139,9 +130,9 @@ def fetch(
     with explained(repairable=False), _libraries(), Bar("fetching") as bar:
         if not into:
             raise UsageError("give --into with the folder to copy them to")
-        catalog, names = _found(table, location, to, data)
+        catalog, names = _found(node, table, location)
         target = catalog_at(into)
-        _tell(fetched(catalog, names, target, bar.update), "fetched", as_json=as_json)
+        _tell(fetched(catalog, names, target, bar.update), "fetched", as_json=node.as_json)
 
 
 @contextlib.contextmanager
@@ -154,12 +145,12 @@ def _libraries() -> Iterator[None]:
         raise FjordError(text) from error
 
 
-def _found(table: str, location: str, to: str, data: str) -> tuple[Catalog, list[str]]:
+def _found(node: Node, table: str, location: str) -> tuple[Catalog, list[str]]:
     """Returns where blocks are, and the names of those that are meant."""
     if location:
         catalog = catalog_at(location)
         return catalog, names_at(catalog, table)
-    with database(to, data, read_only=True) as db:
+    with node.open(read_only=True) as db:
         blocks = [one for name in _tables(db, table) for one in db.blocks(name)]
     if not blocks:
         what = f"{table} has" if table else "these tables have"

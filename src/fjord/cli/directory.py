@@ -13,13 +13,13 @@ import typer
 from fjord.cli import output
 from fjord.cli.arguments import (
     DAEMON,
-    Data,
     Directory,
     Json,
-    To,
+    Node,
+    argument,
     check_directory,
-    database,
     layout_of,
+    with_options,
 )
 from fjord.cli.output import EXIT_USAGE, Bar, explained, tell
 from fjord.client.database import Database
@@ -49,7 +49,7 @@ def doctor(data: Directory, as_json: Json = False) -> None:
 
 
 def backup(
-    to: Annotated[str, typer.Argument(metavar="TO", help="A new directory.", show_default=False)],
+    to: Annotated[str, argument("TO", "A new directory.")],
     data: Directory,
     as_json: Json = False,
 ) -> None:
@@ -67,7 +67,7 @@ def backup(
 
 
 def restore(
-    backup_: Annotated[str, typer.Argument(metavar="BACKUP", help="A backup.", show_default=False)],
+    backup_: Annotated[str, argument("BACKUP", "A backup.")],
     data: Annotated[str, typer.Option(help="The data directory to make; new or empty.")],
     as_json: Json = False,
 ) -> None:
@@ -143,27 +143,31 @@ def _tell(what: str, manifest: Manifest, *, as_json: bool) -> None:
 _NAMED = 10
 
 
-def stats(to: To = DAEMON, data: Data = "", as_json: Json = False) -> None:
+@with_options
+def stats(node: Node) -> None:
     """Prints the numbers by which a node is watched; tells of dead jobs on standard error.
 
     Example: fjord stats
 
     Example: fjord stats --json
     """
-    with explained(), database(to, data, read_only=True) as db:
+    with node.open(read_only=True) as db:
         numbers = db.stats()
-        if as_json:
+        if node.as_json:
             output.print_json(numbers)
         else:
-            _tell_of_the_dead(db, numbers, f" --data {data}" if data else _address(to))
+            _tell_of_the_dead(node, db, numbers)
             rows = ((name, str(number)) for name, number in numbers.items())
-            output.print_rows(("name", "number"), rows, as_json=False)
+            output.print_rows(("name", "number"), rows)
 
 
-def _tell_of_the_dead(db: Database, numbers: dict[str, int], where: str) -> None:
+def _tell_of_the_dead(node: Node, db: Database, numbers: dict[str, int]) -> None:
     """Says which tables have dead jobs, and how to look at them."""
     if numbers.get("jobs_dead") == 0:
         return  # of a directory beside its writer the sum is not known
+    where = "" if node.to == DAEMON else f" --to {node.to}"
+    if node.data:
+        where = f" --data {node.data}"
     named = 0
     for table in db.tables():
         dead = db.jobs(table.name).count().dead if table.kind == Kind.JOBS else 0
@@ -175,7 +179,3 @@ def _tell_of_the_dead(db: Database, numbers: dict[str, int], where: str) -> None
     if named > _NAMED:
         more = output.counted(named - _NAMED, "more table")
         tell(f"alert: dead jobs in {more}", style="bold red")
-
-
-def _address(to: str) -> str:
-    return "" if to == DAEMON else f" --to {to}"

@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from fjord import kinds, limits
-from fjord.cli import arguments, dead_jobs, job_output, jobs_sql, output
+from fjord.cli import arguments, jobs_sql, output
 from fjord.cli.arguments import (
-    DAEMON,
     At,
-    Data,
     Delay,
     Domain,
     JobKeys,
-    Json,
     Lease,
+    Node,
     TableName,
-    To,
     Xids,
-    database,
+    argument,
+    with_options,
 )
-from fjord.cli.output import EXIT_ERROR, explained, tell
+from fjord.cli.output import EXIT_ERROR, Bar, tell
+from fjord.client.job_pages import JobWalk
 from fjord.errors import Code, NotFoundError, UsageError
 from fjord.jobs import Fairness
 
 if TYPE_CHECKING:
-    from fjord.client.job_entries import JobBatch
+    from fjord.client.database import Database
+    from fjord.client.job_entries import DeadJob, JobBatch, JobInfo
     from fjord.client.jobs import Job, Jobs
+    from fjord.commands import JobPage
+    from fjord.jobs import State
 
 
 app = typer.Typer(
@@ -41,7 +45,9 @@ Reason = Annotated[str, typer.Option(help="Why; it stands in the dead letters.")
 
 
 @app.command()
+@with_options
 def create(
+    node: Node,
     table: TableName,
     merge: Annotated[
         bool, typer.Option(help="Merge a job with the one that waits under its key.")
@@ -71,9 +77,6 @@ def create(
     history: Annotated[
         bool, typer.Option(help="What happened to jobs goes to cold blocks.")
     ] = True,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Makes a jobs table with settings of its own; without, the first push makes it.
 
@@ -83,7 +86,7 @@ def create(
 
     Example: fjord jobs create pages --fairness domain --lease 60
     """
-    with explained(), database(to, data) as db:
+    with node.open() as db:
         try:
             db.create_jobs(
                 table,
@@ -96,31 +99,26 @@ def create(
             )
         except ValueError as error:
             raise UsageError(str(error)) from error
-        if as_json:
-            output.print_json({"table": table})
+        node.done(table=table)
 
 
 @app.command("list")
-def list_(to: To = DAEMON, data: Data = "", as_json: Json = False) -> None:
+@with_options
+def list_(node: Node) -> None:
     """Lists all jobs tables: how many jobs wait, are taken and are dead, and when the next is due.
 
     Example: fjord jobs list
     """
-    with explained(), database(to, data, read_only=True) as db:
+    with node.open(read_only=True) as db:
         names = (table.name for table in db.tables() if table.kind == kinds.Kind.JOBS)
         tables = ({"table": name, **_counts(db.jobs(name))} for name in names)
-        if as_json:
-            for one in tables:
-                output.print_json(one)
-            return
-        rows = (tuple(map(_cell, one.values())) for one in tables)
-        output.print_rows(("table", *_COUNTED), rows, as_json=False)
+        counted = ("table", "waiting", "taken", "dead", "next_at")
+        node.print_all(tables, dict, counted, lambda one: tuple(map(_cell, one.values())))
 
 
 @app.command()
-def count(
-    table: TableName, domain: Domain = "", to: To = DAEMON, data: Data = "", as_json: Json = False
-) -> None:
+@with_options
+def count(node: Node, table: TableName, domain: Domain = "") -> None:
     """Prints how many jobs wait, are taken and are dead, and when the next one is due.
 
     With --domain, only when its next one is due: jobs are not counted by domain. Exit code 1 if
@@ -128,18 +126,15 @@ def count(
 
     Example: fjord jobs count pages
     """
-    with explained(), database(to, data, read_only=True) as db:
+    with node.open(read_only=True) as db:
         db.table(table)  # one that is not there would look like an empty one
         jobs = db.jobs(table)
         what = {"next_at": output.date(jobs.next_at(domain))} if domain else _counts(jobs)
-        if as_json:
+        if node.as_json:
             output.print_json(what)
         else:
             rows = ((name, _cell(one)) for name, one in what.items())
-            output.print_rows(("what", "value"), rows, as_json=False)
-
-
-_COUNTED = ("waiting", "taken", "dead", "next_at")
+            output.print_rows(("what", "value"), rows)
 
 
 def _counts(jobs: Jobs) -> dict[str, object]:
@@ -151,13 +146,12 @@ def _cell(what: object) -> str:
 
 
 @app.command()
+@with_options
 def peek(
+    node: Node,
     table: TableName,
     limit: Limit = 10,
     domain: Domain = "",
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Shows jobs that wait, in order of priority and date, and takes none.
 
@@ -166,132 +160,123 @@ def peek(
 
     Example: fjord jobs peek pages --limit 20
     """
-    with explained(), database(to, data, read_only=True) as db:
+    with node.open(read_only=True) as db:
         db.table(table)
         found = db.jobs(table).peek(limit, domain=domain or None)
-        job_output.print_waiting(found, as_json=as_json)
+        _print_waiting(node, found)
 
 
 @app.command()
-def taken(
-    table: TableName, limit: Limit = 10, to: To = DAEMON, data: Data = "", as_json: Json = False
-) -> None:
+@with_options
+def taken(node: Node, table: TableName, limit: Limit = 10) -> None:
     """Shows jobs that workers have now, and until when; exit code 1 if there is no such table.
 
     Example: fjord jobs taken pages
     """
-    with explained(), database(to, data, read_only=True) as db:
+    with node.open(read_only=True) as db:
         db.table(table)
-        job_output.print_taken(db.jobs(table).taken(limit), as_json=as_json)
+        _print_taken(node, db.jobs(table).taken(limit))
 
 
 @app.command()
+@with_options
 def get(
+    node: Node,
     table: TableName,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Its key.", show_default=False)],
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
+    key: Annotated[str, argument("KEY", "Its key.")],
 ) -> None:
     """Shows the job that waits under a key; exit code 1 if there is none.
 
     Example: fjord jobs get pages http://example.com/a --json
     """
-    with explained(), database(to, data, read_only=True) as db:
+    with node.open(read_only=True) as db:
         found = db.jobs(table).get(key)
         if found is None:
             raise NotFoundError(Code.NOT_FOUND, f"no job waits in {table} under {key}")
-        job_output.print_waiting([found], as_json=as_json)
+        _print_waiting(node, [found])
 
 
 # -- waiting jobs, by key -------------------------------------------------------------------------
 
 
 @app.command()
-def cancel(
-    table: TableName, keys: JobKeys, to: To = DAEMON, data: Data = "", as_json: Json = False
-) -> None:
+@with_options
+def cancel(node: Node, table: TableName, keys: JobKeys) -> None:
     """Takes waiting jobs away; exit code 1 if one of the keys had none.
 
     Example: fjord jobs cancel pages http://example.com/a
     """
-    with explained(), database(to, data) as db:
+    with node.open() as db:
         there = set(db.jobs(table).cancel_many(keys))
-        _end_of_keys("cancelled", table, keys, there.__contains__, as_json=as_json)
+        _end_of_keys(node, "cancelled", table, keys, there.__contains__)
 
 
 @app.command()
+@with_options
 def reschedule(
+    node: Node,
     table: TableName,
     keys: JobKeys,
     priority: Annotated[str, typer.Option(help="Its new priority: a number or a name.")] = "",
     delay: Delay = None,
     at: At = "",
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Changes the priority or the date of waiting jobs; exit code 1 if one of the keys had none.
 
     Example: fjord jobs reschedule pages http://example.com/a --priority now --delay 0
     """
-    with explained():
-        when = arguments.one_date(delay, at)
-        if not priority and delay is None and not at:
-            raise UsageError("give --priority, --delay or --at")
-        level = arguments.priority(priority) if priority else None
-        with database(to, data) as db:
-            jobs = db.jobs(table)
-            _end_of_keys(
-                "rescheduled",
-                table,
-                keys,
-                lambda key: jobs.reschedule(key, priority=level, **when),
-                as_json=as_json,
-            )
+    when = arguments.one_date(delay, at)
+    if not priority and delay is None and not at:
+        raise UsageError("give --priority, --delay or --at")
+    level = arguments.priority(priority) if priority else None
+    with node.open() as db:
+        jobs = db.jobs(table)
+        _end_of_keys(
+            node,
+            "rescheduled",
+            table,
+            keys,
+            lambda key: jobs.reschedule(key, priority=level, **when),
+        )
 
 
 @app.command()
-def kick(
-    table: TableName, keys: JobKeys, to: To = DAEMON, data: Data = "", as_json: Json = False
-) -> None:
+@with_options
+def kick(node: Node, table: TableName, keys: JobKeys) -> None:
     """Makes waiting jobs due now; exit code 1 if one of the keys had none.
 
     Example: fjord jobs kick pages http://example.com/a
     """
-    with explained(), database(to, data) as db:
-        _end_of_keys("kicked", table, keys, db.jobs(table).kick, as_json=as_json)
+    with node.open() as db:
+        _end_of_keys(node, "kicked", table, keys, db.jobs(table).kick)
 
 
 @app.command()
+@with_options
 def bury(
+    node: Node,
     table: TableName,
     keys: JobKeys,
     reason: Reason = "",
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Sends waiting jobs to the dead letters; exit code 1 if one of the keys had none.
 
     Example: fjord jobs bury pages http://example.com/a --reason "waits for the new parser"
     """
-    with explained(), database(to, data) as db:
+    with node.open() as db:
         jobs = db.jobs(table)
-        _end_of_keys(
-            "buried", table, keys, lambda key: jobs.bury(key, reason=reason), as_json=as_json
-        )
+        _end_of_keys(node, "buried", table, keys, lambda key: jobs.bury(key, reason=reason))
 
 
 def _end_of_keys(
-    what: str, table: str, keys: list[str], act: Callable[[str], bool], *, as_json: bool
+    node: Node, what: str, table: str, keys: list[str], act: Callable[[str], bool]
 ) -> None:
     """Acts on one key after the other, and ends with 1 if some had no waiting job."""
     acted: list[str] = []
     missing: list[str] = []
     for key in keys:
         (acted if act(key) else missing).append(key)
-    if as_json:
+    if node.as_json:
         output.print_json({"table": table, what: acted, "missing": missing})
     else:
         for key in missing:
@@ -304,7 +289,9 @@ def _end_of_keys(
 
 
 @app.command()
+@with_options
 def touch(
+    node: Node,
     table: TableName,
     xids: Xids,
     lease: Annotated[
@@ -315,21 +302,20 @@ def touch(
             show_default="as long as it was taken for",
         ),
     ] = None,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Lets leases last longer: a heartbeat; exit code 1 if one was over already.
 
     Example: fjord jobs touch pages 4711 --lease 600
     """
-    with explained(), database(to, data) as db:
+    with node.open() as db:
         late = db.jobs(table).touch_many(xids, lease=lease)
-        end_of_leases("touched", table, xids, late, as_json=as_json)
+        _end_of_leases(node, "touched", table, xids, late)
 
 
 @app.command()
+@with_options
 def fail(
+    node: Node,
     table: TableName,
     xids: Xids,
     delay: Annotated[
@@ -344,9 +330,6 @@ def fail(
         bool, typer.Option("--count/--no-count", help="Count it as a failure of the job.")
     ] = True,
     bury_: Annotated[bool, typer.Option("--bury", help="To the dead letters at once.")] = False,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Gives jobs back, to wait again or to die if that was too often.
 
@@ -354,15 +337,204 @@ def fail(
 
     Example: fjord jobs fail pages 4711 --delay 30 --reason "the site is down"
     """
-    with explained(), database(to, data) as db:
+    with node.open() as db:
         late = db.jobs(table).fail_many(xids, delay=delay, reason=reason, count=count_, bury=bury_)
-        end_of_leases("failed", table, xids, late, as_json=as_json)
+        _end_of_leases(node, "failed", table, xids, late)
 
 
-# -- the dead -------------------------------------------------------------------------------------
+# -- the dead: showing them, sending them back, throwing them away --------------------------------
 
-for verb in (dead_jobs.dead, dead_jobs.redrive, dead_jobs.discard):
-    app.command()(verb)
+# So many of those that match are shown by a dry run.
+_SHOWN: Final = 10
+
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only say how many there are, and show the first.")
+]
+All = Annotated[bool, typer.Option("--all", help="All of them; needed where nothing picks some.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadFilter:
+    """Options that pick some of the dead jobs."""
+
+    key: Annotated[
+        str | None, typer.Option(help="Only those with exactly this key.", show_default=False)
+    ] = None
+    row: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=2**64 - 1,
+            help="This one, by the row that `fjord jobs dead` shows; may be repeated.",
+            show_default=False,
+        ),
+    ] = None
+    key_prefix: Annotated[str, typer.Option(help="Only those whose key begins so.")] = ""
+    domain: Annotated[str, typer.Option(help="Only those of this domain.")] = ""
+    reason: Annotated[str, typer.Option(help="Only those with this in their reason.")] = ""
+    before: Annotated[
+        str, typer.Option(help="Only those that died before this date, as 2026-01-31T12:00:00Z.")
+    ] = ""
+    limit: Annotated[
+        int | None, typer.Option(help="At most so many.", min=1, show_default="all")
+    ] = None
+
+    def arguments(self, *, is_all: bool = True) -> dict[str, Any]:
+        """Returns which jobs are meant, as the library takes it.
+
+        Raises:
+            UsageError: if it contradicts itself, or picks none of them and `is_all` is not set.
+        """
+        picked: dict[str, Any] = {
+            "key_prefix": self.key_prefix or None,
+            "domain": self.domain or None,
+            "reason": self.reason or None,
+            "before": arguments.moment(self.before),
+            "key": self.key,
+            "limit": self.limit,
+        }
+        picked = {name: given for name, given in picked.items() if given is not None}
+        if self.row and picked:
+            raise UsageError(
+                "--row names jobs one by one; give it without anything that picks some"
+            )
+        if self.row:
+            return {"rows": self.row}
+        if not is_all and not picked.keys() - {"limit"}:
+            raise UsageError(
+                "say which: --key, --row, --key-prefix, --domain, --reason, --before, "
+                "or --all for all of them"
+            )
+        return picked
+
+
+@app.command()
+@with_options
+def dead(
+    node: Node,
+    table: TableName,
+    which: DeadFilter,
+) -> None:
+    """Shows jobs that failed too often or were buried, in the order in which they were pushed.
+
+    The options pick some of them, in the same way as those of redrive and discard.
+
+    Example: fjord jobs dead pages --limit 20
+
+    Example: fjord jobs dead pages --reason "exit code 7" --json
+    """
+    picked = which.arguments()
+    with node.open(read_only=True) as db:
+        db.table(table)  # one that is not there has no dead jobs, but may be misspelt
+        _print_dead(node, _matching(db.jobs(table), picked))
+
+
+@app.command()
+@with_options
+def redrive(
+    node: Node,
+    table: TableName,
+    which: DeadFilter,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            help="At most so many a second.", min=0.001, show_default="as fast as it goes"
+        ),
+    ] = None,
+    delay: Annotated[
+        float,
+        typer.Option(
+            parser=arguments.seconds(high=arguments.DELAY_MAX),
+            help="Seconds that they wait first.",
+        ),
+    ] = 0.0,
+    dry_run: DryRun = False,
+    all_: All = False,
+) -> None:
+    """Lets dead jobs wait again, as if they had never failed.
+
+    One that has expired, or whose key waits again meanwhile, is dropped: the newer job stands for
+    it. Exit code 1 if a job that --row names is not dead.
+
+    Example: fjord jobs redrive pages --reason "exit code 7" --rate 50
+
+    Example: fjord jobs redrive pages --all --dry-run
+    """
+    picked = which.arguments(is_all=all_)
+    with node.open() as db, Bar("redriving") as bar:
+        jobs = db.jobs(table)
+        if dry_run:
+            _preview(node, table, jobs, picked)
+            return
+        found = jobs.redrive(
+            **picked, rate=rate, delay=delay, progress=lambda done: bar.update(done, which.limit)
+        )
+    acted = {"revived": found.revived, "dropped": found.dropped}
+    _tell_acted(node, table, found.matched, acted, is_named=bool(which.row))
+
+
+@app.command()
+@with_options
+def discard(
+    node: Node,
+    table: TableName,
+    which: DeadFilter,
+    dry_run: DryRun = False,
+    all_: All = False,
+) -> None:
+    """Throws dead jobs away for good; exit code 1 if a job that --row names is not dead.
+
+    Example: fjord jobs discard pages --before 2026-01-01T00:00:00Z --dry-run
+    """
+    picked = which.arguments(is_all=all_)
+    with node.open() as db, Bar("discarding") as bar:
+        jobs = db.jobs(table)
+        if dry_run:
+            _preview(node, table, jobs, picked)
+            return
+        found = jobs.discard(
+            **picked, all=all_, progress=lambda done: bar.update(done, which.limit)
+        )
+    acted = {"discarded": found.discarded}
+    _tell_acted(node, table, found.matched, acted, is_named=bool(which.row))
+
+
+def _matching(jobs: Jobs, picked: dict[str, Any]) -> Iterator[DeadJob]:
+    if "rows" not in picked:
+        return jobs.dead(**picked)
+    rows = set(picked["rows"])
+    return (job for job in jobs.dead() if job.row in rows)
+
+
+def _preview(node: Node, table: str, jobs: Jobs, picked: dict[str, Any]) -> None:
+    """Says how many jobs would be acted on, and shows the first of them."""
+    found = _matching(jobs, picked)
+    first = list(itertools.islice(found, _SHOWN))
+    matched = len(first) + sum(1 for _ in found)
+    if node.as_json:
+        shown = list(map(_describe_dead, first))
+        node.done(table=table, matched=matched, dry_run=True, first=shown)
+        return
+    _print_dead(node, first)
+    more = f", the first {_SHOWN} are shown" if matched > _SHOWN else ""
+    match = "matches" if matched == 1 else "match"
+    tell(f"{output.counted(matched, 'dead job')} {match}{more}; nothing was changed")
+
+
+def _tell_acted(
+    node: Node, table: str, matched: int, acted: dict[str, int], *, is_named: bool
+) -> None:
+    """Says what became of dead jobs; ends with 1 if one that was named was none."""
+    if node.as_json:
+        node.done(table=table, matched=matched, **acted, dry_run=False)
+    else:
+        what = ", ".join(f"{count} {done}" for done, count in acted.items())
+        tell(f"{output.counted(matched, 'dead job')} matched: {what}")
+    missing = matched - sum(acted.values())
+    if is_named and missing:
+        tell(f"fjord: {missing} of the rows are not those of dead jobs")
+        raise typer.Exit(EXIT_ERROR)
 
 
 # -- from and to SQL ------------------------------------------------------------------------------
@@ -374,18 +546,19 @@ app.command()(jobs_sql.export)
 
 
 @app.command()
-def listen(table: TableName, to: To = DAEMON, data: Data = "", as_json: Json = False) -> None:
+@with_options
+def listen(node: Node, table: TableName) -> None:
     """Prints a line whenever jobs arrive or become due, until Ctrl-C.
 
     Example: fjord jobs listen pages
     """
-    with explained(), database(to, data) as db:
+    with node.open() as db:
         try:
             with db.jobs(table).listen() as moments:
                 tell("listening; Ctrl-C ends it", style="dim")
                 for moment in moments:
                     at = moment.at.isoformat()
-                    if as_json:
+                    if node.as_json:
                         output.print_json({"kind": moment.kind, "at": at})
                     else:
                         output.print_line(at, moment.kind)
@@ -396,7 +569,9 @@ def listen(table: TableName, to: To = DAEMON, data: Data = "", as_json: Json = F
 # -- `fjord next` and `fjord done`: a worker's two steps, from the shell --------------------------
 
 
+@with_options
 def next_(
+    node: Node,
     table: TableName,
     count: Annotated[
         int, typer.Option(help="At most so many.", min=1, max=limits.NEXT_COUNT_MAX)
@@ -413,9 +588,6 @@ def next_(
     done: Annotated[
         bool, typer.Option("--done", help="They are done at once, and never come again.")
     ] = False,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Takes the next jobs that are due, most important first, and prints them.
 
@@ -427,20 +599,19 @@ def next_(
 
     Example: fjord next pages --count 100 --done --json
     """
-    with explained(), database(to, data) as db:
+    with node.open() as db:
         found = db.jobs(table).next(
             count=count, domain=domain or None, lease=lease, wait=wait or None, done=done
         )
         if found:
-            job_output.print_taken(found, as_json=as_json)
+            _print_taken(node, found)
             return
-    _tell_nothing(found, as_json=as_json)
+    _tell_nothing(node, found)
     raise typer.Exit(EXIT_ERROR)
 
 
-def done(
-    table: TableName, xids: Xids, to: To = DAEMON, data: Data = "", as_json: Json = False
-) -> None:
+@with_options
+def done(node: Node, table: TableName, xids: Xids) -> None:
     """Says that jobs are done; they are gone then.
 
     Exit code 1 if the lease of one was over before: somebody else may have it. The others are
@@ -448,17 +619,15 @@ def done(
 
     Example: fjord done pages 4711 4712
     """
-    with explained(), database(to, data) as db:
+    with node.open() as db:
         late = db.jobs(table).done_many(xids)
-        end_of_leases("done", table, xids, late, as_json=as_json)
+        _end_of_leases(node, "done", table, xids, late)
 
 
-def end_of_leases(
-    what: str, table: str, xids: list[int], late: list[int], *, as_json: bool
-) -> None:
+def _end_of_leases(node: Node, what: str, table: str, xids: list[int], late: list[int]) -> None:
     """Says what was done for the jobs of some leases, and ends with 1 if some came too late."""
     acted = [xid for xid in xids if xid not in set(late)]
-    if as_json:
+    if node.as_json:
         output.print_json({"table": table, what: acted, "stale": late})
     else:
         for xid in late:
@@ -467,10 +636,89 @@ def end_of_leases(
         raise typer.Exit(EXIT_ERROR)
 
 
-def _tell_nothing(found: JobBatch[Job], *, as_json: bool) -> None:
-    if as_json:
+def _tell_nothing(node: Node, found: JobBatch[Job]) -> None:
+    if node.as_json:
         output.print_json({"next_at": output.date(found.next_at)})
     elif found.next_at is None:
         tell("nothing waits")
     else:
         tell(f"nothing is due before {output.date(found.next_at)}")
+
+
+# -- how jobs are shown ---------------------------------------------------------------------------
+
+_NAMES: Final = ("key", "priority", "timeouts", "value")
+
+
+def _print_taken(node: Node, jobs: Iterable[Job | JobInfo]) -> None:
+    node.print_all(
+        jobs,
+        lambda job: {"xid": job.xid, "lease_until": output.date(job.lease_until), **_describe(job)},
+        ("xid", "until", *_NAMES),
+        lambda job: (str(job.xid), output.date(job.lease_until) or "", *_cells(job)),
+    )
+
+
+def _print_waiting(node: Node, jobs: Iterable[JobInfo]) -> None:
+    node.print_all(
+        jobs,
+        lambda job: {"state": job.state.name.lower(), **_describe(job)},
+        ("due", *_NAMES),
+        lambda job: (output.date(job.process_at) or "", *_cells(job)),
+    )
+
+
+def _print_dead(node: Node, jobs: Iterable[DeadJob]) -> None:
+    node.print_all(
+        jobs,
+        _describe_dead,
+        ("row", "died", "reason", *_NAMES),
+        lambda job: (str(job.row), output.date(job.died_at) or "", job.reason, *_cells(job)),
+    )
+
+
+def _describe_dead(job: DeadJob) -> dict[str, object]:
+    return {**_describe(job), "reason": job.reason, "died_at": output.date(job.died_at)}
+
+
+def _describe(job: Job | JobInfo) -> dict[str, object]:
+    return {
+        "key": job.key,
+        "domain": job.domain,
+        "priority": job.priority,
+        "timeouts": job.timeouts,
+        "process_at": output.date(job.process_at),
+        "inserted_at": output.date(job.inserted_at),
+        "updated_at": output.date(job.updated_at),
+        "expires_at": output.date(job.expires_at),
+        "row": job.row,
+        "type": output.type_name(job.value),
+        "value": job.value,
+    }
+
+
+def _cells(job: Job | JobInfo) -> tuple[str, ...]:
+    return job.key, str(job.priority), str(job.timeouts), output.shown(job.value)
+
+
+# -- all jobs of a table, read as columns, and none taken; and whether any changed meanwhile ------
+
+
+def pages(db: Database, table: str, state: State) -> Iterator[JobPage]:
+    """Yields the jobs of one state, a bounded page at a time."""
+    walk = JobWalk(table, state, lambda page: [page])
+    while (call := walk.next_call()) is not None:
+        yield from db.run(call)
+
+
+def moment(db: Database) -> int:
+    """Returns a moment that `has_changed` understands."""
+    return db.stats()["applied_seq"]
+
+
+def has_changed(db: Database, table: str, since: int) -> bool:
+    """Says whether anything was done to the jobs of a table since then.
+
+    Nothing shows a jobs table as of one moment, but its history tells this afterwards.
+    """
+    return any(len(piece.first_seqs) for piece in db.scan(table, since + 1))

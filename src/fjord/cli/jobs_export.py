@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from fjord.cli import job_output, output
+from fjord.cli import jobs, output
 from fjord.cli.output import Bar, tell
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
@@ -78,9 +78,9 @@ class _Exporting:
         self.has_changed = False
 
     def rows(self) -> Iterator[shape.Row]:
-        begun = job_output.moment(self._db)
+        begun = jobs.moment(self._db)
         for state in (State.TAKEN, State.WAITING):
-            for page in job_output.pages(self._db, self._table, state):
+            for page in jobs.pages(self._db, self._table, state):
                 expiries_us = page.expires_at_us
                 live = [at for at, us in enumerate(expiries_us) if not 0 < us <= self._now_us]
                 self.expired += len(expiries_us) - len(live)
@@ -92,7 +92,7 @@ class _Exporting:
                         self.exported += 1
                         yield row
                 self._bar.update(self.exported, self._total)
-        self.has_changed = job_output.has_changed(self._db, self._table, begun)
+        self.has_changed = jobs.has_changed(self._db, self._table, begun)
 
     def report(self, *, as_json: bool) -> None:
         if self.has_changed:

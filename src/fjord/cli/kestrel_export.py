@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fjord import kinds, limits, ops
-from fjord.cli import job_output, output
+from fjord.cli import jobs, output
 from fjord.client.database import Database
 from fjord.client.socket import Connection
 from fjord.client.stream_batch import MessageBatch, MessageColumns
@@ -113,7 +113,7 @@ class _Jobs:
         self.items = self.expired = 0
 
     def chunks(self) -> Iterator[bytes]:
-        begun = job_output.moment(self._db)
+        begun = jobs.moment(self._db)
         counts = self._db.jobs(self._table).count()
         total = counts.waiting + counts.taken
         has_later = False
@@ -128,14 +128,14 @@ class _Jobs:
                 dates_us = enumerate(page.process_at_us)
                 later = [at for at, date_us in dates_us if date_us > self._now_us]
                 yield self._chunk(page, later, total)
-        if job_output.has_changed(self._db, self._table, begun):
+        if jobs.has_changed(self._db, self._table, begun):
             raise FjordError(
                 f"table {self._table} changed while it was read, so nothing was exported; stop "
                 "who pushes and takes its jobs, and export it again"
             )
 
     def _pages(self, state: State) -> Iterator[JobPage]:
-        return job_output.pages(self._db, self._table, state)
+        return jobs.pages(self._db, self._table, state)
 
     def _chunk(self, page: JobPage, rows: range | list[int], total: int) -> bytes:
         expiries_us = page.expires_at_us

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from fjord.cli import arguments, output
-from fjord.cli.arguments import DAEMON, Data, Json, Numeric, To, database
-from fjord.cli.output import explained, tell
+from fjord.cli.arguments import Node, Numeric, TypeName, argument, with_options
+from fjord.cli.output import tell
 from fjord.client.database import Database
 from fjord.client.entries import Change, Entry
 from fjord.client.pages import Span
@@ -18,16 +18,12 @@ from fjord.commands import DEFAULT_TABLE
 from fjord.errors import Code, NotFoundError
 from fjord.values import Value
 
-TypeName = arguments.TypeName
-
 app = typer.Typer(
     name="kv", help="Reads, writes and watches key/value tables.", no_args_is_help=True
 )
 
-Key = Annotated[str, typer.Argument(metavar="KEY", help="The key.", show_default=False)]
-Keys = Annotated[
-    list[str], typer.Argument(metavar="KEY", help="One or more keys.", show_default=False)
-]
+Key = Annotated[str, argument("KEY", "The key.")]
+Keys = Annotated[list[str], argument("KEY", "One or more keys.")]
 Table = Annotated[str, typer.Option(help="The table.")]
 Ttl = Annotated[
     float | None, typer.Option(help="Seconds that it lives, and again after each touch.")
@@ -41,9 +37,11 @@ ExpiresAt = Annotated[
 
 
 @app.command("set", cls=Numeric)
+@with_options
 def set_(
+    node: Node,
     key: Key,
-    value: Annotated[str, typer.Argument(metavar="VALUE", help="The value.", show_default=False)],
+    value: Annotated[str, argument("VALUE", "The value.")],
     type_: Annotated[TypeName, typer.Option("--type", help="What it is.")] = TypeName.string,
     ttl: Ttl = None,
     expires_at: ExpiresAt = "",
@@ -55,9 +53,6 @@ def set_(
         list[str] | None, typer.Option(help="A further key of the value; may be repeated.")
     ] = None,
     table: Table = DEFAULT_TABLE,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Gives a key a value, and returns when it is on disk.
 
@@ -65,72 +60,63 @@ def set_(
 
     Example: fjord kv set session-7 alice --ttl 3600 --no-overwrite
     """
-    with explained():
-        parsed, until = arguments.value(value, type_), arguments.moment(expires_at)
-        with database(to, data) as db:
-            db.kv(table).set(
-                key,
-                parsed,
-                ttl=ttl,
-                expires_at=until,
-                overwrite=overwrite,
-                persist=persist,
-                also=also or None,
-            )
-        _done(as_json, table=table, key=key)
+    parsed, until = arguments.value(value, type_), arguments.moment(expires_at)
+    with node.open() as db:
+        db.kv(table).set(
+            key,
+            parsed,
+            ttl=ttl,
+            expires_at=until,
+            overwrite=overwrite,
+            persist=persist,
+            also=also or None,
+        )
+    node.done(table=table, key=key)
 
 
 @app.command()
-def get(
-    key: Key, table: Table = DEFAULT_TABLE, to: To = DAEMON, data: Data = "", as_json: Json = False
-) -> None:
+@with_options
+def get(node: Node, key: Key, table: Table = DEFAULT_TABLE) -> None:
     """Prints the value of a key; exit code 1 if there is none.
 
     Example: fjord kv get retries --table settings
 
     Example: fjord kv get retries --table settings --json
     """
-    with explained(), database(to, data, read_only=True) as db:
+    with node.open(read_only=True) as db:
         entry = _entry(db, table, key)
-        if as_json:
-            output.print_json(output.describe(key, entry))
-        else:
-            output.print_value(entry.value)
+        _print_value(node, entry.value, output.describe(key, entry))
 
 
 @app.command()
+@with_options
 def delete(
+    node: Node,
     keys: Keys,
     purge: Annotated[
         bool, typer.Option("--purge", help="Leave no tombstone; older writes can come back.")
     ] = False,
     table: Table = DEFAULT_TABLE,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Takes the values of keys away; a missing key is no error.
 
     Example: fjord kv delete retries --table settings
     """
-    with explained(), database(to, data) as db:
+    with node.open() as db:
         db.kv(table).delete_many(keys, purge=purge)
-        _done(as_json, table=table, keys=keys)
+        node.done(table=table, keys=keys)
 
 
 @app.command(cls=Numeric)
+@with_options
 def add(
+    node: Node,
     key: Key,
     amount: Annotated[
         str,
-        typer.Argument(
-            metavar="AMOUNT", help="What to add: an integer or a float.", show_default=False
-        ),
+        argument("AMOUNT", "What to add: an integer or a float."),
     ],
     table: Table = DEFAULT_TABLE,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Adds to a number where it is, and prints the new one.
 
@@ -138,73 +124,66 @@ def add(
 
     Example: fjord kv add balance -2.5 --table accounts
     """
-    with explained():
-        number = arguments.number(amount)
-        with database(to, data) as db, _named(table, key):
-            _new_value(key, db.kv(table).add(key, number), as_json=as_json)
+    number = arguments.number(amount)
+    with node.open() as db, _named(table, key):
+        _print_new(node, key, db.kv(table).add(key, number))
 
 
 @app.command()
-def flip(
-    key: Key, table: Table = DEFAULT_TABLE, to: To = DAEMON, data: Data = "", as_json: Json = False
-) -> None:
+@with_options
+def flip(node: Node, key: Key, table: Table = DEFAULT_TABLE) -> None:
     """Turns true into false and false into true, and prints the new value.
 
     Example: fjord kv flip debug --table settings
     """
-    with explained(), database(to, data) as db, _named(table, key):
-        _new_value(key, db.kv(table).flip(key), as_json=as_json)
+    with node.open() as db, _named(table, key):
+        _print_new(node, key, db.kv(table).flip(key))
 
 
 @app.command()
+@with_options
 def truncate(
+    node: Node,
     key: Key,
-    size: Annotated[
-        int, typer.Argument(metavar="SIZE", help="How many bytes to keep.", show_default=False)
-    ],
+    size: Annotated[int, argument("SIZE", "How many bytes to keep.")],
     table: Table = DEFAULT_TABLE,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Keeps the first bytes of a string or buffer, and prints the new value.
 
     Example: fjord kv truncate note 10
     """
-    with explained(), database(to, data) as db, _named(table, key):
-        _new_value(key, db.kv(table).truncate(key, size), as_json=as_json)
+    with node.open() as db, _named(table, key):
+        _print_new(node, key, db.kv(table).truncate(key, size))
 
 
 @app.command()
+@with_options
 def rename(
+    node: Node,
     key: Key,
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Its new key.", show_default=False)],
+    new: Annotated[str, argument("NEW", "Its new key.")],
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a value that NEW has.")
     ] = False,
     table: Table = DEFAULT_TABLE,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Gives a value another key; its expiry and its dates stay.
 
     Example: fjord kv rename draft final --overwrite
     """
-    with explained(), database(to, data) as db, _named(table, key):
+    with node.open() as db, _named(table, key):
         db.kv(table).rename(key, new, overwrite=overwrite)
-        _done(as_json, table=table, key=new)
+        node.done(table=table, key=new)
 
 
 @app.command()
+@with_options
 def touch(
+    node: Node,
     key: Key,
     ttl: Ttl = None,
     expires_at: ExpiresAt = "",
     table: Table = DEFAULT_TABLE,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Lets a value live longer, by its own TTL or as given, and prints it.
 
@@ -212,19 +191,17 @@ def touch(
 
     Example: fjord kv touch session-7 --ttl 3600
     """
-    with explained():
-        until = arguments.moment(expires_at)
-        with database(to, data) as db, _named(table, key):
-            db.kv(table).touch(key, ttl=ttl, expires_at=until)
-            entry = _entry(db, table, key)
-            if as_json:
-                output.print_json(output.describe(key, entry))
-            else:
-                output.print_value(entry.value)
+    until = arguments.moment(expires_at)
+    with node.open() as db, _named(table, key):
+        db.kv(table).touch(key, ttl=ttl, expires_at=until)
+        entry = _entry(db, table, key)
+        _print_value(node, entry.value, output.describe(key, entry))
 
 
 @app.command("list")
+@with_options
 def list_(
+    node: Node,
     prefix: Annotated[str, typer.Option(help="Only keys that begin so.")] = "",
     match: Annotated[
         str, typer.Option(help="Only keys in which this regular expression (RE2) is found.")
@@ -235,9 +212,6 @@ def list_(
         int | None, typer.Option(help="At most so many.", min=1, show_default="all")
     ] = None,
     table: Table = DEFAULT_TABLE,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     r"""Lists keys, types and values in the order of keys.
 
@@ -245,7 +219,7 @@ def list_(
 
     Example: fjord kv list --match '^user:\d+$' --json
     """
-    with explained(), database(to, data, read_only=True) as db:
+    with node.open(read_only=True) as db:
         span = Span(
             start=start or None,
             stop=stop or None,
@@ -253,39 +227,41 @@ def list_(
             match=match or None,
             limit=limit,
         )
-        found = db.kv(table).entries(span)
-        if as_json:
-            for key, entry in found:
-                output.print_json(output.describe(key, entry))
-            return
-        rows = ((key, entry.type.name.lower(), output.shown(entry.value)) for key, entry in found)
-        output.print_rows(("key", "type", "value"), rows, as_json=False)
+        node.print_all(
+            db.kv(table).entries(span),
+            lambda found: output.describe(*found),
+            ("key", "type", "value"),
+            lambda found: (
+                found[0],
+                found[1].type.name.lower(),
+                output.shown(found[1].value),
+            ),
+        )
 
 
 @app.command()
+@with_options
 def watch(
+    node: Node,
     keys: Keys,
     table: Table = DEFAULT_TABLE,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Prints a line whenever one of the keys changes, until Ctrl-C.
 
     Example: fjord kv watch retries debug --table settings
     """
-    with explained(), database(to, data) as db:
+    with node.open() as db:
         try:
             with db.kv(table).listen(*keys) as changes:
                 tell("watching; Ctrl-C ends it", style="dim")
                 for change in changes:
-                    _print_change(change, as_json=as_json)
+                    _print_change(node, change)
         except KeyboardInterrupt:
             return
 
 
-def _print_change(change: Change, *, as_json: bool) -> None:
-    if as_json:
+def _print_change(node: Node, change: Change) -> None:
+    if node.as_json:
         output.print_json(output.describe_change(change))
         return
     what = "deleted" if change.deleted else f"= {output.shown(change.value)}"
@@ -312,14 +288,12 @@ def _not_found(table: str, key: str) -> NotFoundError:
     return NotFoundError(Code.NOT_FOUND, f"table {table} has no key {key}")
 
 
-def _new_value(key: str, value: Value, *, as_json: bool) -> None:
-    if as_json:
-        output.print_json({"key": key, "value": value})
+def _print_new(node: Node, key: str, value: Value) -> None:
+    _print_value(node, value, {"key": key, "value": value})
+
+
+def _print_value(node: Node, value: Value, described: dict[str, object]) -> None:
+    if node.as_json:
+        output.print_json(described)
     else:
         output.print_value(value)
-
-
-def _done(as_json: bool, **what: object) -> None:
-    """Says in JSON what was done; for people, no news is good news."""
-    if as_json:
-        output.print_json(what)

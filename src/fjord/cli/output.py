@@ -47,12 +47,9 @@ def print_json(what: Mapping[str, object]) -> None:
     sys.stdout.flush()
 
 
-def print_rows(names: Sequence[str], rows: Iterable[Sequence[str]], *, as_json: bool) -> None:
-    """Prints rows of text: laid out on a terminal, else with tabs between; or as JSON."""
-    if as_json:
-        for row in rows:
-            print_json(dict(zip(names, row, strict=True)))
-    elif sys.stdout.isatty():
+def print_rows(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Prints rows of text: laid out on a terminal, else with tabs between."""
+    if sys.stdout.isatty():
         _print_tables(names, iter(rows))
     else:
         for row in rows:

@@ -60,7 +60,7 @@ def status(directory: Directory, as_json: Json = False) -> None:
         output.print_json(reports.status_json(found))
     else:
         names = ["file", "records", "bytes", "oldest", "set aside"]
-        output.print_rows(names, reports.status_rows(found), as_json=False)
+        output.print_rows(names, reports.status_rows(found))
         for line in reports.status_lines(found):
             output.print_line(line)
     if not found.is_well:

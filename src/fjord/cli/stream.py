@@ -6,15 +6,15 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Protocol
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from fjord import limits
 from fjord.cli import arguments, lines, output
-from fjord.cli.arguments import DAEMON, Data, Json, Numeric, StreamName, To, TypeName, database
+from fjord.cli.arguments import Node, Numeric, StreamName, TypeName, argument, with_options
 from fjord.cli.lines import Bad, Row
-from fjord.cli.output import EXIT_ERROR, Bar, explained, tell
+from fjord.cli.output import EXIT_ERROR, Bar, tell
 from fjord.client.entries import Key
 from fjord.client.stream_settings import StreamSettings
 from fjord.declared.schema import Schema
@@ -26,139 +26,7 @@ if TYPE_CHECKING:
     from fjord.client.stream_batch import Message, MessageBatch
     from fjord.client.stream_calls import SubscriberInfo
     from fjord.client.streams import Stream
-    from fjord.client.subscribers import Subscriber
-
-
-Name = Annotated[str, typer.Argument(metavar="SUBSCRIBER", help="Its name.", show_default=False)]
-
-
-def subscribers(
-    table: StreamName,
-    lag: Annotated[
-        bool, typer.Option("--lag", help="Also count the messages ahead of each.")
-    ] = False,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
-) -> None:
-    """Lists subscribers by name: their marks, when these were moved, and whether they sleep.
-
-    Exit code 1 if there is no such table.
-
-    Example: fjord stream subscribers events --lag
-    """
-    with explained(), database(to, data, read_only=not lag) as db:
-        db.table(table)
-        stream = db.stream(table)
-        found = (_describe(stream, one, lag=lag) for one in stream.subscribers())
-        if as_json:
-            for one in found:
-                output.print_json(one)
-            return
-        names = ("name", "seq", "moved", "asleep", *(("lag",) if lag else ()))
-        rows = (tuple(map(_subscriber_cell, one.values())) for one in found)
-        output.print_rows(names, rows, as_json=False)
-
-
-def _describe(stream: Stream, one: SubscriberInfo, *, lag: bool) -> dict[str, object]:
-    what: dict[str, object] = {
-        "name": one.name,
-        "seq": one.position,
-        "moved_at": output.date(one.moved_at),
-        "asleep": one.is_asleep,
-    }
-    return {**what, "lag": stream.subscriber(one.name).lag} if lag else what
-
-
-def _subscriber_cell(what: object) -> str:
-    return str(what).lower() if isinstance(what, bool) else str(what)
-
-
-def seek(
-    table: StreamName,
-    name: Name,
-    where: Annotated[
-        str,
-        typer.Argument(
-            metavar="WHERE", help="beginning, end, a seq, or a date.", show_default=False
-        ),
-    ],
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
-) -> None:
-    """Sets the mark of a subscriber, also back; exit code 1 if there is no such one.
-
-    Example: fjord stream seek events billing beginning
-
-    Example: fjord stream seek events billing 2026-01-31T12:00:00Z
-    """
-    with explained():
-        start = arguments.start(where)
-        with database(to, data) as db:
-            found = _existing(db, table, name)
-            found.seek(start)
-            _print_mark(table, found, as_json=as_json)
-
-
-def ack(
-    table: StreamName,
-    name: Name,
-    seq: Annotated[
-        int,
-        typer.Argument(
-            metavar="SEQ", help="Everything up to here is processed.", min=0, show_default=False
-        ),
-    ],
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
-) -> None:
-    """Moves the mark of a subscriber forward; one that is farther already stays.
-
-    Exit code 1 if there is no such subscriber, or no such seq yet.
-
-    Example: fjord stream ack events billing 4711
-    """
-    with explained(), database(to, data) as db:
-        found = _existing(db, table, name)
-        found.ack(seq)
-        _print_mark(table, found, as_json=as_json)
-
-
-def unsubscribe(
-    table: StreamName,
-    names: Annotated[
-        list[str],
-        typer.Argument(metavar="SUBSCRIBER", help="One or more names.", show_default=False),
-    ],
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
-) -> None:
-    """Takes subscribers away, with their marks; exit code 1 if there is no such one.
-
-    Example: fjord stream unsubscribe events billing
-    """
-    with explained(), database(to, data) as db:
-        for name in names:
-            _existing(db, table, name).delete()
-        if as_json:
-            output.print_json({"table": table, "unsubscribed": names})
-
-
-def _existing(db: Database, table: str, name: str) -> Subscriber:
-    """Returns a subscriber that is there: a name that is mistyped makes no new one."""
-    stream = db.stream(table)
-    if name not in (one.name for one in stream.subscribers()):
-        look = f"`fjord stream subscribers {table}` lists them"
-        raise NotFoundError(Code.NOT_FOUND, f"{table} has no subscriber {name}; {look}")
-    return stream.subscriber(name)
-
-
-def _print_mark(table: str, found: Subscriber, *, as_json: bool) -> None:
-    if as_json:
-        output.print_json({"table": table, "name": found.name, "seq": found.position})
+    from fjord.client.subscribers import Reader, Subscriber
 
 
 app = typer.Typer(
@@ -180,14 +48,14 @@ Start = Annotated[
 Follow = Annotated[
     bool, typer.Option("-f", "--follow", help="Go on with what comes, until Ctrl-C.")
 ]
-StreamKey = Annotated[str, typer.Argument(metavar="KEY", help="The key.", show_default=False)]
-StreamKeys = Annotated[
-    list[str], typer.Argument(metavar="KEY", help="One or more keys.", show_default=False)
-]
+StreamKey = Annotated[str, argument("KEY", "The key.")]
+StreamKeys = Annotated[list[str], argument("KEY", "One or more keys.")]
 
 
 @app.command()
+@with_options
 def create(
+    node: Node,
     table: StreamName,
     mode: Annotated[
         Mode, typer.Option(help="Keep every message, or the latest of each key.")
@@ -217,9 +85,6 @@ def create(
         int | None,
         typer.Option(help="Bytes that all blocks may have.", min=1, show_default="any number"),
     ] = None,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Makes a stream with settings of its own; without, the first append makes a log.
 
@@ -239,28 +104,25 @@ def create(
         settings["retention"] = retention
     if retention_bytes is not None:
         settings["retention_bytes"] = retention_bytes
-    with explained(), database(to, data) as db:
+    with node.open() as db:
         try:
             db.create_stream(table, **settings)
         except ValueError as error:
             raise UsageError(str(error)) from error
-        if as_json:
-            output.print_json({"table": table, "mode": mode.value})
+        node.done(table=table, mode=mode.value)
 
 
 # -- appending ------------------------------------------------------------------------------------
 
 
 @app.command(cls=Numeric)
+@with_options
 def append(
+    node: Node,
     table: StreamName,
     values: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="VALUE",
-            help="One or more messages; without, the lines of standard input.",
-            show_default=False,
-        ),
+        argument("VALUE", "One or more messages; without, the lines of standard input."),
     ] = None,
     key: Annotated[str, typer.Option(help="Their key; mode latest needs one.")] = "",
     type_: Annotated[TypeName, typer.Option("--type", help="What they are.")] = TypeName.string,
@@ -276,9 +138,6 @@ def append(
             "--json-lines", help="Standard input has objects with key and value, or columns."
         ),
     ] = False,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Appends messages, and returns when they are on disk.
 
@@ -294,55 +153,42 @@ def append(
 
     Example: fjord stream append sites --row '{"uri": "http://example.com/a", "depth": 3}'
     """
-    with explained():
-        if rows:
-            if values or json_lines:
-                raise UsageError("--row gives the messages; give nothing else")
-            _append_rows(table, key, rows, to, data, as_json=as_json)
-            return
-        if not values:
-            _append_lines(table, key, None if json_lines else type_, to, data, as_json=as_json)
-            return
-        if json_lines:
-            raise UsageError("--json-lines reads standard input; give it without values")
-        parsed = [arguments.value(one, type_) for one in values]
-        with database(to, data) as db:
-            keys = [key] * len(parsed) if key else None
-            seq = db.stream(table).append_many(parsed, keys=keys)
-        if as_json:
-            output.print_json({"table": table, "appended": len(parsed), "bad": 0, "seq": seq})
+    if rows:
+        if values or json_lines:
+            raise UsageError("--row gives the messages; give nothing else")
+        _append_rows(node, table, key, rows)
+        return
+    if not values:
+        _append_lines(node, table, key, None if json_lines else type_)
+        return
+    if json_lines:
+        raise UsageError("--json-lines reads standard input; give it without values")
+    parsed = [arguments.value(one, type_) for one in values]
+    with node.open() as db:
+        keys = [key] * len(parsed) if key else None
+        seq = db.stream(table).append_many(parsed, keys=keys)
+    node.done(table=table, appended=len(parsed), bad=0, seq=seq)
 
 
-def _append_rows(
-    table: str, key: str, texts: list[str], to: str, data: str, *, as_json: bool
-) -> None:
-    with database(to, data) as db:
+def _append_rows(node: Node, table: str, key: str, texts: list[str]) -> None:
+    with node.open() as db:
         schema = lines.schema_of(db, table)
         if key and schema.key:
             raise UsageError(f"the key of stream {table} is made of columns; give --row alone")
         rows = [lines.row_of(text, schema) for text in texts]
         seq = db.stream(table).append_many(rows, keys=[key] * len(rows) if key else None)
-    if as_json:
-        output.print_json({"table": table, "appended": len(rows), "bad": 0, "seq": seq})
+    node.done(table=table, appended=len(rows), bad=0, seq=seq)
 
 
-def _append_lines(
-    table: str, key: str, type_: TypeName | None, to: str, data: str, *, as_json: bool
-) -> None:
-    with lines.opened(lines.STDIN) as (file, _), database(to, data) as db, Bar("appending") as bar:
+def _append_lines(node: Node, table: str, key: str, type_: TypeName | None) -> None:
+    with lines.opened(lines.STDIN) as (file, _), node.open() as db, Bar("appending") as bar:
         read = in_json(key, lines.schema_of(db, table)) if type_ is None else plain(key, type_)
         appending = Appending(db.stream(table), read, bar.update)
         for bad in appending.run(file):
             tell(f"line {bad.number}: {bad.reason}", style="yellow")
-    if as_json:
-        output.print_json(
-            {
-                "table": table,
-                "appended": appending.appended,
-                "bad": appending.bad,
-                "seq": appending.last_seq,
-            }
-        )
+    if node.as_json:
+        counts = {"appended": appending.appended, "bad": appending.bad}
+        node.done(table=table, **counts, seq=appending.last_seq)
     else:
         appended = output.counted(appending.appended, "message")
         tell(f"{appended} appended, {output.counted(appending.bad, 'bad line')}")
@@ -354,7 +200,9 @@ def _append_lines(
 
 
 @app.command()
+@with_options
 def read(
+    node: Node,
     table: StreamName,
     subscriber: Annotated[
         str,
@@ -376,9 +224,6 @@ def read(
     ack_: Annotated[
         bool, typer.Option("--ack/--no-ack", help="Move the mark of the subscriber.")
     ] = True,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Prints messages in order, up to where the stream ends now, or as they come.
 
@@ -391,32 +236,30 @@ def read(
 
     Example: fjord stream read events --start end --follow
     """
-    with explained():
-        begin = arguments.start(start or "beginning")
-        # Only a subscriber is found by date, if only for a moment, and to make one is to write.
-        writes = bool(subscriber) or isinstance(begin, datetime)
-        with database(to, data, read_only=not writes) as db, _until_stopped(follow):
-            db.table(table)  # one that is not there would look like an empty one
-            stream = db.stream(table)
-            named = stream.subscriber(subscriber, start=begin) if subscriber else None
-            reader: Reads = named or stream.reader(start=begin)
-            for batch in batches(reader, count=count, wait=wait or None, follow=follow):
-                print_messages(batch, as_json=as_json, follow=follow)
-                if named is not None and ack_ and len(batch):
-                    named.ack(batch)
+    begin = arguments.start(start or "beginning")
+    # Only a subscriber is found by date, if only for a moment, and to make one is to write.
+    writes = bool(subscriber) or isinstance(begin, datetime)
+    with node.open(read_only=not writes) as db, _until_stopped(follow):
+        db.table(table)  # one that is not there would look like an empty one
+        stream = db.stream(table)
+        named = stream.subscriber(subscriber, start=begin) if subscriber else None
+        reader = named or stream.reader(start=begin)
+        for batch in batches(reader, count=count, wait=wait or None, follow=follow):
+            print_messages(node, batch, follow=follow)
+            if named is not None and ack_ and len(batch):
+                named.ack(batch)
 
 
 @app.command()
+@with_options
 def tail(
+    node: Node,
     table: StreamName,
     count: Annotated[
         int,
         typer.Option("-n", "--count", help="So many messages.", min=0, max=limits.READ_COUNT_MAX),
     ] = 10,
     follow: Follow = False,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Prints the last messages, and those that come with -f; exit code 1 if there is no such table.
 
@@ -424,15 +267,15 @@ def tail(
 
     Example: fjord stream tail events -f --json
     """
-    with explained(), database(to, data, read_only=True) as db, _until_stopped(follow):
+    with node.open(read_only=True) as db, _until_stopped(follow):
         db.table(table)
         stream = db.stream(table)
         found, end_seq = last(stream, count)
-        print_messages(found, as_json=as_json, follow=follow)
+        print_messages(node, found, follow=follow)
         if follow:
             reader = stream.reader(start=end_seq + 1)
             for batch in batches(reader, count=None, wait=None, follow=True):
-                print_messages(batch, as_json=as_json, follow=True)
+                print_messages(node, batch, follow=True)
 
 
 @contextlib.contextmanager
@@ -451,18 +294,17 @@ def _until_stopped(follow: bool) -> Iterator[None]:
 
 
 @app.command()
-def get(
-    table: StreamName, key: StreamKey, to: To = DAEMON, data: Data = "", as_json: Json = False
-) -> None:
+@with_options
+def get(node: Node, table: StreamName, key: StreamKey) -> None:
     """Prints the latest message of a key, in mode latest; exit code 1 if there is none.
 
     Example: fjord stream get profiles user:7
     """
-    with explained(), database(to, data, read_only=True) as db:
+    with node.open(read_only=True) as db:
         entry = db.stream(table).entry(key)
         if entry is None:
             raise NotFoundError(Code.NOT_FOUND, f"stream {table} has no key {key}")
-        if as_json:
+        if node.as_json:
             at = output.date(entry.written_at)
             type_ = entry.type.name.lower()
             output.print_json({"key": key, "at": at, "type": type_, "value": entry.value})
@@ -471,18 +313,17 @@ def get(
 
 
 @app.command()
-def delete(
-    table: StreamName, keys: StreamKeys, to: To = DAEMON, data: Data = "", as_json: Json = False
-) -> None:
+@with_options
+def delete(node: Node, table: StreamName, keys: StreamKeys) -> None:
     """Takes the messages of keys away, in mode latest; subscribers are told by tombstones.
 
     Exit code 1 if one of the keys had none; the others are deleted all the same.
 
     Example: fjord stream delete profiles user:7
     """
-    with explained(), database(to, data) as db:
+    with node.open() as db:
         missing = db.stream(table).delete_many(keys)
-        if as_json:
+        if node.as_json:
             gone = [key for key in keys if key not in set(missing)]
             output.print_json({"table": table, "deleted": gone, "missing": missing})
         else:
@@ -494,8 +335,122 @@ def delete(
 
 # -- subscribers ----------------------------------------------------------------------------------
 
-for verb in (subscribers, seek, ack, unsubscribe):
-    app.command()(verb)
+Name = Annotated[str, argument("SUBSCRIBER", "Its name.")]
+
+
+@app.command()
+@with_options
+def subscribers(
+    node: Node,
+    table: StreamName,
+    lag: Annotated[
+        bool, typer.Option("--lag", help="Also count the messages ahead of each.")
+    ] = False,
+) -> None:
+    """Lists subscribers by name: their marks, when these were moved, and whether they sleep.
+
+    Exit code 1 if there is no such table.
+
+    Example: fjord stream subscribers events --lag
+    """
+    with node.open(read_only=not lag) as db:
+        db.table(table)
+        stream = db.stream(table)
+        found = (_describe(stream, one, lag=lag) for one in stream.subscribers())
+        names = ("name", "seq", "moved", "asleep", *(("lag",) if lag else ()))
+        node.print_all(found, dict, names, lambda one: tuple(map(_subscriber_cell, one.values())))
+
+
+def _describe(stream: Stream, one: SubscriberInfo, *, lag: bool) -> dict[str, object]:
+    what: dict[str, object] = {
+        "name": one.name,
+        "seq": one.position,
+        "moved_at": output.date(one.moved_at),
+        "asleep": one.is_asleep,
+    }
+    return {**what, "lag": stream.subscriber(one.name).lag} if lag else what
+
+
+def _subscriber_cell(what: object) -> str:
+    return str(what).lower() if isinstance(what, bool) else str(what)
+
+
+@app.command()
+@with_options
+def seek(
+    node: Node,
+    table: StreamName,
+    name: Name,
+    where: Annotated[
+        str,
+        argument("WHERE", "beginning, end, a seq, or a date."),
+    ],
+) -> None:
+    """Sets the mark of a subscriber, also back; exit code 1 if there is no such one.
+
+    Example: fjord stream seek events billing beginning
+
+    Example: fjord stream seek events billing 2026-01-31T12:00:00Z
+    """
+    start = arguments.start(where)
+    with node.open() as db:
+        found = _existing(db, table, name)
+        found.seek(start)
+        node.done(table=table, name=name, seq=found.position)
+
+
+@app.command()
+@with_options
+def ack(
+    node: Node,
+    table: StreamName,
+    name: Name,
+    seq: Annotated[
+        int,
+        typer.Argument(
+            metavar="SEQ", help="Everything up to here is processed.", min=0, show_default=False
+        ),
+    ],
+) -> None:
+    """Moves the mark of a subscriber forward; one that is farther already stays.
+
+    Exit code 1 if there is no such subscriber, or no such seq yet.
+
+    Example: fjord stream ack events billing 4711
+    """
+    with node.open() as db:
+        found = _existing(db, table, name)
+        found.ack(seq)
+        node.done(table=table, name=name, seq=found.position)
+
+
+@app.command()
+@with_options
+def unsubscribe(
+    node: Node,
+    table: StreamName,
+    names: Annotated[
+        list[str],
+        argument("SUBSCRIBER", "One or more names."),
+    ],
+) -> None:
+    """Takes subscribers away, with their marks; exit code 1 if there is no such one.
+
+    Example: fjord stream unsubscribe events billing
+    """
+    with node.open() as db:
+        for name in names:
+            _existing(db, table, name).delete()
+        node.done(table=table, unsubscribed=names)
+
+
+def _existing(db: Database, table: str, name: str) -> Subscriber:
+    """Returns a subscriber that is there: a name that is mistyped makes no new one."""
+    stream = db.stream(table)
+    if name not in (one.name for one in stream.subscribers()):
+        look = f"`fjord stream subscribers {table}` lists them"
+        raise NotFoundError(Code.NOT_FOUND, f"{table} has no subscriber {name}; {look}")
+    return stream.subscriber(name)
 
 
 # -- reading streams for people and pipes: to an end, for ever, or only the last of it ------------
@@ -509,14 +464,8 @@ FOLLOW_SECONDS: Final = 60.0
 _FARTHER: Final = 8
 
 
-class Reads(Protocol):
-    """A subscriber, or a reader without a name."""
-
-    def read(self, n: int = ..., *, wait: float | None = ...) -> MessageBatch: ...
-
-
 def batches(
-    reader: Reads, *, count: int | None, wait: float | None, follow: bool
+    reader: Subscriber | Reader, *, count: int | None, wait: float | None, follow: bool
 ) -> Iterator[MessageBatch]:
     """Yields what there is up to the end of the snapshot, or for ever; at most `count` messages."""
     left = count
@@ -561,16 +510,13 @@ def _last_after(stream: Stream, after: int, count: int) -> tuple[list[Message], 
 # -- how messages are shown -----------------------------------------------------------------------
 
 
-def print_messages(messages: Iterable[Message], *, as_json: bool, follow: bool = False) -> None:
+def print_messages(node: Node, messages: Iterable[Message], *, follow: bool) -> None:
     """Prints messages; those that are followed line by line, though it be on a terminal."""
-    if as_json:
-        for one in messages:
-            output.print_json(describe(one))
-    elif follow:
+    if follow and not node.as_json:
         for one in messages:
             output.print_line(*_cells(one))
     else:
-        output.print_rows(_NAMES, map(_cells, messages), as_json=False)
+        node.print_all(messages, describe, ("seq", "at", "key", "type", "value"), _cells)
 
 
 def describe(message: Message) -> dict[str, object]:
@@ -583,9 +529,6 @@ def describe(message: Message) -> dict[str, object]:
         "value": message.value,
         "deleted": message.is_tombstone,
     }
-
-
-_NAMES: Final = ("seq", "at", "key", "type", "value")
 
 
 def _cells(message: Message) -> tuple[str, ...]:

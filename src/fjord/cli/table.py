@@ -152,7 +152,7 @@ def list_(to: To = DAEMON, data: Data = "", as_json: Json = False) -> None:
                 output.print_json(_describe(one))
             return
         rows = ((one.name, one.kind, str(one.id)) for one in tables)
-        output.print_rows(("name", "kind", "id"), rows, as_json=False)
+        output.print_rows(("name", "kind", "id"), rows)
 
 
 @app.command()
@@ -175,7 +175,7 @@ def describe(
         else:
             rows = [(key, str(value)) for key, value in (_describe_line(table) | counts).items()]
             rows += (("column", _column_line(one)) for one in _columns(table))
-            output.print_rows(("what", "value"), rows, as_json=False)
+            output.print_rows(("what", "value"), rows)
 
 
 @app.command("generations")
@@ -194,7 +194,7 @@ def generations_(name: Name, to: To = DAEMON, data: Data = "", as_json: Json = F
                 output.print_json(asdict(one) | {"began_at": output.date(one.began_at)})
             return
         rows = ([str(cell) for cell in _generation_line(one)] for one in listed)
-        output.print_rows(_GENERATION, rows, as_json=False)
+        output.print_rows(_GENERATION, rows)
 
 
 _GENERATION = ("number", "began", "schema", "jobs", "state")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.cli import output
+from fjord.cli.arguments import Node
 from fjord.client.entries import Change
 from fjord.values import Value
 from tests.unit.client.shell_calls import ENTRY, NOW
@@ -67,8 +68,11 @@ def test_a_change_is_described(
 
 def test_rows_are_lines_with_tabs_or_objects(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [("a", "1"), ("b\n", "2")]
-    output.print_rows(("key", "value"), rows, as_json=False)
-    output.print_rows(("key", "value"), rows[:1], as_json=True)
+    names = ("key", "value")
+    for as_json, found in ((False, rows), (True, rows[:1])):
+        Node(as_json=as_json).print_all(
+            found, lambda row: dict(zip(names, row, strict=True)), names, tuple
+        )
     assert capsys.readouterr().out == 'a\t1\nb\\n\t2\n{"key": "a", "value": "1"}\n'
 
 

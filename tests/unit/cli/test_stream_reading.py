@@ -10,6 +10,8 @@ import pytest
 
 import fjord
 from fjord.cli import stream as stream_reading
+from fjord.cli.arguments import Node
+from fjord.client.subscribers import Reader
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def stream(db: fjord.Database, monkeypatch: pytest.MonkeyPatch) -> fjord.Stream:
     return found
 
 
-def read(reader: stream_reading.Reads, count: int | None = None) -> list[list[object]]:
+def read(reader: Reader, count: int | None = None) -> list[list[object]]:
     found = stream_reading.batches(reader, count=count, wait=None, follow=False)
     return [[message.value for message in batch] for batch in found]
 
@@ -68,15 +70,15 @@ def test_a_tombstone_is_shown_as_one(
     latest.append_many([1, "two\n"], keys=["a", "b"])
     latest.delete("a")
     (two, gone) = latest.read().messages
-    stream_reading.print_messages([two, gone], as_json=False)
-    stream_reading.print_messages([gone], as_json=False, follow=True)
+    stream_reading.print_messages(Node(), [two, gone], follow=False)
+    stream_reading.print_messages(Node(), [gone], follow=True)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("\t")[2:] for line in lines] == [
         ["b", "string", r"two\n"],
         ["a", "deleted", ""],
         ["a", "deleted", ""],
     ]
-    stream_reading.print_messages([two, gone], as_json=True)
+    stream_reading.print_messages(Node(as_json=True), [two, gone], follow=False)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(one["type"], one["deleted"]) for one in told] == [("string", False), (None, True)]
     assert told[0]["at"] == two.at.isoformat()

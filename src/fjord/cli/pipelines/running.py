@@ -119,13 +119,13 @@ def show(report: Report, *, as_json: bool) -> None:
         figures: list[tuple[Any, ...]] = [
             (name.replace("_", " "), _shown(found)) for name, found in report.figures.items()
         ]
-        output.print_rows((report.job, ""), figures, as_json=False)
+        output.print_rows((report.job, ""), figures)
         if report.rows:
             names = tuple(report.rows[0])
             rows = (tuple(_shown(row[name]) for name in names) for row in report.rows)
             if not sys.stdout.isatty():
                 output.print_line(*names)  # a pipe would not know what the columns are
-            output.print_rows(names, rows, as_json=False)
+            output.print_rows(names, rows)
     if not report.ok:
         sys.stdout.flush()
         raise typer.Exit(1)
