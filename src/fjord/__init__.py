@@ -134,7 +134,7 @@ def open(  # noqa: A001
         CorruptionError: if the journal is damaged.
     """
     try:
-        from fjord.blocks.shelf import Shelf, missing_libraries
+        from fjord.blocks.child import Shelf, missing_libraries
         from fjord.engine import Embedded, EmbeddedReader, ReadOnlyEngine, open_engine
         from fjord.engine.cold import LazyCold
     except ModuleNotFoundError as error:

@@ -24,15 +24,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from fjord.spark import session, warehouse
+from fjord.spark import session, sink, warehouse
+from fjord.spark.delta import DeltaWarehouse
 from fjord.spark.options import Location
 from fjord.spark.pipelines.ingest import ingest
+from fjord.spark.sink import FjordStreamWriter
 from fjord.spark.source import FjordSource
-from fjord.spark.warehouse import batch_files
-from fjord.spark.warehouse.delta import DeltaWarehouse
-from fjord.spark.warehouse.tables import ParquetWarehouse
-from fjord.spark.writing import sink
-from fjord.spark.writing.sink import FjordStreamWriter
+from fjord.spark.warehouse import ParquetWarehouse
 
 INGEST_POINTS: Final = ("read", "files written", "manifest committed")
 SINK_POINTS: Final = ("rows staged", "before the sink's commit", "after the sink's commit")
@@ -88,7 +86,7 @@ class KilledWriter(FjordStreamWriter):
 
 def wound_ingest(kill: Kill) -> None:
     """Makes ingest end at one of its points."""
-    write: Callable[..., Any] = batch_files.write
+    write: Callable[..., Any] = warehouse.write
 
     def wounded_write(frame: Any, target: Any, number: int, **options: Any) -> Any:
         kill.at("read", number)
@@ -104,7 +102,7 @@ def wound_ingest(kill: Kill) -> None:
 
         return wounded_add
 
-    batch_files.write = wounded_write  # type: ignore[assignment]
+    warehouse.write = wounded_write  # type: ignore[assignment]
     for kind in (ParquetWarehouse, DeltaWarehouse):
         kind.add = wounded(kind.add)  # type: ignore[method-assign]
 

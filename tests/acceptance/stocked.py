@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyarrow import parquet as pq
 
 import fjord
-from fjord.spark.warehouse.manifest import Batch, DataFile
-from fjord.spark.warehouse.tables import warehouse_at
+from fjord.spark.manifest import Batch, DataFile
+from fjord.spark.warehouse import warehouse_at
 
 TABLE = "events"
 

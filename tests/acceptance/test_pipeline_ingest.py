@@ -19,16 +19,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 import fjord
-from fjord.blocks.target import target_at
+from fjord.blocks.files import target_at
 from fjord.errors import FjordError
 from fjord.spark import warehouse
+from fjord.spark.manifest import Batch, DataFile
 from fjord.spark.options import Location
 from fjord.spark.pipelines import ingest as job
 from fjord.spark.pipelines import latest
 from fjord.spark.pipelines.report import Figure
-from fjord.spark.warehouse import batch_files
-from fjord.spark.warehouse.manifest import Batch, DataFile
-from fjord.spark.warehouse.tables import ParquetWarehouse
+from fjord.spark.warehouse import ParquetWarehouse
 from tests.acceptance.daemon import FJORD, Daemon
 
 pytestmark = pytest.mark.spark
@@ -201,8 +200,8 @@ def test_only_some_columns_and_ops(spark: SparkSession, tmp_path: Path) -> None:
 def test_nothing_makes_no_files(spark: SparkSession, tmp_path: Path) -> None:
     place = target_at(str(tmp_path))
     empty: DataFrame = spark.range(5).select(F.col("id").alias("seq")).where("seq > 7")
-    assert batch_files.write(empty, place, 0, files_max=2) == []
-    assert batch_files.write(spark.createDataFrame([], "seq bigint"), place, 0, files_max=2) == []
+    assert warehouse.write(empty, place, 0, files_max=2) == []
+    assert warehouse.write(spark.createDataFrame([], "seq bigint"), place, 0, files_max=2) == []
     ParquetWarehouse(place).add(Batch(query="q", number=0, table="t", start=1, end=5), [])
     assert warehouse.read(spark, str(tmp_path)).collect() == []
 

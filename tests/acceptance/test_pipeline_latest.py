@@ -13,7 +13,7 @@ from pyspark.testing import assertDataFrameEqual
 
 import fjord
 from fjord.blocks import schema
-from fjord.blocks.target import target_at
+from fjord.blocks.files import target_at
 from fjord.errors import CorruptionError, FjordError
 from fjord.spark.options import Location
 from fjord.spark.pipelines import ingest, latest

@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 import fjord
 from fjord.errors import FjordError
 from fjord.spark.options import Location
-from fjord.spark.pipelines.replay import read_list, replay
-from fjord.spark.pipelines.replay_plan import REPLAYS
+from fjord.spark.pipelines.replay import REPLAYS, read_list, replay
 from tests.acceptance.daemon import Daemon
 
 pytestmark = pytest.mark.spark

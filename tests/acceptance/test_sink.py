@@ -17,8 +17,8 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 import fjord
 from fjord import limits
 from fjord.errors import RefusedError
-from fjord.spark.writing import sink
-from fjord.spark.writing.sink import FjordStreamWriter
+from fjord.spark import sink
+from fjord.spark.sink import FjordStreamWriter
 from tests.acceptance.daemon import Daemon
 
 SCHEMA = StructType([StructField("key", StringType()), StructField("value", BinaryType())])

@@ -10,8 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from fjord.blocks import schema
-from fjord.blocks.catalog import Catalog
-from fjord.blocks.store import Store
+from fjord.blocks.store import Catalog, Store
 from fjord.ops import Opcode
 from tests.unit.blocks import scans, sealed
 

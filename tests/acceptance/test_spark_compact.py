@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 import fjord
 from fjord import limits
-from fjord.blocks.catalog import Catalog
-from fjord.blocks.store import Store
+from fjord.blocks.store import Catalog, Store
 from fjord.cli.pipelines import app, running
 from fjord.errors import DirectoryInUseError, FjordError
 from fjord.spark.options import Location

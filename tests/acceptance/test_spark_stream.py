@@ -14,7 +14,7 @@ from pyspark.testing import assertDataFrameEqual
 
 import fjord
 import fjord.spark
-from fjord.spark.reading import offsets
+from fjord.spark import progress as offsets
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.test_sealing import until
 

@@ -15,10 +15,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import fjord
 from fjord.errors import FjordError
-from fjord.spark.reading import offsets
-from fjord.spark.reading.planning import ColdPartition, TailPartition
-from fjord.spark.reading.streaming import FjordStreamReader
+from fjord.spark import progress
+from fjord.spark.planning import ColdPartition, TailPartition
 from fjord.spark.source import FjordSource
+from fjord.spark.streaming import FjordStreamReader
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.test_sealing import SMALL_SEGMENTS, fill, until
 from tests.unit.spark import structs
@@ -78,7 +78,7 @@ def run(
 
 
 def seq_of(place: Place) -> int:
-    return offsets.decode(place).seq
+    return progress.decode(place).seq
 
 
 def test_the_same_range_has_the_same_rows_after_overwrites_packing_and_sealing(

@@ -11,7 +11,7 @@ import zlib
 import pytest
 
 from fjord.blocks import rewriting
-from fjord.blocks.catalog import Catalog
+from fjord.blocks.store import Catalog
 from fjord.commands import Done, ReplaceBlocks
 from fjord.testing import SimCrash, SimDisk
 from tests.crash.stream_world import LOG

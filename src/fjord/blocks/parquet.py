@@ -20,7 +20,7 @@ from pyarrow import parquet as pq
 
 from fjord import limits
 from fjord.blocks import rows
-from fjord.blocks.places import Draft
+from fjord.blocks.files import Draft
 from fjord.blocks.store import Store
 from fjord.errors import CorruptionError
 

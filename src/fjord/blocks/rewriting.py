@@ -31,8 +31,7 @@ from pyarrow import parquet as pq
 
 from fjord import limits
 from fjord.blocks import parquet, rows
-from fjord.blocks.catalog import Catalog, Metadata
-from fjord.blocks.store import Store
+from fjord.blocks.store import Catalog, Metadata, Store
 from fjord.errors import CorruptionError, FjordError
 from fjord.history import SealedRange, block_name, data_path
 

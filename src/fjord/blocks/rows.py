@@ -9,19 +9,24 @@ Messages that a reader of a stream was given become rows too, with the columns t
 
 from __future__ import annotations
 
+import functools
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyarrow import compute
 
-from fjord import ops
-from fjord.blocks import decoding, job_columns, schema
+from fjord import jobs, limits, ops
+from fjord.blocks import schema
 from fjord.columns import Strings
 from fjord.commands import Messages, Scanned
 from fjord.errors import Code, FjordError, RefusedError
+from fjord.jobs import How, State
+from fjord.layouts import JOB_IMAGE, JOB_PLACE
 from fjord.ops import Opcode
+from fjord.values import Type
 
 _MOMENT: Final = pa.timestamp("us", tz="UTC")
 _TYPES: Final[dict[str, Any]] = {
@@ -157,11 +162,11 @@ def _piece_of_one(piece: Scanned, number: int, op: memoryview) -> Scanned:
 
 def _message_batches(piece: Scanned) -> list[pa.RecordBatch]:
     """Returns the messages of ops, in order, as one batch; none if there are none."""
-    found = decoding.Ops.of(piece)
+    found = Ops.of(piece)
     opcodes = compute.unique(found.opcodes()).to_pylist()
     kinds = [kind for kind in (Opcode.STREAM_APPEND, Opcode.STREAM_MOVE) if kind in opcodes]
     if len(kinds) < len(opcodes):
-        raise decoding.damaged()
+        raise damaged()
     parts = [_message_part(found.only(kind), kind) for kind in kinds]
     if len(parts) < 2:
         return parts
@@ -171,8 +176,8 @@ def _message_batches(piece: Scanned) -> list[pa.RecordBatch]:
     return merged
 
 
-def _message_part(found: decoding.Ops, opcode: Opcode) -> pa.RecordBatch:
-    spread, columns = decoding.read_columns(found, opcode)
+def _message_part(found: Ops, opcode: Opcode) -> pa.RecordBatch:
+    spread, columns = read_columns(found, opcode)
     if opcode is Opcode.STREAM_MOVE:
         columns["seq"], columns["ts"] = columns["row"], columns["at_us"]
         _drop_values_of_marks(columns)
@@ -188,7 +193,7 @@ def _message_part(found: decoding.Ops, opcode: Opcode) -> pa.RecordBatch:
 
 def _batches(piece: Scanned) -> list[pa.RecordBatch]:
     """Returns the rows of a piece, in order, as one batch; none if it has no rows."""
-    found = decoding.Ops.of(piece)
+    found = Ops.of(piece)
     opcodes = set(compute.unique(found.opcodes()).to_pylist())
     if unknown := opcodes - _KNOWN:
         raise FjordError(
@@ -205,12 +210,12 @@ def _batches(piece: Scanned) -> list[pa.RecordBatch]:
     return merged
 
 
-def _part(found: decoding.Ops, opcode: Opcode) -> pa.RecordBatch:
+def _part(found: Ops, opcode: Opcode) -> pa.RecordBatch:
     """Returns the rows of ops that all have this opcode."""
-    spread, stored = decoding.read_columns(found, opcode)
+    spread, stored = read_columns(found, opcode)
     seqs = spread.counted(found.first_seqs)
-    if opcode in job_columns.OPCODES:
-        stored = job_columns.complete(opcode, stored, seqs)
+    if opcode in OPCODES:
+        stored = complete(opcode, stored, seqs)
     columns = {
         "seq": seqs,
         "ts": spread.repeat(found.walls_us),
@@ -245,7 +250,7 @@ def _drop_values_of_marks(columns: dict[str, Any]) -> None:
 
 
 def _zero_as_null(numbers: Any) -> Any:
-    return compute.if_else(compute.equal(numbers, decoding.number(0)), None, numbers)
+    return compute.if_else(compute.equal(numbers, number(0)), None, numbers)
 
 
 def _cut(batch: pa.RecordBatch, start_seq: int, end_seq: int) -> pa.RecordBatch:
@@ -254,3 +259,396 @@ def _cut(batch: pa.RecordBatch, start_seq: int, end_seq: int) -> pa.RecordBatch:
         return batch
     inside = compute.and_(compute.greater_equal(seqs, start_seq), compute.less(seqs, end_seq))
     return batch.filter(inside)
+
+
+# -- reading the columns of many ops at once, without a step in Python for each op or row ---------
+#
+# A piece of a scan is a run of ops as they rest in the journal (see `fjord.ops` for their layout),
+# and all in it is aligned to 8 bytes.  So its memory is wrapped as Arrow arrays of bytes, of halves
+# (u32) and of words (64 bits), and the rest is arithmetic on columns of positions:
+#
+#     position of a column in op k     follows from the rows of op k and the column before it
+#     position of row i of op k        position[k] + i, where both are columns with one entry a row
+#
+# The ops of a batch of large ones are often alone in their piece; they are wrapped, not copied.
+# Positions are checked before memory is read through them, since a peer may have sent anything.
+
+
+_HEADER_WORDS: Final = ops.HEADER.size // 8
+_HALF_MASK: Final = 0xFFFFFFFF
+
+
+@functools.cache
+def number(value: int) -> Any:
+    """Returns a number for Arrow to count with; making one costs more than adding it."""
+    return pa.scalar(value, pa.int64())
+
+
+class Memory:
+    """Bytes of a piece, as numbers of every width."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self.buffer = pa.py_buffer(data)
+        size = self.buffer.size
+        self.bytes = pa.Array.from_buffers(pa.uint8(), size, [None, self.buffer])
+        self.halves = pa.Array.from_buffers(pa.uint32(), size // 4, [None, self.buffer])
+        self.words = pa.Array.from_buffers(pa.int64(), size // 8, [None, self.buffer])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ops:
+    """Some ops of a piece; every column has one entry an op."""
+
+    memory: Memory
+    starts: Any  # in words
+    ends: Any
+    first_seqs: Any
+    walls_us: Any
+    last_seqs: Any
+
+    @classmethod
+    def of(cls, piece: Scanned) -> Ops:
+        edges = compute.shift_right(pa.array(piece.ops.offsets, pa.int64()), number(3))
+        return cls(
+            memory=Memory(piece.ops.data),
+            starts=edges.slice(0, len(piece.ops)),
+            ends=edges.slice(1),
+            first_seqs=pa.array(piece.first_seqs, pa.int64()),
+            walls_us=pa.array(piece.walls_us, pa.int64()),
+            last_seqs=pa.array(piece.last_seqs, pa.int64()),
+        )
+
+    def opcodes(self) -> Any:
+        """Returns the opcodes; flags, which do not exist yet, make one that is unknown."""
+        return compute.bit_wise_and(take(self.memory.words, self.starts), number(_HALF_MASK))
+
+    def only(self, opcode: Opcode) -> Ops:
+        """Returns the ops that have this opcode."""
+        wanted = compute.equal(self.opcodes(), number(int(opcode)))
+        return Ops(
+            memory=self.memory,
+            starts=self.starts.filter(wanted),
+            ends=self.ends.filter(wanted),
+            first_seqs=self.first_seqs.filter(wanted),
+            walls_us=self.walls_us.filter(wanted),
+            last_seqs=self.last_seqs.filter(wanted),
+        )
+
+    def rows(self) -> Any:
+        """Returns how many rows each op has."""
+        word = take(self.memory.words, compute.add(self.starts, number(1)))
+        return compute.bit_wise_and(word, number(_HALF_MASK))
+
+
+class Spread:
+    """What is known of each op, spread over its rows."""
+
+    def __init__(self, rows: Any) -> None:
+        ends = compute.cumulative_sum(rows)
+        self.count: int = ends[-1].as_py()
+        self._starts = compute.subtract(ends, rows)
+        # The lists of a list array stand for the ops, so the parent of a row is its op.
+        edges = pa.concat_arrays([self._starts, ends.slice(len(ends) - 1)]).cast(pa.int32())
+        lists = pa.ListArray.from_arrays(edges, pa.nulls(self.count))
+        self._parents = compute.list_parent_indices(lists)
+        self._numbers = compute.subtract(_ones_summed(self.count), number(1))
+
+    def repeat(self, entries: Any) -> Any:
+        """Returns the entry of its op for each row."""
+        return entries.take(self._parents)
+
+    def counted(self, starts: Any) -> Any:
+        """Returns for each row the entry of its op plus its place in the op."""
+        shifts = compute.subtract(starts, self._starts)
+        return compute.add(self.repeat(shifts), self._numbers)
+
+
+class _Place(NamedTuple):
+    """Where a column lies in each op."""
+
+    kind: str
+    start: Any  # in words; of the offsets, if the column is one of strings
+    data: Any  # in words; of the bytes of strings
+    size: Any  # how many of these bytes there are
+
+
+def read_columns(found: Ops, opcode: Opcode) -> tuple[Spread, dict[str, Any]]:
+    """Returns the columns of ops that all have this opcode, by name, with one entry a row.
+
+    Raises:
+        FjordError: if the memory does not hold ops.
+    """
+    # Nothing is allocated by what an op says of itself before that is checked.
+    places = _places(found, opcode)
+    spread = Spread(found.rows())
+    readers = {ops.U64: _read_words, ops.U8: _read_bytes, ops.STRINGS: _read_strings}
+    return spread, {
+        name: readers[place.kind](found.memory, place, spread) for name, place in places.items()
+    }
+
+
+def _places(found: Ops, opcode: Opcode) -> dict[str, _Place]:
+    rows, halves = found.rows(), found.memory.halves
+    places = {}
+    position = compute.add(found.starts, number(_HEADER_WORDS))
+    for name, kind in opcode.columns:
+        data = size = None
+        start = position
+        if kind == ops.U64:
+            position = compute.add(start, rows)
+        elif kind == ops.U8:
+            position = compute.add(start, _words(rows))
+        else:
+            data = compute.add(
+                start, _words(compute.multiply(compute.add(rows, number(1)), number(4)))
+            )
+            last = compute.add(compute.multiply(start, number(2)), rows)
+            size = take(halves, last).cast(pa.int64())
+            position = compute.add(data, _words(size))
+        places[name] = _Place(kind, start, data, size)
+    if not compute.all(compute.equal(position, found.ends)).as_py():
+        raise damaged()
+    return places
+
+
+def _words(sizes: Any) -> Any:
+    """Returns how many words sizes in bytes take."""
+    return compute.shift_right(compute.add(sizes, number(7)), number(3))
+
+
+def _read_words(memory: Memory, place: _Place, spread: Spread) -> Any:
+    return _read_numbers(memory.words, place.start, spread)
+
+
+def _read_bytes(memory: Memory, place: _Place, spread: Spread) -> Any:
+    return _read_numbers(memory.bytes, compute.multiply(place.start, number(8)), spread)
+
+
+def _read_numbers(numbers: Any, starts: Any, spread: Spread) -> Any:
+    if len(starts) == 1:
+        return numbers.slice(starts[0].as_py(), spread.count)
+    return numbers.take(spread.counted(starts))
+
+
+def _read_strings(memory: Memory, place: _Place, spread: Spread) -> Any:
+    try:
+        if len(place.start) == 1:
+            start, data, size = (column[0].as_py() for column in place[1:])
+            offsets = memory.buffer.slice(8 * start, 4 * (spread.count + 1))
+            joined = memory.buffer.slice(8 * data, size)
+        else:
+            offsets = _joined_offsets(memory, place, spread)
+            joined = _joined_data(memory, place)
+        strings = pa.Array.from_buffers(pa.binary(), spread.count, [None, offsets, joined])
+        strings.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise damaged() from error
+    return strings
+
+
+def _joined_offsets(memory: Memory, place: _Place, spread: Spread) -> Any:
+    """Returns offsets into the joined data: each op's own, moved by what lies before it."""
+    ends = compute.cumulative_sum(place.size)
+    own = memory.halves.take(spread.counted(compute.multiply(place.start, number(2))))
+    moved = compute.add(own.cast(pa.int64()), spread.repeat(compute.subtract(ends, place.size)))
+    return pa.concat_arrays([moved, ends.slice(len(ends) - 1)]).cast(pa.int32()).buffers()[1]
+
+
+def _joined_data(memory: Memory, place: _Place) -> Any:
+    """Returns the bytes of all ops, one after the other."""
+    return _run_together(memory.bytes, compute.multiply(place.data, number(8)), place.size)
+
+
+def join(data: Any, starts: Any, sizes: Any) -> Any:
+    """Returns strings that are parts of a column of bytes.
+
+    Assumes that they lie inside of it.
+    """
+    ends = compute.cumulative_sum(sizes)
+    edges = pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32())
+    joined = _run_together(data, starts, sizes)
+    return pa.Array.from_buffers(pa.binary(), len(sizes), [None, edges.buffers()[1], joined])
+
+
+def _run_together(data: Any, starts: Any, sizes: Any) -> Any:
+    runs = pa.ListViewArray.from_arrays(starts.cast(pa.int32()), sizes.cast(pa.int32()), data)
+    # Where the runs lie side by side they are not copied, and begin somewhere in the buffer.
+    flat = runs.flatten()
+    return flat.buffers()[1].slice(flat.offset, len(flat))
+
+
+def take(values: Any, positions: Any) -> Any:
+    """Reads at positions that are not checked yet.
+
+    Raises:
+        FjordError: if one of them is outside.
+    """
+    try:
+        return values.take(positions)
+    except pa.ArrowIndexError as error:
+        raise damaged() from error
+
+
+def _ones_summed(count: int) -> Any:
+    return compute.cumulative_sum(pa.repeat(number(1), count))
+
+
+def damaged() -> FjordError:
+    """Returns the error of bytes that cannot be what they should be."""
+    return FjordError("a scan was answered with bytes that are not ops; check both versions")
+
+
+# -- columns of jobs: what ops carry of a job as its image or its place, and its domain -----------
+#
+# As everywhere in this package there is no step in Python for each row, and nothing is read before
+# it is checked.  `fjord.layouts` knows where a field is.
+
+
+OPCODES: Final = frozenset(
+    opcode for opcode in Opcode if opcode.shown is not None and opcode.name.startswith("JOB_")
+)
+# What ops are called that say why they came; the first has the number 1.
+HOW_NAMES: Final = [how.name for how in How]
+
+_NUMBERS: Final = {"B": pa.uint8(), "Q": pa.int64()}
+
+
+def complete(opcode: Opcode, stored: Mapping[str, Any], seqs: Any) -> dict[str, Any]:
+    """Returns the columns of ops on jobs together with what follows from them.
+
+    Raises:
+        FjordError: if these are no such ops.
+    """
+    found = dict(stored)
+    if "image" in stored:
+        found = {**read_images(stored["image"]), **stored}
+    elif "place" in stored:
+        found = {**read_places(stored["place"]), **stored}
+    if "key" in found:
+        found["domain"] = domains(found["domain"], found["key"])
+    if "domain" in stored:  # just pushed
+        found["timeouts"] = pa.repeat(pa.scalar(0, pa.uint8()), len(seqs))
+    elif opcode is Opcode.JOB_BURY:
+        found["type"] = pa.repeat(pa.scalar(int(Type.STRING), pa.uint8()), len(seqs))
+        found["value"] = stored["reason"]
+    elif "value" not in stored:
+        found.pop("type", None)
+    if not opcode.shown and "how" in stored:  # each row says what it is
+        # One that is 0 becomes the largest, and there is no such name either.
+        positions = compute.subtract(stored["how"], pa.scalar(1, pa.uint8()))
+        found["op"] = take(pa.array(HOW_NAMES), positions)
+    if opcode is Opcode.JOB_MOVE:
+        found["op"] = compute.if_else(_is_in(State.DEAD, stored), "MOVE_DEAD", "MOVE")
+    if opcode is Opcode.JOB_TAKE:
+        found["xid"] = seqs
+    elif "at" in stored:  # xid of a taken job, row of a dead one
+        found["xid"] = compute.if_else(_is_in(State.TAKEN, stored), stored["at"], None)
+    return found
+
+
+def _is_in(state: State, stored: Mapping[str, Any]) -> Any:
+    return compute.equal(stored["state"], pa.scalar(int(state), pa.uint8()))
+
+
+def read_places(places: Any) -> dict[str, Any]:
+    """Returns what a column of places says, under the names of the columns of ops.
+
+    Raises:
+        FjordError: if these are no places.
+    """
+    if compute.min(compute.binary_length(places)).as_py() < JOB_PLACE.size:
+        raise damaged()
+    return {name: _numbers(places, name) for name in ("priority", "process_at_us", "row")}
+
+
+def read_images(images: Any) -> dict[str, Any]:
+    """Returns what a column of images says, under the names of the columns of ops.
+
+    Raises:
+        FjordError: if these are no images.
+    """
+    lengths = compute.binary_length(images).cast(pa.int64())
+    if compute.min(lengths).as_py() < JOB_IMAGE.size:
+        raise damaged()
+    domain, key = _tails(images, lengths)
+    return {
+        **read_places(images),
+        **{name: _numbers(images, name) for name in ("expires_at_us", "timeouts", "type")},
+        "domain": domain,
+        "key": key,
+    }
+
+
+def _tails(images: Any, lengths: Any) -> tuple[Any, Any]:
+    """Returns domains as they were given, and keys."""
+    sizes = _numbers(images, "domain_bytes").cast(pa.int64())
+    if compute.max(sizes).as_py() == 0:  # most jobs have none, and this is five times as fast
+        none = pa.repeat(pa.scalar(b"", pa.binary()), len(images))
+        return none, compute.binary_slice(images, JOB_IMAGE.size, compute.max(lengths).as_py())
+    ends = compute.add(sizes, number(JOB_IMAGE.size))
+    if not compute.all(compute.less_equal(ends, lengths)).as_py():
+        raise damaged()
+    data, starts = _bytes(images), compute.add(_starts(images), number(JOB_IMAGE.size))
+    return (
+        join(data, starts, sizes),
+        join(data, compute.add(starts, sizes), compute.subtract(lengths, ends)),
+    )
+
+
+def domains(given: Any, keys: Any) -> Any:
+    """Returns the domain of each job as text: as it was given, or that of its key, or null."""
+    own = compute.ascii_lower(_text(compute.binary_slice(_hosts(keys), 0, limits.DOMAIN_BYTES_MAX)))
+    named = compute.if_else(_is_empty(given), own, _text(given))
+    return compute.if_else(_is_empty(named), None, named)
+
+
+def _hosts(keys: Any) -> Any:
+    """Returns the host of the first URI in each key, null or nothing where there is none."""
+    hosts = compute.struct_field(compute.extract_regex(keys, jobs.PLAIN_HOST), "host")
+    is_other = compute.is_null(hosts)
+    if not compute.any(is_other).as_py():
+        return hosts
+    others = compute.extract_regex(keys.filter(is_other), jobs.HOST)
+    return compute.replace_with_mask(hosts, is_other, compute.struct_field(others, "host"))
+
+
+def _is_empty(strings: Any) -> Any:
+    return compute.equal(compute.binary_length(strings), pa.scalar(0, pa.int32()))
+
+
+def _text(strings: Any) -> Any:
+    """Returns bytes as text; what is no UTF-8 is replaced."""
+    try:
+        return strings.cast(pa.string())
+    except pa.ArrowInvalid:
+        found = [
+            None if one is None else one.decode(errors="replace") for one in strings.to_pylist()
+        ]
+        return pa.array(found, pa.string())
+
+
+# -- fields of each string ------------------------------------------------------------------------
+
+
+def _numbers(images: Any, name: str) -> Any:
+    """Returns a field of each image, or of each place, with which an image begins."""
+    where = JOB_IMAGE.span(name)
+    cut = compute.binary_slice(images, where.start, where.stop)
+    if name in JOB_PLACE.codes:
+        cut = compute.binary_reverse(cut)
+    assert cut.offset == 0  # so they lie side by side
+    return pa.Array.from_buffers(
+        _NUMBERS[JOB_IMAGE.codes[name]], len(cut), [None, cut.buffers()[2]]
+    )
+
+
+def _starts(strings: Any) -> Any:
+    """Returns where each string begins in the bytes of all of them."""
+    offsets = strings.buffers()[1]
+    edges = pa.Array.from_buffers(pa.int32(), strings.offset + len(strings), [None, offsets])
+    return edges.slice(strings.offset).cast(pa.int64())
+
+
+def _bytes(strings: Any) -> Any:
+    data = strings.buffers()[2]
+    return pa.Array.from_buffers(pa.uint8(), data.size, [None, data])

@@ -22,9 +22,8 @@ import pyarrow as pa
 from fjord import disk as disks
 from fjord import limits, ops
 from fjord.blocks import parquet, rows
-from fjord.blocks.catalog import Catalog, Metadata
-from fjord.blocks.places import Draft
-from fjord.blocks.store import Store
+from fjord.blocks.files import Draft
+from fjord.blocks.store import Catalog, Metadata, Store
 from fjord.columns import Strings
 from fjord.commands import Scanned
 from fjord.errors import CorruptionError

@@ -17,8 +17,7 @@ from fjord.errors import Code, CorruptionError, FjordError, NotFoundError, Usage
 from fjord.kinds import Kind
 
 if TYPE_CHECKING:
-    from fjord.blocks.catalog import Catalog, Metadata
-    from fjord.blocks.store import Store
+    from fjord.blocks.store import Catalog, Metadata, Store
     from fjord.client.database import Database
     from fjord.client.stream_calls import BlockInfo
 
@@ -223,8 +222,7 @@ def catalog_at(location: str) -> Catalog:
     Raises:
         UsageError: if nothing here can reach such a place.
     """
-    from fjord.blocks.catalog import Catalog
-    from fjord.blocks.store import Store
+    from fjord.blocks.store import Catalog, Store
 
     try:
         return Catalog(Store(location))

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import NamedTuple
 
-from fjord.blocks.shelf import Shelf, missing_libraries
+from fjord.blocks.child import Shelf, missing_libraries
 from fjord.clock import Clock
 from fjord.engine import Engine
 from fjord.engine.cold import LazyCold

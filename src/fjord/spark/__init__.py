@@ -7,10 +7,9 @@ fjord.spark.history(spark, "fjord://127.0.0.1:17994", "events").count()
 
 from __future__ import annotations
 
-from fjord.spark.history import history
+from fjord.spark.frames import history, typed
 from fjord.spark.options import Location
-from fjord.spark.reading.listener import publish_progress
+from fjord.spark.progress import publish_progress
 from fjord.spark.session import session
-from fjord.spark.typed import typed
 
 __all__ = ["Location", "history", "publish_progress", "session", "typed"]

@@ -8,7 +8,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from fjord.spark.reading.listener import publish_progress
+from fjord.spark.progress import publish_progress
 
 __all__ = ["SparkSession", "session"]
 

@@ -32,22 +32,15 @@ from pyspark.sql.types import StructType
 from fjord.blocks import schema
 from fjord.declared.schema import Column
 from fjord.errors import Code, DirectoryError, FjordError, NotFoundError, RefusedError
-from fjord.spark import options
+from fjord.spark import options, planning
 from fjord.spark.declared import NOT_TYPED, NOTHING, Declared, Typed
 from fjord.spark.options import Options
-from fjord.spark.reading import planning
-from fjord.spark.reading.planning import (
-    ColdPartition,
-    LatestPartition,
-    Sizes,
-    TailPartition,
-    Wanted,
-)
+from fjord.spark.planning import ColdPartition, LatestPartition, Sizes, TailPartition, Wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fjord.spark.reading.extent import Extent
+    from fjord.spark.extent import Extent
 
 
 _CHANGED: Final = ". If the columns of the table were changed, make the frame anew"
@@ -68,18 +61,18 @@ class FjordSource(DataSource):
         return FjordReader(parsed, *wanted_columns(schema, declared_for(parsed, schema)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from fjord.spark.reading.streaming import FjordStreamReader  # noqa: PLC0415 - see above
+        from fjord.spark.streaming import FjordStreamReader  # noqa: PLC0415 - see above
 
         parsed = options.parse(self.options, is_stream=True)
         return FjordStreamReader(parsed, *wanted_columns(schema, declared_for(parsed, schema)))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001 - as Spark calls
-        from fjord.spark.writing import sink  # noqa: PLC0415 - see above
+        from fjord.spark import sink  # noqa: PLC0415 - see above
 
         return sink.writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802, FBT001
-        from fjord.spark.writing import sink  # noqa: PLC0415 - see above
+        from fjord.spark import sink  # noqa: PLC0415 - see above
 
         return sink.stream_writer(self.options, schema, overwrite=overwrite)
 
@@ -95,7 +88,7 @@ class FjordReader(DataSourceReader):
         self._typed = typed
 
     def partitions(self) -> Sequence[InputPartition]:
-        from fjord.spark.reading.extent import Extent  # noqa: PLC0415 - pyarrow
+        from fjord.spark.extent import Extent  # noqa: PLC0415 - pyarrow
 
         parsed = self._options
         with parsed.location.open() as database:
@@ -110,14 +103,14 @@ class FjordReader(DataSourceReader):
 
 def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a partition; that of an empty plan, which Spark makes itself, has none."""
-    from fjord.spark.reading import current, tasks  # noqa: PLC0415 - pyarrow
+    from fjord.spark import tasks  # noqa: PLC0415 - pyarrow
 
     if isinstance(partition, ColdPartition):
         return tasks.read_cold(partition)
     if isinstance(partition, TailPartition):
         return tasks.read_tail(partition)
     if isinstance(partition, LatestPartition):
-        return current.read_latest(partition)
+        return tasks.read_latest(partition)
     return iter(())
 
 
@@ -224,7 +217,7 @@ def plan_batch(
     Raises:
         FjordError: if there is no such range, or a part of it is gone.
     """
-    from fjord.spark.reading.extent import begins  # noqa: PLC0415 - pyarrow
+    from fjord.spark.extent import begins  # noqa: PLC0415 - pyarrow
 
     after = extent.locate(parsed.start)
     end_seq, tail_rows = _end(extent, parsed, after)

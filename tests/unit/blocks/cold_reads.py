@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fjord.blocks.cold import Cold
+from fjord.blocks.reader import Cold
 from fjord.blocks.store import Store
 from fjord.commands import Messages
 from fjord.history import Block

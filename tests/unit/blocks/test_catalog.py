@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fjord.blocks.catalog import Catalog, decode_metadata
-from fjord.blocks.store import Store
+from fjord.blocks.store import Catalog, Store, decode_metadata
 from fjord.errors import CorruptionError
 from fjord.history import Block
 from tests.unit.blocks import sealed

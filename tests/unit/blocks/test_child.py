@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from fjord.blocks import child
-from fjord.blocks.catalog import Catalog
-from fjord.blocks.store import Store
+from fjord.blocks.store import Catalog, Store
 from fjord.disk import LocalDisk
 from fjord.errors import CorruptionError, FjordError
 from fjord.history import Block, SealPlan

@@ -12,9 +12,8 @@ import pytest
 from pyarrow import parquet as pq
 
 from fjord import limits, ops
-from fjord.blocks.catalog import Catalog
-from fjord.blocks.cold import Cold
-from fjord.blocks.store import Store
+from fjord.blocks.reader import Cold
+from fjord.blocks.store import Catalog, Store
 from fjord.errors import CorruptionError
 from fjord.history import Block
 from fjord.ops import Opcode

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import ops
-from fjord.blocks import decoding
+from fjord.blocks import rows as decoding
 from fjord.blocks.rows import RESOLVED
 from fjord.columns import Strings
 from fjord.commands import Scanned

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import commands, jobs
-from fjord.blocks import job_columns
+from fjord.blocks import rows as job_columns
 from fjord.errors import FjordError
 from fjord.jobs import How, State
 from fjord.ops import Opcode

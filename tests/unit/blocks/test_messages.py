@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import ops
-from fjord.blocks import messages, rows
-from fjord.blocks.messages import MessagePart
+from fjord.blocks import reader, rows
+from fjord.blocks.reader import MessagePart
 from fjord.ops import Opcode
 
 SIXTEEN_MIB = 16 * 1024 * 1024
@@ -69,9 +69,9 @@ def test_a_part_without_messages_is_empty() -> None:
 
 def test_only_columns_that_are_needed_are_read() -> None:
     common = ["seq", "ts", "type", "key", "value"]
-    assert messages.columns_of("APPEND") == common
-    assert messages.columns_of("") == ["op", *common]
-    assert messages.columns_of("MOVE") == []
+    assert reader.columns_of("APPEND") == common
+    assert reader.columns_of("") == ["op", *common]
+    assert reader.columns_of("MOVE") == []
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from fjord import limits
-from fjord.blocks import parts
-from fjord.blocks.cold import Cold
+from fjord.blocks import reader as parts
+from fjord.blocks.reader import Cold
 from fjord.blocks.store import Store
 from fjord.history import Block
 from fjord.testing import SimClock

@@ -9,9 +9,8 @@ from pyarrow import parquet as pq
 
 from fjord import limits
 from fjord.blocks import rewriting
-from fjord.blocks.catalog import Catalog
 from fjord.blocks.rewriting import Rewritten
-from fjord.blocks.store import Store
+from fjord.blocks.store import Catalog, Store
 from fjord.errors import CorruptionError, FjordError
 from fjord.history import Block, data_path, metadata_path
 from fjord.testing import SimDisk

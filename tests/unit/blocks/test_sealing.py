@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from fjord import limits, ops
 from fjord.blocks import sealing
-from fjord.blocks.catalog import Catalog
-from fjord.blocks.store import Store
+from fjord.blocks.store import Catalog, Store
 from fjord.columns import Strings
 from fjord.errors import CorruptionError, FjordError
 from fjord.history import Block, SealPlan

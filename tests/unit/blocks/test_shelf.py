@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from fjord import disk as disks
-from fjord.blocks import child, shelf
-from fjord.blocks.catalog import Catalog
-from fjord.blocks.shelf import Shelf
-from fjord.blocks.store import Store
+from fjord.blocks import child
+from fjord.blocks.child import Shelf
+from fjord.blocks.store import Catalog, Store
 from fjord.commands import InBlock, Read
 from fjord.disk import LocalDisk
 from fjord.errors import ClosedError, CorruptionError, FjordError
@@ -190,9 +189,9 @@ def test_a_child_ends_with_its_parent() -> None:
 
 
 def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shelf.missing_libraries() == []
+    assert child.missing_libraries() == []
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "fsspec" else find(name)
     )
-    assert shelf.missing_libraries() == ["fsspec"]
+    assert child.missing_libraries() == ["fsspec"]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import ops
-from fjord.blocks import decoding, rows
+from fjord.blocks import rows
 from fjord.columns import Strings
 from fjord.commands import Messages
 from fjord.errors import Code, FjordError, RefusedError
@@ -64,7 +64,7 @@ def test_messages_that_packing_says_again_are_those_that_they_were() -> None:
 def test_one_append_is_wrapped_and_not_copied() -> None:
     piece = scans.piece([sealed.append([b"x" * 100] * 1000, keys=[b"k"] * 1000)])
     (batch,) = rows.record_batches([piece], 1, 10_000)
-    memory = decoding.Ops.of(piece).memory.buffer
+    memory = rows.Ops.of(piece).memory.buffer
     inside = range(memory.address, memory.address + memory.size)
     for name in ("key", "value"):
         assert all(buffer.address in inside for buffer in batch[name].buffers()[1:])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fjord.blocks import target
-from fjord.blocks.target import LocalTarget, RemoteTarget, Target, target_at
+from fjord.blocks import files
+from fjord.blocks.files import LocalTarget, RemoteTarget, Target, target_at
 from fjord.disk import LocalDisk
 from fjord.testing import SimClock, SimCrash, SimDisk
 
@@ -103,8 +103,8 @@ def test_a_power_cut_leaves_a_file_whole_or_not_there() -> None:
 
 def test_names_tell_when_they_were_made() -> None:
     clock = SimClock(wall_us=1_800_000_000_000_000)
-    one, two = target.stamp(clock), target.stamp(clock)
+    one, two = files.stamp(clock), files.stamp(clock)
     assert one != two
     assert len(one) == 32
-    assert target.stamped_us(f"batch-7-{one}") == 1_800_000_000_000_000
-    assert target.stamped_us("batch-7") is None
+    assert files.stamped_us(f"batch-7-{one}") == 1_800_000_000_000_000
+    assert files.stamped_us("batch-7") is None

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fjord.blocks.catalog import Catalog, Metadata
-from fjord.blocks.store import Store
+from fjord.blocks.store import Catalog, Metadata, Store
 from fjord.cli import blocks
 from fjord.cli.blocks import Looked
 from fjord.errors import FjordError, NotFoundError, UsageError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fjord import commands, ops
-from fjord.blocks.cold import Cold
+from fjord.blocks.reader import Cold
 from fjord.blocks.sealing import write_blocks
 from fjord.blocks.store import Store
 from fjord.columns import Strings

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fjord.blocks.places import Folder
+from fjord.blocks.files import Folder
 from fjord.disk import Disk, LocalDisk
 from fjord.engine import backup
 from fjord.engine import layout as layouts

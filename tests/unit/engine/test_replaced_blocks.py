@@ -9,7 +9,7 @@ import pytest
 
 from fjord import limits
 from fjord.blocks import rewriting
-from fjord.blocks.catalog import Catalog
+from fjord.blocks.store import Catalog
 from fjord.commands import Done, DropTable, ReplaceBlocks
 from fjord.history import Block
 from fjord.tables.state import Tree

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fjord
-from fjord.blocks import job_columns, rows, schema
+from fjord.blocks import rows, schema
 from fjord.errors import FjordError
 from fjord.spark import options
 from fjord.spark.options import LATEST, Limits, Location, Options, Place
@@ -170,7 +170,7 @@ def test_where_a_table_is_can_be_said_without_the_rest() -> None:
 
 def test_ops_are_those_that_rows_are_called() -> None:
     named = {name for name in rows.NAMES.values() if name}
-    assert named | {*job_columns.HOW_NAMES, "MOVE_DEAD"} == options.OPS
+    assert named | {*rows.HOW_NAMES, "MOVE_DEAD"} == options.OPS
 
 
 def test_a_location_by_address_or_directory(tmp_path: Path) -> None:

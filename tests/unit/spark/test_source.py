@@ -19,7 +19,7 @@ import pyspark_fjord
 from fjord.blocks import rows, schema
 from fjord.errors import FjordError
 from fjord.spark import source
-from fjord.spark.reading.planning import ColdPartition, TailPartition
+from fjord.spark.planning import ColdPartition, TailPartition
 from fjord.spark.source import FjordReader, FjordSource
 from tests.unit.spark import structs
 

@@ -18,7 +18,7 @@ from fjord.cli.pipelines import running
 from fjord.cli.pipelines.running import Conf, DryRun, Master, explained
 
 if TYPE_CHECKING:
-    from fjord.spark.pipelines.replay_plan import Options
+    from fjord.spark.pipelines.replay import Options
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="Whose history.", show_default=False)]
 Target = Annotated[
@@ -103,17 +103,15 @@ def replay(
         if (moment := arguments.moment(until)) is not None:
             options["until"] = moment
         source = running.location(to, data)
-        from fjord.spark.pipelines import replay_plan
+        from fjord.spark.pipelines import replay as job
 
-        options["replay_id"] = replay_id or replay_plan.new_id()
-        replay_plan.check(options)
+        options["replay_id"] = replay_id or job.new_id()
+        job.check(options)
         with running.spark_of(master, conf) as spark, running.progress() as progress:
-            from fjord.spark.pipelines.replay import replay as run
-
             if not dry_run:
                 tell(f"replay {options['replay_id']}: if it is interrupted, go on with this --id")
             with _stopped_by_interrupt() as options["stop"]:
-                report = run(spark, source, table, target, progress=progress, **options)
+                report = job.replay(spark, source, table, target, progress=progress, **options)
         if options["stop"].is_set() and not report.figures.get("complete", True):
             tell(GO_ON.format(options["replay_id"]))
             report = dataclasses.replace(report, ok=False)

@@ -34,9 +34,8 @@ from pyspark.sql import SparkSession
 import fjord
 from fjord import limits
 from fjord.blocks import rewriting
-from fjord.blocks.catalog import Catalog, decode_metadata
 from fjord.blocks.rewriting import Rewritten
-from fjord.blocks.store import Store
+from fjord.blocks.store import Catalog, Store, decode_metadata
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.errors import Code, DirectoryInUseError, FjordError, RefusedError

@@ -26,10 +26,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from fjord import values
 from fjord.errors import FjordError, UsageError
 from fjord.spark.options import Location
-from fjord.spark.pipelines import collecting
-from fjord.spark.pipelines.collecting import kept
+from fjord.spark.pipelines import report
 from fjord.spark.pipelines.lifecycle import jobs_tables
-from fjord.spark.pipelines.report import Figure, Progress, Report, silent
+from fjord.spark.pipelines.report import Figure, Progress, Report, kept, silent
 
 COLUMNS: Final = (
     "seq",
@@ -95,13 +94,13 @@ def dead_letters(
     jobs_tables(location, [table])
     tell = options.get("progress", silent)
     end = options.get("end")
-    until = end or collecting.now()
+    until = end or report.now()
     if until.tzinfo is None:
         raise UsageError(f"{until} has no time zone; give one, such as datetime.UTC")
     tell("reading", 0, _STEPS)
-    history = collecting.before(_read(spark, location, table), end)
+    history = report.before(_read(spark, location, table), end)
     with kept(history) as history, kept(_picked(dead(history), options)) as found:
-        past = collecting.rows(fates(history))[0]
+        past = report.rows(fates(history))[0]
         tell("grouping", 1, _STEPS)
         with kept(groups(found, until)) as grouped:
             if target is not None:
@@ -113,7 +112,7 @@ def dead_letters(
 
 
 def _read(spark: SparkSession, location: Location, table: str) -> DataFrame:
-    found = collecting.read(spark, location, table, COLUMNS)
+    found = report.read(spark, location, table, COLUMNS)
     return found.withColumn("size", F.length("value")).withColumn("value", _cut_value())
 
 
@@ -243,7 +242,7 @@ def _report(
         "discarded": past["discarded"],
         **({} if listed is None else {"redrive": options["redrive"], "listed": listed}),
     }
-    rows = [_shown(row) for row in collecting.rows(shown)]
+    rows = [_shown(row) for row in report.rows(shown)]
     return Report(job="dead-letters", figures=figures, rows=rows)
 
 

@@ -23,19 +23,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fjord.blocks import schema
-from fjord.blocks.target import target_at
+from fjord.blocks.files import target_at
 from fjord.clock import Clock, SystemClock
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, UsageError
 from fjord.spark import options as source_options
 from fjord.spark import warehouse
+from fjord.spark.extent import Extent
+from fjord.spark.manifest import Batch, DataFile
 from fjord.spark.options import Location, Options
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Progress, Report, silent
-from fjord.spark.reading import offsets
-from fjord.spark.reading.extent import Extent
-from fjord.spark.warehouse import batch_files
-from fjord.spark.warehouse.manifest import Batch, DataFile
-from fjord.spark.warehouse.tables import Warehouse
+from fjord.spark.progress import Offset, decode
+from fjord.spark.warehouse import Warehouse
 
 MAX_ROWS: Final = 1_000_000
 CHECKPOINT: Final = "_checkpoint"
@@ -100,7 +99,7 @@ def ingest(  # noqa: PLR0913 - options of a user
         table=table,
         origin=origin,
         taken=taken,
-        files_max=batch_files.file_count(max_rows, spark.sparkContext.defaultParallelism),
+        files_max=warehouse.file_count(max_rows, spark.sparkContext.defaultParallelism),
         progress=progress,
     )
     trigger: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": every}
@@ -172,13 +171,13 @@ class Checkpoint:
         except FileNotFoundError:
             return ""
 
-    def end(self, batch: int) -> offsets.Offset | None:
+    def end(self, batch: int) -> Offset | None:
         """Returns where a batch ends; None where Spark has not written that as we know it."""
         try:
             lines = self._target.read(f"offsets/{batch}").decode().splitlines()
         except FileNotFoundError:
             return None
-        return offsets.decode(lines[2]) if lines[0] == "v1" and len(lines) == 3 else None
+        return decode(lines[2]) if lines[0] == "v1" and len(lines) == 3 else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -223,7 +222,7 @@ class Sink:
             self._check_replayed(number)
             self.passed_over += 1
             return
-        files = batch_files.write(frame, self.stored.target, number, files_max=self.files_max)
+        files = warehouse.write(frame, self.stored.target, number, files_max=self.files_max)
         if not self.stored.add(self._batch(query, number, files), files):
             self.passed_over += 1
             return
@@ -363,7 +362,7 @@ def _lag(query: StreamingQuery) -> int | None:
         return None
     source = progress.sources[0]
     try:
-        end, latest = offsets.decode(source.endOffset), offsets.decode(source.latestOffset)
+        end, latest = decode(source.endOffset), decode(source.latestOffset)
     except FjordError:
         return None
     return max(0, latest.seq - end.seq)

@@ -29,19 +29,18 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from fjord.blocks import schema
-from fjord.blocks.target import Target, stamp, stamped_us, target_at
+from fjord.blocks.files import Target, stamp, stamped_us, target_at
 from fjord.clock import Clock, SystemClock
 from fjord.errors import Code, CorruptionError, FjordError, RefusedError
 from fjord.kinds import Kind
 from fjord.spark import warehouse
-from fjord.spark.history import history
+from fjord.spark.extent import Extent
+from fjord.spark.frames import history
+from fjord.spark.manifest import State
 from fjord.spark.options import OPS, Location, Options
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Progress, Report, silent
-from fjord.spark.reading.extent import Extent
-from fjord.spark.reading.planning import FIRST_ROW
-from fjord.spark.warehouse import batch_files
-from fjord.spark.warehouse.manifest import State
+from fjord.spark.planning import FIRST_ROW
 
 __all__ = ["Snapshot", "latest", "latest_of", "merge_latest", "read", "snapshot"]
 
@@ -330,7 +329,7 @@ def _write(
     else:
         frame = merge_latest(_rows(spark, place, known), fresh.frame, at)
     folder = f"snapshot-{fresh.end}-{stamp(clock)}"
-    written = batch_files.write_folder(frame, place, folder)
+    written = warehouse.write_folder(frame, place, folder)
     replaced = dict(known.replaced) if known else {}
     if known is not None:
         replaced[known.folder] = at_us

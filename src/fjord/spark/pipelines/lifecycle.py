@@ -34,7 +34,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from fjord.errors import FjordError, UsageError
 from fjord.kinds import Kind
 from fjord.spark.options import Location
-from fjord.spark.pipelines import collecting, job_frames, page
+from fjord.spark.pipelines import job_frames, page, report
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 
 PAGE_NAME: Final = "report.html"
@@ -79,16 +79,16 @@ def lifecycle(
     names = jobs_tables(location, tables)
     _check(names, target, options)
     if target is not None:
-        collecting.make_folder(target)
-    report = _Reporting(
+        report.make_folder(target)
+    reporting = _Reporting(
         start=options.get("start"),
         end=options.get("end"),
-        until=options.get("end") or collecting.now(),
+        until=options.get("end") or report.now(),
         limits=options.get("breach_seconds"),
         progress=options.get("progress", silent),
     )
     with contextlib.ExitStack() as kept:
-        found = report.run(_history(spark, location, names), target, kept)
+        found = reporting.run(_history(spark, location, names), target, kept)
     if target is not None:
         Path(target, PAGE_NAME).write_text(page.render(found), encoding="utf-8")
     return _report(found, target)
@@ -133,7 +133,7 @@ def _history(spark: SparkSession, location: Location, names: list[str]) -> DataF
 
 def read(spark: SparkSession, location: Location, table: str) -> DataFrame:
     """Returns the history of a jobs table as `job_frames` wants it."""
-    found = collecting.read(spark, location, table, job_frames.COLUMNS)
+    found = report.read(spark, location, table, job_frames.COLUMNS)
     return found.select(F.lit(table).alias("table"), "*")
 
 
@@ -154,10 +154,10 @@ class _Reporting:
         """Finds out everything, and writes the tables; what Spark keeps goes to `kept`."""
 
         def keep(frame: DataFrame) -> DataFrame:
-            return kept.enter_context(collecting.kept(frame))
+            return kept.enter_context(report.kept(frame))
 
         self._tell("reading", 0)
-        every = keep(collecting.before(history, self.end))
+        every = keep(report.before(history, self.end))
         seen = every if self.start is None else every.where(F.col("ts") >= self.start)
         span = seen.agg(
             F.count("*").alias("count"),
@@ -166,10 +166,10 @@ class _Reporting:
         ).collect()[0]
         self._tell("pairing", 1)
         attempts, jobs = keep(self._attempts(every)), keep(self._jobs(every))
-        frequencies = keep(job_frames.frequencies(attempts, jobs))
+        durations = keep(job_frames.frequencies(attempts, jobs))
         frames = {
             name: keep(frame)
-            for name, frame in self._frames(seen, attempts, jobs, frequencies).items()
+            for name, frame in self._frames(seen, attempts, jobs, durations).items()
         }
         for done, (name, frame) in enumerate(frames.items(), start=2):
             self._tell(f"writing {name}", done)
@@ -177,7 +177,7 @@ class _Reporting:
                 frame.coalesce(1).write.mode("overwrite").parquet(os.path.join(target, name))
         self._tell("drawing", _STEPS - 1)
         periods, seconds = _periods(seen, attempts, span)
-        return self._found(frames, frequencies, span, periods, seconds)
+        return self._found(frames, durations, span, periods, seconds)
 
     def _tell(self, what: str, done: int) -> None:
         self.progress(what, done, _STEPS)
@@ -197,12 +197,12 @@ class _Reporting:
     ) -> dict[str, DataFrame]:
         """Returns what is written, by the names of the folders."""
         limits = {} if self.limits is None else self.limits
-        breaches = job_frames.breaches(attempts, jobs, limits, self.until)
+        slow = job_frames.breaches(attempts, jobs, limits, self.until)
         return {
             "percentiles": job_frames.percentiles(frequencies).orderBy(
                 "level", "table", "domain", "priority", "measure"
             ),
-            "breaches": breaches.orderBy(F.desc("seconds"), "table", "row"),
+            "breaches": slow.orderBy(F.desc("seconds"), "table", "row"),
             "failures": job_frames.failures(jobs).orderBy(F.desc("failures"), "table", "key"),
             "hourly": job_frames.throughput(seen, attempts, HOUR_SECONDS).orderBy("table", "at"),
             "tables": job_frames.totals(jobs, attempts, self.until).orderBy("table"),
@@ -216,21 +216,21 @@ class _Reporting:
         periods: list[dict[str, Any]],
         seconds: int,
     ) -> page.Found:
-        limits, tables = self.limits, collecting.rows(frames["tables"])
+        limits, tables = self.limits, report.rows(frames["tables"])
         return page.Found(
             tables=tables,
             percentiles=_listed_percentiles(frames["percentiles"]),
-            breaches=collecting.rows(frames["breaches"].limit(LISTED)),
+            breaches=report.rows(frames["breaches"].limit(LISTED)),
             breach_count=frames["breaches"].count(),
-            failures=collecting.rows(frames["failures"].limit(LISTED)),
+            failures=report.rows(frames["failures"].limit(LISTED)),
             failure_count=frames["failures"].count(),
             periods=periods,
             period_seconds=seconds,
-            histogram=collecting.rows(job_frames.histogram(frequencies)),
+            histogram=report.rows(job_frames.histogram(frequencies)),
             buckets_per_decade=job_frames.BUCKETS_PER_DECADE,
             op_count=span["count"],
-            first_at=collecting.date(span["first_us"]),
-            last_at=collecting.date(span["last_us"]),
+            first_at=report.date(span["first_us"]),
+            last_at=report.date(span["last_us"]),
             until=self.until,
             limit_seconds=shared_limit(limits, [table["table"] for table in tables]),
             is_limited=limits is not None,
@@ -257,9 +257,7 @@ def shared_limit(limits: job_frames.Limits | None, tables: Sequence[str]) -> flo
 
 def _listed_percentiles(found: DataFrame) -> list[dict[str, Any]]:
     """Returns all but those of single domains, and those of the largest domains."""
-    few = collecting.rows(
-        found.where(F.col("level").isin("all", "table", "priority")).limit(ROWS_MAX)
-    )
+    few = report.rows(found.where(F.col("level").isin("all", "table", "priority")).limit(ROWS_MAX))
     domains = found.where("level = 'domain'")
     largest = (
         domains.groupBy("table", "domain")
@@ -270,7 +268,7 @@ def _listed_percentiles(found: DataFrame) -> list[dict[str, Any]]:
     # A job without a domain is of one too, which is null.
     is_same = domains["domain"].eqNullSafe(largest["domain"])
     shown = domains.join(largest, (domains["table"] == largest["table"]) & is_same, "left_semi")
-    return [*few, *collecting.rows(shown.orderBy("table", "domain", "measure"))]
+    return [*few, *report.rows(shown.orderBy("table", "domain", "measure"))]
 
 
 def _periods(seen: DataFrame, attempts: DataFrame, span: Row) -> tuple[list[dict[str, Any]], int]:
@@ -281,7 +279,7 @@ def _periods(seen: DataFrame, attempts: DataFrame, span: Row) -> tuple[list[dict
     every = job_frames.throughput(
         seen.withColumn("table", F.lit("")), attempts.withColumn("table", F.lit("")), seconds
     )
-    found = {int(row["at"].timestamp()): row for row in collecting.rows(every)}
+    found = {int(row["at"].timestamp()): row for row in report.rows(every)}
     for row in found.values():
         # A job that fails for the last time is dead, and has no row FAIL.
         row["failed"] += row["timed_out"] + row["dead"]

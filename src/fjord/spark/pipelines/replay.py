@@ -13,21 +13,26 @@ one as it was then.  Waiting ends when `stop` is set, and what is written by the
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Sequence
+import re
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Unpack
+from typing import Any, Final, NamedTuple, TypedDict, Unpack
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 import fjord
 from fjord.clock import Clock, SystemClock
-from fjord.errors import FjordError, NotFoundError
-from fjord.spark.history import history
+from fjord.errors import ExistsError, FjordError, NotFoundError, UsageError
+from fjord.kinds import Kind
+from fjord.spark.frames import history
 from fjord.spark.options import Location
-from fjord.spark.pipelines import replay_plan, report
-from fjord.spark.pipelines.replay_plan import Batch, Begun, Options, Plan
+from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 
 # Batches of one replay, all of which the driver knows at once; at one a second that is 11 days.
@@ -56,11 +61,11 @@ def replay(
     Raises:
         FjordError: if there is no such table or range, or if the id is that of another replay.
     """
-    plan = replay_plan.plan_of(location, table, target, options)
+    plan = plan_of(location, table, target, options)
     with report.explained():
         if options.get("dry_run", False):
             return _dry_run(spark, plan)
-        begun = replay_plan.begin(plan, _list_name(spark, plan.redrive))
+        begun = begin(plan, _list_name(spark, plan.redrive))
         return _Run(spark, plan, begun, progress).report()
 
 
@@ -70,7 +75,7 @@ def replay(
 def _rows(spark: SparkSession, plan: Plan, start: int, end: int) -> DataFrame:
     """Returns the rows that are meant, of a range of seqs."""
     found = history(spark, plan.location, plan.table, start=start, end=end)
-    return replay_plan.selected(found, plan.selection)
+    return selected(found, plan.selection)
 
 
 def _listed(spark: SparkSession, plan: Plan, end: int) -> DataFrame | None:
@@ -78,7 +83,7 @@ def _listed(spark: SparkSession, plan: Plan, end: int) -> DataFrame | None:
     if not plan.redrive:
         return None
     whole = history(spark, plan.location, plan.table, end=end)
-    return replay_plan.described_last(whole, read_list(spark, plan.redrive)).select("seq")
+    return described_last(whole, read_list(spark, plan.redrive)).select("seq")
 
 
 def read_list(spark: SparkSession, path: str) -> DataFrame:
@@ -117,7 +122,7 @@ def _dry_run(spark: SparkSession, plan: Plan) -> Report:
     rows, listed = _rows(spark, plan, plan.start, plan.end), _listed(spark, plan, plan.end)
     if listed is not None:
         rows = rows.join(listed, "seq", "left_semi")
-    counts = replay_plan.counted(rows).orderBy("hour", "op").collect()
+    counts = counted(rows).orderBy("hour", "op").collect()
     figures: dict[str, Figure] = {
         "dry_run": True,
         "table": plan.table,
@@ -180,14 +185,14 @@ class _Run:
         if after + 1 >= begun.end:
             return []
         rows = self._chosen(_rows(self._spark, self._plan, after + 1, begun.end), listed)
-        pieces = replay_plan.pieces(rows, begun.cut).limit(PIECES_MAX + 1).collect()
-        if len(pieces) > PIECES_MAX:
+        counts = pieces(rows, begun.cut).limit(PIECES_MAX + 1).collect()
+        if len(counts) > PIECES_MAX:
             raise FjordError(
                 f"this would be more than {PIECES_MAX} batches: give a smaller range, larger "
                 "batches or a faster pace, and another id"
             )
-        found = [(row["last"], row["rows"], row["at_us"]) for row in pieces]
-        return replay_plan.batches(found, after, begun.cut)
+        found = [(row["last"], row["rows"], row["at_us"]) for row in counts]
+        return batches(found, after, begun.cut)
 
     def _write_all(self, batches: Sequence[Batch], listed: DataFrame | None) -> tuple[int, int]:
         """Returns how many batches and rows were written."""
@@ -205,7 +210,7 @@ class _Run:
     def _paced(self, batches: Sequence[Batch]) -> Iterator[Batch]:
         """Yields each batch when it is due; none any more once `stop` is set."""
         begun_us = self._clock.monotonic_us()
-        due = replay_plan.due_seconds(batches, self._plan.pace)
+        due = due_seconds(batches, self._plan.pace)
         for batch, seconds in zip(batches, due, strict=True):
             left = seconds - (self._clock.monotonic_us() - begun_us) / 1_000_000
             if self._plan.stop.wait(max(0.0, left)):
@@ -222,11 +227,11 @@ class _Run:
             startingSeq=batch.after + 1,
             endingSeq=min(batch.last + 1, self._begun.end),
         )
-        rows = replay_plan.selected(source.load(), plan.selection)
+        rows = selected(source.load(), plan.selection)
         now = datetime.fromtimestamp(self._clock.wall_us() / 1_000_000, tz=UTC)
-        written = replay_plan.rewritten(
+        written = rewritten(
             self._chosen(rows, listed),
-            replay_plan.columns_for(plan.kind, self._kind),
+            columns_for(plan.kind, self._kind),
             suffix=f"#{plan.replay_id}".encode() if plan.keys == "fresh" else b"",
             moved_to=now if plan.dates == "moved" else None,
         )
@@ -234,7 +239,7 @@ class _Run:
             server=plan.server,
             table=plan.target,
             kind=self._kind,
-            txnId=replay_plan.writer_name(plan.replay_id),
+            txnId=writer_name(plan.replay_id),
             txnVersion=batch.last,
         ).save()
 
@@ -246,3 +251,439 @@ def _target_kind(plan: Plan) -> str:
             return database.table(plan.target).kind
         except NotFoundError:
             return plan.kind
+
+
+# -- what a replay is: options that were checked, and what is kept of them beside the target ------
+#
+# What a replay is, is kept in the key/value table `replays` beside its target, under its id:
+# which rows of what, up to which seq, how they are written, and how they are cut into batches.
+# So it means the same when it is started again, although there is more history by then, an id is
+# not used for two things, and whoever runs it, even twice at once, has the same batches.
+
+
+#: The key/value table beside the target that says what each replay is.
+REPLAYS: Final = "replays"
+#: With the original pace a batch spans at most so much of history.
+BATCH_SECONDS: Final = 5
+BATCH_ROWS: Final = 200_000
+# A batch is staged, sorted and committed as one.
+BATCH_ROWS_MAX: Final = 10_000_000
+_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
+
+
+class Options(TypedDict, total=False):
+    """Which rows are written again, where, and how fast."""
+
+    to: str  # the daemon that has the target; the one that has the table, unless given
+    start: int  # the first seq that counts; 1
+    end: int  # the first one that no longer counts; everything that is durable
+    since: datetime  # only what was committed from here on
+    until: datetime  # and up to before here
+    ops: Sequence[str]  # only rows of these; ADD, APPEND, REPLACE and SET, of a list all
+    key_prefix: str | bytes  # only rows whose keys begin so
+    redrive: str  # a list of jobs, as `dead-letters` writes it: only these, each once
+    pace: str | float  # "fast", "original", or rows a second; "fast"
+    keys: str  # "same", or "fresh": with the id of the replay at their end; "same"
+    dates: str  # "moved" with the replay, or the "same" as they were; "moved"
+    replay_id: str  # goes on with a replay; a new id unless given
+    batch_rows: int  # 200,000
+    dry_run: bool
+    stop: threading.Event  # ends it after the batch that is being written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Options that were checked."""
+
+    location: Location
+    table: str
+    kind: str  # of the table
+    target: str
+    server: str  # that has the target; empty for a dry run without one
+    start: int
+    end: int  # exclusive; 0 = everything that is durable
+    selection: Selection
+    redrive: str
+    pace: str | float
+    keys: str
+    dates: str
+    replay_id: str
+    batch_rows: int
+    stop: threading.Event
+
+    @property
+    def cut(self) -> Cut:
+        """How a new replay is cut into batches."""
+        if isinstance(self.pace, str):
+            is_paced = self.pace == "original"
+            seconds = BATCH_SECONDS if is_paced else 0
+            return Cut(rows=self.batch_rows, seconds=seconds, is_paced=is_paced)
+        # About a batch a second, so that the pace is even.
+        rows = max(1, min(self.batch_rows, round(self.pace)))
+        return Cut(rows=rows, seconds=0, is_paced=True)
+
+    def meant(self, end: int) -> dict[str, Any]:
+        """Returns what makes this replay another one than others; `end` is exclusive."""
+        chosen = self.selection
+        return {
+            "source": str(self.location),
+            "table": self.table,
+            "target": self.target,
+            "start": self.start,
+            "wanted_end": self.end,
+            "end": end,
+            "since": chosen.since.isoformat() if chosen.since else "",
+            "until": chosen.until.isoformat() if chosen.until else "",
+            "ops": list(chosen.ops),
+            "key_prefix": chosen.key_prefix.hex(),
+            "keys": self.keys,
+            "dates": self.dates,
+        }
+
+
+def plan_of(location: Location, table: str, target: str, options: Options) -> Plan:
+    """Returns the checked options.
+
+    Raises:
+        FjordError: if one cannot be meant, or if there is no such table.
+    """
+    server = options.get("to", "") or location.server
+    is_dry = options.get("dry_run", False)
+    if not server and not is_dry:
+        raise UsageError("rows are written through a daemon: say with to which one has the target")
+    prefix = options.get("key_prefix", b"")
+    return Plan(
+        location=location,
+        table=table,
+        kind=_kind(location, table),
+        target=target,
+        server=server,
+        start=options.get("start", 1),
+        end=options.get("end", 0),
+        selection=Selection(
+            ops=tuple(sorted(options.get("ops") or _ops(options.get("redrive", "")))),
+            since=_moment("since", options.get("since")),
+            until=_moment("until", options.get("until")),
+            key_prefix=prefix.encode() if isinstance(prefix, str) else prefix,
+        ),
+        redrive=options.get("redrive", ""),
+        pace=_pace(options.get("pace", "fast")),
+        keys=_word("keys", options.get("keys", "same"), ("same", "fresh")),
+        dates=_word("dates", options.get("dates", "moved"), ("moved", "same")),
+        replay_id=_id(options.get("replay_id") or new_id()),
+        batch_rows=_batch_rows(options.get("batch_rows", BATCH_ROWS)),
+        stop=options.get("stop") or threading.Event(),
+    )
+
+
+def new_id() -> str:
+    """Returns an id that no replay has."""
+    return f"replay-{uuid.uuid4().hex[:12]}"
+
+
+def check(options: Options) -> None:
+    """Ensures that options can be meant, as far as that shows without asking anybody.
+
+    Raises:
+        UsageError: if one cannot.
+    """
+    _moment("since", options.get("since"))
+    _moment("until", options.get("until"))
+    _pace(options.get("pace", "fast"))
+    _word("keys", options.get("keys", "same"), ("same", "fresh"))
+    _word("dates", options.get("dates", "moved"), ("moved", "same"))
+    _id(options.get("replay_id") or new_id())
+    _batch_rows(options.get("batch_rows", BATCH_ROWS))
+
+
+def _kind(location: Location, table: str) -> str:
+    with location.open() as database:
+        try:
+            return database.table(table).kind
+        except NotFoundError as error:
+            raise FjordError(f"there is no table {table!r} in {location}") from error
+
+
+def _ops(redrive: str) -> tuple[str, ...]:
+    # The list says which row of a job is the last one that describes it.
+    return (*OPS, *MOVES) if redrive else OPS
+
+
+def _moment(name: str, given: datetime | None) -> datetime | None:
+    if given is not None and given.tzinfo is None:
+        raise UsageError(f"{name} has no time zone; give one, as in datetime(..., tzinfo=UTC)")
+    return given
+
+
+def _word(name: str, given: str, words: Sequence[str]) -> str:
+    if given not in words:
+        raise UsageError(f"{name} is {' or '.join(words)}, not {given!r}")
+    return given
+
+
+def _pace(given: str | float) -> str | float:
+    if given in ("fast", "original"):
+        return given
+    try:
+        rows = float(given)
+    except ValueError:
+        rows = 0.0
+    if not 0 < rows < float("inf"):
+        raise UsageError(f"a pace is fast, original, or a number of rows a second, not {given!r}")
+    return rows
+
+
+def _id(given: str) -> str:
+    if not _ID.match(given):
+        raise UsageError(f"the id of a replay is 1 to 100 of A-Z a-z 0-9 _ - and ., not {given!r}")
+    return given
+
+
+def _batch_rows(given: int) -> int:
+    if not 1 <= given <= BATCH_ROWS_MAX:
+        raise UsageError(f"a batch has 1 to {BATCH_ROWS_MAX} rows, not {given}")
+    return given
+
+
+# -- what a replay is -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A replay that is known by its target."""
+
+    end: int  # exclusive
+    last: int  # everything up to here is written, 0 = nothing
+    cut: Cut  # into batches
+
+
+def begin(plan: Plan, listed: str) -> Begun:
+    """Makes a replay known, or finds the one that has its id.
+
+    Args:
+        listed: tells its list of jobs from others, empty if there is none.
+
+    Raises:
+        FjordError: if that is another one.
+    """
+    end = _end(plan)
+    meant = {**plan.meant(end), "redrive": listed}
+    made = {**meant, "cut": plan.cut}
+    with fjord.connect(plan.server) as database:
+        known = database.kv(REPLAYS)
+        try:
+            known.set(plan.replay_id, json.dumps(made, sort_keys=True), overwrite=False)
+        except ExistsError:
+            found = json.loads(str(known.get(plan.replay_id)))
+            check_same(plan.replay_id, found, meant)
+            return Begun(int(found["end"]), _finished(database, plan), Cut(*found["cut"]))
+    return Begun(end, 0, plan.cut)
+
+
+def _end(plan: Plan) -> int:
+    """Returns the first seq that is not replayed: the wanted one, if it is durable."""
+    with plan.location.open() as source:
+        blocks = source.blocks(plan.table) if plan.kind != Kind.KV else []
+        cold_end = blocks[-1].last if blocks else source.stats()["first_seq"] - 1
+        durable_end = source.span(plan.table, cold_end, rows_max=1).durable_seq + 1
+    return min(plan.end, durable_end) if plan.end else durable_end
+
+
+def check_same(replay_id: str, found: dict[str, Any], meant: dict[str, Any]) -> None:
+    """Makes sure that the replay that was found is the one that is meant.
+
+    Raises:
+        FjordError: if it is not; says what differs.
+    """
+    differing = [
+        f"{name} {found.get(name)!r}, not {wanted!r}"
+        for name, wanted in meant.items()
+        if name != "end" and found.get(name) != wanted
+    ]
+    if differing:
+        raise FjordError(
+            f"replay {replay_id} was begun with {'; '.join(differing)}. Say the same again to go "
+            "on with it, or give another id"
+        )
+
+
+def _finished(database: fjord.Database, plan: Plan) -> int:
+    """Returns up to which seq rows are written, after what was begun is brought to its end."""
+    try:
+        database.table(plan.target)
+    except NotFoundError:
+        return 0
+    staging = database.staging(plan.target)
+    last = staging.last_batch(writer_name(plan.replay_id))
+    if last is not None:
+        staging.commit(writer_name(plan.replay_id), last, [])
+    return last or 0
+
+
+def writer_name(replay_id: str) -> str:
+    """Returns the name under which a replay writes to its target."""
+    return f"replay-{replay_id}"
+
+
+# -- what a replay takes of a history, in which batches, and as what it writes it: pure -----------
+#
+#     history --selected--> rows --pieces--> how many there are where --batches--> ranges of seqs
+#                             |
+#                             +--rewritten--> the columns that a table takes
+#
+# A batch is a range of seqs that ends where a commit ends, and its number is the seq at its end.
+# So the batches of a replay need not be kept anywhere to be the same again: whoever knows how
+# they are cut, and the number of the last one that was written, knows what is left.
+
+
+#: Ops whose rows carry all that is needed to write them again.
+OPS: Final = ("ADD", "APPEND", "REPLACE", "SET")
+#: These do too: what was written again when the journal was packed.  It is history only where what
+#: it says again has gone, as with tables whose history is not kept.
+MOVES: Final = ("MOVE", "MOVE_DEAD")
+#: The columns of a table's history that are written, by what the table and its target are.
+_COLUMNS: Final = ("key", "type", "value")
+_JOB_COLUMNS: Final = (*_COLUMNS, "domain", "priority", "process_at", "expires_at")
+_DATES: Final = ("process_at", "expires_at")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which rows of a history are meant."""
+
+    ops: tuple[str, ...] = OPS
+    since: datetime | None = None  # committed from here on
+    until: datetime | None = None  # up to before here
+    key_prefix: bytes = b""
+
+    def __post_init__(self) -> None:
+        if unknown := [op for op in self.ops if op not in (*OPS, *MOVES)]:
+            raise FjordError(
+                f"rows of {', '.join(unknown)} do not have what is needed to write them again; "
+                f"a replay takes {', '.join((*OPS, *MOVES))}"
+            )
+
+
+class Cut(NamedTuple):
+    """How rows are cut into batches."""
+
+    rows: int  # at most so many, and a commit
+    seconds: int  # a batch spans at most so much of history; 0 = any time
+    is_paced: bool  # the time between batches matters, so small ones are not joined
+
+
+class Batch(NamedTuple):
+    """A range of seqs: rows behind `after`, up to `last`, where a commit ends."""
+
+    after: int
+    last: int
+    rows: int  # about, if the clock of the server went back meanwhile
+    at_us: int  # when its first row was committed, Unix microseconds
+
+
+def selected(history: DataFrame, selection: Selection) -> DataFrame:
+    """Returns the rows that are meant; one without a type is a tombstone, and none of them."""
+    found = history.where(F.col("op").isin(*selection.ops) & F.col("type").isNotNull())
+    if selection.since is not None:
+        found = found.where(F.col("ts") >= F.lit(selection.since))
+    if selection.until is not None:
+        found = found.where(F.col("ts") < F.lit(selection.until))
+    if selection.key_prefix:
+        found = found.where(F.startswith("key", F.lit(selection.key_prefix)))
+    return found
+
+
+def described_last(history: DataFrame, listed: DataFrame) -> DataFrame:
+    """Returns for each listed job, by its `row`, the seq of the row that last described it."""
+    described = history.where(F.col("op").isin("ADD", "REPLACE", *MOVES))
+    rows = listed.select("row").distinct()
+    return described.join(rows, "row", "left_semi").groupBy("row").agg(F.max("seq").alias("seq"))
+
+
+def counted(rows: DataFrame) -> DataFrame:
+    """Returns how many rows there are, by hour and op."""
+    hour = F.date_trunc("hour", "ts").cast("string")
+    return rows.groupBy(hour.alias("hour"), "op").agg(F.count("*").alias("rows"))
+
+
+def pieces(rows: DataFrame, cut: Cut) -> DataFrame:
+    """Returns in pieces how many rows there are, each up to the end of a commit.
+
+    A piece has at most as many rows as a batch, and spans at most as much time.
+    """
+    # All rows of a commit have the same txn and ts, so no commit is in two pieces.
+    places = [F.floor(F.col("txn") / cut.rows).alias("place")]
+    if cut.seconds:
+        places.append(F.floor(F.unix_seconds("ts") / cut.seconds).alias("time"))
+    return (
+        rows.groupBy(*places)
+        .agg(
+            F.max("txn").alias("last"),
+            F.count("*").alias("rows"),
+            F.min(F.unix_micros("ts")).alias("at_us"),
+        )
+        .select("last", "rows", "at_us")
+    )
+
+
+def batches(pieces: Iterable[tuple[int, int, int]], after: int, cut: Cut) -> list[Batch]:
+    """Returns batches that together have all pieces, in order.
+
+    Pieces that follow each other are one batch while they do not have too many rows, unless the
+    time between them matters.  Whoever begins behind one of the batches gets the same ones.
+    """
+    found: list[Batch] = []
+    for last, rows, at_us in sorted(pieces):
+        before = found[-1] if found else None
+        if before is not None and not cut.is_paced and before.rows + rows <= cut.rows:
+            found[-1] = Batch(before.after, last, before.rows + rows, before.at_us)
+        else:
+            found.append(Batch(before.last if before else after, last, rows, at_us))
+    return found
+
+
+def due_seconds(batches: Sequence[Batch], pace: str | float) -> list[float]:
+    """Returns when each batch is written, in seconds from the beginning."""
+    if pace == "original":
+        return [max(0, one.at_us - batches[0].at_us) / 1_000_000 for one in batches]
+    if isinstance(pace, str):
+        return [0.0] * len(batches)
+    due, rows = [], 0
+    for one in batches:
+        due.append(rows / pace)
+        rows += one.rows
+    return due
+
+
+def columns_for(source: str, target: str) -> tuple[str, ...]:
+    """Returns the columns that are written, by the kinds of both tables."""
+    return _JOB_COLUMNS if source == target == Kind.JOBS else _COLUMNS
+
+
+def rewritten(
+    rows: DataFrame,
+    columns: Sequence[str],
+    *,
+    suffix: bytes = b"",
+    moved_to: datetime | None = None,
+) -> DataFrame:
+    """Returns rows as a table takes them, in their order.
+
+    Args:
+        columns: those that the table takes.
+        suffix: what keys get at their end; a row without a key stays without one.
+        moved_to: dates are as far from it as they were from the moment at which the row was
+            committed, so that what was delayed by an hour is delayed by an hour again.
+    """
+    key = F.when(F.length("key") > 0, F.concat("key", F.lit(suffix))).otherwise(F.col("key"))
+    changed: dict[str, Column] = {"key": key} if suffix else {}
+    if moved_to is not None:
+        moved_us = F.unix_micros(F.lit(moved_to)) - F.unix_micros("ts")
+        changed |= {
+            name: F.timestamp_micros(F.unix_micros(name) + moved_us)
+            for name in _DATES
+            if name in columns
+        }
+    return rows.orderBy("seq").select(
+        *(changed[name].alias(name) if name in changed else F.col(name) for name in columns)
+    )

@@ -24,15 +24,14 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 import fjord
 from fjord.blocks import schema
-from fjord.blocks.catalog import Catalog, Metadata
-from fjord.blocks.store import Store
+from fjord.blocks.store import Catalog, Metadata, Store
 from fjord.client.stream_calls import BlockInfo
 from fjord.errors import Code, CorruptionError, FjordError, RefusedError
 from fjord.kinds import Kind
 from fjord.spark import warehouse
+from fjord.spark.extent import Nature
+from fjord.spark.manifest import DataFile, State
 from fjord.spark.options import Location
-from fjord.spark.reading.extent import Nature
-from fjord.spark.warehouse.manifest import DataFile, State
 
 # An object store answers slowly, and many at once.
 _THREADS: Final = 16

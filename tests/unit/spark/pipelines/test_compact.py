@@ -14,9 +14,8 @@ from pyarrow import parquet as pq
 
 import fjord
 from fjord import limits
-from fjord.blocks.catalog import Catalog
-from fjord.blocks.places import Folder
-from fjord.blocks.store import Store
+from fjord.blocks.files import Folder
+from fjord.blocks.store import Catalog, Store
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError
 from fjord.spark.options import Location
 from fjord.spark.pipelines import compact as compacting

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 import fjord
-from fjord.blocks.target import target_at
+from fjord.blocks.files import target_at
 from fjord.errors import FjordError
+from fjord.spark import progress
+from fjord.spark.manifest import Batch, DataFile, State
 from fjord.spark.options import Location
 from fjord.spark.pipelines import sides
 from fjord.spark.pipelines.ingest import Checkpoint, Sink, Taken, ingest
 from fjord.spark.pipelines.latest import check_stock
-from fjord.spark.reading import offsets
-from fjord.spark.warehouse.manifest import Batch, DataFile, State
-from fjord.spark.warehouse.tables import ParquetWarehouse
+from fjord.spark.warehouse import ParquetWarehouse
 from fjord.testing import SimClock
 
 EPOCH = "ab" * 16
@@ -29,7 +29,7 @@ def remembered(path: Path, *ends: int) -> Checkpoint:
     place = target_at(str(path))
     place.replace("metadata", b'{"id":"the-query"}')
     for number, seq in enumerate(ends):
-        end = json.dumps(offsets.encode(offsets.Offset(seq=seq, epoch=EPOCH)))
+        end = json.dumps(progress.encode(progress.Offset(seq=seq, epoch=EPOCH)))
         place.replace(f"offsets/{number}", f'v1\n{{"batchWatermarkMs":0}}\n{end}'.encode())
     return Checkpoint(str(path))
 
@@ -59,7 +59,7 @@ def test_a_checkpoint_tells_the_query_and_where_batches_end(tmp_path: Path) -> N
     found = remembered(tmp_path / "checkpoint", 10, 20)
     assert found.query() == "the-query"
     assert [found.end(number) for number in (0, 1)] == [
-        offsets.Offset(seq=seq, epoch=EPOCH) for seq in (10, 20)
+        progress.Offset(seq=seq, epoch=EPOCH) for seq in (10, 20)
     ]
     assert found.end(-1) is found.end(2) is None
     assert Checkpoint(str(tmp_path / "none")).query() == ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fjord.blocks.target import Target, target_at
+from fjord.blocks.files import Target, target_at
 from fjord.errors import FjordError
 from fjord.spark.pipelines import latest
 from fjord.spark.pipelines.latest import Snapshot

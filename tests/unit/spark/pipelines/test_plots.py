@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fjord.spark.pipelines import plots
+from fjord.spark.pipelines import page
 
 NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)
 
@@ -50,7 +50,7 @@ def labels(svg: str) -> list[str]:
     ],
 )
 def test_durations(seconds: float | None, text: str) -> None:
-    assert plots.duration(seconds) == text
+    assert page.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_durations(seconds: float | None, text: str) -> None:
     [(0, 4), (4, 4), (5, 8), (37, 40), (41, 60), (100, 100), (101, 120), (70_000, 80_000)],
 )
 def test_axes_end_with_round_numbers(most: int, top: int) -> None:
-    assert plots.nice_top(most) == top
+    assert page.nice_top(most) == top
     assert top % 4 == 0
 
 
 def test_bars_are_as_high_as_their_numbers() -> None:
-    svg = plots.throughput([period(0, pushed=8, done=4), period(1), period(2, failed=2)], 60)
+    svg = page.throughput([period(0, pushed=8, done=4), period(1), period(2, failed=2)], 60)
     bars = parts(svg, "rect")
     assert [bar["class"] for bar in bars] == ["blue", "green", "red"]
     heights = [float(bar["height"]) for bar in bars]
@@ -79,32 +79,32 @@ def test_waits_are_lines_on_a_log_scale_with_the_limit() -> None:
         period(1),
         period(2, wait_p50=0.1, wait_p99=10),
     ]
-    svg = plots.waits(periods, 60, limit_seconds=1)
+    svg = page.waits(periods, 60, limit_seconds=1)
     heights = [float(dot["cy"]) for dot in parts(svg, "circle")]
     p99, p50 = heights[:2], heights[2:]
     # A decade is a third of 210.
     assert [round(p99[0] - p99[1]), round(p50[0] - p50[1]), round(p50[0] - p99[0])] == [70, 70, 140]
     assert labels(svg)[:4] == ["10 ms", "100 ms", "1 s", "10 s"]
     assert "allowed: 1 s" in labels(svg)
-    assert "allowed" not in plots.waits(periods, 60)
+    assert "allowed" not in page.waits(periods, 60)
 
 
 def test_a_line_ends_where_nothing_was_taken() -> None:
     known = {"wait_p50": 1, "wait_p99": 2}
     gap = [period(0, **known), period(1, **known), period(2), period(3, **known)]
-    lines = [one["d"] for one in parts(plots.waits(gap, 60), "path") if "line" in one["class"]]
+    lines = [one["d"] for one in parts(page.waits(gap, 60), "path") if "line" in one["class"]]
     assert [one.count("L") for one in lines] == [1, 1]  # p99 and median; the last one is a dot
-    assert len(parts(plots.waits(gap, 60), "circle")) == 6
+    assert len(parts(page.waits(gap, 60), "circle")) == 6
 
 
 def test_days_are_named_where_there_are_several() -> None:
     hours = [period(60 * hour, pushed=1) for hour in range(30)]
-    found = labels(plots.throughput(hours, 3600))
+    found = labels(page.throughput(hours, 3600))
     times = ((16, 12), (16, 18), (17, 0), (17, 6), (17, 12))
     assert found[5:] == [f"{day} Nov {hour:02}:00" for day, hour in times]
     start = datetime.fromtimestamp(66 * 300 * 86_400, UTC)
     years = [period(0, at=start + timedelta(days=300 * number)) for number in range(20)]
-    found = labels(plots.throughput(years, 300 * 86_400))
+    found = labels(page.throughput(years, 300 * 86_400))
     assert found[5:] == ["2024-03-18", "2026-09-04", *found[7:]]
     assert len(found) == 12
 
@@ -115,7 +115,7 @@ def test_shares_go_from_nothing_to_everything() -> None:
         {"measure": "wait", "bucket": 17, "count": 3},
         {"measure": "run", "bucket": 12, "count": 7},
     ]
-    svg = plots.spread(buckets, 5)
+    svg = page.spread(buckets, 5)
     lines = [one for one in parts(svg, "path") if one["class"].startswith("line")]
     assert [one["class"] for one in lines] == ["line amber", "line blue"]
     heights = [float(y) for _, y in re.findall(r"([\d.]+) ([\d.]+)", lines[1]["d"])]
@@ -123,4 +123,4 @@ def test_shares_go_from_nothing_to_everything() -> None:
     assert heights == [222.0] * 6 + [169.5] * 2 + [12.0] * 3
     assert labels(svg)[5:] == ["100 \u00b5s", "1 ms", "10 ms"]
     assert "3 waited 2.51 ms to 3.98 ms" in svg
-    assert plots.spread([], 5).startswith("<svg")
+    assert page.spread([], 5).startswith("<svg")

@@ -10,8 +10,8 @@ import pytest
 import fjord
 from fjord.errors import FjordError
 from fjord.spark.options import Location
-from fjord.spark.pipelines import replay_plan
-from fjord.spark.pipelines.replay_plan import Cut, Options, Plan
+from fjord.spark.pipelines import replay
+from fjord.spark.pipelines.replay import Cut, Options, Plan
 
 
 @pytest.fixture
@@ -22,14 +22,14 @@ def where(tmp_path: Path) -> Location:
 
 
 def plan(where: Location, options: Options) -> Plan:
-    return replay_plan.plan_of(where, "events", "again", {"to": "fjord://127.0.0.1:1", **options})
+    return replay.plan_of(where, "events", "again", {"to": "fjord://127.0.0.1:1", **options})
 
 
 def test_what_is_not_said_is_as_usual(where: Location) -> None:
     found = plan(where, {})
     assert (found.kind, found.start, found.end, found.pace) == ("stream", 1, 0, "fast")
     assert (found.keys, found.dates) == ("same", "moved")
-    assert found.selection.ops == replay_plan.OPS
+    assert found.selection.ops == replay.OPS
     assert found.replay_id != plan(where, {}).replay_id
     assert plan(where, {"redrive": "list"}).selection.ops == (
         *("ADD", "APPEND", "MOVE", "MOVE_DEAD", "REPLACE", "SET"),
@@ -73,16 +73,16 @@ def test_what_cannot_be_meant_is_refused(where: Location, options: Options, text
 
 def test_a_target_needs_a_daemon_and_a_source_a_table(where: Location) -> None:
     with pytest.raises(FjordError, match="say with to which one has the target"):
-        replay_plan.plan_of(where, "events", "again", {})
-    assert replay_plan.plan_of(where, "events", "again", {"dry_run": True}).server == ""
+        replay.plan_of(where, "events", "again", {})
+    assert replay.plan_of(where, "events", "again", {"dry_run": True}).server == ""
     with pytest.raises(FjordError, match="there is no table 'nothing'"):
-        replay_plan.plan_of(where, "nothing", "again", {"dry_run": True})
+        replay.plan_of(where, "nothing", "again", {"dry_run": True})
 
 
 def test_an_id_stands_for_one_replay_only(where: Location) -> None:
     first = plan(where, {"replay_id": "a"}).meant(10)
     later = plan(where, {"replay_id": "a", "pace": "original", "batch_rows": 7}).meant(20)
-    replay_plan.check_same("a", first, later)  # there is more by now, and it may be slower
+    replay.check_same("a", first, later)  # there is more by now, and it may be slower
     other = plan(where, {"until": datetime(2026, 1, 1, tzinfo=UTC), "keys": "fresh"}).meant(10)
     with pytest.raises(FjordError, match=r"until '', not '2026-.*; keys 'same', not 'fresh'"):
-        replay_plan.check_same("a", first, other)
+        replay.check_same("a", first, other)

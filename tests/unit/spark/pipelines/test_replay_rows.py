@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from fjord.errors import FjordError
-from fjord.spark.pipelines import replay_plan
-from fjord.spark.pipelines.replay_plan import Batch, Cut, Selection
+from fjord.spark.pipelines import replay
+from fjord.spark.pipelines.replay import Batch, Cut, Selection
 
 DDL = (
     "seq bigint, ts timestamp, txn bigint, op string, row bigint, key binary, type tinyint, "
@@ -38,7 +38,7 @@ def frame(spark: SparkSession, rows: Any = ROWS) -> DataFrame:
 @pytest.mark.spark
 def test_rows_are_selected_by_op_date_and_key(spark: SparkSession) -> None:
     def seqs(**options: Any) -> list[int]:
-        found = replay_plan.selected(frame(spark), Selection(**options))
+        found = replay.selected(frame(spark), Selection(**options))
         return sorted(row["seq"] for row in found.select("seq").collect())
 
     assert seqs() == [11, 12, 15, 17]
@@ -55,7 +55,7 @@ def test_rows_without_all_that_is_needed_are_refused() -> None:
 @pytest.mark.spark
 def test_a_listed_job_is_what_it_was_last(spark: SparkSession) -> None:
     listed = spark.createDataFrame([(11,), (17,), (11,), (99,)], "row bigint")
-    found = replay_plan.described_last(frame(spark), listed)
+    found = replay.described_last(frame(spark), listed)
     assertDataFrameEqual(
         found, spark.createDataFrame([(11, 15), (17, 17)], "row bigint, seq bigint")
     )
@@ -69,7 +69,7 @@ def test_rows_are_counted_by_hour_and_op(spark: SparkSession) -> None:
         ("2026-11-16 10:00:00", "ADD", 1),
         ("2026-11-16 10:00:00", "TAKE", 1),
     ]
-    found = replay_plan.counted(frame(spark))
+    found = replay.counted(frame(spark))
     assertDataFrameEqual(
         found, spark.createDataFrame(expected, "hour string, op string, rows bigint")
     )
@@ -81,11 +81,11 @@ def test_pieces_end_where_commits_end(spark: SparkSession) -> None:
     minute_us, hour_us = US + 60_000_000, US + 3_600_000_000
     rows = frame(spark)
     assertDataFrameEqual(
-        replay_plan.pieces(rows, Cut(16, 0, is_paced=False)),
+        replay.pieces(rows, Cut(16, 0, is_paced=False)),
         spark.createDataFrame([(15, 3, US), (17, 2, hour_us)], ddl),
     )
     assertDataFrameEqual(
-        replay_plan.pieces(rows, Cut(16, 10, is_paced=True)),
+        replay.pieces(rows, Cut(16, 10, is_paced=True)),
         spark.createDataFrame([(12, 2, US), (15, 1, minute_us), (17, 2, hour_us)], ddl),
     )
 
@@ -94,7 +94,7 @@ def test_pieces_end_where_commits_end(spark: SparkSession) -> None:
 def test_dates_move_with_the_replay_and_keys_get_its_name(spark: SparkSession) -> None:
     now = T + 5 * HOUR
     columns = ("key", "value", "process_at", "expires_at")
-    found = replay_plan.rewritten(frame(spark), columns, suffix=b"#again", moved_to=now)
+    found = replay.rewritten(frame(spark), columns, suffix=b"#again", moved_to=now)
     expected = [
         (b"a#again", b"one", now + MINUTE, None),
         (b"b#again", b"two", now, now + HOUR),
@@ -104,14 +104,14 @@ def test_dates_move_with_the_replay_and_keys_get_its_name(spark: SparkSession) -
     ]
     ddl = "key binary, value binary, process_at timestamp, expires_at timestamp"
     assertDataFrameEqual(found, spark.createDataFrame(expected, ddl), checkRowOrder=True)
-    as_they_are = replay_plan.rewritten(frame(spark), ("key", "process_at"))
+    as_they_are = replay.rewritten(frame(spark), ("key", "process_at"))
     assertDataFrameEqual(as_they_are, frame(spark).select("key", "process_at"), checkRowOrder=True)
 
 
 def test_small_pieces_are_joined_up_to_a_bound() -> None:
     pieces = [(30, 40, 3), (10, 50, 1), (20, 40, 2), (50, 200, 5), (60, 1, 6)]
     cut = Cut(100, 0, is_paced=False)
-    found = replay_plan.batches(pieces, 7, cut)
+    found = replay.batches(pieces, 7, cut)
     assert found == [
         Batch(7, 20, 90, 1),
         Batch(20, 30, 40, 3),
@@ -128,18 +128,18 @@ def test_who_begins_behind_a_batch_gets_the_same_ones(
 ) -> None:
     pieces = [((number + 1) * 10, size, number) for number, size in enumerate(sizes)]
     cut = Cut(rows, 0, is_paced=False)
-    whole = replay_plan.batches(pieces, 0, cut)
+    whole = replay.batches(pieces, 0, cut)
     begun = whole[: place % (len(whole) + 1)]
     after = begun[-1].last if begun else 0
     left = [piece for piece in pieces if piece[0] > after]
-    assert begun + replay_plan.batches(left, after, cut) == whole
+    assert begun + replay.batches(left, after, cut) == whole
     assert sum(one.rows for one in whole) == sum(sizes)
 
 
 def test_pieces_whose_time_matters_stay_apart() -> None:
-    found = replay_plan.batches([(20, 1, 2), (10, 1, 1)], 0, Cut(100, 5, is_paced=True))
+    found = replay.batches([(20, 1, 2), (10, 1, 1)], 0, Cut(100, 5, is_paced=True))
     assert found == [Batch(0, 10, 1, 1), Batch(10, 20, 1, 2)]
-    assert replay_plan.batches([], 0, Cut(100, 5, is_paced=True)) == []
+    assert replay.batches([], 0, Cut(100, 5, is_paced=True)) == []
 
 
 @pytest.mark.parametrize(
@@ -152,11 +152,11 @@ def test_pieces_whose_time_matters_stay_apart() -> None:
 )
 def test_batches_are_due_by_their_pace(pace: str | float, expected: list[float]) -> None:
     batches = [Batch(0, 10, 100, US), Batch(10, 20, 10, US + 2_500_000), Batch(20, 30, 5, US - 1)]
-    assert replay_plan.due_seconds(batches, pace) == expected
-    assert replay_plan.due_seconds([], pace) == []
+    assert replay.due_seconds(batches, pace) == expected
+    assert replay.due_seconds([], pace) == []
 
 
 def test_jobs_keep_what_only_jobs_have() -> None:
-    assert "priority" in replay_plan.columns_for("jobs", "jobs")
-    assert replay_plan.columns_for("jobs", "stream") == ("key", "type", "value")
-    assert replay_plan.columns_for("stream", "jobs") == ("key", "type", "value")
+    assert "priority" in replay.columns_for("jobs", "jobs")
+    assert replay.columns_for("jobs", "stream") == ("key", "type", "value")
+    assert replay.columns_for("stream", "jobs") == ("key", "type", "value")

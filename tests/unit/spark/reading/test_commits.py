@@ -9,8 +9,8 @@ import pytest
 
 from fjord import limits
 from fjord.client.stream_calls import BlockInfo
-from fjord.spark.reading import extent
-from fjord.spark.reading.extent import CommitEnds, Cut
+from fjord.spark import extent
+from fjord.spark.extent import CommitEnds, Cut
 from tests.unit.spark import parts
 
 

@@ -15,8 +15,8 @@ from fjord.declared import schema
 from fjord.declared.rows import Rows
 from fjord.declared.schema import TYPES, Column, Schema
 from fjord.errors import FjordError
+from fjord.spark import declared_rows
 from fjord.spark.declared import SPARK_TYPES, Typed
-from fjord.spark.reading import declared
 from tests.unit.declared import test_rows as samples
 
 ROW = 6
@@ -36,8 +36,8 @@ def batch_of(values: list[bytes | None], types: list[int | None] | None = None) 
 def decoded(batch: pa.RecordBatch, made: Schema, *others: Schema) -> list[dict[str, Any]]:
     """Returns the rows of a batch with the columns of the first schema."""
     typed = Typed(made.columns, (made, *others))
-    arrays = declared.decode(batch, typed, "pages")
-    found = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(declared.fields(typed)))
+    arrays = declared_rows.decode(batch, typed, "pages")
+    found = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(declared_rows.fields(typed)))
     found.validate(full=True)
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
@@ -49,7 +49,7 @@ def as_spark(value: Any, type_: str) -> Any:
         return None
     if type_ in ("uint64", "oid"):
         return Decimal(value)
-    return str(value) if declared.ARROW[type_] == pa.string() else value
+    return str(value) if declared_rows.ARROW[type_] == pa.string() else value
 
 
 def same(left: object, right: object) -> bool:
@@ -59,9 +59,9 @@ def same(left: object, right: object) -> bool:
 
 
 def test_every_type_has_one_of_spark_and_the_same_of_arrow() -> None:
-    assert SPARK_TYPES.keys() == declared.ARROW.keys() == TYPES.keys()
+    assert SPARK_TYPES.keys() == declared_rows.ARROW.keys() == TYPES.keys()
     for name, spark in SPARK_TYPES.items():
-        assert to_arrow_type(spark, timezone="UTC") == declared.ARROW[name], name
+        assert to_arrow_type(spark, timezone="UTC") == declared_rows.ARROW[name], name
 
 
 @pytest.mark.req("SJ-17", "SJ-30")
@@ -111,7 +111,7 @@ def test_large_binary_is_read_too() -> None:
     rows, _ = Rows(PAGES).encode([{"uri": "a"}])
     plain = batch_of([*rows])
     columns = [plain["type"], plain["value"].cast(pa.large_binary())]
-    arrays = declared.decode(
+    arrays = declared_rows.decode(
         pa.RecordBatch.from_arrays(columns, names=["type", "value"]),
         Typed(PAGES.columns[:1], (PAGES,)),
         "pages",
@@ -143,7 +143,7 @@ def test_damage_is_told_without_a_seq_where_there_is_none() -> None:
     with pytest.raises(
         FjordError, match=r"^a row of table pages cannot be read: a row is too short"
     ):
-        declared.decode(batch, Typed(PAGES.columns, (PAGES,)), "pages")
+        declared_rows.decode(batch, Typed(PAGES.columns, (PAGES,)), "pages")
 
 
 # -- another type ---------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_damage_is_told_without_a_seq_where_there_is_none() -> None:
 def fits(value: Any, was: str, now: str) -> Any:
     """Returns what a value becomes, or None."""
     if "int" in was.replace("oid", "int") and "int" in now.replace("oid", "int"):
-        low, high = declared.bounds(now)
+        low, high = declared_rows.bounds(now)
         return value if low <= value <= high else None
     if was == now or (was.startswith("time") and now.startswith("time")):
         return value
@@ -168,7 +168,9 @@ def test_a_column_of_another_type_has_what_fits(was: str, now: str, data: st.Dat
     found = [row["c"] for row in decoded(batch_of([*encoded]), new, old)]
     if now.startswith("float") and was not in ("boolean", "string", "binary") and "time" not in was:
         assert [one is None for one in found] == [one is None for one in values]
-        expected = pa.array(map(_float, values), pa.float64()).cast(declared.ARROW[now], safe=False)
+        expected = pa.array(map(_float, values), pa.float64()).cast(
+            declared_rows.ARROW[now], safe=False
+        )
         assert all(map(same, found, expected.to_pylist()))
         return
     expected = [None if one is None else as_spark(fits(one, was, now), now) for one in values]

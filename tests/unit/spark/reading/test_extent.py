@@ -11,8 +11,8 @@ import pytest
 
 import fjord
 from fjord.errors import Code, FjordError, RefusedError
+from fjord.spark.extent import Bounds, Extent, Nature
 from fjord.spark.options import EARLIEST, LATEST, Location, Options, Place
-from fjord.spark.reading.extent import Bounds, Extent, Nature
 
 
 @pytest.fixture

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 import fjord
-from fjord.spark.reading import listener, offsets
-from fjord.spark.reading.listener import ProgressListener
-from fjord.spark.reading.offsets import Offset, Publication
+from fjord.spark import progress as offsets
+from fjord.spark.progress import Offset, ProgressListener, Publication
 
 
 @pytest.fixture
@@ -86,6 +85,6 @@ def test_a_deleted_subscriber_is_not_made_again(database: fjord.Database, caplog
 def test_a_session_has_one_listener() -> None:
     added: list[Any] = []
     spark: Any = SimpleNamespace(streams=SimpleNamespace(addListener=added.append))
-    listener.publish_progress(spark)
-    listener.publish_progress(spark)
+    offsets.publish_progress(spark)
+    offsets.publish_progress(spark)
     assert len(added) == 1

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from fjord.errors import FjordError
-from fjord.spark.reading import offsets
-from fjord.spark.reading.offsets import Offset, Publication
+from fjord.spark import progress
+from fjord.spark.progress import Offset, Publication
 
 EPOCH = "0123456789abcdef" * 2
 PUBLICATION = Publication(server="fjord://h:1", table="events", name="spark", epoch=7)
 
 
 def test_the_text_is_fixed() -> None:
-    made = offsets.encode(Offset(seq=1234, epoch=EPOCH))
+    made = progress.encode(Offset(seq=1234, epoch=EPOCH))
     assert json.dumps(made) == f'{{"e": {{"0": "{EPOCH}"}}, "s": {{"0": 1234}}, "v": 1}}'
 
 
@@ -29,9 +29,9 @@ def test_the_text_is_fixed() -> None:
     ],
 )
 def test_there_and_back_in_the_order_of_names(offset: Offset) -> None:
-    made = offsets.encode(offset)
-    assert offsets.decode(made) == offset
-    assert offsets.decode(json.dumps(made)) == offset
+    made = progress.encode(offset)
+    assert progress.decode(made) == offset
+    assert progress.decode(json.dumps(made)) == offset
     assert json.dumps(made) == json.dumps(made, sort_keys=True)
     assert "." not in json.dumps({**made, "p": {}})
 
@@ -64,5 +64,5 @@ GOOD: dict[str, Any] = {"e": {"0": EPOCH}, "s": {"0": 1}, "v": 1}
 )
 def test_what_is_no_offset_is_named(given: Any, problem: str) -> None:
     with pytest.raises(FjordError, match=problem) as caught:
-        offsets.decode(given)
+        progress.decode(given)
     assert "a checkpoint of its own" in str(caught.value)

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from fjord.client.stream_calls import BlockInfo
+from fjord.spark import planning
 from fjord.spark.options import PARTITIONS_MAX
-from fjord.spark.reading import planning
-from fjord.spark.reading.planning import ColdPartition, Share, Sizes, TailPartition
+from fjord.spark.planning import ColdPartition, Share, Sizes, TailPartition
 from tests.unit.spark import parts
 
 BLOCKS = [parts.block(1, 1000, 600), parts.block(1001, 1500, 300), parts.block(1501, 4000, 2100)]

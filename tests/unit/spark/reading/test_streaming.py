@@ -20,10 +20,10 @@ from pyspark.sql.streaming.datasource import (
 import fjord
 from fjord.clock import SystemClock
 from fjord.errors import FjordError
-from fjord.spark.reading import offsets
-from fjord.spark.reading.offsets import Offset
-from fjord.spark.reading.streaming import WAIT_SECONDS, FjordStreamReader
+from fjord.spark import progress
+from fjord.spark.progress import Offset
 from fjord.spark.source import FjordSource
+from fjord.spark.streaming import WAIT_SECONDS, FjordStreamReader
 from tests.unit.spark import packing, structs
 
 ALL = ReadAllAvailable()
@@ -76,7 +76,7 @@ def batches(
     wanted = limit or found.getDefaultReadLimit()
     begin, made = start or found.initialOffset(), []
     while (end := found.latestOffset(begin, wanted)) is not begin:
-        assert offsets.decode(end).seq > offsets.decode(begin).seq
+        assert progress.decode(end).seq > progress.decode(begin).seq
         made.append((begin, end))
         begin = end
     return made
@@ -160,7 +160,7 @@ def test_available_now_ends_at_what_there_was(
     assert naps.taken == []
     running = found._running
     assert running is not None
-    running.target = offsets.decode(made[1][1]).seq  # as if the rest came later
+    running.target = progress.decode(made[1][1]).seq  # as if the rest came later
     assert len(batches(found)) == 2
 
 
@@ -168,9 +168,9 @@ def test_starts(mixed: Path, readers: list[FjordStreamReader]) -> None:
     latest = stream(readers, mixed, startingOffsets="latest")
     assert batches(latest) == []
     begin = latest.initialOffset()
-    assert offsets.decode(begin).epoch != ""
+    assert progress.decode(begin).epoch != ""
     assert list(latest.partitions(begin, begin)) == []  # Spark runs a first batch all the same
-    first = offsets.decode(begin).seq - 5
+    first = progress.decode(begin).seq - 5
     some = stream(readers, mixed, startingOffsets=str(first))
     ((start, end),) = batches(some)
     assert end == begin
@@ -182,18 +182,18 @@ def test_offsets_of_another_history_are_refused(
 ) -> None:
     found = stream(readers, mixed)
     ((_, end),) = batches(found)
-    seq = offsets.decode(end).seq
-    other = offsets.encode(Offset(seq=seq - 20, epoch="f" * 32))
+    seq = progress.decode(end).seq
+    other = progress.encode(Offset(seq=seq - 20, epoch="f" * 32))
     with pytest.raises(FjordError, match=r"up to seq .* is not the history of .*new checkpoint"):
         found.latestOffset(other, ALL)
-    beyond = offsets.encode(Offset(seq=10**9))
+    beyond = progress.encode(Offset(seq=10**9))
     with pytest.raises(FjordError, match="up to seq 1000000000 is not the history of"):
         found.latestOffset(beyond, ALL)
     again = stream(readers, mixed)  # a batch that runs again is planned first
     with pytest.raises(FjordError, match="is not the history of"):
-        again.partitions(offsets.encode(Offset(seq=5)), other)
+        again.partitions(progress.encode(Offset(seq=5)), other)
     lossy = stream(readers, mixed, failOnDataLoss="false")
-    assert len(lossy.partitions(offsets.encode(Offset(seq=5)), other)) > 0
+    assert len(lossy.partitions(progress.encode(Offset(seq=5)), other)) > 0
     assert lossy.latestOffset(other, ALL) == end
     assert "is not the history of" in caplog.text
 
@@ -205,7 +205,7 @@ def test_a_batch_from_the_beginning_that_runs_again_misses_nothing_in_silence(
         events = db.create_stream("events", retention_bytes=1, block_rows=10)
         events.append_many([b"x"] * 20)
     ((start, end),) = batches(stream(readers, tmp_path))
-    assert offsets.decode(start).seq == 0
+    assert progress.decode(start).seq == 0
     readers[-1].stop()
     with fjord.open(tmp_path) as db:
         for _ in range(2):
@@ -218,7 +218,7 @@ def test_a_batch_from_the_beginning_that_runs_again_misses_nothing_in_silence(
     with pytest.raises(FjordError, match=gone):
         readers[-1].latestOffset(start, ALL)
     anew = stream(readers, tmp_path, startingOffsets="1")
-    assert offsets.decode(anew.initialOffset()).seq == first - 1
+    assert progress.decode(anew.initialOffset()).seq == first - 1
 
 
 @pytest.mark.parametrize("table", ["settings", "pages"])
@@ -233,11 +233,11 @@ def test_what_was_packed_before_it_was_read_is_missed(
         db.jobs("pages").done_many(db.jobs("pages").next(count=3))
     ((start, end),) = batches(stream(readers, tmp_path, table=table))
     assert rows(readers[-1], start, end)
-    middle = offsets.encode(Offset(seq=offsets.decode(end).seq - 2))
+    middle = progress.encode(Offset(seq=progress.decode(end).seq - 2))
     readers[-1].stop()
     first_seq = packing.pack(tmp_path)
     for begin in (start, middle):
-        missing = f"from seq {offsets.decode(begin).seq + 1} to {first_seq - 1} is gone"
+        missing = f"from seq {progress.decode(begin).seq + 1} to {first_seq - 1} is gone"
         found = stream(readers, tmp_path, table=table)
         with pytest.raises(FjordError, match=missing):
             found.partitions(begin, end)

@@ -17,9 +17,9 @@ from fjord.client.stream_calls import BlockInfo
 from fjord.errors import Code, CorruptionError, FjordError, RefusedError, UnavailableError
 from fjord.history import HISTORIC
 from fjord.ops import Opcode
+from fjord.spark import tasks
 from fjord.spark.options import Location
-from fjord.spark.reading import tasks
-from fjord.spark.reading.planning import ColdPartition, Share, TailPartition, Wanted
+from fjord.spark.planning import ColdPartition, Share, TailPartition, Wanted
 from tests.unit.spark import packing, parts
 
 

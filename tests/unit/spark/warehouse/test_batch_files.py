@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.spark.warehouse import batch_files
+from fjord.spark import warehouse
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,8 @@ from fjord.spark.warehouse import batch_files
         pytest.param(1_000_000, 8, 8, id="more cores"),
         pytest.param(1_000_000, 200, 10, id="a cluster"),
         pytest.param(5_000_000, 2, 10, id="no large tasks"),
-        pytest.param(10**12, 2, batch_files.FILES_MAX, id="bound"),
+        pytest.param(10**12, 2, warehouse.FILES_MAX, id="bound"),
     ],
 )
 def test_batches_are_spread_over_tasks(rows: int, tasks: int, count: int) -> None:
-    assert batch_files.file_count(rows, tasks) == count
+    assert warehouse.file_count(rows, tasks) == count

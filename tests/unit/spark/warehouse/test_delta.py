@@ -11,11 +11,11 @@ from deltalake import DeltaTable
 from pyarrow import parquet as pq
 
 from fjord.blocks import rows
-from fjord.blocks.target import stamp, target_at
+from fjord.blocks.files import stamp, target_at
 from fjord.errors import FjordError
 from fjord.spark import warehouse
-from fjord.spark.warehouse.delta import DeltaWarehouse
-from fjord.spark.warehouse.manifest import BackwardsError, Batch, DataFile, Query
+from fjord.spark.delta import DeltaWarehouse
+from fjord.spark.manifest import BackwardsError, Batch, DataFile, Query
 
 
 def batch(number: int, query: str = "q", start: int = 0) -> Batch:

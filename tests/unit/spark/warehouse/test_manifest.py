@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fjord.errors import CorruptionError, FjordError
-from fjord.spark.warehouse import manifest
-from fjord.spark.warehouse.manifest import BackwardsError, Batch, Commit, DataFile, Query, State
+from fjord.spark import manifest
+from fjord.spark.manifest import BackwardsError, Batch, Commit, DataFile, Query, State
 
 FILE = DataFile(path="batch-0-a/1", rows=10, bytes=500, min_seq=3, max_seq=12, value_crc=77)
 BATCH = Batch(query="q", number=0, table="events", start=1, end=12, epoch="ab")

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fjord.blocks.target import LocalTarget, Target, stamp, target_at
+from fjord.blocks.files import LocalTarget, Target, stamp, target_at
 from fjord.errors import CorruptionError, FjordError
 from fjord.spark import warehouse
-from fjord.spark.warehouse import tables
-from fjord.spark.warehouse.manifest import BackwardsError, Batch, DataFile
-from fjord.spark.warehouse.tables import CHECKPOINT_EVERY, ParquetWarehouse
+from fjord.spark.manifest import BackwardsError, Batch, DataFile
+from fjord.spark.warehouse import CHECKPOINT_EVERY, ParquetWarehouse
 from fjord.testing import SimClock
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
@@ -131,7 +130,7 @@ class Cut(LocalTarget):
 def test_a_crash_leaves_a_batch_in_or_out(
     target: Target, monkeypatch: pytest.MonkeyPatch, after: bool, at: str, is_in: bool
 ) -> None:
-    monkeypatch.setattr(tables, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(warehouse, "CHECKPOINT_EVERY", 2)
     add(ParquetWarehouse(target), batch(0))
     dying = ParquetWarehouse(Cut(target.location, after=after, at=at))
     with pytest.raises(CrashError):
@@ -209,7 +208,7 @@ def test_only_files_with_the_same_rows_take_the_place_of_others(target: Target) 
 def test_old_commits_go_and_a_writer_that_slept_meanwhile_is_refused(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "CHECKPOINT_EVERY", 3)
+    monkeypatch.setattr(warehouse, "CHECKPOINT_EVERY", 3)
     clock = SimClock()
     table, sleeper = ParquetWarehouse(target, clock=clock), ParquetWarehouse(target, clock=clock)
     add(table, batch(0))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.columns import Strings, decode_strings
-from fjord.spark.writing import staging
+from fjord.spark import sink
 
 Rows = list[tuple[bytes, bytes, int]]
 
@@ -66,7 +66,7 @@ def test_chunks_are_as_large_as_they_may_be(
     # Batches that are parts of others have offsets that do not begin with 0.
     given_ = [batch_of(rows).slice(min(cut, len(rows))) for rows in batches]
     wanted = [row for batch in given_ for row in rows_of(batch)]
-    found = list(staging.cut(given_, rows_max=rows_max, bytes_max=bytes_max))
+    found = list(sink.cut(given_, rows_max=rows_max, bytes_max=bytes_max))
     assert [rows_of(chunk) for chunk in found] == greedy(wanted, rows_max, bytes_max)
     for chunk in found:
         check_columns(chunk)
@@ -75,18 +75,18 @@ def test_chunks_are_as_large_as_they_may_be(
 def check_columns(chunk: pa.RecordBatch) -> None:
     rows = rows_of(chunk)
     for name, expected in (("key", [row[0] for row in rows]), ("value", [row[1] for row in rows])):
-        column = staging.strings(chunk[name])
+        column = sink.strings(chunk[name])
         assert column.rows() == expected
         assert list(column.offsets) == list(accumulate(map(len, expected), initial=0))
         assert bytes(column.encode()) == Strings.of(expected).encode()
         sent, _ = decode_strings(memoryview(column.encode()), 0, len(expected))
         assert sent == column
-    assert list(staging.numbers(chunk["number"])) == [row[2] for row in rows]
+    assert list(sink.numbers(chunk["number"])) == [row[2] for row in rows]
 
 
 def test_bytes_of_strings_are_not_copied() -> None:
     column = pa.array([b"abc", b"de", b"fgh"], pa.binary())
-    found = staging.strings(column.slice(1))
+    found = sink.strings(column.slice(1))
     assert isinstance(found.data, memoryview)
     assert found.rows() == [b"de", b"fgh"]
     obj: Any = found.data.obj
@@ -96,10 +96,10 @@ def test_bytes_of_strings_are_not_copied() -> None:
 @pytest.mark.parametrize("start", [0, 2])
 def test_small_numbers_are_a_byte_each(start: int) -> None:
     column = pa.array([1, 2, 255, 0], pa.uint8()).slice(start)
-    assert staging.octets(column) == bytes([1, 2, 255, 0])[start:]
+    assert sink.octets(column) == bytes([1, 2, 255, 0])[start:]
 
 
 def test_a_column_of_nothing_has_no_bytes() -> None:
     column = pa.repeat(pa.scalar(b"", pa.binary()), 3)
-    assert staging.strings(column).rows() == [b"", b"", b""]
-    assert list(staging.cut([], rows_max=5)) == []
+    assert sink.strings(column).rows() == [b"", b"", b""]
+    assert list(sink.cut([], rows_max=5)) == []

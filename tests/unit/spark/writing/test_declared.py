@@ -15,10 +15,10 @@ from fjord.declared import schema
 from fjord.declared.rows import Rows
 from fjord.declared.schema import TYPES, Schema
 from fjord.errors import FjordError
+from fjord.spark import declared_rows as fitting
+from fjord.spark import mapping
 from fjord.spark.declared import SPARK_TYPES
-from fjord.spark.reading import declared as fitting
-from fjord.spark.writing import declared, mapping
-from fjord.spark.writing.mapping import Target
+from fjord.spark.mapping import Target
 from tests.unit.declared import test_rows as samples
 
 PAGES = samples.PAGES
@@ -49,7 +49,7 @@ def column_of(values: list[Any], type_: str) -> pa.Array:
 
 
 def encoded(made: Schema, columns: dict[str, pa.Array], count: int) -> tuple[list[bytes], Any]:
-    rows, keys = declared.encode(made, columns, count)
+    rows, keys = fitting.encode(made, columns, count)
     return rows.to_pylist(), None if keys is None else keys.to_pylist()
 
 
@@ -112,13 +112,13 @@ def test_moments_lose_what_their_unit_does_not_have() -> None:
 def test_a_value_that_cannot_be_is_told_with_its_row(type_: str, values: Any, told: str) -> None:
     made = schema.read({"c": (type_, True)})
     with pytest.raises(FjordError, match=told):
-        declared.encode(made, {"c": values}, len(values))
+        fitting.encode(made, {"c": values}, len(values))
 
 
 def test_a_long_row_is_told_in_short() -> None:
     columns = {"uri": pa.array(["a" * 500]), "depth": pa.array([300])}
     with pytest.raises(FjordError, match=r"not 300; in the row .{200}\.\.\.\. Nothing"):
-        declared.encode(PAGES, columns, 1)
+        fitting.encode(PAGES, columns, 1)
 
 
 # -- plans ----------------------------------------------------------------------------------------

@@ -35,8 +35,8 @@ from pyspark.sql.types import (
 
 from fjord import jobs, limits, streams
 from fjord.errors import FjordError
-from fjord.spark.writing import mapping
-from fjord.spark.writing.mapping import Columns, Target
+from fjord.spark import mapping
+from fjord.spark.mapping import Columns, Target
 
 LOG = Target.of("stream")
 LATEST = Target.of("stream", streams.Settings(mode=streams.Mode.LATEST).encode())

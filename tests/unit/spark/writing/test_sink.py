@@ -18,9 +18,9 @@ import fjord
 from fjord import commands, limits
 from fjord.commands import Committed
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleSchemaError
+from fjord.spark import sink
+from fjord.spark.sink import Staged
 from fjord.spark.source import FjordSource
-from fjord.spark.writing import sink
-from fjord.spark.writing.sink import Staged
 
 SERVER = "fjord://127.0.0.1:17994"
 SCHEMA = StructType([StructField("key", StringType()), StructField("value", IntegerType())])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fjord.errors import FjordError
-from fjord.spark.writing import sink_options
+from fjord.spark import options
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "spark.md"
 SERVER = {"server": "fjord://127.0.0.1:17994"}
@@ -22,8 +22,8 @@ def test_names_are_taken_in_any_case_and_those_of_spark_are_known() -> None:
         "txnid": "me",
         "txnVersion": "7",
     }
-    found = sink_options.parse(given, is_stream=False)
-    assert found == sink_options.SinkOptions(
+    found = options.parse_sink(given, is_stream=False)
+    assert found == options.SinkOptions(
         server=SERVER["server"],
         table="events",
         kind="kv",
@@ -32,11 +32,11 @@ def test_names_are_taken_in_any_case_and_those_of_spark_are_known() -> None:
         txn_version=7,
     )
     of_spark = {**SERVER, "checkpointlocation": "/c", "queryname": "q"}
-    assert sink_options.parse(of_spark, is_stream=True).checkpoint == "/c"
+    assert options.parse_sink(of_spark, is_stream=True).checkpoint == "/c"
 
 
 def test_a_server_is_enough() -> None:
-    found = sink_options.parse(SERVER, is_stream=True)
+    found = options.parse_sink(SERVER, is_stream=True)
     assert (found.table, found.kind, found.txn_id, found.ttl_us) == ("default", "", "", 0)
     assert found.txn_version is None
 
@@ -68,20 +68,20 @@ def test_a_server_is_enough() -> None:
 )
 def test_what_cannot_be_meant_is_refused(given: dict[str, str], told: str) -> None:
     with pytest.raises(FjordError, match=told):
-        sink_options.parse({**SERVER, **given}, is_stream=False)
+        options.parse_sink({**SERVER, **given}, is_stream=False)
 
 
 def test_a_stream_numbers_its_batches_itself() -> None:
     with pytest.raises(FjordError, match="numbers its batches itself"):
-        sink_options.parse({**SERVER, "txnId": "a", "txnVersion": "1"}, is_stream=True)
+        options.parse_sink({**SERVER, "txnId": "a", "txnVersion": "1"}, is_stream=True)
 
 
 def test_a_stream_may_have_a_name_of_its_own() -> None:
-    assert sink_options.parse({**SERVER, "txnId": "a"}, is_stream=True).txn_id == "a"
+    assert options.parse_sink({**SERVER, "txnId": "a"}, is_stream=True).txn_id == "a"
     with pytest.raises(FjordError, match="does not begin with 'once:'"):
-        sink_options.parse({**SERVER, "txnId": "once:a"}, is_stream=True)
+        options.parse_sink({**SERVER, "txnId": "once:a"}, is_stream=True)
 
 
 def test_the_page_names_every_option() -> None:
     page = PAGE.read_text()
-    assert [name for name in sink_options.NAMES if f"| `{name}` |" not in page] == []
+    assert [name for name in options.SINK_NAMES if f"| `{name}` |" not in page] == []

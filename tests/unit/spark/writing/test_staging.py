@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from fjord.errors import Code, RefusedError
-from fjord.spark.writing import staging
+from fjord.spark import sink
 
 
 def test_one_chunk_is_under_way_while_the_next_is_made() -> None:
@@ -23,7 +23,7 @@ def test_one_chunk_is_under_way_while_the_next_is_made() -> None:
             log.append(f"made {number}")
             yield pa.record_batch({"value": [number]})
 
-    stages, rows = staging.send_all(send, chunks())
+    stages, rows = sink.send_all(send, chunks())
     sent = [entry for entry in log if entry.startswith("sent")]
     assert sent == ["sent 0", "sent 1", "sent 2", "sent 3"]
     assert (len(set(stages)), rows) == (4, 4)
@@ -42,9 +42,9 @@ def test_a_chunk_that_is_refused_ends_it() -> None:
 
     chunks = (pa.record_batch({"value": [number]}) for number in range(10))
     with pytest.raises(RefusedError, match="no room"):
-        staging.send_all(send, chunks)
+        sink.send_all(send, chunks)
     assert sent == [0, 1]
 
 
 def test_nothing_is_sent_of_nothing() -> None:
-    assert staging.send_all(lambda chunk: 1, iter(())) == ((), 0)
+    assert sink.send_all(lambda chunk: 1, iter(())) == ((), 0)

@@ -22,11 +22,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fjord.blocks import rows
-from fjord.blocks.target import Target
+from fjord.blocks.files import Target
 from fjord.clock import Clock, SystemClock
 from fjord.errors import FjordError
-from fjord.spark.warehouse import manifest
-from fjord.spark.warehouse.manifest import Batch, DataFile, Query, State
+from fjord.spark import manifest
+from fjord.spark.manifest import Batch, DataFile, Query, State
 
 try:
     from deltalake import CommitProperties, DeltaTable, Transaction

@@ -1,30 +1,176 @@
-"""Parts of blocks in memory: loaded once, ahead of need, and gone with their last reader.
+"""Reading streams where they are cold: what the engine says is in a block is read from there.
 
-A part is one row group of one block, as Arrow columns.  It is loaded by who needs it first; others
-who want it meanwhile wait for that load.  A subscriber with a name holds the part that it reads,
-and the one after it, which is loaded in the background when it comes near the end.  What nobody
-holds leaves memory, so a part stays while somebody is just before it.  Readers without a name hold
-nothing: what they read stays while there is room, and the longest unused goes first.  All of it
-together stays below a bound.  Where that is reached, whoever has not read for a while holds nothing
-any more; beyond it even what is held goes, and is loaded again.
+The engine names the block (`InBlock`); everything else is in the block itself.  Calls block, and
+any thread may make them.  What is in memory, and for whom, is the business of `parts`.
 """
 
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
+from pyarrow import compute
 
-from fjord.blocks import messages, parquet
-from fjord.blocks.catalog import Catalog, Metadata
-from fjord.blocks.messages import MessagePart
-from fjord.clock import Clock
-from fjord.commands import InBlock
+from fjord import columns as fjord_columns
+from fjord import limits, ops
+from fjord.blocks import parquet
+from fjord.blocks.parquet import Part
+from fjord.blocks.store import Catalog, Metadata, Store
+from fjord.clock import Clock, SystemClock
+from fjord.columns import Strings
+from fjord.commands import InBlock, Messages, Read
 from fjord.errors import CorruptionError, FjordError
+from fjord.ops import Op, Opcode
+
+
+class Cold:
+    """A reader of blocks.
+
+    All of its calls raise FileNotFoundError if the block is gone, as by retention: the engine then
+    knows of another one.  They raise CorruptionError, with the block's name, if it is damaged, or
+    is not the one that the engine knows.
+    """
+
+    def __init__(
+        self, store: Store, bytes_max: int = limits.COLD_BYTES_MAX, clock: Clock | None = None
+    ) -> None:
+        self._parts = Parts(Catalog(store), bytes_max, clock or SystemClock())
+
+    def read(self, where: InBlock, command: Read) -> Messages:
+        """Returns messages of a block, as many as are wanted and are in one part of it.
+
+        None only if there are no more in the block; then `after` is its end.
+        """
+        block = self._parts.open(where.name, where)
+        who = (command.table, command.subscriber) if command.subscriber else None
+        until = max(min(where.until, where.last), where.after)
+        count = min(command.count or limits.READ_COUNT_MAX, limits.READ_COUNT_MAX)
+        bytes_max = min(command.bytes_max or limits.READ_BYTES_MAX, limits.READ_BYTES_MAX)
+        for number in _numbers_after(block, where.after, until):
+            key = Key(block.name, number)
+            part = self._parts.get(key, who)
+            start, end = part.span(where.after, until, count, bytes_max)
+            if 4 * end >= 3 * part.rows:
+                self._parts.come_near_end(key, who)
+            if start < end:
+                is_last = _is_last(block, number, part, end, until)
+                after = until if is_last else part.seq(end - 1)
+                return _messages(where, part, (start, end), after)
+        return _nothing(where, until)
+
+    def locate(self, where: InBlock, wall_us: int) -> int:
+        """Returns the seq before the first message of a block from a moment on.
+
+        That is the block's last one if all are older.
+        """
+        block = self._parts.open(where.name, where)
+        for number, part in enumerate(block.parts):
+            if part.max_us < wall_us or _has_none(part):
+                continue
+            table = self._columns(block, number, ["seq", "ts"])
+            is_later = compute.greater_equal(table["ts"].cast(pa.int64()), wall_us)
+            position = compute.index(is_later, pa.scalar(True)).as_py()
+            if position >= 0:
+                return int(table["seq"][position].as_py()) - 1
+        return where.last
+
+    def count_after(self, where: InBlock, after: int) -> int:
+        """Returns how many messages of a block are behind a seq."""
+        block = self._parts.open(where.name, where)
+        found = 0
+        for number, part in enumerate(block.parts):
+            if part.max_seq <= after or _has_none(part):
+                continue
+            if part.min_seq > after and part.op:
+                found += part.rows
+            else:
+                seqs = self._columns(block, number, ["seq"])["seq"]
+                found += compute.sum(compute.greater(seqs, after)).as_py() or 0
+        return found
+
+    def rest(self, table: str, subscriber: str) -> None:
+        """Drops what is held for a subscriber."""
+        self._parts.rest((table, subscriber))
+
+    def forget(self, table: str) -> None:
+        """Drops all that is held of a table."""
+        self._parts.forget(table)
+
+    def stats(self) -> dict[str, int]:
+        """Returns how many parts are in memory, their bytes, and what was loaded so far."""
+        return self._parts.stats()
+
+    def close(self) -> None:
+        """Waits for what is being loaded, and forgets everything."""
+        self._parts.close()
+
+    def _columns(self, block: OpenBlock, number: int, names: list[str]) -> Any:
+        """Returns columns of the messages of a part."""
+        wanted = names if block.parts[number].op else [*names, "op"]
+        table = self._parts.read_columns(Key(block.name, number), wanted)
+        return only_messages(table)
+
+
+def _has_none(part: Part) -> bool:
+    """Says that a part has no message."""
+    return bool(part.op) and part.op not in MESSAGES
+
+
+def _numbers_after(block: OpenBlock, after: int, until: int) -> range:
+    """Returns which parts may have messages between two seqs."""
+    first = bisect_right(block.parts, after, key=lambda part: part.max_seq)
+    end = bisect_right(block.parts, until, key=lambda part: part.min_seq)
+    return range(first, end)
+
+
+def _is_last(block: OpenBlock, number: int, part: MessagePart, end: int, until: int) -> bool:
+    """Says whether no message of the block follows up to a seq."""
+    if end < part.rows:
+        return part.seq(end) > until
+    following = block.parts[number + 1 :]
+    return not following or following[0].min_seq > until
+
+
+def _messages(where: InBlock, part: MessagePart, span: tuple[int, int], after: int) -> Messages:
+    start, end = span
+    return Messages(
+        first_seqs=[part.seq(start)],
+        walls_us=[part.wall_us(start)],
+        ops=Strings.of([part.encode(where.table, start, end)]),
+        after=after,
+        until=where.until,
+        ended=after >= where.until,
+        rows=end - start,
+    )
+
+
+def _nothing(where: InBlock, after: int) -> Messages:
+    return Messages(
+        first_seqs=[],
+        walls_us=[],
+        ops=Strings.of([]),
+        after=after,
+        until=where.until,
+        ended=after >= where.until,
+        rows=0,
+    )
+
+
+# -- parts of blocks in memory: loaded once, ahead of need, and gone with their last reader -------
+#
+# A part is one row group of one block, as Arrow columns.  It is loaded by who needs it first;
+# others who want it meanwhile wait for that load.  A subscriber with a name holds the part that
+# it reads, and the one after it, which is loaded in the background when it comes near the end.
+# What nobody holds leaves memory, so a part stays while somebody is just before it.  Readers
+# without a name hold nothing: what they read stays while there is room, and the longest unused
+# goes first.  All of it together stays below a bound.  Where that is reached, whoever has not
+# read for a while holds nothing any more; beyond it even what is held goes, and is loaded again.
+
 
 # Blocks whose checksum is known to be right, with their footers: some 50 KiB each.
 _OPENED_MAX: Final = 256
@@ -285,7 +431,7 @@ class Parts:
                 self._make_room(expected.bytes)
                 self._bytes += expected.bytes
             try:
-                columns = messages.columns_of(expected.op)
+                columns = columns_of(expected.op)
                 part = MessagePart(self.read_columns(key, columns) if columns else None)
             except BaseException:
                 with self._guard:
@@ -401,3 +547,116 @@ class Parts:
 def _table_of(name: str) -> str:
     """Returns the table of a block."""
     return name.partition("/")[0].rpartition("-")[0]
+
+
+# -- messages of one part of a block, as columns in memory, and cut out of them as one op ---------
+#
+# What is read from a block is handed on as STREAM_MOVE: each message with its own seq and moment.
+# Finding where to begin and to end are searches in columns; the rest is a few copies of memory.
+
+
+# What messages are called in the column `op`.  Others say again what was said before, or are no
+# messages at all.
+MESSAGES: Final = frozenset({"APPEND", "SET", "DELETE"})
+
+_COLUMNS: Final = ["seq", "ts", "type", "key", "value"]
+
+
+def columns_of(op: str) -> list[str]:
+    """Returns what to read of a part whose rows are all `op`, or all sorts if it is empty."""
+    if not op:
+        return ["op", *_COLUMNS]
+    return _COLUMNS if op in MESSAGES else []
+
+
+def only_messages(table: pa.Table) -> pa.Table:
+    """Returns the rows that are messages, if the table says what its rows are."""
+    if "op" not in table.column_names:
+        return table
+    wanted = compute.is_in(table["op"].cast(pa.string()), pa.array(sorted(MESSAGES)))
+    return table.filter(wanted)
+
+
+class MessagePart:
+    """The messages of one part of a block."""
+
+    def __init__(self, table: pa.Table | None) -> None:
+        found = only_messages(table) if table is not None else None
+        self.rows = found.num_rows if found is not None else 0
+        self.bytes = 0
+        if found is None or not self.rows:
+            return
+        self._arrays = {name: _one_chunk(found[name]) for name in _COLUMNS}
+        # A row without a type is a tombstone.
+        types = self._arrays["type"].cast(pa.uint8()).fill_null(ops.TOMBSTONE)
+        self._arrays["type"] = types
+        for name in ("key", "value"):
+            self._arrays[name] = self._arrays[name].fill_null(b"")
+        self.bytes = sum(array.nbytes for array in self._arrays.values())
+        self._seqs = _numbers(self._arrays["seq"], 1, "q", self.rows)
+        self._moments = _numbers(self._arrays["ts"], 1, "q", self.rows)
+        self._types = _numbers(types, 1, "B", self.rows)
+        self._value_ends = _numbers(self._arrays["value"], 1, "i", self.rows + 1)
+
+    def seq(self, position: int) -> int:
+        return int(self._seqs[position])
+
+    def wall_us(self, position: int) -> int:
+        return int(self._moments[position])
+
+    def span(self, after: int, until: int, count: int, bytes_max: int) -> tuple[int, int]:
+        """Returns the positions of messages behind `after`: where they begin, and their end.
+
+        Of about `bytes_max` bytes of values at most, but at least one message if there is one.
+        """
+        if not self.rows:
+            return 0, 0
+        start = bisect_right(self._seqs, after)
+        end = min(bisect_right(self._seqs, until), start + count)
+        if end <= start:
+            return start, start
+        ends = self._value_ends
+        most = bisect_right(ends, ends[start] + bytes_max, start, end + 1) - 1
+        return start, max(most, start + 1)
+
+    def encode(self, table: int, start: int, end: int) -> bytes:
+        """Returns these messages as one op."""
+        count = end - start
+        nothing = fjord_columns.repeat(0, count)
+        op = Op(
+            Opcode.STREAM_MOVE,
+            table,
+            count,
+            (
+                self._seqs[start:end],
+                self._moments[start:end],
+                nothing,
+                nothing,
+                self._types[start:end],
+                self._strings("key", start, end),
+                self._strings("value", start, end),
+            ),
+        )
+        return ops.encode(op)[0]
+
+    def _strings(self, name: str, start: int, end: int) -> Strings:
+        array = self._arrays[name]
+        _, offsets, data = array.buffers()
+        edges = pa.Array.from_buffers(pa.int32(), self.rows + 1, [None, offsets])
+        edges = edges.slice(start, end - start + 1)
+        base, size = edges[0].as_py(), edges[-1].as_py() - edges[0].as_py()
+        moved = compute.subtract(edges, pa.scalar(base, pa.int32()))
+        view = memoryview(data)[base : base + size] if size else b""
+        return Strings(_numbers(moved, 1, "I", len(moved)), view)
+
+
+def _one_chunk(column: Any) -> Any:
+    """Returns a column as one array whose buffers begin with its first entry."""
+    found = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return found if found.offset == 0 else pa.concat_arrays([found])
+
+
+def _numbers(array: Any, buffer: int, kind: Any, count: int) -> memoryview:
+    data = memoryview(array.buffers()[buffer]).cast("B")
+    size = count * {"B": 1, "i": 4, "I": 4, "q": 8}[kind]
+    return data[:size].cast(kind)

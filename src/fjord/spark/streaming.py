@@ -39,12 +39,11 @@ from fjord.clock import Clock, SystemClock
 from fjord.declared.schema import Column
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleError
 from fjord.kinds import Kind
-from fjord.spark import source
+from fjord.spark import planning, progress, source
+from fjord.spark.extent import Batch, Bounds, Extent
 from fjord.spark.options import LATEST, Options
-from fjord.spark.reading import offsets, planning
-from fjord.spark.reading.extent import Batch, Bounds, Extent
-from fjord.spark.reading.offsets import Offset, Publication
-from fjord.spark.reading.planning import Sizes
+from fjord.spark.planning import Sizes
+from fjord.spark.progress import Offset, Publication
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,10 +117,10 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         extent = self._run().extent
         seq = extent.past_loss(extent.locate(self._options.start))
-        return offsets.encode(Offset(seq=seq, epoch=extent.epoch_of(seq)))
+        return progress.encode(Offset(seq=seq, epoch=extent.epoch_of(seq)))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        running, begin = self._run(), offsets.decode(start)
+        running, begin = self._run(), progress.decode(start)
         batch = self._next(begin, _bounds(self._options, limit, running.target))
         self._claim(begin)
         if not batch.rows or self._is_too_small(batch, limit):
@@ -130,14 +129,14 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         running.begun_us = self.clock.monotonic_us()
         end = Offset(seq=batch.seq, epoch=batch.epoch, publication=running.publication)
         running.latest = running.latest or end
-        return offsets.encode(end)
+        return progress.encode(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         latest = self._run().latest
-        return None if latest is None else offsets.encode(latest)
+        return None if latest is None else progress.encode(latest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        first, last = offsets.decode(start), offsets.decode(end)
+        first, last = progress.decode(start), progress.decode(end)
         if first.seq >= last.seq:
             return []
         running = self._run()
@@ -162,7 +161,7 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planning.plan(wanted, after + 1, last.seq + 1, running.extent.blocks, sizes)
 
     def commit(self, end: dict[str, Any]) -> None:
-        running, done = self._run(), offsets.decode(end)
+        running, done = self._run(), progress.decode(end)
         if running.subscriber is None:
             return
         try:

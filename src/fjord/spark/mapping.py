@@ -23,11 +23,9 @@ from pyspark.sql.types import StructType
 from fjord import jobs, kinds, limits, streams
 from fjord.declared.schema import Schema
 from fjord.errors import FjordError
+from fjord.spark import declared_rows
 from fjord.spark.declared import NO_COLUMNS
-from fjord.spark.writing import declared
 from fjord.values import ROW, Type
-
-KINDS: Final = (kinds.Kind.STREAM, kinds.Kind.JOBS, kinds.Kind.KV)
 
 _TEXT: Final = ("binary", "string")
 _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
@@ -63,7 +61,7 @@ _SECOND_US: Final = 1_000_000
 class Target:
     """What a table wants of rows."""
 
-    kind: str  # one of KINDS
+    kind: str  # stream, jobs or kv
     needs_key: bool  # a key has at least one byte
     rows_max: int  # of a chunk
     schema: Schema = NO_COLUMNS  # what is declared
@@ -162,7 +160,9 @@ def _plan_typed(target: Target, schema: StructType) -> Columns:
                 f"the column {name} is a {field.dataType.simpleString()}, and may be "
                 f"{', '.join(beside[name])}; cast it before writing"
             )
-    found = declared.problem(target.schema, {field.name: field.dataType for field in schema.fields})
+    found = declared_rows.problem(
+        target.schema, {field.name: field.dataType for field in schema.fields}
+    )
     if found is not None:
         raise FjordError(f"{found}. This table has the columns {_listed(target.schema)}")
     if target.needs_key and not target.schema.key and "key" not in names:
@@ -227,7 +227,7 @@ class Columns:
 
     def _typed(self, given: dict[str, pa.Array], rows: int) -> dict[str, pa.Array]:
         """Returns keys, types and values of rows that have declared columns."""
-        data, keys = declared.encode(self.target.schema, given, rows)
+        data, keys = declared_rows.encode(self.target.schema, given, rows)
         types = pa.repeat(pa.scalar(ROW, pa.uint8()), rows)
         found = self._keys(given.get("key") if keys is None else keys, rows)
         return {"key": found, "type": types, "value": data}

@@ -23,15 +23,20 @@ tasks and for the end of a batch write; at the end of each batch of a stream it 
 
 from __future__ import annotations
 
+import bisect
 import json
 import logging
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -42,13 +47,18 @@ from pyspark.sql.types import StructType
 
 import fjord
 from fjord import commands, kinds, limits
+from fjord.columns import Strings, repeat
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleSchemaError
-from fjord.spark.writing import mapping, sink_options, staging
-from fjord.spark.writing.mapping import Columns, Target
-from fjord.spark.writing.sink_options import SinkOptions
+from fjord.kinds import Kind
+from fjord.spark import mapping
+from fjord.spark.mapping import Columns, Target
+from fjord.spark.options import KINDS, SinkOptions, parse_sink
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from fjord.client.staging import Staging
+
 
 _LOG: Final = logging.getLogger("fjord.spark")
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -62,7 +72,7 @@ def writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -
     """
     if overwrite:
         raise FjordError("a table is only added to: leave mode('overwrite') out, or drop it first")
-    wanted = sink_options.parse(options, is_stream=False)
+    wanted = parse_sink(options, is_stream=False)
     # Made here, once for all tasks, and so that no two writes have the same one.
     name = wanted.txn_id or f"{commands.WRITER_ONCE}{uuid.uuid4()}"
     return FjordWriter(wanted, _columns(wanted, schema), name)
@@ -81,7 +91,7 @@ def stream_writer(
             "a table is only added to, and the output mode complete writes everything again with "
             "each batch: use outputMode('append') or outputMode('update')"
         )
-    wanted = sink_options.parse(options, is_stream=True)
+    wanted = parse_sink(options, is_stream=True)
     return FjordStreamWriter(wanted, _columns(wanted, schema))
 
 
@@ -138,7 +148,7 @@ class FjordStreamWriter(DataSourceStreamArrowWriter):
     def abort(
         self,
         messages: Sequence[WriterCommitMessage | None],
-        batchId: int,  # noqa: N803
+        batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
         """Does nothing, see the module's docstring."""
 
@@ -159,7 +169,7 @@ def _target(database: fjord.Database, wanted: SinkOptions) -> Target:
         if not wanted.kind:
             raise FjordError(
                 f"there is no table {wanted.table!r} in {wanted.server}; check the option table, "
-                f"or say with the option kind what to make: {', '.join(mapping.KINDS)}"
+                f"or say with the option kind what to make: {', '.join(KINDS)}"
             ) from error
         target = Target.of(wanted.kind)
     else:
@@ -177,7 +187,7 @@ def _target(database: fjord.Database, wanted: SinkOptions) -> Target:
 def _write(wanted: SinkOptions, columns: Columns, batches: Iterator[pa.RecordBatch]) -> Staged:
     context = TaskContext.get()
     try:
-        stages, rows = staging.stage(wanted, columns, batches)
+        stages, rows = stage(wanted, columns, batches)
     except StaleSchemaError as error:
         raise FjordError(
             f"the columns of table {wanted.table} are not those for which these rows were made "
@@ -257,3 +267,204 @@ def _commit(wanted: SinkOptions, name: str, batch: int, staged: Sequence[Staged]
             found.batch,
             sum(message.rows for message in staged),
         )
+
+
+# -- a task's part of a write: batches of Arrow in, numbers of stages out -------------------------
+#
+# A chunk is sent while the next one is read from Spark and encoded: the thread that sends waits for
+# the server's disk most of the time.  Only one is under way, so that they stay in order, and a task
+# needs the memory of two chunks, whatever the size of its partition.
+#
+# A partition without rows opens no connection.  A chunk whose answer was lost is sent again; the
+# number of the second one counts, and the first one is dropped by the server when its time is over.
+
+
+def stage(
+    wanted: SinkOptions, columns: Columns, batches: Iterable[pa.RecordBatch]
+) -> tuple[tuple[int, ...], int]:
+    """Stages rows; returns the numbers of the stages, in order, and how many rows they have.
+
+    Raises:
+        FjordError: if a row is refused; what was staged before it is seen by nobody.
+    """
+    encoded = (columns.encode(batch) for batch in batches if batch.num_rows)
+    chunks = cut(encoded, rows_max=columns.target.rows_max)
+    first = next(chunks, None)
+    if first is None:
+        return (), 0
+    with fjord.connect(wanted.server) as database:
+        sender = _Sender(database.staging(wanted.table), wanted, columns)
+        return send_all(sender.send, chain((first,), chunks))
+
+
+def send_all(
+    send: Callable[[pa.RecordBatch], int], chunks: Iterator[pa.RecordBatch]
+) -> tuple[tuple[int, ...], int]:
+    """Sends chunks, one after the other, each while the next one is made."""
+    stages: list[int] = []
+    rows = 0
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        under_way: Future[int] | None = None
+        for chunk in chunks:
+            if under_way is not None:
+                stages.append(under_way.result())
+            under_way = thread.submit(send, chunk)
+            rows += chunk.num_rows
+        if under_way is not None:
+            stages.append(under_way.result())
+    return tuple(stages), rows
+
+
+class _Sender:
+    """Sends chunks to one table."""
+
+    def __init__(self, staging: Staging, wanted: SinkOptions, columns: Columns) -> None:
+        self._staging = staging
+        self._wanted = wanted
+        self._columns = columns
+
+    def send(self, chunk: pa.RecordBatch) -> int:
+        """Stages a chunk; returns the number of the stage."""
+        return _SENDERS[self._columns.target.kind](self, chunk)
+
+    def append(self, chunk: pa.RecordBatch) -> int:
+        return self._staging.append(
+            types=octets(chunk["type"]),
+            keys=strings(chunk["key"]),
+            values=strings(chunk["value"]),
+        )
+
+    def push(self, chunk: pa.RecordBatch) -> int:
+        return self._staging.push(
+            keys=strings(chunk["key"]),
+            domains=strings(chunk["domain"]),
+            types=octets(chunk["type"]),
+            values=strings(chunk["value"]),
+            priorities=octets(chunk["priority"]),
+            process_at_us=numbers(chunk["process_at"]),
+            expires_at_us=numbers(chunk["expires_at"]),
+            timestamps_us=numbers(chunk["inserted_at"]),
+            relative=self._columns.is_relative,
+        )
+
+    def set(self, chunk: pa.RecordBatch) -> int:
+        return self._staging.set(
+            keys=strings(chunk["key"]),
+            types=octets(chunk["type"]),
+            values=strings(chunk["value"]),
+            timestamps_us=repeat(0, chunk.num_rows),
+            ttl_us=self._wanted.ttl_us,
+        )
+
+
+_SENDERS: Final[dict[str, Callable[[_Sender, pa.RecordBatch], int]]] = {
+    Kind.STREAM: _Sender.append,
+    Kind.JOBS: _Sender.push,
+    Kind.KV: _Sender.set,
+}
+
+
+# -------------------------------------------------------------------------------------------------
+#
+# Encoded rows in chunks of a bounded size, and a chunk as the columns that a client stages.
+#
+#     batches of Spark  ->  `writing.Columns.encode`  ->  `cut`  ->  `strings`, `numbers`, `octets`
+#     any types, nulls      bytes, no nulls               bounded       what the client stages
+#
+# The bytes of strings stay where Arrow has them: a column of strings is Arrow's own offsets and
+# bytes, which are the form of `columns.Strings`, too.
+
+
+def cut(
+    batches: Iterable[pa.RecordBatch], *, rows_max: int, bytes_max: int = limits.BATCH_BYTES_MAX
+) -> Iterator[pa.RecordBatch]:
+    """Yields the same rows in the same order, in batches as large as they may be.
+
+    What counts is the bytes of strings.  A row that is too large by itself comes alone: the server
+    says what is wrong with it.
+    """
+    pending: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        sizes = _Sizes(batch)
+        start = 0
+        while start < batch.num_rows:
+            end = sizes.fitting(start, rows_max - rows, bytes_max - size)
+            if end == start and not pending:
+                end += 1
+            if end > start:
+                pending.append(batch.slice(start, end - start))
+                rows += end - start
+                size += sizes.between(start, end)
+                start = end
+            if start < batch.num_rows:
+                yield _joined(pending)
+                pending, rows, size = [], 0, 0
+    if pending:
+        yield _joined(pending)
+
+
+class _Sizes:
+    """Where the strings of each row begin and end; looked up, never gone through."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._rows: int = batch.num_rows
+        self._offsets = [
+            _offsets(column) for column in batch.columns if pa.types.is_binary(column.type)
+        ]
+
+    def between(self, start: int, end: int) -> int:
+        return sum(int(offsets[end] - offsets[start]) for offsets in self._offsets)
+
+    def fitting(self, start: int, rows: int, size: int) -> int:
+        """Returns the end of as many rows from `start` on as have no more rows and bytes."""
+        last = min(self._rows, start + rows)
+        if self.between(start, last) <= size:
+            return last
+        ends = range(start, last + 1)
+        return start + bisect.bisect_right(ends, size, key=lambda end: self.between(start, end)) - 1
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
+
+
+# -- columns --------------------------------------------------------------------------------------
+
+
+def strings(column: pa.Array) -> Strings:
+    """Returns a column of strings; its bytes are not copied."""
+    offsets = _offsets(column)
+    first, last = offsets[0], offsets[len(column)]
+    data = column.buffers()[2]
+    if first:
+        whole = pa.Array.from_buffers(
+            pa.int32(), len(offsets), [None, column.buffers()[1]], offset=column.offset
+        )
+        moved = pc.subtract(whole, pa.scalar(first, pa.int32()))
+        offsets = _view(moved.buffers()[1], 0, 4 * len(offsets)).cast("I")
+    return Strings(offsets, b"" if data is None else _view(data, first, last))
+
+
+def octets(column: pa.Array) -> bytes:
+    """Returns a column of small numbers, a byte each."""
+    return bytes(_view(column.buffers()[1], column.offset, column.offset + len(column)))
+
+
+def numbers(column: pa.Array) -> Sequence[int]:
+    """Returns a column of numbers that are not negative."""
+    start = 8 * column.offset
+    return _view(column.buffers()[1], start, start + 8 * len(column)).cast("Q")
+
+
+def _offsets(column: pa.Array) -> memoryview:
+    """Returns where each string begins in the bytes of its column, and the end."""
+    start = 4 * column.offset
+    return _view(column.buffers()[1], start, start + 4 * (len(column) + 1)).cast("I")
+
+
+def _view(buffer: Any, start: int, end: int) -> memoryview:
+    return memoryview(buffer).cast("B")[start:end]

@@ -1,4 +1,6 @@
-"""The whole history of a table as a frame: blocks as Parquet, and behind them the tail.
+"""Frames of a table: its whole history, and declared columns behind the columns of a history.
+
+History is blocks as Parquet, and behind them the tail.
 
 Spark reads the blocks by itself, which is the fastest way where a query wants few columns or few
 rows: it leaves out columns, parts and pages.  What is not in blocks yet comes from the source
@@ -8,15 +10,22 @@ rows: it leaves out columns, parts and pages.  What is not in blocks yet comes f
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import StructField, StructType
 
 from fjord.blocks import schema
 from fjord.client.stream_calls import BlockInfo
+from fjord.errors import FjordError
+from fjord.spark.declared import SPARK_TYPES, Declared
 from fjord.spark.options import Location, Options
-from fjord.spark.reading.planning import FIRST_ROW, cold_end
+from fjord.spark.planning import FIRST_ROW, cold_end
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def history(
@@ -41,7 +50,7 @@ def history(
     Raises:
         FjordError: if there is no such table, or it cannot be reached.
     """
-    from fjord.spark.reading.extent import Extent  # noqa: PLC0415 - pyarrow, see `fjord.spark.source`
+    from fjord.spark.extent import Extent  # noqa: PLC0415 - pyarrow, see `fjord.spark.source`
 
     location = Location.of(where)
     with location.open() as database:
@@ -79,3 +88,52 @@ def _cold(
     if cold[-1].last >= end:
         found = found.where(F.col("seq") < end)
     return found
+
+
+def typed(frame: DataFrame, where: str | os.PathLike[str] | Location, table: str) -> DataFrame:
+    """Returns a frame of a table's history with the declared columns behind the others.
+
+    They are those that the table has now.  A table without any gives the frame as it is.
+
+    Args:
+        frame: has the columns `type` and `value`, as `history` and warehouses do; a stream is fine.
+        where: the address of a daemon, `fjord://host:port`, or a data directory: where the table
+            is, which says what is declared.
+        table: its name.
+
+    Raises:
+        FjordError: if there is no such table, it cannot be reached, or the frame has not these
+            columns, or has the others already.
+    """
+    with Location.of(where).open() as database:
+        declared = Declared.of(database.table(table))
+    if not declared.current.columns:
+        return frame
+    _check(frame, declared, table)
+    wanted = declared.typed(declared.current.names)
+
+    def decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415 - in tasks, see `fjord.spark.source`
+
+        from fjord.spark import declared_rows  # noqa: PLC0415 - the same
+
+        for batch in batches:
+            schema = pa.schema([*batch.schema, *declared_rows.fields(wanted)])
+            arrays = [*batch.columns, *declared_rows.decode(batch, wanted, table)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    more = [StructField(one.name, SPARK_TYPES[one.type]) for one in declared.current.columns]
+    return frame.mapInArrow(decoded, StructType([*frame.schema.fields, *more]))
+
+
+def _check(frame: DataFrame, declared: Declared, table: str) -> None:
+    missing = [name for name in ("type", "value") if name not in frame.columns]
+    if missing:
+        raise FjordError(
+            f"the frame has no column {' and no column '.join(missing)}, of which the declared "
+            f"columns of {table} are made"
+        )
+    there = {name.lower() for name in frame.columns}
+    twice = [name for name in declared.current.names if name.lower() in there]
+    if twice:
+        raise FjordError(f"the frame has a column {twice[0]} already; drop it first")

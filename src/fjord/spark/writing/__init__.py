@@ -1,1 +1,0 @@
-"""Writing: the sink `fjord`, batch and stream, exactly once."""
