@@ -6,11 +6,13 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 import fjord
+from fjord import values
 from fjord.cli import arguments, output
 from fjord.cli.arguments import Delay, Json, Numeric, Period, StreamName, TableName, TypeName
 from fjord.cli.output import EXIT_ERROR, EXIT_USAGE, Bar, explained, tell
@@ -19,6 +21,11 @@ from fjord.client.spool.files import PERIOD_SECONDS
 from fjord.clock import SystemClock
 from fjord.errors import DurabilityError
 from fjord.jobs import Priority
+from fjord.values import Type
+
+if TYPE_CHECKING:
+    from fjord.client.spool import survey
+    from fjord.client.spool.records import RecordRow
 
 app = typer.Typer(
     name="spool",
@@ -52,16 +59,16 @@ def status(directory: Directory, as_json: Json = False) -> None:
 
     Example: fjord spool status /var/spool/fjord
     """
-    from fjord.cli import spool_reports as reports
+    from fjord.client.spool import survey
 
     with explained(), Bar("reading files") as bar:
-        found = reports.status(directory, SystemClock().wall_us(), bar.update)
+        found = survey.status(directory, SystemClock().wall_us(), bar.update)
     if as_json:
-        output.print_json(reports.status_json(found))
+        output.print_json(status_json(found))
     else:
         names = ["file", "records", "bytes", "oldest", "set aside"]
-        output.print_rows(names, reports.status_rows(found))
-        for line in reports.status_lines(found):
+        output.print_rows(names, status_rows(found))
+        for line in status_lines(found):
             output.print_line(line)
     if not found.is_well:
         raise typer.Exit(EXIT_ERROR)
@@ -82,20 +89,20 @@ def dump(
 
     Example: fjord spool dump /var/spool/fjord --aside --json
     """
-    from fjord.cli import spool_reports as reports
+    from fjord.client.spool import survey
 
     unreadable: list[str] = []
 
     def note(name: str, error: OSError) -> None:
-        unreadable.append(reports.unreadable_line(name, reports.reason_of(error)))
+        unreadable.append(unreadable_line(name, survey.reason_of(error)))
 
     with explained():
-        rows = reports.dump(directory, is_aside=aside, failed=note)
+        rows = survey.dump(directory, is_aside=aside, failed=note)
         for shown in itertools.islice(rows, limit):
             if as_json:
-                output.print_json(reports.shown_json(shown))
+                output.print_json(shown_json(shown))
             else:
-                output.print_line(*reports.shown_cells(shown))
+                output.print_line(*shown_cells(shown))
     for line in unreadable:
         tell(f"fjord: {line}", style="red")
     if unreadable:
@@ -111,20 +118,20 @@ def verify(directory: Directory, as_json: Json = False) -> None:
 
     Example: fjord spool verify /var/spool/fjord
     """
-    from fjord.cli import spool_reports as reports
+    from fjord.client.spool import survey
 
     damaged = unreadable = total = 0
     with explained(), Bar("verifying") as bar:
-        for one in reports.verify(directory, bar.update):
+        for one in survey.verify(directory, bar.update):
             total += not one.problem
             damaged += one.is_damaged
             unreadable += bool(one.problem)
             if as_json:
                 output.print_json(asdict(one))
             else:
-                output.print_line(reports.checked_line(one))
+                output.print_line(checked_line(one))
     if not as_json:
-        line = reports.verdict(total=total, damaged=damaged, unreadable=unreadable)
+        line = verdict(total=total, damaged=damaged, unreadable=unreadable)
         output.print_line(line)
     if damaged or unreadable:
         raise typer.Exit(EXIT_USAGE)
@@ -139,13 +146,12 @@ def retry(directory: Directory, as_json: Json = False) -> None:
 
     Example: fjord spool retry /var/spool/fjord
     """
-    from fjord.cli import spool_reports as reports
     from fjord.client.spool import survey
 
     records = left = unreadable = 0
     with explained(), _told(directory):
         for one in itertools.chain(
-            reports.still_open(directory), survey.retry(directory, SystemClock().wall_us())
+            survey.still_open(directory), survey.retry(directory, SystemClock().wall_us())
         ):
             records += one.records
             left += one.left
@@ -153,7 +159,7 @@ def retry(directory: Directory, as_json: Json = False) -> None:
             if as_json:
                 output.print_json(asdict(one))
             else:
-                output.print_line(reports.retried_line(one))
+                output.print_line(retried_line(one))
     if not as_json:
         text = f"{output.counted(records, 'record')} to be sent again, {left} left"
         if unreadable:
@@ -251,3 +257,162 @@ def _told(directory: str) -> Iterator[None]:
             f"{directory} cannot be written to: {error.strerror}; run it again when that is put "
             "right"
         ) from error
+
+
+# -- what is printed -------------------------------------------------------------------------------
+
+
+# Ages are told in the largest of these units of which there are at least two.
+_UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
+
+
+def unreadable_line(name: str, reason: str) -> str:
+    return f"{name} cannot be read: {reason}"
+
+
+def status_json(found: survey.SpoolStatus) -> dict[str, object]:
+    return {
+        "directory": found.directory,
+        "forwarder": found.is_forwarded,
+        "waiting": found.waiting,
+        "waiting_bytes": found.waiting_bytes,
+        "oldest_at": _moment(found.oldest_us),
+        "set_aside": found.set_aside,
+        "files": [_report_json(report) for report in found.reports],
+        "unreadable": found.unreadable,
+        "alerts": [asdict(alert) for alert in found.alerts],
+    }
+
+
+def status_rows(found: survey.SpoolStatus) -> Iterator[list[str]]:
+    """Yields name, records, bytes, age and what was set aside, file by file."""
+    for report in found.reports:
+        watched = report.watched
+        counts = report.waiting, watched.waiting_bytes
+        age = _age(report.oldest_us, found.now_us)
+        yield [watched.name, *map(str, counts), age, str(watched.set_aside)]
+
+
+def status_lines(found: survey.SpoolStatus) -> Iterator[str]:
+    """Yields what is true of all files together."""
+    size = output.counted(found.waiting_bytes, "byte")
+    text = f"{output.counted(found.waiting, 'record')} waiting, {size}"
+    if found.oldest_us:
+        text += f", the oldest for {_age(found.oldest_us, found.now_us)}"
+    yield f"{text}; {found.set_aside} set aside"
+    yield "a forwarder is running" if found.is_forwarded else "no forwarder is running"
+    for name, reason in found.unreadable.items():
+        yield unreadable_line(name, reason)
+    for name in found.beheaded:
+        yield f"{name}: its first line is damaged; a forwarder replaces it, and sends the rest"
+    for alert in found.alerts:
+        yield f"alert {alert.severity}: {alert.text}"
+
+
+def _report_json(report: survey.FileReport) -> dict[str, object]:
+    watched = report.watched
+    return {
+        "file": watched.name,
+        "waiting": report.waiting,
+        "waiting_bytes": watched.waiting_bytes,
+        "oldest_at": _moment(report.oldest_us),
+        "newest_at": _moment(report.newest_us),
+        "set_aside": watched.set_aside,
+        "size": report.size,
+        "half_bytes": report.half,
+        "created_at": _moment(report.created_us),
+        "modified_at": _moment(watched.modified_us),
+        "damaged": report.is_damaged,
+    }
+
+
+def _age(then_us: int, now_us: int) -> str:
+    if not then_us:
+        return "-"
+    seconds = max(0, now_us - then_us) // 1_000_000
+    for size, unit in _UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def shown_json(shown: survey.DumpedRow) -> dict[str, object]:
+    row = shown.row
+    if row is None:
+        place = {"file": shown.file, "offset": shown.offset}
+        return {**place, "problem": shown.problem, "data": shown.data}
+    found: dict[str, object] = {
+        "file": shown.file,
+        "offset": shown.offset,
+        "at": _moment(row.stamp_us),
+        "what": row.what,
+        "table": row.table,
+        "key": output.key_text(row.key),
+    }
+    if row.what != "delete":
+        type_, value = _value(row)
+        found |= {"type": type_, "value": value, "expires_at": _moment(row.expires_us)}
+    if row.what == "push":
+        found |= {
+            "priority": row.priority,
+            "due_at": _moment(row.due_us),
+            "domain": output.key_text(row.domain),
+        }
+    return found
+
+
+def shown_cells(shown: survey.DumpedRow) -> list[str]:
+    place = [shown.file, str(shown.offset)]
+    row = shown.row
+    if row is None:
+        return [*place, shown.problem, shown.data.decode("latin-1")]
+    found = shown_json(shown)
+    at = _moment(row.stamp_us) or "-"
+    cells = [*place, at, row.what, row.table, output.key_text(row.key)]
+    if row.what != "delete":
+        cells += [str(found["type"]), output.shown(_value(row)[1])]
+    for name in ("priority", "due_at", "expires_at", "domain"):
+        if found.get(name):
+            cells.append(f"{name}={found[name]}")
+    return cells
+
+
+def _value(row: RecordRow) -> tuple[str, Any]:
+    """Returns the name of a value's type, and the value; its bytes, if they are none of it."""
+    if row.type > Type.BOOLEAN or values.problem(row.type, row.value) is not None:
+        return f"type {row.type}", row.value
+    return Type(row.type).name.lower(), values.decode(row.type, row.value)
+
+
+def _moment(wall_us: int | None) -> str | None:
+    if not wall_us:
+        return None
+    try:
+        return datetime.fromtimestamp(wall_us / 1_000_000, tz=UTC).isoformat()
+    except (OverflowError, ValueError):
+        return str(wall_us)
+
+
+def checked_line(one: survey.FileCheck) -> str:
+    if one.problem:
+        return unreadable_line(one.file, one.problem)
+    size = output.counted(one.size, "byte")
+    text = f"{one.file}: {size}, {one.waiting} waiting, {one.set_aside} set aside"
+    counts = (one.torn, "torn"), (one.damaged, "damaged"), (one.unknown, "unknown")
+    text += "".join(f", {number} {word}" for number, word in counts if number)
+    if one.half_bytes:
+        text += f", {output.counted(one.half_bytes, 'byte')} of a half line"
+    return text
+
+
+def verdict(*, total: int, damaged: int, unreadable: int) -> str:
+    """Returns what is true of all files together."""
+    files_ = output.counted(total, "file")
+    text = f"damaged: {damaged} of {files_}" if damaged else f"whole: {files_}"
+    if unreadable:
+        text += f"; {output.counted(unreadable, 'file')} cannot be read"
+    return text
+
+
+def retried_line(one: survey.Retried) -> str:
+    return f"{one.name} is {one.new_name} now" if one.new_name else f"{one.name} stays: {one.why}"

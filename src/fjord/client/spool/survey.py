@@ -6,13 +6,14 @@ import os
 import shlex
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from fjord.client.spool import files
 from fjord.client.spool.files import HEADER_BYTES, WAITING, Fate, Lines, Piece, SpoolFile
-from fjord.client.spool.records import stamp_of
+from fjord.client.spool.records import RecordRow, rows_of, stamp_of
+from fjord.errors import DirectoryError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +151,9 @@ def aside_files(directory: str) -> list[WatchedFile]:
 #
 # A file that is erased and still open counts for nothing: nothing of it waits.
 
+
+Progress = Callable[[int, int | None], None]
+Seen = TypeVar("Seen")
 
 RULES: Final = ("files", "aside", "unchanged", "owner", "writable", "size")
 FILES_MAX: Final = 2
@@ -339,3 +343,277 @@ def _whole(file: SpoolFile) -> Iterator[Piece]:
         for piece in found.pieces:
             if not isinstance(record_of(file, piece), Fate):
                 yield piece
+
+
+def still_open(directory: str) -> Iterator[Retried]:
+    """Yields files with records that were set aside, whose turn is when the rest is sent.
+
+    Raises:
+        DirectoryError: if there is no such directory.
+    """
+    failed: list[Retried] = []
+
+    def note(name: str, error: OSError) -> None:
+        if not files.is_aside(name):  # else it is met again
+            failed.append(unreadable(name, error))
+
+    yield from _in_files(directory, _still_open, note)
+    yield from failed
+
+
+def _still_open(file: SpoolFile) -> Iterator[Retried]:
+    if files.is_aside(file.name):
+        return
+    left = sum(len(found.pieces) for found in walk(file))
+    if left:
+        why = "a writer still has it open"
+        if file.try_lock():
+            file.unlock()
+            why = "it is not sent whole yet, or its period is not over"
+        yield Retried(name=file.name, left=left, why=why)
+
+
+# -- a spool as a whole ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolStatus:
+    """A spool as a whole."""
+
+    directory: str
+    is_forwarded: bool
+    reports: list[FileReport]
+    unreadable: dict[str, str]  # file: why
+    alerts: list[Alert]
+    now_us: int
+
+    @property
+    def beheaded(self) -> list[str]:
+        """Files whose first line is damaged."""
+        return [report.watched.name for report in self.reports if report.created_us is None]
+
+    @property
+    def is_well(self) -> bool:
+        return not self.alerts and not self.unreadable and not self.beheaded
+
+    @property
+    def waiting(self) -> int:
+        return sum(report.waiting for report in self.reports)
+
+    @property
+    def waiting_bytes(self) -> int:
+        return sum(report.watched.waiting_bytes for report in self.reports)
+
+    @property
+    def oldest_us(self) -> int:
+        return min((report.oldest_us for report in self.reports if report.oldest_us), default=0)
+
+    @property
+    def set_aside(self) -> int:
+        return sum(report.watched.set_aside for report in self.reports)
+
+
+def status(directory: str, now_us: int, progress: Progress) -> SpoolStatus:
+    """Reads all files of a spool.
+
+    Raises:
+        DirectoryError: if there is no such directory.
+    """
+    names = names_of(directory)
+    reports: list[FileReport] = []
+    unreadable: dict[str, str] = {}
+    for number, name in enumerate(names):
+        progress(number, len(names))
+        try:
+            reports.append(report(directory, name))
+        except FileNotFoundError:
+            continue  # it was sent meanwhile
+        except OSError as error:
+            unreadable[name] = reason_of(error)
+    unread = [outside(directory, name) for name in unreadable]
+    watched = [report.watched for report in reports] + [one for one in unread if one is not None]
+    return SpoolStatus(
+        directory=directory,
+        is_forwarded=files.is_forwarded(directory),
+        reports=reports,
+        unreadable=unreadable,
+        alerts=find(watched, place(directory), now_us),
+        now_us=now_us,
+    )
+
+
+def names_of(directory: str) -> list[str]:
+    """Returns the files of a spool, those with what was set aside last.
+
+    Raises:
+        DirectoryError: if there is no such directory.
+    """
+    try:
+        return files.waiting_names(directory) + files.aside_names(directory)
+    except OSError as error:
+        raise DirectoryError(f"{directory} is no spool: {error.strerror}") from error
+
+
+def _in_files(
+    directory: str,
+    look: Callable[[SpoolFile], Iterable[Seen]],
+    failed: Callable[[str, OSError], None],
+) -> Iterator[Seen]:
+    """Yields what is found in each file of a spool; one that cannot be read does not end it.
+
+    Args:
+        look: looks into one file.
+        failed: told of each file that cannot be read.
+
+    Raises:
+        DirectoryError: if there is no such directory.
+    """
+    for name in names_of(directory):
+        try:
+            file = SpoolFile(directory, name, is_writable=False)
+            try:
+                yield from look(file)
+            finally:
+                file.close()
+        except FileNotFoundError:
+            continue  # it was sent meanwhile
+        except OSError as error:
+            failed(name, error)
+
+
+def reason_of(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+# -- row by row ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpedRow:
+    """One row of a record; or a piece of a file that is none."""
+
+    file: str
+    offset: int
+    row: RecordRow | None = None
+    problem: str = ""  # why there is no row
+    data: bytes = b""  # the piece then
+
+
+def dump(
+    directory: str, *, is_aside: bool, failed: Callable[[str, OSError], None]
+) -> Iterator[DumpedRow]:
+    """Yields what waits in a spool, or what was set aside, row by row.
+
+    Args:
+        is_aside: what was set aside.
+        failed: told of each file that cannot be read.
+
+    Raises:
+        DirectoryError: if there is no such directory.
+    """
+    return _in_files(directory, lambda file: _dump_file(file, is_aside=is_aside), failed)
+
+
+def _dump_file(file: SpoolFile, *, is_aside: bool) -> Iterator[DumpedRow]:
+    if files.is_aside(file.name) and not is_aside:
+        return
+    for found in walk(file):
+        if not is_aside:
+            for start, record in zip(found.starts, found.records, strict=True):
+                yield from _dumped(file.name, start, record)
+            continue
+        for piece in found.pieces:
+            record_or_fate = record_of(file, piece)
+            if isinstance(record_or_fate, Fate):
+                data = file.read(piece.start, piece.end - piece.start)
+                problem = record_or_fate.value
+                yield DumpedRow(file=file.name, offset=piece.start, problem=problem, data=data)
+            else:
+                yield from _dumped(file.name, piece.start, record_or_fate)
+
+
+def _dumped(name: str, offset: int, record: bytes) -> Iterator[DumpedRow]:
+    try:
+        for row in rows_of(record):
+            yield DumpedRow(file=name, offset=offset, row=row)
+    except ValueError as error:
+        yield DumpedRow(file=name, offset=offset, problem=f"unknown: {error}", data=record)
+
+
+# -- line by line ----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class FileCheck:
+    """What was found in one file."""
+
+    file: str
+    size: int
+    waiting: int = 0  # whole records that are to be sent
+    set_aside: int = 0  # whole records that were refused; `fjord spool retry` sends them again
+    torn: int = 0  # whose writers died, or were told of an error
+    damaged: int = 0  # pieces that are no lines, and the first line
+    unknown: int = 0  # whole lines of which this program cannot read the record
+    half_bytes: int = 0  # at the end: a line that is being written, or torn
+    problem: str = ""  # why it cannot be read
+
+    @property
+    def is_damaged(self) -> bool:
+        return self.damaged + self.unknown > 0
+
+
+def verify(directory: str, progress: Progress) -> Iterator[FileCheck]:
+    """Checks every line of every file; those that cannot be read come last.
+
+    Raises:
+        DirectoryError: if there is no such directory.
+    """
+    before = 0
+    failed: list[FileCheck] = []
+
+    def look(file: SpoolFile) -> Iterator[FileCheck]:
+        nonlocal before
+        checked = _verify(file, lambda done: progress(before + done, None))
+        before += checked.size
+        yield checked
+
+    def note(name: str, error: OSError) -> None:
+        failed.append(FileCheck(file=name, size=0, problem=reason_of(error)))
+
+    yield from _in_files(directory, look, note)
+    yield from failed
+
+
+def _verify(file: SpoolFile, show: Callable[[int], None]) -> FileCheck:
+    checked = FileCheck(file=file.name, size=file.size(), damaged=int(file.header is None))
+    stop = min(files.HEADER_BYTES, checked.size)
+    for found in walk(file):
+        for record in found.records:
+            _count(checked, record, is_aside=False)
+        for piece in found.pieces:
+            _count(checked, record_of(file, piece), is_aside=True)
+        stop = found.stop
+        show(stop)
+    checked.half_bytes = max(0, checked.size - stop)
+    return checked
+
+
+def _count(checked: FileCheck, what: bytes | Fate, *, is_aside: bool) -> None:
+    if what is Fate.TORN:
+        checked.torn += 1
+    elif isinstance(what, Fate):
+        checked.damaged += 1
+    elif not _is_known(what):
+        checked.unknown += 1
+    elif is_aside:
+        checked.set_aside += 1
+    else:
+        checked.waiting += 1
+
+
+def _is_known(record: bytes) -> bool:
+    try:
+        rows_of(record)
+    except ValueError:
+        return False
+    return True
