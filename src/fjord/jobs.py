@@ -12,6 +12,7 @@ from typing import Final
 from fjord import limits, settings
 from fjord.declared import schema
 from fjord.declared.schema import Schema
+from fjord.settings import TableSettings, Triples
 
 SECOND_US: Final = 1_000_000
 # From here up a job is slow: it is never handed out together with others, and only while none of
@@ -92,11 +93,8 @@ class Drained(enum.StrEnum):
     RESET = "reset"  # its space is used again when there is need
 
 
-Triples = tuple[tuple[str, str, bool], ...]  # columns: name, type, whether it is required
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(TableSettings):
     """How a jobs table works; fixed when the table is made."""
 
     merge: bool = True  # a job whose key waits already is merged with it; else keys need not differ
@@ -105,26 +103,15 @@ class Settings:
     timeouts_max: int = 5  # a job that fails or times out more often is dead
     debounce_us: int = 3600 * SECOND_US  # no merge moves a date beyond insertion date + this
     history: bool = True  # what leaves the journal goes to cold blocks, where there are some
-    columns: Triples = ()  # what values are made of; none: anything
-    key: tuple[str, ...] = ()  # those columns that are the key
-    schema: int = 1  # the number that rows of these columns have
     earlier: tuple[tuple[int, Triples], ...] = ()  # schemas that earlier generations began with
     period: Period = Period.NONE  # a new generation begins each hour, day or month
     drained: Drained = Drained.DELETE  # what becomes of a generation without jobs
     secure: bool = False  # what is given back to the disk is overwritten before
 
     @property
-    def declared(self) -> Schema:
-        return schema.of(self.columns, self.key, self.schema)
-
-    @property
     def earlier_declared(self) -> Sequence[Schema]:
         """The schemas that rows of earlier generations may have."""
         return [schema.of(columns, (), number) for number, columns in self.earlier]
-
-    def encode(self) -> bytes:
-        """Returns the bytes that a table is declared with."""
-        return settings.encode(self)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -4,39 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, TypeVar
 
 from fjord.declared import schema
+from fjord.declared.schema import Schema
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+Triples = tuple[tuple[str, str, bool], ...]  # columns: name, type, whether it is required
 
 
-class _HasColumns(Protocol):
-    """Settings of a table whose values may have columns."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSettings:
+    """What tables of each kind with settings may have: values that are made of columns."""
+
+    columns: Triples = ()  # what values are made of; none: anything
+    key: tuple[str, ...] = ()  # those columns that are the key
+    schema: int = 1  # the number that rows of these columns have
 
     @property
-    def columns(self) -> tuple[tuple[str, str, bool], ...]: ...
+    def declared(self) -> Schema:
+        return schema.of(self.columns, self.key, self.schema)
 
-    @property
-    def key(self) -> tuple[str, ...]: ...
-
-    @property
-    def schema(self) -> int: ...
-
-
-Declared = TypeVar("Declared", bound=_HasColumns)
+    def encode(self) -> bytes:
+        """Returns the bytes that a table is declared with; none where all is as usual."""
+        usual = asdict(type(self)())
+        found = {name: value for name, value in asdict(self).items() if value != usual[name]}
+        return json.dumps(found, sort_keys=True, separators=(",", ":")).encode() if found else b""
 
 
-def encode(settings: DataclassInstance) -> bytes:
-    """Returns the bytes that a table is declared with; none where all is as usual."""
-    usual = asdict(type(settings)())
-    found = {name: value for name, value in asdict(settings).items() if value != usual[name]}
-    return json.dumps(found, sort_keys=True, separators=(",", ":")).encode() if found else b""
+Declared = TypeVar("Declared", bound=TableSettings)
 
 
-def read(data: bytes, kind: type[DataclassInstance]) -> Mapping[str, Any]:
+def read(data: bytes, kind: type[TableSettings]) -> Mapping[str, Any]:
     """Returns which settings were given, by name.
 
     Raises:
@@ -63,10 +62,10 @@ def with_columns(found: Declared) -> Declared:
     """
     declared = schema.read(found.columns, found.key, found.schema)
     columns = tuple((one.name, one.type, one.required) for one in declared.columns)
-    return replace(found, columns=columns, key=declared.key)  # type: ignore[type-var]
+    return replace(found, columns=columns, key=declared.key)
 
 
-def earlier_schemas(given: Any) -> tuple[tuple[int, tuple[tuple[str, str, bool], ...]], ...]:
+def earlier_schemas(given: Any) -> tuple[tuple[int, Triples], ...]:
     """Returns the schemas that a table has had, checked and in one form.
 
     Raises:

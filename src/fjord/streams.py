@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from fjord import limits, settings
-from fjord.declared import schema
 from fjord.declared.schema import Schema
+from fjord.settings import TableSettings
 
 SECOND_US: Final = 1_000_000
 
@@ -32,7 +32,7 @@ class Start(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(TableSettings):
     """How a stream works; fixed when the table is made."""
 
     mode: Mode = Mode.LOG
@@ -41,21 +41,10 @@ class Settings:
     block_age_us: int = 24 * 3600 * SECOND_US  # or when the oldest message has waited so long
     retention_us: int = 0  # blocks whose messages are all older go; 0 = they stay for ever
     retention_bytes: int = 0  # the oldest blocks go when all have more bytes; 0 = they stay
-    columns: tuple[tuple[str, str, bool], ...] = ()  # what messages are made of; none: anything
-    key: tuple[str, ...] = ()  # those columns that are the key
-    schema: int = 1  # the number that rows of these columns have
-
-    @property
-    def declared(self) -> Schema:
-        return schema.of(self.columns, self.key, self.schema)
 
     @property
     def earlier_declared(self) -> Sequence[Schema]:
         return ()  # a stream has one
-
-    def encode(self) -> bytes:
-        """Returns the bytes that a table is declared with."""
-        return settings.encode(self)
 
 
 @functools.lru_cache(maxsize=1024)

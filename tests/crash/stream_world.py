@@ -90,7 +90,7 @@ class World:
     def pack(self) -> None:
         """Begins another segment, and packs the oldest one if it may go."""
         self.engine.begin_segment()
-        journal = self.engine._journal
+        journal = self.engine.journal
         segments = len(journal.segments)
         while 1 < len(journal.segments) == segments:
             oldest = journal.segments[0].segment

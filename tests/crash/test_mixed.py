@@ -159,9 +159,9 @@ def test_a_call_that_is_interrupted_in_a_commit_counts_as_a_crash(
     engine = world.open()
     world.play(engine, make_script(1, 5))
     target, name = {
-        "append": (engine._writer, "confirm"),
+        "append": (engine.writer, "confirm"),
         "commit": (engine, "_append"),
-        "rotate": (engine._journal, "add"),
+        "rotate": (engine.journal, "add"),
     }[where]
 
     def interrupt(*_: object) -> None:
@@ -169,7 +169,7 @@ def test_a_call_that_is_interrupted_in_a_commit_counts_as_a_crash(
 
     monkeypatch.setattr(target, name, interrupt)
     if where == "rotate":
-        monkeypatch.setattr(engine._writer, "_capacity", 0)
+        monkeypatch.setattr(engine.writer, "_capacity", 0)
     world.clock.advance(0.001)
     with pytest.raises(KeyboardInterrupt):
         engine.run([make_script(2, 1)[0].command(world.clock.wall_us())])

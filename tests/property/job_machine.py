@@ -162,8 +162,8 @@ class Machine:
 
     def pack_oldest(self) -> None:
         """Packs until there is one segment less, if there are several."""
-        segments = len(self.engine._journal.segments)
-        while segments > 1 and len(self.engine._journal.segments) == segments:
+        segments = len(self.engine.journal.segments)
+        while segments > 1 and len(self.engine.journal.segments) == segments:
             assert self.engine._packer.step()
         self.engine.sync()
         self.check_index()

@@ -88,7 +88,7 @@ class Machine:
 
     def pack_oldest(self) -> None:
         """Packs until there is one segment less, if the oldest one may go."""
-        journal = self.engine._journal
+        journal = self.engine.journal
         segments = len(journal.segments)
         while 1 < len(journal.segments) == segments:
             oldest = journal.segments[0].segment

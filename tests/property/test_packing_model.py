@@ -224,8 +224,8 @@ class PackingMachine(RuleBasedStateMachine):
 
     @rule()
     def pack_oldest(self) -> None:
-        segments = len(self.engine._journal.segments)
-        while segments > 1 and len(self.engine._journal.segments) == segments:
+        segments = len(self.engine.journal.segments)
+        while segments > 1 and len(self.engine.journal.segments) == segments:
             assert self.engine._packer.step()
         self.check_index()
 

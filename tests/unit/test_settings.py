@@ -8,14 +8,14 @@ from fjord import settings
 
 
 @dataclass(frozen=True)
-class Some:
+class Some(settings.TableSettings):
     name: str = "usual"
     count: int = 5
 
 
 def test_only_what_is_not_as_usual_is_kept_in_one_form() -> None:
-    assert settings.encode(Some()) == b""
-    assert settings.encode(Some(count=6, name="other")) == b'{"count":6,"name":"other"}'
+    assert Some().encode() == b""
+    assert Some(count=6, name="other").encode() == b'{"count":6,"name":"other"}'
     assert settings.read(b"", Some) == {}
     assert settings.read(b' { "count" : 6 } ', Some) == {"count": 6}
 
@@ -26,7 +26,7 @@ def test_only_what_is_not_as_usual_is_kept_in_one_form() -> None:
         (b"{", "a JSON object"),
         (b"[]", "a JSON object"),
         (b"[" * 100_000, "a JSON object"),
-        (b'{"other":1}', "no setting 'other'; there are name, count"),
+        (b'{"other":1}', "no setting 'other'; there are .*name, count"),
         (b"\xff", "a JSON object"),
     ],
 )

@@ -9,8 +9,9 @@ from fjord.columns import Strings
 from fjord.jobs import SLOW_FROM
 from fjord.ops import Op
 from fjord.tables.jobs import layout
+from fjord.tables.jobs.lanes import Lane
 from fjord.tables.meaning import MEANING
-from fjord.tables.state import Lane, Tree
+from fjord.tables.state import Tree
 
 
 def schedule_of(op: Op) -> tuple[Tree, int] | None:

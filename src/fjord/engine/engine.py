@@ -61,12 +61,12 @@ class Engine:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._clock, self._journal = parts.clock, parts.journal
-        self._writer, self._index = parts.writer, parts.index
+        self.clock, self.journal = parts.clock, parts.journal
+        self.writer, self._index = parts.writer, parts.index
         self._leases = LeaseClock(parts.clock, parts.last_lease_us)
         self._published = Published(parts.disk, parts.layout, writable=True)
         self._published_seq, self._syncing = 0, threading.Lock()
-        self._memory = Memory()
+        self.memory = Memory()
         self.watched = Watched()
         self._news = NO_NEWS
         self._process = os.getpid()
@@ -78,13 +78,11 @@ class Engine:
         self.live_bytes = 0
         self.space = Space(parts, self._grow_index)
         self._read_state()
-        self.sealing = Sealing(self, self._memory, parts.clock, parts.journal, parts.writer)
+        self.sealing = Sealing(self)
         self.sealing.look()
         self.is_held = self.sealing.is_held
-        self._packer = Packer(self, self._memory, parts.journal, parts.writer, parts.segment_bytes)
-        self._upkeep = Upkeep(
-            self, self._memory, parts.clock, self._packer, parts.writer, parts.segment_bytes
-        )
+        self._packer = Packer(self, parts.segment_bytes)
+        self._upkeep = Upkeep(self, self._packer, parts.segment_bytes)
         self._take_over()
         self._takeovers = self.takeovers()  # nobody else takes over meanwhile
         self.space.look_at_start()
@@ -152,7 +150,7 @@ class Engine:
         """
         with self._syncing:
             try:
-                durable_seq = self._writer.sync()
+                durable_seq = self.writer.sync()
             except DurabilityError:
                 self._fail()
                 raise
@@ -161,23 +159,23 @@ class Engine:
 
     @property
     def applied_seq(self) -> int:
-        return self._writer.committed_seq
+        return self.writer.committed_seq
 
     @property
     def durable_seq(self) -> int:
-        return self._writer.durable_seq
+        return self.writer.durable_seq
 
     @property
     def unsynced_bytes(self) -> int:
         """How much the next sync has to write; 0: everything is durable."""
-        writer = self._writer
+        writer = self.writer
         return writer.unsynced_bytes or 1 if writer.durable_seq < writer.committed_seq else 0
 
     def scan(self, command: Scan | Span) -> Reply:
         """Answers from the journal alone, up to what is durable."""
         self.check_usable()
         known = (self.tables, self.durable_seq, *self.sealing.cold, self._takeovers)
-        return look(Past(self._journal, *known, bool(self.sealing.location)), command)
+        return look(Past(self.journal, *known, bool(self.sealing.location)), command)
 
     def takeovers(self) -> list[tuple[bytes, int]]:
         """Returns the takeover table: (UUID, high seq when it took over), oldest first."""
@@ -208,10 +206,10 @@ class Engine:
         if self._status is Status.CLOSED:
             return
         self._status = Status.CLOSED
-        self._writer.abandon()
+        self.writer.abandon()
         self._index.close()
         self._published.close()
-        self._journal.close()
+        self.journal.close()
         self._parts.lock.release()
 
     def check_usable(self) -> None:
@@ -229,7 +227,7 @@ class Engine:
 
     def release(self, client: int) -> None:
         """Gives free what a client had locked that is gone."""
-        self._memory.locks.release(client)
+        self.memory.locks.release(client)
 
     def watch(self, table: str, key: bytes) -> None:
         """From now on `take_news` tells of this key."""
@@ -246,7 +244,7 @@ class Engine:
     def attach_blocks(self, given: str = "") -> str:
         """From now on somebody writes cold blocks, as `sealing` plans them; returns where."""
         disk, layout = self._parts.disk, self._parts.layout
-        location = self._memory.location = layouts.blocks_location(disk, layout, given)
+        location = self.memory.location = layouts.blocks_location(disk, layout, given)
         self.sealing.shared_seq = layouts.shared_seq(disk, layout, location)
         self.sealing.attach(location)
         return location
@@ -258,16 +256,16 @@ class Engine:
             return None
         with self._view() as transaction:
             return take.later_us(
-                Snapshot(transaction, self._known(self._clock.monotonic_us())), found, after_us
+                Snapshot(transaction, self._known(self.clock.monotonic_us())), found, after_us
             )
 
     def job_counts(self) -> dict[str, JobCounts]:
         """Returns how many jobs each jobs table has."""
-        return self._memory.counts_of(self.tables)
+        return self.memory.counts_of(self.tables)
 
     def job_deaths(self) -> dict[str, int]:
         """Returns how many jobs of each table died since the start."""
-        return self._memory.deaths_of(self.tables)
+        return self.memory.deaths_of(self.tables)
 
     def upkeep(self) -> bool:
         """Does one bounded step of what is due; says whether there is more to do at once."""
@@ -290,8 +288,8 @@ class Engine:
     def measure(self, command: Command) -> int:
         """Returns how many bytes a step of packing would append."""
         with self._view() as transaction:
-            state = Snapshot(transaction, self._known(self._clock.monotonic_us()))
-            decided = execution.decide(command, state, self._clock.wall_us())
+            state = Snapshot(transaction, self._known(self.clock.monotonic_us()))
+            decided = execution.decide(command, state, self.clock.wall_us())
             size = sum(len(ops.encode(op)[0]) for op in decided.ops)
             return frames.FRAME_HEADER_BYTES + size if size else 0
 
@@ -309,8 +307,8 @@ class Engine:
         return {
             "applied_seq": self.applied_seq,
             "durable_seq": self.durable_seq,
-            "first_seq": self._journal.segments[0].first_seq,
-            "segments": len(self._journal.segments),
+            "first_seq": self.journal.segments[0].first_seq,
+            "segments": len(self.journal.segments),
             "journal_bytes": self._packer.used_bytes(),
             "live_bytes": self.live_bytes,
             "packed_segments": self._packer.packed_segments,
@@ -318,7 +316,7 @@ class Engine:
             "tables": len(self.tables),
             **self.space.stats(),
             **counts,
-            **self._memory.stats(),
+            **self.memory.stats(),
         }
 
     # -- one frame --------------------------------------------------------------------------------
@@ -326,7 +324,7 @@ class Engine:
     def _run_frame(self, wanted: Sequence[Command], clients: Sequence[int]) -> list[Reply]:
         if not self._index.has_reserve() and not all(map(execution.is_urgent, wanted)):
             raise IndexFullError
-        clock = self._clock
+        clock = self.clock
         now_us, wall_us = clock.monotonic_us(), clock.wall_us()
         late_us = now_us + limits.GROUP_US_MAX
         transaction = self._index.begin()
@@ -334,7 +332,7 @@ class Engine:
             group = Group(
                 transaction,
                 self._known(now_us),
-                self._writer,
+                self.writer,
                 live_bytes=self.live_bytes,
                 watched=self.watched,
                 wall_us=wall_us,
@@ -348,16 +346,16 @@ class Engine:
             transaction.commit()
         except BaseException:
             transaction.abort()
-            self._memory.undo()
+            self.memory.undo()
             raise
         self._uncommitted = None
-        self._writer.confirm()
+        self.writer.confirm()
         self._keep(group)
         return replies
 
     def _keep(self, group: Group) -> None:
         """Takes over what a group has changed in memory, and what there is to tell of it."""
-        memory, notes = self._memory, group.notes
+        memory, notes = self.memory, group.notes
         for part in memory.undoable:
             if part.changes:
                 part.changes.clear()
@@ -412,13 +410,13 @@ class Engine:
         write_progress(
             group.transaction, group.next_seq - 1, group.live_bytes, group.counts.changed
         )
-        self._uncommitted = (self._writer.position, self._writer.next_seq)
+        self._uncommitted = (self.writer.position, self.writer.next_seq)
         commit = Commit(group.wall_us, group.lease_us, group.ops, group.rows)
-        self._writer.append(commit)
+        self.writer.append(commit)
 
     def _run_reads(self, wanted: Sequence[Command]) -> list[Reply] | None:
         """Answers what changes nothing; None if one of them does: a READ may open a snapshot."""
-        clock = self._clock
+        clock = self.clock
         now_us, wall_us = clock.monotonic_us(), clock.wall_us()
         replies: list[Reply] = []
         answer_bytes = 0
@@ -455,8 +453,8 @@ class Engine:
             self._run_alone(command, clients[position : position + 1])
             for position, command in enumerate(wanted)
         )
-        late_us = self._clock.monotonic_us() + limits.GROUP_US_MAX
-        return execution.bounded(found, lambda: self._clock.monotonic_us() > late_us)
+        late_us = self.clock.monotonic_us() + limits.GROUP_US_MAX
+        return execution.bounded(found, lambda: self.clock.monotonic_us() > late_us)
 
     def _run_alone(self, command: Command, clients: Sequence[int]) -> Reply:
         if type(command).row.reads or execution.is_urgent(command):
@@ -476,36 +474,36 @@ class Engine:
 
     def _known(self, monotonic_us: int) -> Known:
         return Known(
-            self._journal,
-            self._memory,
+            self.journal,
+            self.memory,
             self.tables,
             self.master,
-            self._writer.next_seq,
+            self.writer.next_seq,
             self._leases.base_us + monotonic_us,
         )
 
     def begin_segment(self) -> None:
         """Closes the open segment, so that it can be packed."""
-        self._writer.make_room(0, Claim.VITAL)
+        self.writer.make_room(0, Claim.VITAL)
         self._rotate(0, Claim.VITAL)
 
     def _make_room(self, body_bytes: int, claim: Claim) -> None:
         """Ensures that a frame may be written, in this segment or in the next one."""
         try:
-            if not self._writer.make_room(body_bytes, claim):
+            if not self.writer.make_room(body_bytes, claim):
                 self._rotate(body_bytes, claim)
         except OSError:
             self.space.note_lack(body_bytes)
             raise
 
     def _rotate(self, body_bytes: int, claim: Claim) -> None:
-        now_us, lease_us = self._clock.wall_us(), self._leases.lease_us()
+        now_us, lease_us = self.clock.wall_us(), self._leases.lease_us()
         try:
-            self._writer.rotate(now_us, lease_us, body_bytes=body_bytes, claim=claim)
+            self.writer.rotate(now_us, lease_us, body_bytes=body_bytes, claim=claim)
         finally:
             with self._syncing:  # a rotation syncs what was before it, even if it then fails
-                self._publish(self._writer.durable_seq)
-        self._journal.add(self._writer.header)
+                self._publish(self.writer.durable_seq)
+        self.journal.add(self.writer.header)
         self.sealing.note_rotation()
 
     def _take_back(self) -> None:
@@ -513,7 +511,7 @@ class Engine:
         if self._uncommitted is None:
             return
         try:
-            self._writer.cut(*self._uncommitted)
+            self.writer.cut(*self._uncommitted)
         except DurabilityError:
             self._fail()
             raise
@@ -537,7 +535,7 @@ class Engine:
 
     def _close_writer(self) -> None:
         try:
-            self._writer.close()
+            self.writer.close()
         except DurabilityError:
             self._fail()
             raise
@@ -558,7 +556,7 @@ class Engine:
         with self._view() as transaction:
             self.tables, self.live_bytes = read_tables(transaction), read_live(transaction)
             self._names = {table.id: name for name, table in self.tables.items()}
-            read_memory(self._memory, transaction)
+            read_memory(self.memory, transaction)
 
     def _pack_for_deletes(self) -> bool:
         """Packs a little if deletes have used up their share; says whether that made room."""
@@ -574,7 +572,7 @@ class Engine:
         return False
 
     def _could_delete(self) -> bool:
-        return self._writer.could_take(self.space.body_bytes, Claim.URGENT)
+        return self.writer.could_take(self.space.body_bytes, Claim.URGENT)
 
     def _take_over(self) -> None:
         """Every start is a takeover: a new UUID at the current seq."""

@@ -6,7 +6,6 @@ A group may be refused after some of its commands have changed them; then they g
 from __future__ import annotations
 
 import collections
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from typing import Any, Generic, TypeVar
@@ -18,7 +17,7 @@ from fjord.engine import job_counts
 from fjord.ops import Op
 from fjord.tables.generations import Generations
 from fjord.tables.jobs.keep import taken_keys_of
-from fjord.tables.jobs.lanes import TableLanes
+from fjord.tables.jobs.lanes import Lanes
 from fjord.tables.kv.change import linked_of
 from fjord.tables.state import JobCounts, Moment, Table, VolatileValue, volatile_bytes
 
@@ -29,7 +28,7 @@ Tables = Mapping[str, Table]  # by name
 _DONE_MAX = 10_000
 
 
-class _Undoable(ABC, Generic[Held]):
+class _Undoable(Generic[Held]):
     """A map from index keys whose last changes can be taken back."""
 
     def __init__(self) -> None:
@@ -45,9 +44,9 @@ class _Undoable(ABC, Generic[Held]):
         while len(self.changes) > mark:
             self._put(*self.changes.pop())
 
-    @abstractmethod
     def _put(self, key: bytes, value: Held | None) -> Held | None:
         """Changes one entry; returns what was there."""
+        raise NotImplementedError
 
 
 class Volatile(_Undoable[VolatileValue]):
@@ -192,7 +191,7 @@ class Memory:
     def __init__(self) -> None:
         self.volatile = Volatile()
         self.locks = Locks()
-        self.lanes = TableLanes()
+        self.lanes = Lanes()
         self.taken_keys = TakenKeys()
         self.linked_keys = LinkedKeys()
         self.undoable: tuple[Any, ...] = (

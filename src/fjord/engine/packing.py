@@ -18,17 +18,14 @@ import bisect
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from fjord import layouts, limits, ops
 from fjord.columns import Strings
-from fjord.commands import Command, Refusal, Reply
-from fjord.engine.memory import Memory
-from fjord.engine.space import Space
+from fjord.commands import Refusal
 from fjord.errors import Code, CorruptionError
 from fjord.journal.frame import SEGMENT_HEADER_BYTES, PlacedOp, SegmentHeader
-from fjord.journal.reader import Journal
-from fjord.journal.writer import Claim, Writer
+from fjord.journal.writer import Claim
 from fjord.ops import Op, Opcode, Place
 from fjord.tables.jobs import keep, layout
 from fjord.tables.jobs.keep import MoveJobs
@@ -37,26 +34,21 @@ from fjord.tables.meaning import MEANING
 from fjord.tables.state import Tree
 from fjord.tables.upkeep import Begin, Pack
 
+if TYPE_CHECKING:
+    from fjord.engine.engine import Engine
+
 _ROWS: Final = 1000
 # With more than this it is cheaper to begin again.
 _PLACES_MAX: Final = 200_000
-
-
-class _Host2(Protocol):
-    """What the pass needs of the engine."""
-
-    def scan_index(
-        self, tree: int, start: bytes, stop: bytes | None, limit: int
-    ) -> list[tuple[bytes, bytes]]: ...
 
 
 class Moving:
     """A pass that moves all jobs that are held by rows before a seq."""
 
     def __init__(
-        self, host: _Host2, before_seq: int, slice_bytes: int = limits.PACK_SLICE_BYTES
+        self, engine: Engine, before_seq: int, slice_bytes: int = limits.PACK_SLICE_BYTES
     ) -> None:
-        self._host = host
+        self._engine = engine
         self._before_seq = before_seq
         self._slice_bytes = slice_bytes
         self._places: deque[tuple[Tree, bytes]] = deque()
@@ -84,7 +76,7 @@ class Moving:
     def _pass(self) -> Iterator[MoveJobs]:
         for tree in keep.STATES:
             start = b""
-            while items := self._host.scan_index(tree, start, None, _ROWS):
+            while items := self._engine.scan_index(tree, start, None, _ROWS):
                 keys, start = self._choose(tree, items)
                 yield MoveJobs(tree=tree, keys=keys, before_seq=self._before_seq)
 
@@ -149,32 +141,6 @@ _DRAINED_RATIO: Final = 1.25
 Step = Pack | MoveJobs
 
 
-class Host(_Host2, Protocol):
-    """What packing needs of the engine."""
-
-    live_bytes: int
-    space: Space
-
-    @property
-    def applied_seq(self) -> int: ...
-
-    def run_internal(self, command: Command, /) -> Reply: ...
-
-    def measure(self, command: Step, /) -> int:
-        """Returns how many bytes the command would append."""
-        ...
-
-    def sync(self) -> int: ...
-
-    def begin_segment(self) -> None:
-        """Closes the open segment, so that it can be packed."""
-        ...
-
-    def is_held(self, segment: int) -> bool:
-        """Says that not all that a segment holds of tables with history is in blocks."""
-        ...
-
-
 class Packer:
     """Packs one segment after the other, in small steps.
 
@@ -182,18 +148,9 @@ class Packer:
     the space that is reserved for packing.
     """
 
-    def __init__(
-        self,
-        host: Host,
-        memory: Memory,
-        journal: Journal,
-        writer: Writer,
-        segment_bytes: int,
-    ) -> None:
-        self._host = host
-        self._memory = memory
-        self._journal = journal
-        self._writer = writer
+    def __init__(self, engine: Engine, segment_bytes: int) -> None:
+        self._engine = engine
+        self._memory, self._journal, self._writer = engine.memory, engine.journal, engine.writer
         self._segment_bytes = segment_bytes
         self._walk: Iterator[Step] | None = None
         self._moving: Moving | None = None  # while jobs are moved
@@ -211,7 +168,7 @@ class Packer:
         self._quiet_bytes = 0  # packing gained too little: it rests until more than this is dead
         # Counts as dead, and a whole round did not free it; None: there was no such round yet.
         self._floor_bytes: int | None = None
-        self._seen_bytes = host.live_bytes  # that lived when it was last asked
+        self._seen_bytes = engine.live_bytes  # that lived when it was last asked
         self._died_bytes = 0  # has died since the start
         self._began_bytes = self.used_bytes()
         self.packed_segments = 0
@@ -235,7 +192,7 @@ class Packer:
             return True
         used_bytes = self.used_bytes()
         dead_bytes = used_bytes - live_bytes
-        is_full = self._host.space.is_full
+        is_full = self._engine.space.is_full
         is_quiet = not is_full and dead_bytes < self._quiet_bytes
         if is_quiet or not self._can_begin(dead_bytes):
             return False
@@ -245,7 +202,7 @@ class Packer:
             return True  # a generation has drained: all that is dead before goes
         if is_full:
             return self._is_worth_it(used_bytes, dead_bytes)
-        if self._host.space.is_short:
+        if self._engine.space.is_short:
             return dead_bytes > self._segment_bytes
         return used_bytes > limits.PACK_RATIO * live_bytes + 2 * self._segment_bytes
 
@@ -261,13 +218,13 @@ class Packer:
     def _can_begin(self, dead_bytes: int) -> bool:
         segments = self._journal.segments
         if len(segments) < 2:  # on a full disk even the open segment is packed
-            return self._host.space.is_full and self._writer.has_spare
+            return self._engine.space.is_full and self._writer.has_spare
         segment, needed_bytes, known_bytes = self._unfit
         if segments[0].segment == segment:
             died_bytes = dead_bytes - known_bytes  # all of it in this segment, perhaps
             if needed_bytes - died_bytes > self._writer.vital_room:
                 return False
-        return not self._host.is_held(segments[0].segment)  # whoever writes blocks comes first
+        return not self._engine.is_held(segments[0].segment)  # whoever writes blocks comes first
 
     def look_again(self) -> None:
         """Something went that did not count as live: packing may gain more than it did before."""
@@ -294,7 +251,7 @@ class Packer:
             self._writer.segment,
             self._writer.position,
         )
-        reply = self._host.run_internal(replace(found, is_measured=self._is_measured))
+        reply = self._engine.run_internal(replace(found, is_measured=self._is_measured))
         self._kept_bytes += self.used_bytes() - used_bytes
         if self._is_measured:
             begin = position if self._writer.segment == segment else SEGMENT_HEADER_BYTES
@@ -319,12 +276,12 @@ class Packer:
 
     def _begin(self) -> None:
         if len(self._journal.segments) < 2:
-            self._host.begin_segment()
-        self._is_tight = self._host.space.is_short
+            self._engine.begin_segment()
+        self._is_tight = self._engine.space.is_short
         if self._is_tight:
             self._writer.make_room(0, Claim.VITAL)
         if self._round is None:
-            dead_bytes = self.used_bytes() - self._host.live_bytes
+            dead_bytes = self.used_bytes() - self._engine.live_bytes
             self._round = (self._journal.segments[-1].segment, dead_bytes)
         self._walk = self._steps()
         self._measured = [] if self._is_tight else None
@@ -341,7 +298,7 @@ class Packer:
             # All closed ones at once, since each pass looks at every job; where space is short
             # only what is needed to free this one.
             following = self._journal.segments[1 if self._is_tight else -1]
-            self._moving = Moving(self._host, following.first_seq, self._slice_bytes)
+            self._moving = Moving(self._engine, following.first_seq, self._slice_bytes)
             yield from self._moving.commands()
             self._moving = None
             if self._measured is None:
@@ -351,11 +308,11 @@ class Packer:
     def _measure(self, found: Step | None) -> bool:
         assert self._measured is not None
         if found is not None:
-            self._measured.append(self._host.measure(found))
+            self._measured.append(self._engine.measure(found))
             return True
         needed_bytes = self._needed_bytes(self._measured)
         if needed_bytes > self._writer.vital_room:
-            dead_bytes = self.used_bytes() - self._host.live_bytes
+            dead_bytes = self.used_bytes() - self._engine.live_bytes
             self._unfit = (self._journal.segments[0].segment, needed_bytes, dead_bytes)
             self._end_walk()
             return False
@@ -382,10 +339,10 @@ class Packer:
         if not self._may_go(following.first_seq):
             return False
         begin = Begin(segment=following.segment, seq=following.first_seq)
-        if isinstance(self._host.run_internal(begin), Refusal):
+        if isinstance(self._engine.run_internal(begin), Refusal):
             return False
         self._walked_seq = 0
-        self._host.sync()
+        self._engine.sync()
         self._gone_bytes += self._journal.segment_bytes(oldest.segment)
         self._journal.remove(oldest.segment)
         self._writer.recycle(oldest.segment, wipes=self._memory.is_secure)
@@ -401,9 +358,9 @@ class Packer:
         before, and such are kept under snapshots that were opened before.
         """
         if self._walked_seq < end_seq:
-            self._walked_seq = self._host.applied_seq
+            self._walked_seq = self._engine.applied_seq
         stop = (self._walked_seq + 1).to_bytes(8, "big")
-        return not self._host.scan_index(Tree.VERSIONS, b"", stop, 1)
+        return not self._engine.scan_index(Tree.VERSIONS, b"", stop, 1)
 
     def _judge_gain(self, segment: int) -> None:
         """Lets a journal rest that is full of what lives, and does not count as a row.
@@ -418,7 +375,7 @@ class Packer:
         self._floor_bytes = max(0, dead_bytes - (self._gone_bytes - self._kept_bytes))
         if self._kept_bytes > _KEPT_SHARE * self._gone_bytes:
             used_bytes = self.used_bytes()
-            dead_bytes = used_bytes - self._host.live_bytes
+            dead_bytes = used_bytes - self._engine.live_bytes
             self._quiet_bytes = dead_bytes + round(_QUIET_SHARE * used_bytes)
         self._gone_bytes = self._kept_bytes = 0
         self._round = None

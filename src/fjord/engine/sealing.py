@@ -11,60 +11,34 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from fjord import kinds, limits, streams
-from fjord.clock import Clock
-from fjord.commands import Command, Refusal, Reply
+from fjord.commands import Command, Refusal
 from fjord.engine.group import Group
-from fjord.engine.memory import Memory
-from fjord.engine.space import Space
 from fjord.history import Block, SealedRange, SealPlan
-from fjord.journal.reader import Journal
-from fjord.journal.writer import Writer
 from fjord.tables import turning
 from fjord.tables.stages import stage
 from fjord.tables.state import Table, Tree
 from fjord.tables.streams import history, layout, rules
 from fjord.tables.streams.layout import History
 
-
-class Host(Protocol):
-    """What sealing needs of the engine."""
-
-    master: bytes
-    space: Space
-    tables: Mapping[str, Table]
-
-    @property
-    def durable_seq(self) -> int: ...
-
-    @property
-    def applied_seq(self) -> int: ...
-
-    def run_internal(self, command: Command, /) -> Reply: ...
-
-    def scan_index(
-        self, tree: int, start: bytes, stop: bytes | None, limit: int
-    ) -> list[tuple[bytes, bytes]]: ...
+if TYPE_CHECKING:
+    from fjord.engine.engine import Engine
 
 
 class Sealing:
     """Knows how far each table is in blocks, and how much of it is new."""
 
-    def __init__(
-        self, host: Host, memory: Memory, clock: Clock, journal: Journal, writer: Writer
-    ) -> None:
-        self._host = host
-        self._memory = memory
-        self._clock = clock
-        self._journal = journal
-        self._writer = writer
-        self._began_seq = host.applied_seq  # what is older may be of any table
-        self._ended_seq = host.applied_seq  # of the last frame
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._memory, self._clock = engine.memory, engine.clock
+        self._journal, self._writer = engine.journal, engine.writer
+        self._began_seq = engine.applied_seq  # what is older may be of any table
+        self._ended_seq = engine.applied_seq  # of the last frame
         # A seq before which a table has nothing, by table; of older ones that is not known.
-        self._first_seqs = {table.id: 0 for table in host.tables.values()}
-        self._seen: Mapping[str, Table] = host.tables
+        self._first_seqs = {table.id: 0 for table in engine.tables.values()}
+        self._seen: Mapping[str, Table] = engine.tables
         self._last_seqs: dict[int, int] = {}  # of tables that were written to since
         self._rows: dict[int, int] = {}  # how many are new, by table
         self._planned: dict[int, int] = {}  # how many of them the last plan has
@@ -80,7 +54,7 @@ class Sealing:
         self._first_stage: int | None = None  # seq of the oldest rows that are staged
         self.cold_seqs: Mapping[int, int] = {}  # the first seq that is in a block, by table
         # The last seq that is in a block, or was until retention took it away, by table.
-        items = history.all_items(host.scan_index)
+        items = history.all_items(engine.scan_index)
         self.cold_lasts = {block.table: block.last for block, _ in items}
         self.shared_seq = 0  # blocks up to here may be those of another directory, too
 
@@ -110,13 +84,13 @@ class Sealing:
 
     def look(self) -> None:
         """Reads how far each table is, and finds out when the next round is due."""
-        items = self._host.scan_index(Tree.HISTORY, b"", None, limits.TABLES_MAX)
+        items = self._engine.scan_index(Tree.HISTORY, b"", None, limits.TABLES_MAX)
         self._histories = {
             int.from_bytes(key, "big"): layout.decode_history(data) for key, data in items
         }
         self.look_at_stages()
         dates = [self._table_due_us(table) for table in self._tables().values()]
-        firsts = history.first_blocks(self._host.scan_index)
+        firsts = history.first_blocks(self._engine.scan_index)
         self.cold_seqs = {block.table: block.first for block, _ in firsts}
         self._due_us = None
         self._written.clear()
@@ -125,7 +99,7 @@ class Sealing:
 
     def look_at_stages(self) -> None:
         """Reads which rows are staged: the segments with them have to stay."""
-        self._first_stage = min(stage.first_seqs(self._host.scan_index), default=None)
+        self._first_stage = min(stage.first_seqs(self._engine.scan_index), default=None)
         self._held = (0, False)
 
     def note(self, group: Group, *, looks: bool) -> None:
@@ -133,8 +107,8 @@ class Sealing:
         notes = group.notes
         self._held = (0, False)
         self._last_seqs.update(notes.last_seqs)
-        if self._seen is not self._host.tables:
-            self._seen = self._host.tables
+        if self._seen is not self._engine.tables:
+            self._seen = self._engine.tables
             first_seq = self._ended_seq + 1
             known = self._first_seqs
             self._first_seqs = {
@@ -195,12 +169,12 @@ class Sealing:
         found = [one for one in self._tables().values() if not table or one.name == table]
         wanted = [one for one in found if self._is_wanted(one, now=now)]
         begin = min((self._first(one) for one in wanted), default=0)
-        end = min(self._reach(begin), self._host.durable_seq)
+        end = min(self._reach(begin), self._engine.durable_seq)
         fresh = [
             one for one in wanted if not self._history(one).sealing and self._first(one) <= end
         ]
         if fresh:
-            tag = int.from_bytes(self._host.master[:8], "big")
+            tag = int.from_bytes(self._engine.master[:8], "big")
             lasts = [(one.id, end) for one in fresh]
             self._run(history.BeginSeal(lasts=lasts, tag=tag))
             self.look()
@@ -227,11 +201,11 @@ class Sealing:
     def plan_retirement(self) -> list[Block]:
         """Takes blocks out of use that are too old; returns all whose files are to go."""
         now_us = self._clock.wall_us()
-        for table in self._host.tables.values():
+        for table in self._engine.tables.values():
             gone = self._outdated(table, now_us)
             if gone:
                 self._run(history.Retire(blocks=gone))
-        items = history.all_items(self._host.scan_index)
+        items = history.all_items(self._engine.scan_index)
         retired = [block for block, is_retired in items if is_retired]
         retired += [block for block in self._replaced() if _removal_us(block) <= now_us]
         shared = [block for block in retired if block.last <= self.shared_seq]
@@ -259,12 +233,12 @@ class Sealing:
 
     def blocks(self, table: str) -> list[Block]:
         """Returns the blocks of a table that are in use, in order."""
-        found = self._host.tables[table]
-        items = history.all_items(self._host.scan_index, found.prefix)
+        found = self._engine.tables[table]
+        items = history.all_items(self._engine.scan_index, found.prefix)
         return [block for block, is_retired in items if not is_retired]
 
     def _run(self, command: Command) -> None:
-        reply = self._host.run_internal(command)
+        reply = self._engine.run_internal(command)
         if isinstance(reply, Refusal):
             raise reply.error()
 
@@ -272,7 +246,7 @@ class Sealing:
 
     def _tables(self) -> dict[int, Table]:
         """Returns the tables that have history, by id."""
-        known = (self._host.tables, bool(self.location))
+        known = (self._engine.tables, bool(self.location))
         if self._known[0] is not known[0] or self._known[1] is not known[1]:
             self._known = known
             self._by_id = {
@@ -310,7 +284,7 @@ class Sealing:
         segments = self._journal.segments
         at = bisect.bisect_right(segments, begin, key=lambda header: header.first_seq) - 1
         # Where space is short it goes for the blocks of one segment, so that this one can go.
-        bytes_max = 0 if self._host.space.is_short else limits.SEAL_BYTES_MAX
+        bytes_max = 0 if self._engine.space.is_short else limits.SEAL_BYTES_MAX
         count = max(
             1, bytes_max // max(1, self._journal.segment_bytes(segments[max(at, 0)].segment))
         )
@@ -325,7 +299,7 @@ class Sealing:
             return None
         settings = _settings(table)
         closed = self._closed_after(self._first(table))
-        if closed >= (1 if self._host.space.is_short else limits.SEAL_SEGMENTS):
+        if closed >= (1 if self._engine.space.is_short else limits.SEAL_SEGMENTS):
             return 0
         if self._rows.get(table.id, 0) >= settings.block_rows:
             return 0
@@ -359,7 +333,7 @@ class Sealing:
         return min(map(_removal_us, self._replaced()), default=None)
 
     def _replaced(self) -> Iterator[Block]:
-        return history.replaced_blocks(self._host.scan_index)
+        return history.replaced_blocks(self._engine.scan_index)
 
     def _bring_forward(self, date_us: int | None) -> None:
         if date_us is not None:
@@ -384,7 +358,7 @@ class Sealing:
         last = self._lasts.get(table.id)
         if last is not None:  # it may be gone, or another one may have taken its place
             key = layout.block_key(last)
-            items = self._host.scan_index(Tree.BLOCKS, key, key + b"\0", 1)
+            items = self._engine.scan_index(Tree.BLOCKS, key, key + b"\0", 1)
             last = next((block for block, is_retired in _decoded(items) if not is_retired), None)
         if last is None:
             last = next(reversed(self.blocks(table.name)), None)

@@ -19,17 +19,13 @@ the disk is full.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from fjord import commands, limits
-from fjord.clock import Clock
-from fjord.commands import Command, Refusal, Reply
+from fjord.commands import Command, Refusal
 from fjord.engine.job_counts import Counts
-from fjord.engine.memory import Memory
 from fjord.engine.packing import Packer
-from fjord.engine.space import Space
 from fjord.jobs import Period
-from fjord.journal.writer import Writer
 from fjord.layouts import PREFIX_BYTES, table_of
 from fjord.tables import catalog, clients, generations, snapshots, turning
 from fjord.tables.jobs import keep as upkeep
@@ -39,6 +35,9 @@ from fjord.tables.stages import stage as staging
 from fjord.tables.state import Table, Tree
 from fjord.tables.streams.layout import seq_key
 
+if TYPE_CHECKING:
+    from fjord.engine.engine import Engine
+
 _RETRY_US: Final = 1_000_000
 _CLIENTS_US: Final = 3600 * 1_000_000
 _FIRST_US: Final = 600 * 1_000_000  # after a start
@@ -46,26 +45,6 @@ _BEHIND_RATIO: Final = 1.5
 # When such a share of a segment is written, or dead, there may be something to pack or allocate.
 _GROWTH_SHARE: Final = 64
 _REST, _REST_BEHIND = 3, 1  # in units of what a step took
-
-
-class Host(Protocol):
-    """What upkeep needs of the engine."""
-
-    live_bytes: int
-    space: Space
-    tables: Mapping[str, Table]
-
-    @property
-    def applied_seq(self) -> int: ...
-
-    @property
-    def lease_us(self) -> int: ...
-
-    def run_internal(self, command: Command, /) -> Reply: ...
-
-    def scan_index(
-        self, tree: int, start: bytes, stop: bytes | None, limit: int
-    ) -> list[tuple[bytes, bytes]]: ...
 
 
 # What is due at a date, by the tree that begins with the earliest one, in the order in which it
@@ -84,27 +63,17 @@ _LEASE_TIME: Final = frozenset({Tree.JOBS_LEASES, Tree.SNAPSHOTS})
 class Upkeep:
     """Decides what is due."""
 
-    def __init__(
-        self,
-        host: Host,
-        memory: Memory,
-        clock: Clock,
-        packer: Packer,
-        writer: Writer,
-        segment_bytes: int,
-    ) -> None:
+    def __init__(self, engine: Engine, packer: Packer, segment_bytes: int) -> None:
         self._growth_bytes = segment_bytes // _GROWTH_SHARE
-        self._host = host
-        self._memory = memory
-        self._clock = clock
+        self._engine = engine
+        self._memory, self._clock, self._writer = engine.memory, engine.clock, engine.writer
         self._packer = packer
-        self._forgetting = Forgetting(host, clock)
-        self._writer = writer
+        self._staged = StagedUpkeep(engine)
         self._no_spare_before_us = 0  # monotonic: there was no space for one
         self._space_us = 0  # monotonic: when a full disk is looked at again
         self._no_packing_before_us = 0  # monotonic: a segment could not go yet
         self._not_before_us = 0  # monotonic: the disk was full, or upkeep has had its share
-        self._clients_us = clock.monotonic_us() + _FIRST_US
+        self._clients_us = self._clock.monotonic_us() + _FIRST_US
         # The earliest date of each tree, None if it has none; a date may be too early, and a
         # tree that is not in here is looked at when it is asked for.
         self._dates: dict[Tree, int | None] = {}
@@ -147,12 +116,12 @@ class Upkeep:
         position, live_bytes = self._asked_at
         return (
             self._is_sooner
-            or self._host.live_bytes < live_bytes - self._growth_bytes
+            or self._engine.live_bytes < live_bytes - self._growth_bytes
             or not position <= self._writer.position <= position + self._growth_bytes
         )
 
     def _look_at_generations(self) -> None:
-        memory, tables, now_us = self._memory, self._host.tables, self._clock.wall_us()
+        memory, tables, now_us = self._memory, self._engine.tables, self._clock.wall_us()
         if tables is not self._periods[0]:
             self._periods = (tables, turning.periods(tables))
         counts = Counts(memory.counts)
@@ -162,7 +131,7 @@ class Upkeep:
         """Returns the wall time when the next step is due."""
         now_us, monotonic_us = self._clock.wall_us(), self._clock.monotonic_us()
         self._is_sooner = False
-        self._asked_at = self._writer.position, self._host.live_bytes
+        self._asked_at = self._writer.position, self._engine.live_bytes
         moments = [now_us + max(0, self._clients_us - monotonic_us)]
         for tree in _DUE:
             date_us = self._date_us(tree, now_us, monotonic_us)
@@ -170,11 +139,11 @@ class Upkeep:
                 moments.append(date_us)
         if self._is_sweeping:
             moments.append(now_us)
-        if self._host.space.is_full:
+        if self._engine.space.is_full:
             moments.append(now_us + max(0, self._space_us - monotonic_us))
         if self._turn_us is not None:
             moments.append(self._turn_us)
-        if self._packer.is_wanted(self._host.live_bytes):
+        if self._packer.is_wanted(self._engine.live_bytes):
             moments.append(now_us + max(0, self._no_packing_before_us - monotonic_us))
         pause_us = max(0, self._not_before_us - monotonic_us)
         due_us = max(min(moments), now_us + pause_us)
@@ -198,8 +167,8 @@ class Upkeep:
         if self._writer.wants_spare and self._no_spare_before_us <= monotonic_us:
             if not self._writer.ensure_spare():
                 self._no_spare_before_us = monotonic_us + _RETRY_US
-        elif self._host.space.is_full and self._space_us <= monotonic_us:
-            self._host.space.look()
+        elif self._engine.space.is_full and self._space_us <= monotonic_us:
+            self._engine.space.look()
             self._space_us = monotonic_us + _RETRY_US
         elif self._is_refused and self._may_pack(monotonic_us):
             self._pack(monotonic_us)
@@ -220,13 +189,13 @@ class Upkeep:
                 self._look_at_generations()
         elif self._clients_us <= monotonic_us:
             is_more = self._run(clients.ForgetClients(limit=self._rows))
-            if not is_more and not self._forgetting.step():
+            if not is_more and not self._staged.step():
                 self._clients_us = monotonic_us + _CLIENTS_US
         elif self._may_pack(monotonic_us):
             self._pack(monotonic_us)
 
     def _may_pack(self, monotonic_us: int) -> bool:
-        is_wanted = self._packer.is_wanted(self._host.live_bytes)
+        is_wanted = self._packer.is_wanted(self._engine.live_bytes)
         return is_wanted and self._no_packing_before_us <= monotonic_us
 
     def _pack(self, monotonic_us: int) -> None:
@@ -237,21 +206,21 @@ class Upkeep:
             self._space_us = 0
 
     def _is_behind(self) -> bool:
-        allowed = _BEHIND_RATIO * limits.PACK_RATIO * self._host.live_bytes
-        return self._packer.is_wanted(self._host.live_bytes) and (
-            self._host.space.is_full or self._packer.used_bytes() > allowed
+        allowed = _BEHIND_RATIO * limits.PACK_RATIO * self._engine.live_bytes
+        return self._packer.is_wanted(self._engine.live_bytes) and (
+            self._engine.space.is_full or self._packer.used_bytes() > allowed
         )
 
     def _run(self, command: Command) -> bool:
         """Runs a command of upkeep; says whether it found something to do, or could not tell."""
-        applied_seq = self._host.applied_seq
-        self._is_refused = isinstance(self._host.run_internal(command), Refusal)
+        applied_seq = self._engine.applied_seq
+        self._is_refused = isinstance(self._engine.run_internal(command), Refusal)
         if self._is_refused:
             self._not_before_us = self._clock.monotonic_us() + _RETRY_US
             self._rows = max(1, self._rows // 2)
             return True
         self._rows = min(2 * self._rows, limits.UPKEEP_ROWS)
-        return self._host.applied_seq > applied_seq
+        return self._engine.applied_seq > applied_seq
 
     def _due_tree(self) -> Tree | None:
         now_us, monotonic_us = self._clock.wall_us(), self._clock.monotonic_us()
@@ -264,13 +233,13 @@ class Upkeep:
     def _date_us(self, tree: Tree, now_us: int, monotonic_us: int) -> int | None:
         """Returns the wall time of the earliest date of a tree."""
         if tree not in self._dates:
-            first = self._host.scan_index(tree, b"", None, 1)
+            first = self._engine.scan_index(tree, b"", None, 1)
             self._dates[tree] = int.from_bytes(first[0][0][:8], "big") if first else None
         date_us = self._dates[tree]
         if date_us is None:
             return None
         if tree in _LEASE_TIME:
-            date_us += now_us - self._host.lease_us
+            date_us += now_us - self._engine.lease_us
         blocked_us = self._blocked_us.get(tree, 0) - monotonic_us
         return max(date_us, now_us + blocked_us) if blocked_us > 0 else date_us
 
@@ -290,22 +259,11 @@ _ONCE: Final = commands.WRITER_ONCE.encode()
 _PIECE: Final = 2000
 
 
-class _Host1(Protocol):
-    """What it needs of the engine."""
-
-    def run_internal(self, command: Command, /) -> Reply: ...
-
-    def scan_index(
-        self, tree: int, start: bytes, stop: bytes | None, limit: int
-    ) -> list[tuple[bytes, bytes]]: ...
-
-
-class Forgetting:
+class StagedUpkeep:
     """Goes over all that is staged, step by step."""
 
-    def __init__(self, host: _Host1, clock: Clock) -> None:
-        self._host = host
-        self._clock = clock
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._walk: Steps | None = None
         self._is_refused: bool | None = None  # the last command; None: there was none
 
@@ -319,13 +277,13 @@ class Forgetting:
             self._walk = None
             return False
         self._is_refused = command is not None and isinstance(
-            self._host.run_internal(command), Refusal
+            self._engine.run_internal(command), Refusal
         )
         return True
 
     def _steps(self) -> Steps:
         """Yields what is to be run, or nothing where a piece was only looked at."""
-        now_us = self._clock.wall_us()
+        now_us = self._engine.clock.wall_us()
         for items in self._pieces(Tree.STAGES):
             by_table: dict[int, list[int]] = {}
             for key, data in items:
@@ -355,10 +313,10 @@ class Forgetting:
     def _is_staged(self, key: bytes, seq: int) -> bool:
         """Says whether the last stage of a batch is there: then the batch is not written yet."""
         wanted = seq_key(key[:PREFIX_BYTES], seq)
-        return bool(self._host.scan_index(Tree.STAGES, wanted, wanted + b"\0", 1))
+        return bool(self._engine.scan_index(Tree.STAGES, wanted, wanted + b"\0", 1))
 
     def _pieces(self, tree: Tree) -> Iterator[list[tuple[bytes, bytes]]]:
         start = b""
-        while items := self._host.scan_index(tree, start, None, _PIECE):
+        while items := self._engine.scan_index(tree, start, None, _PIECE):
             yield items
             start = items[-1][0] + b"\0"

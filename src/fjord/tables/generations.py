@@ -35,6 +35,7 @@ from fjord.declared import schema
 from fjord.errors import Code
 from fjord.jobs import Period
 from fjord.ops import Op, Opcode, Place
+from fjord.settings import Triples
 from fjord.tables.state import Generation, State, Table, Tree, Writes
 
 _KEY: Final = b"generation"
@@ -44,7 +45,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US: Final = timedelta(microseconds=1)
 EARLIER_MAX: Final = 64  # schemas that are remembered
 
-Earlier = tuple[tuple[int, jobs.Triples], ...]  # schemas: a number and columns
+Earlier = tuple[tuple[int, Triples], ...]  # schemas: a number and columns
 
 
 # The generations of tables, by id; the current one is the last.

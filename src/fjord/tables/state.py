@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from fjord import kinds, layouts, limits
 from fjord.commands import Command, Reply
 from fjord.ops import Op
+from fjord.tables.jobs.lanes import Lanes
 
 
 class Tree(enum.IntEnum):
@@ -135,51 +136,6 @@ class JobCounts(NamedTuple):
     waiting: int = 0
     taken: int = 0
     dead: int = 0
-
-
-Lane = tuple[int, bool]  # hash of a domain; whether this is about its slow jobs
-
-
-class Lanes(Protocol):
-    """Which domains of a table with fairness have jobs, and since when one of them is due.
-
-    What is derived from the index, and kept in memory, since no order of it would tell.  The date
-    of a lane may be too early, never too late: whoever finds nothing there says so.
-    """
-
-    def is_known(self, table: int) -> bool: ...
-
-    def learn(self, table: int, dates: Iterable[tuple[Lane, int]]) -> None:
-        """Takes the first date of each lane."""
-        ...
-
-    def take(self, table: int, now_us: int, *, slow: bool) -> Lane | None:
-        """Returns the next lane that may have something due, and puts it last."""
-        ...
-
-    def put_back(self, table: int, lane: Lane) -> None:
-        """Makes a lane first that was taken, and had no turn."""
-        ...
-
-    def count(self, table: int, now_us: int, *, slow: bool) -> int:
-        """Returns how many lanes may have something due."""
-        ...
-
-    def correct(self, table: int, lane: Lane, date_us: int | None) -> None:
-        """Takes note that a lane has nothing due before this date, or nothing at all."""
-        ...
-
-    def first(self, table: int, now_us: int) -> tuple[Lane, int] | None:
-        """Returns the lane whose turn it is, or else the one with the first date; and its date."""
-        ...
-
-    def later_us(self, table: int, now_us: int) -> int | None:
-        """Returns when the next lane has something due that has nothing due now."""
-        ...
-
-    def lanes(self, table: int) -> int:
-        """Returns how many lanes have anything."""
-        ...
 
 
 class Moment(NamedTuple):

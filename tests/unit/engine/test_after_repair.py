@@ -86,7 +86,7 @@ def test_a_new_table_does_not_get_the_rows_of_one_whose_creation_was_lost() -> N
     engine = world.open()
     engine.run([CreateTable(name="secret", kind=Kind.KV.number)])
     engine.sync()
-    end = engine._writer.position
+    end = engine.writer.position
     now_us = world.clock.wall_us()
     engine.run([set_command({b"k": b"hidden"}, timestamp_us=now_us, table="secret")])
     engine.close()

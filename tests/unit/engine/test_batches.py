@@ -96,7 +96,7 @@ def test_a_batch_is_one_frame_over_several_tables(tmp_path: Path) -> None:
     )
     assert isinstance(reply, Replies)
     assert all(isinstance(one, Done) for one in reply.replies)
-    first, *rest = engine._journal.frames(before + 1, durable_seq=engine.durable_seq)
+    first, *rest = engine.journal.frames(before + 1, durable_seq=engine.durable_seq)
     assert not rest
     assert first.frame.op_count == 4  # two tables, two inserts
 
@@ -260,7 +260,7 @@ def test_a_batch_that_fills_a_segment_goes_whole_into_the_next(tmp_path: Path) -
         ]
         before = engine.applied_seq
         assert isinstance(run(engine, *wanted), Replies)
-        located = list(engine._journal.frames(before + 1, durable_seq=engine.durable_seq))
+        located = list(engine.journal.frames(before + 1, durable_seq=engine.durable_seq))
         assert len(located) == 1
     keys = [b"%d-%d" % (round_, number) for round_ in range(5) for number in range(4)]
     assert read(engine, *keys) == [big] * 20

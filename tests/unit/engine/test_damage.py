@@ -182,9 +182,9 @@ def test_a_tail_torn_at_any_byte_is_cut_and_stays_cut(tmp_path: Path) -> None:
     clock = SimClock()
     engine = open_at(tmp_path / "whole", clock)
     write(engine, clock, {b"key": b"acknowledged"})
-    start = engine._writer.position
+    start = engine.writer.position
     write(engine, clock, {b"key": b"torn-off"})
-    end = engine._writer.position
+    end = engine.writer.position
     engine.abandon()
     for size in range(start, end, 3):
         copy = tmp_path / "copy"
@@ -206,7 +206,7 @@ def test_a_damaged_last_frame_that_was_published_as_durable_stops_the_start(
     clock = SimClock()
     engine = open_at(tmp_path, clock)
     write(engine, clock, {b"key": b"acknowledged"})
-    end = engine._writer.position
+    end = engine.writer.position
     engine.abandon()
     flip(segments(tmp_path)[0], end - 16)
     with pytest.raises(CorruptionError, match="not readable"):
@@ -216,7 +216,7 @@ def test_a_damaged_last_frame_that_was_published_as_durable_stops_the_start(
 def test_a_damaged_frame_that_a_later_one_calls_durable_stops_the_start(tmp_path: Path) -> None:
     clock = SimClock()
     engine = open_at(tmp_path, clock)
-    start = engine._writer.position
+    start = engine.writer.position
     for value in (b"one", b"two", b"three"):
         write(engine, clock, {b"key": value})
     engine.abandon()
@@ -267,7 +267,7 @@ def test_a_value_that_looks_like_a_frame_does_not_stop_a_start(tmp_path: Path) -
     clock = SimClock()
     engine = open_at(tmp_path, clock)
     write(engine, clock, {b"key": b"acknowledged"})
-    start = engine._writer.position
+    start = engine.writer.position
     forged = frames.Frame(
         first_seq=99,
         rows=1,

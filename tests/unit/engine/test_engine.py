@@ -251,7 +251,7 @@ def test_a_read_that_finds_no_file_to_open_is_refused_alone(
     clock = SimClock()
     engine = open_at(tmp_path, clock)
     write(engine, clock, {b"key": b"value"})
-    engine._journal.close()
+    engine.journal.close()
     get = Get(table=TABLE, keys=Strings.of([b"key"]))
     now_us = clock.wall_us()
     with monkeypatch.context() as patch:
@@ -289,7 +289,7 @@ def test_reads_on_a_full_disk_are_bounded_as_well(
     engine = open_at(tmp_path, clock)
     write(engine, clock, {b"key": b"v" * 1000})
     monkeypatch.setattr(limits, "ANSWER_BYTES_MAX", 3000)
-    monkeypatch.setattr(engine._writer, "append", full)
+    monkeypatch.setattr(engine.writer, "append", full)
     get = Get(table=TABLE, keys=Strings.of([b"key"]))
     refused = set_command({b"key": b"new"}, timestamp_us=clock.wall_us())
     replies = engine.run_some([refused, *[get] * 10])

@@ -69,7 +69,7 @@ def test_jobs_that_are_taken_while_others_are_moved_are_moved_too(tmp_path: Path
     for _ in range(10):
         life.next("plain")
     assert life.engine.stats()["segments"] > 2
-    before_seq = life.engine._journal.segments[-1].first_seq
+    before_seq = life.engine.journal.segments[-1].first_seq
     moving = Moving(life.engine, before_seq)
     steps = moving.commands()
     moved = [next(steps)]

@@ -3,20 +3,20 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.tables.jobs.lanes import TableLanes
+from fjord.tables.jobs.lanes import Lanes
 
 TABLE = 7
 
 
-def lanes_of(**dates: int) -> TableLanes:
+def lanes_of(**dates: int) -> Lanes:
     """Lanes whose names are numbers: a=3 is lane 97, date 3."""
-    lanes = TableLanes()
+    lanes = Lanes()
     lanes.learn(TABLE, [((ord(name), False), date) for name, date in dates.items()])
     lanes.changes.clear()
     return lanes
 
 
-def turns(lanes: TableLanes, now_us: int, count: int, *, slow: bool = False) -> str:
+def turns(lanes: Lanes, now_us: int, count: int, *, slow: bool = False) -> str:
     taken = [lanes.take(TABLE, now_us, slow=slow) for _ in range(count)]
     return "".join(chr(lane[0]) if lane else "-" for lane in taken)
 
@@ -43,7 +43,7 @@ def test_fast_and_slow_jobs_have_turns_of_their_own() -> None:
 
 
 def test_a_table_that_nobody_asked_for_is_not_known() -> None:
-    lanes = TableLanes()
+    lanes = Lanes()
     lanes.lower(TABLE, (1, False), 5)
     assert not lanes.is_known(TABLE)
     assert lanes.lanes(TABLE) == 0
@@ -102,7 +102,7 @@ def test_a_group_that_is_taken_back_makes_no_lane_late() -> None:
 
 
 def test_what_was_learned_in_a_group_that_is_taken_back_is_forgotten() -> None:
-    lanes = TableLanes()
+    lanes = Lanes()
     lanes.learn(TABLE, [((1, False), 5)])
     lanes.undo()
     assert not lanes.is_known(TABLE)
@@ -136,7 +136,7 @@ def test_dates_that_hold_no_more_do_not_pile_up() -> None:
 def test_every_lane_that_is_due_has_one_turn_in_a_round(
     jobs: list[tuple[int, int]], now_us: int
 ) -> None:
-    lanes = TableLanes()
+    lanes = Lanes()
     lanes.learn(TABLE, [])
     for lane, date in jobs:
         lanes.lower(TABLE, (lane, False), date)

@@ -63,6 +63,6 @@ def test_data_larger_than_the_cache_is_served_and_the_cache_stays_bounded(
     for _ in range(3):
         for key in dice.sample(list(model), 500):
             assert read(engine, key) == [model[key]]
-            assert engine._journal._values.size <= CACHE_BYTES
-    assert len(engine._journal._values) > 10  # it is in use
+            assert engine.journal._values.size <= CACHE_BYTES
+    assert len(engine.journal._values) > 10  # it is in use
     assert read(engine, *model) == list(model.values())

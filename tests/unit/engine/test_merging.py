@@ -152,7 +152,7 @@ def run_some(engine: Engine, wanted: Sequence[Command]) -> list[Reply]:
 def ops_since(engine: Engine, seq: int) -> list[list[tuple[Opcode, int]]]:
     """Returns opcode and rows of all ops behind a seq, frame by frame."""
     engine.sync()
-    found = engine._journal.frames(seq + 1, durable_seq=engine.durable_seq)
+    found = engine.journal.frames(seq + 1, durable_seq=engine.durable_seq)
     return [[(op.opcode, op.rows) for op, _ in located.ops()] for located in found]
 
 

@@ -183,13 +183,13 @@ def test_an_oldest_segment_that_cannot_be_read_stops_packing_and_nothing_else(
     shared = replace(settings(clock), disk=SimDisk(), indexes=MemoryIndexes(TREE_COUNT))
     engine = open_engine("/data", shared)
     churn(engine, clock, 200)
-    first = engine._journal.segments[0].segment
+    first = engine.journal.segments[0].segment
 
     def broken(*_: object) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 
-    engine._journal._values.forget(first)
-    monkeypatch.setattr(engine._journal._file(first), "read", broken)
+    engine.journal._values.forget(first)
+    monkeypatch.setattr(engine.journal._file(first), "read", broken)
     settle(engine)
     assert engine.stats()["packing_blocked"] == 1
     write(engine, clock, {b"new": b"1"})

@@ -195,7 +195,7 @@ def test_readers_go_on_when_a_rotation_met_a_full_disk(
     engine = open_at(tmp_path, clock)
     now_us = clock.wall_us()
     engine.run([set_command({b"key": b"one"}, timestamp_us=now_us)])  # not synced yet
-    monkeypatch.setattr(engine._writer, "_could_rotate", lambda *_: False)
+    monkeypatch.setattr(engine.writer, "_could_rotate", lambda *_: False)
     (reply,) = engine.run([set_command({b"key": b"x" * 100_000}, timestamp_us=now_us + 1)])
     assert isinstance(reply, Refusal)
     assert reply.code is Code.DISK_FULL

@@ -244,7 +244,7 @@ def test_a_segment_that_goes_meanwhile_is_no_error(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (end,) = fill(shell, 3)
-    frames = shell.engine._journal.frames
+    frames = shell.engine.journal.frames
     tries = []
 
     def going(start_seq: int, *, durable_seq: int) -> Any:
@@ -253,7 +253,7 @@ def test_a_segment_that_goes_meanwhile_is_no_error(
             raise FileNotFoundError
         return frames(start_seq, durable_seq=durable_seq)
 
-    monkeypatch.setattr(shell.engine._journal, "frames", going)
+    monkeypatch.setattr(shell.engine.journal, "frames", going)
     assert span(shell).seq == end
     assert len(tries) == 3
     tries.clear()

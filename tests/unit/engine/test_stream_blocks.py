@@ -163,7 +163,7 @@ def test_jobs_go_to_blocks_too_where_somebody_writes_them(shell: Shell) -> None:
     finish = commands.Finish(table="jobs", xids=[taken.first_xid])
     assert isinstance(shell.run(finish), Acted)
     shell.engine.begin_segment()
-    oldest = shell.engine._journal.segments[0].segment
+    oldest = shell.engine.journal.segments[0].segment
     assert shell.engine.is_held(oldest)
     blocks = shell.seal()
     assert [block.rows for block in blocks] == [4]  # two pushes, a take, a done

@@ -39,7 +39,7 @@ def check_tokens(engine: Engine, replies: Sequence[Reply]) -> None:
     assert seqs == sorted(seqs)
     if tokens and tokens[-1] is replies[-1]:
         assert seqs[-1] <= engine.applied_seq
-        assert seqs[-1] == engine.applied_seq or engine._memory.snapshots
+        assert seqs[-1] == engine.applied_seq or engine.memory.snapshots
 
 
 def set_command(items: dict[bytes, bytes], *, timestamp_us: int, table: str = TABLE) -> Set:

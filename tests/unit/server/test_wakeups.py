@@ -142,8 +142,8 @@ def sender(engine: Engine) -> Recorder:
 
 @pytest.fixture
 def world(engine: Engine, sender: Recorder, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    assert isinstance(engine._clock, SimClock)
-    world = World(engine, engine._clock, monkeypatch, sender)
+    assert isinstance(engine.clock, SimClock)
+    world = World(engine, engine.clock, monkeypatch, sender)
     yield world
     world.committer.close()
     assert world.failures == []

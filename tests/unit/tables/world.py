@@ -23,7 +23,7 @@ from fjord.tables import catalog, generations, snapshots
 from fjord.tables import upkeep as packing
 from fjord.tables.jobs import keep
 from fjord.tables.jobs import layout as job_row
-from fjord.tables.jobs.lanes import TableLanes
+from fjord.tables.jobs.lanes import Lanes
 from fjord.tables.kv import change as links
 from fjord.tables.kv import layout
 from fjord.tables.meaning import MEANING, Note
@@ -78,7 +78,7 @@ class World:
         self.volatile_bytes = 0
         self.payload_reads = 0
         self.live: dict[int, int] = {}  # first seq of an op -> its bytes that live
-        self.lanes = TableLanes()
+        self.lanes = Lanes()
         self.counts = Counts({})
         self.put_many = self._writes.put_many
         self.delete_many = self._writes.delete_many

@@ -11,7 +11,7 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 
-from fjord.tables.state import Lane
+Lane = tuple[int, bool]  # hash of a domain; whether this is about its slow jobs
 
 # Dates that no longer hold are left in a heap up to so many, and as many again as hold.
 _STALE_MAX = 1000
@@ -83,8 +83,8 @@ class _Side:
             heapq.heapify(self._later)
 
 
-class TableLanes:
-    """Keeps the contract of `tables.state.Lanes` for all tables."""
+class Lanes:
+    """The lanes of all tables with fairness that somebody has asked for."""
 
     def __init__(self) -> None:
         self._tables: dict[int, tuple[_Side, _Side]] = {}  # fast, slow
@@ -98,12 +98,14 @@ class TableLanes:
         return table in self._tables
 
     def learn(self, table: int, dates: Iterable[tuple[Lane, int]]) -> None:
+        """Takes the first date of each lane."""
         sides = self._tables[table] = (_Side(), _Side())
         for (lane, slow), date_us in dates:
             sides[slow].lower(lane, date_us)
         self.changes.append(table)
 
     def take(self, table: int, now_us: int, *, slow: bool) -> Lane | None:
+        """Returns the next lane that may have something due, and puts it last."""
         side = self._tables[table][slow]
         side.settle(now_us)
         if not side.ready:
@@ -113,19 +115,23 @@ class TableLanes:
         return lane, slow
 
     def put_back(self, table: int, lane: Lane) -> None:
+        """Makes a lane first that was taken, and had no turn."""
         self._tables[table][lane[1]].ready.move_to_end(lane[0], last=False)
 
     def count(self, table: int, now_us: int, *, slow: bool) -> int:
+        """Returns how many lanes may have something due."""
         side = self._tables[table][slow]
         side.settle(now_us)
         return len(side.ready)
 
     def correct(self, table: int, lane: Lane, date_us: int | None) -> None:
+        """Takes note that a lane has nothing due before this date, or nothing at all."""
         side = self._tables[table][lane[1]]
         self.changes.append((side, lane[0], side.dates[lane[0]]))
         side.correct(lane[0], date_us)
 
     def first(self, table: int, now_us: int) -> tuple[Lane, int] | None:
+        """Returns the lane whose turn it is, or else the one with the first date; and its date."""
         for side in self._tables[table]:
             side.settle(now_us)
         found = [(side.first(), slow) for slow, side in enumerate(self._tables[table])]
@@ -136,6 +142,7 @@ class TableLanes:
         return (lane, slow), date_us
 
     def later_us(self, table: int, now_us: int) -> int | None:
+        """Returns when the next lane has something due that has nothing due now."""
         found = []
         for side in self._tables[table]:
             side.settle(now_us)
@@ -143,6 +150,7 @@ class TableLanes:
         return min((first[0] for first in found if first is not None), default=None)
 
     def lanes(self, table: int) -> int:
+        """Returns how many lanes have anything."""
         return max((len(side.dates) for side in self._tables.get(table, ())), default=0)
 
     # -- for the engine ---------------------------------------------------------------------------

@@ -24,9 +24,10 @@ from fjord.tables import catalog
 from fjord.tables.jobs import keep, layout, rules
 from fjord.tables.jobs import rows as ops
 from fjord.tables.jobs.finish import held_of
+from fjord.tables.jobs.lanes import Lane
 from fjord.tables.jobs.layout import PLACE, REST, XID, Lease
 from fjord.tables.jobs.rows import Held
-from fjord.tables.state import Decision, Lane, State, Table, Tree, decides
+from fjord.tables.state import Decision, State, Table, Tree, decides
 
 _SIZE: Final = JOB_REST.picked("size")
 _HASH_AT: Final = JOB_REST.span("hash")
