@@ -14,7 +14,7 @@ from fjord.cli.commands import app
 from fjord.disk import LocalDisk
 from fjord.kestrel import codec, inspect
 from fjord.kestrel.codec import Dialect, Item, Op
-from fjord.kestrel.reading import Options
+from fjord.kestrel.reading import ReadOptions
 from tests.acceptance.daemon import FJORD
 
 ADD_MS = 1_700_000_000_000
@@ -56,7 +56,7 @@ def fill(path: Path, data: Sequence[bytes]) -> None:
 
 def in_queue(directory: Path, queue: str) -> list[Item]:
     """Returns what a queue has, what is open first."""
-    found = inspect.read_contents(LocalDisk(), str(directory), queue, Options())
+    found = inspect.read_contents(LocalDisk(), str(directory), queue, ReadOptions())
     with contextlib.closing(found):
         return list(found.items())
 

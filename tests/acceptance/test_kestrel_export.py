@@ -12,12 +12,11 @@ import pytest
 
 import fjord
 from fjord import limits
-from fjord.cli import kestrel_export
-from fjord.cli.kestrel_export import Options
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.errors import FjordError, UnavailableError
 from fjord.kestrel import collection
+from fjord.kestrel.exporting import ExportOptions, export
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.kestrel_queues import (
     command,
@@ -55,8 +54,8 @@ def push(url: str, table: str, values: list[bytes]) -> None:
         db.jobs(table, merge=False).push_many(values=values)
 
 
-def options(daemon: Daemon, directory: Path, table: str = "cars") -> Options:
-    return Options(
+def options(daemon: Daemon, directory: Path, table: str = "cars") -> ExportOptions:
+    return ExportOptions(
         table=table,
         url=daemon.url,
         directory=str(directory),
@@ -136,7 +135,7 @@ def test_jobs_that_change_meanwhile_are_refused(daemon: Daemon, directory: Path)
             db.jobs("cars").next(1)
 
     with pytest.raises(FjordError, match="changed while it was read"):
-        kestrel_export.run(options(daemon, directory), work)
+        export(options(daemon, directory), work)
     assert files(directory) == []
 
 
@@ -146,7 +145,7 @@ def test_other_tables_may_change_meanwhile(daemon: Daemon, directory: Path) -> N
     def work(done: int, total: int | None) -> None:
         push(daemon.url, "bikes", [b"x"])
 
-    assert kestrel_export.run(options(daemon, directory), work).items == 3
+    assert export(options(daemon, directory), work).items == 3
 
 
 def test_daemon_that_dies_meanwhile_leaves_nothing(
@@ -160,7 +159,7 @@ def test_daemon_that_dies_meanwhile_leaves_nothing(
             daemon.kill()
 
     with pytest.raises(UnavailableError):
-        kestrel_export.run(options(daemon, directory), kill)
+        export(options(daemon, directory), kill)
     assert [one.name for one in directory.iterdir() if one.name != "~~lock"] == []
 
 

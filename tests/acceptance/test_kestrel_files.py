@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fjord import limits
-from fjord.cli import kestrel_serving
+from fjord.kestrel import service
 from tests.acceptance import kestrel_server
 from tests.acceptance.kestrel_server import expect, raw, serving
 
@@ -25,14 +25,14 @@ from tests.acceptance.kestrel_server import expect, raw, serving
     ],
 )
 def test_files_are_shared(files: int, asked: int, connections: int, queues: int) -> None:
-    assert kestrel_serving.shares(files, asked) == (connections, queues)
+    assert service.shares(files, asked) == (connections, queues)
 
 
 @pytest.mark.parametrize(
     ("queues", "connections"), [(0, 648), (108, 648), (109, 646), (400, 64), (431, 4), (900, 4)]
 )
 def test_connections_give_way_to_queues_that_are_there(queues: int, connections: int) -> None:
-    assert kestrel_serving.shares(1024, 10_000, queues)[0] == connections
+    assert service.shares(1024, 10_000, queues)[0] == connections
 
 
 def limited(files: int) -> list[str]:

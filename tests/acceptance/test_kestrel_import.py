@@ -14,12 +14,11 @@ import pytest
 
 import fjord
 from fjord import limits
-from fjord.cli import kestrel_import
-from fjord.cli.kestrel_import import Options, Outcome
 from fjord.clock import SystemClock
 from fjord.errors import FjordError, UnavailableError
 from fjord.kestrel import codec
-from fjord.kestrel.importing import writer_of
+from fjord.kestrel import importing as imports
+from fjord.kestrel.importing import Importer, ImportOptions, ImportOutcome, writer_of
 from tests.acceptance.cutting import CuttingProxy, Way
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.kestrel_queues import (
@@ -61,10 +60,9 @@ def files(path: Path) -> dict[str, bytes]:
     return {one.name: one.read_bytes() for one in path.iterdir()}
 
 
-def imported(options: Options, show: kestrel_import.Show = lambda *_: None) -> list[Outcome]:
-    found: list[Outcome] = []
-    kestrel_import.run(options, found.append, show)
-    return found
+def imported(options: ImportOptions, show: imports.Show = lambda *_: None) -> list[ImportOutcome]:
+    importer = Importer(options, show)
+    return [importer.send(plan) for plan in importer.plans()]
 
 
 def begun(label: str) -> bool:
@@ -380,7 +378,7 @@ def test_daemon_that_stays_away_is_told_and_the_next_run_goes_on(
 ) -> None:
     fill(tmp_path / "queues" / "cars", numbered(MANY))
     monkeypatch.setattr(limits, "REPLY_SECONDS_MAX", 2.0)
-    port, options = daemon.port, Options(directory=str(tmp_path / "queues"), url=daemon.url)
+    port, options = daemon.port, ImportOptions(directory=str(tmp_path / "queues"), url=daemon.url)
 
     def kill_once(label: str, done: int, total: int) -> None:
         if begun(label) and done == 5000:
@@ -408,7 +406,9 @@ def test_connections_that_break_anywhere_double_nothing(
 
     with CuttingProxy(daemon.port) as proxy:
         directory = str(tmp_path / "queues")
-        (outcome,) = imported(Options(directory=directory, url=proxy.url, is_anew=is_anew), cut)
+        (outcome,) = imported(
+            ImportOptions(directory=directory, url=proxy.url, is_anew=is_anew), cut
+        )
         assert proxy.cuts > 3
     assert outcome.tally == (MANY, 0, 0)
     assert take_all(daemon.url, "cars") == numbered(MANY)
@@ -416,7 +416,7 @@ def test_connections_that_break_anywhere_double_nothing(
 
 def test_interrupt_in_the_middle_loses_nothing(daemon: Daemon, tmp_path: Path) -> None:
     fill(tmp_path / "queues" / "cars", numbered(MANY))
-    options = Options(directory=str(tmp_path / "queues"), url=daemon.url)
+    options = ImportOptions(directory=str(tmp_path / "queues"), url=daemon.url)
     with pytest.raises(KeyboardInterrupt):
         imported(options, interrupt)
     (outcome,) = imported(options)
@@ -428,7 +428,7 @@ def test_an_import_that_was_cut_short_does_not_go_on_behind_others(
     daemon: Daemon, tmp_path: Path
 ) -> None:
     fill(tmp_path / "queues" / "cars", numbered(MANY))
-    plain = Options(directory=str(tmp_path / "queues"), url=daemon.url)
+    plain = ImportOptions(directory=str(tmp_path / "queues"), url=daemon.url)
     with pytest.raises(KeyboardInterrupt):
         imported(plain, interrupt)
     with fjord.connect(daemon.url) as db:
@@ -444,11 +444,11 @@ def test_an_import_that_was_cut_short_does_not_go_on_behind_others(
 def test_an_import_goes_on_where_its_directory_was_moved_to(daemon: Daemon, tmp_path: Path) -> None:
     fill(tmp_path / "queues" / "cars", numbered(MANY))
     with pytest.raises(KeyboardInterrupt):
-        imported(Options(directory=str(tmp_path / "queues"), url=daemon.url), interrupt)
+        imported(ImportOptions(directory=str(tmp_path / "queues"), url=daemon.url), interrupt)
     moved = str((tmp_path / "queues").rename(tmp_path / "moved"))
-    (outcome,) = imported(Options(directory=moved, url=daemon.url, is_moved=True))
+    (outcome,) = imported(ImportOptions(directory=moved, url=daemon.url, is_moved=True))
     assert 2000 <= outcome.before < MANY
-    (again,) = imported(Options(directory=moved, url=daemon.url))
+    (again,) = imported(ImportOptions(directory=moved, url=daemon.url))
     assert again.before == MANY
     assert take_all(daemon.url, "cars") == numbered(MANY)
 
@@ -477,7 +477,7 @@ def test_queue_that_changes_between_two_looks_is_refused(daemon: Daemon, queues:
             (queues / "cars").write_bytes(written(item(b"other")))
 
     with pytest.raises(FjordError, match="changed while they were read"):
-        imported(Options(directory=str(queues), url=daemon.url, queues=("cars",)), change)
+        imported(ImportOptions(directory=str(queues), url=daemon.url, queues=("cars",)), change)
     assert take_all(daemon.url, "cars") == []
 
 
@@ -492,8 +492,8 @@ def test_what_expires_on_its_way_is_left_out(
     (tmp_path / "queues").mkdir()
     made = (item(b"a"), item(b"b", expiry_ms=now_ms() - 15_000), item(b"c"))
     (tmp_path / "queues" / "cars").write_bytes(written(*made))
-    monkeypatch.setattr(kestrel_import, "SystemClock", Behind)
+    monkeypatch.setattr(imports, "SystemClock", Behind)
     directory = str(tmp_path / "queues")
-    (outcome,) = imported(Options(directory=directory, url=daemon.url, is_anew=is_anew))
+    (outcome,) = imported(ImportOptions(directory=directory, url=daemon.url, is_anew=is_anew))
     assert outcome.tally == (2, 1, 0)
     assert take_all(daemon.url, "cars") == [b"a", b"c"]

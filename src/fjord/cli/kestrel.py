@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 from typing import Annotated, Final
 
 import typer
 
 from fjord import limits
-from fjord.cli import kestrel_moving, output
+from fjord.cli import output
 from fjord.cli.arguments import (
     DAEMON,
     Awake,
     Json,
     LogForm,
     LogFormat,
+    To,
     Verbose,
     check_directory,
     loopback,
@@ -40,6 +42,9 @@ Paths = Annotated[
         metavar="DIR|FILE...", help="A directory of queues, or journal files.", show_default=False
     ),
 ]
+Directory = Annotated[
+    str, typer.Argument(metavar="DIR", help="A directory of queues.", show_default=False)
+]
 Queue = Annotated[str, typer.Option("--queue", help="This queue only.", metavar="NAME")]
 LargestItem = Annotated[
     int,
@@ -52,6 +57,41 @@ Exact = Annotated[
         help="Answer byte for byte as Kestrel; clients of memcached may not understand it.",
     ),
 ]
+
+Queues = Annotated[
+    list[str] | None,
+    typer.Option("--queue", help="This queue only; may be given again.", metavar="NAME"),
+]
+Tables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table",
+        help="A table that is not named as its queue; may be given again.",
+        metavar="QUEUE=TABLE",
+    ),
+]
+Anew = Annotated[bool, typer.Option("--anew", help="Import all, whatever was imported before.")]
+Moved = Annotated[
+    bool,
+    typer.Option("--moved", help="Go on with what was imported of the same files from elsewhere."),
+]
+SkipTooLarge = Annotated[
+    bool, typer.Option("--skip-too-large", help="Leave out items of more than 1 MiB.")
+]
+Damaged = Annotated[
+    bool, typer.Option("--damaged", help="Import what can be read of damaged files.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+
+
+class ItemsAs(enum.StrEnum):
+    """What items become."""
+
+    JOBS = "jobs"
+    STREAM = "stream"
+
+
+As = Annotated[ItemsAs, typer.Option("--as", help="What items become.")]
 
 
 @app.command()
@@ -81,13 +121,14 @@ def dump(
 
     Example: fjord kestrel dump /var/spool/kestrel --queue cars
     """
-    from fjord.cli import kestrel_reports as reports
+    from fjord.cli import kestrel_output
+    from fjord.kestrel.reading import ReadOptions
 
     with explained(repairable=False):
         if raw + raw_queue + as_json > 1:
             raise UsageError("--raw, --raw-queue and --json each say how to print; give one")
         now_ms = SystemClock().wall_us() // 1000
-        style = reports.Style(
+        style = kestrel_output.Style(
             now_ms=now_ms,
             is_quiet=quiet,
             has_contents=contents,
@@ -95,27 +136,16 @@ def dump(
             is_raw_queue=raw_queue,
             is_json=as_json,
         )
-        damaged = False
-        for found in reports.journals(paths, queue):
-            options = reports.options(now_ms, largest_item_mib * limits.MIB)
-            for file in reports.dump(found, style, options):
-                damaged = damaged or file.is_damaged or file.changed is not None
-                if file.broken is not None:
-                    tell(reports.broken_sentence(file))
-                if file.changed is not None:
-                    tell(reports.changed_sentence(file))
-            for lost in found.missing:
-                damaged = True
-                tell(lost.sentence)
-    if damaged:
+        options = ReadOptions(now_ms=now_ms, item_bytes_max=largest_item_mib * limits.MIB)
+        journals = kestrel_output.journals(paths, queue)
+        damaged = [kestrel_output.dump(found, style, options) for found in journals]
+    if any(damaged):
         raise typer.Exit(EXIT_ERROR)
 
 
 @app.command()
 def verify(
-    directory: Annotated[
-        str, typer.Argument(metavar="DIR", help="A directory of queues.", show_default=False)
-    ],
+    directory: Directory,
     queue: Queue = "",
     largest_item_mib: LargestItem = 64,
     as_json: Json = False,
@@ -127,31 +157,32 @@ def verify(
 
     Example: fjord kestrel verify /var/spool/kestrel
     """
-    from fjord.cli import kestrel_reports as reports
+    from fjord.cli import kestrel_output
+    from fjord.disk import LocalDisk
+    from fjord.kestrel import inspect, reading
 
-    verdict = reports.Verdict()
+    found: list[inspect.QueueReport] = []
     with explained(repairable=False), Bar("verifying") as bar:
-        options = reports.options(0, largest_item_mib * limits.MIB)
-        for one in reports.verify(directory, queue, bar.update, options):
-            verdict.add(one)
+        options = reading.ReadOptions(item_bytes_max=largest_item_mib * limits.MIB)
+        surveys = reading.surveys(LocalDisk(), directory, queue, passes_unreadable=True)
+        for one in inspect.verify(surveys, bar.update, options):
+            found.append(one)
             if as_json:
-                output.print_json(reports.queue_json(one))
+                output.print_json(kestrel_output.queue_json(one))
                 continue
-            for line in reports.queue_lines(one):
+            for line in kestrel_output.queue_lines(one):
                 output.print_line(line)
         if not as_json:
-            for line in reports.foreign(directory):
+            for line in kestrel_output.foreign(directory):
                 output.print_line(line)
-            output.print_line(verdict.sentence())
-    if verdict.damaged:
+            output.print_line(kestrel_output.verdict(found))
+    if any(one.is_damaged for one in found):
         raise typer.Exit(EXIT_ERROR)
 
 
 @app.command()
 def pack(
-    directory: Annotated[
-        str, typer.Argument(metavar="DIR", help="A directory of queues.", show_default=False)
-    ],
+    directory: Directory,
     queue: Queue = "",
     dialect: Annotated[
         str, typer.Option(help="kestrel-2.4, or kestrel-doc as its document says.")
@@ -166,21 +197,34 @@ def pack(
 
     Example: fjord kestrel pack /var/spool/kestrel
     """
-    from fjord.cli import kestrel_pack
+    import dataclasses
+
+    from fjord.cli import kestrel_output
+    from fjord.disk import LocalDisk
+    from fjord.kestrel import collection
+    from fjord.kestrel.codec import Dialect
+    from fjord.kestrel.config import QueueConfig
 
     has_failed = False
     with explained(repairable=False):
-        if dialect not in kestrel_pack.DIALECTS:
-            raise UsageError(f"--dialect is one of {', '.join(kestrel_pack.DIALECTS)}")
-        for one in kestrel_pack.pack(directory, queue, dialect, largest_item_mib * limits.MIB):
+        if dialect not in list(Dialect):
+            raise UsageError(f"--dialect is one of {', '.join(Dialect)}")
+        for one in collection.pack_queues(
+            LocalDisk(),
+            directory,
+            queue,
+            QueueConfig(dialect=Dialect(dialect)),
+            SystemClock(),
+            item_bytes_max=largest_item_mib * limits.MIB,
+        ):
             if isinstance(one, DirectoryError):
                 has_failed = True
                 tell(f"fjord: {one}", style="red")
                 continue
             if as_json:
-                output.print_json(kestrel_pack.as_json(one))
+                output.print_json(dataclasses.asdict(one))
             else:
-                output.print_line(kestrel_pack.line(one))
+                output.print_line(kestrel_output.pack_line(one))
             for alert in one.alerts:
                 has_failed = True
                 tell(alert)
@@ -226,7 +270,7 @@ def serve(
 
     Example: fjord kestrel serve --to fjord://127.0.0.1:17994
     """
-    from fjord.cli import kestrel_serving
+    from fjord.kestrel import service
     from fjord.server import logs
 
     def ready(at: tuple[str, int], text_at: tuple[str, int] | None) -> None:
@@ -241,7 +285,7 @@ def serve(
         with usage():
             parse_url(to or DAEMON)
         check_directory(directory)
-        serving = kestrel_serving.Serving(
+        serving = service.ServiceOptions(
             directory=directory,
             to=to,
             at=loopback(listen),
@@ -254,8 +298,125 @@ def serve(
             on_ready=ready,
         )
         logs.set_up(log_format, logging.DEBUG if verbose else logging.INFO)
-        kestrel_serving.serve(serving)
+        service.serve(serving)
 
 
-app.command(name="import")(kestrel_moving.import_)
-app.command()(kestrel_moving.export)
+@app.command(name="import")
+def import_(
+    directory: Directory,
+    to: To = DAEMON,
+    queue: Queues = None,
+    table: Tables = None,
+    as_: As = ItemsAs.JOBS,
+    anew: Anew = False,
+    moved: Moved = False,
+    skip_too_large: SkipTooLarge = False,
+    damaged: Damaged = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Copies what is in queues to tables of a daemon, in order, and each item once.
+
+    A queue becomes a jobs table that does not merge, as `fjord kestrel serve --to` makes them. If
+    it is cut short, by whatever, the same command goes on where it was. The directory is only
+    read; stop the Kestrel first, so that nothing is added meanwhile.
+
+    Example: fjord kestrel import /var/spool/kestrel --to fjord://127.0.0.1:17994
+
+    Example: fjord kestrel import /var/spool/kestrel --table cars+seo=cars_seo
+    """
+    from fjord.cli import kestrel_output
+    from fjord.kestrel.importing import Importer, ImportOptions, ImportOutcome
+    from fjord.kinds import Kind
+
+    found: list[ImportOutcome] = []
+    with explained(repairable=False), Bar("importing") as bar:
+
+        def show(label: str, done: int, total: int) -> None:
+            bar.describe(label)
+            bar.update(done, total)
+
+        with usage():
+            parse_url(to)
+        options = ImportOptions(
+            directory=directory,
+            url=to,
+            queues=tuple(queue or ()),
+            tables=tuple(table or ()),
+            kind=Kind[as_.name],
+            is_anew=anew,
+            is_moved=moved,
+            is_dry=dry_run,
+            skips_too_large=skip_too_large,
+            takes_damaged=damaged,
+        )
+        importer = Importer(options, show)
+        for plan in importer.plans():
+            one = importer.send(plan)
+            found.append(one)
+            for sentence in one.damaged:
+                tell(sentence, style="yellow")
+            if as_json:
+                output.print_json(kestrel_output.import_json(one))
+            else:
+                output.print_line(kestrel_output.import_line(one))
+    if not as_json:
+        output.print_line(kestrel_output.import_total(found))
+
+
+@app.command(name="export")
+def export_(
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="A jobs table or a stream.", show_default=False)
+    ],
+    directory: Annotated[
+        str, typer.Option("--dir", help="Directory of queues; made if it is not there.")
+    ],
+    from_: Annotated[str, typer.Option("--from", help="Address of the daemon.")] = DAEMON,
+    queue: Annotated[
+        str, typer.Option(help="The queue.", metavar="NAME", show_default="named as the table")
+    ] = "",
+    after: Annotated[
+        int | None, typer.Option(help="Of a stream, messages behind this seq only.", min=0)
+    ] = None,
+    subscriber: Annotated[
+        str,
+        typer.Option(help="Of a stream, what this one has not processed only.", metavar="NAME"),
+    ] = "",
+    append: Annotated[
+        bool, typer.Option("--append", help="Add behind what the queue has.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Writes what waits in a jobs table, or is in a stream, as a queue of Kestrel's.
+
+    All of it or nothing: the queue is there when it is whole and on disk. The table stays as it
+    is. Nobody may work on a jobs table meanwhile, and no Kestrel may run on the directory.
+
+    Example: fjord kestrel export cars --dir /var/spool/kestrel
+    """
+    import dataclasses
+
+    from fjord.cli import kestrel_output
+    from fjord.kestrel.exporting import ExportOptions, export
+
+    with explained(repairable=False), Bar("exporting") as bar:
+        if not directory:
+            raise UsageError("give --dir with a directory")
+        with usage():
+            parse_url(from_)
+        check_directory(directory)
+        options = ExportOptions(
+            table=table,
+            url=from_,
+            directory=directory,
+            queue=queue,
+            after=after,
+            subscriber=subscriber,
+            appends=append,
+        )
+        outcome = export(options, bar.update)
+    if as_json:
+        output.print_json(dataclasses.asdict(outcome))
+    else:
+        output.print_line(kestrel_output.export_line(outcome))

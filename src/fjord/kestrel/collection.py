@@ -23,7 +23,7 @@ from typing import Final
 from fjord import disk as disks
 from fjord import limits
 from fjord.clock import Clock
-from fjord.errors import FjordError, UsageError
+from fjord.errors import DirectoryError, FjordError, UsageError
 from fjord.kestrel import codec, names, reading
 from fjord.kestrel.config import Configuration, QueueConfig
 from fjord.kestrel.journal import Journal
@@ -374,6 +374,40 @@ class Packed:
     bytes_before: int  # of its files
     bytes_after: int
     alerts: tuple[str, ...]  # what was damaged, and where it is kept
+
+
+def pack_queues(
+    disk: disks.Disk,
+    folder: str,
+    queue: str,
+    config: QueueConfig,
+    clock: Clock,
+    *,
+    item_bytes_max: int = codec.ITEM_BYTES_MAX,
+) -> Iterator[Packed | DirectoryError]:
+    """Packs the queues of a directory, or one, and yields what became of each.
+
+    One that cannot be read, or has no space, stays as it is; the others are packed all the same.
+
+    Raises:
+        NotFoundError: if there is no such queue.
+        DirectoryInUseError: if a Fjord serves the directory.
+        DirectoryError: if it cannot be opened.
+    """
+    found = reading.wanted_queues(disk, folder, [queue] if queue else [])
+    try:
+        with locked(disk, folder):
+            for name in found:
+                try:
+                    yield pack_queue(
+                        disk, folder, name, config, clock, item_bytes_max=item_bytes_max
+                    )
+                except OSError as error:
+                    yield DirectoryError(f"{name} was not packed: {error.strerror}")
+                except DirectoryError as error:
+                    yield DirectoryError(f"{name} was not packed: {error}")
+    except OSError as error:
+        raise DirectoryError(f"cannot open {folder}: {error.strerror}") from error
 
 
 def pack_queue(

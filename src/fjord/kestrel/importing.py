@@ -1,6 +1,9 @@
-"""Importing a queue: its items become batches for a jobs table or a stream, each once.  Pure.
+"""Importing queues: their items go to jobs tables or streams of a daemon, in order, each once.
 
+    look at every queue, and ask the daemon how far it is  ->  make the tables  ->  send, in order
     items of the queue  ->  loads, in order  ->  ADVANCE and PUSH or APPEND, in one commit
+
+All that can be refused is found while queues are looked at, before anything is sent.
 
 How far an import is, the daemon knows, and nobody else: each batch moves a writer of no table on to
 
@@ -18,26 +21,54 @@ back from one item to the next, since the order of jobs is that of their dates.
 
 from __future__ import annotations
 
-import enum
+import asyncio
+import contextlib
 import hashlib
 import os
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate, islice
 from operator import add
 from typing import Final, NamedTuple
 
-from fjord import kinds, limits
-from fjord.client.calls import Call, expect
+from fjord import limits
+from fjord.client.async_connection import AsyncConnection
+from fjord.client.calls import Call, Result, expect, follow
+from fjord.client.job_calls import JobCalls
 from fjord.client.node_calls import table_call
 from fjord.client.socket import Connection
+from fjord.client.stream_calls import StreamCalls
+from fjord.clock import Stamps, SystemClock
 from fjord.columns import Strings
-from fjord.commands import Advance, Append, AskWriter, Committed, Push, Refusal, name_problem
-from fjord.errors import Code, NotFoundError, UsageError
+from fjord.commands import (
+    Advance,
+    Append,
+    AskWriter,
+    Batch,
+    Command,
+    Committed,
+    Push,
+    Refusal,
+    Reply,
+    name_problem,
+)
+from fjord.disk import LocalDisk
+from fjord.errors import (
+    Code,
+    DirectoryError,
+    FjordError,
+    NotFoundError,
+    UnavailableError,
+    UsageError,
+)
 from fjord.jobs import Priority
+from fjord.kestrel import reading
 from fjord.kestrel.codec import Item
+from fjord.kestrel.inspect import Contents
+from fjord.kinds import Kind
 from fjord.values import Type
 
 # Of one batch; an item that is larger goes alone.
@@ -55,14 +86,7 @@ _DIGEST_BYTES: Final = 16
 _SHOWN_MAX: Final = 5
 
 
-class Kind(enum.StrEnum):
-    """What items become."""
-
-    JOBS = kinds.Kind.JOBS.value
-    STREAM = kinds.Kind.STREAM.value
-
-
-class Place(NamedTuple):
+class Mark(NamedTuple):
     """How far an import is."""
 
     crc: int
@@ -146,13 +170,13 @@ def number_of(crc: int, done: int) -> int:
     return (crc & _CRC_MASK) << _DONE_BITS | done
 
 
-def place_of(number: int) -> Place:
-    return Place(number >> _DONE_BITS, number & (1 << _DONE_BITS) - 1)
+def mark_of(number: int) -> Mark:
+    return Mark(number >> _DONE_BITS, number & (1 << _DONE_BITS) - 1)
 
 
-def is_same(place: Place, crc: int) -> bool:
+def is_same(mark: Mark, crc: int) -> bool:
     """Says whether an import has begun with files of this CRC."""
-    return place.crc == crc & _CRC_MASK
+    return mark.crc == crc & _CRC_MASK
 
 
 def done_of(at: int, files_at: int, crc: int) -> int | None:
@@ -163,8 +187,8 @@ def done_of(at: int, files_at: int, crc: int) -> int | None:
     done = max(files_at, 0)
     if at == UNKNOWN:
         return done
-    place = place_of(at)
-    return max(place.done, done) if is_same(place, crc) else None
+    mark = mark_of(at)
+    return max(mark.done, done) if is_same(mark, crc) else None
 
 
 class Tally(NamedTuple):
@@ -289,34 +313,462 @@ def _expiry_us(expiry_ms: int) -> int:
 _NEVER_US: Final = 2**62
 
 
-# -------------------------------------------------------------------------------------------------
-#
-# What a daemon knows of imports: asked for, so that no command imports what another one has.
-#
-#     by directory  how far `fjord kestrel import` is with a queue of a directory, and a table
-#     by files      the same, wherever these files are; `fjord pipeline kestrel-import` notes it
-#     by batch      a writer of the table: what `fjord pipeline kestrel-import` has written to it
-#
-# `importing` has their names.
+# -- importing the queues of a directory ----------------------------------------------------------
 
 
-def table_id(daemon: Connection, table: str) -> int | None:
+# Items that are counted before the progress is shown again.
+_COUNTED: Final = 10_000
+_AGAIN: Final = "nothing is lost or twice: run the same command again to go on"
+
+Show = Callable[[str, int, int], None]  # what is done, how far, of how much
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions:
+    """What is imported, and where to."""
+
+    directory: str
+    url: str
+    queues: tuple[str, ...] = ()  # none: all of the directory
+    tables: tuple[str, ...] = ()  # those that are not named as their queues
+    kind: Kind = Kind.JOBS
+    is_anew: bool = False  # True: whatever was imported before
+    is_moved: bool = False  # True: what was imported of the same files from elsewhere counts
+    is_dry: bool = False  # True: nothing is sent
+    skips_too_large: bool = False
+    takes_damaged: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOutcome:
+    """What becomes of one queue."""
+
+    queue: str
+    table: str
+    kind: Kind
+    is_dry: bool
+    items: int  # in the queue, open ones included
+    bytes: int  # of their data
+    before: int  # of them, done by an earlier run
+    tally: Tally  # of the others
+    damaged: tuple[str, ...]  # a sentence for each file of which a part is missing
+    damaged_bytes: int  # of these files, that cannot be read
+
+    @property
+    def is_done(self) -> bool:
+        return self.before == self.items
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportTarget:
+    """Where the items of a queue go to."""
+
+    table: str
+    kind: Kind
+    crc: int  # of the files of the queue
+    size: int  # of them
+    writer: str = ""  # says how far it is; empty: the table is not there yet
+    at: int = UNKNOWN  # where that writer is
+    files_writer: str = ""  # says the same of these files, wherever they are; empty: nobody does
+    files_at: int = UNKNOWN
+    plain_writer: str = ""  # of imports without --anew; goes along if it is behind, empty: it stays
+    plain_at: int = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportPlan:
+    """A queue that may be imported."""
+
+    target: ImportTarget
+    outcome: ImportOutcome  # as it will be
+
+
+class Importer:
+    """Imports the queues of one directory."""
+
+    def __init__(self, options: ImportOptions, show: Show = lambda what, done, total: None) -> None:
+        self._options = options
+        self._show = show
+        self._clock = SystemClock()
+
+    def plans(self) -> list[ImportPlan]:
+        """Looks at all queues, and makes their tables unless it is a dry run.
+
+        Raises:
+            UsageError: if a queue needs another name for its table, or options exclude each other.
+            NotFoundError: if there is no such queue.
+            DirectoryError: if the directory cannot be read, or changes meanwhile.
+            FjordError: if something is refused, or the daemon is away.
+        """
+        options = self._options
+        if options.is_anew and options.is_moved:
+            raise UsageError("--anew imports all, and --moved what is left: give one of them")
+        queues = reading.wanted_queues(LocalDisk(), options.directory, options.queues)
+        tables = tables_of(queues, options.tables)
+        with self._daemon() as daemon:
+            plans = [self._plan(queue, table, daemon) for queue, table in tables.items()]
+            self._check_sizes([plan.outcome for plan in plans])
+            return plans if options.is_dry else [self._settle(plan, daemon) for plan in plans]
+
+    def send(self, plan: ImportPlan) -> ImportOutcome:
+        """Sends what is in a queue and not imported yet.
+
+        Raises:
+            FjordError: if something is refused, or the daemon is away; nothing is lost then.
+        """
+        outcome = plan.outcome
+        if outcome.is_dry or outcome.is_done:
+            return outcome
+        with self._opened(outcome.queue) as found:
+            if found.crc() != plan.target.crc:
+                raise self._changed(outcome.queue)
+            sending = Sending(
+                loads(found.items(), self._clock.wall_us(), skip=outcome.before),
+                plan.target,
+                lambda done: self._show(f"importing {outcome.queue}", done, outcome.items),
+            )
+            try:
+                asyncio.run(sending.run(self._options.url))
+            except UnavailableError as error:
+                raise UnavailableError(f"{error}; {_AGAIN}") from error
+        return replace(outcome, tally=sending.tally)
+
+    def send_rest(self, plan: ImportPlan) -> ImportOutcome:
+        """Does what `send` does, though some of the queue may be there since it was planned."""
+        queue, table = plan.outcome.queue, plan.outcome.table
+        with self._daemon() as daemon:
+            fresh = self._plan(queue, table, daemon)
+            if fresh.target.crc != plan.target.crc:
+                raise self._changed(queue)
+            return self.send(self._settle(fresh, daemon))
+
+    # -- planning ---------------------------------------------------------------------------------
+
+    def _plan(self, queue: str, table: str, daemon: Connection) -> ImportPlan:
+        """Looks at a queue, and asks how far it is imported."""
+        options = self._options
+        with self._opened(queue) as found:
+            damaged = tuple(_damage(found))
+            if damaged and not options.takes_damaged:
+                raise FjordError(f"{'; '.join(damaged)}; --damaged imports what can be read")
+            target = ImportTarget(table=table, kind=options.kind, crc=found.crc(), size=found.size)
+            if _table_id(daemon, table) is not None:
+                target = self._asked(self._named(queue, target, daemon), daemon)
+            before = self._before(queue, target, found.count)
+            if target.files_writer and before < found.count:
+                self._check_batch(queue, target, daemon)
+            outcome = ImportOutcome(
+                queue=queue,
+                table=table,
+                kind=options.kind,
+                is_dry=options.is_dry,
+                items=found.count,
+                bytes=found.bytes,
+                before=before,
+                tally=self._tally(found, before),
+                damaged=damaged,
+                damaged_bytes=sum(one.skipped_bytes for one in found.files if one.is_damaged),
+            )
+        return ImportPlan(target=target, outcome=outcome)
+
+    def _settle(self, plan: ImportPlan, daemon: Connection) -> ImportPlan:
+        """Makes the table of a queue that has items, if it is not there.
+
+        Of one that is done, that is noted for this directory: its files alone may have said so.
+        """
+        target, outcome = plan.target, plan.outcome
+        if outcome.is_done and outcome.items and target.at == UNKNOWN:
+            number = number_of(target.crc, outcome.items)
+            reply = daemon.execute(Advance(writer=target.writer, expected=UNKNOWN, batch=number))
+            if isinstance(reply, Refusal) and reply.code is not Code.STALE_NUMBER:
+                raise reply.error()
+        if outcome.is_done or target.writer:
+            return plan
+        return replace(plan, target=self._named(outcome.queue, target, daemon))
+
+    def _named(self, queue: str, target: ImportTarget, daemon: Connection) -> ImportTarget:
+        """Makes a table, or finds that it is as it should be; its writers have names then.
+
+        Raises:
+            RefusedError: if the table is of another kind, or has other settings.
+        """
+        table = target.table
+        if target.kind is Kind.JOBS:
+            declaration = JobCalls(table, Stamps(self._clock)).declare({"merge": False})
+        else:
+            declaration = StreamCalls(table).declare({"mode": "log"})
+        follow(partial(_run, daemon), declaration.steps())
+        table_id = _table_id(daemon, table)
+        if table_id is None:
+            raise FjordError(f"somebody has dropped the table {table}; run the same command again")
+        crc, plain = target.crc, writer_of(self._options.directory, queue, table, table_id)
+        if self._options.is_anew:
+            anew = writer_of(self._options.directory, queue, table, table_id, crc)
+            return replace(target, writer=anew, plain_writer=plain)
+        files_writer = files_writer_of(queue, table, table_id, crc=crc, size=target.size)
+        return replace(target, writer=plain, files_writer=files_writer)
+
+    def _asked(self, target: ImportTarget, daemon: Connection) -> ImportTarget:
+        """Asks where the writers are."""
+        at = _run(daemon, _writer_call(target.writer))
+        if target.files_writer:
+            files_at = _run(daemon, _writer_call(target.files_writer))
+            return replace(target, at=at, files_at=files_at)
+        plain_at = _run(daemon, _writer_call(target.plain_writer))
+        if plain_at != UNKNOWN and not is_same(mark_of(plain_at), target.crc):
+            # It is of other files, so that whoever goes by it is refused.
+            return replace(target, at=at, plain_writer="")
+        return replace(target, at=at, plain_at=plain_at)
+
+    def _before(self, queue: str, target: ImportTarget, count: int) -> int:
+        """Returns how many items of a queue are done, going by where its writers are."""
+        done = done_of(target.at, target.files_at, target.crc)
+        if done is None:
+            raise FjordError(
+                f"the files of {queue} have changed since {mark_of(target.at).done} items of it "
+                "were imported; --anew imports all that is in it now"
+            )
+        if done and target.at == UNKNOWN and not self._options.is_moved:
+            raise FjordError(
+                f"{done} of the {count} items in these files of {queue} were imported into "
+                f"{target.table} before, from another directory or by fjord pipeline "
+                "kestrel-import; --moved counts them as done, --anew imports all of them"
+            )
+        return done
+
+    def _check_batch(self, queue: str, target: ImportTarget, daemon: Connection) -> None:
+        """Makes sure that the pipeline of an older Fjord has not imported what is left.
+
+        Raises:
+            FjordError: if one has.
+        """
+        writer = writer_of(self._options.directory, queue, target.table)
+        if _run(daemon, _writer_call(writer, target.table)) != UNKNOWN:
+            raise FjordError(
+                f"{queue} was imported into {target.table} by fjord pipeline kestrel-import "
+                "before, and what is still in it would be there twice; go on with that, or "
+                "--anew imports all that is in it now"
+            )
+
+    def _check_sizes(self, outcomes: Sequence[ImportOutcome]) -> None:
+        """Makes sure that nothing is too large, unless that is to be left out."""
+        found = [(one.queue, one.tally.too_large) for one in outcomes if one.tally.too_large]
+        if found and not self._options.skips_too_large:
+            counts = [f"{queue} has {n} {'item' if n == 1 else 'items'}" for queue, n in found]
+            raise FjordError(
+                f"{', '.join(counts)} of more than {limits.VALUE_BYTES_MAX} bytes, which is the "
+                "most that a value may have; --skip-too-large imports all others"
+            )
+
+    def _tally(self, found: Contents, before: int) -> Tally:
+        """Counts what is to become of items that are not done yet."""
+        counted = Tally()
+        if before == found.count:
+            return counted
+        now_us, items = self._clock.wall_us(), islice(found.items(), before, None)
+        while any(some := tally(islice(items, _COUNTED), now_us)):
+            counted = counted.plus(some)
+            self._show(f"looking at {found.queue}", before + sum(counted), found.count)
+        return counted
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _daemon(self) -> contextlib.closing[Connection]:
+        url = self._options.url
+        return contextlib.closing(Connection(url, timeout=limits.REPLY_SECONDS_MAX))
+
+    def _changed(self, queue: str) -> DirectoryError:
+        return DirectoryError(
+            f"the files of {queue} in {self._options.directory} changed while they were read; "
+            "stop the writer"
+        )
+
+    @contextlib.contextmanager
+    def _opened(self, queue: str) -> Iterator[Contents]:
+        survey = reading.survey(LocalDisk(), self._options.directory, queue)
+        done = 0
+
+        def on_bytes(size: int) -> None:
+            nonlocal done
+            done += size
+            self._show(f"reading {queue}", done, survey.size)
+
+        options = reading.ReadOptions(now_ms=self._clock.wall_us() // 1000)
+        with contextlib.closing(Contents(survey, options, on_bytes=on_bytes)) as found:
+            yield found
+
+
+def _damage(found: Contents) -> Iterator[str]:
+    """Yields what is wrong with the files of a queue, in words."""
+    for file in found.files:
+        if file.is_damaged:
+            yield file.broken_sentence
+        elif file.changed is not None:
+            yield file.changed_sentence
+    for lost in found.missing:
+        yield lost.sentence
+
+
+def _table_id(daemon: Connection, table: str) -> int | None:
     """Returns the id of a table, None if it is not there."""
-    call = table_call(table)
     try:
-        return call.result(daemon.execute(call.command)).id
+        return _run(daemon, table_call(table)).id
     except NotFoundError:
         return None
 
 
-def ask(daemon: Connection, writer: str, table: str = "") -> int:
-    """Returns where a writer is, of a table or of none; UNKNOWN if it is nowhere."""
-    call = Call(AskWriter(table=table, writer=writer), lambda reply: expect(reply, Committed).batch)
+def _writer_call(writer: str, table: str = "") -> Call[int]:
+    """Asks where a writer is, of a table or of none; UNKNOWN if it is nowhere."""
+    return Call(AskWriter(table=table, writer=writer), lambda reply: expect(reply, Committed).batch)
+
+
+def _run(daemon: Connection, call: Call[Result]) -> Result:
     return call.result(daemon.execute(call.command))
 
 
-def note(daemon: Connection, writer: str, done: int) -> None:
-    """Ensures that there is a mark; one that is there stays as it is."""
-    reply = daemon.execute(Advance(writer=writer, expected=UNKNOWN, batch=done))
-    if isinstance(reply, Refusal) and reply.code is not Code.STALE_NUMBER:
-        raise reply.error()
+# -- sending the items of a queue to a table of a daemon, several batches under way ---------------
+#
+# Each batch holds an `Advance`, so batches are applied in their order or not at all.  When one is
+# refused, all behind it are, too; then the daemon is asked how far it is, and what has not arrived
+# is sent again.
+
+
+# Batches that are sent before the first of them is confirmed.
+_IN_FLIGHT: Final = 4
+
+
+class _Sent(NamedTuple):
+    """A load that is under way."""
+
+    load: Load
+    imported: int  # items of it that had not expired
+    reply: asyncio.Task[Reply]
+
+
+class Sending:
+    """Sends the loads of one queue."""
+
+    def __init__(
+        self, loads: Iterator[Load], target: ImportTarget, on_done: Callable[[int], None]
+    ) -> None:
+        """Takes note of what to send.
+
+        Args:
+            loads: what is not done yet.
+            target: where to.
+            on_done: told how many items of the queue are done.
+        """
+        self._loads = loads
+        self._target = target
+        self._on_done = on_done
+        # Where the writers are once all that is under way has arrived.
+        self._at, self._files_at, self._plain_at = target.at, target.files_at, target.plain_at
+        self._clock = SystemClock()
+        self._flight: deque[_Sent] = deque()
+        self._again: deque[Load] = deque()  # to be sent before any other
+        self._ahead_us = 0  # by how much the clock of the daemon may be ahead
+        self.tally = Tally()  # of what has arrived
+
+    async def run(self, url: str) -> None:
+        """Sends all.
+
+        Raises:
+            UnavailableError: if the daemon is away for too long.
+            RefusedError: if something is refused for good.
+        """
+        connection = AsyncConnection(url, timeout=limits.REPLY_SECONDS_MAX)
+        await connection.open()
+        try:
+            while await self._fill(connection):
+                reply = await self._flight[0].reply
+                if isinstance(reply, Refusal):
+                    await self._go_back(connection, reply)
+                else:
+                    self._confirm(self._flight.popleft())
+        finally:
+            connection.close()
+            await self._replies()
+
+    async def _fill(self, connection: AsyncConnection) -> bool:
+        """Sends as much as may be under way; False if nothing is."""
+        target = self._target
+        while len(self._flight) < _IN_FLIGHT:
+            load = self._again.popleft() if self._again else await self._next_load()
+            if load is None:
+                break
+            now_us = self._clock.wall_us() + self._ahead_us
+            rows = load.live(now_us)
+            number = number_of(target.crc, load.end)
+            made: list[Command] = [*self._advances(number, load.end)]
+            if rows:
+                made.append(command(load, rows, target.table, target.kind, now_us))
+            reply = asyncio.create_task(connection.execute(Batch(commands=made)))
+            self._flight.append(_Sent(load, len(rows), reply))
+        return bool(self._flight)
+
+    def _advances(self, number: int, end: int) -> Iterator[Advance]:
+        """Moves the writers on to where so many items are done."""
+        target = self._target
+        yield Advance(writer=target.writer, expected=self._at, batch=number)
+        self._at = number
+        if target.files_writer:
+            yield Advance(writer=target.files_writer, expected=self._files_at, batch=end)
+            self._files_at = end
+        if target.plain_writer and self._plain_at < number:
+            yield Advance(writer=target.plain_writer, expected=self._plain_at, batch=number)
+            self._plain_at = number
+
+    async def _next_load(self) -> Load | None:
+        # In a thread, so that replies are not late when much has to be read for one load.
+        return await asyncio.to_thread(next, self._loads, None)
+
+    def _confirm(self, sent: _Sent) -> None:
+        load, expired = sent.load, len(sent.load.data) - sent.imported
+        self.tally = self.tally.plus(Tally(sent.imported, expired, load.too_large))
+        self._on_done(load.end)
+
+    async def _go_back(self, connection: AsyncConnection, refusal: Refusal) -> None:
+        """Something was refused, and so was all behind it: what has not arrived is to be sent."""
+        for reply in await self._replies():
+            if isinstance(reply, BaseException):
+                raise reply
+        if refusal.code is Code.BAD_TIMEOUT and not self._ahead_us:
+            # By the clock of the daemon, something has expired meanwhile.
+            self._ahead_us = limits.TIMESTAMP_AHEAD_US_MAX
+        elif refusal.code is not Code.STALE_NUMBER:
+            raise refusal.error()
+        done = await self._ask(connection)
+        while self._flight and self._flight[0].load.end <= done:
+            self._confirm(self._flight.popleft())  # its answer was lost
+        self._again.extendleft(sent.load for sent in reversed(self._flight))
+        self._flight.clear()
+
+    async def _ask(self, connection: AsyncConnection) -> int:
+        """Returns how many items of the queue are done, by the daemon.
+
+        Raises:
+            FjordError: if it was not this import that has done them.
+        """
+        target = self._target
+        self._at = await self._place(connection, target.writer)
+        if target.files_writer:
+            self._files_at = await self._place(connection, target.files_writer)
+        if target.plain_writer:
+            self._plain_at = await self._place(connection, target.plain_writer)
+        done = done_of(self._at, self._files_at, target.crc)
+        first = self._flight[0].load
+        ends = {first.end - first.done, *(sent.load.end for sent in self._flight)}
+        if done is None or done not in ends:
+            raise FjordError(
+                "somebody else imports this queue, too; when that is over, run the same command "
+                "again, which finds what is left"
+            )
+        return done
+
+    async def _place(self, connection: AsyncConnection, writer: str) -> int:
+        call = _writer_call(writer)
+        return call.result(await connection.execute(call.command))
+
+    async def _replies(self) -> list[Reply | BaseException]:
+        """Waits for all that is under way."""
+        return await asyncio.gather(*(sent.reply for sent in self._flight), return_exceptions=True)

@@ -17,7 +17,7 @@ from fjord import limits
 from fjord.kestrel import codec, reading
 from fjord.kestrel.codec import Batch, Dialect, Item, Op, Opcode
 from fjord.kestrel.journal import Segment
-from fjord.kestrel.reading import JournalFile, Missing, Options, QueueSurvey, UnreadableError
+from fjord.kestrel.reading import JournalFile, Missing, QueueSurvey, ReadOptions, UnreadableError
 from fjord.kestrel.waiting import Waiting
 
 # So much is read between two steps of the progress.
@@ -82,7 +82,7 @@ class QueueReport:
 def verify(
     surveys: Iterable[QueueSurvey],
     progress: Progress = lambda done, total: None,
-    options: Options | None = None,
+    options: ReadOptions | None = None,
 ) -> Iterator[QueueReport]:
     """Reads all files of these queues, and yields what there is of each.
 
@@ -103,7 +103,7 @@ def verify(
 
 
 def _verify_queue(
-    found: QueueSurvey, advance: Callable[[int], None], options: Options | None
+    found: QueueSurvey, advance: Callable[[int], None], options: ReadOptions | None
 ) -> QueueReport:
     state = counting()
     reports = [_read(file, state, advance, options) for file in found.files]
@@ -128,7 +128,7 @@ def _read(
     file: JournalFile,
     state: Counting,
     advance: Callable[[int], None],
-    options: Options | None,
+    options: ReadOptions | None,
 ) -> FileReport:
     ops = told = 0
     try:
@@ -538,7 +538,7 @@ class Contents:
     def __init__(
         self,
         found: QueueSurvey,
-        options: Options,
+        options: ReadOptions,
         *,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
         on_bytes: Callable[[int], None] = lambda size: None,
@@ -627,7 +627,7 @@ def read_contents(
     disk: disks.Disk,
     directory: str,
     queue: str,
-    options: Options,
+    options: ReadOptions,
     *,
     memory_bytes_max: int = MEMORY_BYTES_MAX,
     on_bytes: Callable[[int], None] = lambda size: None,

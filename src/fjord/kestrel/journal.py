@@ -129,7 +129,7 @@ class Journal:
     def replay(self, now_ms: int) -> Iterator[tuple[Segment, Batch]]:
         """Yields all ops; each is to be applied before the next.  What is broken is cut off."""
         found = reading.survey(self._disk, self._folder, self.queue)
-        options = reading.Options(now_ms=now_ms, item_bytes_max=self.item_bytes_max)
+        options = reading.ReadOptions(now_ms=now_ms, item_bytes_max=self.item_bytes_max)
         for lost in found.missing:
             self.alerts.append(lost.sentence)
             if lost.number != reading.CURRENT:

@@ -22,7 +22,7 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, NoReturn, TypeVar
 
@@ -30,7 +30,7 @@ import google_crc32c
 
 from fjord import disk as disks
 from fjord import limits
-from fjord.errors import CorruptionError, DirectoryError
+from fjord.errors import Code, CorruptionError, DirectoryError, NotFoundError
 from fjord.kestrel import codec, names
 from fjord.kestrel.codec import Batch, Broken, Decoder, Placed
 
@@ -42,7 +42,7 @@ _LOOKS_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ReadOptions:
     """How journals are read."""
 
     now_ms: int = 0  # the add time of items that have none
@@ -94,6 +94,16 @@ class JournalFile:
     def is_damaged(self) -> bool:
         return self.broken is not None and not self.broken.is_torn
 
+    @property
+    def broken_sentence(self) -> str:
+        assert self.broken is not None
+        offset, reason, is_torn = self.broken
+        return broken_sentence(self.path, offset, reason, self.skipped_bytes, is_torn=is_torn)
+
+    @property
+    def changed_sentence(self) -> str:
+        return f"{self.path} is changed: {self.changed}"
+
     def expect(self, known: Sum | None) -> None:
         """Takes note of its sum, if that is of this very file."""
         if known is None:
@@ -101,7 +111,7 @@ class JournalFile:
         if is_held_to(known, self.size, self._identity or "", self._written_s):
             self.sum = known
 
-    def ops(self, options: Options | None = None) -> Iterator[Placed]:
+    def ops(self, options: ReadOptions | None = None) -> Iterator[Placed]:
         """Yields the ops of the file.
 
         Raises:
@@ -110,7 +120,7 @@ class JournalFile:
         decoder = _decoder(options)
         return self._through(decoder, decoder.ops)
 
-    def batches(self, options: Options | None = None) -> Iterator[Batch]:
+    def batches(self, options: ReadOptions | None = None) -> Iterator[Batch]:
         """Yields the same ops many at a time; see `ops`."""
         decoder = _decoder(options)
         return self._through(decoder, decoder.batches)
@@ -281,6 +291,22 @@ def queues(disk: disks.Disk, directory: str) -> list[str]:
     )
 
 
+def wanted_queues(disk: disks.Disk, directory: str, wanted: Sequence[str]) -> list[str]:
+    """Returns the queues that are wanted of a directory; all of them, if none is named.
+
+    Raises:
+        DirectoryError: if there is no such directory.
+        NotFoundError: if there is no such queue.
+    """
+    if not os.path.isdir(directory):
+        raise DirectoryError(f"{directory} is not a directory")
+    known = queues(disk, directory)
+    for queue in wanted:
+        if queue not in known:
+            raise NotFoundError(Code.NOT_FOUND, f"{directory} has no queue {queue}")
+    return list(dict.fromkeys(wanted)) or known
+
+
 def foreign(disk: disks.Disk, directory: str) -> list[str]:
     """Returns the names in a directory that are neither Kestrel's nor Fjord's."""
     found = _names(disk, directory)
@@ -322,11 +348,38 @@ def survey(
     )
 
 
-def ops(found: QueueSurvey, options: Options | None = None) -> Iterator[tuple[JournalFile, Placed]]:
+def surveys(
+    disk: disks.Disk, directory: str, queue: str = "", *, passes_unreadable: bool = False
+) -> Iterator[QueueSurvey]:
+    """Looks up the files of all queues, or of one; raises what `wanted_queues` and `survey` do."""
+    for one in wanted_queues(disk, directory, [queue] if queue else []):
+        yield survey(disk, directory, one, passes_unreadable=passes_unreadable)
+
+
+def alone(disk: disks.Disk, path: str) -> QueueSurvey:
+    """Returns a file as a queue of its own, which is named by its path."""
+    try:
+        file = JournalFile(disk, path)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return QueueSurvey(queue=path, files=[file], dead=[], temporary=[])
+
+
+def ops(
+    found: QueueSurvey, options: ReadOptions | None = None
+) -> Iterator[tuple[JournalFile, Placed]]:
     """Yields the ops of all files of a queue, as of one file; then each file says how it ended."""
     for file in found.files:
         for placed in file.ops(options):
             yield file, placed
+
+
+def broken_sentence(
+    path: str, offset: int, reason: str, skipped_bytes: int, *, is_torn: bool
+) -> str:
+    """Returns how it is told that a file ends within an op, or is damaged."""
+    how, lost = ("torn", "do not count") if is_torn else ("damaged", "cannot be read")
+    return f"{path} is {how} at byte {offset}: {reason}; {skipped_bytes} bytes {lost}"
 
 
 def unreadable(path: str, error: OSError) -> UnreadableError:
@@ -336,8 +389,8 @@ def unreadable(path: str, error: OSError) -> UnreadableError:
     return UnreadableError(path, f"cannot be read: {error.strerror}")
 
 
-def _decoder(options: Options | None) -> Decoder:
-    options = options or Options()
+def _decoder(options: ReadOptions | None) -> Decoder:
+    options = options or ReadOptions()
     return Decoder(now_ms=options.now_ms, item_bytes_max=options.item_bytes_max)
 
 

@@ -13,7 +13,7 @@ from fjord.errors import CorruptionError, DirectoryError
 from fjord.kestrel import codec, inspect, reading
 from fjord.kestrel.codec import Op
 from fjord.kestrel.inspect import Contents
-from fjord.kestrel.reading import Options
+from fjord.kestrel.reading import ReadOptions
 from fjord.testing.disk import SimDisk
 from tests.unit.kestrel.vectors import encoded
 
@@ -28,7 +28,11 @@ def item(data: bytes, expiry_ms: int = 0) -> Op:
 
 def look(directory: Path, memory_bytes_max: int = inspect.MEMORY_BYTES_MAX) -> Contents:
     return inspect.read_contents(
-        LocalDisk(), str(directory), "cars", Options(now_ms=5), memory_bytes_max=memory_bytes_max
+        LocalDisk(),
+        str(directory),
+        "cars",
+        ReadOptions(now_ms=5),
+        memory_bytes_max=memory_bytes_max,
     )
 
 
@@ -125,7 +129,7 @@ def test_bytes_are_told_as_they_are_read(tmp_path: Path) -> None:
     put(tmp_path, "cars", item(b"2"))
     told: list[int] = []
     disk = LocalDisk()
-    found = inspect.read_contents(disk, str(tmp_path), "cars", Options(), on_bytes=told.append)
+    found = inspect.read_contents(disk, str(tmp_path), "cars", ReadOptions(), on_bytes=told.append)
     assert sum(told) == found.size
     assert len(told) > 3
 
@@ -166,7 +170,7 @@ def test_contents_are_what_the_whole_replay_has(made: list[Op], cuts: list[int],
     state = inspect.whole()
     for op in made:
         state.apply(op)
-    found = inspect.read_contents(disk, "/", "cars", Options(), memory_bytes_max=most)
+    found = inspect.read_contents(disk, "/", "cars", ReadOptions(), memory_bytes_max=most)
     expected = [(state.open[xid].data, xid) for xid in sorted(state.open)]
     expected += [(item.data, 0) for item in state.queue]
     assert [(item.data, item.xid) for item in found.items()] == expected

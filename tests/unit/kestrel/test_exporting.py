@@ -20,7 +20,7 @@ from fjord.errors import (
 )
 from fjord.kestrel import codec, collection, exporting, inspect
 from fjord.kestrel.codec import Item
-from fjord.kestrel.reading import Options
+from fjord.kestrel.reading import ReadOptions
 from fjord.testing import SimCrash, SimDisk
 from fjord.values import Type
 from tests.unit.kestrel.vectors import ADD_MS, encoded
@@ -62,7 +62,7 @@ def write(disk: SimDisk, *, appends: bool = False) -> int:
 
 
 def items(disk: SimDisk) -> list[Item]:
-    with contextlib.closing(inspect.read_contents(disk, FOLDER, "cars", Options())) as found:
+    with contextlib.closing(inspect.read_contents(disk, FOLDER, "cars", ReadOptions())) as found:
         return list(found.items())
 
 

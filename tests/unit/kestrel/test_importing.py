@@ -16,7 +16,8 @@ from fjord.errors import UsageError
 from fjord.jobs import Priority
 from fjord.kestrel import importing
 from fjord.kestrel.codec import Item
-from fjord.kestrel.importing import Kind, Load, Place, Tally
+from fjord.kestrel.importing import Load, Mark, Tally
+from fjord.kinds import Kind
 from fjord.values import Type
 
 NOW_MS = 1_700_000_000_000
@@ -94,10 +95,10 @@ def test_writer_differs_with_all_that_it_is_of(tmp_path: Path) -> None:
 def test_numbers_have_the_crc_and_how_many_are_done(crc: int, done: int) -> None:
     number = importing.number_of(crc, done)
     assert 0 < number < 2**63 - 1
-    place = importing.place_of(number)
-    assert place == Place(crc & 0x7FFF_FFFF, done)
-    assert importing.is_same(place, crc)
-    assert not importing.is_same(place, crc ^ 1)
+    mark = importing.mark_of(number)
+    assert mark == Mark(crc & 0x7FFF_FFFF, done)
+    assert importing.is_same(mark, crc)
+    assert not importing.is_same(mark, crc ^ 1)
     assert importing.number_of(crc, done + 1) == number + 1
 
 

@@ -17,7 +17,7 @@ from fjord.errors import CorruptionError, DirectoryError
 from fjord.kestrel import codec, inspect, reading
 from fjord.kestrel.codec import Item, Op
 from fjord.kestrel.inspect import State
-from fjord.kestrel.reading import CURRENT, JournalFile, Options, QueueSurvey, Sum
+from fjord.kestrel.reading import CURRENT, JournalFile, QueueSurvey, ReadOptions, Sum
 from fjord.testing import SimDisk
 from tests.unit.kestrel.vectors import ADD_MS, encoded
 
@@ -47,7 +47,7 @@ def cars(directory: Path) -> tuple[list[bytes], QueueSurvey]:
 def read(path: Path, *, is_last: bool = True, **options: int) -> tuple[list[Op], JournalFile]:
     file = JournalFile(LocalDisk(), str(path), is_last=is_last)
     # The data of an op is a view, which is compared as bytes are.
-    return [op for op, _, _ in file.ops(Options(**options))], file
+    return [op for op, _, _ in file.ops(ReadOptions(**options))], file
 
 
 # -- as one journal -------------------------------------------------------------------------------

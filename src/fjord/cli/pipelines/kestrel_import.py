@@ -2,54 +2,29 @@
 
 from __future__ import annotations
 
-import os
-from typing import Annotated
-
-import typer
-
 from fjord.cli.arguments import DAEMON, Json, To
+from fjord.cli.kestrel import (
+    Anew,
+    As,
+    Damaged,
+    Directory,
+    ItemsAs,
+    Moved,
+    Queues,
+    SkipTooLarge,
+    Tables,
+)
 from fjord.cli.output import usage
 from fjord.cli.pipelines import running
 from fjord.cli.pipelines.running import Conf, DryRun, Master, explained
 from fjord.client.address import parse_url
-from fjord.errors import DirectoryError
-from fjord.kestrel.importing import Kind
-
-Directory = Annotated[
-    str, typer.Argument(metavar="DIR", help="A directory of queues.", show_default=False)
-]
-Queues = Annotated[
-    list[str] | None,
-    typer.Option("--queue", metavar="NAME", help="This queue only; may be given often."),
-]
-Tables = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--table",
-        metavar="QUEUE=TABLE",
-        help="A table that is not named as its queue; may be given often.",
-    ),
-]
-As = Annotated[Kind, typer.Option("--as", help="What items become.")]
-Damaged = Annotated[
-    bool, typer.Option("--damaged", help="Import what can be read of damaged files.")
-]
-SkipTooLarge = Annotated[
-    bool, typer.Option("--skip-too-large", help="Leave out items that no value can hold.")
-]
-Anew = Annotated[
-    bool, typer.Option("--anew", help="Also queues that were imported before, and have changed.")
-]
-Moved = Annotated[
-    bool, typer.Option("--moved", help="Pass over files that were imported from elsewhere.")
-]
 
 
 def kestrel_import(
     directory: Directory,
     queue: Queues = None,
     table: Tables = None,
-    kind: As = Kind.JOBS,
+    kind: As = ItemsAs.JOBS,
     damaged: Damaged = False,
     skip_too_large: SkipTooLarge = False,
     anew: Anew = False,
@@ -62,8 +37,8 @@ def kestrel_import(
 ) -> None:
     """Writes what is in the queues of a Kestrel to jobs tables or streams, one for each queue.
 
-    Open items come first; what has expired is left out. All is checked before anything is written,
-    and a queue is written once, however often this is run. The files stay as they are.
+    Does what `fjord kestrel import` does, many queues at a time: each item is written once, however
+    often this is run, and all is checked before anything is written. The files stay as they are.
 
     Example: fjord pipeline kestrel-import /var/spool/kestrel --dry-run
 
@@ -72,8 +47,6 @@ def kestrel_import(
     with explained():
         with usage():
             parse_url(to)
-        if not os.path.isdir(directory):
-            raise DirectoryError(f"{directory} is not a directory")
         with running.spark_of(master, conf) as spark, running.progress() as progress:
             from fjord.spark.pipelines.kestrel_import import kestrel_import as run
 

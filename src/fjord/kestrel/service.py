@@ -36,7 +36,7 @@ _GC_THRESHOLD: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
+class ServiceOptions:
     """How a server is started."""
 
     directory: str  # of queues, empty = those of a daemon
@@ -51,7 +51,7 @@ class Serving:
     on_ready: Callable[[Address, Address | None], None]  # told where it is served
 
 
-def serve(serving: Serving) -> None:
+def serve(serving: ServiceOptions) -> None:
     """Serves until SIGTERM, SIGINT or a `shutdown`.
 
     Raises:
@@ -86,13 +86,15 @@ def serve(serving: Serving) -> None:
         raise DurabilityError(f"the queues in {serving.directory} failed: {error}") from error
 
 
-async def _run_jobs(serving: Serving, options: Options, listeners: list[socket.socket]) -> None:
+async def _run_jobs(
+    serving: ServiceOptions, options: Options, listeners: list[socket.socket]
+) -> None:
     backend = await JobsBackend.connect(serving.to, SystemClock())
     await _run(serving, backend, options, listeners)
 
 
 async def _run(
-    serving: Serving,
+    serving: ServiceOptions,
     backend: Backend,
     options: Options,
     listeners: list[socket.socket],
@@ -158,7 +160,7 @@ def _parsed(path: str) -> dict[str, object]:
     return given
 
 
-def _options(serving: Serving, settings: ServerConfig) -> Options:
+def _options(serving: ServiceOptions, settings: ServerConfig) -> Options:
     idle_ms, sweep_ms = settings.idle_ms, settings.sweep_ms
     return Options(
         open_max=settings.open_max,

@@ -1,4 +1,4 @@
-"""What the verbs of `fjord kestrel` do, and the words in which they tell of it."""
+"""What the verbs of `fjord kestrel` print."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from datetime import UTC, datetime
 from typing import Final
 
 from fjord.cli import output
+from fjord.cli.output import tell
 from fjord.disk import LocalDisk
-from fjord.errors import Code, DirectoryError, NotFoundError, UsageError
+from fjord.errors import UsageError
 from fjord.kestrel import inspect, journal, names, reading
 from fjord.kestrel.codec import Item, Op, Opcode, Placed
+from fjord.kestrel.collection import Packed
+from fjord.kestrel.exporting import ExportOutcome
+from fjord.kestrel.importing import ImportOutcome
 from fjord.kestrel.inspect import Ending, FileReport, QueueReport, State
-from fjord.kestrel.reading import JournalFile, Options, QueueSurvey
+from fjord.kestrel.reading import JournalFile, QueueSurvey, ReadOptions
+from fjord.kinds import Kind
 
 # qdump's words for ops; of CONTINUE and those that add something, the size follows.
 _WORDS: Final = {
@@ -32,6 +37,9 @@ _WORDS: Final = {
     Opcode.REMOVE_TENTATIVE_XID: "RSV",
     Opcode.STATE_DUMP: "DMP",
 }
+
+
+# -- dump -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +58,7 @@ class Style:
         return not (self.is_quiet or self.is_raw or self.is_raw_queue)
 
 
-def options(now_ms: int, item_bytes_max: int) -> Options:
-    return Options(now_ms=now_ms, item_bytes_max=item_bytes_max)
-
-
-def journals(paths: list[str], queue: str) -> Iterator[QueueSurvey]:
+def journals(paths: Sequence[str], queue: str) -> Iterator[QueueSurvey]:
     """Yields the queues of directories; a file is a journal of its own.
 
     Raises:
@@ -64,84 +68,33 @@ def journals(paths: list[str], queue: str) -> Iterator[QueueSurvey]:
     """
     for path in paths:
         if os.path.isdir(path):
-            yield from _surveys(path, queue)
+            yield from reading.surveys(LocalDisk(), path, queue)
         elif queue:
             raise UsageError(f"{path} is no directory; --queue names a queue of one")
         else:
-            yield _alone(path)
+            yield reading.alone(LocalDisk(), path)
 
 
-def dump(found: QueueSurvey, style: Style, options: Options) -> Iterator[JournalFile]:
-    """Prints a journal; yields each file when it is through."""
+def dump(found: QueueSurvey, style: Style, options: ReadOptions) -> bool:
+    """Prints a journal, and tells what is wrong with it; says whether something is."""
     state = inspect.whole() if style.is_raw_queue else inspect.counting()
     printer = _Printer(found, style, state)
     printer.begin()
+    damaged = bool(found.missing)
     for file in found.files:
         printer.begin_file(file)
         for placed in file.ops(options):
             state.apply(placed[0])
             printer.print_op(file, placed)
-        yield file
+        damaged = damaged or file.is_damaged or file.changed is not None
+        if file.broken is not None:
+            tell(file.broken_sentence)
+        if file.changed is not None:
+            tell(file.changed_sentence)
     printer.end()
-
-
-def verify(
-    directory: str, queue: str, progress: inspect.Progress, options: Options
-) -> Iterator[QueueReport]:
-    """Reads the queues of a directory; files that cannot be read are told with the others.
-
-    Raises:
-        DirectoryError: if it cannot be read, or somebody renames files meanwhile.
-        NotFoundError: if there is no such queue.
-    """
-    found = _surveys(directory, queue, passes_unreadable=True)
-    yield from inspect.verify(found, progress, options)
-
-
-def foreign(directory: str) -> Iterator[str]:
-    """Yields what else is in a directory, in words."""
-    disk = LocalDisk()
-    for name in reading.foreign(disk, directory):
-        yield f"{name} is no file of a queue"
-    for name in names.left_sums(disk.names(directory)):
-        yield f"{name} tells of a queue that has no file: it was deleted, or its file is lost"
-    kept = os.path.join(directory, journal.DIRECTORY)
-    for name in disk.names(kept) if disk.exists(kept) else ():
-        yield f"{journal.DIRECTORY}/{name} keeps what could not be read of a queue"
-
-
-def queues(directory: str, wanted: Sequence[str]) -> list[str]:
-    """Returns the queues that are wanted of a directory; all of them, if none is named.
-
-    Raises:
-        DirectoryError: if there is no such directory.
-        NotFoundError: if there is no such queue.
-    """
-    if not os.path.isdir(directory):
-        raise DirectoryError(f"{directory} is not a directory")
-    known = reading.queues(LocalDisk(), directory)
-    for queue in wanted:
-        if queue not in known:
-            raise NotFoundError(Code.NOT_FOUND, f"{directory} has no queue {queue}")
-    return list(dict.fromkeys(wanted)) or known
-
-
-def _surveys(
-    directory: str, queue: str, *, passes_unreadable: bool = False
-) -> Iterator[QueueSurvey]:
-    for one in queues(directory, [queue] if queue else []):
-        yield reading.survey(LocalDisk(), directory, one, passes_unreadable=passes_unreadable)
-
-
-def _alone(path: str) -> QueueSurvey:
-    try:
-        file = JournalFile(LocalDisk(), path)
-    except OSError as error:
-        raise reading.unreadable(path, error) from error
-    return QueueSurvey(queue=path, files=[file], dead=[], temporary=[])
-
-
-# -- dump -----------------------------------------------------------------------------------------
+    for lost in found.missing:
+        tell(lost.sentence)
+    return damaged
 
 
 class _Printer:
@@ -263,37 +216,16 @@ def moment(at_ms: int) -> str:
         return str(at_ms)
 
 
-def changed_sentence(file: JournalFile) -> str:
-    return f"{file.path} is changed: {file.changed}"
-
-
-def broken_sentence(file: JournalFile) -> str:
-    assert file.broken is not None
-    how = Ending.TORN if file.is_torn else Ending.DAMAGED
-    return _broken(file.path, how, file.broken.offset, file.broken.reason, file.skipped_bytes)
-
-
 # -- verify ---------------------------------------------------------------------------------------
 
 
-class Verdict:
-    """What is said at the end, of all queues."""
-
-    def __init__(self) -> None:
-        self.queues = 0
-        self.files = 0
-        self.damaged = 0
-
-    def add(self, one: QueueReport) -> None:
-        self.queues += 1
-        self.files += len(one.files)
-        self.damaged += sum(file.is_damaged for file in one.files)
-
-    def sentence(self) -> str:
-        files = output.counted(self.files, "file")
-        if self.damaged:
-            return f"damaged: {self.damaged} of {files}"
-        return f"whole: {output.counted(self.queues, 'queue')}, {files}"
+def verdict(found: Sequence[QueueReport]) -> str:
+    """Returns what is said at the end, of all queues."""
+    files = [file for one in found for file in one.files]
+    count = output.counted(len(files), "file")
+    if damaged := sum(file.is_damaged for file in files):
+        return f"damaged: {damaged} of {count}"
+    return f"whole: {output.counted(len(found), 'queue')}, {count}"
 
 
 def queue_lines(one: QueueReport) -> Iterator[str]:
@@ -319,19 +251,89 @@ def queue_json(one: QueueReport) -> dict[str, object]:
 
 
 def _file_line(file: FileReport) -> str:
+    ops = output.counted(file.ops, "op")
+    if file.ending is Ending.WHOLE:
+        return f"{file.path} is whole: {file.bytes} bytes, {ops}"
     if file.ending is Ending.CHANGED:
-        read = f"{output.counted(file.ops, 'op')} up to byte {file.offset} count as they are"
-        return f"{file.path} is changed: {file.reason}; {read}"
+        counting = f"{ops} up to byte {file.offset} count as they are"
+        return f"{file.path} is changed: {file.reason}; {counting}"
     if file.ending is Ending.MISSING:
         return f"{file.path} is missing: {file.reason}"
     if file.ending is Ending.UNREADABLE:
-        return f"{file.path} {file.reason}; {output.counted(file.ops, 'op')} before that"
-    if file.ending is not Ending.WHOLE:
-        read = f"; {output.counted(file.ops, 'op')} before it"
-        return _broken(file.path, file.ending, file.offset, file.reason, file.skipped_bytes) + read
-    return f"{file.path} is whole: {file.bytes} bytes, {output.counted(file.ops, 'op')}"
+        return f"{file.path} {file.reason}; {ops} before that"
+    is_torn = file.ending is Ending.TORN
+    broken = reading.broken_sentence(
+        file.path, file.offset, file.reason, file.skipped_bytes, is_torn=is_torn
+    )
+    return f"{broken}; {ops} before it"
 
 
-def _broken(path: str, how: Ending, offset: int, reason: str, skipped_bytes: int) -> str:
-    lost = "do not count" if how is Ending.TORN else "cannot be read"
-    return f"{path} is {how} at byte {offset}: {reason}; {skipped_bytes} bytes {lost}"
+def foreign(directory: str) -> Iterator[str]:
+    """Yields what else is in a directory, in words."""
+    disk = LocalDisk()
+    for name in reading.foreign(disk, directory):
+        yield f"{name} is no file of a queue"
+    for name in names.left_sums(disk.names(directory)):
+        yield f"{name} tells of a queue that has no file: it was deleted, or its file is lost"
+    kept = os.path.join(directory, journal.DIRECTORY)
+    for name in disk.names(kept) if disk.exists(kept) else ():
+        yield f"{journal.DIRECTORY}/{name} keeps what could not be read of a queue"
+
+
+# -- pack, import and export ----------------------------------------------------------------------
+
+
+def pack_line(packed: Packed) -> str:
+    return (
+        f"{packed.queue}: {output.counted(packed.items, 'item')}, "
+        f"{output.counted(packed.open_items, 'open item')}; "
+        f"{packed.bytes_before} bytes of files are {packed.bytes_after} now"
+    )
+
+
+def import_line(one: ImportOutcome) -> str:
+    """Returns what became of a queue, in words."""
+    items = output.counted(one.items, "item")
+    into = f"{one.kind} table" if one.kind is Kind.JOBS else "stream"
+    if not one.items:
+        return f"{one.queue}: no items"
+    if one.is_done:
+        return f"{one.queue}: {items}, imported into {into} {one.table} before"
+    would = "to be imported" if one.is_dry else "imported"
+    notes = [
+        f"{count} {what}"
+        for count, what in (
+            (one.before, "imported before"),
+            (one.tally.expired, "expired"),
+            (one.tally.too_large, "too large"),
+        )
+        if count
+    ]
+    told = f" ({', '.join(notes)})" if notes else ""
+    return f"{one.queue}: {items}, {one.tally.imported} {would} into {into} {one.table}{told}"
+
+
+def import_total(found: Sequence[ImportOutcome]) -> str:
+    """Returns what became of all queues, in words."""
+    imported = sum(one.tally.imported for one in found)
+    would = "to be imported" if any(one.is_dry for one in found) else "imported"
+    return f"{output.counted(len(found), 'queue')}, {output.counted(imported, 'item')} {would}"
+
+
+def import_json(one: ImportOutcome) -> dict[str, object]:
+    return {
+        "queue": one.queue,
+        "table": one.table,
+        "kind": str(one.kind),
+        "dry_run": one.is_dry,
+        "items": one.items,
+        "imported_before": one.before,
+        **one.tally._asdict(),
+        "damaged": list(one.damaged),
+    }
+
+
+def export_line(one: ExportOutcome) -> str:
+    expired = f" ({one.expired} expired)" if one.expired else ""
+    items = output.counted(one.items, "item")
+    return f"{one.table}: {items} exported to queue {one.queue}, {one.bytes} bytes{expired}"
