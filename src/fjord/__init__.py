@@ -134,7 +134,7 @@ def open(  # noqa: A001
         CorruptionError: if the journal is damaged.
     """
     try:
-        from fjord.blocks.child import Shelf, missing_libraries
+        from fjord.blocks.child import NodeBlocks, missing_libraries
         from fjord.engine import Embedded, EmbeddedReader, ReadOnlyEngine, open_engine
         from fjord.engine.cold import LazyCold
     except ModuleNotFoundError as error:
@@ -144,10 +144,10 @@ def open(  # noqa: A001
     name = os.fspath(path)
     if read_only:
         reader = ReadOnlyEngine(name)
-        cold = LazyCold(Shelf(reader.attach_blocks(blocks or "")).make_cold)
+        cold = LazyCold(NodeBlocks(reader.attach_blocks(blocks or "")).make_cold)
         return Database(EmbeddedReader(reader, cold=cold), name=name)
     engine = open_engine(name)
     if missing_libraries():
         return Database(Embedded(engine), name=name)
-    shelf = Shelf(engine.attach_blocks(blocks or ""))
+    shelf = NodeBlocks(engine.attach_blocks(blocks or ""))
     return Database(Embedded(engine, cold=LazyCold(shelf.make_cold), shelf=shelf), name=name)

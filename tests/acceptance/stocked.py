@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import parquet as pq
 
 import fjord
-from fjord.spark.manifest import Batch, DataFile
+from fjord.spark.manifest import DataFile, QueryBatch
 from fjord.spark.warehouse import warehouse_at
 
 TABLE = "events"
@@ -99,7 +99,7 @@ class Stocked:
             max_seq=max(seqs),
             value_crc=sum(zlib.crc32(value) for value in told["value"].to_pylist()),
         )
-        batch = Batch(query="q", number=self._batches, table=TABLE, start=start, end=end)
+        batch = QueryBatch(query="q", number=self._batches, table=TABLE, start=start, end=end)
         assert warehouse_at(str(self.target), "parquet").add(batch, [file])
         self._batches += 1
         return path

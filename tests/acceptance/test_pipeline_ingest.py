@@ -22,7 +22,7 @@ import fjord
 from fjord.blocks.files import target_at
 from fjord.errors import FjordError
 from fjord.spark import warehouse
-from fjord.spark.manifest import Batch, DataFile
+from fjord.spark.manifest import DataFile, QueryBatch
 from fjord.spark.options import Location
 from fjord.spark.pipelines import ingest as job
 from fjord.spark.pipelines import latest
@@ -130,7 +130,7 @@ class Dying(ParquetWarehouse):
         super().__init__(found.target)
         self._batch, self._after = batch, after
 
-    def add(self, batch: Batch, files: Sequence[DataFile]) -> bool:
+    def add(self, batch: QueryBatch, files: Sequence[DataFile]) -> bool:
         if batch.number != self._batch:
             return super().add(batch, files)
         if self._after:
@@ -202,7 +202,7 @@ def test_nothing_makes_no_files(spark: SparkSession, tmp_path: Path) -> None:
     empty: DataFrame = spark.range(5).select(F.col("id").alias("seq")).where("seq > 7")
     assert warehouse.write(empty, place, 0, files_max=2) == []
     assert warehouse.write(spark.createDataFrame([], "seq bigint"), place, 0, files_max=2) == []
-    ParquetWarehouse(place).add(Batch(query="q", number=0, table="t", start=1, end=5), [])
+    ParquetWarehouse(place).add(QueryBatch(query="q", number=0, table="t", start=1, end=5), [])
     assert warehouse.read(spark, str(tmp_path)).collect() == []
 
 

@@ -25,7 +25,7 @@ from fjord.errors import ClosedError, CorruptionError, FjordError
 from fjord.history import Block, SealedRange, SealPlan
 
 if TYPE_CHECKING:
-    from fjord.blocks.reader import Cold
+    from fjord.blocks.reader import BlockReader
     from fjord.blocks.store import Store
 
 
@@ -208,7 +208,7 @@ def missing_libraries() -> list[str]:
     return [name for name in _NEEDED if importlib.util.find_spec(name) is None]
 
 
-class Shelf:
+class NodeBlocks:
     """Blocks at a location; one thread writes, any may look or stop."""
 
     def __init__(self, location: str) -> None:
@@ -252,11 +252,11 @@ class Shelf:
         there = {name for folder in folders for name in store.names(folder)}
         return [block.name for block in blocks if block.name not in there]
 
-    def make_cold(self) -> Cold:
+    def make_cold(self) -> BlockReader:
         """Returns a reader of these blocks; it takes a while to load what it needs."""
-        from fjord.blocks.reader import Cold  # noqa: PLC0415 - pyarrow, only where a block is read
+        from fjord.blocks.reader import BlockReader  # noqa: PLC0415 - pyarrow, only where a block is read
 
-        return Cold(self._store())
+        return BlockReader(self._store())
 
     def stop(self) -> None:
         """Ends a write that is under way, and every later one."""

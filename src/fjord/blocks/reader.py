@@ -28,7 +28,7 @@ from fjord.errors import CorruptionError, FjordError
 from fjord.ops import Op, Opcode
 
 
-class Cold:
+class BlockReader:
     """A reader of blocks.
 
     All of its calls raise FileNotFoundError if the block is gone, as by retention: the engine then
@@ -39,7 +39,7 @@ class Cold:
     def __init__(
         self, store: Store, bytes_max: int = limits.COLD_BYTES_MAX, clock: Clock | None = None
     ) -> None:
-        self._parts = Parts(Catalog(store), bytes_max, clock or SystemClock())
+        self._parts = PartCache(Catalog(store), bytes_max, clock or SystemClock())
 
     def read(self, where: InBlock, command: Read) -> Messages:
         """Returns messages of a block, as many as are wanted and are in one part of it.
@@ -213,7 +213,7 @@ class OpenBlock(NamedTuple):
         return ""
 
 
-class _Place:
+class _Position:
     """Where a subscriber is."""
 
     __slots__ = ("ahead", "is_near", "key", "read_us")
@@ -263,7 +263,7 @@ class _OneLoad(Generic[_Result]):
         return future.result()
 
 
-class Parts:
+class PartCache:
     """All parts in memory.  Safe to use from several threads."""
 
     def __init__(self, catalog: Catalog, bytes_max: int, clock: Clock) -> None:
@@ -274,7 +274,7 @@ class Parts:
         self._opened: OrderedDict[str, OpenBlock] = OrderedDict()
         self._loaded: OrderedDict[Key, _Loaded] = OrderedDict()  # the longest unused first
         self._bytes = 0  # of these, and of those that are being loaded
-        self._places: OrderedDict[Who, _Place] = OrderedDict()  # the longest unread first
+        self._places: OrderedDict[Who, _Position] = OrderedDict()  # the longest unread first
         self._holds: dict[Key, int] = {}  # how many subscribers hold a part
         self._openings: _OneLoad[OpenBlock] = _OneLoad()
         self._loadings: _OneLoad[MessagePart] = _OneLoad()
@@ -496,7 +496,7 @@ class Parts:
                 place.read_us = now_us
                 self._places[who] = place  # as the one that has read last
                 return
-            self._places[who] = _Place(key, now_us)
+            self._places[who] = _Position(key, now_us)
             self._holds[key] = self._holds.get(key, 0) + 1
             if place is not None:
                 self._leave(place)
@@ -509,7 +509,7 @@ class Parts:
         while self._places and next(iter(self._places.values())).read_us <= since_us:
             self._leave(self._places.popitem(last=False)[1])
 
-    def _leave(self, place: _Place) -> None:
+    def _leave(self, place: _Position) -> None:
         """Lets go of what was held by one that is there no more."""
         held = [place.key] if place.ahead is None else [place.key, place.ahead]
         for key in held:

@@ -284,7 +284,7 @@ def number(value: int) -> Any:
     return pa.scalar(value, pa.int64())
 
 
-class Memory:
+class PieceMemory:
     """Bytes of a piece, as numbers of every width."""
 
     def __init__(self, data: bytes | memoryview) -> None:
@@ -299,7 +299,7 @@ class Memory:
 class Ops:
     """Some ops of a piece; every column has one entry an op."""
 
-    memory: Memory
+    memory: PieceMemory
     starts: Any  # in words
     ends: Any
     first_seqs: Any
@@ -310,7 +310,7 @@ class Ops:
     def of(cls, piece: Scanned) -> Ops:
         edges = compute.shift_right(pa.array(piece.ops.offsets, pa.int64()), number(3))
         return cls(
-            memory=Memory(piece.ops.data),
+            memory=PieceMemory(piece.ops.data),
             starts=edges.slice(0, len(piece.ops)),
             ends=edges.slice(1),
             first_seqs=pa.array(piece.first_seqs, pa.int64()),
@@ -363,7 +363,7 @@ class Spread:
         return compute.add(self.repeat(shifts), self._numbers)
 
 
-class _Place(NamedTuple):
+class _ColumnPlace(NamedTuple):
     """Where a column lies in each op."""
 
     kind: str
@@ -387,7 +387,7 @@ def read_columns(found: Ops, opcode: Opcode) -> tuple[Spread, dict[str, Any]]:
     }
 
 
-def _places(found: Ops, opcode: Opcode) -> dict[str, _Place]:
+def _places(found: Ops, opcode: Opcode) -> dict[str, _ColumnPlace]:
     rows, halves = found.rows(), found.memory.halves
     places = {}
     position = compute.add(found.starts, number(_HEADER_WORDS))
@@ -405,7 +405,7 @@ def _places(found: Ops, opcode: Opcode) -> dict[str, _Place]:
             last = compute.add(compute.multiply(start, number(2)), rows)
             size = take(halves, last).cast(pa.int64())
             position = compute.add(data, _words(size))
-        places[name] = _Place(kind, start, data, size)
+        places[name] = _ColumnPlace(kind, start, data, size)
     if not compute.all(compute.equal(position, found.ends)).as_py():
         raise damaged()
     return places
@@ -416,11 +416,11 @@ def _words(sizes: Any) -> Any:
     return compute.shift_right(compute.add(sizes, number(7)), number(3))
 
 
-def _read_words(memory: Memory, place: _Place, spread: Spread) -> Any:
+def _read_words(memory: PieceMemory, place: _ColumnPlace, spread: Spread) -> Any:
     return _read_numbers(memory.words, place.start, spread)
 
 
-def _read_bytes(memory: Memory, place: _Place, spread: Spread) -> Any:
+def _read_bytes(memory: PieceMemory, place: _ColumnPlace, spread: Spread) -> Any:
     return _read_numbers(memory.bytes, compute.multiply(place.start, number(8)), spread)
 
 
@@ -430,7 +430,7 @@ def _read_numbers(numbers: Any, starts: Any, spread: Spread) -> Any:
     return numbers.take(spread.counted(starts))
 
 
-def _read_strings(memory: Memory, place: _Place, spread: Spread) -> Any:
+def _read_strings(memory: PieceMemory, place: _ColumnPlace, spread: Spread) -> Any:
     try:
         if len(place.start) == 1:
             start, data, size = (column[0].as_py() for column in place[1:])
@@ -446,7 +446,7 @@ def _read_strings(memory: Memory, place: _Place, spread: Spread) -> Any:
     return strings
 
 
-def _joined_offsets(memory: Memory, place: _Place, spread: Spread) -> Any:
+def _joined_offsets(memory: PieceMemory, place: _ColumnPlace, spread: Spread) -> Any:
     """Returns offsets into the joined data: each op's own, moved by what lies before it."""
     ends = compute.cumulative_sum(place.size)
     own = memory.halves.take(spread.counted(compute.multiply(place.start, number(2))))
@@ -454,7 +454,7 @@ def _joined_offsets(memory: Memory, place: _Place, spread: Spread) -> Any:
     return pa.concat_arrays([moved, ends.slice(len(ends) - 1)]).cast(pa.int32()).buffers()[1]
 
 
-def _joined_data(memory: Memory, place: _Place) -> Any:
+def _joined_data(memory: PieceMemory, place: _ColumnPlace) -> Any:
     """Returns the bytes of all ops, one after the other."""
     return _run_together(memory.bytes, compute.multiply(place.data, number(8)), place.size)
 

@@ -136,7 +136,7 @@ class _Sealer:
         # A journal that is not there has no damage either, and must not count as one without rows.
         raise CorruptionError(self._directory, 0, f"the journal in it ends before seq {end}")
 
-    def _data(self, op: _Found) -> memoryview:
+    def _data(self, op: _FoundOp) -> memoryview:
         """Returns an op as it is decoded: what was staged is fetched, one op at a time."""
         if op.opcode != reader.COMMIT:
             return op.data
@@ -149,7 +149,7 @@ def _relieve(writers: Sequence[_RangeWriter]) -> None:
         max(writers, key=lambda writer: writer.pending_bytes).write_all()
 
 
-class _Found(NamedTuple):
+class _FoundOp(NamedTuple):
     """An op of a commit, which is not decoded."""
 
     opcode: int
@@ -158,16 +158,16 @@ class _Found(NamedTuple):
     data: memoryview
 
 
-def _ops(located: Located, tables: Set[int]) -> dict[int, list[_Found]]:
+def _ops(located: Located, tables: Set[int]) -> dict[int, list[_FoundOp]]:
     """Returns the ops of a commit that have history of some tables, by table."""
     body = memoryview(located.body)
-    found: dict[int, list[_Found]] = {}
+    found: dict[int, list[_FoundOp]] = {}
     position, seq = 0, located.frame.first_seq
     while position < len(body):
         opcode, _, _, table, row_count, length = ops.HEADER.unpack_from(body, position)
         if table in tables and opcode not in _SKIPPED:
             data = body[position : position + length]
-            found.setdefault(table, []).append(_Found(opcode, seq, row_count, data))
+            found.setdefault(table, []).append(_FoundOp(opcode, seq, row_count, data))
         position += length
         seq += row_count
     return found
@@ -237,7 +237,7 @@ class _RangeWriter:
         self._keep()
 
     def add(
-        self, located: Located, found: Sequence[_Found], read: Callable[[_Found], memoryview]
+        self, located: Located, found: Sequence[_FoundOp], read: Callable[[_FoundOp], memoryview]
     ) -> None:
         """Takes the ops of the table that one commit has: all of them are for one block."""
         wanted = [] if self.is_done else [op for op in found if self._rows_of(op)]
@@ -250,7 +250,7 @@ class _RangeWriter:
         for op in wanted:
             self._take(located, op.seq, read(op))
 
-    def _rows_of(self, op: _Found) -> int:
+    def _rows_of(self, op: _FoundOp) -> int:
         """Returns how many rows of an op are for the block."""
         end = min(op.seq + op.row_count, self.range.last + 1)
         return max(0, end - max(op.seq, self.first))

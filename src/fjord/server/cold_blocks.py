@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import NamedTuple
 
-from fjord.blocks.child import Shelf, missing_libraries
+from fjord.blocks.child import NodeBlocks, missing_libraries
 from fjord.clock import Clock
 from fjord.engine import Engine
 from fjord.engine.cold import LazyCold
@@ -24,7 +24,7 @@ from fjord.server.turns import Turns
 class ColdBlocks(NamedTuple):
     """Blocks at a location."""
 
-    shelf: Shelf
+    shelf: NodeBlocks
     cold: LazyCold
 
 
@@ -37,7 +37,7 @@ def attach(engine: Engine, location: str = "") -> ColdBlocks | None:
     if missing:
         logs.note(logging.WARNING, "there are no cold blocks", missing=", ".join(missing))
         return None
-    shelf = Shelf(engine.attach_blocks(location))
+    shelf = NodeBlocks(engine.attach_blocks(location))
     return ColdBlocks(shelf, LazyCold(shelf.make_cold))
 
 

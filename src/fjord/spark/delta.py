@@ -26,7 +26,7 @@ from fjord.blocks.files import Target
 from fjord.clock import Clock, SystemClock
 from fjord.errors import FjordError
 from fjord.spark import manifest
-from fjord.spark.manifest import Batch, DataFile, Query, State
+from fjord.spark.manifest import DataFile, Query, QueryBatch, TableState
 
 try:
     from deltalake import CommitProperties, DeltaTable, Transaction
@@ -58,13 +58,13 @@ class DeltaWarehouse:
         self.target = target
         self._clock = clock or SystemClock()
 
-    def state(self) -> State:
+    def state(self) -> TableState:
         table = self._table()
         if table is None:
-            return State()
+            return TableState()
         end = table.transaction_version(END) or 0
         told = table.metadata().configuration
-        return State(
+        return TableState(
             number=table.version() + 1,
             table=_source(table),
             epoch=_epoch(table, end),
@@ -106,7 +106,7 @@ class DeltaWarehouse:
             for one in found
         ]
 
-    def add(self, batch: Batch, files: Sequence[DataFile]) -> bool:
+    def add(self, batch: QueryBatch, files: Sequence[DataFile]) -> bool:
         for _ in range(CONFLICTS_MAX):
             table = self._table() or self._create(batch)
             if _has(table, batch.query, batch.number):
@@ -131,7 +131,7 @@ class DeltaWarehouse:
         location = self.target.location
         return DeltaTable(location) if DeltaTable.is_deltatable(location) else None
 
-    def _create(self, batch: Batch) -> DeltaTable:
+    def _create(self, batch: QueryBatch) -> DeltaTable:
         told = {_TABLE: batch.table, _COLUMNS: batch.columns, _OPS: batch.ops}
         return DeltaTable.create(
             self.target.location,
@@ -158,7 +158,7 @@ class DeltaWarehouse:
 
 
 def _properties(
-    table: DeltaTable, batch: Batch, files: Sequence[DataFile], end: int
+    table: DeltaTable, batch: QueryBatch, files: Sequence[DataFile], end: int
 ) -> CommitProperties:
     transactions = [
         Transaction(batch.query, batch.number),

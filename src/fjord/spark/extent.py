@@ -41,7 +41,7 @@ from fjord.client.span_calls import SpanInfo
 from fjord.client.stream_calls import BlockInfo
 from fjord.errors import Code, CorruptionError, FjordError, NotFoundError, RefusedError
 from fjord.spark.declared import Declared
-from fjord.spark.options import Options, Place
+from fjord.spark.options import Options, Position
 from fjord.spark.planning import FIRST_ROW, cold_end
 
 _LOG: Final = logging.getLogger("fjord.spark")
@@ -50,7 +50,7 @@ _TRIES: Final = 3
 # How many writers back the end of an epoch is looked for; a few dozen requests for each.
 _EPOCHS_MAX: Final = 100
 
-Found = TypeVar("Found")
+_Answer = TypeVar("_Answer")
 
 
 class Bounds(NamedTuple):
@@ -64,7 +64,7 @@ class Bounds(NamedTuple):
 UNBOUND: Final = Bounds()
 
 
-class Batch(NamedTuple):
+class BatchEnd(NamedTuple):
     """How far a batch goes, and what is behind it."""
 
     seq: int  # the end of a commit; where the batch began, if it has no rows
@@ -131,7 +131,7 @@ class Extent:
         """Returns the seq behind which the history begins, as far as it is still there."""
         return (self.blocks[0].first if self.blocks else self.first_seq) - 1
 
-    def locate(self, place: Place) -> int:
+    def locate(self, place: Position) -> int:
         """Returns the seq behind which a place is.
 
         Raises:
@@ -262,7 +262,7 @@ class Extent:
 
     def advance(
         self, after: int, bounds: Bounds = UNBOUND, *, epoch: str = "", seen: int = 0
-    ) -> Batch:
+    ) -> BatchEnd:
         """Returns the next batch behind a seq.
 
         Args:
@@ -280,7 +280,7 @@ class Extent:
             lambda: self._advance(self.past_loss(after, seen=seen), bounds, epoch)
         )
 
-    def _while_packed(self, ask: Callable[[], Found]) -> Found:
+    def _while_packed(self, ask: Callable[[], _Answer]) -> _Answer:
         """Asks again if the journal, or a block, is not what it was believed to be."""
         for _ in range(_TRIES):
             try:
@@ -302,7 +302,7 @@ class Extent:
     def _tail_begin(self, after: int) -> int:
         return max(after, cold_end(self.blocks), self.first_seq - 1)
 
-    def _advance(self, after: int, bounds: Bounds, epoch: str) -> Batch:
+    def _advance(self, after: int, bounds: Bounds, epoch: str) -> BatchEnd:
         cold, begin = self._advance_cold(after, bounds), self._tail_begin(after)
         if cold.is_cut or (bounds.until and bounds.until <= begin):
             return cold._replace(epoch=self.epoch_of(cold.seq))
@@ -320,11 +320,11 @@ class Extent:
         is_bound = bool(bounds.rows_max or bounds.bytes_max) and tail.seq < end
         is_cut = is_bound and self._span(tail.seq, until=bounds.until, rows_max=1).rows > 0
         rows, size = cold.rows + tail.rows, cold.bytes + tail.bytes
-        return Batch(tail.seq, rows, size, tail.epoch, is_cut, end)
+        return BatchEnd(tail.seq, rows, size, tail.epoch, is_cut, end)
 
-    def _advance_cold(self, after: int, bounds: Bounds) -> Batch:
+    def _advance_cold(self, after: int, bounds: Bounds) -> BatchEnd:
         """Returns the part of a batch that is in blocks."""
-        batch = Batch(after, 0, 0, "", is_cut=False, end=max(after, cold_end(self.blocks)))
+        batch = BatchEnd(after, 0, 0, "", is_cut=False, end=max(after, cold_end(self.blocks)))
         for block in self.blocks:
             if block.last <= after or (bounds.until and block.first > bounds.until):
                 continue
@@ -359,7 +359,7 @@ def _fits(tail: SpanInfo, left: Bounds) -> bool:
     return has_room and (not left.bytes_max or tail.bytes <= left.bytes_max)
 
 
-def _room(block: BlockInfo, batch: Batch, bounds: Bounds) -> int:
+def _room(block: BlockInfo, batch: BatchEnd, bounds: Bounds) -> int:
     """Returns how many rows of a block a batch may still have."""
     room = block.rows
     if bounds.rows_max:
@@ -372,7 +372,7 @@ def _room(block: BlockInfo, batch: Batch, bounds: Bounds) -> int:
     return room
 
 
-def begins(place: Place) -> bool:
+def begins(place: Position) -> bool:
     """Says whether a place is the beginning: of what is left, whatever has been before it."""
     return place.seq == 1 or place.word == "earliest"
 

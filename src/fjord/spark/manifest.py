@@ -43,7 +43,7 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class QueryBatch:
     """What a query writes at once."""
 
     query: str  # its id, which is that of its checkpoint
@@ -62,7 +62,7 @@ class Commit:
 
     number: int  # 1, 2, 3...
     at_us: int  # wall time, Unix microseconds
-    batch: Batch | None  # None: files were put in the place of others, rows are the same
+    batch: QueryBatch | None  # None: files were put in the place of others, rows are the same
     added: Sequence[DataFile] = ()
     removed: Sequence[str] = ()  # paths
 
@@ -76,7 +76,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class TableState:
     """A table as it is after a commit."""
 
     number: int = 0  # of the last commit, 0 = there is none
@@ -95,7 +95,7 @@ class State:
         return known is not None and batch <= known.batch
 
 
-def check_batch(end: int, table: str, batch: Batch, where: str) -> None:
+def check_batch(end: int, table: str, batch: QueryBatch, where: str) -> None:
     """Ensures that a batch goes on where a table of `table` ends.
 
     Raises:
@@ -115,7 +115,7 @@ def check_batch(end: int, table: str, batch: Batch, where: str) -> None:
         )
 
 
-def after(state: State, commit: Commit, where: str) -> State:
+def after(state: TableState, commit: Commit, where: str) -> TableState:
     """Returns the table with one more commit.
 
     Raises:
@@ -168,18 +168,18 @@ def decode_commit(data: bytes, path: str) -> Commit:
     return Commit(
         number=_of(found, "number", int, path),
         at_us=_of(found, "at_us", int, path),
-        batch=None if batch is None else _record(Batch, batch, path),
+        batch=None if batch is None else _record(QueryBatch, batch, path),
         added=tuple(_record(DataFile, one, path) for one in _of(found, "added", list, path)),
         removed=tuple(str(one) for one in _of(found, "removed", list, path)),
     )
 
 
-def encode_state(state: State) -> bytes:
+def encode_state(state: TableState) -> bytes:
     files = [asdict(one) for one in state.files.values()]
     return _encode({"version": VERSION, **asdict(state), "files": files})
 
 
-def decode_state(data: bytes, path: str) -> State:
+def decode_state(data: bytes, path: str) -> TableState:
     """Reads a checkpoint.
 
     Raises:
@@ -188,7 +188,7 @@ def decode_state(data: bytes, path: str) -> State:
     found = _decode(data, path)
     files = [_record(DataFile, one, path) for one in _of(found, "files", list, path)]
     queries = _of(found, "queries", dict, path)
-    return State(
+    return TableState(
         number=_of(found, "number", int, path),
         table=_of(found, "table", str, path),
         epoch=_of(found, "epoch", str, path),

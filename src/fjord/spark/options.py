@@ -124,7 +124,7 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Position:
     """Where a read begins or ends; at most one of the members says so."""
 
     word: str = ""  # earliest or latest
@@ -133,8 +133,8 @@ class Place:
     subscriber: str = ""  # behind its mark
 
 
-EARLIEST: Final = Place(word="earliest")
-LATEST: Final = Place(word="latest")
+EARLIEST: Final = Position(word="earliest")
+LATEST: Final = Position(word="latest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +153,8 @@ class Options:
 
     location: Location
     table: str = commands.DEFAULT_TABLE
-    start: Place = EARLIEST
-    end: Place = LATEST
+    start: Position = EARLIEST
+    end: Position = LATEST
     limits: Limits = field(default_factory=Limits)
     partitions: int = 0  # 0 = as many as there are rows for
     partition_rows: int = ROWS_PER_PARTITION
@@ -267,13 +267,15 @@ def _location(given: Mapping[str, str]) -> Location:
     return Location(path=os.path.abspath(path) if path else "", server=server)
 
 
-def _place(given: Mapping[str, str], side: str, default: Place) -> Place:
+def _place(given: Mapping[str, str], side: str, default: Position) -> Position:
     """Returns where a read begins or ends; only one option may say so."""
-    readers: dict[str, Callable[[str, str], Place]] = {
+    readers: dict[str, Callable[[str, str], Position]] = {
         f"{side}Offsets": _offsets,
-        f"{side}Timestamp": lambda name, text: Place(at=_moment(name, text)),
-        f"{side}Subscriber": lambda name, text: Place(subscriber=text),
-        f"{side}Seq": lambda name, text: Place(seq=_number({name.lower(): text}, name, default=0)),
+        f"{side}Timestamp": lambda name, text: Position(at=_moment(name, text)),
+        f"{side}Subscriber": lambda name, text: Position(subscriber=text),
+        f"{side}Seq": lambda name, text: Position(
+            seq=_number({name.lower(): text}, name, default=0)
+        ),
     }
     names = [name for name in readers if name.lower() in given]
     if len(names) > 1:
@@ -281,14 +283,14 @@ def _place(given: Mapping[str, str], side: str, default: Place) -> Place:
     return readers[names[0]](names[0], given[names[0].lower()]) if names else default
 
 
-def _offsets(name: str, text: str) -> Place:
+def _offsets(name: str, text: str) -> Position:
     word = text.strip().lower()
     if word == "latest" or (word == "earliest" and name.startswith("starting")):
-        return Place(word=word)
+        return Position(word=word)
     if not word.isascii() or not word.isdigit() or not 1 <= int(word) < 2**63:
         words = "earliest, latest" if name.startswith("starting") else "latest"
         raise FjordError(f"the option {name} is {words} or a seq from 1 on, not {text!r}")
-    return Place(seq=int(word))
+    return Position(seq=int(word))
 
 
 def _moment(name: str, text: str) -> datetime:

@@ -40,7 +40,7 @@ from fjord.declared.schema import Column
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleError
 from fjord.kinds import Kind
 from fjord.spark import planning, progress, source
-from fjord.spark.extent import Batch, Bounds, Extent
+from fjord.spark.extent import BatchEnd, Bounds, Extent
 from fjord.spark.options import LATEST, Options
 from fjord.spark.planning import Sizes
 from fjord.spark.progress import Offset, Publication
@@ -211,10 +211,10 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             epoch=found.epoch,
         )
 
-    def _next(self, begin: Offset, bounds: Bounds) -> Batch:
+    def _next(self, begin: Offset, bounds: Bounds) -> BatchEnd:
         """Returns the next batch, without rows if there is nothing new after a while."""
         running = self._run()
-        nothing = Batch(begin.seq, 0, 0, begin.epoch, is_cut=False, end=running.seen)
+        nothing = BatchEnd(begin.seq, 0, 0, begin.epoch, is_cut=False, end=running.seen)
         has_waited = running.is_idle
         if has_waited and not self._wait(begin):
             return nothing
@@ -240,7 +240,7 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.clock.pause(WAIT_SECONDS)  # something came that is no row: do not ask all the time
         return batch
 
-    def _advance_anew(self, found: _Rewound, bounds: Bounds) -> Batch:
+    def _advance_anew(self, found: _Rewound, bounds: Bounds) -> BatchEnd:
         """Returns the batch that goes on from a place which is not in this history.
 
         It has what came in the place of what was read, and so much more as usual.  It ends behind
@@ -250,7 +250,7 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         extent.refresh()
         end = extent.tail(0).durable_seq
         if end <= found.seq:
-            return Batch(found.seq, 0, 0, found.epoch, is_cut=False, end=0)
+            return BatchEnd(found.seq, 0, 0, found.epoch, is_cut=False, end=0)
         until = bounds.until if bounds.until > found.seq else 0
         other = extent.advance(found.after, Bounds(until=found.seq))
         batch = extent.advance(found.seq, bounds._replace(until=until))
@@ -312,7 +312,7 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Says whether the daemon can wait for a message."""
         return bool(self._options.location.server) and self._run().extent.nature.kind == Kind.STREAM
 
-    def _is_too_small(self, batch: Batch, limit: ReadLimit) -> bool:
+    def _is_too_small(self, batch: BatchEnd, limit: ReadLimit) -> bool:
         """Says whether a batch should wait until it has more rows."""
         running, limits = self._run(), self._options.limits
         rows_min = limit.min_rows if isinstance(limit, ReadMinRows) else limits.rows_min

@@ -30,7 +30,7 @@ from fjord.blocks.files import Target, stamp, stamped_us, target_at
 from fjord.clock import Clock, SystemClock
 from fjord.errors import CorruptionError, FjordError
 from fjord.spark import manifest
-from fjord.spark.manifest import Batch, Commit, DataFile, Query, State
+from fjord.spark.manifest import Commit, DataFile, Query, QueryBatch, TableState
 
 __all__ = ["DataFile", "files", "orphans", "read", "sweep", "warehouse_at"]
 
@@ -54,7 +54,7 @@ class Warehouse(Protocol):
 
     target: Target
 
-    def state(self) -> State:
+    def state(self) -> TableState:
         """Returns how far the table is; `files` and `query` know what it consists of."""
         ...
 
@@ -66,7 +66,7 @@ class Warehouse(Protocol):
         """Says whether a batch is in the table."""
         ...
 
-    def add(self, batch: Batch, files: Sequence[DataFile]) -> bool:
+    def add(self, batch: QueryBatch, files: Sequence[DataFile]) -> bool:
         """Ensures that a batch is in the table; False: it was there, and `files` are not used.
 
         Raises:
@@ -179,10 +179,10 @@ class ParquetWarehouse:
     def __init__(self, target: Target, *, clock: Clock | None = None) -> None:
         self.target = target
         self._clock = clock or SystemClock()
-        self._known: State | None = None  # what we know of it; others may be further
+        self._known: TableState | None = None  # what we know of it; others may be further
         self._checkpoint = 0  # number of the last one that we know of
 
-    def state(self) -> State:
+    def state(self) -> TableState:
         """Returns the table as it is now.
 
         Raises:
@@ -206,7 +206,7 @@ class ParquetWarehouse:
     def files(self) -> list[DataFile]:
         return list(self.state().files.values())
 
-    def add(self, batch: Batch, files: Sequence[DataFile]) -> bool:
+    def add(self, batch: QueryBatch, files: Sequence[DataFile]) -> bool:
         return self._commit(batch, files, ())
 
     def replace(self, added: Sequence[DataFile], removed: Sequence[str]) -> None:
@@ -223,7 +223,7 @@ class ParquetWarehouse:
         self._commit(None, added, removed)
 
     def _commit(
-        self, batch: Batch | None, files: Sequence[DataFile], removed: Sequence[str]
+        self, batch: QueryBatch | None, files: Sequence[DataFile], removed: Sequence[str]
     ) -> bool:
         for _ in range(CONFLICTS_MAX):
             state = self._known or self.state()
@@ -268,16 +268,16 @@ class ParquetWarehouse:
                 f"was at {commit.number}; nothing was written. Start it again"
             )
 
-    def _write_checkpoint(self, state: State) -> None:
+    def _write_checkpoint(self, state: TableState) -> None:
         """A crash before it costs readers some reads, and the next commit makes up for it."""
         if state.number - self._checkpoint >= CHECKPOINT_EVERY:
             self.target.replace(_checkpoint_path(state.number), manifest.encode_state(state))
             self._checkpoint = state.number
 
-    def _read(self) -> State:
+    def _read(self) -> TableState:
         names = self.target.names(FOLDER)
         checkpoint = max(_numbers(names, _CHECKPOINT), default=0)
-        state = State()
+        state = TableState()
         if checkpoint:
             path = _checkpoint_path(checkpoint)
             state = manifest.decode_state(self.target.read(path), self.target.shown(path))

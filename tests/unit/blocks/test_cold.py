@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet as pq
 
 from fjord import limits, ops
-from fjord.blocks.reader import Cold
+from fjord.blocks.reader import BlockReader
 from fjord.blocks.store import Catalog, Store
 from fjord.errors import CorruptionError
 from fjord.history import Block
@@ -37,8 +37,8 @@ def blocks(store: Store) -> list[Block]:
 
 
 @pytest.fixture
-def cold(store: Store) -> Iterator[Cold]:
-    found = Cold(store)
+def cold(store: Store) -> Iterator[BlockReader]:
+    found = BlockReader(store)
     yield found
     found.close()
 
@@ -47,7 +47,7 @@ def cold(store: Store) -> Iterator[Cold]:
 
 
 @pytest.mark.req("JQ-03", "JQ-15", "JQ-17")
-def test_all_messages_of_all_blocks_come_in_order(cold: Cold, blocks: list[Block]) -> None:
+def test_all_messages_of_all_blocks_come_in_order(cold: BlockReader, blocks: list[Block]) -> None:
     after, found = 0, []
     while after < blocks[-1].last:
         messages = read_from(cold, blocks, after, count=7)
@@ -63,25 +63,27 @@ def test_all_messages_of_all_blocks_come_in_order(cold: Cold, blocks: list[Block
     ]
 
 
-def test_a_snapshot_ends_inside_of_a_block(cold: Cold, blocks: list[Block]) -> None:
+def test_a_snapshot_ends_inside_of_a_block(cold: BlockReader, blocks: list[Block]) -> None:
     messages = cold.read(sealed.where(blocks[0], after=3, until=8), sealed.read())
     assert sealed.values(messages) == sealed.messages(5, 3)
     assert (messages.after, messages.until, messages.ended) == (8, 8, True)
 
 
-def test_one_read_stays_in_its_part(cold: Cold, blocks: list[Block]) -> None:
+def test_one_read_stays_in_its_part(cold: BlockReader, blocks: list[Block]) -> None:
     messages = cold.read(sealed.where(blocks[0], after=8), sealed.read())
     assert sealed.values(messages) == sealed.messages(2, 8)
     assert (messages.after, messages.until, messages.ended) == (10, 30, False)
 
 
-def test_bytes_bound_a_read_and_one_message_always_comes(cold: Cold, blocks: list[Block]) -> None:
+def test_bytes_bound_a_read_and_one_message_always_comes(
+    cold: BlockReader, blocks: list[Block]
+) -> None:
     some = cold.read(sealed.where(blocks[0]), sealed.read(bytes_max=30))
     one = cold.read(sealed.where(blocks[0]), sealed.read(bytes_max=1))
     assert (some.rows, one.rows) == (3, 1)
 
 
-def test_other_seqs_between_messages_are_stepped_over(store: Store, cold: Cold) -> None:
+def test_other_seqs_between_messages_are_stepped_over(store: Store, cold: BlockReader) -> None:
     journal = sealed.Journal()
     journal.commit(sealed.append([b"x"] * 3, table=99))
     journal.commit(sealed.append([b"a"]), sealed.append([b"x"] * 3, table=99))
@@ -97,7 +99,9 @@ def test_other_seqs_between_messages_are_stepped_over(store: Store, cold: Cold) 
     assert (at_end.rows, at_end.after, at_end.ended) == (0, 10, True)
 
 
-def test_latest_messages_and_tombstones_come_and_moves_do_not(store: Store, cold: Cold) -> None:
+def test_latest_messages_and_tombstones_come_and_moves_do_not(
+    store: Store, cold: BlockReader
+) -> None:
     journal = sealed.Journal()
     columns: dict[str, Any] = {"type": b"\1\2", "key": [b"a", b"b"], "value": [b"one", b"two"]}
     journal.commit(scans.op(Opcode.STREAM_PUT, 2, columns))
@@ -114,7 +118,7 @@ def test_latest_messages_and_tombstones_come_and_moves_do_not(store: Store, cold
     assert cold.locate(sealed.where(block), sealed.WALL_US + 1_000_000) == 4
 
 
-def test_a_moment_is_found(cold: Cold, blocks: list[Block]) -> None:
+def test_a_moment_is_found(cold: BlockReader, blocks: list[Block]) -> None:
     second = 1_000_000
     assert cold.locate(sealed.where(blocks[0]), 0) == 0
     assert cold.locate(sealed.where(blocks[0]), sealed.WALL_US) == 0
@@ -122,7 +126,7 @@ def test_a_moment_is_found(cold: Cold, blocks: list[Block]) -> None:
     assert cold.locate(sealed.where(blocks[1]), sealed.WALL_US + second + 1) == 60  # its end
 
 
-def test_a_moment_is_found_inside_of_a_block(store: Store, cold: Cold) -> None:
+def test_a_moment_is_found_inside_of_a_block(store: Store, cold: BlockReader) -> None:
     journal = sealed.journal_of([7, 7, 7])
     (block,) = journal.seal(store)
     assert cold.locate(sealed.where(block), sealed.WALL_US + 1) == 7
@@ -131,12 +135,12 @@ def test_a_moment_is_found_inside_of_a_block(store: Store, cold: Cold) -> None:
 
 @pytest.mark.parametrize(("after", "expected"), [(0, 30), (1, 29), (10, 20), (15, 15), (30, 0)])
 def test_messages_ahead_are_counted(
-    cold: Cold, blocks: list[Block], after: int, expected: int
+    cold: BlockReader, blocks: list[Block], after: int, expected: int
 ) -> None:
     assert cold.count_after(sealed.where(blocks[0]), after) == expected
 
 
-def test_moments_and_counts_load_no_part(cold: Cold, blocks: list[Block]) -> None:
+def test_moments_and_counts_load_no_part(cold: BlockReader, blocks: list[Block]) -> None:
     cold.count_after(sealed.where(blocks[0]), 5)
     cold.locate(sealed.where(blocks[0]), sealed.WALL_US)
     assert stats(cold) == (0, 0, 0)
@@ -164,7 +168,7 @@ class SlowStore(Store):
 @pytest.mark.req("JQ-43")
 def test_readers_of_one_part_load_it_once(store: Store, blocks: list[Block]) -> None:
     slow = SlowStore(store.location)
-    cold = Cold(slow)
+    cold = BlockReader(slow)
     with ThreadPoolExecutor(8) as pool:
         reads = [
             pool.submit(read_from, cold, blocks, 0, subscriber=f"s{number}") for number in range(8)
@@ -180,7 +184,7 @@ def test_readers_of_one_part_load_it_once(store: Store, blocks: list[Block]) -> 
 
 @pytest.mark.req("JQ-43")
 def test_many_threads_read_all_there_is(store: Store, blocks: list[Block]) -> None:
-    cold = Cold(store, bytes_max=3 * sizes(store, blocks)[0])
+    cold = BlockReader(store, bytes_max=3 * sizes(store, blocks)[0])
 
     def read_all(subscriber: str) -> list[bytes]:
         after, found = 0, []
@@ -211,7 +215,7 @@ def test_a_failed_load_is_tried_again(store: Store, blocks: list[Block]) -> None
             return super().open(name)
 
     broken = BrokenStore(store.location)
-    cold = Cold(broken)
+    cold = BlockReader(broken)
     with pytest.raises(PermissionError):
         read_from(cold, blocks, 0)
     broken.breaks = False
@@ -234,7 +238,7 @@ def flip(store: Store, name: str, position: int) -> None:
 
 @pytest.mark.parametrize("position", [0, 50, 500, -30, -1])
 def test_a_damaged_block_is_refused_with_its_name(
-    store: Store, cold: Cold, blocks: list[Block], position: int
+    store: Store, cold: BlockReader, blocks: list[Block], position: int
 ) -> None:
     flip(store, blocks[1].name, position)
     assert sealed.values(read_from(cold, blocks, 28, count=2)) == sealed.messages(2, 28)
@@ -258,7 +262,7 @@ def copy(source: Store, name: str, target: Store, as_name: str = "") -> None:
 
 
 def test_another_block_in_the_place_of_one_is_refused(
-    store: Store, cold: Cold, blocks: list[Block]
+    store: Store, cold: BlockReader, blocks: list[Block]
 ) -> None:
     kept = sealed.memory_store()
     copy(store, blocks[1].name, kept)
@@ -279,7 +283,7 @@ def test_another_block_in_the_place_of_one_is_refused(
 
 @pytest.mark.parametrize("change", [{"first": 2}, {"last": 31}, {"rows": 29}])
 def test_metadata_that_does_not_fit_is_refused(
-    store: Store, cold: Cold, blocks: list[Block], change: dict[str, int]
+    store: Store, cold: BlockReader, blocks: list[Block], change: dict[str, int]
 ) -> None:
     catalog = Catalog(store)
     metadata = dataclasses.replace(catalog.read(blocks[0].name), **change)  # type: ignore[arg-type]
@@ -288,7 +292,9 @@ def test_metadata_that_does_not_fit_is_refused(
         read_from(cold, blocks, 0)
 
 
-def test_damage_that_comes_later_is_met_too(store: Store, cold: Cold, blocks: list[Block]) -> None:
+def test_damage_that_comes_later_is_met_too(
+    store: Store, cold: BlockReader, blocks: list[Block]
+) -> None:
     """A block is checked once as a whole; after that its pages speak for themselves."""
     read_from(cold, blocks, 0, count=1)
     with store.open(blocks[0].name) as file:
@@ -298,7 +304,9 @@ def test_damage_that_comes_later_is_met_too(store: Store, cold: Cold, blocks: li
         read_from(cold, blocks, 20)
 
 
-def test_a_block_that_is_gone_is_not_there(store: Store, cold: Cold, blocks: list[Block]) -> None:
+def test_a_block_that_is_gone_is_not_there(
+    store: Store, cold: BlockReader, blocks: list[Block]
+) -> None:
     store.remove(blocks[0].name)
     with pytest.raises(FileNotFoundError):
         read_from(cold, blocks, 0)
@@ -310,7 +318,7 @@ def test_a_block_that_is_gone_is_not_there(store: Store, cold: Cold, blocks: lis
 
 
 def test_a_reader_that_is_closed_loads_nothing_ahead(store: Store, blocks: list[Block]) -> None:
-    cold = Cold(store)
+    cold = BlockReader(store)
     read_from(cold, blocks, 0, count=1)
     cold.close()
     assert sealed.values(read_from(cold, blocks, 8)) == sealed.messages(2, 8)

@@ -8,7 +8,7 @@ import pytest
 
 from fjord import limits
 from fjord.blocks import reader as parts
-from fjord.blocks.reader import Cold
+from fjord.blocks.reader import BlockReader
 from fjord.blocks.store import Store
 from fjord.history import Block
 from fjord.testing import SimClock
@@ -32,8 +32,8 @@ def blocks(store: Store) -> list[Block]:
 
 
 @pytest.fixture
-def cold(store: Store) -> Iterator[Cold]:
-    found = Cold(store)
+def cold(store: Store) -> Iterator[BlockReader]:
+    found = BlockReader(store)
     yield found
     found.close()
 
@@ -41,7 +41,9 @@ def cold(store: Store) -> Iterator[Cold]:
 # -- what is in memory ----------------------------------------------------------------------------
 
 
-def test_looking_again_gives_the_same_and_loads_nothing(cold: Cold, blocks: list[Block]) -> None:
+def test_looking_again_gives_the_same_and_loads_nothing(
+    cold: BlockReader, blocks: list[Block]
+) -> None:
     first = sealed.decoded(read_from(cold, blocks, 0, count=1))
     assert sealed.decoded(read_from(cold, blocks, 0, count=1)) == first
     settle(cold)
@@ -49,7 +51,9 @@ def test_looking_again_gives_the_same_and_loads_nothing(cold: Cold, blocks: list
 
 
 @pytest.mark.req("JQ-07", "JQ-42")
-def test_the_next_part_is_loaded_near_the_end_of_this_one(cold: Cold, blocks: list[Block]) -> None:
+def test_the_next_part_is_loaded_near_the_end_of_this_one(
+    cold: BlockReader, blocks: list[Block]
+) -> None:
     read_from(cold, blocks, 0, count=7)
     settle(cold)
     assert stats(cold) == (1, 1, 0)
@@ -63,7 +67,9 @@ def test_the_next_part_is_loaded_near_the_end_of_this_one(cold: Cold, blocks: li
 
 
 @pytest.mark.req("JQ-07", "JQ-42")
-def test_the_first_part_of_the_next_block_is_loaded_ahead(cold: Cold, blocks: list[Block]) -> None:
+def test_the_first_part_of_the_next_block_is_loaded_ahead(
+    cold: BlockReader, blocks: list[Block]
+) -> None:
     read_from(cold, blocks, 28, count=2)
     settle(cold)
     assert stats(cold) == (2, 2, 1)
@@ -71,14 +77,16 @@ def test_the_first_part_of_the_next_block_is_loaded_ahead(cold: Cold, blocks: li
     assert stats(cold) == (1, 2, 1)
 
 
-def test_nothing_is_loaded_behind_the_last_block(cold: Cold, blocks: list[Block]) -> None:
+def test_nothing_is_loaded_behind_the_last_block(cold: BlockReader, blocks: list[Block]) -> None:
     assert read_from(cold, blocks, 88).ended
     settle(cold)
     assert stats(cold) == (1, 1, 0)
 
 
 @pytest.mark.req("JQ-05", "JQ-06")
-def test_a_part_leaves_memory_with_its_last_subscriber(cold: Cold, blocks: list[Block]) -> None:
+def test_a_part_leaves_memory_with_its_last_subscriber(
+    cold: BlockReader, blocks: list[Block]
+) -> None:
     read_from(cold, blocks, 0, count=1, subscriber="a")
     read_from(cold, blocks, 0, count=1, subscriber="b")
     assert stats(cold) == (1, 1, 0)
@@ -91,7 +99,9 @@ def test_a_part_leaves_memory_with_its_last_subscriber(cold: Cold, blocks: list[
 
 
 @pytest.mark.req("JQ-41")
-def test_a_part_stays_while_somebody_is_about_to_enter_it(cold: Cold, blocks: list[Block]) -> None:
+def test_a_part_stays_while_somebody_is_about_to_enter_it(
+    cold: BlockReader, blocks: list[Block]
+) -> None:
     read_from(cold, blocks, 8, count=1, subscriber="behind")
     settle(cold)
     read_from(cold, blocks, 10, count=1, subscriber="ahead")
@@ -105,7 +115,7 @@ def test_a_part_stays_while_somebody_is_about_to_enter_it(cold: Cold, blocks: li
 
 
 @pytest.mark.req("JQ-05", "JQ-06")
-def test_a_subscriber_that_rests_holds_nothing(cold: Cold, blocks: list[Block]) -> None:
+def test_a_subscriber_that_rests_holds_nothing(cold: BlockReader, blocks: list[Block]) -> None:
     read_from(cold, blocks, 8, subscriber="a")
     settle(cold)
     assert stats(cold) == (2, 2, 1)
@@ -121,7 +131,7 @@ def test_parts_without_a_subscriber_stay_while_there_is_room(
     store: Store, blocks: list[Block]
 ) -> None:
     expected, size = sizes(store, blocks)
-    cold = Cold(store, bytes_max=expected + 2 * size + size // 2)
+    cold = BlockReader(store, bytes_max=expected + 2 * size + size // 2)
     for after in (0, 10, 0, 20, 30, 40, 50):
         read_from(cold, blocks, after, count=1, subscriber="")
     assert stats(cold) == (3, 6, 0)
@@ -135,7 +145,7 @@ def test_parts_without_a_subscriber_stay_while_there_is_room(
 
 def test_memory_is_bounded_even_if_subscribers_want_more(store: Store, blocks: list[Block]) -> None:
     size, _ = sizes(store, blocks)
-    cold = Cold(store, bytes_max=2 * size)
+    cold = BlockReader(store, bytes_max=2 * size)
     for number in range(9):
         messages = read_from(cold, blocks, 10 * number, count=9, subscriber=f"s{number}")
         assert sealed.values(messages) == sealed.messages(9, 10 * number)
@@ -148,13 +158,13 @@ def test_memory_is_bounded_even_if_subscribers_want_more(store: Store, blocks: l
 def test_a_part_larger_than_the_bound_is_read_all_the_same(
     store: Store, blocks: list[Block]
 ) -> None:
-    cold = Cold(store, bytes_max=1)
+    cold = BlockReader(store, bytes_max=1)
     assert sealed.values(read_from(cold, blocks, 0)) == sealed.messages(5)
     assert sealed.values(read_from(cold, blocks, 12)) == sealed.messages(5, 12)
     cold.close()
 
 
-def test_what_was_loaded_for_nobody_does_not_stay(cold: Cold, blocks: list[Block]) -> None:
+def test_what_was_loaded_for_nobody_does_not_stay(cold: BlockReader, blocks: list[Block]) -> None:
     read_from(cold, blocks, 8, subscriber="a")
     cold.rest("events", "a")
     settle(cold)
@@ -171,7 +181,7 @@ class Idle:
         self.clock = SimClock()
         expected, size = sizes(store, blocks)
         bytes_max = expected + 2 * size + size // 2
-        self.cold = Cold(store, bytes_max=bytes_max, clock=self.clock)
+        self.cold = BlockReader(store, bytes_max=bytes_max, clock=self.clock)
         self._blocks = blocks
 
     def read(self, after: int, subscriber: str, count: int = 1) -> None:
@@ -237,7 +247,7 @@ def test_a_part_that_is_needed_takes_the_room_of_who_does_not_read(idle: Idle) -
 
 
 def test_the_places_of_a_bounded_number_of_subscribers_are_known(
-    cold: Cold, blocks: list[Block], monkeypatch: pytest.MonkeyPatch
+    cold: BlockReader, blocks: list[Block], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "_PLACES_MAX", 2)
     for after, subscriber in [(0, "a"), (10, "b"), (0, "a"), (20, "c")]:
@@ -246,7 +256,7 @@ def test_the_places_of_a_bounded_number_of_subscribers_are_known(
     assert stats(cold) == (2, 3, 0)  # with its place a subscriber lost its part
 
 
-def test_nothing_is_kept_of_a_table_that_is_gone(cold: Cold, blocks: list[Block]) -> None:
+def test_nothing_is_kept_of_a_table_that_is_gone(cold: BlockReader, blocks: list[Block]) -> None:
     read_from(cold, blocks, 0, count=1, subscriber="a")
     read_from(cold, blocks, 10, count=1, subscriber="")
     cold.forget("event")

@@ -12,7 +12,7 @@ import pytest
 
 from fjord import disk as disks
 from fjord.blocks import child
-from fjord.blocks.child import Shelf
+from fjord.blocks.child import NodeBlocks
 from fjord.blocks.store import Catalog, Store
 from fjord.commands import InBlock, Read
 from fjord.disk import LocalDisk
@@ -44,7 +44,7 @@ def become(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 def test_blocks_are_written_read_and_removed(
     journal: sealed.Journal, plan: SealPlan, tmp_path: Path
 ) -> None:
-    one = Shelf(str(tmp_path / "cold"))
+    one = NodeBlocks(str(tmp_path / "cold"))
     blocks = one.write(journal.directory, plan)
     assert blocks == journal.seal(sealed.memory_store(), *plan.ranges)
     assert one.write(journal.directory, plan) == blocks  # and again
@@ -72,7 +72,7 @@ def test_blocks_are_written_read_and_removed(
 def test_files_are_overwritten_before_they_go_if_that_is_wanted(
     journal: sealed.Journal, plan: SealPlan, tmp_path: Path, *, wipes: bool
 ) -> None:
-    one = Shelf(str(tmp_path / "cold"))
+    one = NodeBlocks(str(tmp_path / "cold"))
     blocks = one.write(journal.directory, plan)
     files = list((tmp_path / "cold").rglob(f"*{blocks[0].name.rpartition('/')[2]}*"))
     assert len(files) == 2
@@ -90,7 +90,7 @@ def test_files_are_overwritten_before_they_go_if_that_is_wanted(
 def test_nobody_finds_a_block_that_is_overwritten_and_a_crash_leaves_nothing(
     journal: sealed.Journal, plan: SealPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = Shelf(str(tmp_path / "cold"))
+    one = NodeBlocks(str(tmp_path / "cold"))
     blocks = one.write(journal.directory, plan)
     catalog = Catalog(Store(str(tmp_path / "cold")))
     found: list[int] = []
@@ -116,7 +116,7 @@ def test_what_only_this_process_sees_is_written_here(
 ) -> None:
     become(monkeypatch, "raise SystemExit(1)")
     location = "memory://shelf"
-    blocks = Shelf(location).write(journal.directory, plan)
+    blocks = NodeBlocks(location).write(journal.directory, plan)
     assert len(blocks) == 3
     assert all(Store(location).exists(block.name) for block in blocks)
 
@@ -129,7 +129,7 @@ def test_damage_is_told_as_what_it_is(
     data[300] ^= 1
     segment.write_bytes(data)
     with pytest.raises(CorruptionError) as found:
-        Shelf(str(tmp_path / "cold")).write(journal.directory, plan)
+        NodeBlocks(str(tmp_path / "cold")).write(journal.directory, plan)
     assert found.value.path == str(segment)
 
 
@@ -141,7 +141,7 @@ def test_the_last_complaint_of_a_child_is_told(
         "import sys; sys.stderr.write('noise\\n' * 100_000 + 'no memory left\\n'); sys.exit(3)",
     )
     with pytest.raises(FjordError, match=r"exit code 3 .*: no memory left"):
-        Shelf(str(tmp_path)).write("journal", plan)
+        NodeBlocks(str(tmp_path)).write("journal", plan)
 
 
 def test_a_stop_ends_the_child(
@@ -153,7 +153,7 @@ def test_a_stop_ends_the_child(
     )
     begun = threading.Event()
     monkeypatch.setattr(child.Answer, "take", lambda answer, line: begun.set())
-    one = Shelf(str(tmp_path))
+    one = NodeBlocks(str(tmp_path))
     found: list[list[Block] | FjordError] = []
 
     def write() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fjord import commands, ops
-from fjord.blocks.reader import Cold
+from fjord.blocks.reader import BlockReader
 from fjord.blocks.sealing import write_blocks
 from fjord.blocks.store import Store
 from fjord.columns import Strings
@@ -40,7 +40,7 @@ class Shore:
 
     def __init__(self, store: Store | None = None, disk: Disk | None = None) -> None:
         self.store = store or Store(f"memory://tests-{next(_STORES)}")
-        self.cold = Cold(self.store)
+        self.cold = BlockReader(self.store)
         self._disk = disk  # where the journal is, if not on that of this machine
 
     def attach(self, engine: Engine) -> None:

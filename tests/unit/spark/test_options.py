@@ -11,7 +11,7 @@ import fjord
 from fjord.blocks import rows, schema
 from fjord.errors import FjordError
 from fjord.spark import options
-from fjord.spark.options import LATEST, Limits, Location, Options, Place
+from fjord.spark.options import LATEST, Limits, Location, Options, Position
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
 
@@ -40,8 +40,8 @@ def test_every_option_of_a_batch_in_any_case() -> None:
     assert options.parse(given) == Options(
         location=Location(server="127.0.0.1:17994"),
         table="events",
-        start=Place(seq=5),
-        end=Place(seq=9),
+        start=Position(seq=5),
+        end=Position(seq=9),
         partitions=3,
         partition_rows=1000,
         fails_on_loss=False,
@@ -73,21 +73,21 @@ def test_every_option_of_a_stream() -> None:
 @pytest.mark.parametrize(
     ("given", "place"),
     [
-        ({}, Place(word="earliest")),
-        ({"startingOffsets": "Earliest"}, Place(word="earliest")),
-        ({"startingOffsets": "7"}, Place(seq=7)),
-        ({"startingSubscriber": "spark"}, Place(subscriber="spark")),
+        ({}, Position(word="earliest")),
+        ({"startingOffsets": "Earliest"}, Position(word="earliest")),
+        ({"startingOffsets": "7"}, Position(seq=7)),
+        ({"startingSubscriber": "spark"}, Position(subscriber="spark")),
         (
             {"startingTimestamp": "2026-01-31T12:00:00Z"},
-            Place(at=datetime(2026, 1, 31, 12, tzinfo=UTC)),
+            Position(at=datetime(2026, 1, 31, 12, tzinfo=UTC)),
         ),
         (
             {"startingTimestamp": "2026-01-31T12:00:00+01:00"},
-            Place(at=datetime(2026, 1, 31, 11, tzinfo=UTC)),
+            Position(at=datetime(2026, 1, 31, 11, tzinfo=UTC)),
         ),
     ],
 )
-def test_places_to_start(given: dict[str, str], place: Place) -> None:
+def test_places_to_start(given: dict[str, str], place: Position) -> None:
     assert options.parse({"path": "data", **given}).start == place
 
 

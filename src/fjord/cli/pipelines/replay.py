@@ -18,7 +18,7 @@ from fjord.cli.pipelines import running
 from fjord.cli.pipelines.running import Conf, DryRun, Master, explained
 
 if TYPE_CHECKING:
-    from fjord.spark.pipelines.replay import Options
+    from fjord.spark.pipelines.replay import ReplayOptions
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="Whose history.", show_default=False)]
 Target = Annotated[
@@ -83,7 +83,7 @@ def replay(
 
     Example: fjord pipeline replay events load-test --pace original --keys fresh
     """
-    options: Options = {
+    options: ReplayOptions = {
         "to": into,
         "start": start,
         "end": end,

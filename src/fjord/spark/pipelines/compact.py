@@ -60,7 +60,7 @@ Planner = Callable[[Sequence[fjord.BlockInfo]], list[list[fjord.BlockInfo]]]
 Told = tuple[str, str, str, str]  # the columns above
 
 
-class Done(NamedTuple):
+class Compacted(NamedTuple):
     """What a run has found, and made of it."""
 
     blocks: Sequence[fjord.BlockInfo]  # of before
@@ -68,7 +68,7 @@ class Done(NamedTuple):
     made: Sequence[fjord.BlockInfo] | None  # None: nothing was to be done but to look
 
 
-class Options(TypedDict, total=False):
+class CompactOptions(TypedDict, total=False):
     """What is worth it."""
 
     target_bytes: int  # a new block has about so many at most; larger ones are left alone
@@ -82,7 +82,7 @@ def compact(
     table: str,
     *,
     progress: Progress = silent,
-    **options: Unpack[Options],
+    **options: Unpack[CompactOptions],
 ) -> Report:
     """Puts neighbouring small blocks of a table together.
 
@@ -91,7 +91,7 @@ def compact(
         location: where the table is.
         table: its name.
         progress: is told how far it is.
-        options: see `Options`.
+        options: see `CompactOptions`.
 
     Raises:
         FjordError: if there is no such table, or a block is damaged or out of reach.
@@ -106,7 +106,7 @@ def compact(
     with _opened(location, read_only=dry_run) as db:
         blocks = db.blocks(table)
         if dry_run or not blocks:
-            done = Done(blocks, planned(blocks), None if dry_run else ())
+            done = Compacted(blocks, planned(blocks), None if dry_run else ())
         else:
             done = _Run(spark, db, blocks[0]).rewrite(planned, progress)
     return _report(table, done)
@@ -144,7 +144,7 @@ class _Run:
         self._tag = int.from_bytes(LocalDisk().new_uuid()[:8], "big")  # no other run has it
         self._problems: list[str] = []  # of groups that stay as they are
 
-    def rewrite(self, planned: Planner, progress: Progress) -> Done:
+    def rewrite(self, planned: Planner, progress: Progress) -> Compacted:
         """Makes one block of each group of those that there are now."""
         with self._store.rewriting_lock():
             self._clean()
@@ -154,7 +154,7 @@ class _Run:
                 made = self._rewrite(groups, progress)
             finally:
                 self._store.drop_rewrites(self._folder, self._before_us())
-        return Done(blocks, groups, made)
+        return Compacted(blocks, groups, made)
 
     def _rewrite(self, groups: Groups, progress: Progress) -> list[fjord.BlockInfo]:
         made: list[fjord.BlockInfo] = []
@@ -305,7 +305,7 @@ def _info(where: str, new: Rewritten) -> fjord.BlockInfo:
     )
 
 
-def _report(table: str, done: Done) -> Report:
+def _report(table: str, done: Compacted) -> Report:
     blocks, groups, made = done
     replaced = [block for group in groups for block in group]
     figures: dict[str, Figure] = {

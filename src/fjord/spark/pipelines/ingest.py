@@ -29,7 +29,7 @@ from fjord.errors import Code, FjordError, NotFoundError, RefusedError, UsageErr
 from fjord.spark import options as source_options
 from fjord.spark import warehouse
 from fjord.spark.extent import Extent
-from fjord.spark.manifest import Batch, DataFile
+from fjord.spark.manifest import DataFile, QueryBatch
 from fjord.spark.options import Location, Options
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Progress, Report, silent
@@ -243,7 +243,7 @@ class Sink:
                 "than the target. Remove it: the query then goes on where the target ends"
             )
 
-    def _batch(self, query: str, number: int, files: Sequence[DataFile]) -> Batch:
+    def _batch(self, query: str, number: int, files: Sequence[DataFile]) -> QueryBatch:
         """Returns what a batch covers: as Spark has planned it, or else what its rows say."""
         min_seq = min((one.min_seq for one in files), default=None)
         max_seq = max((one.max_seq for one in files), default=None)
@@ -257,7 +257,7 @@ class Sink:
                 f"{start} to {last}; nothing was committed"
             )
         epoch = end.epoch if end else ""
-        return Batch(
+        return QueryBatch(
             query=query,
             number=number,
             table=self.table,

@@ -36,7 +36,7 @@ from fjord.kinds import Kind
 from fjord.spark import warehouse
 from fjord.spark.extent import Extent
 from fjord.spark.frames import history
-from fjord.spark.manifest import State
+from fjord.spark.manifest import TableState
 from fjord.spark.options import OPS, Location, Options
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Progress, Report, silent
@@ -243,7 +243,7 @@ def _fresh(
     return None if before is not None and not found.is_whole and not found.rows else found
 
 
-def check_stock(source: str, state: State) -> None:
+def check_stock(source: str, state: TableState) -> None:
     """Ensures that a warehouse has all that tells which value a key has.
 
     Raises:

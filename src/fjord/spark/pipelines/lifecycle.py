@@ -150,7 +150,9 @@ class _Reporting:
     limits: job_frames.Limits | None
     progress: Progress
 
-    def run(self, history: DataFrame, target: str | None, kept: contextlib.ExitStack) -> page.Found:
+    def run(
+        self, history: DataFrame, target: str | None, kept: contextlib.ExitStack
+    ) -> page.JobFigures:
         """Finds out everything, and writes the tables; what Spark keeps goes to `kept`."""
 
         def keep(frame: DataFrame) -> DataFrame:
@@ -215,9 +217,9 @@ class _Reporting:
         span: Row,
         periods: list[dict[str, Any]],
         seconds: int,
-    ) -> page.Found:
+    ) -> page.JobFigures:
         limits, tables = self.limits, report.rows(frames["tables"])
-        return page.Found(
+        return page.JobFigures(
             tables=tables,
             percentiles=_listed_percentiles(frames["percentiles"]),
             breaches=report.rows(frames["breaches"].limit(LISTED)),
@@ -303,7 +305,7 @@ def period_seconds(span_seconds: int) -> int:
 # -- the report -----------------------------------------------------------------------------------
 
 
-def _report(found: page.Found, target: str | None) -> Report:
+def _report(found: page.JobFigures, target: str | None) -> Report:
     wait, run, total = (found.overall(measure) for measure in ("wait", "run", "total"))
     names = (
         *("jobs", "done", "waiting", "due", "taken", "dead", "expired", "expired_unread"),

@@ -19,7 +19,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class JobFigures:
     """What a report on jobs has found; rows are those of the frames in `job_frames`."""
 
     tables: Rows  # one for each table
@@ -50,7 +50,7 @@ class Found:
         return {"count": 0, "p50": None, "p90": None, "p99": None, "p999": None, "max": None}
 
 
-def render(found: Found) -> str:
+def render(found: JobFigures) -> str:
     """Returns the page."""
     title = f"Jobs: {', '.join(table['table'] for table in found.tables)}"
     parts = [
@@ -74,7 +74,7 @@ def render(found: Found) -> str:
     )
 
 
-def _subtitle(found: Found) -> str:
+def _subtitle(found: JobFigures) -> str:
     if found.first_at is None or found.last_at is None:
         return f"No history before {moment(found.until)} UTC."
     return (
@@ -86,7 +86,7 @@ def _subtitle(found: Found) -> str:
 # -- at a glance ----------------------------------------------------------------------------------
 
 
-def _verdict(found: Found) -> str:
+def _verdict(found: JobFigures) -> str:
     """Says what wants a look; red first."""
     worries = [
         ("red", "#breaches", found.breach_count, "longer than allowed"),
@@ -112,7 +112,7 @@ def _verdict(found: Found) -> str:
     return f'<ul class="chips">{"".join(chips)}</ul>'
 
 
-def _cards(found: Found) -> str:
+def _cards(found: JobFigures) -> str:
     wait, run, total = (found.overall(measure) for measure in ("wait", "run", "total"))
     pushes = found.total("merged") + found.total("jobs")
     cards = [
@@ -143,7 +143,7 @@ def _cards(found: Found) -> str:
     return f'<section class="cards">{"".join(shown)}</section>'
 
 
-def _rate(found: Found) -> str:
+def _rate(found: JobFigures) -> str:
     if found.first_at is None or found.last_at is None:
         return ""
     seconds = (found.last_at - found.first_at).total_seconds()
@@ -163,7 +163,7 @@ def _share(part: int, whole: int) -> str:
 # -- plots ----------------------------------------------------------------------------------------
 
 
-def _plots(found: Found) -> str:
+def _plots(found: JobFigures) -> str:
     if not found.periods:
         return ""
     of_all = f", all {len(found.tables)} tables together" if len(found.tables) > 1 else ""
@@ -205,7 +205,7 @@ def _legend(names: Iterable[tuple[str, str]]) -> str:
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def _percentiles(found: Found) -> str:
+def _percentiles(found: JobFigures) -> str:
     parts = []
     for level, title, names in (
         ("table", "By table", ("table",)),
@@ -227,7 +227,7 @@ def _measured(row: Mapping[str, Any]) -> list[str]:
     return [row["measure"], number(row["count"]), *(duration(row[name]) for name in names)]
 
 
-def _tables(found: Found) -> str:
+def _tables(found: JobFigures) -> str:
     names = {
         "jobs": "jobs",
         "done": "done",
@@ -255,7 +255,7 @@ def _tables(found: Found) -> str:
     return f'<section id="tables"><h2>Tables</h2>{shown}</section>'
 
 
-def _breaches(found: Found) -> str:
+def _breaches(found: JobFigures) -> str:
     if not found.is_limited:
         return ""
     heads = ("table", "key", "what", "when", "took", "allowed")
@@ -274,7 +274,7 @@ def _breaches(found: Found) -> str:
     return _list("breaches", title, _table(heads, cells, words=4), len(cells), found.breach_count)
 
 
-def _failures(found: Found) -> str:
+def _failures(found: JobFigures) -> str:
     heads = ("table", "key", "last", "jobs", "failures", "timeouts", "dead", "done")
     cells = [
         [

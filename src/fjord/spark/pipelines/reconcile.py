@@ -40,7 +40,7 @@ BUCKETS: Final = ("hour", "block")
 LINES_MAX: Final = 200
 
 
-class Options(TypedDict, total=False):
+class ReconcileOptions(TypedDict, total=False):
     """What is compared, and how closely."""
 
     start: int  # the first seq that counts; 1
@@ -58,7 +58,7 @@ def reconcile(
     warehouse: str | None = None,
     *,
     progress: Progress = silent,
-    **options: Unpack[Options],
+    **options: Unpack[ReconcileOptions],
 ) -> Report:
     """Compares what the server, its cold blocks and a warehouse have of a table.
 
@@ -69,7 +69,7 @@ def reconcile(
         warehouse: the folder or URL that `ingest` writes to; without one only server and blocks
             are compared.
         progress: is told how far it is.
-        options: see `Options`.
+        options: see `ReconcileOptions`.
 
     Returns:
         A report that is not ok if anything differs, with a line for each side of each bucket that
@@ -102,7 +102,7 @@ def reconcile(
     return _report(table, scope, [cold, rest])
 
 
-class Found(NamedTuple):
+class Comparison(NamedTuple):
     """What one comparison says."""
 
     figures: Mapping[str, Figure]
@@ -123,7 +123,7 @@ class _Steps:
         self._progress(what, self._done, self._total)
 
 
-def _report(table: str, scope: Scope, found: Sequence[Found]) -> Report:
+def _report(table: str, scope: Scope, found: Sequence[Comparison]) -> Report:
     figures: dict[str, Figure] = {
         "table": table,
         "from_seq": scope.start,
@@ -145,7 +145,7 @@ def _report(table: str, scope: Scope, found: Sequence[Found]) -> Report:
 # -- blocks: server, metadata and files -----------------------------------------------------------
 
 
-def _cold(spark: SparkSession, scope: Scope, *, deep: bool) -> Found:
+def _cold(spark: SparkSession, scope: Scope, *, deep: bool) -> Comparison:
     """Compares what node, metadata and files say of each block, as a whole."""
     described = sides.described(scope)
     needed = sides.cold(spark, scope).select("block", *sides.COLUMNS)
@@ -171,7 +171,7 @@ def _cold(spark: SparkSession, scope: Scope, *, deep: bool) -> Found:
         if name not in told
     ]
     figures: dict[str, Figure] = {"cold_rows": count}
-    return Found(figures, shown, len(told | problems.keys()))
+    return Comparison(figures, shown, len(told | problems.keys()))
 
 
 def _buckets(compared: DataFrame, lines: Sequence[Row]) -> set[str]:
@@ -185,7 +185,7 @@ def _cold_problem(line: Row, problems: Mapping[str, str]) -> str:
     return problems.get(line["bucket"], "") if line["side"] == "cold" else ""
 
 
-def _tail(spark: SparkSession, scope: Scope) -> Found:
+def _tail(spark: SparkSession, scope: Scope) -> Comparison:
     """Looks for duplicates in what the node serves itself; there is nothing to compare it with."""
     needed = sides.tail(spark, scope).select(*sides.COLUMNS)
     rows = sides.summarise(needed, F.lit(sides.TAIL))
@@ -193,7 +193,7 @@ def _tail(spark: SparkSession, scope: Scope) -> Found:
         count = _count(rows)
         lines = sides.compare({"server": rows}).collect()
     shown = [_line(line, "") for line in lines]
-    return Found({"tail_rows": count}, shown, len(shown))
+    return Comparison({"tail_rows": count}, shown, len(shown))
 
 
 # -- history and warehouse ------------------------------------------------------------------------
@@ -202,7 +202,9 @@ def _tail(spark: SparkSession, scope: Scope) -> Found:
 class _Compared:
     """All rows of a table on the one side, those of its warehouse on the other."""
 
-    def __init__(self, spark: SparkSession, scope: Scope, stock: Stock, options: Options) -> None:
+    def __init__(
+        self, spark: SparkSession, scope: Scope, stock: Stock, options: ReconcileOptions
+    ) -> None:
         self._spark = spark
         self._scope = scope
         stock = sides.within(stock, scope.start, options.get("end", 0))
@@ -218,7 +220,7 @@ class _Compared:
         is_late = F.lit(not options.get("end", 0)) & (F.col("seq") >= scope.end)
         self._warehouse = kept.where(is_inside | is_late)
 
-    def run(self, steps: _Steps) -> Found:
+    def run(self, steps: _Steps) -> Comparison:
         covered = self._history.where(
             F.col("seq").between(self._stock.start, self._stock.watermark)
         )
@@ -242,7 +244,9 @@ class _Compared:
             "lag_rows": lag,
         }
         files = self._files() if lines or self._stock.missing else []
-        return Found(figures, [*self._explained(frames, lines), *files], buckets or bool(files))
+        return Comparison(
+            figures, [*self._explained(frames, lines), *files], buckets or bool(files)
+        )
 
     def _placed(self, frame: DataFrame) -> DataFrame:
         needed = frame.select(*self._stock.columns)

@@ -46,7 +46,7 @@ def replay(
     target: str,
     *,
     progress: Progress = silent,
-    **options: Unpack[Options],
+    **options: Unpack[ReplayOptions],
 ) -> Report:
     """Writes rows of a table's history again, to a table of the same or another daemon.
 
@@ -180,7 +180,7 @@ class _Run:
             },
         )
 
-    def _batches(self, listed: DataFrame | None) -> list[Batch]:
+    def _batches(self, listed: DataFrame | None) -> list[ReplayBatch]:
         begun, after = self._begun, max(self._plan.start - 1, self._begun.last)
         if after + 1 >= begun.end:
             return []
@@ -194,7 +194,9 @@ class _Run:
         found = [(row["last"], row["rows"], row["at_us"]) for row in counts]
         return batches(found, after, begun.cut)
 
-    def _write_all(self, batches: Sequence[Batch], listed: DataFrame | None) -> tuple[int, int]:
+    def _write_all(
+        self, batches: Sequence[ReplayBatch], listed: DataFrame | None
+    ) -> tuple[int, int]:
         """Returns how many batches and rows were written."""
         total = sum(one.rows for one in batches)
         written = rows = 0
@@ -207,7 +209,7 @@ class _Run:
     def _chosen(self, rows: DataFrame, listed: DataFrame | None) -> DataFrame:
         return rows if listed is None else rows.join(listed, "seq", "left_semi")
 
-    def _paced(self, batches: Sequence[Batch]) -> Iterator[Batch]:
+    def _paced(self, batches: Sequence[ReplayBatch]) -> Iterator[ReplayBatch]:
         """Yields each batch when it is due; none any more once `stop` is set."""
         begun_us = self._clock.monotonic_us()
         due = due_seconds(batches, self._plan.pace)
@@ -217,7 +219,7 @@ class _Run:
                 return
             yield batch
 
-    def _write(self, batch: Batch, listed: DataFrame | None) -> None:
+    def _write(self, batch: ReplayBatch, listed: DataFrame | None) -> None:
         plan = self._plan
         # Whole rows are wanted, and not many: the source finds them, wherever they are by now.
         source = self._spark.read.format("fjord").options(
@@ -271,7 +273,7 @@ BATCH_ROWS_MAX: Final = 10_000_000
 _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
 
 
-class Options(TypedDict, total=False):
+class ReplayOptions(TypedDict, total=False):
     """Which rows are written again, where, and how fast."""
 
     to: str  # the daemon that has the target; the one that has the table, unless given
@@ -341,7 +343,7 @@ class Plan:
         }
 
 
-def plan_of(location: Location, table: str, target: str, options: Options) -> Plan:
+def plan_of(location: Location, table: str, target: str, options: ReplayOptions) -> Plan:
     """Returns the checked options.
 
     Raises:
@@ -381,7 +383,7 @@ def new_id() -> str:
     return f"replay-{uuid.uuid4().hex[:12]}"
 
 
-def check(options: Options) -> None:
+def check(options: ReplayOptions) -> None:
     """Ensures that options can be meant, as far as that shows without asking anybody.
 
     Raises:
@@ -572,7 +574,7 @@ class Cut(NamedTuple):
     is_paced: bool  # the time between batches matters, so small ones are not joined
 
 
-class Batch(NamedTuple):
+class ReplayBatch(NamedTuple):
     """A range of seqs: rows behind `after`, up to `last`, where a commit ends."""
 
     after: int
@@ -626,23 +628,23 @@ def pieces(rows: DataFrame, cut: Cut) -> DataFrame:
     )
 
 
-def batches(pieces: Iterable[tuple[int, int, int]], after: int, cut: Cut) -> list[Batch]:
+def batches(pieces: Iterable[tuple[int, int, int]], after: int, cut: Cut) -> list[ReplayBatch]:
     """Returns batches that together have all pieces, in order.
 
     Pieces that follow each other are one batch while they do not have too many rows, unless the
     time between them matters.  Whoever begins behind one of the batches gets the same ones.
     """
-    found: list[Batch] = []
+    found: list[ReplayBatch] = []
     for last, rows, at_us in sorted(pieces):
         before = found[-1] if found else None
         if before is not None and not cut.is_paced and before.rows + rows <= cut.rows:
-            found[-1] = Batch(before.after, last, before.rows + rows, before.at_us)
+            found[-1] = ReplayBatch(before.after, last, before.rows + rows, before.at_us)
         else:
-            found.append(Batch(before.last if before else after, last, rows, at_us))
+            found.append(ReplayBatch(before.last if before else after, last, rows, at_us))
     return found
 
 
-def due_seconds(batches: Sequence[Batch], pace: str | float) -> list[float]:
+def due_seconds(batches: Sequence[ReplayBatch], pace: str | float) -> list[float]:
     """Returns when each batch is written, in seconds from the beginning."""
     if pace == "original":
         return [max(0, one.at_us - batches[0].at_us) / 1_000_000 for one in batches]

@@ -30,7 +30,7 @@ from fjord.errors import Code, CorruptionError, FjordError, RefusedError
 from fjord.kinds import Kind
 from fjord.spark import warehouse
 from fjord.spark.extent import Nature
-from fjord.spark.manifest import DataFile, State
+from fjord.spark.manifest import DataFile, TableState
 from fjord.spark.options import Location
 
 # An object store answers slowly, and many at once.
@@ -261,7 +261,7 @@ def stock(target: str, table: str) -> Stock:
         FjordError: if there is none, or one of another table.
     """
     found = warehouse.warehouse_at(target)
-    state: State = found.state()  # before its files: what is added meanwhile is in them only
+    state: TableState = found.state()  # before its files: what is added meanwhile is in them only
     named = warehouse.files(target)
     if state.table not in ("", table):
         raise FjordError(f"{target} has rows of the table {state.table!r}, not of {table!r}")

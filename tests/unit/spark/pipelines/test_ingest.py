@@ -13,7 +13,7 @@ import fjord
 from fjord.blocks.files import target_at
 from fjord.errors import FjordError
 from fjord.spark import progress
-from fjord.spark.manifest import Batch, DataFile, State
+from fjord.spark.manifest import DataFile, QueryBatch, TableState
 from fjord.spark.options import Location
 from fjord.spark.pipelines import sides
 from fjord.spark.pipelines.ingest import Checkpoint, Sink, Taken, ingest
@@ -51,8 +51,8 @@ def file(min_seq: int, max_seq: int) -> DataFile:
     )
 
 
-def batch(number: int, start: int, end: int, epoch: str = EPOCH) -> Batch:
-    return Batch(query="q", number=number, table="events", start=start, end=end, epoch=epoch)
+def batch(number: int, start: int, end: int, epoch: str = EPOCH) -> QueryBatch:
+    return QueryBatch(query="q", number=number, table="events", start=start, end=end, epoch=epoch)
 
 
 def test_a_checkpoint_tells_the_query_and_where_batches_end(tmp_path: Path) -> None:
@@ -146,8 +146,8 @@ def test_current_values_need_all_that_gives_and_takes_them(
     columns: str, ops: str, problem: str
 ) -> None:
     with pytest.raises(FjordError, match=problem):
-        check_stock("/lake", State(number=1, columns=columns, ops=ops))
-    check_stock("/lake", State(number=1))
+        check_stock("/lake", TableState(number=1, columns=columns, ops=ops))
+    check_stock("/lake", TableState(number=1))
 
 
 def test_rows_without_their_ops_are_not_compared(tmp_path: Path) -> None:

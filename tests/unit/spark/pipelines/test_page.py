@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from fjord.spark.pipelines import page
-from fjord.spark.pipelines.page import Found
+from fjord.spark.pipelines.page import JobFigures
 
 NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)
 EVIL = b'<script>alert("1")</script>&\xff'
@@ -70,7 +70,7 @@ def percentile(level: str, measure: str, **more: Any) -> Mapping[str, Any]:
     return {"level": level, "measure": measure, **where, **figures, **more}
 
 
-def found_of(**more: Any) -> Found:
+def found_of(**more: Any) -> JobFigures:
     periods = [
         {"at": NOW, "pushed": 5, "done": 3, "failed": 0, "wait_p50": 0.5, "wait_p99": 2.0},
         {
@@ -108,7 +108,7 @@ def found_of(**more: Any) -> Found:
         "limit_seconds": None,
         "is_limited": False,
     }
-    return Found(**{**given, **more})
+    return JobFigures(**{**given, **more})
 
 
 def test_a_quiet_day_says_so() -> None:

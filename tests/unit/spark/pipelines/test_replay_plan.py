@@ -11,7 +11,7 @@ import fjord
 from fjord.errors import FjordError
 from fjord.spark.options import Location
 from fjord.spark.pipelines import replay
-from fjord.spark.pipelines.replay import Cut, Options, Plan
+from fjord.spark.pipelines.replay import Cut, Plan, ReplayOptions
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def where(tmp_path: Path) -> Location:
     return Location.of_path(str(tmp_path))
 
 
-def plan(where: Location, options: Options) -> Plan:
+def plan(where: Location, options: ReplayOptions) -> Plan:
     return replay.plan_of(where, "events", "again", {"to": "fjord://127.0.0.1:1", **options})
 
 
@@ -47,7 +47,9 @@ def test_what_is_not_said_is_as_usual(where: Location) -> None:
         ({"pace": 0.01}, Cut(1, 0, is_paced=True)),
     ],
 )
-def test_batches_are_cut_by_rows_or_by_time(where: Location, options: Options, cut: Cut) -> None:
+def test_batches_are_cut_by_rows_or_by_time(
+    where: Location, options: ReplayOptions, cut: Cut
+) -> None:
     assert plan(where, options).cut == cut
 
 
@@ -66,7 +68,9 @@ def test_batches_are_cut_by_rows_or_by_time(where: Location, options: Options, c
         ({"ops": ["TAKE"]}, "rows of TAKE do not have"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(where: Location, options: Options, text: str) -> None:
+def test_what_cannot_be_meant_is_refused(
+    where: Location, options: ReplayOptions, text: str
+) -> None:
     with pytest.raises(FjordError, match=text):
         plan(where, options)
 

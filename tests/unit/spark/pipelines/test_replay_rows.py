@@ -13,7 +13,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from fjord.errors import FjordError
 from fjord.spark.pipelines import replay
-from fjord.spark.pipelines.replay import Batch, Cut, Selection
+from fjord.spark.pipelines.replay import Cut, ReplayBatch, Selection
 
 DDL = (
     "seq bigint, ts timestamp, txn bigint, op string, row bigint, key binary, type tinyint, "
@@ -113,10 +113,10 @@ def test_small_pieces_are_joined_up_to_a_bound() -> None:
     cut = Cut(100, 0, is_paced=False)
     found = replay.batches(pieces, 7, cut)
     assert found == [
-        Batch(7, 20, 90, 1),
-        Batch(20, 30, 40, 3),
-        Batch(30, 50, 200, 5),
-        Batch(50, 60, 1, 6),
+        ReplayBatch(7, 20, 90, 1),
+        ReplayBatch(20, 30, 40, 3),
+        ReplayBatch(30, 50, 200, 5),
+        ReplayBatch(50, 60, 1, 6),
     ]
 
 
@@ -138,7 +138,7 @@ def test_who_begins_behind_a_batch_gets_the_same_ones(
 
 def test_pieces_whose_time_matters_stay_apart() -> None:
     found = replay.batches([(20, 1, 2), (10, 1, 1)], 0, Cut(100, 5, is_paced=True))
-    assert found == [Batch(0, 10, 1, 1), Batch(10, 20, 1, 2)]
+    assert found == [ReplayBatch(0, 10, 1, 1), ReplayBatch(10, 20, 1, 2)]
     assert replay.batches([], 0, Cut(100, 5, is_paced=True)) == []
 
 
@@ -151,7 +151,11 @@ def test_pieces_whose_time_matters_stay_apart() -> None:
     ],
 )
 def test_batches_are_due_by_their_pace(pace: str | float, expected: list[float]) -> None:
-    batches = [Batch(0, 10, 100, US), Batch(10, 20, 10, US + 2_500_000), Batch(20, 30, 5, US - 1)]
+    batches = [
+        ReplayBatch(0, 10, 100, US),
+        ReplayBatch(10, 20, 10, US + 2_500_000),
+        ReplayBatch(20, 30, 5, US - 1),
+    ]
     assert replay.due_seconds(batches, pace) == expected
     assert replay.due_seconds([], pace) == []
 

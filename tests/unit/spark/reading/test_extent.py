@@ -12,7 +12,7 @@ import pytest
 import fjord
 from fjord.errors import Code, FjordError, RefusedError
 from fjord.spark.extent import Bounds, Extent, Nature
-from fjord.spark.options import EARLIEST, LATEST, Location, Options, Place
+from fjord.spark.options import EARLIEST, LATEST, Location, Options, Position
 
 
 @pytest.fixture
@@ -94,15 +94,15 @@ def test_where_there_are_no_rows_the_place_does_not_move(
 def test_places(extent: Extent, commits: list[int]) -> None:
     assert extent.locate(EARLIEST) == 0
     assert extent.locate(LATEST) == commits[-1]
-    assert extent.locate(Place(seq=17)) == 16
+    assert extent.locate(Position(seq=17)) == 16
     now = datetime.now(tz=UTC)
-    assert extent.locate(Place(at=now)) == commits[-1]
-    assert extent.locate(Place(at=now - timedelta(days=1))) == 0
+    assert extent.locate(Position(at=now)) == commits[-1]
+    assert extent.locate(Position(at=now - timedelta(days=1))) == 0
     second = extent.blocks[1]
-    assert extent.locate(Place(at=second.min_at)) == second.first - 1
-    assert second.first < extent.locate(Place(at=second.max_at)) < second.last
+    assert extent.locate(Position(at=second.min_at)) == second.first - 1
+    assert second.first < extent.locate(Position(at=second.max_at)) < second.last
     with pytest.raises(FjordError, match="has no subscriber 'nobody'; check the option"):
-        extent.locate(Place(subscriber="nobody"))
+        extent.locate(Position(subscriber="nobody"))
 
 
 def test_a_forked_history_is_refused(extent: Extent, commits: list[int]) -> None:
@@ -200,7 +200,7 @@ def test_what_was_seen_to_be_empty_is_not_lost(forgetful: Extent, commits: list[
 
 def test_the_beginning_is_what_is_left(forgetful: Extent) -> None:
     assert forgetful.locate(EARLIEST) == forgetful.blocks[0].first - 1
-    assert forgetful.locate(Place(seq=1)) == forgetful.locate(EARLIEST)
+    assert forgetful.locate(Position(seq=1)) == forgetful.locate(EARLIEST)
     assert forgetful.past_loss(forgetful.earliest()) == forgetful.earliest()
 
 

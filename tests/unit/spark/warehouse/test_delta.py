@@ -15,17 +15,17 @@ from fjord.blocks.files import stamp, target_at
 from fjord.errors import FjordError
 from fjord.spark import warehouse
 from fjord.spark.delta import DeltaWarehouse
-from fjord.spark.manifest import BackwardsError, Batch, DataFile, Query
+from fjord.spark.manifest import BackwardsError, DataFile, Query, QueryBatch
 
 
-def batch(number: int, query: str = "q", start: int = 0) -> Batch:
+def batch(number: int, query: str = "q", start: int = 0) -> QueryBatch:
     first = start or number * 10 + 1
-    return Batch(
+    return QueryBatch(
         query=query, number=number, table="events", start=first, end=first + 9, epoch="ab" * 16
     )
 
 
-def file(table: DeltaWarehouse, one: Batch) -> DataFile:
+def file(table: DeltaWarehouse, one: QueryBatch) -> DataFile:
     """Writes ten rows."""
     path = f"batch-{one.number}-{stamp()}/part-0.parquet"
     full = Path(table.target.shown(path))
@@ -43,7 +43,7 @@ def file(table: DeltaWarehouse, one: Batch) -> DataFile:
     )
 
 
-def add(table: DeltaWarehouse, one: Batch) -> bool:
+def add(table: DeltaWarehouse, one: QueryBatch) -> bool:
     return table.add(one, [file(table, one)])
 
 
@@ -70,7 +70,7 @@ def test_batches_become_files_that_readers_of_delta_read(table: DeltaWarehouse) 
 
 def test_an_epoch_is_that_of_the_end_or_unknown(table: DeltaWarehouse) -> None:
     add(table, batch(0))
-    nothing = Batch(query="q", number=1, table="events", start=11, end=10)
+    nothing = QueryBatch(query="q", number=1, table="events", start=11, end=10)
     table.add(nothing, [])
     assert (table.state().end, table.state().epoch) == (10, "ab" * 16)
     add(table, replace(batch(2, start=11), epoch=""))
@@ -132,6 +132,6 @@ def test_a_table_keeps_its_form_and_its_source(table: DeltaWarehouse) -> None:
     assert isinstance(warehouse.warehouse_at(location), DeltaWarehouse)
     with pytest.raises(FjordError, match="is a table of delta, not of parquet"):
         warehouse.warehouse_at(location, "parquet")
-    other = Batch(query="q", number=1, table="other", start=11, end=20)
+    other = QueryBatch(query="q", number=1, table="other", start=11, end=20)
     with pytest.raises(FjordError, match="holds the table 'events', not 'other'"):
         table.add(other, [])

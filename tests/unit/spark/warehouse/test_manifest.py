@@ -12,19 +12,19 @@ import pytest
 
 from fjord.errors import CorruptionError, FjordError
 from fjord.spark import manifest
-from fjord.spark.manifest import BackwardsError, Batch, Commit, DataFile, Query, State
+from fjord.spark.manifest import BackwardsError, Commit, DataFile, Query, QueryBatch, TableState
 
 FILE = DataFile(path="batch-0-a/1", rows=10, bytes=500, min_seq=3, max_seq=12, value_crc=77)
-BATCH = Batch(query="q", number=0, table="events", start=1, end=12, epoch="ab")
+BATCH = QueryBatch(query="q", number=0, table="events", start=1, end=12, epoch="ab")
 FIRST = Commit(number=1, at_us=5, batch=BATCH, added=(FILE,))
 
 
-def batch(number: int, start: int, end: int, query: str = "q") -> Batch:
-    return Batch(query=query, number=number, table="events", start=start, end=end)
+def batch(number: int, start: int, end: int, query: str = "q") -> QueryBatch:
+    return QueryBatch(query=query, number=number, table="events", start=start, end=end)
 
 
-def folded(*commits: Commit) -> State:
-    state = State()
+def folded(*commits: Commit) -> TableState:
+    state = TableState()
     for commit in commits:
         state = manifest.after(state, commit, "here")
     return state
@@ -33,7 +33,7 @@ def folded(*commits: Commit) -> State:
 def test_a_table_is_the_fold_of_its_commits() -> None:
     further = replace(FILE, path="batch-1-b/1", min_seq=13, max_seq=20, value_crc=None)
     second = Commit(number=2, at_us=6, batch=batch(1, 13, 25), added=(further,))
-    assert folded(FIRST) == State(
+    assert folded(FIRST) == TableState(
         number=1,
         table="events",
         epoch="ab",
@@ -42,7 +42,7 @@ def test_a_table_is_the_fold_of_its_commits() -> None:
         queries={"q": Query(batch=0, start=1)},
         files={FILE.path: FILE},
     )
-    assert folded(FIRST, second) == State(
+    assert folded(FIRST, second) == TableState(
         number=2,
         table="events",
         epoch="",  # that of seq 12 is not that of seq 25

@@ -11,27 +11,27 @@ import pytest
 from fjord.blocks.files import LocalTarget, Target, stamp, target_at
 from fjord.errors import CorruptionError, FjordError
 from fjord.spark import warehouse
-from fjord.spark.manifest import BackwardsError, Batch, DataFile
+from fjord.spark.manifest import BackwardsError, DataFile, QueryBatch
 from fjord.spark.warehouse import CHECKPOINT_EVERY, ParquetWarehouse
 from fjord.testing import SimClock
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 
 
-def batch(number: int, query: str = "q", start: int = 0) -> Batch:
+def batch(number: int, query: str = "q", start: int = 0) -> QueryBatch:
     """Returns a batch of ten seqs."""
     first = start or number * 10 + 1
-    return Batch(query=query, number=number, table="events", start=first, end=first + 9)
+    return QueryBatch(query=query, number=number, table="events", start=first, end=first + 9)
 
 
-def file(one: Batch, name: str = "") -> DataFile:
+def file(one: QueryBatch, name: str = "") -> DataFile:
     path = f"{name or f'batch-{one.number}-{stamp()}'}/part-0.parquet"
     return DataFile(
         path=path, rows=10, bytes=100, min_seq=one.start, max_seq=one.end, value_crc=one.number
     )
 
 
-def add(table: ParquetWarehouse, one: Batch) -> bool:
+def add(table: ParquetWarehouse, one: QueryBatch) -> bool:
     return table.add(one, [file(one)])
 
 
