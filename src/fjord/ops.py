@@ -74,9 +74,10 @@ class Op(NamedTuple):
     opcode: Opcode
     table: int
     rows: int
-    columns: tuple[Column, ...]  # in the order of `opcode.columns`
+    # In the order of `opcode.columns`, which says which are numbers and which are strings.
+    columns: tuple[Any, ...]
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> Any:
         return self.columns[self.opcode.position[name]]
 
 

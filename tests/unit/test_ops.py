@@ -242,7 +242,7 @@ def any_op(draw: st.DrawFn) -> Op:
 
 def plain(op: Op) -> tuple[Opcode, int, int, list[list[int] | list[bytes]]]:
     """An op in types that compare by content."""
-    return op.opcode, op.table, op.rows, [list(column) for column in op.columns]  # type: ignore[misc]
+    return op.opcode, op.table, op.rows, [list(column) for column in op.columns]
 
 
 def test_every_opcode_has_columns_and_none_is_0() -> None:

@@ -113,7 +113,6 @@ def _keys(op: Op, place: Place) -> Iterator[bytes]:
         yield from (prefix + XID.pack(seq) for seq in range(place.seq, place.seq + op.rows))
         return
     images = op.column("image")
-    assert isinstance(images, Strings)
     for image in images.rows():
         start = 0 if op.opcode is Opcode.JOB_WAIT else ROW_AT.start
         yield prefix + image[start:PLACE_BYTES]

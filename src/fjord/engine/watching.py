@@ -109,6 +109,5 @@ def _number(op: Op, name: str, row: int) -> int:
     """Returns a number of a row, 0 where the op has none of this name."""
     if name not in op.opcode.position:
         return 0
-    column = op.column(name)
-    assert not isinstance(column, Strings)
-    return column[row]
+    number: int = op.column(name)[row]
+    return number

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fjord import disk as disks
-from fjord.columns import Strings
 from fjord.journal import frame as frames
 from fjord.journal import survey
 from fjord.journal.reader import Located
@@ -220,7 +219,6 @@ def _rows_of(
     for op, place in located.ops():
         if op.opcode is Opcode.CREATE_TABLE:
             name = op.column("name")
-            assert isinstance(name, Strings)
             tables[op.table] = name[0].decode(errors="replace")
         table = tables.setdefault(op.table, str(op.table)) if op.table else ""
         if wanted.table in ("", table):

@@ -298,7 +298,7 @@ def tables(items: Iterable[tuple[bytes, bytes]]) -> dict[str, Table]:
 
 
 def apply_takeover(writes: Writes, op: Op, place: Place) -> None:
-    seqs, masters = _columns(op)
+    seqs, masters = op.columns
     items = [
         (_TAKEOVER + _SEQ.pack(seq), master) for seq, master in zip(seqs, masters, strict=True)
     ]
@@ -306,13 +306,13 @@ def apply_takeover(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_create_table(writes: Writes, op: Op, place: Place) -> None:
-    kinds, names, settings = _columns(op)
+    kinds, names, settings = op.columns
     head = bytes([kinds[0], len(names[0])])
     writes.put_many(Tree.TABLES, [(layouts.prefix_of(op.table), head + names[0] + settings[0])])
 
 
 def apply_drop_table(writes: Writes, op: Op, place: Place) -> None:
-    (names,) = _columns(op)
+    (names,) = op.columns
     writes.delete_many(Tree.TABLES, [layouts.prefix_of(op.table)])
     writes.put_many(Tree.META, [(_DROPPED + layouts.prefix_of(op.table), names[0])])
 
@@ -323,7 +323,7 @@ def apply_forget_table(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_packed(writes: Writes, op: Op, place: Place) -> None:
-    segments, seqs = _columns(op)
+    segments, seqs = op.columns
     writes.put_many(Tree.META, [(BEGINS, _BEGIN.pack(segments[0], seqs[0]))])
 
 
@@ -334,11 +334,6 @@ def apply_lost(writes: Writes, op: Op, place: Place) -> None:
     """
     writes.put_many(Tree.META, [(LOST, b"")])
     writes.delete_many(Tree.META, [BEGINS])
-
-
-def _columns(op: Op) -> Any:
-    """Returns the columns; which of them are numbers and which are strings, the opcode says."""
-    return op.columns
 
 
 # -- what META says -------------------------------------------------------------------------------
@@ -379,7 +374,7 @@ def keep_never(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
 def keep_create_table(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     """A table that was declared anew is said by a later op."""
     table = by_id(state, op.table)
-    _, _, settings = _columns(op)
+    _, _, settings = op.columns
     return [op] if table is not None and settings[0] == table.settings else ()
 
 

@@ -25,7 +25,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from fjord import jobs, kinds
 from fjord.columns import Strings
@@ -104,14 +104,14 @@ def end(table: int, listed: Sequence[Generation]) -> Op:
 
 def keep_generation(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     known = set(state.generations.get(op.table, ()))
-    rows = [row for row in zip(*_columns(op), strict=True) if row in known]
+    rows = [row for row in zip(*op.columns, strict=True) if row in known]
     if not rows:
         return ()
     return [Op(Opcode.GENERATION, op.table, len(rows), tuple(zip(*rows, strict=True)))]
 
 
 def apply_generation(writes: Writes, op: Op, place: Place) -> None:
-    ids, *numbers = _columns(op)
+    ids, *numbers = op.columns
     items = [
         (_KEY + _IDS.pack(op.table, id_), _NUMBERS.pack(*row))
         for id_, *row in zip(ids, *numbers, strict=True)
@@ -121,10 +121,6 @@ def apply_generation(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_gone(writes: Writes, op: Op, place: Place) -> None:
     writes.delete_many(Tree.META, [_KEY + _IDS.pack(op.table, id_) for id_ in gone(op)])
-
-
-def _columns(op: Op) -> Any:
-    return op.columns
 
 
 def key_range() -> tuple[bytes, bytes]:
@@ -144,7 +140,7 @@ def after(known: Generations, op: Op) -> Generations:
     """Returns the generations after an op that says something of them."""
     listed = known.get(op.table, ())
     if op.opcode is Opcode.GENERATION:
-        more = [Generation._make(row) for row in zip(*_columns(op), strict=True)]
+        more = [Generation._make(row) for row in zip(*op.columns, strict=True)]
         ids = {one.id for one in more}
         kept = [one for one in listed if one.id not in ids]
         return {**known, op.table: tuple(sorted((*kept, *more), key=_number))}
@@ -154,7 +150,7 @@ def after(known: Generations, op: Op) -> Generations:
 
 def gone(op: Op) -> Sequence[int]:
     """Returns the ids of the generations that an op ends."""
-    ids: Sequence[int] = _columns(op)[0] if op.opcode is Opcode.GENERATION_GONE else ()
+    ids: Sequence[int] = op.columns[0] if op.opcode is Opcode.GENERATION_GONE else ()
     return ids
 
 

@@ -141,12 +141,10 @@ def _replaced(
 ) -> dict[tuple[Tree, bytes], bytes]:
     prefix = layouts.prefix_of(op.table)
     keys, *lost = map(op.column, replaces)
-    assert isinstance(keys, Strings)
     found = [(Tree.KV, prefix + key) for key in keys.rows()]
     if not lost:
         found += [(Tree.KV_MARKS, key) for _, key in found]  # messages have no marks
     for seqs in lost:
-        assert not isinstance(seqs, Strings)
         found += [(Tree.STREAM_SEQS, stream_entry.seq_key(prefix, seq)) for seq in seqs if seq]
     images: dict[tuple[Tree, bytes], bytes] = {}
     for tree in _KEPT:

@@ -23,7 +23,7 @@ def world() -> World:
 
 def apply(world: World, opcode: Opcode, *columns: object) -> None:
     """Applies an op of two rows, on the keys `a` and `b`, at the next seq."""
-    world.apply(Op(opcode, 7, 2, columns))  # type: ignore[arg-type]
+    world.apply(Op(opcode, 7, 2, columns))
 
 
 def entries(world: World) -> dict[bytes, layout.Entry]:

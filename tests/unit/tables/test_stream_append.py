@@ -143,7 +143,7 @@ def test_a_log_takes_no_notice_of_dates(world: StreamWorld) -> None:
 def moments(world: StreamWorld) -> list[int]:
     (data,) = world.read("latest").ops
     op, _, _ = ops.decode(memoryview(data), 0)
-    return [(moment - NOW_US) // SECOND for moment in op.column("at_us")]  # type: ignore[operator]
+    return [(moment - NOW_US) // SECOND for moment in op.column("at_us")]
 
 
 def test_the_moment_of_a_message_is_that_of_its_commit(world: StreamWorld) -> None:

@@ -20,7 +20,6 @@ from typing import Any, Final
 import google_crc32c
 
 from fjord import layouts, ops
-from fjord.columns import Strings
 from fjord.jobs import State
 from fjord.ops import Op, Place
 from fjord.tables.jobs import layout
@@ -33,9 +32,9 @@ _ONE: Final = COUNT.pack(1)
 
 
 def apply_add(writes: Writes, op: Op, place: Place) -> None:
-    inserted, updated, dates, expiries, lanes, priorities, probes, *_ = _columns(op)
+    inserted, updated, dates, expiries, lanes, priorities, probes, *_ = op.columns
     rows = range(place.seq, place.seq + op.rows)
-    hashes = list(map(layout.digest, op.columns[8].rows()))  # type: ignore[union-attr]
+    hashes = list(map(layout.digest, op.columns[8].rows()))
     places = list(map(PLACE.pack, lanes, priorities, dates, rows))
     dated = (inserted, updated, expiries, rows, hashes, probes)
     _put_new(writes, op, place, places, dated)
@@ -46,7 +45,7 @@ def apply_add(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_replace(writes: Writes, op: Op, place: Place) -> None:
     (rows, inserted, updated, dates, expiries, lanes, expired, previous, freed, priorities, probes,
-     _, was, keys, *_) = _columns(op)  # fmt: skip
+     _, was, keys, *_) = op.columns  # fmt: skip
     prefix = layouts.prefix_of(op.table)
     hashes = list(map(layout.digest, keys.rows()))
     places = list(map(PLACE.pack, lanes, priorities, dates, rows))
@@ -66,7 +65,7 @@ def _put_new(
 ) -> None:
     """Puts rows whose values are in this op: they wait."""
     inserted, updated, expiries, seqs, hashes, probes = dated
-    types, (keys, domains, values) = op.columns[-4 - _was(op)], _strings(op)
+    types, (keys, domains, values) = op.columns[-4 - _was(op)], op.columns[-3:]
     prefix, contents, sizes = layouts.prefix_of(op.table), values.rows(), domains.lengths()
     offsets = [place.payload + offset for offset in values.offsets[: op.rows]]
     rests = map(
@@ -94,7 +93,7 @@ def _put_new(
 
 def apply_move(writes: Writes, op: Op, place: Place) -> None:
     """Jobs keep all that is known of them; only where their values rest is new."""
-    at, previous, states, heads, images, values = _columns(op)
+    at, previous, states, heads, images, values = op.columns
     prefix, contents = layouts.prefix_of(op.table), values.rows()
     seqs = range(place.seq, place.seq + op.rows)
     pointers = map(
@@ -122,7 +121,7 @@ def apply_move(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_take(writes: Writes, op: Op, place: Place) -> None:
-    deadlines, lengths, started, _, images = _columns(op)
+    deadlines, lengths, started, _, images = op.columns
     prefix, rows = layouts.prefix_of(op.table), images.rows()
     is_alone = int(op.rows == 1)
     held = _take_from_waiting(writes, op.table, rows)
@@ -137,7 +136,7 @@ def apply_take(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_done(writes: Writes, op: Op, place: Place) -> None:
-    xids, leases, rows, previous, freed = _columns(op)
+    xids, leases, rows, previous, freed = op.columns
     _end_leases(writes, op.table, xids, leases)
     writes.account(place.seq, 0, previous, freed)
     writes.tally(op.table, _TAKEN, 0, previous)
@@ -145,7 +144,7 @@ def apply_done(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_touch(writes: Writes, op: Op, place: Place) -> None:
-    xids, leases, deadlines, lengths, started, images = _columns(op)
+    xids, leases, deadlines, lengths, started, images = op.columns
     prefix = layouts.prefix_of(op.table)
     _forget_notes(writes, op.table, xids, leases)
     heads = map(LEASE.pack, deadlines, lengths, started, repeat(1))
@@ -161,7 +160,7 @@ def apply_touch(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_wait(writes: Writes, op: Op, place: Place) -> None:
-    at, leases, _, _, states, _, _, _, was, images = _columns(op)
+    at, leases, _, _, states, _, _, _, was, images = op.columns
     prefix, rows = layouts.prefix_of(op.table), images.rows()
     _forget_notes(writes, op.table, at, leases)
     _delete(writes, prefix, zip(states, at, was.rows(), strict=True))
@@ -171,7 +170,7 @@ def apply_wait(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_bury(writes: Writes, op: Op, place: Place) -> None:
-    at, leases, _, died, states, hows, _, images, reasons = _columns(op)
+    at, leases, _, died, states, hows, _, images, reasons = op.columns
     prefix, rows = layouts.prefix_of(op.table), images.rows()
     _forget_notes(writes, op.table, at, leases)
     waited = [image for state, image in zip(states, rows, strict=True) if state == _WAITING]
@@ -191,7 +190,7 @@ def apply_bury(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_remove(writes: Writes, op: Op, place: Place) -> None:
-    at, leases, rows, expiries, previous, freed, states, _, places, slots = _columns(op)
+    at, leases, rows, expiries, previous, freed, states, _, places, slots = op.columns
     prefix = layouts.prefix_of(op.table)
     _forget_notes(writes, op.table, at, leases)
     _unschedule(writes, op.table, expiries, places.rows())
@@ -204,13 +203,13 @@ def apply_remove(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_lease(writes: Writes, op: Op, place: Place) -> None:
-    deadlines, xids, counts = _columns(op)
+    deadlines, xids, counts = op.columns
     notes = map(layout.LEASE_KEY.pack, deadlines, repeat(op.table), xids)
     writes.put_many(Tree.JOBS_LEASES, list(zip(notes, map(COUNT.pack, counts), strict=True)))
 
 
 def apply_unlease(writes: Writes, op: Op, place: Place) -> None:
-    deadlines, xids = _columns(op)
+    deadlines, xids = op.columns
     notes = map(layout.LEASE_KEY.pack, deadlines, repeat(op.table), xids)
     writes.delete_many(Tree.JOBS_LEASES, notes)
 
@@ -224,27 +223,13 @@ _TREES: Final = {
 }
 
 
-def _columns(op: Op) -> Any:
-    """Returns the columns; which of them are numbers and which are strings, the opcode says."""
-    return op.columns
-
-
-def _strings(op: Op) -> tuple[Strings, Strings, Strings]:
-    """Returns keys, domains and values of JOB_ADD and JOB_REPLACE."""
-    keys, domains, values = op.columns[-3:]
-    assert isinstance(keys, Strings)
-    assert isinstance(domains, Strings)
-    assert isinstance(values, Strings)
-    return keys, domains, values
-
-
 def _was(op: Op) -> int:
     """Returns how many columns JOB_REPLACE has more, behind the numbers."""
     return int(op.opcode is ops.Opcode.JOB_REPLACE)
 
 
 def _live_bytes(op: Op) -> int:
-    keys, domains, values = _strings(op)
+    keys, domains, values = op.columns[-3:]
     return op.rows * _ROW_BYTES + len(keys.data) + len(domains.data) + len(values.data)
 
 

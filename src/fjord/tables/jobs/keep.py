@@ -107,12 +107,10 @@ def parts(tree: int, key: bytes, data: bytes) -> tuple[bytes, bytes]:
 def keep_lease(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     """Says the note of a lease again that is still there."""
     deadlines = op.column("deadline_us")
-    assert not isinstance(deadlines, Strings)
     if op.opcode is Opcode.JOB_TAKE:
         found = [(deadlines[0], place.seq)]
     else:
         xids = op.column("xid")
-        assert not isinstance(xids, Strings)
         found = list(zip(deadlines, xids, strict=True))
     keys = [layout.LEASE_KEY.pack(deadline, op.table, xid) for deadline, xid in found]
     counts = state.get_many(Tree.JOBS_LEASES, keys)
@@ -242,12 +240,10 @@ def taken_keys(state: State, table_id: int) -> Iterator[tuple[bytes, int]]:
 def taken_keys_of(op: Op, seq: int) -> Iterable[tuple[bytes, int]]:
     """Returns the same of the jobs of JOB_TAKE and JOB_TOUCH."""
     found = op.column("image")
-    assert isinstance(found, Strings)
     images = found.rows()
     if op.opcode is Opcode.JOB_TAKE:
         return zip([image[layout.HASH_AT] for image in images], count(seq), strict=False)
     xids = op.column("xid")
-    assert not isinstance(xids, Strings)
     return [
         (image[layout.HASH_AT], xid)
         for image, xid in zip(images, xids, strict=True)

@@ -15,7 +15,6 @@ expiry first takes the old one out (KV_UNSCHEDULE); putting the new one in is pa
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import google_crc32c
 
@@ -31,7 +30,7 @@ _ROW_BYTES = ops.ROW_BYTES
 
 
 def apply_insert(writes: Writes, op: Op, place: Place) -> None:
-    timestamps, types, keys, values = _columns(op)
+    timestamps, types, keys, values = op.columns
     pack, crc, segment, payload = BASE.pack, google_crc32c.value, place.segment, place.payload
     prefix = prefix_of(op.table)
     rows = zip(
@@ -54,7 +53,7 @@ def apply_insert(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_set(writes: Writes, op: Op, place: Place) -> None:
-    stamps, expiries, ttls, created, links, previous, freed, types, keys, values = _columns(op)
+    stamps, expiries, ttls, created, links, previous, freed, types, keys, values = op.columns
     full, base, crc = FULL.pack, BASE.pack, google_crc32c.value
     segment, payload, prefix = place.segment, place.payload, prefix_of(op.table)
     index_keys = [prefix + key for key in keys.rows()]
@@ -79,7 +78,7 @@ def apply_set(writes: Writes, op: Op, place: Place) -> None:
 def apply_move(writes: Writes, op: Op, place: Place) -> None:
     """Rows keep their identity and all that is known of them; only where they rest is new."""
     (rows, stamps, expiries, ttls, created, links, accessed, worked, previous, types, keys,
-     values) = _columns(op)  # fmt: skip
+     values) = op.columns  # fmt: skip
     prefix = prefix_of(op.table)
     index_keys = [prefix + key for key in keys.rows()]
     contents, items, sizes = values.rows(), [], []
@@ -108,13 +107,13 @@ def apply_move(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_delete(writes: Writes, op: Op, place: Place) -> None:
-    stamps, buried, previous, freed, keys = _columns(op)
+    stamps, buried, previous, freed, keys = op.columns
     _bury(writes, place, (stamps, buried), _index_keys(op, keys))
     writes.account(place.seq, _live_bytes(op.rows, keys), previous, freed)
 
 
 def apply_expire(writes: Writes, op: Op, place: Place) -> None:
-    stamps, buried, expiries, previous, freed, keys = _columns(op)
+    stamps, buried, expiries, previous, freed, keys = op.columns
     index_keys = _index_keys(op, keys)
     _bury(writes, place, (stamps, buried), index_keys)
     writes.delete_many(Tree.KV_EXPIRY, map(schedule_key, expiries, index_keys))
@@ -122,7 +121,7 @@ def apply_expire(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_purge(writes: Writes, op: Op, place: Place) -> None:
-    previous, freed, keys = _columns(op)
+    previous, freed, keys = op.columns
     index_keys = _index_keys(op, keys)
     writes.delete_many(Tree.KV, index_keys)
     writes.delete_many(Tree.KV_MARKS, index_keys)
@@ -130,7 +129,7 @@ def apply_purge(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_mark(writes: Writes, op: Op, place: Place) -> None:
-    rows, accessed, expiries, worked, keys = _columns(op)
+    rows, accessed, expiries, worked, keys = op.columns
     index_keys = _index_keys(op, keys)
     _note(writes, index_keys, zip(rows, accessed, expiries, worked, strict=True))
     gone = [key for key, date_us in zip(index_keys, accessed, strict=True) if not date_us]
@@ -140,12 +139,12 @@ def apply_mark(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_unschedule(writes: Writes, op: Op, place: Place) -> None:
-    expiries, keys = _columns(op)
+    expiries, keys = op.columns
     writes.delete_many(Tree.KV_EXPIRY, map(schedule_key, expiries, _index_keys(op, keys)))
 
 
 def apply_link(writes: Writes, op: Op, place: Place) -> None:
-    stamps, previous, freed, keys, targets = _columns(op)
+    stamps, previous, freed, keys, targets = op.columns
     seqs = range(place.seq, place.seq + op.rows)
     entries = map(layout.encode_alias, seqs, stamps, seqs, targets.rows())
     writes.put_many(Tree.KV, list(zip(_index_keys(op, keys), entries, strict=True)))
@@ -191,11 +190,6 @@ def _schedule(
             if expiry
         ]
         writes.put_many(Tree.KV_EXPIRY, items)
-
-
-def _columns(op: Op) -> Any:
-    """Returns the columns; which of them are numbers and which are strings, the opcode says."""
-    return op.columns
 
 
 def _index_keys(op: Op, keys: Strings) -> list[bytes]:

@@ -323,8 +323,6 @@ def linked(state: State, table_id: int) -> Iterator[tuple[bytes, bytes]]:
 def linked_of(op: Op) -> Iterable[tuple[bytes, bytes]]:
     """Returns the same of KV_LINK."""
     keys, targets = op.column("key"), op.column("target")
-    assert isinstance(keys, Strings)
-    assert isinstance(targets, Strings)
     return zip(targets.rows(), keys.rows(), strict=True)
 
 

@@ -57,7 +57,6 @@ def keep_moved(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
 def keep_marks(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     """Removes the marks of an op that are void."""
     rows, keys = op.column("row"), op.column("key")
-    assert isinstance(keys, Strings)
     index_keys = [prefix_of(op.table) + key for key in keys.rows()]
     marks = state.get_many(Tree.KV_MARKS, index_keys)
     if not any(marks):
@@ -80,7 +79,6 @@ def keep_marks(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
 
 def _holding(op: Op, place: Place, state: State) -> list[_Row]:
     keys = op.column("key")
-    assert isinstance(keys, Strings)
     prefix = prefix_of(op.table)
     index_keys = [prefix + key for key in keys.rows()]
     stored = state.get_many(Tree.KV, index_keys)

@@ -12,12 +12,10 @@ it has to be said again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import google_crc32c
 
 from fjord import layouts, ops
-from fjord.columns import Strings
 from fjord.ops import Op, Place
 from fjord.tables.stages import layout as stage_entry
 from fjord.tables.stages.layout import State as Stages
@@ -27,7 +25,7 @@ from fjord.tables.streams.layout import seq_key
 
 
 def apply_stage(writes: Writes, op: Op, place: Place) -> None:
-    (at_us,), (inner,) = _columns(op)
+    (at_us,), (inner,) = op.columns
     _, _, _, _, rows, _ = ops.HEADER.unpack_from(inner)
     where = (rows, place.segment, place.payload, len(inner), google_crc32c.value(inner))
     entry = stage_entry.STAGE.pack(*where, at_us, Stages.PENDING)
@@ -41,20 +39,20 @@ def apply_decided(writes: Writes, op: Op, place: Place) -> None:
         Tree.STAGES,
         [
             (seq_key(prefix, seq), pack(*where, at_us, Stages.DECIDED))
-            for seq, at_us, *where in zip(*_columns(op), strict=True)
+            for seq, at_us, *where in zip(*op.columns, strict=True)
         ],
     )
 
 
 def apply_gone(writes: Writes, op: Op, place: Place) -> None:
-    stages, freed = _columns(op)
+    stages, freed = op.columns
     prefix = layouts.prefix_of(op.table)
     writes.delete_many(Tree.STAGES, [seq_key(prefix, seq) for seq in stages])
     writes.account(place.seq, 0, stages, freed)
 
 
 def apply_commit(writes: Writes, op: Op, place: Place) -> None:
-    (seq,), *where, (freed,) = _columns(op)
+    (seq,), *where, (freed,) = op.columns
     pointer = [number for (number,) in where]
     prefix, last = layouts.prefix_of(op.table), place.seq + op.rows - 1
     append = layout.APPEND.pack(op.rows, *pointer, place.wall_us)
@@ -67,7 +65,7 @@ def apply_commit(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_writer(writes: Writes, op: Op, place: Place) -> None:
-    batches, moments, names, stages = _columns(op)
+    batches, moments, names, stages = op.columns
     prefix, pack = layouts.prefix_of(op.table), stage_entry.WRITER.pack
     writes.put_many(
         Tree.WRITERS,
@@ -79,14 +77,13 @@ def apply_writer(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_writer_gone(writes: Writes, op: Op, place: Place) -> None:
-    (names,) = _columns(op)
+    (names,) = op.columns
     prefix = layouts.prefix_of(op.table)
     writes.delete_many(Tree.WRITERS, [prefix + name for name in names.rows()])
 
 
 def keep_writer(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     names = op.column("name")
-    assert isinstance(names, Strings)
     prefix = layouts.prefix_of(op.table)
     stored = state.get_many(Tree.WRITERS, [prefix + name for name in names.rows()])
     return [
@@ -94,8 +91,3 @@ def keep_writer(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]
         for at, data in enumerate(stored)
         if data and stage_entry.decode_writer(data).held == place.seq + at
     ]
-
-
-def _columns(op: Op) -> Any:
-    """Returns the columns; which of them are numbers and which are strings, the opcode says."""
-    return op.columns

@@ -296,13 +296,13 @@ def _run(
 
 
 def _append_of(table: str, op: Op, now_us: int) -> Append:
-    types, keys, values = _columns(op)
+    types, keys, values = op.columns
     return Append(table=table, types=bytes(types), keys=keys, values=values)
 
 
 def _push_of(table: str, op: Op, now_us: int) -> Push | None:
     """Returns the push of a stage without jobs that have expired since; None if none is left."""
-    stamps, _, dates, expiries, *_ = _columns(op)
+    stamps, _, dates, expiries, *_ = op.columns
     if any(expiries):
         live = [
             at
@@ -313,15 +313,15 @@ def _push_of(table: str, op: Op, now_us: int) -> Push | None:
             return None
         if len(live) < op.rows:
             op = _only(op, live)
-            stamps, _, dates, expiries, *_ = _columns(op)
+            stamps, _, dates, expiries, *_ = op.columns
     priorities, _, types, keys, domains, values = op.columns[5:]
     return Push(
         table=table,
-        keys=_strings(keys),
-        domains=_strings(domains),
-        types=bytes(types),  # type: ignore[arg-type]
-        values=_strings(values),
-        priorities=bytes(priorities),  # type: ignore[arg-type]
+        keys=keys,
+        domains=domains,
+        types=bytes(types),
+        values=values,
+        priorities=bytes(priorities),
         process_at_us=dates,
         expires_at_us=expiries,
         timestamps_us=stamps,
@@ -329,7 +329,7 @@ def _push_of(table: str, op: Op, now_us: int) -> Push | None:
 
 
 def _set_of(table: str, op: Op, now_us: int) -> Set | None:
-    stamps, expiries, ttls, *_, types, keys, values = _columns(op)
+    stamps, expiries, ttls, *_, types, keys, values = op.columns
     if 0 < expiries[0] <= now_us:
         return None
     return Set(
@@ -351,15 +351,6 @@ def _only(op: Op, wanted: Sequence[int]) -> Op:
         for column in op.columns
     )
     return op._replace(rows=len(wanted), columns=columns)
-
-
-def _strings(column: ops.Column) -> Strings:
-    assert isinstance(column, Strings)
-    return column
-
-
-def _columns(op: Op) -> Any:
-    return op.columns
 
 
 # -- looking stages up ----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 import google_crc32c
 
 from fjord import layouts, ops
-from fjord.columns import Strings, aligned
+from fjord.columns import aligned
 from fjord.history import Block
 from fjord.ops import Op, Place
 from fjord.tables.kv import layout
@@ -31,7 +31,6 @@ _ROW_BYTES = ops.ROW_BYTES
 
 def apply_append(writes: Writes, op: Op, place: Place) -> None:
     data, values = bytes(place.data), op.columns[-1]
-    assert isinstance(values, Strings)
     last = place.seq + op.rows - 1
     entry = stream_entry.APPEND.pack(
         op.rows,
@@ -46,7 +45,7 @@ def apply_append(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_put(writes: Writes, op: Op, place: Place) -> None:
-    was, previous, freed, types, keys, values = _columns(op)
+    was, previous, freed, types, keys, values = op.columns
     prefix, contents = layouts.prefix_of(op.table), values.rows()
     seqs = range(place.seq, place.seq + op.rows)
     entries = map(
@@ -68,7 +67,7 @@ def apply_put(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_put_at(writes: Writes, op: Op, place: Place) -> None:
     """Messages with dates of their own have that of the commit beside it."""
-    dates, was, previous, freed, types, keys, values = _columns(op)
+    dates, was, previous, freed, types, keys, values = op.columns
     prefix, contents = layouts.prefix_of(op.table), values.rows()
     seqs = range(place.seq, place.seq + op.rows)
     entries = map(
@@ -94,7 +93,7 @@ def apply_put_at(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_erase(writes: Writes, op: Op, place: Place) -> None:
-    buried, was, previous, freed, keys = _columns(op)
+    buried, was, previous, freed, keys = op.columns
     prefix, wall_us = layouts.prefix_of(op.table), place.wall_us
     seqs = range(place.seq, place.seq + op.rows)
     writes.put_many(
@@ -110,7 +109,7 @@ def apply_erase(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_move(writes: Writes, op: Op, place: Place) -> None:
     """Messages keep their seqs, moments and dates; only where they rest is new."""
-    rows, moments, buried, previous, types, keys, values = _columns(op)
+    rows, moments, buried, previous, types, keys, values = op.columns
     prefix, contents = layouts.prefix_of(op.table), values.rows()
     items, sizes = [], []
     for at, key in enumerate(keys.rows()):
@@ -130,7 +129,7 @@ def apply_move(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_purge(writes: Writes, op: Op, place: Place) -> None:
-    rows, previous, freed, keys = _columns(op)
+    rows, previous, freed, keys = op.columns
     prefix = layouts.prefix_of(op.table)
     writes.delete_many(Tree.KV, [prefix + key for key in keys.rows()])
     writes.delete_many(Tree.STREAM_SEQS, [seq_key(prefix, row) for row in rows])
@@ -138,7 +137,7 @@ def apply_purge(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_forget(writes: Writes, op: Op, place: Place) -> None:
-    lasts, freed = _columns(op)
+    lasts, freed = op.columns
     prefix = layouts.prefix_of(op.table)
     writes.delete_many(Tree.STREAM_OPS, [seq_key(prefix, last) for last in lasts])
     writes.account(place.seq, 0, lasts, freed)
@@ -158,7 +157,7 @@ def _follow(writes: Writes, prefix: bytes, seqs: Any, keys: list[bytes], was: An
 
 
 def apply_subscriber(writes: Writes, op: Op, place: Place) -> None:
-    positions, epochs, moved, asleep, names = _columns(op)
+    positions, epochs, moved, asleep, names = op.columns
     prefix, pack = layouts.prefix_of(op.table), stream_entry.SUBSCRIBER.pack
     writes.put_many(
         Tree.SUBSCRIBERS,
@@ -170,7 +169,7 @@ def apply_subscriber(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_unsubscribe(writes: Writes, op: Op, place: Place) -> None:
-    (names,) = _columns(op)
+    (names,) = op.columns
     prefix = layouts.prefix_of(op.table)
     writes.delete_many(Tree.SUBSCRIBERS, [prefix + name for name in names.rows()])
 
@@ -180,7 +179,7 @@ def apply_unsubscribe(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_snapshot(writes: Writes, op: Op, place: Place) -> None:
     key, data = stream_entry.SNAPSHOT_KEY.pack, stream_entry.SNAPSHOT.pack
-    rows = zip(*_columns(op), strict=True)
+    rows = zip(*op.columns, strict=True)
     writes.put_many(
         Tree.SNAPSHOTS,
         [
@@ -193,19 +192,19 @@ def apply_snapshot(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_snapshot_end(writes: Writes, op: Op, place: Place) -> None:
-    keys = map(stream_entry.SNAPSHOT_KEY.pack, *_columns(op))
+    keys = map(stream_entry.SNAPSHOT_KEY.pack, *op.columns)
     writes.delete_many(Tree.SNAPSHOTS, list(keys))
 
 
 def apply_version(writes: Writes, op: Op, place: Place) -> None:
-    snapshots, trees, keys, images = _columns(op)
+    snapshots, trees, keys, images = op.columns
     heads = map(stream_entry.VERSION_KEY.pack, snapshots, trees)
     found = [head + key for head, key in zip(heads, keys.rows(), strict=True)]
     writes.put_many(Tree.VERSIONS, list(zip(found, images.rows(), strict=True)))
 
 
 def apply_version_drop(writes: Writes, op: Op, place: Place) -> None:
-    snapshots, trees, keys = _columns(op)
+    snapshots, trees, keys = op.columns
     heads = map(stream_entry.VERSION_KEY.pack, snapshots, trees)
     gone = [head + key for head, key in zip(heads, keys.rows(), strict=True)]
     writes.delete_many(Tree.VERSIONS, gone)
@@ -215,13 +214,13 @@ def apply_version_drop(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_history(writes: Writes, op: Op, place: Place) -> None:
-    sealed, forgotten, sealing, tags = _columns(op)
+    sealed, forgotten, sealing, tags = op.columns
     data = stream_entry.HISTORY.pack(sealed[0], forgotten[0], sealing[0], tags[0], place.seq)
     writes.put_many(Tree.HISTORY, [(layouts.prefix_of(op.table), data)])
 
 
 def apply_block(writes: Writes, op: Op, place: Place) -> None:
-    *numbers, uses, names = _columns(op)
+    *numbers, uses, names = op.columns
     found: list[tuple[bytes, bytes]] = []
     replaced: list[tuple[bytes, bytes]] = []
     removed: list[bytes] = []
@@ -241,11 +240,6 @@ def apply_block(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_block_gone(writes: Writes, op: Op, place: Place) -> None:
-    (lasts,) = _columns(op)
+    (lasts,) = op.columns
     prefix = layouts.prefix_of(op.table)
     writes.delete_many(Tree.BLOCKS, [seq_key(prefix, last) for last in lasts])
-
-
-def _columns(op: Op) -> Any:
-    """Returns the columns; which of them are numbers and which are strings, the opcode says."""
-    return op.columns

@@ -70,7 +70,6 @@ def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
 
 def keep_subscriber(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     names = op.column("name")
-    assert isinstance(names, Strings)
     prefix = prefix_of(op.table)
     stored = state.get_many(Tree.SUBSCRIBERS, [prefix + name for name in names.rows()])
     return [
@@ -82,7 +81,6 @@ def keep_subscriber(op: Op, place: Place, state: State, now_us: int) -> Sequence
 
 def _holding(op: Op, place: Place, state: State) -> list[_Row]:
     keys = op.column("key")
-    assert isinstance(keys, Strings)
     prefix = prefix_of(op.table)
     index_keys = [prefix + key for key in keys.rows()]
     last = op.columns[-1]
@@ -138,7 +136,6 @@ def keep_version(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op
     """Says the versions again that are still kept."""
     heads = map(VERSION_KEY.pack, op.columns[0], op.columns[1])
     keys = op.column("key")
-    assert isinstance(keys, Strings)
     found = [head + key for head, key in zip(heads, keys.rows(), strict=True)]
     stored = state.get_many(Tree.VERSIONS, found)
     rows = [at for at, image in enumerate(stored) if image is not None]
