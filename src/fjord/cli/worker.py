@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from fjord.cli import output
 from fjord.cli.output import tell
@@ -105,7 +105,7 @@ class Crew:
             FjordError: if jobs cannot be taken; running ones are finished first.
         """
         with (
-            _signals() as told,
+            _signals() as (told, telling),
             _pair() as (woken, waking),
             _pair() as (self._ended, self._ending),
         ):
@@ -113,7 +113,7 @@ class Crew:
             with concurrent.futures.ThreadPoolExecutor(self._orders.workers) as pool:
                 threads = [pool.submit(self._work) for _ in range(self._orders.workers)]
                 for thread in threads:
-                    thread.add_done_callback(lambda _: told.send(b"\0"))
+                    thread.add_done_callback(lambda _: telling.send(b"\0"))
                 try:
                     self._watch(threads, told, waking)
                 finally:
@@ -122,12 +122,17 @@ class Crew:
                 thread.result()
 
     def _watch(
-        self, threads: list[concurrent.futures.Future[None]], told: _Told, waking: socket.socket
+        self,
+        threads: list[concurrent.futures.Future[None]],
+        told: socket.socket,
+        waking: socket.socket,
     ) -> None:
         """Waits for the end of all threads, and for signals meanwhile."""
         signals = 0
         while not all(thread.done() for thread in threads):
-            signals += sum(number != 0 for number in told.receive())  # 0: a thread has ended
+            signals += sum(
+                number != 0 for number in told.recv(64)
+            )  # signals; 0: a thread has ended
             if signals and not self._stop.is_set():
                 self._end()
                 tell("no new jobs; a second signal gives back those under way", style="dim")
@@ -293,22 +298,8 @@ class Crew:
                 tell(f"{result} {key}: {reason}" if reason else f"{result} {key}")
 
 
-class _Told:
-    """What the main thread waits for: bytes that are numbers of signals, or 0."""
-
-    def __init__(self, reader: socket.socket, writer: socket.socket) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    def send(self, data: bytes) -> None:
-        self._writer.send(data)
-
-    def receive(self) -> bytes:
-        return self._reader.recv(64)
-
-
 @contextlib.contextmanager
-def _signals() -> Iterator[_Told]:
+def _signals() -> Iterator[tuple[socket.socket, socket.socket]]:
     """Lets SIGTERM and SIGINT arrive as bytes, for which a thread can wait without a race."""
     with _pair() as (reader, writer):
         writer.setblocking(False)
@@ -318,7 +309,7 @@ def _signals() -> Iterator[_Told]:
         }
         wakeup = signal.set_wakeup_fd(writer.fileno())
         try:
-            yield _Told(reader, writer)
+            yield reader, writer
         finally:
             signal.set_wakeup_fd(wakeup)
             for number, handler in before.items():
@@ -349,16 +340,10 @@ _TAIL_BYTES: Final = 500
 _PIPE_BYTES: Final = 1 << 16
 
 
-class HasFileno(Protocol):
-    """Something that can be waited for."""
-
-    def fileno(self) -> int: ...
-
-
 class JobProcess:
     """A command that was started for a job; in a `with` block, at whose end it has ended."""
 
-    def __init__(self, command: str, job: Job, *, wake: HasFileno, out: int | None) -> None:
+    def __init__(self, command: str, job: Job, *, wake: socket.socket, out: int | None) -> None:
         """Starts it.
 
         Args:
