@@ -1,11 +1,22 @@
-"""Files at a location, a local folder or whatever fsspec can reach, and drafts of new ones.
+"""Files at a location, a local folder or whatever fsspec can reach, and drafts of new blocks.
 
-A file is there whole or not at all.  In a folder it is written under another name, synced, renamed
-and its directory synced, all through a `Disk`.  Object stores show an upload once it is whole; what
-goes there is written to a temporary file first, since its name is known only at its end.
+    LocalTarget, RemoteTarget   a folder that jobs write tables to
+    Folder, Remote              the same for blocks, which are written as drafts, locked and wiped
 
-A draft becomes a file at once, or it is set aside, under a name that readers pass over, until
-somebody adopts it.  What is adopted never takes the place of another file.
+A file is there whole or not at all.  A small file is *made*, by one of all who try to, or
+*replaced*.  On this machine it is written under another name and synced, all through a `Disk`.  A
+link gives it its name, which must be free: that is how one of several wins; or it is renamed.
+Elsewhere the store decides.  S3, Google's and Azure's refuse to make what is there already; where
+fsspec knows no such call, it looks first and writes then, and two who do so at the same instant are
+not told apart.
+
+Object stores show an upload once it is whole.  A draft of a block is written to a temporary file
+first, since its name is known only at its end.  It becomes a file at once, or it is set aside,
+under a name that readers pass over, until somebody adopts it.  What is adopted never takes the
+place of another file.
+
+Names of what is written carry the moment at which it was begun (`stamp`), so the age of something
+that was left behind is known in every store.
 """
 
 from __future__ import annotations
@@ -19,16 +30,14 @@ import shutil
 import tempfile
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final
 
-import fsspec
 import google_crc32c
 from fsspec.core import url_to_fs
 
 from fjord import disk as disks
 from fjord import limits
 from fjord.clock import Clock, SystemClock
-from fjord.disk import Disk, LocalDisk, read_whole, replace_whole
 from fjord.history import data_path
 
 CHUNK_BYTES: Final = 1 * limits.MIB
@@ -36,6 +45,7 @@ CHUNK_BYTES: Final = 1 * limits.MIB
 UNFINISHED: Final = ".unfinished"
 REWRITTEN: Final = ".rewritten"
 _UNWIPED: Final = ".old"  # a file that is about to be overwritten
+_STAMP: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*-[0-9]+/[0-9]{20}-[0-9]{20}-[0-9a-f]{16}\Z")
 
 
@@ -53,6 +63,17 @@ def checked(name: str) -> str:
     if not is_name(name):
         raise ValueError(f"{name!r} is not the name of a block")
     return name
+
+
+def stamp(clock: Clock | None = None) -> str:
+    """Returns a name that nobody else has: 16 digits of now, and 16 of chance."""
+    return f"{(clock or SystemClock()).wall_us():016x}{disks.LocalDisk().new_uuid().hex()[:16]}"
+
+
+def stamped_us(name: str) -> int | None:
+    """Returns when a name with a stamp was made, as Unix microseconds; None if it has none."""
+    found = _STAMP.search(name)
+    return int(found[0][:16], 16) if found else None
 
 
 class Draft(io.RawIOBase):
@@ -110,33 +131,116 @@ class Draft(io.RawIOBase):
     def _set_aside(self, folder: str) -> str: ...
 
 
-class Files(Protocol):
-    """Files at a location, by paths below it that are checked already."""
+# -- a local folder -------------------------------------------------------------------------------
 
-    is_shared: bool  # other processes see them too
-    has_locks: bool  # `lock` keeps others out
 
-    def read(self, path: str) -> bytes: ...
+class LocalTarget:
+    """A folder of this machine, by paths that have no `..` in them."""
 
-    def write(self, path: str, data: bytes) -> None: ...
+    def __init__(self, path: str, *, disk: disks.Disk | None = None) -> None:
+        self.location = os.path.abspath(path)  # as Spark calls it
+        self._disk = disk or disks.LocalDisk()
 
-    def open(self, path: str) -> IO[bytes]: ...
+    def shown(self, path: str) -> str:
+        """Returns a path as Spark and people call it."""
+        return os.path.join(self.location, path)
 
-    def size(self, path: str) -> int: ...
+    def read(self, path: str) -> bytes:
+        """Returns the bytes of a small file.
 
-    def exists(self, path: str) -> bool: ...
+        Raises:
+            FileNotFoundError: if it is not there.
+        """
+        found = disks.read_whole(self._disk, self.shown(path))
+        if found is None:
+            raise _missing(self.shown(path))
+        return found
 
-    def remove(self, path: str) -> None: ...
+    def make(self, path: str, data: bytes) -> None:
+        """Ensures that a new file durably holds `data`.
 
-    def wipe(self, path: str) -> None:
-        """Overwrites a file, if it is there, and removes it; elsewhere that cannot be done."""
-        ...
+        Raises:
+            FileExistsError: if there is one of this name.
+        """
+        folder = self._make_folder_of(path)
+        draft = os.path.join(folder, f".{stamp()}{UNFINISHED}")
+        file = self._disk.open(draft, writable=True, create=True)
+        try:
+            with contextlib.closing(file):
+                file.write(0, data)
+                file.sync()
+            self._disk.link(draft, self.shown(path))
+        finally:
+            self._disk.remove(draft)
+        self._disk.sync_directory(folder)
 
-    def folders(self) -> list[str]: ...
+    def replace(self, path: str, data: bytes) -> None:
+        """Ensures that a file durably holds `data`, in place of what it held."""
+        self._make_folder_of(path)
+        disks.replace_whole(self._disk, self.shown(path), data)
 
-    def names(self, folder: str) -> list[str]: ...
+    def names(self, folder: str = "") -> list[str]:
+        """Returns the names in a folder, sorted; none if it does not exist."""
+        return self._disk.names(self.shown(folder).rstrip("/"))
 
-    def draft(self, folder: str, suffix: str) -> Draft: ...
+    def exists(self, path: str) -> bool:
+        return self._disk.exists(self.shown(path))
+
+    def open(self, path: str) -> IO[bytes]:
+        return io.BufferedReader(_Reading(self._opened(path)))
+
+    def size(self, path: str) -> int:
+        with contextlib.closing(self._opened(path)) as file:
+            return file.size()
+
+    def sync(self, folder: str, names: list[str]) -> None:
+        """Ensures that files which others have written survive a power cut, where we can."""
+        for name in names:
+            path = os.path.join(self.shown(folder), name)
+            with contextlib.closing(self._disk.open(path)) as file:
+                file.sync()
+        self._disk.sync_directory(self.shown(folder))
+        self._disk.sync_directory(self.location)
+
+    def remove(self, path: str) -> None:
+        """Ensures that a file, or a folder with all that is in it, is not there."""
+        full = self.shown(path)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.isdir(full):
+                shutil.rmtree(full)
+            elif self._disk.exists(full):
+                self._disk.remove(full)
+                self._disk.sync_directory(os.path.dirname(full))
+
+    def _opened(self, path: str) -> disks.File:
+        if not self.exists(path):
+            raise _missing(self.shown(path))
+        return self._disk.open(self.shown(path))
+
+    def _make_folder_of(self, path: str) -> str:
+        folder = os.path.dirname(self.shown(path))
+        self._make_folder(folder)
+        return folder
+
+    def _make_folder(self, path: str) -> None:
+        """Ensures that a folder is there, durably."""
+        if self._disk.exists(path):
+            return
+        above = os.path.dirname(path)
+        self._make_folder(above)
+        self._disk.make_directory(path)
+        self._disk.sync_directory(above)
+
+
+class Folder(LocalTarget):
+    """Blocks in a folder of this machine."""
+
+    is_shared = True  # other processes see them too
+    has_locks = True  # `lock` keeps others out
+
+    def draft(self, folder: str, suffix: str) -> Draft:
+        self._make_folder(self.shown(folder))
+        return LocalDraft(self._disk, self.location, folder, suffix)
 
     def adopt(self, path: str, name: str) -> None:
         """Ensures that what was set aside is the data of a new block, durably.
@@ -145,56 +249,15 @@ class Files(Protocol):
             FileNotFoundError: if it is not there any more.
             FileExistsError: if the block has data already; that stays as it is.
         """
-        ...
-
-    def lock(self, name: str) -> contextlib.AbstractContextManager[None]: ...
-
-    def shown(self, path: str) -> str: ...
-
-
-# -- a local folder -------------------------------------------------------------------------------
-
-
-class Folder:
-    """Files in a folder of a disk."""
-
-    is_shared = True
-    has_locks = True
-
-    def __init__(self, disk: disks.Disk, root: str) -> None:
-        self._disk = disk
-        self._root = root
-
-    def read(self, path: str) -> bytes:
-        found = disks.read_whole(self._disk, self.shown(path))
-        if found is None:
-            raise _missing(self.shown(path))
-        return found
-
-    def write(self, path: str, data: bytes) -> None:
-        disks.replace_whole(self._disk, self.shown(path), data)
-
-    def open(self, path: str) -> IO[bytes]:
-        if not self._disk.exists(self.shown(path)):
-            raise _missing(self.shown(path))
-        return io.BufferedReader(_Reading(self._disk.open(self.shown(path))))
-
-    def size(self, path: str) -> int:
-        if not self._disk.exists(self.shown(path)):
-            raise _missing(self.shown(path))
-        with contextlib.closing(self._disk.open(self.shown(path))) as file:
-            return file.size()
-
-    def exists(self, path: str) -> bool:
-        return self._disk.exists(self.shown(path))
-
-    def remove(self, path: str) -> None:
         if not self.exists(path):
             raise _missing(self.shown(path))
+        target = self.shown(data_path(name))
+        self._disk.link(self.shown(path), target)  # which fails if the name is taken
         self._disk.remove(self.shown(path))
-        self._disk.sync_directory(os.path.dirname(self.shown(path)))
+        self._disk.sync_directory(os.path.dirname(target))
 
     def wipe(self, path: str) -> None:
+        """Overwrites a file, if it is there, and removes it."""
         shown = self.shown(path)
         folder, name = os.path.split(shown)
         unwiped = os.path.join(folder, f"_{name}{_UNWIPED}")  # Spark passes over what begins so
@@ -207,44 +270,14 @@ class Folder:
             self._disk.remove(unwiped)
             self._disk.sync_directory(folder)
 
-    def folders(self) -> list[str]:
-        return self._disk.names(self._root)
-
-    def names(self, folder: str) -> list[str]:
-        return self._disk.names(self.shown(folder))
-
-    def draft(self, folder: str, suffix: str) -> Draft:
-        self._make(self.shown(folder))
-        return LocalDraft(self._disk, self._root, folder, suffix)
-
-    def adopt(self, path: str, name: str) -> None:
-        if not self.exists(path):
-            raise _missing(self.shown(path))
-        target = self.shown(data_path(name))
-        self._disk.link(self.shown(path), target)  # which fails if the name is taken
-        self._disk.remove(self.shown(path))
-        self._disk.sync_directory(os.path.dirname(target))
-
     @contextlib.contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        self._make(self._root)
+        self._make_folder(self.location)
         held = self._disk.lock(self.shown(name))
         try:
             yield
         finally:
             held.release()
-
-    def shown(self, path: str) -> str:
-        return os.path.join(self._root, path)
-
-    def _make(self, path: str) -> None:
-        """Ensures that a directory is there, durably."""
-        if self._disk.exists(path):
-            return
-        above = os.path.dirname(path)
-        self._make(above)
-        self._disk.make_directory(path)
-        self._disk.sync_directory(above)
 
 
 class LocalDraft(Draft):
@@ -320,25 +353,42 @@ def _missing(path: str) -> FileNotFoundError:
 # -- everything else ------------------------------------------------------------------------------
 
 
-class Remote:
-    """Files that fsspec reaches."""
-
-    has_locks = False
+class RemoteTarget:
+    """A folder that fsspec reaches."""
 
     def __init__(self, location: str) -> None:
-        self._files: fsspec.AbstractFileSystem
+        self.location = location.rstrip("/")
+        self._files: Any
         self._files, root = url_to_fs(location)
         self._root = root.rstrip("/")
-        self._location = location.rstrip("/")
-        self.is_shared = not location.startswith("memory://")
+
+    def shown(self, path: str) -> str:
+        return f"{self.location}/{path}"
 
     def read(self, path: str) -> bytes:
         found: bytes = self._files.cat_file(self._path(path))
         return found
 
-    def write(self, path: str, data: bytes) -> None:
-        self._files.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)
+    def make(self, path: str, data: bytes) -> None:
+        self._make_folder_of(path)
+        self._files.invalidate_cache()
+        self._files.pipe_file(self._path(path), data, mode="create")
+
+    def replace(self, path: str, data: bytes) -> None:
+        self._make_folder_of(path)
         self._files.pipe_file(self._path(path), data)
+
+    def names(self, folder: str = "") -> list[str]:
+        self._files.invalidate_cache()
+        try:
+            found = self._files.ls(self._path(folder).rstrip("/"), detail=False)
+        except FileNotFoundError:
+            return []
+        return sorted(one.rstrip("/").rpartition("/")[2] for one in found)
+
+    def exists(self, path: str) -> bool:
+        self._files.invalidate_cache()  # others write here too
+        return bool(self._files.exists(self._path(path)))
 
     def open(self, path: str) -> IO[bytes]:
         found: IO[bytes] = self._files.open(self._path(path), "rb")
@@ -347,21 +397,39 @@ class Remote:
     def size(self, path: str) -> int:
         return int(self._files.size(self._path(path)))
 
-    def exists(self, path: str) -> bool:
-        self._files.invalidate_cache()  # others write here too
-        return bool(self._files.exists(self._path(path)))
+    def sync(self, folder: str, names: list[str]) -> None:
+        """An object store answers when it has what it was given."""
 
     def remove(self, path: str) -> None:
-        self._files.rm_file(self._path(path))
+        # One by one: what removes many at once takes brackets in a name for a pattern.
+        for one in self._files.find(self._path(path)):
+            with contextlib.suppress(FileNotFoundError):
+                self._files.rm_file(one)
+        with contextlib.suppress(OSError, NotImplementedError):
+            self._files.rmdir(self._path(path))  # object stores have no folders
+
+    def _make_folder_of(self, path: str) -> None:
+        self._files.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)
+
+    def _path(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+
+class Remote(RemoteTarget):
+    """Blocks that fsspec reaches."""
+
+    has_locks = False
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location)
+        self.is_shared = not location.startswith("memory://")
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._files.rm_file(self._path(path))
 
     def wipe(self, path: str) -> None:
         """Leaves it as it is: what is written there lands elsewhere."""
-
-    def folders(self) -> list[str]:
-        return self._names(self._root)
-
-    def names(self, folder: str) -> list[str]:
-        return self._names(self._path(folder))
 
     def draft(self, folder: str, suffix: str) -> Draft:
         return RemoteDraft(self)
@@ -381,23 +449,9 @@ class Remote:
         """
         return contextlib.nullcontext()
 
-    def shown(self, path: str) -> str:
-        return f"{self._location}/{path}"
-
     def upload(self, source: str, path: str) -> None:
-        self._files.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)
+        self._make_folder_of(path)
         self._files.put_file(source, self._path(path))
-
-    def _path(self, path: str) -> str:
-        return f"{self._root}/{path}"
-
-    def _names(self, path: str) -> list[str]:
-        self._files.invalidate_cache()
-        try:
-            found = self._files.ls(path, detail=False)
-        except FileNotFoundError:
-            return []
-        return [one.rstrip("/").rpartition("/")[2] for one in found]
 
 
 class RemoteDraft(Draft):
@@ -425,80 +479,7 @@ class RemoteDraft(Draft):
         self._file.close()
 
 
-# -- a folder that jobs write tables to: on this machine, or wherever fsspec can reach ------------
-#
-# What says what is true is a small file, and such a file is there whole or not at all.  It is
-# *made*, by one of all who try to, or *replaced*.
-#
-# On this machine a file is written under another name and synced.  A link gives it its name,
-# which must be free: that is how one of several wins; or it is renamed.  Elsewhere the store
-# decides.  S3, Google's and Azure's refuse to make what is there already; where fsspec knows no
-# such call, it looks first and writes then, and two who do so at the same instant are not told
-# apart.
-#
-# Names of what is written carry the moment at which it was begun (`stamp`), so the age of something
-# that was left behind is known in every store.
-
-
-_STAMP: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
-_UNFINISHED: Final = ".unfinished"
-
-
-def stamp(clock: Clock | None = None) -> str:
-    """Returns a name that nobody else has: 16 digits of now, and 16 of chance."""
-    return f"{(clock or SystemClock()).wall_us():016x}{LocalDisk().new_uuid().hex()[:16]}"
-
-
-def stamped_us(name: str) -> int | None:
-    """Returns when a name with a stamp was made, as Unix microseconds; None if it has none."""
-    found = _STAMP.search(name)
-    return int(found[0][:16], 16) if found else None
-
-
-class Target(Protocol):
-    """Files below a location, by paths that have no `..` in them."""
-
-    location: str  # as Spark calls it
-
-    def shown(self, path: str) -> str:
-        """Returns a path as Spark and people call it."""
-        ...
-
-    def read(self, path: str) -> bytes:
-        """Returns the bytes of a small file.
-
-        Raises:
-            FileNotFoundError: if it is not there.
-        """
-        ...
-
-    def make(self, path: str, data: bytes) -> None:
-        """Ensures that a new file durably holds `data`.
-
-        Raises:
-            FileExistsError: if there is one of this name.
-        """
-        ...
-
-    def replace(self, path: str, data: bytes) -> None:
-        """Ensures that a file durably holds `data`, in place of what it held."""
-        ...
-
-    def names(self, folder: str = "") -> list[str]:
-        """Returns the names in a folder, sorted; none if it does not exist."""
-        ...
-
-    def open(self, path: str) -> IO[bytes]: ...
-
-    def size(self, path: str) -> int: ...
-
-    def sync(self, folder: str, names: list[str]) -> None:
-        """Ensures that files which others have written survive a power cut, where we can."""
-        ...
-
-    def remove(self, path: str) -> None:
-        """Ensures that a file, or a folder with all that is in it, is not there."""
-        ...
+Target = LocalTarget | RemoteTarget
 
 
 def target_at(location: str) -> Target:
@@ -506,127 +487,3 @@ def target_at(location: str) -> Target:
     if "://" not in location or location.startswith("file://"):
         return LocalTarget(location.removeprefix("file://"))
     return RemoteTarget(location)
-
-
-class LocalTarget:
-    """A folder of this machine."""
-
-    def __init__(self, path: str, *, disk: Disk | None = None) -> None:
-        self.location = os.path.abspath(path)
-        self._disk = disk or LocalDisk()
-
-    def shown(self, path: str) -> str:
-        return os.path.join(self.location, path)
-
-    def read(self, path: str) -> bytes:
-        found = read_whole(self._disk, self.shown(path))
-        if found is None:
-            raise FileNotFoundError(self.shown(path))
-        return found
-
-    def make(self, path: str, data: bytes) -> None:
-        folder = self._made_folder(path)
-        draft = os.path.join(folder, f".{stamp()}{_UNFINISHED}")
-        file = self._disk.open(draft, writable=True, create=True)
-        try:
-            with contextlib.closing(file):
-                file.write(0, data)
-                file.sync()
-            self._disk.link(draft, self.shown(path))
-        finally:
-            self._disk.remove(draft)
-        self._disk.sync_directory(folder)
-
-    def replace(self, path: str, data: bytes) -> None:
-        self._made_folder(path)
-        replace_whole(self._disk, self.shown(path), data)
-
-    def names(self, folder: str = "") -> list[str]:
-        return self._disk.names(self.shown(folder))
-
-    def open(self, path: str) -> IO[bytes]:
-        found: IO[bytes] = fsspec.filesystem("file").open(self.shown(path), "rb")
-        return found
-
-    def size(self, path: str) -> int:
-        return os.stat(self.shown(path)).st_size
-
-    def sync(self, folder: str, names: list[str]) -> None:
-        for name in names:
-            path = os.path.join(self.shown(folder), name)
-            with contextlib.closing(self._disk.open(path)) as file:
-                file.sync()
-        self._disk.sync_directory(self.shown(folder))
-        self._disk.sync_directory(self.location)
-
-    def remove(self, path: str) -> None:
-        full = self.shown(path)
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.isdir(full):
-                shutil.rmtree(full)
-            else:
-                self._disk.remove(full)
-
-    def _made_folder(self, path: str) -> str:
-        """Ensures that the folder of a file is there, durably; returns it."""
-        folder = os.path.dirname(self.shown(path))
-        if not self._disk.exists(folder):
-            self._disk.make_directory(folder)
-            for above in (folder, os.path.dirname(folder), os.path.dirname(self.location)):
-                self._disk.sync_directory(above)
-        return folder
-
-
-class RemoteTarget:
-    """A folder that fsspec reaches."""
-
-    def __init__(self, location: str) -> None:
-        self.location = location.rstrip("/")
-        self._files: Any
-        self._files, root = url_to_fs(location)
-        self._root = root.rstrip("/")
-
-    def shown(self, path: str) -> str:
-        return f"{self.location}/{path}"
-
-    def read(self, path: str) -> bytes:
-        found: bytes = self._files.cat_file(self._path(path))
-        return found
-
-    def make(self, path: str, data: bytes) -> None:
-        self._files.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)
-        self._files.invalidate_cache()
-        self._files.pipe_file(self._path(path), data, mode="create")
-
-    def replace(self, path: str, data: bytes) -> None:
-        self._files.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)
-        self._files.pipe_file(self._path(path), data)
-
-    def names(self, folder: str = "") -> list[str]:
-        self._files.invalidate_cache()
-        try:
-            found = self._files.ls(self._path(folder).rstrip("/"), detail=False)
-        except FileNotFoundError:
-            return []
-        return sorted(one.rstrip("/").rpartition("/")[2] for one in found)
-
-    def open(self, path: str) -> IO[bytes]:
-        found: IO[bytes] = self._files.open(self._path(path), "rb")
-        return found
-
-    def size(self, path: str) -> int:
-        return int(self._files.size(self._path(path)))
-
-    def sync(self, folder: str, names: list[str]) -> None:
-        """An object store answers when it has what it was given."""
-
-    def remove(self, path: str) -> None:
-        # One by one: what removes many at once takes brackets in a name for a pattern.
-        for one in self._files.find(self._path(path)):
-            with contextlib.suppress(FileNotFoundError):
-                self._files.rm_file(one)
-        with contextlib.suppress(OSError, NotImplementedError):
-            self._files.rmdir(self._path(path))  # object stores have no folders
-
-    def _path(self, path: str) -> str:
-        return f"{self._root}/{path}"

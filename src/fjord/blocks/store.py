@@ -16,7 +16,6 @@ from __future__ import annotations
 import builtins
 import contextlib
 import json
-import os
 import re
 from dataclasses import asdict, dataclass, fields, replace
 from typing import IO, Any, Final
@@ -29,7 +28,6 @@ from fjord.blocks.files import (
     REWRITTEN,
     UNFINISHED,
     Draft,
-    Files,
     Folder,
     Remote,
     checked,
@@ -57,10 +55,9 @@ class Store:
 
     def __init__(self, location: str, *, disk: disks.Disk | None = None) -> None:
         self.location = location
-        self._files: Files
+        self._files: Folder | Remote
         if "://" not in location or location.startswith("file://"):
-            path = os.path.abspath(location.removeprefix("file://"))
-            self._files = Folder(disk or disks.LocalDisk(), path)
+            self._files = Folder(location.removeprefix("file://"), disk=disk)
             self._is_local = disk is None or isinstance(disk, disks.LocalDisk)
         else:
             self._is_local = False
@@ -121,7 +118,7 @@ class Store:
 
     def write_metadata(self, name: str, data: bytes) -> None:
         """Ensures that `data` is the metadata of a block, durably, in place of any other."""
-        self._files.write(metadata_path(checked(name)), data)
+        self._files.replace(metadata_path(checked(name)), data)
 
     def exists(self, name: str) -> bool:
         """Says whether a block is there whole: its metadata is written last."""
@@ -141,14 +138,11 @@ class Store:
             for path in (metadata, data):
                 self._files.wipe(path)
         for path in (metadata, data, metadata):
-            try:
-                self._files.remove(path)
-            except FileNotFoundError:
-                pass  # it went before a crash, or was never there
+            self._files.remove(path)
 
     def announce(self, name: str, wall_us: int) -> None:
         """Notes, durably, that a block will be there which nobody may ever use."""
-        self._files.write(_announced_path(name), b"%d\n" % wall_us)
+        self._files.replace(_announced_path(name), b"%d\n" % wall_us)
 
     def announced(self, folder: str) -> dict[str, int]:
         """Returns when blocks of a table were announced, by their names."""
@@ -162,8 +156,7 @@ class Store:
 
     def conclude(self, name: str) -> None:
         """Ensures that a block is not announced any more: it is in use, or removed."""
-        with contextlib.suppress(FileNotFoundError):
-            self._files.remove(_announced_path(name))
+        self._files.remove(_announced_path(name))
 
     def names(self, folder: str = "") -> list[str]:
         """Returns the names of all blocks, or of those of one table's folder, in order."""
@@ -176,7 +169,7 @@ class Store:
 
     def folders(self) -> list[str]:
         """Returns the folders of all tables that have blocks."""
-        return sorted(folder for folder in self._files.folders() if _FOLDER.match(folder))
+        return sorted(folder for folder in self._files.names() if _FOLDER.match(folder))
 
     def drop_unfinished(self, folder: str) -> None:
         """Removes what a writer that died has left behind.
