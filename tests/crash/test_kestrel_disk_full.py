@@ -16,7 +16,7 @@ import pytest
 
 from fjord import limits
 from fjord.kestrel.collection import RESERVE_BYTES
-from fjord.kestrel.serving import Options
+from fjord.kestrel.serving import ServerOptions
 from tests.acceptance.kestrel_server import expect, raw, serving
 from tests.crash.ext4 import Ext4, tmpfs
 from tests.unit.kestrel.serving_world import World, run
@@ -227,4 +227,4 @@ def test_sweep_outlives_a_full_disk() -> None:
         world.disk.capacity = None
         await client.check(b"get expired/t=60000\r\n", b"VALUE expired 0 1\r\na\r\nEND\r\n")
 
-    run(test, Options(is_exact=True, sweep_seconds=0.01))
+    run(test, ServerOptions(is_exact=True, sweep_seconds=0.01))

@@ -193,7 +193,7 @@ def begun(files: list[bytes], memory_bytes: int) -> tuple[Journal, Waiting]:
         with contextlib.closing(disk.open(f"{FOLDER}/{name}", create=True)) as file:
             file.write(0, data)
     journal = Journal(disk, FOLDER, QUEUE, now_ms=lambda: 0, item_bytes_max=ITEM_BYTES_MAX)
-    return journal, Waiting(journal, memory_bytes, ADD_MS)
+    return journal, Waiting(journal.files, memory_bytes, ADD_MS)
 
 
 def held(waiting: Waiting) -> list[object]:

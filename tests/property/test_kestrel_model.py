@@ -13,7 +13,7 @@ from fjord.kestrel import config as configs
 from fjord.kestrel import inspect, reading
 from fjord.kestrel.codec import Dialect, Item
 from fjord.kestrel.collection import Collection
-from fjord.kestrel.inspect import State
+from fjord.kestrel.inspect import ReplayState
 from fjord.testing import SimClock, SimDisk
 
 FOLDER, QUEUE = "/kestrel", "cars"
@@ -34,7 +34,7 @@ WORK = st.lists(
 )
 
 
-def on_disk(disk: SimDisk) -> State[Item]:
+def on_disk(disk: SimDisk) -> ReplayState[Item]:
     """Returns what a reader of the files finds."""
     state = inspect.whole()
     found = reading.survey(disk, FOLDER, QUEUE)

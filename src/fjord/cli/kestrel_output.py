@@ -19,7 +19,7 @@ from fjord.kestrel.codec import Item, Op, Opcode, Placed
 from fjord.kestrel.collection import Packed
 from fjord.kestrel.exporting import ExportOutcome
 from fjord.kestrel.importing import ImportOutcome
-from fjord.kestrel.inspect import Ending, FileReport, QueueReport, State
+from fjord.kestrel.inspect import Ending, FileReport, QueueReport, ReplayState
 from fjord.kestrel.reading import JournalFile, QueueSurvey, ReadOptions
 from fjord.kinds import Kind
 
@@ -101,7 +101,10 @@ class _Printer:
     """Prints one journal in a style."""
 
     def __init__(
-        self, found: QueueSurvey, style: Style, state: State[Item] | State[inspect.Sized]
+        self,
+        found: QueueSurvey,
+        style: Style,
+        state: ReplayState[Item] | ReplayState[inspect.Sized],
     ) -> None:
         self._found = found
         self._style = style

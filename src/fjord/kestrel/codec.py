@@ -23,7 +23,7 @@ has read all of it and knows what is open.  Memory is bounded by what is fed at 
 largest op: sizes are checked before anything waits for their bytes.
 
 An object for each op takes longer than all else.  So there are two ways to take ops: one by one,
-as `Op`, and in a `Batch`, which says where they stand.  Both find them in the same two steps: a
+as `Op`, and in a `OpBatch`, which says where they stand.  Both find them in the same two steps: a
 scan that goes over the frequent ops as long as they are whole and right, and `_read`, which reads
 any op, and is the only one that says why bytes are none.
 """
@@ -33,7 +33,7 @@ from __future__ import annotations
 import enum
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -195,7 +195,7 @@ def encode(op: Op, dialect: Dialect) -> bytes:
     if op.opcode not in WRITTEN[dialect]:
         raise ValueError(f"{dialect} has no {op.opcode.name}")
     try:
-        return _WRITERS[op.opcode](op)
+        return _encode(op)
     except struct.error as error:
         raise ValueError(f"a {op.opcode.name} cannot hold that: {error}") from error
 
@@ -214,58 +214,28 @@ def split_addx(data: bytes) -> tuple[bytes, int, int]:
     return data[ADDX_BYTES:], add_ms, expiry_ms
 
 
-def _encode_bare(op: Op) -> bytes:
-    return bytes((op.opcode,))
-
-
-def _encode_xid(op: Op) -> bytes:
-    return _XID.pack(op.opcode, op.xid)
-
-
-def _encode_dump(op: Op) -> bytes:
-    if op.open_count < 0:
-        raise ValueError(f"{op.open_count} open items cannot follow")
-    return _DUMP.pack(op.opcode.number, op.xid, op.open_count)
-
-
-def _encode_add(op: Op) -> bytes:
-    item = _item_of(op)
-    # Rounded up: what expires soon must not become what never does.
-    expiry = -(-item.expiry_ms // 1000)
-    return b"".join((_ADD.pack(op.opcode.number, item.size + 4, expiry), item.data))
-
-
-def _encode_addx(op: Op) -> bytes:
-    item = _item_of(op)
-    return encode_addx(item.data, item.add_ms, item.expiry_ms)
-
-
-def _encode_named(op: Op) -> bytes:
-    item = _item_of(op)
-    size = item.size + 16
-    head = _ADD_XID.pack(op.opcode.number, op.xid, size, item.add_ms, item.expiry_ms)
+def _encode(op: Op) -> bytes:
+    opcode, xid, item, open_count = op
+    if opcode in _XIDS:
+        return _XID.pack(opcode, xid)
+    if opcode in _BARE:
+        return bytes((opcode,))
+    number = opcode.number
+    if opcode is Opcode.STATE_DUMP:
+        if open_count < 0:
+            raise ValueError(f"{open_count} open items cannot follow")
+        return _DUMP.pack(number, xid, open_count)
+    if item is None:
+        raise ValueError(f"a {opcode.name} needs an item")
+    size = item.size + _TIMES_BYTES
+    if opcode is Opcode.ADD:
+        # Rounded up: what expires soon must not become what never does.
+        head = _ADD.pack(number, item.size + 4, -(-item.expiry_ms // 1000))
+    elif opcode is Opcode.ADDX:
+        head = _ADDX.pack(number, size, item.add_ms, item.expiry_ms)
+    else:
+        head = _ADD_XID.pack(number, xid, size, item.add_ms, item.expiry_ms)
     return b"".join((head, item.data))
-
-
-def _item_of(op: Op) -> Item:
-    if op.item is None:
-        raise ValueError(f"a {op.opcode.name} needs an item")
-    return op.item
-
-
-_WRITERS: Final[Mapping[Opcode, Callable[[Op], bytes]]] = {
-    Opcode.ADD: _encode_add,
-    Opcode.REMOVE: _encode_bare,
-    Opcode.ADDX: _encode_addx,
-    Opcode.REMOVE_TENTATIVE: _encode_bare,
-    Opcode.SAVE_XID: _encode_xid,
-    Opcode.UNREMOVE: _encode_xid,
-    Opcode.CONFIRM_REMOVE: _encode_xid,
-    Opcode.ADD_XID: _encode_named,
-    Opcode.CONTINUE: _encode_named,
-    Opcode.REMOVE_TENTATIVE_XID: _encode_xid,
-    Opcode.STATE_DUMP: _encode_dump,
-}
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -283,7 +253,7 @@ class Broken(NamedTuple):
     is_torn: bool  # the bytes just stop within an op, as they do when a writer dies
 
 
-class Batch(NamedTuple):
+class OpBatch(NamedTuple):
     """Ops one behind the other, without an object for each.
 
     Between two borders stands one op, the number of which is the byte at the first border; or a run
@@ -388,20 +358,20 @@ class Decoder:
                 self._offset = placed[1] + placed[2]
                 yield placed
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[OpBatch]:
         """Yields the same ops many at a time."""
         while (batch := self._next_batch()) is not None:
             self._offset = batch.base + batch.borders[-1]
             yield batch
 
-    def _next_batch(self) -> Batch | None:
+    def _next_batch(self) -> OpBatch | None:
         """Returns the next ops, None if there is none that is whole so far."""
         if not self._fill() or self.broken is not None:
             return None
         at = self._offset - self._base
         borders, count = _scan(self._data, at, self._item_bytes_max + _TIMES_BYTES)
         if count:
-            return Batch(self._data, self._base, borders, count, [])
+            return OpBatch(self._data, self._base, borders, count, [])
         alone: list[Op] = []
         try:
             end = min(at + _ALONE_BYTES, len(self._data))
@@ -412,7 +382,7 @@ class Decoder:
         except (_ShortError, _BadError) as error:
             if not alone:  # else it is told when it is the next one
                 self._stop(error)
-        return Batch(self._data, self._base, borders, len(alone), alone) if alone else None
+        return OpBatch(self._data, self._base, borders, len(alone), alone) if alone else None
 
     def _read(self, at: int) -> tuple[Op, int]:
         """Returns any op, and where it ends."""
@@ -463,10 +433,8 @@ class Decoder:
         return Op(Opcode.ADDX, 0, Item(self._view[at + ADDX_BYTES : end], add_ms, expiry_ms)), end
 
     def _read_add_xid(self, at: int) -> tuple[Op, int]:
-        end = self._item_end(at, 5, _TIMES_BYTES)
-        _, xid, _, add_ms, expiry_ms = _ADD_XID.unpack_from(self._view, at)
-        item = Item(self._view[at + _ADD_XID.size : end], add_ms, expiry_ms, xid)
-        return Op(Opcode.ADD_XID, xid, item), end
+        xid, item, end = self._read_named(at)
+        return Op(Opcode.ADD_XID, xid, item._replace(xid=xid)), end
 
     def _read_eight(self, at: int) -> tuple[Op, int]:
         """Reads a CONTINUE or a STATE_DUMP.
@@ -480,17 +448,18 @@ class Decoder:
         if count < 0:
             raise _BadError(f"it says that {count} open items follow, or that many bytes")
         if count >= _TIMES_BYTES and self._has_add_time(at):
-            return self._read_continue(at)
+            xid, item, end = self._read_named(at)
+            return Op(Opcode.CONTINUE, xid, item), end
         end = at + _DUMP.size
         if count == 0 or self._is_last(end) or self._view[end] == Opcode.ADD_XID:
             return Op(Opcode.STATE_DUMP, xid, None, count), end
         raise _BadError("an 8 is followed by neither an item nor open items")
 
-    def _read_continue(self, at: int) -> tuple[Op, int]:
+    def _read_named(self, at: int) -> tuple[int, Item, int]:
+        """Returns the xid before an item, the item, and where it ends."""
         end = self._item_end(at, 5, _TIMES_BYTES)
         _, xid, _, add_ms, expiry_ms = _ADD_XID.unpack_from(self._view, at)
-        item = Item(self._view[at + _ADD_XID.size : end], add_ms, expiry_ms)
-        return Op(Opcode.CONTINUE, xid, item), end
+        return xid, Item(self._view[at + _ADD_XID.size : end], add_ms, expiry_ms), end
 
     def _has_add_time(self, at: int) -> bool:
         self._expect(at, _DUMP.size + _MOMENT.size)

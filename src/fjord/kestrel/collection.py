@@ -16,9 +16,10 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from fjord import disk as disks
 from fjord import limits
@@ -30,6 +31,8 @@ from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import EXPIRE_COUNT_MAX, Item, PersistentQueue
 
 __all__ = ["Collection", "Item", "Packed", "locked", "pack_queue"]
+
+T = TypeVar("T")
 
 # No file of a queue for Fjord, and a temporary one for Kestrel.
 _LOCK: Final = "~~lock"
@@ -77,7 +80,7 @@ class Collection:
         self._reserve = Reserve(disk, folder, reserve_bytes)
         try:
             for name in reading.queues(disk, folder):
-                self._back_out(self._open(name))
+                self._with_room(self._open(name).back_out)
             self._keep_back()
         except BaseException:
             self._release()
@@ -128,11 +131,7 @@ class Collection:
     def unremove(self, queue: str, xid: int) -> bool:
         """Puts an open item back at the head; False if there is no such one."""
         found = self._known(queue)
-        try:
-            return found is not None and found.unremove(xid)
-        except OSError as error:
-            self._make_room(error)
-            return found is not None and found.unremove(xid)
+        return found is not None and self._with_room(partial(found.unremove, xid))
 
     # -- queues -----------------------------------------------------------------------------------
 
@@ -144,22 +143,14 @@ class Collection:
         found = self._known(queue)
         if found is None:
             return
-        try:
-            found.flush()
-        except OSError as error:
-            self._make_room(error)
-            found.flush()
+        self._with_room(found.flush)
 
     def delete(self, queue: str) -> None:
         """Removes a queue and its files, durably; its children stay."""
         found = self._queues.get(queue)
         if found is None:
             return
-        try:
-            found.delete()
-        except OSError as error:
-            self._make_room(error)
-            found.delete()
+        self._with_room(found.delete)
         del self._queues[queue]
         self._touched.discard(queue)
         parent = names.parent_of(queue)
@@ -275,7 +266,7 @@ class Collection:
             if target is not None and target != queue.name:
                 self._move_expired(queue, heads, target)
             else:
-                self._drop_expired(queue, len(heads))
+                self._with_room(partial(queue.drop_expired, len(heads)))
             count += len(heads)
         return count
 
@@ -289,21 +280,7 @@ class Collection:
             if moved:
                 # It is there before it is gone from here: a crash may double it, not lose it.
                 self.sync()
-                self._drop_expired(queue, moved)
-
-    def _drop_expired(self, queue: PersistentQueue, count: int) -> None:
-        try:
-            queue.drop_expired(count)
-        except OSError as error:
-            self._make_room(error)
-            queue.drop_expired(count)
-
-    def _back_out(self, queue: PersistentQueue) -> None:
-        try:
-            queue.back_out()
-        except OSError as error:
-            self._make_room(error)
-            queue.back_out()
+                self._with_room(partial(queue.drop_expired, moved))
 
     def _keep_back(self) -> None:
         """A disk that is full already takes no items, but gives them."""
@@ -312,6 +289,14 @@ class Collection:
         except OSError as error:
             if not disks.is_full(error):
                 raise
+
+    def _with_room(self, change: Callable[[], T]) -> T:
+        """Makes a change; on a full disk, a second time with the space that was kept back."""
+        try:
+            return change()
+        except OSError as error:
+            self._make_room(error)
+            return change()
 
     def _make_room(self, error: OSError) -> None:
         """Frees what was kept back, or raises the error again."""

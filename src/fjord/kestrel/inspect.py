@@ -10,13 +10,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from fjord import disk as disks
 from fjord import limits
 from fjord.kestrel import codec, reading
-from fjord.kestrel.codec import Batch, Dialect, Item, Op, Opcode
-from fjord.kestrel.journal import Segment
+from fjord.kestrel.codec import Item, Op, OpBatch, Opcode
+from fjord.kestrel.journal import Segment, Segments
 from fjord.kestrel.reading import JournalFile, Missing, QueueSurvey, ReadOptions, UnreadableError
 from fjord.kestrel.waiting import Waiting
 
@@ -202,9 +202,9 @@ def _reason(file: JournalFile) -> str:
 #        ^                              |
 #        +----------UNREMOVE------------+     (to the head)
 #
-# `State.apply` takes one op after the other and never refuses; `Counting` takes many at a time,
-# too, without an object for each.  An op on something that is not there changes nothing, as in
-# Kestrel, and is counted in `missed`.  Nothing expires: whether an item has is asked when it is
+# `ReplayState.apply` takes one op after the other and never refuses; `Counting` takes many at a
+# time, too, without an object for each.  An op on something that is not there changes nothing, as
+# in Kestrel, and is counted in `missed`.  Nothing expires: whether an item has is asked when it is
 # handed out, not when it is read.
 #
 # Xids.  REMOVE_TENTATIVE has none: the item gets the one that it brought along with ADD_XID, else
@@ -219,18 +219,6 @@ def _reason(file: JournalFile) -> str:
 # become open, whether a REMOVE_TENTATIVE follows each of them or not.
 
 
-class Kept(Protocol):
-    """What a state keeps of an item."""
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def xid(self) -> int: ...
-
-    def _replace(self, *, xid: int) -> Self: ...
-
-
 class Sized(NamedTuple):
     """All that counting needs of an item."""
 
@@ -238,10 +226,10 @@ class Sized(NamedTuple):
     xid: int = 0
 
 
-T = TypeVar("T", bound=Kept)
+T = TypeVar("T", Item, Sized)
 
 
-class State(Generic[T]):
+class ReplayState(Generic[T]):
     """A queue as of some op."""
 
     def __init__(self, keep: Callable[[Item], T]) -> None:
@@ -258,7 +246,7 @@ class State(Generic[T]):
         self.missed = 0  # ops on what was not there
         self.displaced = 0  # open items whose xid was given again
         self.reserved_xid = 0  # what the op that was just applied has reserved, 0 = nothing
-        self._keep = keep
+        self._keep: Callable[[Item], T] = keep
         self._dump_left = 0  # so many open items of a STATE_DUMP are still to come
         self._named: Opcode | None = None  # set behind an ADD_XID: what it did
 
@@ -379,13 +367,13 @@ class State(Generic[T]):
         return item
 
 
-class Counting(State[Sized]):
+class Counting(ReplayState[Sized]):
     """A state that has numbers and bytes of items only."""
 
     def __init__(self) -> None:
         super().__init__(_keep_size)
 
-    def apply_batch(self, batch: Batch) -> None:
+    def apply_batch(self, batch: OpBatch) -> None:
         """Does what `apply` does for each op of a batch."""
         if batch.alone or self._dump_left or self._named is not None:
             for op, _, _ in batch.ops():
@@ -424,35 +412,14 @@ class Counting(State[Sized]):
         self.reserved_xid = 0
 
 
-def whole() -> State[Item]:
+def whole() -> ReplayState[Item]:
     """Returns a state that has the items themselves, copied from what they were read from."""
-    return State(_keep_whole)
+    return ReplayState(_keep_whole)
 
 
 def counting() -> Counting:
     """Returns a state that has numbers and bytes of items only."""
     return Counting()
-
-
-def rewritten(state: State[Item], dialect: Dialect) -> Iterator[Op]:
-    """Yields the ops that make this state out of nothing, as a rewritten file has them.
-
-    The last xid is told by `kestrel-doc` only.  Xids that waiting items brought along are dropped:
-    whoever writes next gives out new ones.
-    """
-    if dialect is Dialect.DOC:
-        yield codec.save_xid(state.last_xid)
-    for xid in sorted(state.open, reverse=True):
-        item = state.open[xid]
-        if dialect is Dialect.DOC:
-            yield Op(Opcode.ADD_XID, xid, item._replace(xid=xid))
-            yield codec.remove_tentative()
-        else:
-            # The queue is empty so far, so the head is what was just added.
-            yield Op(Opcode.ADDX, 0, item._replace(xid=0))
-            yield codec.remove_tentative(xid)
-    for item in state.queue:
-        yield Op(Opcode.ADDX, 0, item._replace(xid=0))
 
 
 def _keep_whole(item: Item) -> Item:
@@ -478,21 +445,21 @@ _RESERVE_NUMBER: Final = Opcode.REMOVE_TENTATIVE_XID.number
 # Ops that may stand between a STATE_DUMP and the last of its open items.
 _OF_DUMP: Final = frozenset({Opcode.STATE_DUMP, Opcode.ADD_XID, Opcode.REMOVE_TENTATIVE})
 
-_OP_APPLIERS: Final[dict[Opcode, Callable[[State[Any], Op], None]]] = {
-    Opcode.ADD: State.apply_add,
-    Opcode.ADDX: State.apply_add,
-    Opcode.ADD_XID: State.apply_add_xid,
-    Opcode.CONTINUE: State.apply_continue,
-    Opcode.STATE_DUMP: State.apply_state_dump,
+_OP_APPLIERS: Final[dict[Opcode, Callable[[ReplayState[Any], Op], None]]] = {
+    Opcode.ADD: ReplayState.apply_add,
+    Opcode.ADDX: ReplayState.apply_add,
+    Opcode.ADD_XID: ReplayState.apply_add_xid,
+    Opcode.CONTINUE: ReplayState.apply_continue,
+    Opcode.STATE_DUMP: ReplayState.apply_state_dump,
 }
 # By number; those without an xid pass it over.
-_XID_APPLIERS: Final[dict[int, Callable[[State[Any], int], None]]] = {
-    Opcode.REMOVE: State.apply_remove,
-    Opcode.REMOVE_TENTATIVE: State.apply_reserve,
-    Opcode.SAVE_XID: State.apply_save_xid,
-    Opcode.UNREMOVE: State.apply_unremove,
-    Opcode.CONFIRM_REMOVE: State.apply_confirm,
-    Opcode.REMOVE_TENTATIVE_XID: State.apply_reserve_xid,
+_XID_APPLIERS: Final[dict[int, Callable[[ReplayState[Any], int], None]]] = {
+    Opcode.REMOVE: ReplayState.apply_remove,
+    Opcode.REMOVE_TENTATIVE: ReplayState.apply_reserve,
+    Opcode.SAVE_XID: ReplayState.apply_save_xid,
+    Opcode.UNREMOVE: ReplayState.apply_unremove,
+    Opcode.CONFIRM_REMOVE: ReplayState.apply_confirm,
+    Opcode.REMOVE_TENTATIVE_XID: ReplayState.apply_reserve_xid,
 }
 
 
@@ -506,30 +473,6 @@ _XID_APPLIERS: Final[dict[int, Callable[[State[Any], int], None]]] = {
 
 MEMORY_BYTES_MAX: Final = 16 * limits.MIB
 _CHUNK_BYTES: Final = 1 * limits.MIB
-
-
-class _Written:
-    """The files of a queue, for read-behind."""
-
-    has_checkpoints = False
-
-    def __init__(self, item_bytes_max: int) -> None:
-        self.item_bytes_max = item_bytes_max
-        self.segments: list[Segment] = []
-        self._files: list[JournalFile] = []
-
-    def begin(self, file: JournalFile) -> Segment:
-        segment = Segment(file.name, len(self.segments), file.size)
-        self.segments.append(segment)
-        self._files.append(file)
-        return segment
-
-    def open_segment(self, segment: Segment) -> disks.File:
-        return self._files[segment.era].open()
-
-    def after(self, segment: Segment) -> Segment | None:
-        following = segment.era + 1
-        return self.segments[following] if following < len(self.segments) else None
 
 
 class Contents:
@@ -558,10 +501,11 @@ class Contents:
         self.files = found.files
         self.missing = found.missing
         self.size = found.size  # of the files
-        journal = _Written(options.item_bytes_max)
-        self._waiting = waiting = Waiting(journal, memory_bytes_max, options.now_ms)
+        files = Segments(lambda segment: self.files[segment.era].open(), options.item_bytes_max)
+        self._waiting = waiting = Waiting(files, memory_bytes_max, options.now_ms)
         for file in found.files:
-            segment = journal.begin(file)
+            segment = Segment(file.name, len(files.listed), file.size)
+            files.listed.append(segment)
             told = 0
             for batch in file.batches(options):
                 waiting.apply_batch(batch, segment)

@@ -40,7 +40,7 @@ from fjord import disk as disks
 from fjord import limits
 from fjord.errors import DurabilityError
 from fjord.kestrel import codec, names, reading
-from fjord.kestrel.codec import Batch, Dialect, Op
+from fjord.kestrel.codec import Dialect, Op, OpBatch
 from fjord.kestrel.reading import Sum
 
 _log = logging.getLogger("fjord.kestrel")
@@ -69,6 +69,28 @@ class Segment:
         return Sum(self.size, self.crc, identity, written_s)
 
 
+class Segments:
+    """The files of a journal, the oldest first, from which items are read again."""
+
+    def __init__(
+        self,
+        open_segment: Callable[[Segment], disks.File],
+        item_bytes_max: int,
+        *,
+        has_checkpoints: bool = False,
+    ) -> None:
+        """Begins with none; `has_checkpoints`: older ones may be packed while others are read."""
+        self.listed: list[Segment] = []
+        self.open = open_segment
+        self.item_bytes_max = item_bytes_max
+        self.has_checkpoints = has_checkpoints
+
+    def after(self, segment: Segment) -> Segment | None:
+        """Returns the file behind this one, None if it is the last."""
+        at = self.listed.index(segment)
+        return self.listed[at + 1] if at + 1 < len(self.listed) else None
+
+
 class Journal:
     """The files of one queue, which nobody else writes to."""
 
@@ -92,8 +114,13 @@ class Journal:
         self.queue = queue
         self.dialect = dialect
         self._now_ms = now_ms
-        self.item_bytes_max = item_bytes_max
-        self.segments: list[Segment] = []
+        # Only one dialect names xids wherever it is, so that a pack in the middle means the same.
+        self.files = Segments(
+            lambda segment: disk.open(self._path(segment.name)),
+            item_bytes_max,
+            has_checkpoints=dialect is Dialect.V24,
+        )
+        self.segments = self.files.listed
         self.alerts: list[str] = []  # what was damaged, and where it is kept
         self.rewrites = 0
         self.rotations = 0
@@ -116,20 +143,15 @@ class Journal:
         return self.segments[-1]
 
     @property
-    def has_checkpoints(self) -> bool:
-        """Says whether older files may be packed: only one dialect names xids wherever it is."""
-        return self.dialect is Dialect.V24
-
-    @property
     def is_dirty(self) -> bool:
         return self._is_dirty or self._is_renamed
 
     # -- opening ----------------------------------------------------------------------------------
 
-    def replay(self, now_ms: int) -> Iterator[tuple[Segment, Batch]]:
+    def replay(self, now_ms: int) -> Iterator[tuple[Segment, OpBatch]]:
         """Yields all ops; each is to be applied before the next.  What is broken is cut off."""
         found = reading.survey(self._disk, self._folder, self.queue)
-        options = reading.ReadOptions(now_ms=now_ms, item_bytes_max=self.item_bytes_max)
+        options = reading.ReadOptions(now_ms=now_ms, item_bytes_max=self.files.item_bytes_max)
         for lost in found.missing:
             self.alerts.append(lost.sentence)
             if lost.number != reading.CURRENT:
@@ -160,14 +182,6 @@ class Journal:
             self._is_renamed = True
         self._file = self._disk.open(self._path(self.current.name), writable=True, create=True)
         self._is_dirty = True  # a process that died may have left what no disk has yet
-
-    def open_segment(self, segment: Segment) -> disks.File:
-        return self._disk.open(self._path(segment.name))
-
-    def after(self, segment: Segment) -> Segment | None:
-        """Returns the file behind this one, None if it is the last."""
-        at = self.segments.index(segment)
-        return self.segments[at + 1] if at + 1 < len(self.segments) else None
 
     # -- writing ----------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """The memcache protocol as Kestrel speaks it: bytes in, requests out; replies in, bytes out.
 
-    reader = Reader()
+    reader = MemcacheReader()
     reader.receive(data)
     while (request := reader.next_request()) is not None:
         ...
@@ -66,7 +66,7 @@ _REFUSED: Final = {
 }
 
 
-class Reader:
+class MemcacheReader:
     """Finds requests in what a client sends."""
 
     def __init__(

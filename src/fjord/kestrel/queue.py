@@ -86,7 +86,7 @@ class PersistentQueue:
         self._journal = journal
         self._open_items_max = open_items_max
         now_ms = self._now_ms()
-        self.waiting = Waiting(journal, config.max_memory_size, now_ms)
+        self.waiting = Waiting(journal.files if journal else None, config.max_memory_size, now_ms)
         self.total_items = self.expired = self.discarded = self.flushes = 0
         self.transactions = self.canceled = 0
         self.created_ms = now_ms

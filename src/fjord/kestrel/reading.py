@@ -32,7 +32,7 @@ from fjord import disk as disks
 from fjord import limits
 from fjord.errors import Code, CorruptionError, DirectoryError, NotFoundError
 from fjord.kestrel import codec, names
-from fjord.kestrel.codec import Batch, Broken, Decoder, Placed
+from fjord.kestrel.codec import Broken, Decoder, OpBatch, Placed
 
 _T = TypeVar("_T")
 
@@ -120,7 +120,7 @@ class JournalFile:
         decoder = _decoder(options)
         return self._through(decoder, decoder.ops)
 
-    def batches(self, options: ReadOptions | None = None) -> Iterator[Batch]:
+    def batches(self, options: ReadOptions | None = None) -> Iterator[OpBatch]:
         """Yields the same ops many at a time; see `ops`."""
         decoder = _decoder(options)
         return self._through(decoder, decoder.batches)

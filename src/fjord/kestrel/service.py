@@ -21,9 +21,10 @@ from fjord.kestrel import config as configuration
 from fjord.kestrel import names, reading
 from fjord.kestrel.collection import RESERVE_BYTES, Collection
 from fjord.kestrel.config import Configuration, ServerConfig, Standing
-from fjord.kestrel.serving import Backend, Options, Server
+from fjord.kestrel.serving import Server, ServerOptions
 from fjord.kestrel.serving_directory import DirectoryBackend
 from fjord.kestrel.serving_jobs import JobsBackend
+from fjord.kestrel.session import Backend
 from fjord.server import logs, service
 
 Address = tuple[str, int]
@@ -87,7 +88,7 @@ def serve(serving: ServiceOptions) -> None:
 
 
 async def _run_jobs(
-    serving: ServiceOptions, options: Options, listeners: list[socket.socket]
+    serving: ServiceOptions, options: ServerOptions, listeners: list[socket.socket]
 ) -> None:
     backend = await JobsBackend.connect(serving.to, SystemClock())
     await _run(serving, backend, options, listeners)
@@ -96,7 +97,7 @@ async def _run_jobs(
 async def _run(
     serving: ServiceOptions,
     backend: Backend,
-    options: Options,
+    options: ServerOptions,
     listeners: list[socket.socket],
     standing: Standing | None = None,
 ) -> None:
@@ -160,9 +161,9 @@ def _parsed(path: str) -> dict[str, object]:
     return given
 
 
-def _options(serving: ServiceOptions, settings: ServerConfig) -> Options:
+def _options(serving: ServiceOptions, settings: ServerConfig) -> ServerOptions:
     idle_ms, sweep_ms = settings.idle_ms, settings.sweep_ms
-    return Options(
+    return ServerOptions(
         open_max=settings.open_max,
         item_bytes_max=serving.item_bytes_max,
         connections_max=serving.connections_max,
@@ -211,7 +212,9 @@ def shares(files: int, connections_max: int, queues: int = 0) -> tuple[int, int]
     return connections, (room - connections) // 2
 
 
-def _fit_files(directory: str, config: Configuration, options: Options) -> tuple[Options, int]:
+def _fit_files(
+    directory: str, config: Configuration, options: ServerOptions
+) -> tuple[ServerOptions, int]:
     """Takes as many files as the system allows; returns how many connections and queues that gives.
 
     Raises:

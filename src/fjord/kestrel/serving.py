@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from fjord import disk as disks
 from fjord import limits
@@ -24,32 +24,19 @@ from fjord.clock import Clock
 from fjord.errors import DurabilityError, FjordError
 from fjord.kestrel import memcache, requests, text
 from fjord.kestrel.config import Standing
+from fjord.kestrel.memcache import MemcacheReader
 from fjord.kestrel.requests import Outcome, Reply, Request
-from fjord.kestrel.session import House, Queues, Session
+from fjord.kestrel.session import Backend, Forget, House, Session
+from fjord.kestrel.text import TextReader
 
 _RETRY_SECONDS: Final = 1.0
-
-# Told that items of a queue are their holders' no more; None = all of that queue.
-Forget = Callable[[str, AbstractSet[int] | None], None]
-
-
-class Tidied(Queues, Protocol):
-    """Queues that have to be tidied."""
-
-    def tidy_seconds(self) -> float | None:
-        """Returns how often, None if there is nothing to do."""
-        ...
-
-    async def tidy(self, forget: Forget) -> None:
-        """Gives back what is open for too long, and deletes queues that nobody uses."""
-        ...
 
 
 class Sweeper:
     """Does it, as a task of a server."""
 
     def __init__(
-        self, queues: Tidied, clock: Clock, *, expire_seconds: float | None, forget: Forget
+        self, queues: Backend, clock: Clock, *, expire_seconds: float | None, forget: Forget
     ) -> None:
         self._queues = queues
         self._clock = clock
@@ -130,13 +117,7 @@ _STALLED_US: Final = 30_000_000
 _LOOK_SECONDS: Final = 1.0
 
 
-class Holder(Protocol):
-    """Who keeps bytes, and can be ended."""
-
-    def drop(self) -> None: ...
-
-
-class Memory:
+class ConnectionMemory:
     """The bytes of all connections."""
 
     def __init__(self, clock: Clock, bytes_max: int = BYTES_MAX) -> None:
@@ -144,7 +125,8 @@ class Memory:
         self._bytes_max = bytes_max
         self._over_bytes = bytes_max + bytes_max // 4
         self.used = 0
-        self._stalled: dict[Holder, int] = {}  # since when; those that wait longest first
+        # What ends who does not read, and since when; those that wait longest first.
+        self._stalled: dict[Callable[[], None], int] = {}
         self._released = asyncio.Event()
 
     @property
@@ -170,12 +152,12 @@ class Memory:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._released.wait(), _LOOK_SECONDS)
 
-    def stall(self, holder: Holder) -> None:
-        """Notes that a client does not read."""
-        self._stalled[holder] = self._clock.monotonic_us()
+    def stall(self, drop: Callable[[], None]) -> None:
+        """Notes that a client does not read, and how its connection is ended."""
+        self._stalled[drop] = self._clock.monotonic_us()
 
-    def unstall(self, holder: Holder) -> None:
-        self._stalled.pop(holder, None)
+    def unstall(self, drop: Callable[[], None]) -> None:
+        self._stalled.pop(drop, None)
 
     def _has_room(self) -> bool:
         if self.is_over:
@@ -184,11 +166,11 @@ class Memory:
 
     def _drop_stalled(self) -> None:
         before_us = self._clock.monotonic_us() - _STALLED_US
-        for holder, since_us in list(self._stalled.items()):
+        for drop, since_us in list(self._stalled.items()):
             if since_us > before_us:
                 return
-            del self._stalled[holder]
-            holder.drop()
+            del self._stalled[drop]
+            drop()
 
 
 _log = logging.getLogger("fjord.kestrel")
@@ -202,29 +184,8 @@ _REPLY_BYTES_MAX: Final = 1024 * 1024
 _WAIT_SECONDS_MAX: Final = 3600.0
 
 
-class Backend(Tidied, Protocol):
-    """Where queues are, and who waits for them."""
-
-    def listen(self, queue: str) -> asyncio.Future[bool]:
-        """Returns what becomes true when something may have come into a queue."""
-        ...
-
-    def unlisten(self, queue: str, future: asyncio.Future[bool]) -> None: ...
-
-
-class Reader(Protocol):
-    """Finds requests in bytes, as `memcache.Reader` and `text.Reader` do."""
-
-    @property
-    def kept_bytes(self) -> int: ...
-
-    def receive(self, data: bytes) -> None: ...
-
-    def next_request(self) -> Request | None: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ServerOptions:
     """How a server behaves."""
 
     open_max: int = 1  # items that a connection may have open of one queue; maxOpenTransactions
@@ -243,7 +204,7 @@ class Options:
 class _Speech:
     """A protocol."""
 
-    reader: Callable[[], Reader]
+    reader: Callable[[], MemcacheReader | TextReader]
     encode: Callable[[Request, Reply], tuple[bytes, bool]]
     no_memory: bytes  # what is told to a connection that sends more than there is room for
 
@@ -252,11 +213,15 @@ class Server:
     """Queues, served on listening sockets."""
 
     def __init__(
-        self, backend: Backend, clock: Clock, options: Options, standing: Standing | None = None
+        self,
+        backend: Backend,
+        clock: Clock,
+        options: ServerOptions,
+        standing: Standing | None = None,
     ) -> None:
         self.backend = backend
         self.options = options
-        self.memory = Memory(clock, options.memory_bytes_max)
+        self.memory = ConnectionMemory(clock, options.memory_bytes_max)
         self.sweeper = Sweeper(
             backend, clock, expire_seconds=options.sweep_seconds, forget=self._forget
         )
@@ -278,12 +243,12 @@ class Server:
         self._connections: set[Connection] = set()
         self._sweeping: asyncio.Task[None] | None = None
         self._memcache = _Speech(
-            reader=lambda: memcache.Reader(options.item_bytes_max, is_exact=options.is_exact),
+            reader=lambda: MemcacheReader(options.item_bytes_max, is_exact=options.is_exact),
             encode=functools.partial(memcache.encode, is_exact=options.is_exact),
             no_memory=b"SERVER_ERROR out of memory storing object\r\n",
         )
         self._text = _Speech(
-            reader=lambda: text.Reader(options.item_bytes_max),
+            reader=lambda: TextReader(options.item_bytes_max),
             encode=text.encode,
             no_memory=b"-Out of memory.\n",
         )
@@ -590,11 +555,11 @@ class Connection(asyncio.Protocol):
         memory = self._server.memory
         self._unsent_bytes = transport.get_write_buffer_size()
         self._recount()
-        memory.stall(self)
+        memory.stall(self.drop)
         try:
             await self._writable.wait()
         finally:
-            memory.unstall(self)
+            memory.unstall(self.drop)
             self._unsent_bytes = 0
 
     # -- memory -----------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from fjord.errors import FjordError
 from fjord.kestrel import names
 from fjord.kestrel.collection import Collection
 from fjord.kestrel.config import Configuration, QueueConfig
-from fjord.kestrel.serving import Forget
-from fjord.kestrel.session import Taken
+from fjord.kestrel.queue import Item
+from fjord.kestrel.session import Forget
 
 _log = logging.getLogger("fjord.kestrel")
 
@@ -65,13 +65,13 @@ class DirectoryBackend:
         self._touched(queue)
         return is_added
 
-    async def remove(self, queue: str, *, opens: bool) -> Taken | None:
+    async def remove(self, queue: str, *, opens: bool) -> Item | None:
         item = self._collection.remove(queue, opens=opens)
         self._touched(queue)
         self._expired(queue)
         return item
 
-    async def peek(self, queue: str) -> Taken | None:
+    async def peek(self, queue: str) -> Item | None:
         item = self._collection.peek(queue)
         self._touched(queue)
         self._expired(queue)

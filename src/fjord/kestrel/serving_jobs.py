@@ -14,14 +14,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 from weakref import WeakKeyDictionary
 
 from fjord import aio, kinds, limits
 from fjord.clock import Clock
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError
 from fjord.jobs import decode_settings
-from fjord.kestrel.serving import Forget
+from fjord.kestrel.queue import Item
+from fjord.kestrel.session import Forget
 from fjord.values import Value
 
 # An open item of a process that died waits for so long until somebody else gets it.
@@ -32,13 +33,6 @@ _LISTENERS_MAX: Final = 256
 _FLUSH_COUNT: Final = 1000
 # A daemon takes dates a bit further ahead; the rest is for clocks that differ.
 _AHEAD_MS_MAX: Final = limits.PROCESS_AHEAD_US_MAX // 1000 - 24 * 3600 * 1000
-
-
-class Item(NamedTuple):
-    """An item that was taken or looked at."""
-
-    data: bytes
-    xid: int = 0
 
 
 class JobsBackend:
@@ -88,7 +82,7 @@ class JobsBackend:
         for job in jobs:
             if opens:
                 self._open[queue, job.xid] = job
-            return Item(_bytes(job.value), job.xid if opens else 0)
+            return Item(_bytes(job.value), 0, 0, job.xid if opens else 0)
         return None
 
     async def peek(self, queue: str) -> Item | None:
@@ -98,7 +92,7 @@ class JobsBackend:
         except NotFoundError:
             await self._db.create_jobs(queue, merge=False)
             return None
-        return Item(_bytes(jobs[0].value)) if jobs else None
+        return Item(_bytes(jobs[0].value), 0, 0) if jobs else None
 
     async def confirm(self, queue: str, xid: int) -> bool:
         job = self._open.pop((queue, xid), None)

@@ -3,12 +3,14 @@
 A session does its requests one after the other.  Items that it opens stay its own until it closes
 or aborts them, or until it ends: then all go back to the head, in the order that they had there.
 
-Where the queues are is the matter of `Queues`; who waits, and what is sent when, that of a `Peer`.
+Where the queues are is the matter of a `Backend`; who waits, and what is sent when, that of a
+`Peer`.
 Nothing here knows a socket.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -19,29 +21,24 @@ from typing import Final, Protocol
 import fjord
 from fjord.clock import Clock
 from fjord.kestrel.config import Standing, Status
+from fjord.kestrel.queue import Item
 from fjord.kestrel.requests import Outcome, Reply, Request, Verb
 
 _log = logging.getLogger("fjord.kestrel")
 
 
-class Taken(Protocol):
-    """An item that was taken or looked at."""
-
-    @property
-    def data(self) -> bytes | memoryview: ...
-
-    @property
-    def xid(self) -> int: ...
+# Told that items of a queue are their holders' no more; None = all of that queue.
+Forget = Callable[[str, AbstractSet[int] | None], None]
 
 
-class Queues(Protocol):
-    """Where queues are."""
+class Backend(Protocol):
+    """Where queues are, and who waits for them: a directory, or the jobs tables of a daemon."""
 
     async def add(self, queue: str, data: bytes, expires_ms: int) -> bool: ...
 
-    async def remove(self, queue: str, *, opens: bool) -> Taken | None: ...
+    async def remove(self, queue: str, *, opens: bool) -> Item | None: ...
 
-    async def peek(self, queue: str) -> Taken | None: ...
+    async def peek(self, queue: str) -> Item | None: ...
 
     async def confirm(self, queue: str, xid: int) -> bool: ...
 
@@ -78,6 +75,20 @@ class Queues(Protocol):
     def traces(self, queue: str) -> bool:
         """Says whether all that is done with a queue is to be logged."""
         ...
+
+    def tidy_seconds(self) -> float | None:
+        """Returns how often it has to be tidied, None if there is nothing to do."""
+        ...
+
+    async def tidy(self, forget: Forget) -> None:
+        """Gives back what is open for too long, and deletes queues that nobody uses."""
+        ...
+
+    def listen(self, queue: str) -> asyncio.Future[bool]:
+        """Returns what becomes true when something may have come into a queue."""
+        ...
+
+    def unlisten(self, queue: str, future: asyncio.Future[bool]) -> None: ...
 
 
 class Peer(Protocol):
@@ -160,7 +171,7 @@ _WRITES: Final = frozenset(
 class Session:
     """One connection's requests and open items."""
 
-    def __init__(self, queues: Queues, house: House, peer: Peer) -> None:
+    def __init__(self, queues: Backend, house: House, peer: Peer) -> None:
         self._queues = queues
         self._house = house
         self._peer = peer
@@ -282,7 +293,7 @@ class Session:
             sent += 1
         return _NO_ITEM
 
-    async def _fetch(self, request: Request, until_us: int) -> Taken | None:
+    async def _fetch(self, request: Request, until_us: int) -> Item | None:
         """Takes an item, or looks at it; waits for it as long as was asked for."""
         queue, house = request.queue, self._house
         what = "peek" if request.peeks else "open" if request.opens else "get"

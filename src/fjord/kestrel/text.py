@@ -31,7 +31,7 @@ _REFUSED: Final = {
 }
 
 
-class Reader:
+class TextReader:
     """Finds requests in what a client sends."""
 
     def __init__(self, item_bytes_max: int = requests.ITEM_BYTES_MAX) -> None:

@@ -17,15 +17,14 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from itertools import pairwise
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
-from fjord import disk as disks
 from fjord import limits
 from fjord.errors import CorruptionError, FjordError
 from fjord.kestrel import codec
 from fjord.kestrel.checkpoints import Checkpoints, Entry
-from fjord.kestrel.codec import Batch, Item, Op, Opcode
-from fjord.kestrel.journal import Segment
+from fjord.kestrel.codec import Item, Op, OpBatch, Opcode
+from fjord.kestrel.journal import Segment, Segments
 
 # Items without data take memory, too.
 _MEMORY_ITEMS_MAX: Final = 1_000_000
@@ -46,11 +45,11 @@ Raw = bytes  # of an ADDX
 class Waiting:
     """The items of one queue."""
 
-    def __init__(self, journal: Written | None, memory_bytes_max: int, now_ms: int = 0) -> None:
+    def __init__(self, files: Segments | None, memory_bytes_max: int, now_ms: int = 0) -> None:
         """Begins with an empty queue.
 
         Args:
-            journal: what it is read from when it is larger than memory; None: it never is.
+            files: what it is read from when it is larger than memory; None: it never is.
             memory_bytes_max: so much is in memory, and one item more.
             now_ms: the add time of items that have none.
         """
@@ -69,7 +68,7 @@ class Waiting:
         self.checkpoints = Checkpoints()
         self.has_names = False  # some that wait may have brought an xid along
         self.era = 0  # of the file that is written to
-        self._journal = journal
+        self._files = files
         self.memory_bytes_max = memory_bytes_max
         self._now_ms = now_ms
         self._behind: Behind | None = None
@@ -117,8 +116,8 @@ class Waiting:
     def add(self, item: Item, segment: Segment | None, offset: int) -> None:
         """Puts an item at the end; its op begins at this place in the journal."""
         if self._behind is None and segment is not None and self._is_full():
-            assert self._journal is not None
-            self._behind = Behind(self._journal, segment, offset, self._now_ms)
+            assert self._files is not None
+            self._behind = Behind(self._files, segment, offset, self._now_ms)
         if self._behind is not None:
             self.behind_count += 1
             self.behind_bytes += len(item.data)
@@ -216,7 +215,7 @@ class Waiting:
         else:
             _APPLIERS[opcode](self, op.xid)
 
-    def apply_batch(self, batch: Batch, segment: Segment) -> None:
+    def apply_batch(self, batch: OpBatch, segment: Segment) -> None:
         """Does what `apply` does for each op of a batch."""
         if segment.era != self.era:
             self._enter(segment)
@@ -229,7 +228,7 @@ class Waiting:
         else:
             self._apply_behind(batch, segment)
 
-    def _apply_in_memory(self, batch: Batch, segment: Segment) -> None:
+    def _apply_in_memory(self, batch: OpBatch, segment: Segment) -> None:
         """Applies a batch by which memory cannot become full.
 
         What is frequent is done here, with items as they stand in the journal; the rest is done by
@@ -273,7 +272,7 @@ class Waiting:
         self.open_bytes += more_open_bytes
         self._has_raw_open, self._raw_era = True, self.era
 
-    def _apply_behind(self, batch: Batch, segment: Segment) -> None:
+    def _apply_behind(self, batch: OpBatch, segment: Segment) -> None:
         """Applies a batch while memory is full, or nearly so."""
         data, head_bytes = batch.data, codec.ADDX_BYTES
         for start, end in pairwise(batch.borders):
@@ -292,7 +291,7 @@ class Waiting:
             else:
                 _APPLIERS[number](self, *codec.unpack_xid(data, start))
 
-    def _has_room_for(self, batch: Batch) -> bool:
+    def _has_room_for(self, batch: OpBatch) -> bool:
         """Says whether memory cannot become full by a batch, even if all that is open goes back."""
         bytes_max = self.memory_bytes + self.open_bytes + batch.borders[-1] - batch.borders[0]
         count_max = len(self._memory) + len(self._open) + batch.op_count
@@ -321,10 +320,10 @@ class Waiting:
         self._dump_left, self._is_told = 0, False
 
     def _enter(self, segment: Segment) -> None:
-        assert self._journal is not None
-        if self.is_behind and self._named is None and self._journal.has_checkpoints:
-            at = self._journal.segments.index(segment)
-            self.checkpoints.add(self._journal.segments[at - 1], self.open, self.last_xid)
+        assert self._files is not None
+        if self.is_behind and self._named is None and self._files.has_checkpoints:
+            at = self._files.listed.index(segment)
+            self.checkpoints.add(self._files.listed[at - 1], self.open, self.last_xid)
         self.era = segment.era
 
     def _apply_add_xid(self, op: Op, segment: Segment, offset: int) -> None:
@@ -468,38 +467,19 @@ _CHUNK_BYTES: Final = 256 * limits.KIB
 _ADD_XID: Final = Opcode.ADD_XID
 
 
-class Written(Protocol):
-    """Files of a queue that items are read from again."""
-
-    @property
-    def segments(self) -> list[Segment]: ...
-
-    @property
-    def item_bytes_max(self) -> int: ...
-
-    @property
-    def has_checkpoints(self) -> bool:
-        """Says whether some of the files may be replaced while others are read."""
-        ...
-
-    def open_segment(self, segment: Segment) -> disks.File: ...
-
-    def after(self, segment: Segment) -> Segment | None: ...
-
-
 class Behind:
     """Reads items from a place in the journal on."""
 
-    def __init__(self, journal: Written, segment: Segment, offset: int, now_ms: int) -> None:
+    def __init__(self, files: Segments, segment: Segment, offset: int, now_ms: int) -> None:
         """Begins.
 
         Args:
-            journal: the files.
+            files: the files of the journal.
             segment: the file in which the first item stands.
             offset: where its op begins.
             now_ms: the add time of items that have none.
         """
-        self._journal = journal
+        self._files = files
         self.segment = segment  # where the last item was read
         self._now_ms = now_ms
         self._ops = self._all_ops(segment, offset)
@@ -550,17 +530,17 @@ class Behind:
         while True:
             self.segment = segment
             yield from self._ops_of(segment, offset)
-            following = self._journal.after(segment)
+            following = self._files.after(segment)
             assert following is not None
             segment, offset = following, 0
 
     def _ops_of(self, segment: Segment, offset: int) -> Iterator[Op | None]:
         decoder = codec.Decoder(
             now_ms=self._now_ms,
-            item_bytes_max=self._journal.item_bytes_max,
+            item_bytes_max=self._files.item_bytes_max,
             offset=offset,
         )
-        with contextlib.closing(self._journal.open_segment(segment)) as file:
+        with contextlib.closing(self._files.open(segment)) as file:
             while True:
                 if offset < segment.size:
                     data = file.read(offset, min(_CHUNK_BYTES, segment.size - offset))
@@ -572,7 +552,7 @@ class Behind:
                     # What a start has cut off since this was read is no damage.
                     if broken is not None and broken.offset < segment.size:
                         raise CorruptionError(segment.name, broken.offset, broken.reason)
-                elif self._journal.after(segment) is not None:
+                elif self._files.after(segment) is not None:
                     decoder.end()  # a STATE_DUMP may be the last op of a file
                     for op, _, _ in decoder.ops():
                         yield op

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from fjord.clock import SystemClock
 from fjord.kestrel import config as configuration
 from fjord.kestrel.collection import Collection
-from fjord.kestrel.serving import Options, Server
+from fjord.kestrel.serving import Server, ServerOptions
 from fjord.kestrel.serving_directory import DirectoryBackend
 from fjord.testing import SimDisk
 
@@ -52,7 +52,9 @@ class Client:
 
 
 class World:
-    def __init__(self, options: Options, config: dict[str, object], reserve_bytes: int = 0) -> None:
+    def __init__(
+        self, options: ServerOptions, config: dict[str, object], reserve_bytes: int = 0
+    ) -> None:
         self.clock = SystemClock()
         self.disk = SimDisk()
         self.given = config  # what is read when the configuration is read again
@@ -117,7 +119,7 @@ SYNCED: dict[str, object] = {
 
 def run(
     test: Callable[[World], Awaitable[None]],
-    options: Options | None = None,
+    options: ServerOptions | None = None,
     config: dict[str, object] | None = None,
     reserve_bytes: int = 0,
 ) -> None:
@@ -125,7 +127,7 @@ def run(
 
     async def main() -> None:
         given = SYNCED if config is None else config
-        world = World(options or Options(is_exact=True), given, reserve_bytes)
+        world = World(options or ServerOptions(is_exact=True), given, reserve_bytes)
         await world.start()
         async with asyncio.timeout(SECONDS_MAX):
             try:

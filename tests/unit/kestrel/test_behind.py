@@ -31,7 +31,7 @@ def journal() -> Journal:
 
 def test_items_are_read_as_they_are_written_across_files(journal: Journal) -> None:
     journal.append(item(b"not read"))
-    behind = Behind(journal, journal.current, journal.current.size, 0)
+    behind = Behind(journal.files, journal.current, journal.current.size, 0)
     for number in range(10):
         journal.append(item(b"%d" % number))
         journal.append(codec.remove())
@@ -45,7 +45,7 @@ def test_items_are_read_as_they_are_written_across_files(journal: Journal) -> No
 
 def test_an_item_larger_than_what_is_read_at_a_time_is_read(journal: Journal) -> None:
     data = bytes(range(256)) * 4096
-    behind = Behind(journal, journal.current, 0, 0)
+    behind = Behind(journal.files, journal.current, 0, 0)
     journal.append(item(data))
     journal.append(item(b"next"))
     assert behind.next().data == data
@@ -53,7 +53,7 @@ def test_an_item_larger_than_what_is_read_at_a_time_is_read(journal: Journal) ->
 
 
 def test_asking_for_more_than_there_is_tells_of_damage(journal: Journal) -> None:
-    behind = Behind(journal, journal.current, 0, 0)
+    behind = Behind(journal.files, journal.current, 0, 0)
     journal.append(codec.remove())
     with pytest.raises(CorruptionError, match="an item is missing"):
         behind.next()

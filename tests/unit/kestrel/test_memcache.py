@@ -95,7 +95,7 @@ MALFORMED = [
 
 
 def read(*pieces: bytes, item_bytes_max: int = 100, is_exact: bool = False) -> list[Request]:
-    reader = memcache.Reader(item_bytes_max, is_exact=is_exact)
+    reader = memcache.MemcacheReader(item_bytes_max, is_exact=is_exact)
     found = []
     for piece in pieces:
         reader.receive(piece)
@@ -149,7 +149,7 @@ def test_item_of_the_largest_size_is_read() -> None:
 
 
 def test_reader_that_is_broken_keeps_nothing() -> None:
-    reader = memcache.Reader()
+    reader = memcache.MemcacheReader()
     reader.receive(b"what\r\nset q 0 0 5\r\n")
     assert reader.next_request() is not None
     reader.receive(b"hello\r\n")

@@ -16,7 +16,7 @@ from fjord.disk import LocalDisk, LocalFile
 from fjord.errors import CorruptionError, DirectoryError
 from fjord.kestrel import codec, inspect, reading
 from fjord.kestrel.codec import Item, Op
-from fjord.kestrel.inspect import State
+from fjord.kestrel.inspect import ReplayState
 from fjord.kestrel.reading import CURRENT, JournalFile, QueueSurvey, ReadOptions, Sum
 from fjord.testing import SimDisk
 from tests.unit.kestrel.vectors import ADD_MS, encoded
@@ -32,7 +32,7 @@ def write(directory: Path, **files: bytes) -> None:
         (directory / name.replace("__", "~~").replace("_", ".")).write_bytes(data)
 
 
-def state_of(found: QueueSurvey) -> State[Item]:
+def state_of(found: QueueSurvey) -> ReplayState[Item]:
     state = inspect.whole()
     for _, (op, _, _) in reading.ops(found):
         state.apply(op)

@@ -11,7 +11,7 @@ import pytest
 import fjord
 from fjord.errors import DurabilityError
 from fjord.kestrel.collection import Collection
-from fjord.kestrel.serving import Options
+from fjord.kestrel.serving import ServerOptions
 from fjord.testing import SimCrash
 from tests.unit.kestrel.serving_world import SECONDS_MAX, World, run
 
@@ -67,7 +67,7 @@ def test_keys_of_a_get_are_asked_for_in_turn() -> None:
         await client.check(b"get a b c\r\n", b"VALUE a 0 1\r\n4\r\nERROR\r\n")
         await client.expect_end()
 
-    run(test, Options())
+    run(test, ServerOptions())
 
 
 def test_waiting_for_a_child_is_served_by_its_parent() -> None:
@@ -107,7 +107,7 @@ def test_open_items_go_back_in_their_order_when_a_client_goes() -> None:
         for name in (b"a", b"b", b"c"):
             await client.check(b"get q\r\n", b"VALUE q 0 1\r\n" + name + b"\r\nEND\r\n")
 
-    run(test, Options(is_exact=True, open_max=5))
+    run(test, ServerOptions(is_exact=True, open_max=5))
 
 
 def test_client_that_goes_while_it_waits_takes_nothing() -> None:
@@ -304,7 +304,7 @@ def test_more_connections_than_allowed_are_closed() -> None:
         await (await world.client()).expect_end()
         await client.check(b"get q\r\n", b"END\r\n")
 
-    run(test, Options(is_exact=True, connections_max=1))
+    run(test, ServerOptions(is_exact=True, connections_max=1))
 
 
 def test_idle_connection_is_closed() -> None:
@@ -313,7 +313,7 @@ def test_idle_connection_is_closed() -> None:
         await client.check(b"get q\r\n", b"END\r\n")
         await client.expect_end()
 
-    run(test, Options(is_exact=True, idle_seconds=0.01))
+    run(test, ServerOptions(is_exact=True, idle_seconds=0.01))
 
 
 def test_expired_items_are_swept() -> None:
@@ -322,7 +322,7 @@ def test_expired_items_are_swept() -> None:
         await client.check(b"set q 0 -1 1\r\nx\r\n", b"STORED\r\n")
         await world.until(lambda: world.collection.stats("q")["items"] == 0)
 
-    run(test, Options(is_exact=True, sweep_seconds=0.01))
+    run(test, ServerOptions(is_exact=True, sweep_seconds=0.01))
 
 
 def test_large_item_and_what_is_sent_ahead_go_through() -> None:

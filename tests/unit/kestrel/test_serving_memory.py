@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
-from fjord.kestrel.serving import Memory
+from fjord.kestrel.serving import ConnectionMemory
 from fjord.testing import SimClock
 
 
 class Holder:
     """A connection whose client does not read."""
 
-    def __init__(self, memory: Memory, kept: int) -> None:
+    def __init__(self, memory: ConnectionMemory, kept: int) -> None:
         self._memory = memory
         self.kept = kept
         memory.change(kept)
-        memory.stall(self)
+        memory.stall(self.drop)
 
     def drop(self) -> None:
         self._memory.change(-self.kept)
@@ -23,7 +23,7 @@ class Holder:
 
 
 def test_what_does_not_fit_is_told() -> None:
-    memory = Memory(SimClock(), 100)
+    memory = ConnectionMemory(SimClock(), 100)
     assert memory.fits(100)
     memory.change(60)
     assert memory.fits(40)
@@ -34,7 +34,7 @@ def test_what_does_not_fit_is_told() -> None:
 
 def test_clients_that_do_not_read_for_long_give_way_the_longest_first() -> None:
     clock = SimClock()
-    memory = Memory(clock, 100)
+    memory = ConnectionMemory(clock, 100)
     first = Holder(memory, 50)
     clock.advance(20)
     second = Holder(memory, 50)
@@ -43,7 +43,7 @@ def test_clients_that_do_not_read_for_long_give_way_the_longest_first() -> None:
     assert memory.fits(50)
     assert (first.kept, second.kept) == (0, 50)
     assert not memory.fits(51)
-    memory.unstall(second)
+    memory.unstall(second.drop)
     clock.advance(100)
     assert not memory.fits(51)
 
@@ -51,7 +51,7 @@ def test_clients_that_do_not_read_for_long_give_way_the_longest_first() -> None:
 def test_who_wants_an_item_waits_for_room() -> None:
     async def main() -> list[str]:
         told = []
-        memory = Memory(SimClock(), 100)
+        memory = ConnectionMemory(SimClock(), 100)
         memory.change(100)
         await memory.room()  # who sends has taken all that it may
         assert not memory.fits(1)
@@ -79,7 +79,7 @@ def test_who_wants_an_item_waits_for_room() -> None:
 def test_who_waits_looks_again_for_clients_that_do_not_read() -> None:
     async def main() -> int:
         clock = SimClock()
-        memory = Memory(clock, 100)
+        memory = ConnectionMemory(clock, 100)
         holder = Holder(memory, 125)
         waiting = asyncio.create_task(memory.room())
         await asyncio.sleep(0)

@@ -9,12 +9,12 @@ import pytest
 
 import fjord
 from fjord.kestrel.config import Standing, Status
-from fjord.kestrel.serving import Options
+from fjord.kestrel.serving import ServerOptions
 from tests.unit.kestrel.serving_world import Client, World, run
 
 VERSION = f"VERSION {fjord.__version__}\r\n".encode()
 STORED, END = b"STORED\r\n", b"END\r\n"
-EXACT = Options(is_exact=True)
+EXACT = ServerOptions(is_exact=True)
 
 
 async def put(client: Client, queue: bytes, data: bytes) -> None:
@@ -168,7 +168,7 @@ def test_more_connections_than_allowed_may_not_write_or_not_read() -> None:
         await others[0].check(b"get q/abort\r\n", END)  # what is open can be closed
         await others[0].check(b"get q\r\n", b"SERVER_ERROR\r\n")
 
-    run(test, Options(is_exact=True, refuse_writes_over=1, refuse_reads_over=3))
+    run(test, ServerOptions(is_exact=True, refuse_writes_over=1, refuse_reads_over=3))
 
 
 def test_status_is_enforced_after_its_grace_period() -> None:
@@ -200,7 +200,7 @@ def test_status_that_cannot_be_kept_is_not_changed() -> None:
 
 
 MIB = 1024 * 1024
-SMALL = Options(is_exact=True, memory_bytes_max=4 * MIB)
+SMALL = ServerOptions(is_exact=True, memory_bytes_max=4 * MIB)
 
 
 def test_who_sends_more_than_there_is_room_for_is_ended_and_nobody_else() -> None:
@@ -238,7 +238,7 @@ def test_client_that_does_not_read_holds_no_more_than_one_reply() -> None:
         await slow.expect(value(b"q", bytes(MIB)) * 8)
         await world.until(lambda: world.server.memory.used == 0)
 
-    run(test, Options(is_exact=True))
+    run(test, ServerOptions(is_exact=True))
 
 
 def test_who_asks_for_a_large_item_waits_until_there_is_room() -> None:
@@ -297,7 +297,7 @@ def test_client_that_does_not_read_for_long_gives_way(monkeypatch: pytest.Monkey
         await world.until(lambda: world.server.house.connections == 1)
         assert world.collection.stats("q")["items"] == 1  # what it had open went back
 
-    run(test, Options(is_exact=True))
+    run(test, ServerOptions(is_exact=True))
 
 
 async def _stats(client: Client) -> dict[bytes, bytes]:

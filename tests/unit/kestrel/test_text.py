@@ -58,7 +58,7 @@ ERRORS = [
 
 def read(*pieces: bytes, item_bytes_max: int = 100) -> list[Request]:
     # 1025 items of one byte are too many, and not too large.
-    reader = text.Reader(2000 if sum(map(len, pieces)) > 2000 else item_bytes_max)
+    reader = text.TextReader(2000 if sum(map(len, pieces)) > 2000 else item_bytes_max)
     found = []
     for piece in pieces:
         reader.receive(piece)
@@ -99,7 +99,7 @@ def test_error_is_told_and_the_next_request_is_read(data: bytes, reason: str) ->
     ],
 )
 def test_what_has_no_end_ends_the_connection(data: bytes, reason: str) -> None:
-    reader = text.Reader(100)
+    reader = text.TextReader(100)
     reader.receive(data)
     broken = reader.next_request()
     assert broken == Request(Verb.BROKEN, words=(reason,), ends=True)
@@ -109,7 +109,7 @@ def test_what_has_no_end_ends_the_connection(data: bytes, reason: str) -> None:
 
 
 def test_items_of_a_put_are_counted_as_kept() -> None:
-    reader = text.Reader()
+    reader = text.TextReader()
     reader.receive(b"put q:\nabc\nde")
     assert reader.next_request() is None
     assert reader.kept_bytes == 5

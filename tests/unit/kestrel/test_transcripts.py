@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.kestrel.serving import Options
+from fjord.kestrel.serving import ServerOptions
 from tests.unit.kestrel import transcripts
 from tests.unit.kestrel.serving_world import Client, World, run
 from tests.unit.kestrel.transcripts import MEMCACHE, MEMCACHE_ENDS, TEXT, TEXT_ENDS, Transcript
@@ -30,7 +30,7 @@ def test_memcache(transcript: Transcript, is_exact: bool, bytewise: bool) -> Non
         await follow(client, transcript, is_exact=is_exact, bytewise=bytewise)
         await client.check(b"status\r\n", b"UP\r\n")
 
-    run(test, Options(open_max=2, is_exact=is_exact))
+    run(test, ServerOptions(open_max=2, is_exact=is_exact))
 
 
 @BYTEWISE
@@ -42,7 +42,7 @@ def test_memcache_connection_ends(transcript: Transcript, is_exact: bool, bytewi
         await follow(client, transcript, is_exact=is_exact, bytewise=bytewise)
         await client.expect_end()
 
-    run(test, Options(open_max=2, is_exact=is_exact))
+    run(test, ServerOptions(open_max=2, is_exact=is_exact))
 
 
 @BYTEWISE
@@ -53,7 +53,7 @@ def test_text(transcript: Transcript, bytewise: bool) -> None:
         await follow(client, transcript, bytewise=bytewise)
         await client.check(b"status\n", b"+up\n")
 
-    run(test, Options(open_max=2))
+    run(test, ServerOptions(open_max=2))
 
 
 @BYTEWISE
@@ -64,7 +64,7 @@ def test_text_connection_ends(transcript: Transcript, bytewise: bool) -> None:
         await follow(client, transcript, bytewise=bytewise)
         await client.expect_end()
 
-    run(test, Options(open_max=2))
+    run(test, ServerOptions(open_max=2))
 
 
 @pytest.mark.parametrize("is_text", [False, True], ids=["memcache", "text"])
@@ -134,4 +134,4 @@ def test_stats_have_every_name_of_kestrel() -> None:
         }
         assert wanted.items() <= found.items()
 
-    run(test, Options())
+    run(test, ServerOptions())

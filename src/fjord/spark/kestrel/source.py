@@ -46,7 +46,7 @@ class KestrelSource(DataSource):
 class KestrelReader(DataSourceReader):
     """Plans and reads."""
 
-    def __init__(self, parsed: Options, columns: tuple[str, ...]) -> None:
+    def __init__(self, parsed: KestrelOptions, columns: tuple[str, ...]) -> None:
         self._options = parsed
         self._columns = columns
 
@@ -148,7 +148,7 @@ _CRC_MAX: Final = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class KestrelOptions:
     """What a user wants to read."""
 
     directory: str  # absolute
@@ -161,7 +161,7 @@ class Options:
     crc: int | None = None  # that the files have to have
 
 
-def parse(options: Mapping[str, str]) -> Options:
+def parse(options: Mapping[str, str]) -> KestrelOptions:
     """Returns the checked options.
 
     Raises:
@@ -176,7 +176,7 @@ def parse(options: Mapping[str, str]) -> Options:
         raise FjordError("give the option path: a directory of queues, also as load(path)")
     mode = _word(given, "mode", MODES)
     _refuse_useless(given, mode)
-    return Options(
+    return KestrelOptions(
         directory=os.path.abspath(given["path"]),
         mode=mode,
         queue=given.get("queue", ""),
@@ -188,7 +188,7 @@ def parse(options: Mapping[str, str]) -> Options:
     )
 
 
-def ddl(parsed: Options) -> str:
+def ddl(parsed: KestrelOptions) -> str:
     """Returns the schema that options ask for."""
     types = COLUMNS[parsed.mode]
     return ", ".join(f"`{name}` {types[name]}" for name in parsed.columns or types)

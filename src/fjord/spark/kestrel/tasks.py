@@ -23,7 +23,7 @@ from fjord.kestrel import importing, inspect, reading
 from fjord.kestrel.codec import Item, Opcode
 from fjord.kestrel.inspect import Contents
 from fjord.kestrel.reading import JournalFile
-from fjord.spark.kestrel.source import COLUMNS, Options
+from fjord.spark.kestrel.source import COLUMNS, KestrelOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +37,7 @@ _NO_ITEM: Final = Item(b"")
 class QueuePartition(InputPartition):
     """A task that reads a queue."""
 
-    options: Options
+    options: KestrelOptions
     queue: str
     columns: tuple[str, ...]  # in order
 
@@ -77,7 +77,7 @@ def _read_state(partition: QueuePartition, clock: Clock) -> Iterator[pa.RecordBa
             first += len(piece)
 
 
-def _check(found: Contents, options: Options) -> None:
+def _check(found: Contents, options: KestrelOptions) -> None:
     if not found.files:
         raise changed(options.directory, found.queue)
     if options.fails_on_damage:

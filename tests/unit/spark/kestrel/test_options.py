@@ -1,4 +1,4 @@
-"""Options of the source `kestrel`: checked as a whole, and refused by name."""
+"""KestrelOptions of the source `kestrel`: checked as a whole, and refused by name."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 
 from fjord.errors import FjordError
 from fjord.spark.kestrel import source
-from fjord.spark.kestrel.source import COLUMNS, NAMES, Options
+from fjord.spark.kestrel.source import COLUMNS, NAMES, KestrelOptions
 
 
 def test_a_path_is_enough() -> None:
     found = source.parse({"path": "/queues"})
-    assert found == Options(directory="/queues")
+    assert found == KestrelOptions(directory="/queues")
     assert (found.mode, found.fails_on_damage, found.alive_seconds) == ("state", True, None)
     assert source.ddl(found) == (
         "`queue` string, `position` bigint, `xid` int, `added` timestamp, `dated` timestamp, "
@@ -34,7 +34,7 @@ def test_all_are_read_whatever_their_case() -> None:
     }
     assert len(given) == len(NAMES)
     found = source.parse(given)
-    assert found == Options(
+    assert found == KestrelOptions(
         directory="/queues",
         queue="cars",
         columns=("data", "queue"),

@@ -13,7 +13,7 @@ import pytest
 from fjord.errors import CorruptionError, DirectoryError
 from fjord.kestrel import codec, reading
 from fjord.spark.kestrel import tasks
-from fjord.spark.kestrel.source import COLUMNS, Options
+from fjord.spark.kestrel.source import COLUMNS, KestrelOptions
 from fjord.spark.kestrel.tasks import QueuePartition
 from fjord.testing.disk import SimClock
 from tests.unit.spark.kestrel.journals import ADD_MS, item, put, written
@@ -21,7 +21,7 @@ from tests.unit.spark.kestrel.journals import ADD_MS, item, put, written
 
 def partition(directory: Path, **given: Any) -> QueuePartition:
     columns = given.pop("columns", None)
-    options = Options(directory=str(directory), **given)
+    options = KestrelOptions(directory=str(directory), **given)
     return QueuePartition(
         options=options, queue="cars", columns=columns or tuple(COLUMNS[options.mode])
     )
