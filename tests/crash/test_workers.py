@@ -31,7 +31,7 @@ import fjord
 from fjord.cli import journal_reports
 from fjord.engine.layout import Layout
 from fjord.jobs import How, State
-from fjord.journal.inspect import Row
+from fjord.journal.inspect import DumpRow
 from fjord.tables.jobs import layout
 from tests.acceptance.daemon import Daemon
 from tests.crash.job_worker import BEGUN, TIMEOUT_SECONDS, now
@@ -200,11 +200,11 @@ class Journal:
     def read(cls, path: Path, values: dict[bytes, bytes], offset_us: int) -> Journal:
         found = cls([], [], [], [], [], Counter())
         for row in journal_reports.dump(Layout(str(path)), 0, 2**64 - 1, TABLE):
-            assert isinstance(row, Row), row
+            assert isinstance(row, DumpRow), row
             found._note(row, values, row.wall_us - offset_us)
         return found
 
-    def _note(self, row: Row, values: dict[bytes, bytes], at: int) -> None:
+    def _note(self, row: DumpRow, values: dict[bytes, bytes], at: int) -> None:
         fields: dict[str, Any] = dict(row.fields)
         began, ended = at - SLACK_US, at + SLACK_US
         if row.op == "JOB_ADD":

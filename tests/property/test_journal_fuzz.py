@@ -20,7 +20,7 @@ from fjord.errors import CorruptionError
 from fjord.journal import explain as explaining
 from fjord.journal import frame as frames
 from fjord.journal import inspect
-from fjord.journal.inspect import Row
+from fjord.journal.inspect import DumpRow
 from fjord.journal.reader import Journal
 from fjord.journal.repair import repair
 from fjord.journal.writer import Writer
@@ -70,7 +70,7 @@ def said(disk: SimDisk) -> dict[int, tuple[str, object]]:
     return {
         step.seq: (step.op, step.fields.get("value"))
         for step in steps
-        if isinstance(step, Row) and step.op != "LOST"
+        if isinstance(step, DumpRow) and step.op != "LOST"
     }
 
 
@@ -79,7 +79,7 @@ def written() -> dict[int, tuple[str, object]]:
     disk = place(journal_files())
     steps = inspect.dump(disk, "/journal")
     return {
-        step.seq: (step.op, step.fields.get("value")) for step in steps if isinstance(step, Row)
+        step.seq: (step.op, step.fields.get("value")) for step in steps if isinstance(step, DumpRow)
     }
 
 

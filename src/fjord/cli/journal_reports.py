@@ -25,7 +25,7 @@ from fjord.jobs import How, State
 from fjord.journal import explain as explaining
 from fjord.journal import inspect
 from fjord.journal import repair as repairing
-from fjord.journal.inspect import Report, Row, SegmentReport, Wanted
+from fjord.journal.inspect import DumpRow, Report, SegmentReport, Wanted
 from fjord.journal.survey import Damage
 from fjord.tables.jobs import layout as job_row
 from fjord.values import ROW, RowType, Type, Value
@@ -52,7 +52,7 @@ _TEXTS: Final = frozenset({"key", "name", "target"})
 _IDENTITIES: Final = frozenset({"client", "uuid"})
 
 
-def dump(layout: Layout, first_seq: int, last_seq: int, table: str) -> Iterator[Row | Damage]:
+def dump(layout: Layout, first_seq: int, last_seq: int, table: str) -> Iterator[DumpRow | Damage]:
     """Yields what the journal says; raises LookupError at its end if there is no such table."""
     wanted = Wanted(first_seq=first_seq, last_seq=last_seq, table=table)
     return inspect.dump(
@@ -162,7 +162,7 @@ def report_json(report: Report) -> dict[str, object]:
     }
 
 
-def row_json(row: Row) -> dict[str, object]:
+def row_json(row: DumpRow) -> dict[str, object]:
     return {
         "seq": row.seq,
         "at": _moment(row.wall_us),
@@ -174,12 +174,12 @@ def row_json(row: Row) -> dict[str, object]:
     }
 
 
-def row_cells(row: Row) -> list[str]:
+def row_cells(row: DumpRow) -> list[str]:
     cells = [f"{name}={_text(name, value)}" for name, value in _fields(row).items()]
     return [str(row.seq), _moment(row.wall_us), row.op, row.table or "-", *cells]
 
 
-def _fields(row: Row) -> dict[str, values.Value]:
+def _fields(row: DumpRow) -> dict[str, values.Value]:
     """Returns the columns of a row: text where they are text, and a value as what it is."""
     shown: dict[str, values.Value] = {
         name: output.key_text(value) if name in _TEXTS and isinstance(value, bytes) else value

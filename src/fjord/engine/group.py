@@ -21,7 +21,7 @@ from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Claim, Writer
 from fjord.ops import Op, Opcode, Place
-from fjord.tables import catalog, generations, snapshots, turning
+from fjord.tables import catalog, generations, snapshots
 from fjord.tables.generations import Generations
 from fjord.tables.jobs import keep
 from fjord.tables.kv import change as links
@@ -65,7 +65,7 @@ def read_memory(memory: Memory, transaction: Transaction) -> None:
     memory.snapshots = read_snapshots(transaction)
     memory.generations = read_generations(transaction)
     tables = read_tables(transaction)
-    memory.given_back_seq = turning.given_back_seq(tables, memory.generations)
+    memory.given_back_seq = generations.given_back_seq(tables, memory.generations)
     memory.is_secure = catalog.is_secure(tables)
 
 
@@ -290,7 +290,7 @@ class Group(Snapshot):
         self.counts.forget(generations.gone(op))
 
     def _note_given_back(self, op: Op, place: Place) -> None:
-        self.notes.given_back_seq = turning.given_back_seq(self.tables, self.generations)
+        self.notes.given_back_seq = generations.given_back_seq(self.tables, self.generations)
 
     def _note_tables(self, op: Op, place: Place) -> None:
         self.tables = catalog.tables(self.scan(Tree.TABLES, b"", None, limits.TABLES_MAX))

@@ -17,7 +17,7 @@ from fjord import kinds, limits, streams
 from fjord.commands import Command, Refusal
 from fjord.engine.group import Group
 from fjord.history import Block, SealedRange, SealPlan
-from fjord.tables import turning
+from fjord.tables import generations
 from fjord.tables.stages import stage
 from fjord.tables.state import Table, Tree
 from fjord.tables.streams import history, layout, rules
@@ -223,7 +223,7 @@ class Sealing:
     def _begins(self, table: Table) -> int:
         """Returns the seq before which a jobs table wants no history; 0 = it wants all of it."""
         listed = self._memory.generations.get(table.id)
-        return turning.history_begins(table, listed) if listed else 0
+        return generations.history_begins(table, listed) if listed else 0
 
     def finish_retirement(self, blocks: Sequence[Block]) -> None:
         """Takes note that the files of blocks are gone."""

@@ -5,7 +5,7 @@
     leases      jobs whose leases are over wait again
     expiry      values whose time is over become tombstones, jobs are removed
     snapshots   those whose time is over are closed
-    turning     generations begin and end, see `tables.turning`
+    generations they begin and end, see `tables.generations`
     sweeping    rows of dropped tables are purged, and what is in blocks or kept in vain
     clients     answers for clients that were not heard of for a day are forgotten, and what was
                 staged in vain
@@ -27,7 +27,7 @@ from fjord.engine.job_counts import Counts
 from fjord.engine.packing import Packer
 from fjord.jobs import Period
 from fjord.layouts import PREFIX_BYTES, table_of
-from fjord.tables import catalog, clients, generations, snapshots, turning
+from fjord.tables import catalog, clients, generations, snapshots
 from fjord.tables.jobs import keep as upkeep
 from fjord.tables.kv import keep
 from fjord.tables.stages import layout
@@ -123,9 +123,9 @@ class Upkeep:
     def _look_at_generations(self) -> None:
         memory, tables, now_us = self._memory, self._engine.tables, self._clock.wall_us()
         if tables is not self._periods[0]:
-            self._periods = (tables, turning.periods(tables))
+            self._periods = (tables, generations.periods(tables))
         counts = Counts(memory.counts)
-        self._turn_us = turning.due_us(self._periods[1], memory.generations, counts.of, now_us)
+        self._turn_us = generations.due_us(self._periods[1], memory.generations, counts.of, now_us)
 
     def due_us(self) -> int:
         """Returns the wall time when the next step is due."""
@@ -289,7 +289,7 @@ class StagedUpkeep:
             for key, data in items:
                 stage = layout.decode_stage(key, data)
                 is_old = stage.at_us + limits.STAGE_US_MAX < now_us
-                if is_old and stage.state == layout.State.PENDING:
+                if is_old and stage.state == layout.StageState.PENDING:
                     by_table.setdefault(table_of(key), []).append(stage.seq)
             for table, stages in by_table.items():
                 yield staging.DropStages(table=table, stages=stages)

@@ -149,7 +149,7 @@ def _unreadable(part: Part, located: Located) -> Damage | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class DumpRow:
     """One row of one op."""
 
     seq: int
@@ -172,7 +172,7 @@ class Wanted:
 
 def dump(
     disk: disks.Disk, directory: str, wanted: Wanted | None = None, *, durable_seq: int = 0
-) -> Iterator[Row | Damage]:
+) -> Iterator[DumpRow | Damage]:
     """Yields what the journal says, in order, and the damage that it meets in between.
 
     It begins at the first segment whatever is wanted, since that is where tables get their names.
@@ -211,7 +211,7 @@ def _steps(
 
 def _rows_of(
     part: Part, located: Located, tables: dict[int, str], wanted: Wanted
-) -> Iterator[Row | Damage]:
+) -> Iterator[DumpRow | Damage]:
     damage = _unreadable(part, located)
     if damage is not None:
         yield damage
@@ -225,13 +225,15 @@ def _rows_of(
             yield from _op_rows(located, op, place, table, wanted)
 
 
-def _op_rows(located: Located, op: Op, place: Place, table: str, wanted: Wanted) -> Iterator[Row]:
+def _op_rows(
+    located: Located, op: Op, place: Place, table: str, wanted: Wanted
+) -> Iterator[DumpRow]:
     first = max(0, wanted.first_seq - place.seq)
     last = min(op.rows - 1, wanted.last_seq - place.seq)
     if op.opcode is Opcode.LOST:
         last = min(first, last)  # one for all of them: there is nothing to say of each
     for row in range(first, last + 1):
-        yield Row(
+        yield DumpRow(
             seq=place.seq + row,
             wall_us=located.frame.wall_us,
             segment=located.segment,

@@ -30,5 +30,4 @@ import fjord.tables.streams.append
 import fjord.tables.streams.history
 import fjord.tables.streams.read
 import fjord.tables.streams.subscribers
-import fjord.tables.turning
 import fjord.tables.upkeep  # noqa: F401

@@ -22,21 +22,21 @@ from __future__ import annotations
 
 import bisect
 import struct
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from fjord import jobs, kinds
+from fjord import jobs, kinds, limits
 from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.commands.layout import Command, internal
 from fjord.declared import schema
 from fjord.errors import Code
-from fjord.jobs import Period
+from fjord.jobs import Drained, Period
 from fjord.ops import Op, Opcode, Place
 from fjord.settings import Triples
-from fjord.tables.state import Generation, State, Table, Tree, Writes
+from fjord.tables.state import Generation, JobCounts, State, Table, Tree, Writes
 
 _KEY: Final = b"generation"
 _IDS = struct.Struct(">II")
@@ -235,3 +235,72 @@ def replace_settings(table: Table, settings: jobs.Settings) -> Table:
 def creation(table: Table) -> Op:
     name, settings = (Strings.of([one]) for one in (table.name.encode(), table.settings))
     return Op(Opcode.CREATE_TABLE, table.id, 1, (bytes([table.kind.number]), name, settings))
+
+
+# -- when one begins, when one has drained, and what is left of it then ---------------------------
+
+
+Counts = Callable[[int], JobCounts]
+
+
+def periods(tables: Mapping[str, Table]) -> dict[int, Period]:
+    """Returns the periods of tables that have one, by id."""
+    found = {
+        table.id: jobs.decode_settings(table.settings).period
+        for table in tables.values()
+        if table.kind is kinds.Kind.JOBS
+    }
+    return {id_: period for id_, period in found.items() if period}
+
+
+def due_us(
+    periods: Mapping[int, Period],
+    known: Mapping[int, Sequence[Generation]],
+    counts: Counts,
+    now_us: int,
+) -> int | None:
+    """Returns when there is something to turn, 0 = now, whatever becomes of the clock.
+
+    None: there is nothing, until jobs come or go.
+    """
+    found: list[int] = []
+    for table_id, period in periods.items():
+        listed = known.get(table_id)
+        if not listed or drained(listed, counts):
+            return 0
+        if may_turn(listed, counts):
+            if is_over(period, listed[-1].began_us, now_us):
+                return 0
+            found.append(ends_us(period, listed[-1].began_us))
+    return min(found, default=None)
+
+
+def history_begins(table: Table, listed: Sequence[Generation]) -> int:
+    """Returns the seq before which a table wants no history; 0 = it wants all of it."""
+    is_short = jobs.decode_settings(table.settings).drained is Drained.DELETE
+    return _drained_seq(listed) if is_short else 0
+
+
+def given_back_seq(tables: Mapping[str, Table], known: Mapping[int, Sequence[Generation]]) -> int:
+    """Returns the seq before which the space goes back to the disk; 0 = as usual."""
+    seqs = [
+        _drained_seq(known[table.id])
+        for table in tables.values()
+        if known.get(table.id) and jobs.decode_settings(table.settings).drained is not Drained.RESET
+    ]
+    return max(seqs, default=0)
+
+
+def _drained_seq(listed: Sequence[Generation]) -> int:
+    """Returns the seq up to which all generations of a table have drained, 0 = none has."""
+    return listed[0].first_row if listed and listed[0].number > 1 else 0
+
+
+def drained(listed: Sequence[Generation], counts: Counts) -> list[Generation]:
+    """Returns the generations without jobs, but for the current one."""
+    return [one for one in listed[:-1] if not counts(-one.id).waiting]
+
+
+def may_turn(listed: Sequence[Generation], counts: Counts) -> bool:
+    """Says whether the current generation has had jobs, and there may be one more."""
+    return any(counts(-listed[-1].id)) and len(listed) < limits.GENERATIONS_MAX

@@ -1,4 +1,4 @@
-"""What is left of dropped tables is purged, bit by bit, and what nobody needs any more."""
+"""What the engine asks of tables by itself: to sweep, to pack, to begin a new generation."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+from fjord import jobs
 from fjord.columns import Strings
 from fjord.commands.layout import Command, internal
 from fjord.ops import Op, Opcode, Place
-from fjord.tables import catalog, snapshots
+from fjord.tables import catalog, generations, snapshots
 from fjord.tables.jobs import keep as upkeep
 from fjord.tables.kv import keep as expiry
 from fjord.tables.meaning import MEANING
 from fjord.tables.stages import stage
-from fjord.tables.state import Decision, State, decides
+from fjord.tables.state import Decision, State, Table, decides
 from fjord.tables.streams import history, keep
 
 
@@ -100,3 +101,34 @@ def _together(ops: Sequence[Op]) -> Op:
 def _joined(parts: Sequence[Any]) -> Any:
     rows = list(chain.from_iterable(parts))
     return Strings.of(rows) if isinstance(parts[0], Strings) else rows
+
+
+# -- generations ----------------------------------------------------------------------------------
+
+
+@decides(generations.Turn)
+def decide_turn(command: generations.Turn, state: State, now_us: int) -> Decision:
+    """Turns one table, if there is one to turn; each takes ids that the next one must know of."""
+    wanted = generations.periods(state.tables)
+    for table in state.tables.values():
+        made = _turned(state, table, now_us) if table.id in wanted else ()
+        if made:
+            return catalog.decision(state, made)
+    return catalog.decision(state, ())
+
+
+def _turned(state: State, table: Table, now_us: int) -> list[Op]:
+    settings = jobs.decode_settings(table.settings)
+    listed = state.generations.get(table.id, ())
+    if not listed:  # they were lost to damage
+        return [catalog.next_generation(state, table, now_us, ops_before=0)]
+    made: list[Op] = []
+    rows = 0
+    drained = generations.drained(listed, state.job_counts)
+    if drained:
+        made.append(generations.end(table.id, drained))
+        rows = len(drained)
+    is_over = generations.is_over(settings.period, listed[-1].began_us, now_us)
+    if is_over and generations.may_turn(listed, state.job_counts):
+        made.append(catalog.next_generation(state, table, now_us, ops_before=rows))
+    return made

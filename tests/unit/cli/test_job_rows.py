@@ -10,7 +10,7 @@ import pytest
 import fjord
 from fjord.cli import journal_reports
 from fjord.engine.layout import Layout
-from fjord.journal.inspect import Row
+from fjord.journal.inspect import DumpRow
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     path = tmp_path_factory.mktemp("rows")
     live(path)
     found = journal_reports.dump(Layout(str(path)), 0, 2**64 - 1, "t")
-    return [journal_reports.row_json(row) for row in found if isinstance(row, Row)]
+    return [journal_reports.row_json(row) for row in found if isinstance(row, DumpRow)]
 
 
 def live(path: Path) -> None:

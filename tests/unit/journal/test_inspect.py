@@ -11,7 +11,7 @@ from fjord.columns import Strings
 from fjord.disk import LocalDisk
 from fjord.journal import frame as frames
 from fjord.journal import inspect
-from fjord.journal.inspect import Row, Wanted
+from fjord.journal.inspect import DumpRow, Wanted
 from fjord.journal.survey import Damage
 from fjord.journal.writer import Commit, Writer
 from fjord.ops import Op, Opcode
@@ -55,9 +55,9 @@ def damage_frame(directory: Path, segment: int, offset: int) -> None:
     path.write_bytes(bytes(data))
 
 
-def dumped(directory: Path, wanted: Wanted | None = None) -> list[Row]:
+def dumped(directory: Path, wanted: Wanted | None = None) -> list[DumpRow]:
     steps = inspect.dump(LocalDisk(), str(directory), wanted)
-    return [step for step in steps if isinstance(step, Row)]
+    return [step for step in steps if isinstance(step, DumpRow)]
 
 
 # -- verify ---------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_a_table_without_a_name_is_shown_by_its_number(tmp_path: Path) -> None:
 def test_rows_behind_damage_are_dumped(journal: Path) -> None:
     damage_frame(journal, 1, 64 + len(create_table(1, b"settings")) + 64)
     steps = list(inspect.dump(LocalDisk(), str(journal), durable_seq=7))
-    kinds = [step.seq if isinstance(step, Row) else step.rows for step in steps]
+    kinds = [step.seq if isinstance(step, DumpRow) else step.rows for step in steps]
     assert kinds == [1, 2, 4, 5, 6, 7]
     assert isinstance(steps[1], Damage)
 

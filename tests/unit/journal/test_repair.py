@@ -14,7 +14,7 @@ from fjord import ops
 from fjord.disk import Disk, LocalDisk
 from fjord.errors import CorruptionError
 from fjord.journal import inspect
-from fjord.journal.inspect import Row
+from fjord.journal.inspect import DumpRow
 from fjord.journal.reader import Journal
 from fjord.journal.repair import Repaired, repair
 from fjord.journal.writer import Commit, Writer
@@ -67,7 +67,7 @@ def read(disk: Disk, root: str) -> list[str]:
     journal = Journal(disk, f"{root}/journal")
     assert journal.first_seq == 1
     assert [one.frame.first_seq for one in journal.frames(1, durable_seq=9)]
-    rows = [step for step in inspect.dump(disk, f"{root}/journal") if isinstance(step, Row)]
+    rows = [step for step in inspect.dump(disk, f"{root}/journal") if isinstance(step, DumpRow)]
     return [
         f"lost {row.seq}+{row.fields['rows']!r}" if row.op == "LOST" else str(row.seq)
         for row in rows

@@ -7,7 +7,7 @@ import pytest
 from fjord import commands, jobs
 from fjord.jobs import Drained, Period
 from fjord.ops import Opcode
-from fjord.tables import turning
+from fjord.tables import generations
 from fjord.tables.generations import Turn
 from tests.unit.tables.job_world import DAY, HOUR, TABLE, JobWorld
 from tests.unit.tables.world import NOW_US
@@ -32,8 +32,8 @@ def turn(world: JobWorld) -> list[Opcode]:
 
 
 def due_us(world: JobWorld) -> int | None:
-    periods = turning.periods(world.tables)
-    return turning.due_us(periods, world.generations, world.job_counts, world.now_us)
+    periods = generations.periods(world.tables)
+    return generations.due_us(periods, world.generations, world.job_counts, world.now_us)
 
 
 @pytest.mark.req("SJ-18")
@@ -141,12 +141,12 @@ def test_what_is_left_of_a_generation(
     world.now_us += HOUR
     turn(world)
     (_, new) = world.generations[table.id]
-    assert turning.given_back_seq(world.tables, world.generations) == 0
-    assert turning.history_begins(table, world.generations[table.id]) == 0
+    assert generations.given_back_seq(world.tables, world.generations) == 0
+    assert generations.history_begins(table, world.generations[table.id]) == 0
     world.cancel(b"k")
     turn(world)
     first_row = new.first_row
-    assert turning.given_back_seq(world.tables, world.generations) == first_row * gives_back
-    found = turning.history_begins(table, world.generations[table.id])
+    assert generations.given_back_seq(world.tables, world.generations) == first_row * gives_back
+    found = generations.history_begins(table, world.generations[table.id])
     assert found == first_row * drops_history
-    assert turning.history_begins(table, ()) == 0
+    assert generations.history_begins(table, ()) == 0

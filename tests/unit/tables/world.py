@@ -299,7 +299,7 @@ class World:
     def _staged_bytes(self) -> int:
         """Returns the live bytes of what is staged and not committed."""
         stages = [stage_entry.decode_stage(*item) for item in self.tree(Tree.STAGES).items()]
-        waiting = [one for one in stages if one.state != stage_entry.State.COMMITTED]
+        waiting = [one for one in stages if one.state != stage_entry.StageState.COMMITTED]
         return sum(ops.HEADER.size + 16 + one.size for one in waiting)
 
     def _check_leases(self, taken: dict[bytes, bytes]) -> None:

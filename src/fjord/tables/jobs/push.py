@@ -24,7 +24,7 @@ from fjord.errors import Code
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
 from fjord.tables.jobs import layout, rules
-from fjord.tables.jobs import rows as ops
+from fjord.tables.jobs import rows as job_rows
 from fjord.tables.jobs.layout import NO_PROBE, Row
 from fjord.tables.state import Decision, State, Table, Tree, decides
 
@@ -137,9 +137,9 @@ class _Push:
         hashes = list(map(layout.digest, self.keys))
         places = state.get_many(Tree.JOBS_KEYS, [prefix + hash_ + b"\0" for hash_ in hashes])
         is_new = not any(places) and len(set(hashes)) == len(hashes)
-        if is_new and not ops.has_collisions(state, prefix):
+        if is_new and not job_rows.has_collisions(state, prefix):
             return self.plain(0)
-        rows = ops.resolve(state, prefix, self.keys, hashes, places)
+        rows = job_rows.resolve(state, prefix, self.keys, hashes, places)
         gone = {row.key: row for row in rows if row is not None and row.is_expired(now_us)}
         waiting = [None if row is None or row.key in gone else row for row in rows]
         merged = self._fold(waiting)
@@ -147,7 +147,7 @@ class _Push:
         new = [one for one in merged if one.row is None or one.row in moved]
         free = {row.slot for row in (*gone.values(), *moved)}
         wanted = [hashes[one.pushed] for one in new]
-        slots = ops.FreeSlots(state, prefix, wanted, without=free)
+        slots = job_rows.FreeSlots(state, prefix, wanted, without=free)
         probes = [slots.probe(hashes[one.pushed], places[one.pushed]) for one in new]
         added = self._add(new, probes)
         if isinstance(added, Refusal):
@@ -157,8 +157,8 @@ class _Push:
             for one in merged
             if one.row is not None and one.pushed >= 0 and one.row not in moved
         ]
-        expired = ops.remove_waiting(self.table.id, gone.values(), jobs.How.EXPIRE)
-        left = ops.remove_waiting(self.table.id, moved, jobs.How.SUPERSEDED)
+        expired = job_rows.remove_waiting(self.table.id, gone.values(), jobs.How.EXPIRE)
+        left = job_rows.remove_waiting(self.table.id, moved, jobs.How.SUPERSEDED)
         return [*expired, *left, *added, *self._replace(replaced)]
 
     def _moved(self, state: State, merged: Sequence[_Merged]) -> dict[Row, None]:

@@ -22,7 +22,7 @@ from fjord.layouts import JOB_PLACE, JOB_REST, PREFIX_BYTES, end_of
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
 from fjord.tables.jobs import keep, layout, rules
-from fjord.tables.jobs import rows as ops
+from fjord.tables.jobs import rows as job_rows
 from fjord.tables.jobs.finish import held_of
 from fjord.tables.jobs.lanes import Lane
 from fjord.tables.jobs.layout import PLACE, REST, XID, Lease
@@ -61,7 +61,7 @@ def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
     count = command.count or limits.NEXT_COUNT_MAX
     found = _find(state, table, command.domain, now_us, count)
     gone = [layout.decode_ready(*item) for item in found.expired]
-    removal = ops.remove_waiting(table.id, gone, How.EXPIRE)
+    removal = job_rows.remove_waiting(table.id, gone, How.EXPIRE)
     if not found.items:
         # Where much has expired there may be more behind it: ask again at once.
         ends_us = keep.next_end_us(state, table, command.domain, now_us)
@@ -258,7 +258,7 @@ def _hand_out(
     if command.done:
         reply = _taken(state, items, 0, 0)
         rows = [layout.decode_ready(*item) for item in items]
-        op = ops.remove_waiting(table.id, rows, How.DONE)[0]
+        op = job_rows.remove_waiting(table.id, rows, How.DONE)[0]
     else:
         reply = _taken(state, items, first_xid, now_us + lease_us)
         images = Strings.of([key[PREFIX_BYTES:] + rest for key, rest in items])
@@ -299,7 +299,7 @@ def _overtake(
         elif first_xid:
             older.append(Held(JobState.TAKEN, first_xid + at, row, lease))
             newer.append(before)
-    return ops.overtake(table.id, older, newer)
+    return job_rows.overtake(table.id, older, newer)
 
 
 def _bury_damaged(
@@ -315,9 +315,9 @@ def _bury_damaged(
         try:
             state.payloads([row.pointer])
         except (CorruptionError, OSError) as error:
-            dead.append(ops.waiting(row))
+            dead.append(job_rows.waiting(row))
             reasons.append(str(error).encode()[: limits.REASON_BYTES_MAX])
-    burial = ops.bury(table.id, dead, reasons, died_us=now_us, how=How.FAIL)
+    burial = job_rows.bury(table.id, dead, reasons, died_us=now_us, how=How.FAIL)
     return Decision(_nothing(now_us), [*removal, *burial])
 
 

@@ -265,13 +265,12 @@ def _user_keys(key: bytes) -> Strings:
 # before the new row no longer count.
 
 
-_Volatile2 = dict[bytes, VolatileValue | None]
 _PIECE: Final = 10_000  # entries are looked at in pieces
 
 
 def link(
     command: commands.Set, table: Table, target: bytes, state: State, now_us: int
-) -> tuple[list[Op], _Volatile2] | Refusal:
+) -> tuple[list[Op], _Volatile] | Refusal:
     """Returns the ops that give the one value of a command, at an index key, its further keys.
 
     What has expired under such a key goes, be it in the index or in memory.
@@ -305,7 +304,7 @@ def link(
         Strings.of([target[PREFIX_BYTES:]] * len(rows)),
     )
     linked = Op(Opcode.KV_LINK, table.id, len(rows), columns)
-    gone: _Volatile2 = {also.given[row]: None for row in rows if also.given[row] in also.volatile}
+    gone: _Volatile = {also.given[row]: None for row in rows if also.given[row] in also.volatile}
     return [*unschedule(table.id, due), linked], gone
 
 

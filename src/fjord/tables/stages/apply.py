@@ -18,7 +18,7 @@ import google_crc32c
 from fjord import layouts, ops
 from fjord.ops import Op, Place
 from fjord.tables.stages import layout as stage_entry
-from fjord.tables.stages.layout import State as Stages
+from fjord.tables.stages.layout import StageState
 from fjord.tables.state import State, Tree, Writes
 from fjord.tables.streams import layout
 from fjord.tables.streams.layout import seq_key
@@ -28,7 +28,7 @@ def apply_stage(writes: Writes, op: Op, place: Place) -> None:
     (at_us,), (inner,) = op.columns
     _, _, _, _, rows, _ = ops.HEADER.unpack_from(inner)
     where = (rows, place.segment, place.payload, len(inner), google_crc32c.value(inner))
-    entry = stage_entry.STAGE.pack(*where, at_us, Stages.PENDING)
+    entry = stage_entry.STAGE.pack(*where, at_us, StageState.PENDING)
     writes.put_many(Tree.STAGES, [(seq_key(layouts.prefix_of(op.table), place.seq), entry)])
     writes.account(place.seq, len(place.data))
 
@@ -38,7 +38,7 @@ def apply_decided(writes: Writes, op: Op, place: Place) -> None:
     writes.put_many(
         Tree.STAGES,
         [
-            (seq_key(prefix, seq), pack(*where, at_us, Stages.DECIDED))
+            (seq_key(prefix, seq), pack(*where, at_us, StageState.DECIDED))
             for seq, at_us, *where in zip(*op.columns, strict=True)
         ],
     )
@@ -56,7 +56,7 @@ def apply_commit(writes: Writes, op: Op, place: Place) -> None:
     pointer = [number for (number,) in where]
     prefix, last = layouts.prefix_of(op.table), place.seq + op.rows - 1
     append = layout.APPEND.pack(op.rows, *pointer, place.wall_us)
-    entry = stage_entry.STAGE.pack(op.rows, *pointer, place.wall_us, Stages.COMMITTED)
+    entry = stage_entry.STAGE.pack(op.rows, *pointer, place.wall_us, StageState.COMMITTED)
     staged = layout.STAGED.pack(seq)
     writes.put_many(Tree.STREAM_OPS, [(seq_key(prefix, last), append + staged)])
     writes.put_many(Tree.STAGES, [(seq_key(prefix, seq), entry)])

@@ -25,7 +25,7 @@ STAGE: Final = (Fields(rows="I") + POINTER + Fields(at_us="Q", state="B")).packe
 WRITER: Final = struct.Struct("<QQQ")
 
 
-class State(enum.IntEnum):
+class StageState(enum.IntEnum):
     """How far a stage is."""
 
     PENDING = 0  # nobody has committed it

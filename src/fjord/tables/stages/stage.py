@@ -27,8 +27,7 @@ from fjord.ops import Op, Opcode
 from fjord.tables import catalog
 from fjord.tables.jobs import push
 from fjord.tables.stages import layout
-from fjord.tables.stages.layout import Stage, Writer
-from fjord.tables.stages.layout import State as Stages
+from fjord.tables.stages.layout import Stage, StageState, Writer
 from fjord.tables.state import Decision, State, Table, Tree, decides
 from fjord.tables.streams import history
 from fjord.tables.streams.layout import seq_key
@@ -373,7 +372,7 @@ def _waiting(state: State, prefix: bytes, known: Writer) -> Sequence[int]:
 def _pending(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Stage]:
     """Returns those of some stages that nobody has committed."""
     found = _stages(state, prefix, seqs)
-    return [stage for stage in found if stage.state == Stages.PENDING]
+    return [stage for stage in found if stage.state == StageState.PENDING]
 
 
 def _stages(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Stage]:
@@ -440,7 +439,7 @@ def _drop(table_id: int, stages: Sequence[Stage]) -> list[Op]:
     """Returns the op that takes stages away; those that are committed count as messages already."""
     if not stages:
         return []
-    freed = [0 if one.state == Stages.COMMITTED else _bytes(one) for one in stages]
+    freed = [0 if one.state == StageState.COMMITTED else _bytes(one) for one in stages]
     columns = ([one.seq for one in stages], freed)
     return [Op(Opcode.STAGE_GONE, table_id, len(stages), columns)]
 
