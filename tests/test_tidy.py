@@ -34,13 +34,16 @@ MACHINE = {"asyncio", "io", "logging", "os", "pathlib", "socket", "subprocess", 
 
 # Where in the package a standard module may be imported.
 SHELLS = ("aio.py", "cli/", "client/", "forwarder.py", "server/", "spark/", "testing/")
+KESTREL = tuple(
+    f"kestrel/{name}.py" for name in ("backends", "importing", "service", "serving", "session")
+)
 HOMES: dict[str, tuple[str, ...]] = {
     "time": ("clock.py",),
     "random": ("testing/",),
     "secrets": ("disk.py",),
     "uuid": ("disk.py", "cli/", "client/", "spark/"),
-    "asyncio": (*SHELLS, "kestrel/importing.py", "kestrel/serving"),
-    "socket": (*SHELLS, "kestrel/service.py", "kestrel/serving"),
+    "asyncio": (*SHELLS, *KESTREL),
+    "socket": (*SHELLS, *KESTREL),
     "dbm": (),
     "marshal": (),
     "pickle": (),

@@ -227,4 +227,4 @@ def test_sweep_outlives_a_full_disk() -> None:
         world.disk.capacity = None
         await client.check(b"get expired/t=60000\r\n", b"VALUE expired 0 1\r\na\r\nEND\r\n")
 
-    run(test, ServerOptions(is_exact=True, sweep_seconds=0.01))
+    run(test, ServerOptions(is_exact=True, sweep_ms=10))

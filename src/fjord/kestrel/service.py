@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 import fjord
@@ -19,11 +19,10 @@ from fjord.disk import Disk, LocalDisk
 from fjord.errors import DirectoryError, DurabilityError, UsageError
 from fjord.kestrel import config as configuration
 from fjord.kestrel import names, reading
+from fjord.kestrel.backends import DirectoryBackend, JobsBackend
 from fjord.kestrel.collection import RESERVE_BYTES, Collection
 from fjord.kestrel.config import Configuration, ServerConfig, Standing
 from fjord.kestrel.serving import Server, ServerOptions
-from fjord.kestrel.serving_directory import DirectoryBackend
-from fjord.kestrel.serving_jobs import JobsBackend
 from fjord.kestrel.session import Backend
 from fjord.server import logs, service
 
@@ -162,16 +161,11 @@ def _parsed(path: str) -> dict[str, object]:
 
 
 def _options(serving: ServiceOptions, settings: ServerConfig) -> ServerOptions:
-    idle_ms, sweep_ms = settings.idle_ms, settings.sweep_ms
     return ServerOptions(
-        open_max=settings.open_max,
+        **asdict(settings),
         item_bytes_max=serving.item_bytes_max,
         connections_max=serving.connections_max,
         is_exact=serving.is_exact,
-        idle_seconds=None if idle_ms is None else idle_ms / 1000,
-        sweep_seconds=None if sweep_ms is None else sweep_ms / 1000,
-        refuse_writes_over=settings.refuse_writes_over,
-        refuse_reads_over=settings.refuse_reads_over,
         awake_us=service.default_awake_us() if serving.awake_us is None else serving.awake_us,
     )
 

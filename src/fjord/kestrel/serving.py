@@ -22,12 +22,10 @@ from fjord import disk as disks
 from fjord import limits
 from fjord.clock import Clock
 from fjord.errors import DurabilityError, FjordError
-from fjord.kestrel import memcache, requests, text
-from fjord.kestrel.config import Standing
-from fjord.kestrel.memcache import MemcacheReader
-from fjord.kestrel.requests import Outcome, Reply, Request
+from fjord.kestrel import protocols
+from fjord.kestrel.config import ServerConfig, Standing
+from fjord.kestrel.protocols import MemcacheReader, Outcome, Reply, Request, TextReader
 from fjord.kestrel.session import Backend, Forget, House, Session
-from fjord.kestrel.text import TextReader
 
 _RETRY_SECONDS: Final = 1.0
 
@@ -36,11 +34,11 @@ class Sweeper:
     """Does it, as a task of a server."""
 
     def __init__(
-        self, queues: Backend, clock: Clock, *, expire_seconds: float | None, forget: Forget
+        self, queues: Backend, clock: Clock, *, expire_ms: int | None, forget: Forget
     ) -> None:
         self._queues = queues
         self._clock = clock
-        self._expire_seconds = expire_seconds
+        self._expire_seconds = None if expire_ms is None else expire_ms / 1000
         self._forget = forget
         self.orphans: list[Session] = []  # whose connections are gone
         self._changed = asyncio.Event()
@@ -185,17 +183,12 @@ _WAIT_SECONDS_MAX: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerOptions:
-    """How a server behaves."""
+class ServerOptions(ServerConfig):
+    """How a server behaves: what its configuration says, and what the command line does."""
 
-    open_max: int = 1  # items that a connection may have open of one queue; maxOpenTransactions
-    item_bytes_max: int = requests.ITEM_BYTES_MAX
+    item_bytes_max: int = protocols.ITEM_BYTES_MAX
     connections_max: int = 10_000
     is_exact: bool = False  # memcache replies are those of Kestrel, byte for byte
-    idle_seconds: float | None = None  # a connection that asks nothing is closed; clientTimeout
-    sweep_seconds: float | None = None  # expired items are looked for; expirationTimerFrequency
-    refuse_writes_over: int | None = None  # connections; connectionLimitRefuseWrites
-    refuse_reads_over: int | None = None  # connections; connectionLimitRefuseReads
     memory_bytes_max: int = BYTES_MAX  # that all connections keep together
     awake_us: int = 0  # how long to stay awake after a reply, 0 = sleep at once
 
@@ -221,10 +214,9 @@ class Server:
     ) -> None:
         self.backend = backend
         self.options = options
+        self.idle_seconds = None if options.idle_ms is None else options.idle_ms / 1000
         self.memory = ConnectionMemory(clock, options.memory_bytes_max)
-        self.sweeper = Sweeper(
-            backend, clock, expire_seconds=options.sweep_seconds, forget=self._forget
-        )
+        self.sweeper = Sweeper(backend, clock, expire_ms=options.sweep_ms, forget=self._forget)
         self.house = House(
             clock=clock,
             open_max=options.open_max,
@@ -244,12 +236,12 @@ class Server:
         self._sweeping: asyncio.Task[None] | None = None
         self._memcache = _Speech(
             reader=lambda: MemcacheReader(options.item_bytes_max, is_exact=options.is_exact),
-            encode=functools.partial(memcache.encode, is_exact=options.is_exact),
+            encode=functools.partial(protocols.encode_memcache, is_exact=options.is_exact),
             no_memory=b"SERVER_ERROR out of memory storing object\r\n",
         )
         self._text = _Speech(
             reader=lambda: TextReader(options.item_bytes_max),
-            encode=text.encode,
+            encode=protocols.encode_text,
             no_memory=b"-Out of memory.\n",
         )
 
@@ -461,7 +453,7 @@ class Connection(asyncio.Protocol):
     async def _more(self) -> bool:
         """Waits for bytes; False if none came for too long."""
         try:
-            await asyncio.wait_for(self._news.wait(), self._server.options.idle_seconds)
+            await asyncio.wait_for(self._news.wait(), self._server.idle_seconds)
         except TimeoutError:
             return False
         return True

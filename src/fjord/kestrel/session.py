@@ -21,8 +21,8 @@ from typing import Final, Protocol
 import fjord
 from fjord.clock import Clock
 from fjord.kestrel.config import Standing, Status
+from fjord.kestrel.protocols import Outcome, Reply, Request, Verb
 from fjord.kestrel.queue import Item
-from fjord.kestrel.requests import Outcome, Reply, Request, Verb
 
 _log = logging.getLogger("fjord.kestrel")
 

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 
 from fjord.clock import SystemClock
 from fjord.kestrel import config as configuration
+from fjord.kestrel.backends import DirectoryBackend
 from fjord.kestrel.collection import Collection
 from fjord.kestrel.serving import Server, ServerOptions
-from fjord.kestrel.serving_directory import DirectoryBackend
 from fjord.testing import SimDisk
 
 SECONDS_MAX = 60

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.kestrel import memcache, requests
-from fjord.kestrel.requests import Outcome, Reply, Request, Verb
+from fjord.kestrel import protocols
+from fjord.kestrel.protocols import Outcome, Reply, Request, Verb
 
 PUT = Request(Verb.PUT, "q", items=(b"hello",))
 SAMPLES: list[tuple[bytes, Request]] = [
@@ -95,7 +95,7 @@ MALFORMED = [
 
 
 def read(*pieces: bytes, item_bytes_max: int = 100, is_exact: bool = False) -> list[Request]:
-    reader = memcache.MemcacheReader(item_bytes_max, is_exact=is_exact)
+    reader = protocols.MemcacheReader(item_bytes_max, is_exact=is_exact)
     found = []
     for piece in pieces:
         reader.receive(piece)
@@ -138,7 +138,7 @@ def test_cut_off_request_is_waited_for(data: bytes) -> None:
 
 
 def test_line_is_bounded() -> None:
-    longest = b"dump_stats " + b"x" * (requests.LINE_BYTES_MAX - 11)
+    longest = b"dump_stats " + b"x" * (protocols.LINE_BYTES_MAX - 11)
     assert [one.verb for one in read(longest + b"\n")] == [Verb.DUMP_STATS]
     for pieces in ([longest, b"xx"], [longest + b"x\n"]):
         assert [one.verb for one in read(*pieces)] == [Verb.BROKEN]
@@ -149,7 +149,7 @@ def test_item_of_the_largest_size_is_read() -> None:
 
 
 def test_reader_that_is_broken_keeps_nothing() -> None:
-    reader = memcache.MemcacheReader()
+    reader = protocols.MemcacheReader()
     reader.receive(b"what\r\nset q 0 0 5\r\n")
     assert reader.next_request() is not None
     reader.receive(b"hello\r\n")
@@ -248,7 +248,7 @@ REPLIES = [
 
 @pytest.mark.parametrize(("request_", "reply", "expected", "ends"), REPLIES)
 def test_reply_is_written(request_: Request, reply: Reply, expected: bytes, ends: bool) -> None:
-    assert memcache.encode(request_, reply) == (expected, ends)
+    assert protocols.encode_memcache(request_, reply) == (expected, ends)
 
 
 def test_every_outcome_has_a_reply() -> None:
@@ -267,12 +267,12 @@ def test_every_outcome_has_a_reply() -> None:
 def test_exact_replies_are_those_of_kestrel(
     request_: Request, reply: Reply, expected: bytes
 ) -> None:
-    assert memcache.encode(request_, reply, is_exact=True) == (expected, False)
+    assert protocols.encode_memcache(request_, reply, is_exact=True) == (expected, False)
 
 
 def test_kestrel_gives_no_reason() -> None:
     request = Request(Verb.BROKEN, words=("no such command",))
-    broken = memcache.encode(request, Reply(Outcome.BROKEN), is_exact=True)
+    broken = protocols.encode_memcache(request, Reply(Outcome.BROKEN), is_exact=True)
     assert broken == (b"CLIENT_ERROR\r\n", True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.kestrel import requests
+from fjord.kestrel import protocols
 
 
 @pytest.mark.parametrize(
@@ -12,8 +12,8 @@ from fjord.kestrel import requests
     [
         ("0", 0),
         ("007", 7),
-        (str(requests.NUMBER_MAX), requests.NUMBER_MAX),
-        (str(requests.NUMBER_MAX + 1), None),
+        (str(protocols.NUMBER_MAX), protocols.NUMBER_MAX),
+        (str(protocols.NUMBER_MAX + 1), None),
         ("9" * 5000, None),
         ("-1", None),
         ("", None),
@@ -26,9 +26,9 @@ from fjord.kestrel import requests
     ],
 )
 def test_number_is_decimal_digits_within_bounds(text: str, expected: int | None) -> None:
-    assert requests.number(text) == expected
+    assert protocols.number(text) == expected
 
 
 def test_number_may_be_below_zero_where_that_means_something() -> None:
-    assert requests.number("-5", low=-10) == -5
-    assert requests.number("-11", low=-10) is None
+    assert protocols.number("-5", low=-10) == -5
+    assert protocols.number("-11", low=-10) is None

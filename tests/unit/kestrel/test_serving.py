@@ -313,7 +313,7 @@ def test_idle_connection_is_closed() -> None:
         await client.check(b"get q\r\n", b"END\r\n")
         await client.expect_end()
 
-    run(test, ServerOptions(is_exact=True, idle_seconds=0.01))
+    run(test, ServerOptions(is_exact=True, idle_ms=10))
 
 
 def test_expired_items_are_swept() -> None:
@@ -322,7 +322,7 @@ def test_expired_items_are_swept() -> None:
         await client.check(b"set q 0 -1 1\r\nx\r\n", b"STORED\r\n")
         await world.until(lambda: world.collection.stats("q")["items"] == 0)
 
-    run(test, ServerOptions(is_exact=True, sweep_seconds=0.01))
+    run(test, ServerOptions(is_exact=True, sweep_ms=10))
 
 
 def test_large_item_and_what_is_sent_ahead_go_through() -> None:

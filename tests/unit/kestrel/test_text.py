@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.kestrel import requests, text
-from fjord.kestrel.requests import Outcome, Reply, Request, Verb
+from fjord.kestrel import protocols
+from fjord.kestrel.protocols import Outcome, Reply, Request, Verb
 
 SAMPLES = [
     (b"put q:\na\nb\n\n", Request(Verb.PUT, "q", (b"a", b"b"))),
@@ -58,7 +58,7 @@ ERRORS = [
 
 def read(*pieces: bytes, item_bytes_max: int = 100) -> list[Request]:
     # 1025 items of one byte are too many, and not too large.
-    reader = text.TextReader(2000 if sum(map(len, pieces)) > 2000 else item_bytes_max)
+    reader = protocols.TextReader(2000 if sum(map(len, pieces)) > 2000 else item_bytes_max)
     found = []
     for piece in pieces:
         reader.receive(piece)
@@ -86,30 +86,30 @@ def test_error_is_told_and_the_next_request_is_read(data: bytes, reason: str) ->
     assert read(*bytewise(data), b"version\n") == expected
     broken = expected[0]
     told = (f"-{reason}\n".encode(), False)
-    assert text.encode(broken, Reply(Outcome.BROKEN)) == told
+    assert protocols.encode_text(broken, Reply(Outcome.BROKEN)) == told
 
 
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"x" * (requests.LINE_BYTES_MAX + 1), "Line too long."),
-        (b"get " + b"x" * requests.LINE_BYTES_MAX + b"\n", "Line too long."),
+        (b"x" * (protocols.LINE_BYTES_MAX + 1), "Line too long."),
+        (b"get " + b"x" * protocols.LINE_BYTES_MAX + b"\n", "Line too long."),
         (b"put q:\n" + b"x" * 102, "Line too long."),
         (b"get \xff\n", "Not UTF-8."),
     ],
 )
 def test_what_has_no_end_ends_the_connection(data: bytes, reason: str) -> None:
-    reader = text.TextReader(100)
+    reader = protocols.TextReader(100)
     reader.receive(data)
     broken = reader.next_request()
     assert broken == Request(Verb.BROKEN, words=(reason,), ends=True)
-    assert text.encode(broken, Reply(Outcome.BROKEN)) == (f"-{reason}\n".encode(), True)
+    assert protocols.encode_text(broken, Reply(Outcome.BROKEN)) == (f"-{reason}\n".encode(), True)
     reader.receive(b"version\n")
     assert (reader.kept_bytes, reader.next_request()) == (0, None)
 
 
 def test_items_of_a_put_are_counted_as_kept() -> None:
-    reader = text.TextReader()
+    reader = protocols.TextReader()
     reader.receive(b"put q:\nabc\nde")
     assert reader.next_request() is None
     assert reader.kept_bytes == 5
@@ -143,7 +143,7 @@ REPLIES = [
 
 @pytest.mark.parametrize(("request_", "reply", "expected", "ends"), REPLIES)
 def test_reply_is_written(request_: Request, reply: Reply, expected: bytes, ends: bool) -> None:
-    assert text.encode(request_, reply) == (expected, ends)
+    assert protocols.encode_text(request_, reply) == (expected, ends)
 
 
 def test_every_outcome_that_can_be_has_a_reply() -> None:

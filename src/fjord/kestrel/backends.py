@@ -1,0 +1,524 @@
+"""Where the queues of a server are: in a directory, or in the jobs tables of a daemon.
+
+In a directory, everything happens on the loop's thread, one request after the other, as a
+`Collection` wants it.  Answers of all connections that asked meanwhile wait for one fsync: a
+*settling* begins when all that is ready on the loop has been done.  If the fsync fails nobody knows
+what is on disk, so nobody gets an answer and the server ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Final, Self
+from weakref import WeakKeyDictionary
+
+from fjord import aio, kinds, limits
+from fjord.clock import Clock
+from fjord.errors import Code, FjordError, NotFoundError, RefusedError
+from fjord.jobs import decode_settings
+from fjord.kestrel import names
+from fjord.kestrel.collection import Collection
+from fjord.kestrel.config import Configuration, QueueConfig
+from fjord.kestrel.queue import Item
+from fjord.kestrel.session import Forget
+from fjord.values import Value
+
+_log = logging.getLogger("fjord.kestrel")
+
+# Bounds of time are looked at so often within the shortest of them, and in these bounds.
+_TIDIES_PER_BOUND: Final = 4
+_TIDY_SECONDS_MIN: Final = 0.01
+_TIDY_SECONDS_MAX: Final = 1.0
+
+
+class DirectoryBackend:
+    """A collection that many connections share."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        config: Configuration,
+        *,
+        read_config: Callable[[], Configuration] | None = None,
+    ) -> None:
+        """`read_config` reads the configuration again, when somebody asks for it."""
+        self._collection = collection
+        self._config = config
+        self._configs: dict[str, QueueConfig] = {}  # of queues that were asked for
+        self._syncing: dict[str, bool] = {}  # by queue: whether its answers wait for the disk
+        self._read_config = read_config
+        self._has_traces = False  # somewhere
+        self._tidy_seconds: float | None = None
+        self._known = set(collection.names())
+        self._creates = 0
+        self._deletes = 0
+        self._expires = 0
+        self._listening: dict[str, dict[asyncio.Future[bool], None]] = {}  # first come, first told
+        self._is_dirty = False
+        self._settling: asyncio.Future[None] | None = None
+        self._configure()
+
+    # -- items ------------------------------------------------------------------------------------
+
+    async def add(self, queue: str, data: bytes, expires_ms: int) -> bool:
+        try:
+            is_added = self._collection.add(queue, data, expires_ms)
+        finally:
+            self._arrived(queue)  # some of an alias, or a parent, may have it and others not
+        self._touched(queue)
+        return is_added
+
+    async def remove(self, queue: str, *, opens: bool) -> Item | None:
+        item = self._collection.remove(queue, opens=opens)
+        self._touched(queue)
+        self._expired(queue)
+        return item
+
+    async def peek(self, queue: str) -> Item | None:
+        item = self._collection.peek(queue)
+        self._touched(queue)
+        self._expired(queue)
+        return item
+
+    async def confirm(self, queue: str, xid: int) -> bool:
+        self._touched(queue)
+        return self._collection.confirm(queue, xid)
+
+    async def unremove(self, queue: str, xid: int) -> bool:
+        is_back = self._collection.unremove(queue, xid)
+        if is_back:
+            self._touched(queue)
+            self.wake(queue)
+        return is_back
+
+    # -- queues -----------------------------------------------------------------------------------
+
+    async def flush(self, queue: str) -> None:
+        self._collection.flush(queue)
+        if queue in self._known:
+            self._touched(queue)
+
+    async def delete(self, queue: str) -> None:
+        self._deletes += queue in self._known
+        self._collection.delete(queue)
+        self._known = set(self._collection.names())
+        self._configs.pop(queue, None)
+        self._syncing.clear()
+
+    async def flush_expired(self, queue: str) -> int:
+        count = self._collection.flush_expired(queue)
+        if count:
+            self._touched(queue)
+            self._expired(queue)
+        return count
+
+    async def names(self) -> list[str]:
+        return self._collection.names()
+
+    async def stats(self, queue: str) -> dict[str, int | str]:
+        found = self._collection.stats(queue)
+        return {**found, "waiters": len(self._listening.get(queue, ()))} if found else found
+
+    async def reload(self) -> None:
+        """Reads the configuration again.
+
+        Raises:
+            UsageError: if it is none; then nothing changes.
+            OSError: if it cannot be read; the same.
+        """
+        if self._read_config is not None:
+            self._config = self._read_config()
+            self._configure()
+            self._collection.configure(self._config)
+
+    def traces(self, queue: str) -> bool:
+        return self._has_traces and any(
+            self._config_of(one).enable_trace for one in self._targets(queue)
+        )
+
+    def counts(self) -> dict[str, int]:
+        return {
+            "queue_creates": self._creates,
+            "queue_deletes": self._deletes,
+            "queue_expires": self._expires,
+        }
+
+    def _configure(self) -> None:
+        self._configs.clear()
+        self._syncing.clear()
+        self._has_traces = any(self._config.given("enable_trace"))
+        bounds = [
+            bound_ms
+            for name in ("max_queue_age_ms", "open_transaction_timeout_ms")
+            for bound_ms in self._config.given(name)
+            if isinstance(bound_ms, int)
+        ]
+        self._tidy_seconds = None
+        if bounds:
+            wanted = min(bounds) / 1000 / _TIDIES_PER_BOUND
+            self._tidy_seconds = min(max(wanted, _TIDY_SECONDS_MIN), _TIDY_SECONDS_MAX)
+
+    # -- what time brings -------------------------------------------------------------------------
+
+    def tidy_seconds(self) -> float | None:
+        return self._tidy_seconds
+
+    async def tidy(self, forget: Forget) -> None:
+        """Gives back what is open for too long, and deletes queues that nobody uses.
+
+        Raises:
+            OSError: if there is no space; the rest is for the next time.
+        """
+        for queue in self._collection.names():
+            xids = self._collection.time_out(queue)
+            if xids:
+                forget(queue, set(xids))
+                self._touched(queue)
+                for _ in xids:
+                    self.wake(queue)
+                _told("items were open for too long", queue=queue, items=len(xids))
+            if queue not in self._listening and self._collection.is_unused(queue):
+                await self.delete(queue)
+                self._expires += 1
+                _told("a queue that nobody used was deleted", queue=queue)
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """Waits for the disk, if it has to.
+
+        Raises:
+            FjordError: if the disk does not promise anything.
+            OSError: the same.
+        """
+        if not self._is_dirty and self._settling is None:
+            return
+        if self._settling is None:
+            loop = asyncio.get_running_loop()
+            self._settling = loop.create_future()
+            loop.call_soon(self._settle)
+        await asyncio.shield(self._settling)
+
+    def _settle(self) -> None:
+        settling, self._settling = self._settling, None
+        assert settling is not None
+        self._is_dirty = False
+        try:
+            self._collection.sync()
+        except (FjordError, OSError) as error:
+            self._is_dirty = True
+            settling.set_exception(error)
+            settling.exception()  # who waited may be gone; then nobody looks at it
+        else:
+            settling.set_result(None)
+
+    async def close(self) -> None:
+        self._collection.close()
+
+    # -- waiting ----------------------------------------------------------------------------------
+
+    def listen(self, queue: str) -> asyncio.Future[bool]:
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._listening.setdefault(queue, {})[future] = None
+        return future
+
+    def unlisten(self, queue: str, future: asyncio.Future[bool]) -> None:
+        waiting = self._listening.get(queue)
+        if waiting is not None:
+            waiting.pop(future, None)
+            if not waiting:
+                del self._listening[queue]
+
+    def wake(self, queue: str) -> None:
+        for future in self._listening.get(queue, ()):
+            if not future.done():
+                future.set_result(True)
+                return
+
+    def _arrived(self, queue: str) -> None:
+        """Tells who waits for what was added, also where it was copied to."""
+        if not self._listening:
+            return
+        for target in self._targets(queue):
+            self.wake(target)
+            for name in [name for name in self._listening if names.parent_of(name) == target]:
+                self.wake(name)
+
+    def _expired(self, queue: str) -> None:
+        """Tells who waits where the expired items of a queue go, if some may have gone there."""
+        target = self._config_of(queue).expire_to_queue
+        if target is not None:
+            self._arrived(target)
+
+    def _targets(self, queue: str) -> Iterable[str]:
+        return self._config.aliases.get(queue, (queue,))
+
+    def _config_of(self, queue: str) -> QueueConfig:
+        found = self._configs.get(queue)
+        if found is None:
+            found = self._configs[queue] = self._config.of(queue)
+        return found
+
+    def _syncs(self, queue: str) -> bool:
+        """Says whether an item that is added has to be durable anywhere before that is told."""
+        found = self._syncing.get(queue)
+        if found is None:
+            targets = set(self._targets(queue))
+            targets |= {name for name in self._known if names.parent_of(name) in targets}
+            found = any(self._config_of(one).sync_journal_ms is not None for one in targets)
+            self._syncing[queue] = found
+        return found
+
+    def _touched(self, queue: str) -> None:
+        if queue not in self._known:
+            known = set(self._collection.names())
+            self._creates += len(known - self._known)
+            self._known = known
+            self._syncing.clear()
+        if not self._is_dirty:
+            self._is_dirty = self._syncs(queue)
+
+
+def _told(what: str, **fields: object) -> None:
+    _log.info(what, extra={"fields": fields})
+
+
+# -- queues that are jobs tables of a daemon, for clients of Kestrel ------------------------------
+#
+# A queue is a jobs table that does not merge.  An open item is a job under a lease, which is made
+# longer for as long as its connection is there; should this process die, the lease ends and
+# somebody else gets the job.  The daemon answers when something is durable, so there is nothing
+# to settle.
+#
+# Who waits for a queue is told by a listener of its table.  What arrives while a take that found
+# nothing is on its way back is not missed: each arrival has a number, and a session that has looked
+# before the last one looks again instead of waiting.
+
+
+# An open item of a process that died waits for so long until somebody else gets it.
+_LEASE_SECONDS: Final = 60.0
+_HEARTBEAT_SECONDS: Final = 15.0
+# Tables that are listened to, with a connection each; those that nobody waits for give way.
+_LISTENERS_MAX: Final = 256
+_FLUSH_COUNT: Final = 1000
+# A daemon takes dates a bit further ahead; the rest is for clocks that differ.
+_AHEAD_MS_MAX: Final = limits.PROCESS_AHEAD_US_MAX // 1000 - 24 * 3600 * 1000
+
+
+class JobsBackend:
+    """The jobs tables of a daemon, as queues."""
+
+    def __init__(self, db: aio.AsyncDatabase, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+        self._tables: dict[str, aio.AsyncJobs] = {}
+        self._open: dict[tuple[str, int], aio.AsyncJob] = {}
+        self._listening: dict[str, dict[asyncio.Future[bool], None]] = {}
+        self._listeners: dict[str, asyncio.Task[None]] = {}
+        self._arrivals: dict[str, int] = {}  # by queue; counts what its listener was told
+        self._seen = WeakKeyDictionary[asyncio.Task[object], int]()  # arrivals when a task looked
+        self._heartbeat = asyncio.create_task(self._beat())
+
+    @classmethod
+    async def connect(cls, url: str, clock: Clock) -> Self:
+        """Raises UnavailableError if nobody answers there."""
+        return cls(await aio.connect(url), clock)
+
+    # -- items ------------------------------------------------------------------------------------
+
+    async def add(self, queue: str, data: bytes, expires_ms: int) -> bool:
+        if len(data) > limits.VALUE_BYTES_MAX:
+            return False
+        now_ms = self._clock.wall_us() // 1000
+        if 0 < expires_ms <= now_ms:
+            return True  # it has expired already, which a jobs table does not take
+        expires_at = None  # that is also for what is further ahead than a daemon takes
+        if 0 < expires_ms <= now_ms + _AHEAD_MS_MAX:
+            expires_at = datetime.fromtimestamp(expires_ms / 1000, UTC)
+        try:
+            await self._table(queue).push_many(values=[data], expires_at=expires_at)
+        except RefusedError as error:
+            if error.code is not Code.EMPTY_KEY:
+                raise
+            # Somebody has dropped the table since it was made, so it is made again.
+            self._tables.pop(queue, None)
+            await self._table(queue).push_many(values=[data], expires_at=expires_at)
+        return True
+
+    async def remove(self, queue: str, *, opens: bool) -> Item | None:
+        self._look(queue)
+        lease = _LEASE_SECONDS if opens else None
+        jobs = await self._table(queue).next(1, lease=lease, done=not opens)
+        for job in jobs:
+            if opens:
+                self._open[queue, job.xid] = job
+            return Item(_bytes(job.value), 0, 0, job.xid if opens else 0)
+        return None
+
+    async def peek(self, queue: str) -> Item | None:
+        self._look(queue)
+        try:
+            jobs = await self._table(queue).peek(1)
+        except NotFoundError:
+            await self._db.create_jobs(queue, merge=False)
+            return None
+        return Item(_bytes(jobs[0].value), 0, 0) if jobs else None
+
+    async def confirm(self, queue: str, xid: int) -> bool:
+        job = self._open.pop((queue, xid), None)
+        if job is None:
+            return False
+        try:
+            await job.done()
+        except RefusedError:
+            return False  # its lease was over, or its table is gone
+        return True
+
+    async def unremove(self, queue: str, xid: int) -> bool:
+        job = self._open.pop((queue, xid), None)
+        if job is None:
+            return False
+        try:
+            await job.fail(count=False)
+        except FjordError:
+            return False  # its lease ends by itself
+        return True
+
+    # -- queues -----------------------------------------------------------------------------------
+
+    async def flush(self, queue: str) -> None:
+        if queue in await self.names():
+            while await self._table(queue).next(_FLUSH_COUNT, done=True):
+                pass
+
+    async def delete(self, queue: str) -> None:
+        self._tables.pop(queue, None)
+        if queue in await self.names():  # any other table is no queue
+            with contextlib.suppress(NotFoundError):
+                await self._db.drop(queue)
+        self._open = {key: job for key, job in self._open.items() if key[0] != queue}
+
+    async def flush_expired(self, queue: str) -> int:
+        return 0  # the daemon does it
+
+    async def names(self) -> list[str]:
+        """Returns the tables that are queues: those of jobs that are not merged."""
+        tables = [table for table in await self._db.tables() if table.kind == kinds.Kind.JOBS]
+        queues = [one.name for one in tables if not decode_settings(one.settings).merge]
+        return sorted(queues)
+
+    async def stats(self, queue: str) -> dict[str, int | str]:
+        try:
+            counts = await self._table(queue).count()
+        except NotFoundError:
+            return {}
+        return {
+            "items": counts.waiting,
+            "waiters": len(self._listening.get(queue, ())),
+            "open_transactions": counts.taken,
+        }
+
+    async def reload(self) -> None:
+        pass  # settings of tables are fixed when they are made
+
+    async def settle(self) -> None:
+        pass
+
+    def traces(self, queue: str) -> bool:
+        return False
+
+    def tidy_seconds(self) -> float | None:
+        return None  # the daemon looks after leases
+
+    async def tidy(self, forget: Forget) -> None:
+        pass
+
+    def counts(self) -> dict[str, int]:
+        return {"queue_creates": 0, "queue_deletes": 0, "queue_expires": 0}
+
+    async def close(self) -> None:
+        tasks = [self._heartbeat, *self._listeners.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._db.close()
+
+    # -- waiting ----------------------------------------------------------------------------------
+
+    def listen(self, queue: str) -> asyncio.Future[bool]:
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._listening.setdefault(queue, {})[future] = None
+        if self._seen.pop(_current(), -1) != self._arrivals.get(queue, 0):
+            future.set_result(True)
+        if queue not in self._listeners:
+            self._make_room()
+            self._listeners[queue] = asyncio.create_task(self._follow(queue))
+        return future
+
+    def unlisten(self, queue: str, future: asyncio.Future[bool]) -> None:
+        waiting = self._listening.get(queue)
+        if waiting is not None:
+            waiting.pop(future, None)
+            if not waiting:
+                del self._listening[queue]
+
+    def wake(self, queue: str) -> None:
+        """Tells all who listen: a listener is not told how many items have come."""
+        self._arrivals[queue] = self._arrivals.get(queue, 0) + 1
+        for future in self._listening.get(queue, ()):
+            if not future.done():
+                future.set_result(True)
+
+    def _look(self, queue: str) -> None:
+        self._seen[_current()] = self._arrivals.get(queue, 0)
+
+    def _make_room(self) -> None:
+        idle = [queue for queue in self._listeners if queue not in self._listening]
+        if len(self._listeners) >= _LISTENERS_MAX and idle:
+            self._listeners.pop(idle[0]).cancel()
+
+    async def _follow(self, queue: str) -> None:
+        try:
+            async with self._table(queue).listen() as changes:
+                self.wake(queue)  # what came before it listened
+                async for _ in changes:
+                    self.wake(queue)
+        except FjordError:
+            pass  # who waits looks again, and is told why
+        finally:
+            if self._listeners.get(queue) is asyncio.current_task():
+                del self._listeners[queue]
+            self.wake(queue)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _table(self, queue: str) -> aio.AsyncJobs:
+        found = self._tables.get(queue)
+        if found is None:
+            found = self._tables[queue] = self._db.jobs(queue, merge=False)
+        return found
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_HEARTBEAT_SECONDS)
+            queues = {queue for queue, _ in self._open}
+            for queue in queues:
+                jobs = [job for (name, _), job in self._open.items() if name == queue]
+                with contextlib.suppress(FjordError):
+                    await self._table(queue).touch_many(jobs, _LEASE_SECONDS)
+
+
+def _current() -> asyncio.Task[object]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+def _bytes(value: Value) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return b"" if value is None else str(value).encode()
