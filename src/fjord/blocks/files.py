@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from typing import IO, Any, Final
 
 import google_crc32c
-from fsspec.core import url_to_fs
+from fsspec import url_to_fs
 
 from fjord import disk as disks
 from fjord import limits
