@@ -10,7 +10,7 @@ import fjord
 from benchmarks import report, servers
 from benchmarks.loads import VALUE
 from benchmarks.scale import Scale
-from fjord.client.kv_calls import KvCalls
+from fjord.client.kv import KvCalls
 from fjord.clock import Stamps, SystemClock
 from fjord.engine import open_engine
 

@@ -7,7 +7,7 @@ import time
 import fjord
 from benchmarks import loads, report, servers
 from benchmarks.scale import Scale
-from fjord.client.socket import Connection
+from fjord.client.connection import Connection
 from fjord.commands import Batch, Command, Replies, Subscribe
 from fjord.streams import Start
 

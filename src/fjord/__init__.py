@@ -17,32 +17,32 @@ from __future__ import annotations
 
 import os
 
-from fjord.client.database import Database
+from fjord.client.blocking.database import Database
+from fjord.client.blocking.jobs import Job, Jobs
+from fjord.client.blocking.kv import Kv
+from fjord.client.blocking.snapshots import Snapshot
+from fjord.client.blocking.streams import Stream
+from fjord.client.blocking.subscribers import Reader, Subscriber
+from fjord.client.connection import connect
 from fjord.client.entries import Change, Entry
-from fjord.client.job_entries import (
+from fjord.client.history import BlockInfo, SpanInfo
+from fjord.client.jobs.records import (
     Counts,
     DeadJob,
     Discarded,
+    Generation,
     JobBatch,
     JobInfo,
     Moment,
     Redriven,
 )
-from fjord.client.job_generations import Generation
-from fjord.client.jobs import Job, Jobs
-from fjord.client.kv import Kv
 from fjord.client.listening import Changes
-from fjord.client.node_calls import TableInfo
+from fjord.client.messages import Message, MessageBatch, MessageColumns
 from fjord.client.pages import Span
-from fjord.client.snapshots import Snapshot
-from fjord.client.socket import connect
-from fjord.client.span_calls import SpanInfo
 from fjord.client.spool.writer import Spool
 from fjord.client.spool.writer import open_spool as spool
-from fjord.client.stream_batch import Message, MessageBatch, MessageColumns
-from fjord.client.stream_calls import BlockInfo, SubscriberInfo
-from fjord.client.streams import Stream
-from fjord.client.subscribers import Reader, Subscriber
+from fjord.client.subscribers import SubscriberInfo
+from fjord.client.tables import TableInfo
 from fjord.client.transaction import Transaction
 from fjord.client.waker import Waker
 from fjord.errors import (

@@ -19,7 +19,7 @@ import pytest
 
 import fjord
 from fjord.cli.worker import WAIT_SECONDS
-from fjord.client.jobs import Jobs
+from fjord.client.blocking.jobs import Jobs
 from tests.acceptance.daemon import FJORD, Daemon
 
 SECONDS_MAX = 60.0

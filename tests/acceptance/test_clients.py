@@ -12,7 +12,7 @@ import pytest
 
 import fjord
 import fjord.aio
-from fjord.client.database import Database
+from fjord.client.blocking.database import Database
 from fjord.errors import Code, LockedError, NotFoundError, RefusedError
 from fjord.wire import Function
 from tests.acceptance import raw

@@ -16,8 +16,8 @@ import pytest
 import fjord
 import fjord.aio
 from fjord import limits
-from fjord.client.database import Database
-from fjord.client.socket import Connection
+from fjord.client.blocking.database import Database
+from fjord.client.connection import Connection
 from fjord.columns import Strings
 from fjord.commands import Get
 from fjord.errors import Code, ExistsError, NotFoundError, RefusedError, UnavailableError

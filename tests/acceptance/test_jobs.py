@@ -19,8 +19,8 @@ import pytest
 
 import fjord
 import fjord.aio
-from fjord.client.job_entries import JobBatch
-from fjord.client.jobs import Job
+from fjord.client.blocking.jobs import Job
+from fjord.client.jobs.records import JobBatch
 from tests.acceptance.cutting import CuttingProxy
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.test_retry import cut_everywhere

@@ -13,7 +13,7 @@ import pytest
 
 import fjord
 import fjord.aio
-from fjord.client.database import Database
+from fjord.client.blocking.database import Database
 from fjord.errors import ExistsError, UnavailableError
 from tests.acceptance.cutting import CuttingProxy, Way
 from tests.acceptance.daemon import Daemon

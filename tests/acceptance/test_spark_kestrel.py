@@ -18,7 +18,7 @@ import fjord
 from fjord import limits
 from fjord.cli.commands import app
 from fjord.cli.pipelines import running
-from fjord.client.socket import Connection
+from fjord.client.connection import Connection
 from fjord.clock import SystemClock
 from fjord.columns import Strings
 from fjord.commands import CommitStages

@@ -13,7 +13,7 @@ import pytest
 
 import fjord
 import fjord.aio
-from fjord.client.socket import Connection
+from fjord.client.connection import Connection
 from fjord.columns import Strings
 from fjord.commands import Append, Batch, Command, Done, Refusal, Replies, Subscribe
 from fjord.errors import Code

@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import Any
 
 import fjord
-from fjord.client.job_entries import JobBatch
-from fjord.client.jobs import Job, Jobs
+from fjord.client.blocking.jobs import Job, Jobs
+from fjord.client.jobs.records import JobBatch
 from tests.invariants.histories import (
     Event,
     Failed,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 import fjord
-from fjord.client.database import Database
+from fjord.client.blocking.database import Database
 from fjord.client.spool import files
 from fjord.client.spool.files import line_of
 from fjord.client.spool.writer import Spool, SpoolJobs, SpoolKv, SpoolStream

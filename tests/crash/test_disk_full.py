@@ -24,7 +24,7 @@ import pytest
 from fjord import disk as disks
 from fjord import limits
 from fjord.cli.output import EXIT_DISK, EXIT_ERROR
-from fjord.client.database import Database
+from fjord.client.blocking.database import Database
 from fjord.disk import LocalFile
 from fjord.errors import DiskFullError
 from tests.crash import world

@@ -21,7 +21,7 @@ import pytest
 import fjord
 from fjord import limits
 from fjord.cli.output import EXIT_ERROR
-from fjord.client.database import Database
+from fjord.client.blocking.database import Database
 from fjord.errors import DiskFullError
 from tests.acceptance.daemon import FJORD, Daemon
 from tests.crash.ext4 import tmpfs

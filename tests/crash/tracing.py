@@ -38,7 +38,7 @@ import fjord
 from fjord import disk as disks
 from fjord import limits
 from fjord.cli.output import explained
-from fjord.client.database import Database
+from fjord.client.blocking.database import Database
 from fjord.engine import Settings, open_engine
 from fjord.errors import ClosedError, RemoteProtocolError, UnavailableError
 from fjord.journal.writer import Commit, Writer

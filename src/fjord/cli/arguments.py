@@ -25,7 +25,7 @@ from fjord import limits
 from fjord.cli import output
 from fjord.cli.output import READ_ONLY_ADVICE, usage
 from fjord.client.address import parse_url, split_url
-from fjord.client.database import Database
+from fjord.client.blocking.database import Database
 from fjord.errors import DirectoryError, DirectoryInUseError, NotFoundError, UsageError
 from fjord.jobs import PRIORITY_MAX, Priority
 from fjord.values import Value

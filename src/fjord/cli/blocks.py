@@ -18,8 +18,8 @@ from fjord.kinds import Kind
 
 if TYPE_CHECKING:
     from fjord.blocks.store import Catalog, Metadata, Store
-    from fjord.client.database import Database
-    from fjord.client.stream_calls import BlockInfo
+    from fjord.client.blocking.database import Database
+    from fjord.client.history import BlockInfo
 
 app = typer.Typer(
     name="blocks",

@@ -22,7 +22,7 @@ from fjord.cli.arguments import (
     with_options,
 )
 from fjord.cli.output import EXIT_USAGE, Bar, explained, tell
-from fjord.client.database import Database
+from fjord.client.blocking.database import Database
 from fjord.errors import DirectoryError, FjordError
 from fjord.kinds import Kind
 

@@ -24,14 +24,14 @@ from fjord.cli.arguments import (
     with_options,
 )
 from fjord.cli.output import EXIT_ERROR, Bar, tell
-from fjord.client.job_pages import JobWalk
+from fjord.client.jobs.records import JobWalk
 from fjord.errors import Code, NotFoundError, UsageError
 from fjord.jobs import Fairness
 
 if TYPE_CHECKING:
-    from fjord.client.database import Database
-    from fjord.client.job_entries import DeadJob, JobBatch, JobInfo
-    from fjord.client.jobs import Job, Jobs
+    from fjord.client.blocking.database import Database
+    from fjord.client.blocking.jobs import Job, Jobs
+    from fjord.client.jobs.records import DeadJob, JobBatch, JobInfo
     from fjord.commands import JobPage
     from fjord.jobs import State
 
@@ -708,7 +708,7 @@ def pages(db: Database, table: str, state: State) -> Iterator[JobPage]:
     """Yields the jobs of one state, a bounded page at a time."""
     walk = JobWalk(table, state, lambda page: [page])
     while (call := walk.next_call()) is not None:
-        yield from db.run(call)
+        yield from db.runner.run(call)
 
 
 def moment(db: Database) -> int:

@@ -21,7 +21,7 @@ from fjord.sql.writing import Dialect
 from fjord.values import Value
 
 if TYPE_CHECKING:
-    from fjord.client.database import Database
+    from fjord.client.blocking.database import Database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from fjord.sql.live import Address, Live, parse
 from fjord.sql.shape import Found, Job, Rules
 
 if TYPE_CHECKING:
-    from fjord.client.database import Database
+    from fjord.client.blocking.database import Database
 
 BATCH_ROWS: Final = 5_000
 BATCH_BYTES: Final = limits.BATCH_BYTES_MAX // 2
@@ -154,7 +154,7 @@ class _Importing:
         self._tell(noun, lines.in_halves(rows, self._push_rows))
 
     def _push_rows(self, rows: list[Row[Job]]) -> None:
-        self._db.run(Call(shape.push(self._table, [row.what for row in rows]), done))
+        self._db.runner.run(Call(shape.push(self._table, [row.what for row in rows]), done))
         self.imported += len(rows)
 
     def _tell(self, noun: str, found: Iterable[Bad]) -> None:

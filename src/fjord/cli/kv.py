@@ -11,7 +11,7 @@ import typer
 from fjord.cli import arguments, output
 from fjord.cli.arguments import Node, Numeric, TypeName, argument, with_options
 from fjord.cli.output import tell
-from fjord.client.database import Database
+from fjord.client.blocking.database import Database
 from fjord.client.entries import Change, Entry
 from fjord.client.pages import Span
 from fjord.commands import DEFAULT_TABLE

@@ -25,7 +25,7 @@ from fjord.errors import Code, LocalProtocolError, NotFoundError, RefusedError, 
 from fjord.values import Value
 
 if TYPE_CHECKING:
-    from fjord.client.database import Database
+    from fjord.client.blocking.database import Database
 
 
 What = TypeVar("What")

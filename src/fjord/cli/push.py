@@ -20,8 +20,8 @@ from fjord.jobs import Priority
 from fjord.values import Value
 
 if TYPE_CHECKING:
-    from fjord.client.database import Database
-    from fjord.client.jobs import Jobs
+    from fjord.client.blocking.database import Database
+    from fjord.client.blocking.jobs import Jobs
 
 
 def push(

@@ -22,11 +22,11 @@ from fjord.errors import Code, NotFoundError, UsageError
 from fjord.streams import SECOND_US, Mode, Settings
 
 if TYPE_CHECKING:
-    from fjord.client.database import Database
-    from fjord.client.stream_batch import Message, MessageBatch
-    from fjord.client.stream_calls import SubscriberInfo
-    from fjord.client.streams import Stream
-    from fjord.client.subscribers import Reader, Subscriber
+    from fjord.client.blocking.database import Database
+    from fjord.client.blocking.streams import Stream
+    from fjord.client.blocking.subscribers import Reader, Subscriber
+    from fjord.client.messages import Message, MessageBatch
+    from fjord.client.subscribers import SubscriberInfo
 
 
 app = typer.Typer(

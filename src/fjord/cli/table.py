@@ -11,10 +11,10 @@ import typer
 from fjord.cli import output
 from fjord.cli.arguments import DAEMON, Data, Json, To, database
 from fjord.cli.output import EXIT_USAGE, explained, tell
-from fjord.client.database import Database
+from fjord.client.blocking.database import Database
 from fjord.client.declared_tables import Made, check, declaration_of, read_file
-from fjord.client.job_generations import Generation
-from fjord.client.node_calls import TableInfo
+from fjord.client.jobs.records import Generation
+from fjord.client.tables import TableInfo
 from fjord.declared import declaration
 from fjord.declared.declaration import Declaration, Draft, Location, Problems
 from fjord.errors import DeclarationError, FjordError, UsageError

@@ -30,13 +30,13 @@ from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from fjord.cli import output
 from fjord.cli.output import tell
-from fjord.client.database import Database
+from fjord.client.blocking.database import Database
 from fjord.client.waker import Waker
 from fjord.clock import SystemClock
 from fjord.errors import ClosedError, UnavailableError
 
 if TYPE_CHECKING:
-    from fjord.client.jobs import Job, Jobs
+    from fjord.client.blocking.jobs import Job, Jobs
 
 
 # After this, and the time that a call may take, people are told of a daemon that is gone.

@@ -19,8 +19,8 @@ from typing import Final, cast
 from fjord import limits
 from fjord.client import retry
 from fjord.client.address import parse_url
+from fjord.client.connection import keep_alive
 from fjord.client.retry import Client, Locks, Request
-from fjord.client.socket import keep_alive
 from fjord.commands import Changed, Command, Hello, Refusal, Reply
 from fjord.errors import (
     ClosedError,

@@ -10,12 +10,14 @@ from typing import Generic, Self
 
 from fjord import commands, limits
 from fjord.client import retry
+from fjord.client.async_connection import AsyncConnection
 from fjord.client.listening import Told
 from fjord.commands import Changed, Refusal
 from fjord.errors import ClosedError, RemoteProtocolError
 from fjord.wire import Link
 
 _RECEIVE_BYTES = 64 * limits.KIB
+AsyncExecutor = AsyncConnection  # what a database has for its commands
 
 
 class AsyncChanges(Generic[Told]):
@@ -26,13 +28,12 @@ class AsyncChanges(Generic[Told]):
 
     def __init__(
         self,
-        address: tuple[str, int],
-        name: str,
+        executor: AsyncExecutor,
         command: commands.Listen | commands.ListenJobs,
         read: Callable[[Changed], Told],
     ) -> None:
-        self._address = address
-        self._name = name
+        self._address = executor.address
+        self._name = executor.name
         self._command = command
         self._read = read
         self._found: deque[Changed] = deque()

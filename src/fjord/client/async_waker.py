@@ -1,9 +1,12 @@
-"""Hearing wake-ups with asyncio, see `waker`; apart, since it takes long to load."""
+"""How a worker waits with asyncio, see `waker`; apart, since asyncio takes long to load."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import socket
+from collections.abc import Callable
+from typing import Any
 
 from fjord.client.waker import Ear
 
@@ -31,3 +34,14 @@ async def _until_readable(opened: socket.socket) -> None:
         await ready.wait()
     finally:
         loop.remove_reader(opened)
+
+
+async def pause(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+async def call_handler(handler: Callable[[Any], object], job: object) -> None:
+    """Calls what does the work of a job; awaits it if that is to be awaited."""
+    working = handler(job)
+    if inspect.isawaitable(working):
+        await working

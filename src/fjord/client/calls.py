@@ -6,10 +6,10 @@ import operator
 from collections.abc import Callable, Generator, Iterable, Set
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fjord.commands import Command, Done, Refusal, Reply, name_problem
-from fjord.errors import Code, FjordError, RemoteProtocolError
+from fjord.errors import Code, RemoteProtocolError
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
@@ -35,53 +35,9 @@ class Call(Generic[Result_co]):
         return self.read(reply)
 
 
-class Run(Protocol):
-    """Runs a call to its end."""
-
-    def __call__(self, call: Call[Result], /) -> Result: ...
-
-
-class AsyncRun(Protocol):
-    """Runs a call to its end, and lets others run meanwhile."""
-
-    async def __call__(self, call: Call[Result], /) -> Result: ...
-
-
 # What takes several calls: it yields each of them, is sent its result or its error, and returns
 # the result of all.  Every shell follows the same steps.
 Steps = Generator[Call[Any], Any, Result]
-
-
-def follow(run: Run, steps: Steps[Result]) -> Result:
-    """Runs the calls of some steps one after the other; returns what they come to."""
-    try:
-        call = next(steps)
-        while True:
-            try:
-                found = run(call)
-            except FjordError as error:
-                call = steps.throw(error)
-            else:
-                call = steps.send(found)
-    except StopIteration as end:
-        result: Result = end.value
-        return result
-
-
-async def follow_async(run: AsyncRun, steps: Steps[Result]) -> Result:
-    """Does the same, and lets others run meanwhile."""
-    try:
-        call = next(steps)
-        while True:
-            try:
-                found = await run(call)
-            except FjordError as error:
-                call = steps.throw(error)
-            else:
-                call = steps.send(found)
-    except StopIteration as end:
-        result: Result = end.value
-        return result
 
 
 def expect(reply: Reply, kind: type[Kind]) -> Kind:

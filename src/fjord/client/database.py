@@ -3,80 +3,72 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self, Unpack
+from typing import Any, Self, Unpack
 
-from fjord import commands
-from fjord.client import (
-    declared_tables,
-    node_calls,
-    scan_calls,
-    schemas,
-    snapshot_calls,
-    span_calls,
-    stream_calls,
-)
+from fjord import commands, limits
+from fjord.client import declared_tables, history, schemas, snapshots
+from fjord.client import tables as tables_
 from fjord.client.address import shown_at
-from fjord.client.calls import Call, Result, follow
+from fjord.client.async_connection import AsyncConnection
+from fjord.client.async_listening import AsyncExecutor
 from fjord.client.declared_tables import Made
 from fjord.client.entries import Key, Seconds
-from fjord.client.job_calls import JobCalls
+from fjord.client.history import BlockInfo, Kinds, Piece, ScanWalk, SpanBounds, SpanInfo, scan_of
 from fjord.client.job_settings import JobSettings
-from fjord.client.jobs import Jobs
-from fjord.client.kv import Kv
-from fjord.client.kv_calls import KvCalls
-from fjord.client.listening import Listening
-from fjord.client.node_calls import TableInfo
-from fjord.client.scan_calls import Kinds, Piece, ScanWalk, scan_of
-from fjord.client.snapshots import Snapshot
-from fjord.client.span_calls import SpanBounds, SpanInfo
-from fjord.client.staging import Staging, StagingCalls
-from fjord.client.stream_calls import BlockInfo, StreamCalls
+from fjord.client.jobs.calls import JobCalls
+from fjord.client.jobs.table import AsyncJobs
+from fjord.client.kv import AsyncKv, KvCalls
+from fjord.client.runner import AsyncRunner, AsyncSnapshotRunner
+from fjord.client.snapshots import AsyncSnapshot
+from fjord.client.staging import AsyncStaging, StagingCalls
 from fjord.client.stream_settings import StreamSettings
-from fjord.client.streams import Stream
+from fjord.client.streams import AsyncStream, StreamCalls
+from fjord.client.tables import TableInfo
 from fjord.client.transaction import Transaction
 from fjord.clock import Stamps, SystemClock
-from fjord.commands import Command, Reply, Scanned
+from fjord.commands import Scanned
 from fjord.errors import UnavailableError
 
 
-class Executor(Protocol):
-    """A directory, or a connection to a daemon."""
+async def connect(url: str, *, timeout: float = limits.REPLY_SECONDS_MAX) -> AsyncDatabase:
+    """Connects to a daemon, for example at `fjord://127.0.0.1:17994`.
 
-    def execute(self, command: Command, /) -> Reply: ...
+    A connection that breaks is made again, and what can be sent again is, exactly once in effect.
 
-    def listen(self, command: commands.Listen | commands.ListenJobs, /) -> Listening:
-        """Begins to listen.
+    Args:
+        url: the daemon's address.
+        timeout: how many seconds a call may take, with all its tries.
 
-        Raises:
-            RefusedError: if that is refused.
-        """
-        ...
+    Raises:
+        UnavailableError: if nobody answers there.
+    """
+    connection = AsyncConnection(url, timeout=timeout)
+    await connection.open()
+    return AsyncDatabase(connection, name=connection.name, is_remote=True)
 
-    def close(self) -> None: ...
 
+class AsyncDatabase:
+    """What `fjord.aio.connect` returns."""
 
-class Database:
-    """What `fjord.open` and `fjord.connect` return."""
-
-    def __init__(self, executor: Executor, *, name: str = "", is_remote: bool = False) -> None:
+    def __init__(self, executor: AsyncExecutor, *, name: str = "", is_remote: bool = False) -> None:
         self._executor = executor
-        self._name = name  # its address, or its directory
+        self.runner = AsyncRunner(executor, name)  # for calls that are built elsewhere, too
+        self._run, self._follow = self.runner.run, self.runner.follow
         self._is_remote = is_remote  # a server, which answers scans in Arrow too
         self._clock = SystemClock()
         self._stamps = Stamps(self._clock)
         self._schemas_of = schemas.shared()
 
     def __repr__(self) -> str:
-        return f"<Database{shown_at(self._name)}>"
+        return f"<{type(self).__name__}{shown_at(self.runner.name)}>"
 
-    def kv(self, table: str = commands.DEFAULT_TABLE) -> Kv:
+    def kv(self, table: str = commands.DEFAULT_TABLE) -> AsyncKv:
         """Returns a key/value table; it comes into being with its first write."""
-        calls = KvCalls(table, self._stamps)
-        return Kv(self._run, calls, self._executor.listen, name=self._name)
+        return AsyncKv(self.runner, KvCalls(table, self._stamps))
 
-    def jobs(self, table: str, **settings: Unpack[JobSettings]) -> Jobs:
+    def jobs(self, table: str, **settings: Unpack[JobSettings]) -> AsyncJobs:
         """Returns a jobs table; it comes into being with its first job.
 
         Settings that are given here are declared before jobs are first pushed or taken.  If the
@@ -97,18 +89,12 @@ class Database:
         Raises:
             ValueError: if a setting cannot be meant.
         """
-        return Jobs(
-            self._run,
-            JobCalls(table, self._stamps, self._schemas_of),
-            self._executor.listen,
-            clock=self._clock,
-            name=self._name,
-            settings=settings,
-        )
+        calls = JobCalls(table, self._stamps, self._schemas_of)
+        return AsyncJobs(self.runner, calls, settings)
 
-    def create_jobs(
+    async def create_jobs(
         self, table: str, *, change: bool = False, **settings: Unpack[JobSettings]
-    ) -> Jobs:
+    ) -> AsyncJobs:
         """Makes a jobs table, and returns it; one that is there, and is the same, is no error.
 
         Args:
@@ -120,10 +106,10 @@ class Database:
         Raises:
             ExistsError: if it is there with other settings.
         """
-        self._run(JobCalls(table, self._stamps).create(settings, change=change))
+        await self._run(JobCalls(table, self._stamps).create(settings, change=change))
         return self.jobs(table)
 
-    def stream(self, table: str, **settings: Unpack[StreamSettings]) -> Stream:
+    def stream(self, table: str, **settings: Unpack[StreamSettings]) -> AsyncStream:
         """Returns a stream; it comes into being with its first message.
 
         Settings that are given here are declared before messages are first appended or read.  If
@@ -146,24 +132,19 @@ class Database:
             RefusedError: if this is no name of a table.
         """
         calls = StreamCalls(table, self._schemas_of)
-        return Stream(
-            self._run,
-            calls,
-            KvCalls(table, self._stamps, calls.schemas),
-            name=self._name,
-            settings=settings,
-        )
+        entries = KvCalls(table, self._stamps, calls.schemas)
+        return AsyncStream(self.runner, calls, entries, settings)
 
-    def create_stream(self, table: str, **settings: Unpack[StreamSettings]) -> Stream:
+    async def create_stream(self, table: str, **settings: Unpack[StreamSettings]) -> AsyncStream:
         """Makes a stream, and returns it; one that is there, and is the same, is no error.
 
         Raises:
             ExistsError: if it is there with other settings.
         """
-        self._run(StreamCalls(table).create(settings))
+        await self._run(StreamCalls(table).create(settings))
         return self.stream(table)
 
-    def create_tables(
+    async def create_tables(
         self, tables: declared_tables.Tables, *, change: bool = False, dry_run: bool = False
     ) -> list[Made]:
         """Makes the tables that a file declares; those that are there, and the same, stay.
@@ -180,28 +161,29 @@ class Database:
             DeclarationError: if something is wrong; the text says all of it, and where.
             ExistsError: if a table is there and differs; the text says in what.
         """
-        return follow(self._run, declared_tables.steps(tables, change=change, dry_run=dry_run))
+        steps = declared_tables.steps(tables, change=change, dry_run=dry_run)
+        return await self._follow(steps)
 
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[Transaction]:
-        """Gathers the writes of a `with` block, and does all of them or none at its end.
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Gathers the writes of an `async with` block, and does all of them or none at its end.
 
         An exception inside the block ends it, and nothing is sent.
 
         Raises:
             RefusedError: if any of the writes is refused; none is done then.
         """
-        gathered = Transaction(self._stamps, name=self._name, schemas_of=self._schemas_of)
+        gathered = Transaction(self._stamps, name=self.runner.name, schemas_of=self._schemas_of)
         try:
             yield gathered
-            gathered.results = follow(self._run, gathered.steps())
+            gathered.results = await self._follow(gathered.steps())
         except BaseException:
             gathered.fail()
             raise
 
-    @contextlib.contextmanager
-    def snapshot(self, *, lifetime: Seconds | None = None) -> Iterator[Snapshot]:
-        """Shows streams and key/value tables as they are now to a `with` block.
+    @contextlib.asynccontextmanager
+    async def snapshot(self, *, lifetime: Seconds | None = None) -> AsyncIterator[AsyncSnapshot]:
+        """Shows streams and key/value tables as they are now to an `async with` block.
 
         Args:
             lifetime: seconds after which it is closed by itself; at most 900, which is usual.
@@ -210,46 +192,45 @@ class Database:
             RefusedError: if too many are open (QUOTA); a read, if its time is over
                 (SNAPSHOT_GONE).
         """
-        opened = self._run(snapshot_calls.open_call(lifetime))
+        opened = await self._run(snapshots.open_call(lifetime))
         try:
-            yield Snapshot(
-                self._run, opened, self._stamps, name=self._name, schemas_of=self._schemas_of
-            )
+            runner = AsyncSnapshotRunner(self.runner, opened.snapshot)
+            yield AsyncSnapshot(runner, opened, self._stamps, self._schemas_of)
         except UnavailableError:
             raise  # it is closed when its time is over
         except BaseException:
-            self._run(snapshot_calls.close_call(opened.snapshot))
+            await self._run(snapshots.close_call(opened.snapshot))
             raise
-        self._run(snapshot_calls.close_call(opened.snapshot))
+        await self._run(snapshots.close_call(opened.snapshot))
 
-    def tables(self) -> list[TableInfo]:
+    async def tables(self) -> list[TableInfo]:
         """Returns the tables that there are, by name."""
-        return self._run(node_calls.tables_call())
+        return await self._run(tables_.tables_call())
 
-    def table(self, name: str) -> TableInfo:
+    async def table(self, name: str) -> TableInfo:
         """Returns one table.
 
         Raises:
             NotFoundError: if there is no such table.
         """
-        return self._run(node_calls.table_call(name))
+        return await self._run(tables_.table_call(name))
 
-    def drop(self, name: str) -> None:
+    async def drop(self, name: str) -> None:
         """Takes a table away with all that is in it.
 
         Raises:
             NotFoundError: if there is no such table.
         """
-        self._run(node_calls.drop_call(name))
+        await self._run(tables_.drop_call(name))
 
-    def stats(self) -> dict[str, int]:
+    async def stats(self) -> dict[str, int]:
         """Returns the numbers by which a node is watched."""
-        return self._run(node_calls.stats_call())
+        return await self._run(tables_.stats_call())
 
-    def ping(self) -> float:
+    async def ping(self) -> float:
         """Asks for an answer; returns how many seconds it took."""
         begun_us = self._clock.monotonic_us()
-        self._run(node_calls.ping_call())
+        await self._run(tables_.ping_call())
         return (self._clock.monotonic_us() - begun_us) / 1_000_000
 
     # -- history ----------------------------------------------------------------------------------
@@ -262,7 +243,7 @@ class Database:
         *,
         ops: Kinds | None = None,
         key_prefix: Key = "",
-    ) -> Iterator[Scanned]:
+    ) -> AsyncIterator[Scanned]:
         """Yields the durable ops of a table, in order, in bounded pieces.
 
         The end is fixed when the scan begins: `end_seq`, or everything that is durable then.
@@ -282,7 +263,7 @@ class Database:
                 begin.
         """
         scan = scan_of(table, start_seq, end_seq, ops=ops, key_prefix=key_prefix)
-        return self._pieces(scan_calls.stored(scan))
+        return self._pieces(history.stored(scan))
 
     def scan_arrow(
         self,
@@ -293,7 +274,7 @@ class Database:
         columns: Sequence[str] = (),
         ops: Kinds | None = None,
         key_prefix: Key = "",
-    ) -> Iterator[Any]:
+    ) -> AsyncIterator[Any]:
         """Yields the durable history of a table as pyarrow tables, in bounded pieces.
 
         They have the columns of docs/spark.md; pieces without a row are left out.  Like `scan` it
@@ -313,14 +294,14 @@ class Database:
             FjordError: if pyarrow is not installed.
         """
         scan = scan_of(table, start_seq, end_seq, ops=ops, key_prefix=key_prefix)
-        walk = scan_calls.as_arrow(scan, columns, is_remote=self._is_remote)
-        return (found for found in self._pieces(walk) if found.num_rows)
+        walk = history.as_arrow(scan, columns, is_remote=self._is_remote)
+        return (found async for found in self._pieces(walk) if found.num_rows)
 
-    def _pieces(self, walk: ScanWalk[Piece]) -> Iterator[Piece]:
+    async def _pieces(self, walk: ScanWalk[Piece]) -> AsyncIterator[Piece]:
         while (call := walk.next_call()) is not None:
-            yield self._run(call)
+            yield await self._run(call)
 
-    def span(self, table: str, after: int = 0, **bounds: Unpack[SpanBounds]) -> SpanInfo:
+    async def span(self, table: str, after: int = 0, **bounds: Unpack[SpanBounds]) -> SpanInfo:
         """Returns where a batch of a table's history ends that begins behind a seq.
 
         A batch ends where a commit ends, so that none is cut in two; `scan` and `scan_arrow` then
@@ -341,26 +322,26 @@ class Database:
             RefusedError: with BAD_RANGE, if what it begins with is no longer in the journal; with
                 FORKED, if the journal is not the one any more that was read up to `after`.
         """
-        command = span_calls.span_of(table, after, **bounds)
-        return follow(self._run, span_calls.spanned(command))
+        command = history.span_of(table, after, **bounds)
+        return await self._follow(history.spanned(command))
 
-    def staging(self, table: str) -> Staging:
+    def staging(self, table: str) -> AsyncStaging:
         """Returns what stages rows of a table, and commits them exactly once."""
-        return Staging(self._run, StagingCalls(table))
+        return AsyncStaging(self.runner, StagingCalls(table))
 
-    def blocks(self, table: str) -> list[BlockInfo]:
+    async def blocks(self, table: str) -> list[BlockInfo]:
         """Returns the cold blocks that the history of a table is in, in order.
 
         Raises:
             NotFoundError: if there is no such table.
         """
-        return follow(self._run, stream_calls.blocks(table))
+        return await self._follow(history.blocks(table))
 
-    def seal(self, table: str = "") -> None:
+    async def seal(self, table: str = "") -> None:
         """Writes what is durable to cold blocks now: of one table, or of all that have history."""
-        self._run(stream_calls.seal_call(table))
+        await self._run(history.seal_call(table))
 
-    def replace_blocks(self, table: str, names: Sequence[str], new: BlockInfo) -> None:
+    async def replace_blocks(self, table: str, names: Sequence[str], new: BlockInfo) -> None:
         """Puts one cold block in the place of some that follow each other.
 
         Whoever has written the new one, with all rows of the old ones, calls this.  Their files
@@ -376,29 +357,18 @@ class Database:
             RefusedError: with BAD_RANGE, if these are not the blocks that there are, or the new
                 one does not fit.
         """
-        self._run(stream_calls.replace_call(table, names, new))
+        await self._run(history.replace_call(table, names, new))
 
-    def run(self, call: Call[Result]) -> Result:
-        """Runs a call that was built elsewhere, for what the tables here do not offer.
-
-        Raises:
-            RefusedError: if it is refused; nothing was changed then.
-        """
-        return self._run(call)
-
-    def close(self) -> None:
+    async def close(self) -> None:
         self._executor.close()
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         return self
 
-    def __exit__(
+    async def __aexit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
-
-    def _run(self, call: Call[Result]) -> Result:
-        return call.result(self._executor.execute(call.command))
+        await self.close()

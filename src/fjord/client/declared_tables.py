@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from fjord import jobs
 from fjord.client import job_settings, stream_settings
 from fjord.client.calls import Call, Steps, done
-from fjord.client.node_calls import TableInfo, table_call, tables_call
+from fjord.client.tables import TableInfo, table_call, tables_call
 from fjord.commands import CreateTable
 from fjord.declared import declaration
 from fjord.declared.declaration import Declaration, Index, Location, Problems

@@ -1,42 +1,322 @@
-"""A key/value table: the blocking shell over `KvCalls`."""
+"""A key/value table: what users ask for turned into commands, replies into values.
+
+Pure, and shared by all shells: `Kv`, `AsyncKv` and transactions only run what is built here.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
-from typing import TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, cast, overload
 
+from fjord import commands, limits, values
 from fjord.client.address import shown_at
-from fjord.client.calls import Run
-from fjord.client.entries import AnyKey, Change, Entry, Key, Seconds, change_reader
-from fjord.client.kv_calls import KvCalls, SetOneOptions, SetOptions
-from fjord.client.listening import Changes, Listen
-from fjord.client.pages import Row, Span, Walk
-from fjord.errors import UnavailableError
-from fjord.values import Value
+from fjord.client.calls import Call, done, expect, expect_rows
+from fjord.client.entries import (
+    PLAIN,
+    AnyKey,
+    Change,
+    Decoding,
+    Entry,
+    Key,
+    Seconds,
+    change_reader,
+    decode_value,
+    duration_us,
+    encode_key,
+    encode_keys,
+    microseconds,
+    read_entry,
+    read_values,
+)
+from fjord.client.pages import Row, Span, Walk, read_entries, read_items, read_keys
+from fjord.clock import Stamps
+from fjord.columns import Strings, repeat
+from fjord.commands import (
+    Delete,
+    Entries,
+    Get,
+    Listen,
+    Lock,
+    Modify,
+    Nop,
+    Rename,
+    Reply,
+    Set,
+    Touch,
+    Unlock,
+)
+from fjord.errors import Code, LocalProtocolError, UnavailableError
+from fjord.values import Type, Value
+
+if TYPE_CHECKING:
+    from fjord.client.async_listening import AsyncChanges
+    from fjord.client.runner import AsyncRunner
+
+
+class SetOptions(TypedDict, total=False):
+    """How values are set."""
+
+    ttl: Seconds | None  # lives so long, and again so long after each touch
+    expires_at: datetime | None  # lives until then
+    overwrite: bool  # False: refuse if a key is there; True unless given
+    persist: bool  # False: in memory only, gone with the process; True unless given
+
+
+class SetOneOptions(SetOptions, total=False):
+    """How one value is set."""
+
+    also: Iterable[Key] | None  # the value's further keys from now on; None leaves them
+
+
+_SET_OPTIONS: Final = SetOptions.__optional_keys__
+
+
+class KvCalls:
+    """Builds the calls of one table."""
+
+    def __init__(self, table: str, stamps: Stamps, decoding: Decoding = PLAIN) -> None:
+        self.table = table
+        self._stamps = stamps
+        self._decoding = decoding
+
+    # -- writes -----------------------------------------------------------------------------------
+
+    def set(self, key: Key, value: Value, **options: Unpack[SetOneOptions]) -> Call[None]:
+        also = options.pop("also", None)
+        return self._set({key: value}, options, also)
+
+    def set_many(self, items: Mapping[AnyKey, Value], **options: Unpack[SetOptions]) -> Call[None]:
+        return self._set(items, options) if items else Call(Nop(), done)
+
+    def _set(
+        self,
+        items: Mapping[AnyKey, Value],
+        options: SetOptions,
+        also: Iterable[Key] | None = None,
+    ) -> Call[None]:
+        encoded = list(map(values.encode, items.values()))
+        command = Set(
+            table=self.table,
+            keys=Strings.of(encode_keys(items)),
+            types=bytes([type_ for type_, _ in encoded]),
+            values=Strings.of([data for _, data in encoded]),
+            timestamps_us=repeat(self._stamps.next_us(), len(encoded)),
+            also=None if also is None else self._keys(_listed(also)),
+            **(_set_fields(options) if options else {}),
+        )
+        return Call(command, done)
+
+    def delete_many(self, keys: Iterable[Key], *, purge: bool = False) -> Call[None]:
+        encoded = encode_keys(_listed(keys))
+        if not encoded:
+            return Call(Nop(), done)
+        command = Delete(
+            table=self.table,
+            keys=Strings.of(encoded),
+            timestamp_us=self._stamps.next_us(),
+            purge=purge,
+        )
+        return Call(command, done)
+
+    def add(self, key: Key, amount: float) -> Call[Value]:
+        type_, operand = values.encode(amount)
+        if type_ not in (Type.INTEGER, Type.FLOAT):
+            raise LocalProtocolError(Code.BAD_TYPE, "only an int or a float can be added")
+        return self._modify(key, commands.Change.ADD, operand, type_)
+
+    def flip(self, key: Key) -> Call[Value]:
+        return self._modify(key, commands.Change.NOT)
+
+    def truncate(self, key: Key, size: int) -> Call[Value]:
+        _, operand = values.encode(size)
+        return self._modify(key, commands.Change.TRUNCATE, operand)
+
+    def _modify(
+        self, key: Key, change: commands.Change, operand: bytes = b"", type_: int = Type.INTEGER
+    ) -> Call[Value]:
+        command = Modify(
+            table=self.table,
+            key=encode_key(key),
+            change=change,
+            operand=operand,
+            operand_type=type_,
+            timestamp_us=self._stamps.next_us(),
+        )
+        return Call(command, _first_value)
+
+    def rename(self, key: Key, to: Key, *, overwrite: bool = False) -> Call[None]:
+        command = Rename(
+            table=self.table,
+            key=encode_key(key),
+            to=encode_key(to),
+            timestamp_us=self._stamps.next_us(),
+            overwrite=overwrite,
+        )
+        return Call(command, done)
+
+    # -- reads ------------------------------------------------------------------------------------
+
+    def get_many(
+        self, keys: Iterable[AnyKey], *, skip_worked: bool = False
+    ) -> Call[dict[AnyKey, Value]]:
+        wanted = _listed(keys)
+        if not wanted:
+            return Call(Nop(), _nothing)
+        command = Get(table=self.table, keys=self._keys(wanted), skip_worked=skip_worked)
+        return Call(
+            command,
+            lambda reply: read_values(wanted, _entries(reply, len(wanted)), self._decoding),
+        )
+
+    def entry(self, key: Key) -> Call[Entry | None]:
+        command = Get(table=self.table, keys=self._keys([key]))
+
+        def read(reply: Reply) -> Entry | None:
+            found = _entries(reply, 1)
+            if found.types[0] == Entries.MISSING:
+                return None
+            return read_entry(found, 0, self._decoding)
+
+        return Call(command, read)
+
+    def exists(self, key: Key) -> Call[bool]:
+        command = Get(table=self.table, keys=self._keys([key]), with_data=False)
+        return Call(command, lambda reply: _entries(reply, 1).types[0] != Entries.MISSING)
+
+    def touch_many(
+        self,
+        keys: Iterable[AnyKey],
+        *,
+        ttl: Seconds | None = None,
+        expires_at: datetime | None = None,
+    ) -> Call[dict[AnyKey, Value]]:
+        until_us = microseconds(expires_at)
+        if ttl is not None:
+            until_us = max(until_us, self._stamps.next_us() + duration_us(ttl))
+        return self._touch(_listed(keys), extend=True, expires_at_us=until_us)
+
+    def take_many(self, keys: Iterable[AnyKey], *, seconds: Seconds) -> Call[dict[AnyKey, Value]]:
+        until_us = self._stamps.next_us() + duration_us(seconds)
+        return self._touch(_listed(keys), worked_until_us=until_us)
+
+    def _touch(
+        self,
+        wanted: list[AnyKey],
+        *,
+        extend: bool = False,
+        expires_at_us: int = 0,
+        worked_until_us: int = 0,
+    ) -> Call[dict[AnyKey, Value]]:
+        if not wanted:
+            return Call(Nop(), _nothing)
+        command = Touch(
+            table=self.table,
+            keys=self._keys(wanted),
+            extend=extend,
+            expires_at_us=expires_at_us,
+            worked_until_us=worked_until_us,
+        )
+        return Call(command, lambda reply: read_values(wanted, _entries(reply, len(wanted))))
+
+    # -- pages ------------------------------------------------------------------------------------
+
+    def items(self, span: Span[AnyKey]) -> Walk[tuple[AnyKey, Value]]:
+        return Walk(self.table, span, read_items(span, self._decoding))
+
+    def entries(self, span: Span[AnyKey]) -> Walk[tuple[AnyKey, Entry]]:
+        return Walk(self.table, span, read_entries(span, self._decoding))
+
+    def keys(self, span: Span[AnyKey]) -> Walk[AnyKey]:
+        return Walk(self.table, span, read_keys(span), with_data=False)
+
+    # -- locks and listening ----------------------------------------------------------------------
+
+    def lock(self, keys: Iterable[Key]) -> Call[None]:
+        return Call(Lock(table=self.table, keys=self._keys(_some(keys))), done)
+
+    def unlock(self, keys: Iterable[Key]) -> Call[None]:
+        return Call(Unlock(table=self.table, keys=self._keys(_some(keys))), done)
+
+    def listen(self, keys: Iterable[Key]) -> Listen:
+        return Listen(table=self.table, keys=self._keys(_some(keys)))
+
+    def _keys(self, keys: Iterable[Key]) -> Strings:
+        return Strings.of(encode_keys(keys))
+
+
+def _set_fields(options: SetOptions) -> dict[str, Any]:
+    """Returns options as the fields of a command."""
+    if not options.keys() <= _SET_OPTIONS:
+        unknown = ", ".join(sorted(options.keys() - _SET_OPTIONS))
+        raise TypeError(f"set has no option {unknown}")
+    return {
+        "expires_at_us": microseconds(options.get("expires_at")),
+        "ttl_us": duration_us(options.get("ttl")),
+        "overwrite": options.get("overwrite", True),
+        "persist": options.get("persist", True),
+    }
+
+
+def _listed(keys: Iterable[AnyKey]) -> list[AnyKey]:
+    """Returns keys as a list; a lone key would be taken for one key a letter."""
+    if isinstance(keys, str | bytes | bytearray | memoryview):
+        raise LocalProtocolError(Code.BAD_TYPE, "several keys are a list; this is a single one")
+    listed = list(keys)
+    if len(listed) > limits.BATCH_ROWS_MAX:
+        raise LocalProtocolError(
+            Code.BAD_BATCH, f"a batch has at most {limits.BATCH_ROWS_MAX} keys; use smaller ones"
+        )
+    return listed
+
+
+def _some(keys: Iterable[Key]) -> list[Key]:
+    listed = _listed(keys)
+    if not listed:
+        raise LocalProtocolError(Code.EMPTY_KEY, "name at least one key")
+    return listed
+
+
+def _nothing(reply: Reply) -> dict[AnyKey, Value]:
+    done(reply)
+    return {}
+
+
+def _entries(reply: Reply, rows: int) -> Entries:
+    found = expect(reply, Entries)
+    expect_rows(len(found.types), rows)
+    return found
+
+
+def _first_value(reply: Reply) -> Value:
+    found = _entries(reply, 1)
+    return decode_value(found.types[0], found.values[0])
+
+
+# -- the shell ------------------------------------------------------------------------------------
+
 
 Default = TypeVar("Default")
 
 
-class Kv:
+class AsyncKv:
     """A key/value table.  Every call returns when its effect is durable.
 
     Keys are str or bytes; values are None, bytes, str, int, float or bool.
     """
 
-    def __init__(self, run: Run, calls: KvCalls, listen: Listen, *, name: str = "") -> None:
-        self._run = run
+    def __init__(self, runner: AsyncRunner, calls: KvCalls) -> None:
+        self._runner = runner
+        self._run = runner.run
         self._calls = calls
-        self._listen = listen
-        self._name = name  # of the database
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._calls.table!r}{shown_at(self._name)}>"
+        return f"<{type(self).__name__} {self._calls.table!r}{shown_at(self._runner.name)}>"
 
     # -- writes -----------------------------------------------------------------------------------
 
-    def set(self, key: Key, value: Value, **options: Unpack[SetOneOptions]) -> None:
+    async def set(self, key: Key, value: Value, **options: Unpack[SetOneOptions]) -> None:
         """Gives `key` a value.
 
         Args:
@@ -53,80 +333,84 @@ class Kv:
             ExistsError: if the key is there and `overwrite` is off.
             LockedError: if another client has locked the key.
         """
-        self._run(self._calls.set(key, value, **options))
+        await self._run(self._calls.set(key, value, **options))
 
-    def set_many(self, items: Mapping[AnyKey, Value], **options: Unpack[SetOptions]) -> None:
+    async def set_many(self, items: Mapping[AnyKey, Value], **options: Unpack[SetOptions]) -> None:
         """Gives values to many keys, all or none, in one commit."""
-        self._run(self._calls.set_many(items, **options))
+        await self._run(self._calls.set_many(items, **options))
 
-    def delete(self, key: Key, *, purge: bool = False) -> None:
+    async def delete(self, key: Key, *, purge: bool = False) -> None:
         """Takes the value of `key` away; a missing key is no error.
 
         Args:
             key: any key of the value; its others are gone too.
             purge: also removes the trace that keeps older writes from bringing it back.
         """
-        self._run(self._calls.delete_many([key], purge=purge))
+        await self._run(self._calls.delete_many([key], purge=purge))
 
-    def delete_many(self, keys: Iterable[Key], *, purge: bool = False) -> None:
+    async def delete_many(self, keys: Iterable[Key], *, purge: bool = False) -> None:
         """Takes the values of many keys away, in one commit."""
-        self._run(self._calls.delete_many(keys, purge=purge))
+        await self._run(self._calls.delete_many(keys, purge=purge))
 
-    def add(self, key: Key, amount: float) -> int | float:
+    async def add(self, key: Key, amount: float) -> int | float:
         """Adds to a number where it is, and returns the new one.
 
         Raises:
             NotFoundError: if there is no such key.
             RefusedError: if it is no number, or the result has more than 64 bits.
         """
-        return cast(float, self._run(self._calls.add(key, amount)))
+        return cast(float, await self._run(self._calls.add(key, amount)))
 
-    def flip(self, key: Key) -> bool:
+    async def flip(self, key: Key) -> bool:
         """Turns True into False and False into True, and returns the new one."""
-        return cast(bool, self._run(self._calls.flip(key)))
+        return cast(bool, await self._run(self._calls.flip(key)))
 
-    def truncate(self, key: Key, size: int) -> str | bytes:
+    async def truncate(self, key: Key, size: int) -> str | bytes:
         """Keeps the first `size` bytes of a str or bytes, and returns the new value."""
-        return cast(str | bytes, self._run(self._calls.truncate(key, size)))
+        return cast(str | bytes, await self._run(self._calls.truncate(key, size)))
 
-    def rename(self, key: Key, to: Key, *, overwrite: bool = False) -> None:
+    async def rename(self, key: Key, to: Key, *, overwrite: bool = False) -> None:
         """Gives a value another key; its other keys, its expiry and its dates stay.
 
         Raises:
             NotFoundError: if there is no such key.
             ExistsError: if `to` has a value and `overwrite` is off.
         """
-        self._run(self._calls.rename(key, to, overwrite=overwrite))
+        await self._run(self._calls.rename(key, to, overwrite=overwrite))
 
     # -- reads ------------------------------------------------------------------------------------
 
     @overload
-    def get(self, key: Key, *, skip_worked: bool = False) -> Value: ...
+    async def get(self, key: Key, *, skip_worked: bool = False) -> Value: ...
     @overload
-    def get(self, key: Key, default: Default, *, skip_worked: bool = False) -> Value | Default: ...
-    def get(self, key: Key, default: object = None, *, skip_worked: bool = False) -> object:
+    async def get(
+        self, key: Key, default: Default, *, skip_worked: bool = False
+    ) -> Value | Default: ...
+    async def get(self, key: Key, default: object = None, *, skip_worked: bool = False) -> object:
         """Returns the value of `key`, or `default` if there is none, or it is worked on."""
-        found = self._run(self._calls.get_many([key], skip_worked=skip_worked))
+        found = await self._run(self._calls.get_many([key], skip_worked=skip_worked))
         return found.get(key, default)
 
-    def get_many(self, keys: Iterable[AnyKey], *, skip_worked: bool = False) -> dict[AnyKey, Value]:
+    async def get_many(
+        self, keys: Iterable[AnyKey], *, skip_worked: bool = False
+    ) -> dict[AnyKey, Value]:
         """Returns the values of those keys that have one."""
-        return self._run(self._calls.get_many(keys, skip_worked=skip_worked))
+        return await self._run(self._calls.get_many(keys, skip_worked=skip_worked))
 
-    def entry(self, key: Key) -> Entry | None:
+    async def entry(self, key: Key) -> Entry | None:
         """Returns the value of `key` with its type, dates and state, None if there is none."""
-        return self._run(self._calls.entry(key))
+        return await self._run(self._calls.entry(key))
 
-    def exists(self, key: Key) -> bool:
+    async def exists(self, key: Key) -> bool:
         """Says whether `key` has a value, without fetching it."""
-        return self._run(self._calls.exists(key))
+        return await self._run(self._calls.exists(key))
 
     @overload
-    def touch(
+    async def touch(
         self, key: Key, *, ttl: Seconds | None = None, expires_at: datetime | None = None
     ) -> Value: ...
     @overload
-    def touch(
+    async def touch(
         self,
         key: Key,
         default: Default,
@@ -134,7 +418,7 @@ class Kv:
         ttl: Seconds | None = None,
         expires_at: datetime | None = None,
     ) -> Value | Default: ...
-    def touch(
+    async def touch(
         self,
         key: Key,
         default: object = None,
@@ -149,24 +433,30 @@ class Kv:
         be None itself: another default tells the two apart.
         """
         call = self._calls.touch_many([key], ttl=ttl, expires_at=expires_at)
-        return self._run(call).get(key, default)
+        found = await self._run(call)
+        return found.get(key, default)
 
     @overload
-    def take(self, key: Key, *, seconds: Seconds = 60) -> Value: ...
+    async def take(self, key: Key, *, seconds: Seconds = 60) -> Value: ...
     @overload
-    def take(self, key: Key, default: Default, *, seconds: Seconds = 60) -> Value | Default: ...
-    def take(self, key: Key, default: object = None, *, seconds: Seconds = 60) -> object:
+    async def take(
+        self, key: Key, default: Default, *, seconds: Seconds = 60
+    ) -> Value | Default: ...
+    async def take(self, key: Key, default: object = None, *, seconds: Seconds = 60) -> object:
         """Marks a value as worked on, and returns it; `default` if there is none to take.
 
         There is none if the key has no value, or others work on it.  A value may be None itself:
         another default tells the two apart.  The mark ends after `seconds`, or when the key gets
         a new value.
         """
-        return self._run(self._calls.take_many([key], seconds=seconds)).get(key, default)
+        found = await self._run(self._calls.take_many([key], seconds=seconds))
+        return found.get(key, default)
 
-    def take_many(self, keys: Iterable[AnyKey], *, seconds: Seconds = 60) -> dict[AnyKey, Value]:
+    async def take_many(
+        self, keys: Iterable[AnyKey], *, seconds: Seconds = 60
+    ) -> dict[AnyKey, Value]:
         """Marks values as worked on; returns those that were there and that nobody works on."""
-        return self._run(self._calls.take_many(keys, seconds=seconds))
+        return await self._run(self._calls.take_many(keys, seconds=seconds))
 
     # -- in the order of keys ---------------------------------------------------------------------
 
@@ -177,7 +467,7 @@ class Kv:
         *,
         limit: int | None = None,
         skip_worked: bool = False,
-    ) -> Iterator[tuple[AnyKey, Value]]:
+    ) -> AsyncIterator[tuple[AnyKey, Value]]:
         """Yields keys and values from `start` up to before `stop`, a page at a time.
 
         Keys are of the kind that the bounds are: str or bytes.
@@ -187,7 +477,7 @@ class Kv:
 
     def match(
         self, pattern: AnyKey, *, limit: int | None = None, skip_worked: bool = False
-    ) -> Iterator[tuple[AnyKey, Value]]:
+    ) -> AsyncIterator[tuple[AnyKey, Value]]:
         """Yields keys in which a regular expression (RE2) is found, and their values.
 
         It is matched on bytes.  One that begins with ^ and a literal looks at those keys only.
@@ -196,66 +486,68 @@ class Kv:
         return self._walk(self._calls.items(span))
 
     @overload
-    def keys(self) -> Iterator[str]: ...
+    def keys(self) -> AsyncIterator[str]: ...
     @overload
-    def keys(self, prefix: AnyKey) -> Iterator[AnyKey]: ...
-    def keys(self, prefix: Key = "") -> Iterator[Key]:
+    def keys(self, prefix: AnyKey) -> AsyncIterator[AnyKey]: ...
+    def keys(self, prefix: Key = "") -> AsyncIterator[Key]:
         """Yields the keys that begin with `prefix`, without their values."""
         return self._walk(self._calls.keys(Span(prefix=prefix)))
 
-    def entries(self, span: Span[AnyKey]) -> Iterator[tuple[AnyKey, Entry]]:
+    def entries(self, span: Span[AnyKey]) -> AsyncIterator[tuple[AnyKey, Entry]]:
         """Yields keys and entries of a span: bounds, prefix, regular expression and limit."""
         return self._walk(self._calls.entries(span))
 
-    def _walk(self, walk: Walk[Row]) -> Iterator[Row]:
+    async def _walk(self, walk: Walk[Row]) -> AsyncIterator[Row]:
         while (call := walk.next_call()) is not None:
-            yield from self._run(call)
+            for row in await self._run(call):
+                yield row
 
     # -- locks and changes ------------------------------------------------------------------------
 
-    def lock(self, *keys: Key) -> None:
+    async def lock(self, *keys: Key) -> None:
         """Keeps other clients from writing these keys, until `unlock` or the connection's end.
 
         Raises:
             LockedError: if one of them is locked; none is locked then.
         """
-        self._run(self._calls.lock(keys))
+        await self._run(self._calls.lock(keys))
 
-    def unlock(self, *keys: Key) -> None:
+    async def unlock(self, *keys: Key) -> None:
         """Gives keys free that this client has locked."""
-        self._run(self._calls.unlock(keys))
+        await self._run(self._calls.unlock(keys))
 
-    @contextlib.contextmanager
-    def locked(self, *keys: Key) -> Iterator[None]:
-        """Locks keys for the length of a `with` block."""
-        self.lock(*keys)
+    @contextlib.asynccontextmanager
+    async def locked(self, *keys: Key) -> AsyncIterator[None]:
+        """Locks keys for the length of an `async with` block."""
+        await self.lock(*keys)
         try:
             yield
         except UnavailableError:
             raise  # the locks went with the connection
         except BaseException:
-            self.unlock(*keys)
+            await self.unlock(*keys)
             raise
-        self.unlock(*keys)
+        await self.unlock(*keys)
 
-    def listen(self, *keys: Key) -> Changes[Change]:
-        """Tells of every change of these keys from now on.
+    def listen(self, *keys: Key) -> AsyncChanges[Change]:
+        """Tells of changes of these keys from the first `async for`, `async with` or `wait` on.
 
-        Iterate over it, or `wait` with a timeout; `close` it, or use it in a `with` block.  It
-        has a connection of its own.
+        Iterate over it, or `wait` with a timeout; `close` it, or use it in an `async with` block.
+        It has a connection of its own.
         """
-        return Changes(self._listen(self._calls.listen(keys)), change_reader(keys))
+        return self._runner.listen(self._calls.listen(keys), change_reader(keys))
 
-    # -- like a dict ------------------------------------------------------------------------------
+    # -- like a dict, in the blocking shell -------------------------------------------------------
 
-    def __contains__(self, key: Key) -> bool:
-        return self.exists(key)
+    async def __acontains__(self, key: Key) -> bool:
+        return await self.exists(key)
 
-    def __getitem__(self, key: Key) -> Value:
-        return self.get_many([key])[key]
+    async def __agetitem__(self, key: Key) -> Value:
+        found = await self.get_many([key])
+        return found[key]
 
-    def __setitem__(self, key: Key, value: Value) -> None:
-        self.set(key, value)
+    async def __asetitem__(self, key: Key, value: Value) -> None:
+        await self.set(key, value)
 
-    def __delitem__(self, key: Key) -> None:
-        self.delete(key)
+    async def __adelitem__(self, key: Key) -> None:
+        await self.delete(key)

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from fjord import commands
-from fjord.commands import Changed
+from fjord.commands import Changed, Command, Reply
 
 Told = TypeVar("Told")  # what a change of a table is for whoever listens
 
@@ -30,17 +30,34 @@ class Listening(Protocol):
     def close(self) -> None: ...
 
 
-# Begins to listen; how depends on where the data is.
-Listen = Callable[[commands.Listen | commands.ListenJobs], Listening]
+class Executor(Protocol):
+    """A directory, or a connection to a daemon."""
+
+    def execute(self, command: Command, /) -> Reply: ...
+
+    def listen(self, command: commands.Listen | commands.ListenJobs, /) -> Listening:
+        """Begins to listen.
+
+        Raises:
+            RefusedError: if that is refused.
+        """
+        ...
+
+    def close(self) -> None: ...
 
 
 class Changes(Generic[Told]):
     """An iterator of changes that ends when it is closed."""
 
-    def __init__(self, listening: Listening, read: Callable[[Changed], Told]) -> None:
-        self._listening = listening
+    def __init__(
+        self,
+        executor: Executor,
+        command: commands.Listen | commands.ListenJobs,
+        read: Callable[[Changed], Told],
+    ) -> None:
+        self._listening = executor.listen(command)
         self._read = read
-        self._iterator = iter(listening)
+        self._iterator = iter(self._listening)
 
     def __iter__(self) -> Iterator[Told]:
         return self

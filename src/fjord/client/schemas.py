@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
-from fjord import values
+from fjord import jobs, streams, values
 from fjord.client.calls import Call, Result, Steps, not_a
 from fjord.client.entries import decode_value
-from fjord.client.node_calls import TableInfo, table_call
+from fjord.client.tables import TableInfo, table_call
 from fjord.declared import rows as declared_rows
 from fjord.declared.rows import Rows
 from fjord.declared.schema import Schema
@@ -45,25 +45,7 @@ class Encoded(list[bytes]):
     """Rows of a declared table, or their keys, as they are sent."""
 
 
-class _Settings(Protocol):
-    """Settings of a table that may have columns."""
-
-    @property
-    def declared(self) -> Schema: ...
-
-    @property
-    def earlier_declared(self) -> Sequence[Schema]: ...
-
-
-class _Batch(Protocol):
-    """Values that came together, and are read when they are looked at."""
-
-    @property
-    def lacks_columns(self) -> bool: ...
-
-
-AnyBatch = TypeVar("AnyBatch", bound=_Batch)
-ReadSettings = Callable[[bytes], _Settings]
+ReadSettings = Callable[[bytes], jobs.Settings | streams.Settings]
 SchemasOf = Callable[[str, ReadSettings], "Schemas"]
 
 
@@ -135,13 +117,6 @@ class Schemas:
             yield from self.learning()
             found = yield call
         return found
-
-    def receiving(self, call: Call[AnyBatch]) -> Steps[AnyBatch]:
-        """Runs a call whose rows are read later, and which cannot be run again for them."""
-        batch: AnyBatch = yield call
-        if batch.lacks_columns:
-            yield from self.learning()
-        return batch
 
     # -- writing ----------------------------------------------------------------------------------
 

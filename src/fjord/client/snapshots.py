@@ -1,49 +1,90 @@
-"""Snapshots: tables as they were at one moment; the blocking shell."""
+"""Snapshots: reads as of one moment; pure, and shared by all shells."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from fjord import commands
 from fjord.client.address import shown_at
-from fjord.client.calls import Call, Result, Run, follow
-from fjord.client.entries import AnyKey, Entry, Key, date
-from fjord.client.kv_calls import KvCalls
+from fjord.client.calls import Call, Result, done, expect, expect_rows
+from fjord.client.entries import AnyKey, Entry, Key, Seconds, date, delay_us
+from fjord.client.kv import KvCalls
+from fjord.client.messages import MessageBatch
 from fjord.client.pages import Row, Span, Walk
 from fjord.client.schemas import Schemas, SchemasOf
-from fjord.client.snapshot_calls import as_of
-from fjord.client.stream_batch import MessageBatch
-from fjord.client.stream_places import COUNT, Cursor, check_seq, read_on
+from fjord.client.subscribers import COUNT, Cursor, check_seq, read_on
 from fjord.clock import Stamps
-from fjord.commands import Opened
+from fjord.commands import (
+    AsOf,
+    CloseSnapshot,
+    ListTables,
+    Nop,
+    Opened,
+    OpenSnapshot,
+    Replies,
+    Reply,
+)
 from fjord.streams import decode_settings
 from fjord.values import Value
+
+if TYPE_CHECKING:
+    from fjord.client.runner import AsyncRunner
+
+
+def open_call(lifetime: Seconds | None) -> Call[Opened]:
+    """Returns the call that opens a snapshot, for at most so many seconds.
+
+    Raises:
+        ValueError: if that is no time at all.
+    """
+    lifetime_us = delay_us(lifetime, "lifetime")
+    if lifetime is not None and not lifetime_us:
+        raise ValueError("lifetime is more than 0 seconds; leave it out for the longest there is")
+    return Call(OpenSnapshot(lifetime_us=lifetime_us), lambda reply: expect(reply, Opened))
+
+
+def close_call(snapshot: int) -> Call[None]:
+    return Call(CloseSnapshot(snapshot=snapshot), done)
+
+
+def as_of(snapshot: int, call: Call[Result]) -> Call[Result]:
+    """Returns a call that reads the same, as it was when the snapshot was opened."""
+    if isinstance(call.command, Nop | ListTables):
+        return call  # get_many of nothing; columns, which are kept for as long as there are rows
+
+    def read(reply: Reply) -> Result:
+        found = expect(reply, Replies).replies
+        expect_rows(len(found), 1)
+        return call.result(found[0])
+
+    return Call(AsOf(snapshot=snapshot, commands=[call.command]), read)
+
+
+# -- snapshots for asyncio: the same as `fjord.Snapshot`, awaited ---------------------------------
+
 
 Default = TypeVar("Default")
 
 
-class Snapshot:
+class AsyncSnapshot:
     """Key/value tables and streams as they were when it was opened, whatever is written since."""
 
     def __init__(
         self,
-        run: Run,
+        runner: AsyncRunner,
         opened: Opened,
         stamps: Stamps,
-        *,
-        name: str = "",
         schemas_of: SchemasOf = Schemas,
     ) -> None:
-        self._run = run
+        self._runner = runner  # reads as of the snapshot
         self._opened = opened
         self._stamps = stamps
         self._schemas_of = schemas_of
-        self._name = name  # of the database
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of seq {self.seq}{shown_at(self._name)}>"
+        return f"<{type(self).__name__} of seq {self.seq}{shown_at(self._runner.name)}>"
 
     @property
     def seq(self) -> int:
@@ -60,117 +101,125 @@ class Snapshot:
         """When it is closed by itself."""
         return date(self._opened.until_us)
 
-    def kv(self, table: str = commands.DEFAULT_TABLE) -> SnapshotKv:
+    def kv(self, table: str = commands.DEFAULT_TABLE) -> AsyncSnapshotKv:
         """Returns a key/value table to read; values with persist=False are not in it."""
-        return SnapshotKv(self._read, KvCalls(table, self._stamps))
+        return AsyncSnapshotKv(self._runner, KvCalls(table, self._stamps))
 
-    def stream(self, table: str) -> SnapshotStream:
+    def stream(self, table: str) -> AsyncSnapshotStream:
         """Returns a stream to read."""
         schemas = self._schemas_of(table, decode_settings)
-
-        def look(call: Call[Result]) -> Result:
-            return follow(self._read, schemas.reading(call))
-
-        return SnapshotStream(look, KvCalls(table, self._stamps, schemas), schemas)
-
-    def _read(self, call: Call[Result]) -> Result:
-        return self._run(as_of(self.seq, call))
+        return AsyncSnapshotStream(self._runner, KvCalls(table, self._stamps, schemas), schemas)
 
 
-class SnapshotEntries:
+class AsyncSnapshotEntries:
     """Keys and values of a table, as of a snapshot."""
 
-    def __init__(self, run: Run, calls: KvCalls) -> None:
-        self._run = run
+    def __init__(self, runner: AsyncRunner, calls: KvCalls) -> None:
+        self._runner = runner
         self._calls = calls
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._calls.table!r}>"
 
     @overload
-    def get(self, key: Key) -> Any: ...
+    async def get(self, key: Key) -> Any: ...
     @overload
-    def get(self, key: Key, default: Default) -> Any | Default: ...
-    def get(self, key: Key, default: object = None) -> object:
+    async def get(self, key: Key, default: Default) -> Any | Default: ...
+    async def get(self, key: Key, default: object = None) -> object:
         """Returns the value of a key, or `default` if there was none."""
-        return self._run(self._calls.get_many([key])).get(key, default)
+        found = await self._look(self._calls.get_many([key]))
+        return found.get(key, default)
 
-    def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
+    async def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
         """Returns the values of those keys that had one."""
-        return self._run(self._calls.get_many(keys))
+        return await self._look(self._calls.get_many(keys))
 
-    def exists(self, key: Key) -> bool:
+    async def exists(self, key: Key) -> bool:
         """Says whether a key had a value, without fetching it."""
-        return self._run(self._calls.exists(key))
+        return await self._look(self._calls.exists(key))
 
     @overload
-    def items(self) -> Iterator[tuple[str, Any]]: ...
+    def items(self) -> AsyncIterator[tuple[str, Any]]: ...
     @overload
-    def items(self, prefix: AnyKey) -> Iterator[tuple[AnyKey, Any]]: ...
-    def items(self, prefix: Key = "") -> Iterator[tuple[Key, Any]]:
+    def items(self, prefix: AnyKey) -> AsyncIterator[tuple[AnyKey, Any]]: ...
+    def items(self, prefix: Key = "") -> AsyncIterator[tuple[Key, Any]]:
         """Yields keys that begin with `prefix`, in order, and their values, a page at a time."""
         return self._walk(self._calls.items(Span(prefix=prefix)))
 
     @overload
-    def keys(self) -> Iterator[str]: ...
+    def keys(self) -> AsyncIterator[str]: ...
     @overload
-    def keys(self, prefix: AnyKey) -> Iterator[AnyKey]: ...
-    def keys(self, prefix: Key = "") -> Iterator[Key]:
+    def keys(self, prefix: AnyKey) -> AsyncIterator[AnyKey]: ...
+    def keys(self, prefix: Key = "") -> AsyncIterator[Key]:
         """Yields keys that begin with `prefix`, in order, without their values."""
         return self._walk(self._calls.keys(Span(prefix=prefix)))
 
-    def __contains__(self, key: Key) -> bool:
-        return self.exists(key)
+    # -- like a dict, in the blocking shell -------------------------------------------------------
 
-    def __getitem__(self, key: Key) -> Any:
-        return self.get_many([key])[key]
+    async def __acontains__(self, key: Key) -> bool:
+        return await self.exists(key)
 
-    def _walk(self, walk: Walk[Row]) -> Iterator[Row]:
+    async def __agetitem__(self, key: Key) -> Any:
+        found = await self.get_many([key])
+        return found[key]
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    async def _look(self, call: Call[Result]) -> Result:
+        return await self._runner.run(call)
+
+    async def _walk(self, walk: Walk[Row]) -> AsyncIterator[Row]:
         while (call := walk.next_call()) is not None:
-            yield from self._run(call)
+            for row in await self._look(call):
+                yield row
 
 
-class SnapshotKv(SnapshotEntries):
+class AsyncSnapshotKv(AsyncSnapshotEntries):
     """A key/value table as of a snapshot; like `fjord.Kv`, for reading."""
 
-    def entry(self, key: Key) -> Entry | None:
+    async def entry(self, key: Key) -> Entry | None:
         """Returns the value of `key` with its type and dates, None if there was none."""
-        return self._run(self._calls.entry(key))
+        return await self._look(self._calls.entry(key))
 
     def range(
         self, start: AnyKey, stop: AnyKey | None = None, *, limit: int | None = None
-    ) -> Iterator[tuple[AnyKey, Value]]:
+    ) -> AsyncIterator[tuple[AnyKey, Value]]:
         """Yields keys and values from `start` up to before `stop`, a page at a time."""
         return self._walk(self._calls.items(Span(start=start, stop=stop, limit=limit)))
 
-    def match(self, pattern: AnyKey, *, limit: int | None = None) -> Iterator[tuple[AnyKey, Value]]:
+    def match(
+        self, pattern: AnyKey, *, limit: int | None = None
+    ) -> AsyncIterator[tuple[AnyKey, Value]]:
         """Yields keys in which a regular expression (RE2) is found, and their values."""
         return self._walk(self._calls.items(Span(match=pattern, limit=limit)))
 
-    def entries(self, span: Span[AnyKey]) -> Iterator[tuple[AnyKey, Entry]]:
+    def entries(self, span: Span[AnyKey]) -> AsyncIterator[tuple[AnyKey, Entry]]:
         """Yields keys and entries of a span: bounds, prefix, regular expression and limit."""
         return self._walk(self._calls.entries(span))
 
 
-class SnapshotStream(SnapshotEntries):
+class AsyncSnapshotStream(AsyncSnapshotEntries):
     """A stream as of a snapshot; its keys and values are there in mode latest."""
 
-    def __init__(self, run: Run, calls: KvCalls, schemas: Schemas) -> None:
-        super().__init__(run, calls)
+    def __init__(self, runner: AsyncRunner, calls: KvCalls, schemas: Schemas) -> None:
+        super().__init__(runner, calls)
         self._schemas = schemas
 
-    def read(self, n: int = COUNT, *, after: int = 0) -> MessageBatch:
+    async def read(self, n: int = COUNT, *, after: int = 0) -> MessageBatch:
         """Returns messages behind a seq, at most `n`; perhaps none."""
-        return follow(self._run, read_on(self._cursor(after), n, None))
+        return await self._runner.follow(read_on(self._cursor(after), n, None))
 
-    def batches(self, n: int = COUNT, *, after: int = 0) -> Iterator[MessageBatch]:
+    async def batches(self, n: int = COUNT, *, after: int = 0) -> AsyncIterator[MessageBatch]:
         """Yields all messages behind a seq, at most `n` at a time."""
         cursor, is_over = self._cursor(after), False
         while not is_over:
-            batch = follow(self._run, read_on(cursor, n, None))
+            batch = await self._runner.follow(read_on(cursor, n, None))
             is_over = batch.end_of_snapshot
             if len(batch):
                 yield batch
+
+    async def _look(self, call: Call[Result]) -> Result:
+        return await self._runner.follow(self._schemas.reading(call))
 
     def _cursor(self, after: int) -> Cursor:
         return Cursor(self._calls.table, check_seq("after", after), schemas=self._schemas)

@@ -9,11 +9,11 @@ so whoever does not know if it was may ask again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fjord.client.calls import Call, Steps, check_name, expect, follow
+from fjord.client.calls import Call, Steps, check_name, expect
 from fjord.columns import Strings
 from fjord.commands import (
     Append,
@@ -27,6 +27,9 @@ from fjord.commands import (
     Stage,
 )
 from fjord.errors import Code, RemoteProtocolError
+
+if TYPE_CHECKING:
+    from fjord.client.runner import AsyncRunner
 
 
 class StagingCalls:
@@ -61,29 +64,42 @@ class StagingCalls:
         return Call(AskWriter(table=self.table, writer=writer), _batch)
 
 
-class Staging:
+def _stage(rows: Append | Push | Set) -> Call[int]:
+    return Call(Stage(rows=rows), lambda reply: expect(reply, Done).seq)
+
+
+def _committed(reply: Reply) -> Committed:
+    return expect(reply, Committed)
+
+
+def _batch(reply: Reply) -> int | None:
+    found = _committed(reply)
+    return None if found.batch < 0 else found.batch
+
+
+# -- staging for asyncio: the same as `client.staging`, awaited -----------------------------------
+
+
+class AsyncStaging:
     """Rows of one table that are staged and committed.  Columns are as commands have them."""
 
-    def __init__(self, run: Callable[[Call[Any]], Any], calls: StagingCalls) -> None:
-        self._run = run
+    def __init__(self, runner: AsyncRunner, calls: StagingCalls) -> None:
+        self._runner = runner
         self._calls = calls
 
-    def append(self, types: bytes, keys: Strings, values: Strings) -> int:
+    async def append(self, types: bytes, keys: Strings, values: Strings) -> int:
         """Stages messages of a stream; returns the number of the stage."""
-        stage: int = self._run(self._calls.append(types, keys, values))
-        return stage
+        return await self._runner.run(self._calls.append(types, keys, values))
 
-    def push(self, **columns: Any) -> int:
+    async def push(self, **columns: Any) -> int:
         """Stages jobs, given as the columns of `commands.Push`; returns the number of the stage."""
-        stage: int = self._run(self._calls.push(**columns))
-        return stage
+        return await self._runner.run(self._calls.push(**columns))
 
-    def set(self, **columns: Any) -> int:
+    async def set(self, **columns: Any) -> int:
         """Stages values, as the columns of `commands.Set`; returns the number of the stage."""
-        stage: int = self._run(self._calls.set(**columns))
-        return stage
+        return await self._runner.run(self._calls.set(**columns))
 
-    def commit(self, writer: str, batch: int, stages: Sequence[int]) -> Committed:
+    async def commit(self, writer: str, batch: int, stages: Sequence[int]) -> Committed:
         """Makes stages visible as a batch of a writer.
 
         Messages of a log become visible together.  All else is written a stage at a time; once
@@ -100,22 +116,8 @@ class Staging:
         Raises:
             RefusedError: with STAGE_GONE, if a stage is not there any more.
         """
-        return follow(self._run, self._calls.commit(writer, batch, stages))
+        return await self._runner.follow(self._calls.commit(writer, batch, stages))
 
-    def last_batch(self, writer: str) -> int | None:
+    async def last_batch(self, writer: str) -> int | None:
         """Returns the number of a writer's last batch, None if it has committed none."""
-        found: int | None = self._run(self._calls.last_batch(writer))
-        return found
-
-
-def _stage(rows: Append | Push | Set) -> Call[int]:
-    return Call(Stage(rows=rows), lambda reply: expect(reply, Done).seq)
-
-
-def _committed(reply: Reply) -> Committed:
-    return expect(reply, Committed)
-
-
-def _batch(reply: Reply) -> int | None:
-    found = _committed(reply)
-    return None if found.batch < 0 else found.batch
+        return await self._runner.run(self._calls.last_batch(writer))

@@ -8,8 +8,7 @@ from typing import Any, Final, TypedDict
 from fjord import limits, streams
 from fjord import settings as settings_module
 from fjord.client.calls import check_names
-from fjord.client.entries import Seconds
-from fjord.client.job_times import delay_us
+from fjord.client.entries import Seconds, delay_us
 from fjord.declared.schema import Columns
 
 

@@ -1,30 +1,251 @@
-"""A stream: the blocking shell over `StreamCalls`."""
+"""The calls of a stream: what users ask for turned into commands, replies into values.
+
+Pure, and shared by all shells.  What belongs to one subscriber is in `subscriber_calls`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar, overload
+import uuid
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from fjord.client import stream_calls
+from fjord import kinds
+from fjord.client import history
 from fjord.client.address import shown_at
-from fjord.client.calls import Call, Result, Run, Steps, follow
-from fjord.client.entries import AnyKey, Entry, Key, Seconds
-from fjord.client.kv_calls import KvCalls
+from fjord.client.calls import Call, Result, Steps, check_name, done, expect
+from fjord.client.declared_tables import ExpectedTable
+from fjord.client.entries import AnyKey, Entry, Key, Seconds, encode_keys
+from fjord.client.history import BlockInfo
+from fjord.client.kv import KvCalls
+from fjord.client.messages import MessageBatch
 from fjord.client.pages import Row as Found
 from fjord.client.pages import Span, Walk
-from fjord.client.schemas import Row
-from fjord.client.stream_batch import MessageBatch
-from fjord.client.stream_calls import BlockInfo, Given, StreamCalls, SubscriberInfo
-from fjord.client.stream_places import COUNT, Starting
-from fjord.client.stream_settings import StreamSettings
-from fjord.client.subscriber_calls import subscribe
-from fjord.client.subscribers import Reader, Subscriber
+from fjord.client.schemas import Columns, Row, Schemas, SchemasOf
+from fjord.client.stream_append import (
+    append_all,
+    append_lists,
+    append_one,
+    append_parts,
+    listed,
+)
+from fjord.client.stream_settings import StreamSettings, encode_settings
+from fjord.client.subscribers import (
+    COUNT,
+    AsyncReader,
+    AsyncSubscriber,
+    Cursor,
+    Starting,
+    SubscriberInfo,
+    check_seq,
+    read_position,
+    read_subscribers,
+    start_of,
+    subscribe,
+)
+from fjord.client.tables import stats_call
+from fjord.columns import Strings
+from fjord.commands import (
+    Acted,
+    CreateTable,
+    Done,
+    Erase,
+    ListSubscribers,
+    Nop,
+    Position,
+    Reply,
+    Subscribe,
+    Subscribers,
+    Unsubscribe,
+)
+from fjord.errors import Code, RemoteProtocolError, StaleSchemaError
+from fjord.streams import Start, decode_settings
 from fjord.values import PLAIN_TYPES, Value
+
+if TYPE_CHECKING:
+    from fjord.client.runner import AsyncRunner
+
+
+# Messages: a list of values, or of rows; or for declared columns a list for each column.
+Given = Iterable[Value | Row] | Columns
+
+
+class StreamCalls:
+    """Builds the calls of one stream."""
+
+    def __init__(self, table: str, schemas_of: SchemasOf = Schemas) -> None:
+        self.table = check_name(table)
+        self.schemas = schemas_of(table, decode_settings)
+
+    def create(self, settings: StreamSettings) -> Call[None]:
+        return Call(self._creation(settings), done)
+
+    def declare(self, settings: StreamSettings) -> ExpectedTable:
+        return ExpectedTable(self._creation(settings), settings.keys(), decode_settings)
+
+    def _creation(self, settings: StreamSettings) -> CreateTable:
+        encoded = encode_settings(settings)
+        return CreateTable(name=self.table, kind=kinds.Kind.STREAM.number, settings=encoded)
+
+    # -- writes -----------------------------------------------------------------------------------
+
+    def append(self, value: Value | Row, key: Key) -> Call[int]:
+        if not isinstance(value, Mapping):
+            return Call(append_one(self.table, value, key), _seq)
+        return self.append_many([value], [key] if key else None)
+
+    def append_many(self, values: Given, keys: Iterable[Key] | None) -> Call[int]:
+        """Returns the call that appends messages in one commit."""
+        command = append_all(self.table, *self._encoded(values, keys))
+        return Call(Nop(), _none) if command is None else Call(command, _seq)
+
+    def append_parts(self, values: Given, keys: Iterable[Key] | None) -> Iterator[Call[int]]:
+        """Returns the calls that append messages in as few commits as can be."""
+        parts = append_parts(self.table, *self._encoded(values, keys))
+        return (Call(command, _seq) for command in parts)
+
+    def appending(self, values: Given, keys: Iterable[Key] | None) -> Steps[int]:
+        """Appends messages in as few commits as can be; returns the seq of the last one."""
+        given = values if isinstance(values, Mapping) else listed("values", values)
+        named = None if keys is None else listed("keys", keys)
+        last = 0
+        if type(given) is list and (not given or type(given[0]) in PLAIN_TYPES):
+            for command in append_lists(self.table, given, named):
+                last = yield Call(command, _seq)
+            return last
+        build = partial(self.append_parts, given, named)
+        try:
+            for call in (yield from self.schemas.building(build)):
+                last = yield call
+        except StaleSchemaError:
+            yield from self.schemas.learning()
+            if last:
+                raise  # the first ones are written
+            for call in build():
+                last = yield call
+        return last
+
+    def _encoded(
+        self, given: Given, keys: Iterable[Key] | None
+    ) -> tuple[Iterable[Value], Iterable[Key] | None]:
+        """Returns messages and their keys; rows are encoded, and may bring their keys."""
+        if isinstance(given, Mapping):
+            rows, made = self.schemas.encode_columns(given)
+        else:
+            values: Any = listed("values", given)
+            if not values or not isinstance(values[0], Mapping):
+                return values, keys
+            rows, made = self.schemas.encode(values)
+        if not made:
+            return rows, keys
+        if keys is not None:
+            raise TypeError("the key is made of columns of the row; append the row alone")
+        return rows, made
+
+    def delete(self, key: Key) -> Call[bool]:
+        return Call(self._erase([key]), lambda reply: not _missing(reply, 1))
+
+    def delete_many(self, keys: Iterable[AnyKey]) -> Call[list[AnyKey]]:
+        if isinstance(keys, str | bytes):
+            raise TypeError("several keys are a list; this is a single one")
+        wanted = list(keys)
+        if not wanted:
+            return Call(Nop(), _nothing)
+
+        def read(reply: Reply) -> list[AnyKey]:
+            return [wanted[place] for place in sorted(_missing(reply, len(wanted)))]
+
+        return Call(self._erase(wanted), read)
+
+    def _erase(self, keys: Iterable[Key]) -> Erase:
+        return Erase(table=self.table, keys=Strings.of(encode_keys(keys)))
+
+    # -- reads ------------------------------------------------------------------------------------
+
+    def read(
+        self, count: int, after: int | MessageBatch, wait: Seconds | None = None
+    ) -> Steps[MessageBatch]:
+        if not isinstance(after, MessageBatch):
+            cursor = Cursor(self.table, check_seq("after", after), schemas=self.schemas)
+        else:
+            until = 0 if after.end_of_snapshot else after.found.until
+            cursor = Cursor(self.table, after.last_seq, until, schemas=self.schemas)
+        batch: MessageBatch = yield cursor.read(count, wait)
+        if batch.lacks_columns:
+            yield from self.schemas.learning()
+        return batch
+
+    def reader(self, start: Starting) -> Steps[Cursor]:
+        """Finds out where a reader without a name begins."""
+        where, at = start_of(start)
+        if where is Start.END:
+            numbers: dict[str, int] = yield stats_call()
+            after = numbers["applied_seq"]
+        elif where is Start.TIME:
+            after = yield from self._locate(at)
+        else:
+            after = max(0, at - 1)
+        return Cursor(self.table, after, schemas=self.schemas)
+
+    def _locate(self, at_us: int) -> Steps[int]:
+        """Only a subscriber begins at a moment, so there is one for as long as it takes."""
+        name = f"reader-{uuid.uuid4().hex}"
+        command = Subscribe(table=self.table, name=name, start=Start.TIME, at=at_us)
+        position: Position = yield Call(command, read_position)
+        yield Call(Unsubscribe(table=self.table, name=name), done)
+        return position.seq
+
+    # -- subscribers and blocks -------------------------------------------------------------------
+
+    def subscribers(self) -> Steps[list[SubscriberInfo]]:
+        found: list[SubscriberInfo] = []
+        start = ""
+        while True:
+            command = ListSubscribers(table=self.table, start=start)
+            page: Subscribers = yield Call(command, _subscribers)
+            found += read_subscribers(page)
+            if not page.next_name:
+                return found
+            if page.next_name <= start:
+                raise RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same page again")
+            start = page.next_name
+
+
+# -- what replies say -----------------------------------------------------------------------------
+
+
+def _seq(reply: Reply) -> int:
+    return expect(reply, Done).seq
+
+
+def _none(reply: Reply) -> int:
+    done(reply)
+    return 0
+
+
+def _nothing(reply: Reply) -> list[AnyKey]:
+    done(reply)
+    return []
+
+
+def _missing(reply: Reply, rows: int) -> set[int]:
+    missing = set(expect(reply, Acted).missing)
+    if missing and max(missing) >= rows:
+        raise RemoteProtocolError(Code.BAD_BATCH, f"row {max(missing)} of {rows} is missing")
+    return missing
+
+
+def _subscribers(reply: Reply) -> Subscribers:
+    return expect(reply, Subscribers)
+
+
+# -- a stream for asyncio: the same calls as `fjord.Stream`, awaited ------------------------------
+
 
 Default = TypeVar("Default")
 
 
-class Stream:
+class AsyncStream:
     """Messages in order.  Every call returns when its effect is durable.
 
     In mode log it keeps every message; in mode latest the newest of each key, and is a map of
@@ -34,26 +255,23 @@ class Stream:
 
     def __init__(
         self,
-        run: Run,
+        runner: AsyncRunner,
         calls: StreamCalls,
         entries: KvCalls,
-        *,
-        name: str = "",
         settings: StreamSettings | None = None,
     ) -> None:
-        self._run = run
+        self._runner = runner
         self._calls = calls
         self._entries = entries
-        self._name = name  # of the database
         # What is still to be said before messages are appended or read.
         self._declaration = calls.declare(settings) if settings else None
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._calls.table!r}{shown_at(self._name)}>"
+        return f"<{type(self).__name__} {self._calls.table!r}{shown_at(self._runner.name)}>"
 
     # -- writes -----------------------------------------------------------------------------------
 
-    def append(self, value: Value | Row, key: Key = "") -> int:
+    async def append(self, value: Value | Row, key: Key = "") -> int:
         """Adds a message; returns its seq.
 
         Args:
@@ -65,10 +283,11 @@ class Stream:
             RefusedError: if the server refuses; nothing was changed then.
         """
         if type(value) in PLAIN_TYPES:
-            return self._ask(self._calls.append(value, key))
-        return self._follow(self._calls.schemas.writing(lambda: self._calls.append(value, key)))
+            return await self._ask(self._calls.append(value, key))
+        steps = self._calls.schemas.writing(lambda: self._calls.append(value, key))
+        return await self._follow(steps)
 
-    def append_many(self, values: Given, keys: Iterable[Key] | None = None) -> int:
+    async def append_many(self, values: Given, keys: Iterable[Key] | None = None) -> int:
         """Adds messages in order; returns the seq of the last one, 0 if there is none.
 
         This is the fastest way, above all with a list of bytes.  Up to 100,000 messages and 8 MiB
@@ -84,22 +303,22 @@ class Stream:
             RefusedError: if any message is refused; none of its commit is added then.
             ValueError: if there are not as many keys as values.
         """
-        return self._follow(self._calls.appending(values, keys))
+        return await self._follow(self._calls.appending(values, keys))
 
-    def delete(self, key: Key) -> bool:
+    async def delete(self, key: Key) -> bool:
         """Takes the message of a key away, in mode latest; says whether there was one.
 
         Readers that have seen it, or have not, are told by a message without a value: a tombstone.
         """
-        return self._ask(self._calls.delete(key))
+        return await self._ask(self._calls.delete(key))
 
-    def delete_many(self, keys: Iterable[AnyKey]) -> list[AnyKey]:
+    async def delete_many(self, keys: Iterable[AnyKey]) -> list[AnyKey]:
         """Takes messages away, in one commit; returns the keys that had none."""
-        return self._ask(self._calls.delete_many(keys))
+        return await self._ask(self._calls.delete_many(keys))
 
     # -- reads ------------------------------------------------------------------------------------
 
-    def subscriber(self, name: str, *, start: Starting = "beginning") -> Subscriber:
+    async def subscriber(self, name: str, *, start: Starting = "beginning") -> AsyncSubscriber:
         """Returns the subscriber of that name; it is made if there is none.
 
         Args:
@@ -107,14 +326,14 @@ class Stream:
             start: where a new one begins: "beginning", "end", a seq, or a datetime with a time
                 zone; one that is there stays where it is.
         """
-        calls = self._ask(subscribe(self._calls.table, name, start, self._calls.schemas))
-        return Subscriber(self._run, calls)
+        calls = await self._ask(subscribe(self._calls.table, name, start, self._calls.schemas))
+        return AsyncSubscriber(self._runner, calls)
 
-    def reader(self, *, start: Starting = "beginning") -> Reader:
+    async def reader(self, *, start: Starting = "beginning") -> AsyncReader:
         """Returns a reader that has no name, and of which nothing is kept."""
-        return Reader(self._run, self._follow(self._calls.reader(start)))
+        return AsyncReader(self._runner, await self._follow(self._calls.reader(start)))
 
-    def read(
+    async def read(
         self,
         n: int = COUNT,
         *,
@@ -128,88 +347,99 @@ class Stream:
             after: the seq, or what was read before.
             wait: seconds that the server waits for the first one; it does not wait unless given.
         """
-        return self._follow(self._calls.schemas.receiving(self._calls.read(n, after, wait)))
+        return await self._follow(self._calls.read(n, after, wait))
 
     # -- the latest of each key -------------------------------------------------------------------
 
     @overload
-    def get(self, key: Key) -> Any: ...
+    async def get(self, key: Key) -> Any: ...
     @overload
-    def get(self, key: Key, default: Default) -> Any | Default: ...
-    def get(self, key: Key, default: object = None) -> object:
+    async def get(self, key: Key, default: Default) -> Any | Default: ...
+    async def get(self, key: Key, default: object = None) -> object:
         """Returns the value of a key, or `default` if there is none, in mode latest."""
-        return self._look(self._entries.get_many([key])).get(key, default)
+        found = await self._look(self._entries.get_many([key]))
+        return found.get(key, default)
 
-    def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
+    async def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
         """Returns the values of those keys that have one."""
-        return self._look(self._entries.get_many(keys))
+        return await self._look(self._entries.get_many(keys))
 
-    def entry(self, key: Key) -> Entry | None:
+    async def entry(self, key: Key) -> Entry | None:
         """Returns the value of a key with its type and dates, None if there is none."""
-        return self._look(self._entries.entry(key))
+        return await self._look(self._entries.entry(key))
 
-    def exists(self, key: Key) -> bool:
+    async def exists(self, key: Key) -> bool:
         """Says whether a key has a value, without fetching it."""
-        return self._ask(self._entries.exists(key))
+        return await self._ask(self._entries.exists(key))
 
     @overload
-    def items(self) -> Iterator[tuple[str, Any]]: ...
+    def items(self) -> AsyncIterator[tuple[str, Any]]: ...
     @overload
-    def items(self, prefix: AnyKey) -> Iterator[tuple[AnyKey, Any]]: ...
-    def items(self, prefix: Key = "") -> Iterator[tuple[Key, Any]]:
+    def items(self, prefix: AnyKey) -> AsyncIterator[tuple[AnyKey, Any]]: ...
+    def items(self, prefix: Key = "") -> AsyncIterator[tuple[Key, Any]]:
         """Yields keys that begin with `prefix`, in order, and their values, a page at a time."""
         return self._walk(self._entries.items(Span(prefix=prefix)))
 
     @overload
-    def keys(self) -> Iterator[str]: ...
+    def keys(self) -> AsyncIterator[str]: ...
     @overload
-    def keys(self, prefix: AnyKey) -> Iterator[AnyKey]: ...
-    def keys(self, prefix: Key = "") -> Iterator[Key]:
+    def keys(self, prefix: AnyKey) -> AsyncIterator[AnyKey]: ...
+    def keys(self, prefix: Key = "") -> AsyncIterator[Key]:
         """Yields keys that begin with `prefix`, in order, without their values."""
         return self._walk(self._entries.keys(Span(prefix=prefix)))
 
-    def values(self, prefix: Key = "") -> Iterator[Any]:
+    def values(self, prefix: Key = "") -> AsyncIterator[Any]:
         """Yields the values of keys that begin with `prefix`, in the order of the keys."""
-        return (value for _, value in self.items(prefix))
+        return (value async for _, value in self.items(prefix))
 
-    def __iter__(self) -> Iterator[str]:
+    def __aiter__(self) -> AsyncIterator[str]:
         return self.keys()
 
-    def __contains__(self, key: Key) -> bool:
-        return self.exists(key)
+    # -- like a dict, in the blocking shell -------------------------------------------------------
 
-    def __getitem__(self, key: Key) -> Any:
-        return self.get_many([key])[key]
+    async def __acontains__(self, key: Key) -> bool:
+        return await self.exists(key)
 
-    def __delitem__(self, key: Key) -> None:
-        if not self.delete(key):
+    async def __agetitem__(self, key: Key) -> Any:
+        found = await self.get_many([key])
+        return found[key]
+
+    async def __adelitem__(self, key: Key) -> None:
+        if not await self.delete(key):
             raise KeyError(key)
 
     # -- looking ----------------------------------------------------------------------------------
 
-    def subscribers(self) -> list[SubscriberInfo]:
+    async def subscribers(self) -> list[SubscriberInfo]:
         """Returns its subscribers, by name."""
-        return self._follow(self._calls.subscribers())
+        return await self._follow(self._calls.subscribers())
 
-    def blocks(self) -> list[BlockInfo]:
+    async def blocks(self) -> list[BlockInfo]:
         """Returns the cold blocks that its history is in, in order."""
-        return self._follow(stream_calls.blocks(self._calls.table))
+        return await self._follow(history.blocks(self._calls.table))
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _ask(self, call: Call[Result]) -> Result:
+    async def _ask(self, call: Call[Result]) -> Result:
         """Runs a call for which the table must be as it was declared."""
         if self._declaration is not None:
-            follow(self._run, self._declaration.steps())
-            self._declaration = None
-        return self._run(call)
+            await self._declare(self._declaration)
+        return await self._runner.run(call)
 
-    def _look(self, call: Call[Result]) -> Result:
-        return self._follow(self._calls.schemas.reading(call))
+    async def _follow(self, steps: Steps[Result]) -> Result:
+        """Follows steps for which the table must be as it was declared."""
+        if self._declaration is not None:
+            await self._declare(self._declaration)
+        return await self._runner.follow(steps)
 
-    def _follow(self, steps: Steps[Result]) -> Result:
-        return follow(self._ask, steps)
+    async def _declare(self, declaration: ExpectedTable) -> None:
+        await self._runner.follow(declaration.steps())
+        self._declaration = None
 
-    def _walk(self, walk: Walk[Found]) -> Iterator[Found]:
+    async def _look(self, call: Call[Result]) -> Result:
+        return await self._follow(self._calls.schemas.reading(call))
+
+    async def _walk(self, walk: Walk[Found]) -> AsyncIterator[Found]:
         while (call := walk.next_call()) is not None:
-            yield from self._look(call)
+            for row in await self._look(call):
+                yield row

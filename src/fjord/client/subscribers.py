@@ -1,33 +1,438 @@
-"""Reading a stream: the blocking shells over `SubscriberCalls` and `Cursor`."""
+"""Readers of a stream: subscribers, which the server knows by name, and cursors without one.
+
+The server keeps its mark: everything up to there is processed.  The client keeps a cursor, which
+begins at the mark and runs ahead of it:
+
+    ... processed ... | mark ... read, not acknowledged ... | cursor ... not read ...
+
+An acknowledgement moves the mark forward.  A seek, by whomever, sets it anywhere and makes all that
+was read before worthless: its epoch grows, and what carries an old one is refused.  Then, and
+after a transaction that failed, the next read begins at the mark again.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from datetime import datetime
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from fjord.client.calls import Run, follow
-from fjord.client.entries import Seconds
-from fjord.client.stream_batch import Message, MessageBatch
-from fjord.client.stream_places import COUNT, Cursor, Starting, read_on
-from fjord.client.subscriber_calls import Processed, SubscriberCalls, first_of
+from fjord import limits
+from fjord.client.calls import (
+    Call,
+    Steps,
+    check_name,
+    check_whole,
+    done,
+    expect,
+    expect_rows,
+    not_a,
+)
+from fjord.client.entries import Seconds, date, decode_key, moment_us, wait_us
+from fjord.client.messages import Message, MessageBatch, ReadBy
+from fjord.client.schemas import Schemas
+from fjord.commands import (
+    Acknowledge,
+    Lag,
+    ListSubscribers,
+    Messages,
+    Numbers,
+    Position,
+    Read,
+    Reply,
+    Rest,
+    Seek,
+    Subscribe,
+    Subscribers,
+    Unsubscribe,
+)
+from fjord.errors import Code, RefusedError, RemoteProtocolError, StaleError
+from fjord.streams import Start, decode_settings
+
+if TYPE_CHECKING:
+    from fjord.client.runner import AsyncRunner
 
 
-class _Reads(Protocol):
-    def read(self, n: int = COUNT, *, wait: Seconds | None = None) -> MessageBatch: ...
+#: What is acknowledged: what a read returned, one message, or everything up to a seq.
+Processed = MessageBatch | Message | int
+
+_MESSAGES: Final = b"messages"
 
 
-def _batches(reader: _Reads, n: int, wait: Seconds | None) -> Iterator[MessageBatch]:
-    while len(batch := reader.read(n, wait=wait)):
-        yield batch
+def subscribe(
+    table: str, name: str, start: Starting, schemas: Schemas | None = None
+) -> Call[SubscriberCalls]:
+    """Returns the call that makes a subscriber, or finds the one that is there."""
+    where, at = start_of(start)
+    command = Subscribe(table=table, name=check_name(name), start=where, at=at)
+    return Call(command, lambda reply: SubscriberCalls(table, name, read_position(reply), schemas))
 
 
-class Reader:
+class SubscriberInfo(NamedTuple):
+    """A subscriber as the server knows it."""
+
+    name: str
+    position: int  # its mark: everything up to this seq is processed
+    epoch: int  # grows with each seek; one that is made again has another
+    moved_at: datetime  # when its mark was last set
+    is_asleep: bool
+
+
+def read_position(reply: Reply) -> Position:
+    return expect(reply, Position)
+
+
+def read_subscribers(page: Subscribers) -> list[SubscriberInfo]:
+    """Returns the subscribers of a page."""
+    expect_rows(len(page.names), len(page.seqs))
+    return [
+        SubscriberInfo(decode_key(name), seq, epoch, date(moved_us), bool(asleep))
+        for name, seq, epoch, moved_us, asleep in zip(
+            page.names.rows(), page.seqs, page.epochs, page.moved_us, page.asleep, strict=True
+        )
+    ]
+
+
+class SubscriberCalls:
+    """Builds the calls of one subscriber, and takes notice of what comes of them."""
+
+    def __init__(
+        self, table: str, name: str, position: Position, schemas: Schemas | None = None
+    ) -> None:
+        self.table = table
+        self.name = name
+        self._epoch = position.epoch
+        self._mark = position.seq
+        self._is_asleep = position.asleep
+        self._is_lost = False  # the mark may be anywhere: it is asked for before the next read
+        self._is_held = False  # a `taking` block has the first message behind the mark
+        self._cursor = Cursor(table, position.seq, subscriber=name, schemas=schemas)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def read(self, count: int, wait: Seconds | None, *, once: bool = False) -> Steps[MessageBatch]:
+        if self._is_asleep:
+            yield self.rest(asleep=False)
+        if self._is_lost:
+            yield from self.rewind()
+        me = ReadBy(self.name, self._epoch)
+        return (yield from read_on(self._cursor, count, wait, read_by=me, once=once))
+
+    def read_first(self, wait: Seconds | None) -> Steps[MessageBatch]:
+        """Reads the first message that is not acknowledged, whatever was read before.
+
+        There is one mark: acknowledging a later message would acknowledge all before it.
+        """
+        if self._is_held:
+            raise RuntimeError(
+                f"a `taking` block of subscriber {self.name} holds the first message of "
+                f"{self.table}; leave that block before you take another one"
+            )
+        if not self._is_lost:
+            self._cursor.go(self._mark)
+        return (yield from self.read(1, wait, once=True))
+
+    def hold(self, wait: Seconds | None) -> Steps[MessageBatch]:
+        """Reads the first message for a `taking` block, which has it until `let_go`."""
+        batch = yield from self.read_first(wait)
+        self._is_held = len(batch) > 0
+        return batch
+
+    def let_go(self) -> None:
+        self._is_held = False
+
+    def peek(self) -> Steps[Message | None]:
+        """Reads what `pop` would take: the first message behind the mark, wherever that is now."""
+        here = self._cursor
+        cursor = Cursor(self.table, 0, here.until, subscriber=self.name, schemas=here.schemas)
+        cursor.go((yield from self.position()).position)
+        return first_of((yield from read_on(cursor, 1, None, once=True)))
+
+    def pop(self, wait: Seconds | None) -> Steps[Message | None]:
+        while True:
+            batch = yield from self.read_first(wait)
+            if not len(batch):
+                return None
+            try:
+                yield from self.ack(batch, is_exact=True)
+            except StaleError:
+                continue  # somebody else was faster, and has this one
+            return first_of(batch)
+
+    def rewind(self) -> Steps[None]:
+        """Goes back to the mark."""
+        found = yield from self.position()
+        self._epoch, self._mark = found.epoch, found.position
+        self._cursor.go(found.position)
+        self._is_lost = False
+
+    def go_back(self, batch: MessageBatch) -> None:
+        """Takes notice that what was read just now was not worked on: it comes again."""
+        if len(batch) and batch.read_by == (self.name, self._epoch):
+            self._cursor.after = batch.seqs[0] - 1
+
+    def lose(self) -> None:
+        """Takes notice that the mark may not be where it should."""
+        self._is_lost = True
+
+    # -- the mark ---------------------------------------------------------------------------------
+
+    def ack(self, processed: Processed, *, is_exact: bool = False) -> Steps[None]:
+        try:
+            yield self._acknowledge(processed, is_exact=is_exact)
+        except StaleError:
+            self._is_lost = True
+            raise
+
+    def pledge(self, processed: Processed) -> Call[None]:
+        """Returns the call that acknowledges as part of a transaction.
+
+        It is refused if anybody else has moved the mark, since what follows from messages is to
+        be written once.  Other calls of the same transaction may build on it, so it counts as
+        done; if the transaction fails, `lose` is called.
+        """
+        call = self._acknowledge(processed, is_exact=True)
+        self._mark = max(self._mark, self._seq_of(processed))
+        return call
+
+    def _acknowledge(self, processed: Processed, *, is_exact: bool) -> Call[None]:
+        epoch = self._epoch
+        if isinstance(processed, MessageBatch) and processed.read_by is not None:
+            epoch = processed.read_by.epoch
+        command = Acknowledge(
+            table=self.table,
+            name=self.name,
+            seq=self._seq_of(processed),
+            epoch=epoch,
+            expected=self._mark if is_exact else -1,
+        )
+        return Call(command, self._note)
+
+    def _seq_of(self, processed: Processed) -> int:
+        if isinstance(processed, Message):
+            return processed.seq
+        if not isinstance(processed, MessageBatch):
+            return check_seq("seq", processed)
+        reader = processed.read_by.name if processed.read_by is not None else self.name
+        if (processed.stream, reader) != (self.table, self.name):
+            raise ValueError(
+                f"this is subscriber {self.name} of {self.table}, but the batch was read by "
+                f"{reader} of {processed.stream}"
+            )
+        return processed.last_seq
+
+    def _note(self, reply: Reply) -> None:
+        """Takes notice of the mark; what is processed, by whomever, need not be read."""
+        self._mark = read_position(reply).seq
+        if self._cursor.after < self._mark:
+            self._cursor.go(self._mark)
+
+    def seek(self, start: Starting) -> Call[None]:
+        where, at = start_of(start)
+
+        def read(reply: Reply) -> None:
+            position = read_position(reply)
+            self._epoch, self._mark = position.epoch, position.seq
+            self._cursor.after, self._cursor.until = position.seq, 0
+            self._is_lost = False
+
+        return Call(Seek(table=self.table, name=self.name, start=where, at=at), read)
+
+    # -- what else the server knows ---------------------------------------------------------------
+
+    def position(self) -> Steps[SubscriberInfo]:
+        command = ListSubscribers(table=self.table, start=self.name, count=1)
+        found: list[SubscriberInfo] = yield Call(
+            command, lambda reply: read_subscribers(expect(reply, Subscribers))
+        )
+        if not found or found[0].name != self.name:
+            text = f"stream {self.table} has no subscriber {self.name} any more"
+            raise RefusedError.of(Code.NOT_FOUND, text)
+        return found[0]
+
+    def lag(self) -> Call[int]:
+        return Call(Lag(table=self.table, name=self.name), _messages)
+
+    def rest(self, *, asleep: bool) -> Call[None]:
+        def read(reply: Reply) -> None:
+            read_position(reply)
+            self._is_asleep = asleep
+
+        return Call(Rest(table=self.table, name=self.name, asleep=asleep), read)
+
+    def delete(self) -> Call[None]:
+        return Call(Unsubscribe(table=self.table, name=self.name), done)
+
+
+def first_of(batch: MessageBatch) -> Message | None:
+    """Returns the first message, None if there is none."""
+    return batch.messages[0] if len(batch) else None
+
+
+def _messages(reply: Reply) -> int:
+    found = expect(reply, Numbers)
+    numbers = dict(zip(found.names.rows(), found.values, strict=True))
+    if _MESSAGES not in numbers:
+        raise RemoteProtocolError(Code.BAD_BATCH, "numbers without messages")
+    return numbers[_MESSAGES]
+
+
+# -- where readers of a stream are: where they begin, how far they are, where they stop -----------
+#
+# A `Cursor` is pure.  It reads one snapshot after the other: what there is when the snapshot
+# begins, up to its end, and then what has come meanwhile.
+
+
+#: Where to begin: "beginning", "end", the seq of the first message, or its moment.
+Starting = str | int | datetime
+
+#: How many messages a read returns at most, unless it is said.
+COUNT: Final = 1000
+
+_WORDS: Final = {"beginning": Start.BEGINNING, "end": Start.END}
+
+
+def start_of(start: Starting, name: str = "start") -> tuple[Start, int]:
+    """Returns where to begin as commands have it.
+
+    Raises:
+        ValueError: if there is no such place.
+        TypeError: if it is nothing that names a place.
+    """
+    given: Any = start  # since users give what they like
+    if isinstance(given, str):
+        if given not in _WORDS:
+            raise ValueError(f'{name} is "beginning", "end", a seq or a datetime, not {given!r}')
+        return _WORDS[given], 0
+    if isinstance(given, datetime):
+        return Start.TIME, moment_us(given, name)
+    if isinstance(given, bool) or not hasattr(given, "__index__"):
+        raise not_a(name, '"beginning", "end", a seq or a datetime', given)
+    return Start.SEQ, check_seq(name, given)
+
+
+def check_seq(name: str, seq: int) -> int:
+    """Returns a seq that may be one.
+
+    Raises:
+        ValueError: if it is negative, or has more than 63 bits.
+    """
+    found = check_whole(name, seq)
+    if not 0 <= found < 2**63:
+        raise ValueError(f"{name} is a seq: 0 or more, not {seq}")
+    return found
+
+
+def check_count(count: int) -> int:
+    """Returns how many messages are asked for; a read returns no more than its bound."""
+    if check_whole("n", count) < 1:
+        raise ValueError(f"n is 1 or more, not {count}")
+    return min(count, limits.READ_COUNT_MAX)
+
+
+class Cursor:
+    """How far a reader is, and how far its snapshot reaches."""
+
+    __slots__ = ("after", "schemas", "subscriber", "table", "until")
+
+    def __init__(
+        self,
+        table: str,
+        after: int,
+        until: int = 0,
+        *,
+        subscriber: str = "",
+        schemas: Schemas | None = None,
+    ) -> None:
+        self.table = table
+        self.schemas = Schemas(table, decode_settings) if schemas is None else schemas
+        self.after = after  # everything up to here was given
+        self.until = until  # the end of the snapshot; 0 = the next read begins one
+        self.subscriber = subscriber  # who reads, if it has a name
+
+    def read(
+        self,
+        count: int,
+        wait: Seconds | None = None,
+        *,
+        read_by: ReadBy | None = None,
+        once: bool = False,
+    ) -> Call[MessageBatch]:
+        """Returns the call that reads, and then goes on behind what was read.
+
+        `once`: it begins no snapshot, since what is read next may be long in coming.
+        """
+        command = Read(
+            table=self.table,
+            after=self.after,
+            until=self.until,
+            count=check_count(count),
+            wait_us=wait_us(wait),
+            subscriber=self.subscriber,
+            once=once,
+        )
+
+        def read(reply: Reply) -> MessageBatch:
+            found = expect(reply, Messages)
+            _check(command, found)
+            self.after = found.after
+            is_begun = not once or found.until == command.until
+            self.until = found.until if is_begun and not found.ended else 0
+            return MessageBatch(self.table, found, read_by, self.schemas)
+
+        return Call(command, read)
+
+    def go(self, after: int) -> None:
+        """Goes to another place; the snapshot stays if that is inside of it."""
+        self.after = after
+        if self.until <= after:
+            self.until = 0
+
+
+def read_on(
+    cursor: Cursor,
+    count: int,
+    wait: Seconds | None,
+    *,
+    read_by: ReadBy | None = None,
+    once: bool = False,
+) -> Steps[MessageBatch]:
+    """Reads until there is a message, or the end of the snapshot."""
+    while True:
+        place = cursor.after, cursor.until
+        call = cursor.read(count, wait, read_by=read_by, once=once)
+        try:
+            batch: MessageBatch = yield call
+            if batch.lacks_columns:
+                yield from cursor.schemas.learning()
+        except BaseException:
+            cursor.after, cursor.until = place  # what nobody was given comes again
+            raise
+        if batch.found.rows or batch.found.ended:
+            return batch
+
+
+def _check(command: Read, found: Messages) -> None:
+    """Makes sure that a reader gets on."""
+    if found.rows > command.count:
+        text = f"{found.rows} messages, not {command.count} at most"
+        raise RemoteProtocolError(Code.BAD_BATCH, text)
+    stays = found.after == command.after and found.until == command.until
+    if found.after < command.after or (not found.ended and stays):
+        raise RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same messages again")
+
+
+# -------------------------------------------------------------------------------------------------
+#
+# Reading a stream with asyncio: the same as `fjord.Reader` and `fjord.Subscriber`, awaited.
+
+
+class AsyncReader:
     """Reads a stream from some place on, and keeps its place itself; nothing is acknowledged."""
 
-    def __init__(self, run: Run, cursor: Cursor) -> None:
-        self._run = run
+    def __init__(self, runner: AsyncRunner, cursor: Cursor) -> None:
+        self._runner = runner
         self._cursor = cursor
 
     def __repr__(self) -> str:
@@ -38,7 +443,7 @@ class Reader:
         """Everything up to this seq was given."""
         return self._cursor.after
 
-    def read(self, n: int = COUNT, *, wait: Seconds | None = None) -> MessageBatch:
+    async def read(self, n: int = COUNT, *, wait: Seconds | None = None) -> MessageBatch:
         """Returns the next messages, at most `n`; perhaps none.
 
         Args:
@@ -46,25 +451,30 @@ class Reader:
             wait: seconds that the server waits for the first one, at most 3600; it does not wait
                 unless given.
         """
-        return follow(self._run, read_on(self._cursor, n, wait))
+        return await self._runner.follow(read_on(self._cursor, n, wait))
 
-    def batches(self, n: int = COUNT, *, wait: Seconds | None = None) -> Iterator[MessageBatch]:
+    async def batches(
+        self, n: int = COUNT, *, wait: Seconds | None = None
+    ) -> AsyncIterator[MessageBatch]:
         """Yields messages, at most `n` at a time, until there are no more.
 
         With `wait` it ends when none has come for so many seconds.
         """
-        return _batches(self, n, wait)
+        while len(batch := await self.read(n, wait=wait)):
+            yield batch
 
 
-class Subscriber:
+class AsyncSubscriber:
     """Reads a stream under a name; how far it has come is kept by the server.
 
-    It is for one thread at a time.  Several processes may use one name: those that `pop` get each
-    message once, all others should not share it.
+    It is for one task at a time.  Its properties are awaited too: `await subscriber.lag`.
+
+    Several processes may use one name: those that `pop` get each message once, all others should
+    not share it.
     """
 
-    def __init__(self, run: Run, calls: SubscriberCalls) -> None:
-        self._run = run
+    def __init__(self, runner: AsyncRunner, calls: SubscriberCalls) -> None:
+        self._run, self._follow = runner.run, runner.follow
         #: What a transaction needs to acknowledge for it.
         self.calls = calls
 
@@ -77,7 +487,7 @@ class Subscriber:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def read(self, n: int = COUNT, *, wait: Seconds | None = None) -> MessageBatch:
+    async def read(self, n: int = COUNT, *, wait: Seconds | None = None) -> MessageBatch:
         """Returns the next messages, in order, at most `n`; perhaps none.
 
         They come again in another process, or after `rewind`, until they are acknowledged.
@@ -90,23 +500,26 @@ class Subscriber:
         Raises:
             NotFoundError: if the subscriber was deleted.
         """
-        return follow(self._run, self.calls.read(n, wait))
+        return await self._follow(self.calls.read(n, wait))
 
-    def batches(self, n: int = COUNT, *, wait: Seconds | None = None) -> Iterator[MessageBatch]:
+    async def batches(
+        self, n: int = COUNT, *, wait: Seconds | None = None
+    ) -> AsyncIterator[MessageBatch]:
         """Yields messages, at most `n` at a time, until there are no more; acknowledge each.
 
         With `wait` it ends when none has come for so many seconds.
         """
-        return _batches(self, n, wait)
+        while len(batch := await self.read(n, wait=wait)):
+            yield batch
 
-    def peek(self) -> Message | None:
+    async def peek(self) -> Message | None:
         """Returns the message that `pop` would take, and moves nothing; None if there is none.
 
         It is the first one that is not acknowledged, whatever was read.
         """
-        return follow(self._run, self.calls.peek())
+        return await self._follow(self.calls.peek())
 
-    def pop(self, *, wait: Seconds | None = None) -> Message | None:
+    async def pop(self, *, wait: Seconds | None = None) -> Message | None:
         """Takes the first message that is not acknowledged: returns it once that is durable.
 
         Others that pop under the same name get other messages.  What was read and not acknowledged
@@ -119,11 +532,11 @@ class Subscriber:
         Raises:
             RuntimeError: inside of a `taking` block, which has that message.
         """
-        return follow(self._run, self.calls.pop(wait))
+        return await self._follow(self.calls.pop(wait))
 
-    @contextlib.contextmanager
-    def taking(self, *, wait: Seconds | None = None) -> Iterator[Message | None]:
-        """Gives the first message that is not acknowledged, or None, to a `with` block.
+    @contextlib.asynccontextmanager
+    async def taking(self, *, wait: Seconds | None = None) -> AsyncIterator[Message | None]:
+        """Gives the first message that is not acknowledged, or None, to an `async with` block.
 
         It is acknowledged when the block ends well.  If the block raises, it is the next message
         again.
@@ -131,7 +544,7 @@ class Subscriber:
         Raises:
             RuntimeError: inside of another such block, which has that message.
         """
-        batch = follow(self._run, self.calls.hold(wait))
+        batch = await self._follow(self.calls.hold(wait))
         try:
             yield first_of(batch)
         except BaseException:
@@ -140,70 +553,71 @@ class Subscriber:
         finally:
             self.calls.let_go()
         if len(batch):
-            self.ack(batch)
+            await self.ack(batch)
 
     # -- the mark ---------------------------------------------------------------------------------
 
-    def ack(self, processed: Processed) -> None:
+    async def ack(self, processed: Processed) -> None:
         """Says that messages are processed: all up to the end of a batch, a message, or a seq.
 
         Raises:
             StaleError: if somebody has sought meanwhile; the next read begins where that led.
             RefusedError: if there is no such seq yet.
         """
-        follow(self._run, self.calls.ack(processed))
+        await self._follow(self.calls.ack(processed))
 
-    def seek(self, start: Starting) -> None:
+    async def seek(self, start: Starting) -> None:
         """Goes to another place, also back: "beginning", "end", a seq or a moment.
 
         What was read before can no longer be acknowledged, by whomever.
         """
-        self._run(self.calls.seek(start))
+        await self._run(self.calls.seek(start))
 
-    def rewind(self) -> None:
+    async def rewind(self) -> None:
         """Goes back to the mark: what was read and not acknowledged comes again."""
-        follow(self._run, self.calls.rewind())
+        await self._follow(self.calls.rewind())
 
     @property
-    def position(self) -> int:
+    async def position(self) -> int:
         """Its mark, as the server has it: everything up to this seq is processed."""
-        return follow(self._run, self.calls.position()).position
+        found = await self._follow(self.calls.position())
+        return found.position
 
     @property
-    def lag(self) -> int:
+    async def lag(self) -> int:
         """How many messages are ahead of its mark."""
-        return self._run(self.calls.lag())
+        return await self._run(self.calls.lag())
 
     # -- its end ----------------------------------------------------------------------------------
 
-    def sleep(self) -> None:
+    async def sleep(self) -> None:
         """Says that it will not read for a while: the server keeps nothing in memory for it."""
-        self._run(self.calls.rest(asleep=True))
+        await self._run(self.calls.rest(asleep=True))
 
-    def wake(self) -> None:
+    async def wake(self) -> None:
         """Says that it is about to read; a read does so too."""
-        self._run(self.calls.rest(asleep=False))
+        await self._run(self.calls.rest(asleep=False))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Lets it sleep, with its mark where it is."""
-        self.sleep()
+        await self.sleep()
 
-    def delete(self) -> None:
+    async def delete(self) -> None:
         """Takes it away, with its mark.
 
         Raises:
             NotFoundError: if it is not there any more.
         """
-        self._run(self.calls.delete())
+        await self._run(self.calls.delete())
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         return self
 
-    def __exit__(
+    async def __aexit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         if error is None:  # else the connection may be gone, and sleep is a courtesy
-            self.close()
+            await self.close()

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, Un
 
 from fjord import commands, limits
 from fjord.client.address import shown_at
+from fjord.client.blocking.jobs import Jobs
+from fjord.client.blocking.kv import Kv
+from fjord.client.blocking.streams import Stream
 from fjord.client.calls import Call, Steps, done, expect, expect_rows
 from fjord.client.entries import AnyKey, Key, Seconds
-from fjord.client.job_calls import FailOptions, JobCalls
-from fjord.client.job_entries import TakenJob
-from fjord.client.job_push import PushColumns, PushOptions
-from fjord.client.jobs import Jobs
-from fjord.client.kv import Kv
-from fjord.client.kv_calls import KvCalls, SetOneOptions, SetOptions
+from fjord.client.jobs.calls import FailOptions, JobCalls
+from fjord.client.jobs.push import PushColumns, PushOptions
+from fjord.client.jobs.records import TakenJob
+from fjord.client.kv import KvCalls, SetOneOptions, SetOptions
 from fjord.client.schemas import Row, Schemas, SchemasOf, UnknownSchemaError
 from fjord.client.stream_append import listed
-from fjord.client.stream_calls import Given, StreamCalls
-from fjord.client.streams import Stream
-from fjord.client.subscriber_calls import Processed, SubscriberCalls
+from fjord.client.streams import Given, StreamCalls
+from fjord.client.subscribers import Processed, SubscriberCalls
 from fjord.clock import Stamps
 from fjord.commands import Batch, Nop, Replies, Reply, Stats
 from fjord.errors import Code, LocalProtocolError, StaleSchemaError

@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 import select
 import socket
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from fjord.clock import SystemClock
 from fjord.errors import FjordError
@@ -106,6 +106,15 @@ class Waker(Ear):
             if ready and self.take():
                 return True
         return False
+
+
+def pause(seconds: float) -> None:
+    SystemClock().pause(seconds)
+
+
+def call_handler(handler: Callable[[Any], object], job: object) -> None:
+    """Calls what does the work of a job."""
+    handler(job)
 
 
 def _bind(address: Address) -> socket.socket:

@@ -17,10 +17,10 @@ from typing import Final
 
 from fjord import disk as disks
 from fjord import kinds, limits, ops, values
-from fjord.client.database import Database
-from fjord.client.job_pages import JobWalk
-from fjord.client.socket import Connection
-from fjord.client.stream_batch import MessageBatch, MessageColumns
+from fjord.client.blocking.database import Database
+from fjord.client.connection import Connection
+from fjord.client.jobs.records import JobWalk
+from fjord.client.messages import MessageBatch, MessageColumns
 from fjord.clock import SystemClock
 from fjord.columns import repeat
 from fjord.commands import JobPage
@@ -162,7 +162,7 @@ class _Jobs:
     def _pages(self, state: State) -> Iterator[JobPage]:
         walk = JobWalk(self._table, state, lambda page: [page])
         while (call := walk.next_call()) is not None:
-            yield from self._db.run(call)
+            yield from self._db.runner.run(call)
 
     def _chunk(self, page: JobPage, rows: range | list[int], total: int) -> bytes:
         expiries_us = page.expires_at_us

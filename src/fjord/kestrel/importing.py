@@ -29,18 +29,18 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import accumulate, islice
 from operator import add
 from typing import Final, NamedTuple
 
 from fjord import limits
 from fjord.client.async_connection import AsyncConnection
-from fjord.client.calls import Call, Result, expect, follow
-from fjord.client.job_calls import JobCalls
-from fjord.client.node_calls import table_call
-from fjord.client.socket import Connection
-from fjord.client.stream_calls import StreamCalls
+from fjord.client.blocking.runner import Runner
+from fjord.client.calls import Call, Result, expect
+from fjord.client.connection import Connection
+from fjord.client.jobs.calls import JobCalls
+from fjord.client.streams import StreamCalls
+from fjord.client.tables import table_call
 from fjord.clock import Stamps, SystemClock
 from fjord.columns import Strings
 from fjord.commands import (
@@ -497,7 +497,7 @@ class Importer:
             declaration = JobCalls(table, Stamps(self._clock)).declare({"merge": False})
         else:
             declaration = StreamCalls(table).declare({"mode": "log"})
-        follow(partial(_run, daemon), declaration.steps())
+        Runner(daemon).follow(declaration.steps())
         table_id = _table_id(daemon, table)
         if table_id is None:
             raise FjordError(f"somebody has dropped the table {table}; run the same command again")

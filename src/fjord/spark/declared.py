@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import types
 
 from fjord import kinds
-from fjord.client.node_calls import TableInfo
+from fjord.client.tables import TableInfo
 from fjord.declared.schema import Column, Schema
 
 _LARGE: Final = tuple(f"{sign}int{bits}" for bits in (128, 256, 512) for sign in ("", "u"))

@@ -37,8 +37,7 @@ import fjord
 from fjord import kinds, streams
 from fjord.blocks import parquet
 from fjord.blocks.store import Store
-from fjord.client.span_calls import SpanInfo
-from fjord.client.stream_calls import BlockInfo
+from fjord.client.history import BlockInfo, SpanInfo
 from fjord.errors import Code, CorruptionError, FjordError, NotFoundError, RefusedError
 from fjord.spark.declared import Declared
 from fjord.spark.options import Options, Position

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StructField, StructType
 
 from fjord.blocks import schema
-from fjord.client.stream_calls import BlockInfo
+from fjord.client.history import BlockInfo
 from fjord.errors import FjordError
 from fjord.spark.declared import SPARK_TYPES, Declared
 from fjord.spark.options import Location, Options

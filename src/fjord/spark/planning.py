@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
-from fjord.client.stream_calls import BlockInfo
+from fjord.client.history import BlockInfo
 from fjord.spark.declared import NOT_TYPED, Typed
 from fjord.spark.options import PARTITIONS_MAX, ROWS_PER_PARTITION, Location
 

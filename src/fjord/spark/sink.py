@@ -57,7 +57,7 @@ from fjord.spark.options import KINDS, SinkOptions, parse_sink
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fjord.client.staging import Staging
+    from fjord.client.blocking.staging import Staging
 
 
 _LOG: Final = logging.getLogger("fjord.spark")

@@ -27,8 +27,8 @@ from pyarrow import compute
 import fjord
 from fjord import kinds, values
 from fjord.blocks import rows, schema
-from fjord.client.snapshots import SnapshotKv, SnapshotStream
-from fjord.client.stream_calls import BlockInfo
+from fjord.client.blocking.snapshots import SnapshotKv, SnapshotStream
+from fjord.client.history import BlockInfo
 from fjord.errors import Code, FjordError, RefusedError, UnavailableError
 from fjord.history import HISTORIC
 from fjord.ops import Opcode

@@ -19,7 +19,7 @@ from fjord import limits
 from fjord.cli import lines
 from fjord.cli.lines import Bad
 from fjord.cli.push import Pushing, job_of
-from fjord.client.jobs import Jobs
+from fjord.client.blocking.jobs import Jobs
 from fjord.errors import RefusedError, UsageError
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import fjord
 from fjord.cli.worker import JobProcess, bytes_of, reason_of
-from fjord.client.jobs import Job
+from fjord.client.blocking.jobs import Job
 from fjord.values import Value
 
 LONG = 60.0

@@ -11,7 +11,7 @@ import pytest
 import fjord
 from fjord.cli import stream as stream_reading
 from fjord.cli.arguments import Node
-from fjord.client.subscribers import Reader
+from fjord.client.blocking.subscribers import Reader
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from fjord import limits
-from fjord.client.job_calls import JobCalls
-from fjord.client.job_entries import (
+from fjord.client.jobs.calls import JobCalls
+from fjord.client.jobs.records import (
     Counts,
     DeadJob,
     Discarded,

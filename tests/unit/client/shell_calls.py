@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from fjord import commands, limits
 from fjord.client.entries import Entry
-from fjord.client.kv_calls import KvCalls
+from fjord.client.kv import KvCalls
 from fjord.client.pages import Span
 from fjord.clock import Stamps
 from fjord.columns import Strings, repeat

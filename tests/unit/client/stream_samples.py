@@ -10,10 +10,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from fjord import limits, ops
-from fjord.client.kv_calls import KvCalls
-from fjord.client.stream_batch import Message, MessageBatch
-from fjord.client.stream_calls import BlockInfo, StreamCalls, SubscriberInfo
-from fjord.client.subscriber_calls import SubscriberCalls
+from fjord.client.history import BlockInfo
+from fjord.client.kv import KvCalls
+from fjord.client.messages import Message, MessageBatch
+from fjord.client.streams import StreamCalls
+from fjord.client.subscribers import SubscriberCalls, SubscriberInfo
 from fjord.clock import Stamps
 from fjord.columns import Strings
 from fjord.commands import (

@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from fjord import commands
-from fjord.client.async_jobs import AsyncJob, AsyncJobs
-from fjord.client.async_listening import AsyncChanges
-from fjord.client.calls import Call, Result
-from fjord.client.job_entries import Moment
+from fjord.client.blocking.jobs import Job, Jobs
 from fjord.client.job_settings import JobSettings
-from fjord.client.jobs import Job, Jobs
-from fjord.commands import Changed, CreateTable, Extend, Fail, Finish, Push
+from fjord.client.jobs.table import AsyncJob, AsyncJobs
+from fjord.commands import CreateTable, Extend, Fail, Finish, Push
 from fjord.errors import StaleError, UnavailableError
 from fjord.jobs import How
 from tests.unit.client.job_samples import (
@@ -32,6 +29,7 @@ from tests.unit.client.job_samples import (
     shown,
     taken_of,
 )
+from tests.unit.client.runners import async_runner
 from tests.unit.client.scripted import TOKEN
 from tests.unit.client.shell_calls import Recorder, Sample
 from tests.unit.client.test_async_connection import run
@@ -39,17 +37,8 @@ from tests.unit.client.test_async_connection import run
 LEFT = b"the worker left its loop"
 
 
-def listens(
-    command: commands.ListenJobs, read: Callable[[Changed], Moment]
-) -> AsyncChanges[Moment]:
-    return AsyncChanges(("127.0.0.1", 1), command.table, command, read)
-
-
 def over(backend: Recorder | Backend, settings: JobSettings | None = None) -> AsyncJobs:
-    async def answer(call: Call[Result], /) -> Result:
-        return call.result(backend.answer(call.command))
-
-    return AsyncJobs(answer, make_calls(), listens, settings=settings)
+    return AsyncJobs(async_runner(backend.answer), make_calls(), settings)
 
 
 async def finished(result: Any) -> Any:
@@ -86,8 +75,7 @@ def test_both_shells_have_the_same_methods_with_the_same_parameters(
 
 
 def test_a_table_says_its_name_and_where_it_is() -> None:
-    jobs = over(Recorder([]))
-    named = AsyncJobs(jobs._run, make_calls(), listens, name="fjord://host:1")
+    named = AsyncJobs(async_runner(Recorder([]).answer, "fjord://host:1"), make_calls())
     assert repr(named) == "<AsyncJobs 't' at fjord://host:1>"
 
 

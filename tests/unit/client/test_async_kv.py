@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from fjord import commands
-from fjord.client.async_kv import AsyncKv
-from fjord.client.async_listening import AsyncChanges
-from fjord.client.calls import Call, Result
-from fjord.client.entries import Change
-from fjord.client.kv import Kv
-from fjord.commands import Changed, Lock, Unlock
+from fjord.client.blocking.kv import Kv
+from fjord.client.kv import AsyncKv
+from fjord.commands import Lock, Unlock
 from fjord.errors import UnavailableError
+from tests.unit.client.runners import async_runner
 from tests.unit.client.scripted import TOKEN
 from tests.unit.client.shell_calls import SAMPLES, K, Recorder, Sample, listen_of, make_calls
 
 
-def listens(command: commands.Listen, read: Callable[[Changed], Change]) -> AsyncChanges[Change]:
-    return AsyncChanges(("127.0.0.1", 1), command.table, command, read)
-
-
 def recorded(recorder: Recorder) -> AsyncKv:
-    async def run(call: Call[Result], /) -> Result:
-        return call.result(recorder.answer(call.command))
-
-    return AsyncKv(run, make_calls(), listens)
+    return AsyncKv(async_runner(recorder.answer), make_calls())
 
 
 async def finished(result: Any) -> Any:
@@ -86,6 +76,5 @@ def test_listening_names_the_table_and_the_keys() -> None:
 
 
 def test_a_table_says_its_name_and_where_it_is() -> None:
-    kv = recorded(Recorder([]))
-    named = AsyncKv(kv._run, make_calls(), listens, name="fjord://host:1")
+    named = AsyncKv(async_runner(Recorder([]).answer, "fjord://host:1"), make_calls())
     assert repr(named) == "<AsyncKv 't' at fjord://host:1>"

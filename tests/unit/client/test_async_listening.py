@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from fjord.client.async_connection import AsyncConnection
 from fjord.client.async_listening import AsyncChanges
 from fjord.client.entries import Change, change_reader
 from fjord.commands import Changed, Refusal
@@ -34,7 +37,10 @@ def always(answer: Answer) -> Scripted:
 
 def listening(server: Scripted) -> AsyncChanges[Change]:
     port = int(server.url.rpartition(":")[2])
-    return AsyncChanges(("127.0.0.1", port), server.url, listen_of(b"k"), change_reader(["k"]))
+    connection = cast(
+        AsyncConnection, SimpleNamespace(address=("127.0.0.1", port), name=server.url)
+    )
+    return AsyncChanges(connection, listen_of(b"k"), change_reader(["k"]))
 
 
 @pytest.mark.req("FJ-44")

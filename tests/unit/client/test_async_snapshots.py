@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from fjord.client import async_snapshots, snapshots
-from fjord.client.async_snapshots import AsyncSnapshot
-from fjord.client.calls import Call, Result
+from fjord.client import snapshots as async_snapshots
+from fjord.client.blocking import snapshots
+from fjord.client.runner import AsyncSnapshotRunner
+from fjord.client.snapshots import AsyncSnapshot
 from fjord.clock import Stamps
 from fjord.testing import SimClock
+from tests.unit.client.runners import async_runner
 from tests.unit.client.scripted import NOW_US
 from tests.unit.client.shell_calls import Recorder, Sample
 from tests.unit.client.snapshot_samples import OPENED, SAMPLES
@@ -22,10 +24,8 @@ from tests.unit.client.stream_samples import NOW, shown
 
 
 def over(recorder: Recorder, name: str = "") -> AsyncSnapshot:
-    async def run(call: Call[Result], /) -> Result:
-        return call.result(recorder.answer(call.command))
-
-    return AsyncSnapshot(run, OPENED, Stamps(SimClock(NOW_US)), name=name)
+    reader = AsyncSnapshotRunner(async_runner(recorder.answer, name), OPENED.snapshot)
+    return AsyncSnapshot(reader, OPENED, Stamps(SimClock(NOW_US)))
 
 
 async def finished(result: Any) -> Any:

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from fjord import limits
-from fjord.client.async_streams import AsyncStream
-from fjord.client.async_subscribers import AsyncReader, AsyncSubscriber
-from fjord.client.calls import Call, Result
+from fjord.client.blocking.streams import Stream
+from fjord.client.blocking.subscribers import Reader, Subscriber
 from fjord.client.stream_settings import StreamSettings
-from fjord.client.streams import Stream
-from fjord.client.subscribers import Reader, Subscriber
+from fjord.client.streams import AsyncStream
+from fjord.client.subscribers import AsyncReader, AsyncSubscriber
 from fjord.commands import Append, Stats, Subscribe
 from fjord.errors import RefusedError
 from fjord.streams import Start
+from tests.unit.client.runners import async_runner
 from tests.unit.client.scripted import TOKEN
 from tests.unit.client.shell_calls import Recorder, Sample, page, range_of
 from tests.unit.client.stream_samples import (
@@ -38,10 +38,7 @@ from tests.unit.client.test_async_connection import run
 
 
 def over(recorder: Recorder, settings: StreamSettings | None = None) -> AsyncStream:
-    async def answer(call: Call[Result], /) -> Result:
-        return call.result(recorder.answer(call.command))
-
-    return AsyncStream(answer, stream_calls(), entry_calls(), settings=settings)
+    return AsyncStream(async_runner(recorder.answer), stream_calls(), entry_calls(), settings)
 
 
 async def finished(result: Any) -> Any:
@@ -81,8 +78,9 @@ def test_both_shells_have_the_same_methods_with_the_same_parameters(
 
 
 def test_a_stream_says_its_name_and_where_it_is() -> None:
-    stream = over(Recorder([]))
-    named = AsyncStream(stream._run, stream_calls(), entry_calls(), name="fjord://host:1")
+    named = AsyncStream(
+        async_runner(Recorder([]).answer, "fjord://host:1"), stream_calls(), entry_calls()
+    )
     assert repr(named) == "<AsyncStream 't' at fjord://host:1>"
 
 

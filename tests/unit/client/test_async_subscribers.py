@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fjord.client.async_subscribers import AsyncSubscriber
-from fjord.client.calls import Call, Result
+from fjord.client.subscribers import AsyncSubscriber
 from fjord.commands import ListSubscribers, Refusal, Rest
 from fjord.errors import Code, StaleError
+from tests.unit.client.runners import async_runner
 from tests.unit.client.shell_calls import Recorder, Sample
 from tests.unit.client.stream_samples import (
     POSITION,
@@ -28,10 +28,7 @@ from tests.unit.client.test_async_connection import run
 
 
 def over(recorder: Recorder, **changes: Any) -> AsyncSubscriber:
-    async def answer(call: Call[Result], /) -> Result:
-        return call.result(recorder.answer(call.command))
-
-    return AsyncSubscriber(answer, subscriber_calls(**changes))
+    return AsyncSubscriber(async_runner(recorder.answer), subscriber_calls(**changes))
 
 
 async def finished(result: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 import fjord
 import fjord.aio
-from fjord.client.database import Database
+from fjord.client.blocking.database import Database
 from fjord.columns import Strings
 from fjord.commands import (
     Batch,

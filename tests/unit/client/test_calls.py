@@ -8,17 +8,15 @@ import pytest
 
 from fjord.client.calls import (
     Call,
-    Result,
     Steps,
     check_names,
     done,
     expect,
     expect_rows,
-    follow,
-    follow_async,
 )
-from fjord.commands import Done, Nop, Refusal, Replies, Reply
+from fjord.commands import Command, Done, Nop, Refusal, Replies, Reply
 from fjord.errors import Code, ExistsError, RefusedError, RemoteProtocolError
+from tests.unit.client.runners import async_runner, runner
 
 TOKEN = Done(master=b"m" * 16, seq=5)
 
@@ -90,11 +88,8 @@ class Answers:
     def __init__(self, *replies: Reply) -> None:
         self.left = list(replies)
 
-    def run(self, call: Call[Result], /) -> Result:
-        return call.result(self.left.pop(0))
-
-    async def run_async(self, call: Call[Result], /) -> Result:
-        return self.run(call)
+    def answer(self, command: Command) -> Reply:
+        return self.left.pop(0)
 
 
 REFUSAL = Refusal(code=Code.EXISTS, text="it is there")
@@ -102,20 +97,20 @@ REFUSAL = Refusal(code=Code.EXISTS, text="it is there")
 
 def test_steps_are_given_results_and_errors() -> None:
     replies = (REFUSAL, TOKEN, TOKEN)
-    assert follow(Answers(*replies).run, counted(2)) == [5, 5]
-    assert asyncio.run(follow_async(Answers(*replies).run_async, counted(2))) == [5, 5]
+    assert runner(Answers(*replies).answer).follow(counted(2)) == [5, 5]
+    assert asyncio.run(async_runner(Answers(*replies).answer).follow(counted(2))) == [5, 5]
 
 
 def test_an_error_that_the_steps_do_not_expect_ends_them() -> None:
     for replies in ((REFUSAL, REFUSAL, TOKEN), (TOKEN, REFUSAL)):
         answers, others = Answers(*replies), Answers(*replies)
         with pytest.raises(ExistsError):
-            follow(answers.run, counted(2))
+            runner(answers.answer).follow(counted(2))
         with pytest.raises(ExistsError):
-            asyncio.run(follow_async(others.run_async, counted(2)))
+            asyncio.run(async_runner(others.answer).follow(counted(2)))
         assert len(answers.left) == len(others.left) == len(replies) - 2
 
 
 def test_steps_may_need_no_call() -> None:
-    assert follow(Answers().run, nothing()) == 7
-    assert asyncio.run(follow_async(Answers().run_async, nothing())) == 7
+    assert runner(Answers().answer).follow(nothing()) == 7
+    assert asyncio.run(async_runner(Answers().answer).follow(nothing())) == 7

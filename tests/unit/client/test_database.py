@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from fjord import commands
-from fjord.client.database import Database
+from fjord.client.blocking.database import Database
 from fjord.client.listening import Listening
-from fjord.client.node_calls import TableInfo
+from fjord.client.tables import TableInfo
 from fjord.clock import SystemClock
 from fjord.columns import Strings
 from fjord.commands import (

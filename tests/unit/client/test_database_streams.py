@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fjord import commands
-from fjord.client.asynchronous import AsyncDatabase
-from fjord.client.database import Database
+from fjord.client.blocking.database import Database
+from fjord.client.database import AsyncDatabase
 from fjord.client.listening import Listening
 from fjord.commands import (
     AsOf,
@@ -87,7 +87,7 @@ def blocking(*found: Reply | Exception, is_remote: bool = False) -> tuple[Databa
 
 def awaited(*found: Reply | Exception) -> tuple[AsyncDatabase, list[Command]]:
     connection: Any = Awaited(*found)
-    return AsyncDatabase(connection), connection.asked
+    return AsyncDatabase(connection, name="fjord://host:1", is_remote=True), connection.asked
 
 
 async def listed(rows: AsyncIterator[Any]) -> list[Any]:

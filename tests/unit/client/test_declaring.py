@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 import fjord
-from fjord.client.asynchronous import AsyncDatabase
-from fjord.client.calls import Call, Result, follow
+from fjord.client.database import AsyncDatabase
 from fjord.client.declared_tables import ExpectedTable
-from fjord.client.job_calls import JobCalls
-from fjord.client.stream_calls import StreamCalls
+from fjord.client.jobs.calls import JobCalls
+from fjord.client.streams import StreamCalls
 from fjord.clock import Stamps
 from fjord.columns import Strings
 from fjord.commands import Command, ListTables, Refusal, Reply, TableList
 from fjord.errors import Code, ExistsError, NotFoundError, RefusedError
 from fjord.testing import SimClock
+from tests.unit.client.runners import runner
 from tests.unit.client.scripted import NOW_US, TOKEN
 from tests.unit.client.shell_calls import Recorder
 from tests.unit.client.test_async_connection import run
@@ -49,11 +49,7 @@ def there(declaration: ExpectedTable) -> TableList:
 def declare(declaration: ExpectedTable, *replies: Reply) -> list[Command]:
     """Declares; returns what was sent."""
     recorder = Recorder(list(replies))
-
-    def answer(call: Call[Result], /) -> Result:
-        return call.result(recorder.answer(call.command))
-
-    follow(answer, declaration.steps())
+    runner(recorder.answer).follow(declaration.steps())
     return recorder.sent
 
 

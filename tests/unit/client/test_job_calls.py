@@ -10,8 +10,8 @@ import pytest
 
 from fjord import limits
 from fjord.client.calls import Call, Result
-from fjord.client.job_calls import JobCalls, encode_reason
-from fjord.client.job_entries import JobBatch, TakenJob
+from fjord.client.jobs.calls import JobCalls, encode_reason
+from fjord.client.jobs.records import JobBatch, TakenJob
 from fjord.clock import Stamps
 from fjord.columns import Strings
 from fjord.commands import Fail, Finish, Next, Numbers, Push

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fjord.client import job_dead
 from fjord.client.calls import Call
-from fjord.client.job_dead import Plan, Result
+from fjord.client.jobs import dead
+from fjord.client.jobs.dead import Plan, Result
 from fjord.commands import Command, Discard, JobPage, Peek, Revive
 from fjord.errors import RemoteProtocolError
 from fjord.jobs import State
@@ -66,7 +66,7 @@ class Followed:
 
 
 def redriven(*pages: JobPage, **options: Any) -> Followed:
-    return Followed(job_dead.redrive(make_calls(), options), *pages)  # type: ignore[arg-type]
+    return Followed(dead.redrive(make_calls(), options), *pages)  # type: ignore[arg-type]
 
 
 def pages_of(count: int) -> list[JobPage]:
@@ -109,13 +109,13 @@ def test_those_are_meant_that_fit_all_that_is_given(options: Any, rows: list[int
         assert found.result.matched == len(rows)
         assert found.result.revived == (0 if dry_run else len(rows))
         assert len(found.sent) == (1 if dry_run or not rows else 2)
-    call = job_dead.dead(make_calls(), options).next_call()
+    call = dead.dead(make_calls(), options).next_call()
     assert call is not None
     assert [job.row for job in call.result(MIXED)] == rows
 
 
 def test_a_limit_of_the_dead_counts_those_that_fit() -> None:
-    walk = job_dead.dead(make_calls(), {"reason": "failed", "limit": 3})
+    walk = dead.dead(make_calls(), {"reason": "failed", "limit": 3})
     found: list[int] = []
     pages = iter([replace(MIXED, next_start=b"1"), replace(MIXED, next_start=b"2")])
     while (call := walk.next_call()) is not None:
@@ -125,8 +125,8 @@ def test_a_limit_of_the_dead_counts_those_that_fit() -> None:
 
 def test_a_dry_run_only_looks() -> None:
     for plan in (
-        job_dead.redrive(make_calls(), {"dry_run": True, "rate": 1}),
-        job_dead.discard(make_calls(), {"dry_run": True}),
+        dead.redrive(make_calls(), {"dry_run": True, "rate": 1}),
+        dead.discard(make_calls(), {"dry_run": True}),
     ):
         found = Followed(plan, MIXED)
         assert {type(command) for command in found.sent} == {Peek}
@@ -174,19 +174,19 @@ def test_progress_is_told_of_those_that_are_done() -> None:
 
 
 def test_those_that_others_took_are_not_counted() -> None:
-    plan = job_dead.discard(make_calls(), {"all": True})
+    plan = dead.discard(make_calls(), {"all": True})
     found = Followed(plan, MIXED, missing=(0, 3))
     assert found.sent[1] == Discard(table="t", rows=[10, 11, 12, 13])
     assert (found.result.matched, found.result.discarded) == (4, 2)
 
 
 def test_those_that_were_dropped_are_told_apart_from_the_revived() -> None:
-    found = Followed(job_dead.redrive(make_calls(), {}), MIXED, missing=(0,), dropped=(1, 3))
+    found = Followed(dead.redrive(make_calls(), {}), MIXED, missing=(0,), dropped=(1, 3))
     assert (found.result.matched, found.result.revived, found.result.dropped) == (4, 1, 2)
     wrong: list[Any] = [{"dropped": (4,)}, {"missing": (0, 1, 2), "dropped": (1, 3)}]
     for answer in wrong:
         with pytest.raises(RemoteProtocolError, match="of 4 rows"):
-            Followed(job_dead.redrive(make_calls(), {}), MIXED, **answer)
+            Followed(dead.redrive(make_calls(), {}), MIXED, **answer)
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -197,15 +197,15 @@ def test_rows_are_not_searched() -> None:
     assert {type(command) for command in found.sent} == {Revive}
     assert (found.chunks, found.pauses) == ([600, 600, 300], [1.0, 1.0])
     assert list(found.result.rows) == list(range(5, 1505))
-    gone = Followed(job_dead.discard(make_calls(), {"rows": [7, 7, 5]}), missing=(1,))
+    gone = Followed(dead.discard(make_calls(), {"rows": [7, 7, 5]}), missing=(1,))
     assert gone.sent == [Discard(table="t", rows=[7, 5])]
     assert (gone.result.matched, gone.result.discarded) == (2, 1)
 
 
 def test_no_rows_are_none_and_not_all() -> None:
     for plan in (
-        job_dead.redrive(make_calls(), {"rows": []}),
-        job_dead.discard(make_calls(), {"rows": []}),
+        dead.redrive(make_calls(), {"rows": []}),
+        dead.discard(make_calls(), {"rows": []}),
     ):
         found = Followed(plan)
         assert (found.sent, found.result.matched) == ([], 0)
@@ -232,8 +232,8 @@ def test_rows_that_cannot_be_meant_are_refused(options: Any, text: str) -> None:
 )
 def test_all_are_discarded_only_if_that_is_said(options: Any) -> None:
     with pytest.raises(ValueError, match="all=True to throw all dead jobs away"):
-        Followed(job_dead.discard(make_calls(), options))
-    found = Followed(job_dead.discard(make_calls(), options | {"all": True}), MIXED)
+        Followed(dead.discard(make_calls(), options))
+    found = Followed(dead.discard(make_calls(), options | {"all": True}), MIXED)
     assert found.result.discarded == 4
     assert redriven(MIXED, **{name: options[name] for name in options if name != "all"}).chunks
 
@@ -244,7 +244,7 @@ def test_all_are_discarded_only_if_that_is_said(options: Any) -> None:
     ids=str,
 )
 def test_a_filter_is_enough_to_discard(options: Any) -> None:
-    found = Followed(job_dead.discard(make_calls(), options), MIXED)
+    found = Followed(dead.discard(make_calls(), options), MIXED)
     assert 0 < found.result.discarded < 4
 
 
@@ -284,9 +284,9 @@ def test_what_is_of_another_type_is_named(options: Any, text: str) -> None:
 
 def test_unknown_options_are_named() -> None:
     with pytest.raises(TypeError, match="dead has no rows"):
-        job_dead.dead(make_calls(), {"rows": [5]})  # type: ignore[typeddict-unknown-key]
+        dead.dead(make_calls(), {"rows": [5]})  # type: ignore[typeddict-unknown-key]
     with pytest.raises(TypeError, match="redrive has no prefix"):
         redriven(prefix="a")
     unknown: Any = {"delay": 5}
     with pytest.raises(TypeError, match="discard has no delay"):
-        Followed(job_dead.discard(make_calls(), unknown))
+        Followed(dead.discard(make_calls(), unknown))

@@ -10,14 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from fjord.client.job_entries import (
-    JobBatch,
-    Moment,
-    TakenJob,
-    read_dead,
-    read_jobs,
-    read_moment,
-)
+from fjord.client.jobs.records import JobBatch, Moment, TakenJob, read_dead, read_jobs, read_moment
 from fjord.columns import Strings
 from fjord.commands import Changed, Taken
 from fjord.errors import RemoteProtocolError

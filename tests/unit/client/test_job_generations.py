@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.client import job_generations
+from fjord.client.jobs import records
 from fjord.columns import Strings
 from fjord.commands import CountJobs, Numbers
 from fjord.errors import RemoteProtocolError
@@ -30,7 +30,7 @@ def numbers(*names: bytes) -> Numbers:
 
 @pytest.mark.req("SJ-18")
 def test_generations_are_read_in_the_order_of_their_numbers() -> None:
-    call = job_generations.generations("t")
+    call = records.generations("t")
     assert call.command == CountJobs(table="t", generations=True)
     names, values = GENERATIONS.names.rows(), list(GENERATIONS.values)
     turned = Numbers(names=Strings.of(names[::-1]), values=values[::-1])
@@ -41,7 +41,7 @@ def test_generations_are_read_in_the_order_of_their_numbers() -> None:
 
 
 def test_a_table_without_a_period_has_none() -> None:
-    assert job_generations.generations("t").result(numbers_of()) == []
+    assert records.generations("t").result(numbers_of()) == []
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,10 @@ def test_a_table_without_a_period_has_none() -> None:
 )
 def test_numbers_that_make_no_generation_are_the_peers_mistake(reply: Numbers, text: str) -> None:
     with pytest.raises(RemoteProtocolError, match=text):
-        job_generations.generations("t").result(reply)
+        records.generations("t").result(reply)
 
 
 def test_what_a_later_server_says_besides_is_left_alone() -> None:
     names = (b"began_us", b"first_row", b"schema", b"jobs", b"more")
-    (one,) = job_generations.generations("t").result(
-        numbers(*(b"generation.7." + name for name in names))
-    )
+    (one,) = records.generations("t").result(numbers(*(b"generation.7." + name for name in names)))
     assert (one.number, one.jobs, one.is_current) == (7, 1, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.client.job_pages import JobWalk
+from fjord.client.jobs.records import JobWalk
 from fjord.commands import JobPage
 from fjord.errors import RemoteProtocolError
 from fjord.jobs import State

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fjord.client.job_push import PushColumns, push_columns, push_one, push_rows
+from fjord.client.jobs.push import PushColumns, push_columns, push_one, push_rows
 from fjord.client.schemas import NoSchemas
 from fjord.columns import Strings
 from fjord.commands import Push

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fjord import limits
-from fjord.client.job_times import delay_us, lease_us, moment_us, wait_us
+from fjord.client.entries import delay_us, lease_us, moment_us, wait_us
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fjord.client.job_entries import TakenJob
-from fjord.client.job_work import Shift, Tally, WorkOptions, lose
+from fjord.client.jobs.records import TakenJob
+from fjord.client.jobs.work import Shift, Tally, WorkOptions, lose
 from fjord.commands import Fail, Finish, Next
 from fjord.errors import UnavailableError
 from fjord.jobs import How

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fjord import commands
-from fjord.client.calls import Call, Result
-from fjord.client.job_entries import Moment
+from fjord.client.blocking import jobs as jobs_module
+from fjord.client.blocking.jobs import Job, Jobs
 from fjord.client.job_settings import JobSettings
-from fjord.client.jobs import Job, Jobs
+from fjord.client.jobs.records import Moment
 from fjord.client.listening import Listening
 from fjord.commands import CountJobs, Fail, Finish, Next, Push, Refusal, Reply, Welcome
 from fjord.errors import (
@@ -38,6 +38,7 @@ from tests.unit.client.job_samples import (
     shown,
     taken_of,
 )
+from tests.unit.client.runners import runner
 from tests.unit.client.scripted import NOW_US, TOKEN
 from tests.unit.client.shell_calls import Recorder, Sample
 from tests.unit.client.test_listening import Prepared
@@ -45,15 +46,8 @@ from tests.unit.client.test_listening import Prepared
 LEFT = b"the worker left its loop"
 
 
-def no_listening(command: commands.Listen | commands.ListenJobs) -> Listening:
-    raise AssertionError(command)
-
-
 def over(backend: Recorder | Backend, settings: JobSettings | None = None) -> Jobs:
-    def run(call: Call[Result], /) -> Result:
-        return call.result(backend.answer(call.command))
-
-    return Jobs(run, make_calls(), no_listening, clock=SimClock(NOW_US), settings=settings)
+    return Jobs(runner(backend.answer), make_calls(), settings)
 
 
 def read_all(result: Any) -> Any:
@@ -79,7 +73,7 @@ def test_a_reply_of_another_kind_is_the_peers_mistake(sample: Sample) -> None:
 def test_a_table_says_its_name_and_where_it_is() -> None:
     jobs = over(Recorder([]))
     assert repr(jobs) == "<Jobs 't'>"
-    named = Jobs(jobs._run, make_calls(), no_listening, clock=SimClock(), name="fjord://host:1")
+    named = Jobs(runner(Recorder([]).answer, "fjord://host:1"), make_calls())
     assert repr(named) == "<Jobs 't' at fjord://host:1>"
 
 
@@ -346,14 +340,12 @@ def test_pages_are_asked_for_only_when_they_are_needed() -> None:
     assert len(recorder.sent) == 1
 
 
-def test_a_rate_is_kept_by_pausing() -> None:
+def test_a_rate_is_kept_by_pausing(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimClock(NOW_US)
     recorder = Recorder([dead_page(Dead(b"k"), Dead(b"l"), Dead(b"m")), ACTED, ACTED, ACTED])
 
-    def run(call: Call[Result], /) -> Result:
-        return call.result(recorder.answer(call.command))
-
-    found = Jobs(run, make_calls(), no_listening, clock=clock).redrive(rate=0.5)
+    monkeypatch.setattr(jobs_module, "pause", clock.pause)
+    found = over(recorder).redrive(rate=0.5)
     assert found.revived == 3
     assert clock.monotonic_us() == 4_000_000
 
@@ -365,8 +357,8 @@ def test_listening_names_the_table_and_tells_of_moments() -> None:
         asked.append(command)
         return Prepared(b"arrived", b"due")
 
-    run = over(Recorder([]))._run
-    with Jobs(run, make_calls(), listen, clock=SimClock(NOW_US)).listen() as moments:
+    listening = runner(Recorder([]).answer, listen=listen)
+    with Jobs(listening, make_calls()).listen() as moments:
         assert list(moments) == [Moment("arrived", NOW), Moment("due", NOW)]
         assert moments.wait(0) is None
     assert asked == [commands.ListenJobs(table="t")]

@@ -11,27 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fjord import commands
-from fjord.client.calls import Call, Result
+from fjord.client.blocking.kv import Kv
 from fjord.client.entries import Key
-from fjord.client.kv import Kv
-from fjord.client.listening import Listening
 from fjord.commands import Entries, Get, Set, Welcome
 from fjord.errors import Code, ExistsError, RefusedError, RemoteProtocolError
 from fjord.values import Type, Value
+from tests.unit.client.runners import runner
 from tests.unit.client.scripted import TOKEN, entries
 from tests.unit.client.shell_calls import FIVE, NOW, SAMPLES, K, Recorder, Sample, make_calls
 from tests.unit.tables.world import World
 
 
-def no_listening(command: commands.Listen | commands.ListenJobs) -> Listening:
-    raise AssertionError(command)
-
-
 def recorded(recorder: Recorder) -> Kv:
-    def run(call: Call[Result], /) -> Result:
-        return call.result(recorder.answer(call.command))
-
-    return Kv(run, make_calls(), no_listening)
+    return Kv(runner(recorder.answer), make_calls())
 
 
 @pytest.fixture
@@ -39,10 +31,7 @@ def table() -> Kv:
     """A table over a world in memory."""
     world = World()
 
-    def run(call: Call[Result], /) -> Result:
-        return call.result(world.run(call.command))
-
-    return Kv(run, make_calls(), no_listening)
+    return Kv(runner(world.run), make_calls())
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
@@ -82,7 +71,7 @@ def test_more_or_fewer_values_than_keys_are_the_peers_mistake(sample: Sample) ->
 def test_a_table_says_its_name_and_where_it_is() -> None:
     kv = recorded(Recorder([]))
     assert repr(kv) == "<Kv 't'>"
-    named = Kv(kv._run, make_calls(), no_listening, name="fjord://host:1")
+    named = Kv(runner(Recorder([]).answer, "fjord://host:1"), make_calls())
     assert repr(named) == "<Kv 't' at fjord://host:1>"
 
 
@@ -172,10 +161,7 @@ any_value: st.SearchStrategy[Value] = st.one_of(
 def test_many_values_of_any_type_come_back(items: dict[Key, Value]) -> None:
     world = World()
 
-    def run(call: Call[Result], /) -> Result:
-        return call.result(world.run(call.command))
-
-    kv = Kv(run, make_calls(), no_listening)
+    kv = Kv(runner(world.run), make_calls())
     for key, value in items.items():
         kv.set(key, value)
     by_bytes = {key.encode() if isinstance(key, str) else key: items[key] for key in items}

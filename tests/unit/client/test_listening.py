@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from fjord.client.entries import change_reader
+from fjord.client.entries import Change, change_reader
 from fjord.client.listening import Changes
 from fjord.commands import Changed
 from fjord.errors import ClosedError
+from tests.unit.client.runners import Answering
 from tests.unit.client.scripted import NOW_US
+from tests.unit.client.shell_calls import Recorder, listen_of
 
 
 class Prepared:
@@ -34,8 +36,13 @@ class Prepared:
         self.closed += 1
 
 
+def changes_of(prepared: Prepared) -> Changes[Change]:
+    executor = Answering(Recorder([]).answer, lambda command: prepared)
+    return Changes(executor, listen_of(b"k"), change_reader(["k"]))
+
+
 def test_changes_are_iterated_and_waited_for() -> None:
-    changes = Changes(Prepared(b"1", b"2", b"3"), change_reader(["k"]))
+    changes = changes_of(Prepared(b"1", b"2", b"3"))
     first = next(changes)
     assert (first.key, first.value) == ("k", "1")
     second = changes.wait(5)
@@ -47,7 +54,7 @@ def test_changes_are_iterated_and_waited_for() -> None:
 
 def test_leaving_the_block_closes_the_listening() -> None:
     prepared = Prepared()
-    with Changes(prepared, change_reader(["k"])) as changes:
+    with changes_of(prepared) as changes:
         assert prepared.closed == 0
     assert prepared.closed == 1
     with pytest.raises(ClosedError):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.client import node_calls
+from fjord.client import tables as node_calls
 from fjord.client.calls import Call
-from fjord.client.node_calls import TableInfo
+from fjord.client.tables import TableInfo
 from fjord.columns import Strings
 from fjord.commands import DropTable, ListTables, Nop, Numbers, Stats, TableList
 from fjord.errors import RemoteProtocolError

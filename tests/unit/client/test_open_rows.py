@@ -11,7 +11,7 @@ import pytest
 
 import fjord
 from fjord.client.calls import Call
-from fjord.client.stream_places import Cursor, read_on
+from fjord.client.subscribers import Cursor, read_on
 from fjord.commands import ListTables
 from fjord.errors import FjordError, LocalProtocolError, RefusedError, StaleSchemaError
 from fjord.values import RowType
@@ -208,7 +208,7 @@ def test_a_reader_that_cannot_ask_for_columns_stays_where_it_is(db: fjord.Databa
 def _follow_until_asked(db: fjord.Database, steps: Any) -> None:
     call: Call[Any] = next(steps)
     while not isinstance(call.command, ListTables):
-        call = steps.send(db.run(call))
+        call = steps.send(db.runner.run(call))
     steps.throw(FjordError("the line is cut"))
 
 

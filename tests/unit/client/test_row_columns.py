@@ -9,7 +9,7 @@ import pytest
 
 import fjord
 from fjord import jobs, ops, values
-from fjord.client.row_columns import RowColumns
+from fjord.client.messages import RowColumns
 from fjord.client.schemas import Schemas, UnknownSchemaError
 from fjord.columns import Strings
 from fjord.declared import schema

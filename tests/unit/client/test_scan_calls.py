@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fjord.client import scan_calls
-from fjord.client.scan_calls import ScanWalk, scan_of
+from fjord.client import history
+from fjord.client.history import ScanWalk, scan_of
 from fjord.columns import Strings
 from fjord.commands import Reply, Scan, Scanned, ScannedArrow
 from fjord.errors import Code, RefusedError, RemoteProtocolError
@@ -51,7 +51,7 @@ def stream_of(found: Scanned, **options: Any) -> bytes:
 
 def test_the_end_is_fixed_by_the_first_piece() -> None:
     pieces = [piece(b"a", next_seq=7, end_seq=20), piece(b"b", next_seq=20, end_seq=20)]
-    sent, found = walked(scan_calls.stored(FIRST), *pieces)
+    sent, found = walked(history.stored(FIRST), *pieces)
     assert sent == [FIRST, Scan(table="t", start_seq=7, end_seq=20)]
     assert found == pieces
 
@@ -78,14 +78,14 @@ def test_one_kind_of_ops_is_no_list() -> None:
     with pytest.raises(TypeError, match="ops is a list"):
         scan_of("t", 5, 9, ops="STREAM_APPEND", key_prefix="")
     with pytest.raises(TypeError, match="columns is a list"):
-        scan_calls.as_arrow(FIRST, "seq", is_remote=True)
+        history.as_arrow(FIRST, "seq", is_remote=True)
 
 
 # -- Arrow ----------------------------------------------------------------------------------------
 
 
 def test_a_server_makes_the_tables() -> None:
-    walk = scan_calls.as_arrow(FIRST, ["seq", "value"], is_remote=True)
+    walk = history.as_arrow(FIRST, ["seq", "value"], is_remote=True)
     answers = [
         ScannedArrow(
             stream=stream_of(piece(b"a"), columns=["seq", "value"]), next_seq=7, end_seq=9
@@ -104,7 +104,7 @@ def test_a_server_makes_the_tables() -> None:
 
 def test_those_of_a_directory_are_made_here() -> None:
     command = scan_of("t", 6, 0, ops=None, key_prefix="k")
-    walk = scan_calls.as_arrow(command, ["value", "seq"], is_remote=False)
+    walk = history.as_arrow(command, ["value", "seq"], is_remote=False)
     sent, (table,) = walked(walk, piece(b"a", b"b", b"c"))
     assert sent == [command]
     assert table.to_pylist() == [{"value": b"b", "seq": 6}, {"value": b"c", "seq": 7}]
@@ -113,14 +113,14 @@ def test_those_of_a_directory_are_made_here() -> None:
 
 def test_keys_without_the_prefix_are_left_out() -> None:
     command = scan_of("t", 5, 0, ops=None, key_prefix="other")
-    walk = scan_calls.as_arrow(command, (), is_remote=False)
+    walk = history.as_arrow(command, (), is_remote=False)
     _, (table,) = walked(walk, piece(b"a", b"b"))
     assert table.num_rows == 0
     assert len(table.column_names) == 15
 
 
 def test_there_must_be_such_a_column() -> None:
-    call = scan_calls.as_arrow(FIRST, ["colour"], is_remote=False).next_call()
+    call = history.as_arrow(FIRST, ["colour"], is_remote=False).next_call()
     assert call is not None
     with pytest.raises(RefusedError) as error:
         call.result(piece(b"a"))
@@ -129,7 +129,7 @@ def test_there_must_be_such_a_column() -> None:
 
 @pytest.mark.parametrize("is_remote", [True, False])
 def test_a_reply_of_another_kind_is_the_peers_mistake(is_remote: bool) -> None:
-    call = scan_calls.as_arrow(FIRST, (), is_remote=is_remote).next_call()
+    call = history.as_arrow(FIRST, (), is_remote=is_remote).next_call()
     assert call is not None
     wrong = piece() if is_remote else ScannedArrow(stream=b"", next_seq=9, end_seq=9)
     with pytest.raises(RemoteProtocolError, match="of the kind Scanned"):

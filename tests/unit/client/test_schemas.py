@@ -11,8 +11,8 @@ from fjord import jobs, values
 from fjord.client.calls import Call, done
 from fjord.client.entries import decode_value
 from fjord.client.job_settings import encode_settings
-from fjord.client.node_calls import TableInfo
 from fjord.client.schemas import Encoded, NoSchemas, Schemas, UnknownSchemaError, shared
+from fjord.client.tables import TableInfo
 from fjord.commands import ListTables, Nop
 from fjord.declared import schema
 from fjord.errors import (
@@ -21,7 +21,6 @@ from fjord.errors import (
     NotFoundError,
     RefusedError,
     StaleSchemaError,
-    UnavailableError,
 )
 
 PAGES: Any = {"uri": ("string", True), "depth": "uint8"}
@@ -159,21 +158,6 @@ def test_what_is_read_is_asked_for_again() -> None:
     assert steps.throw(UnknownSchemaError()).command == ASK
     assert steps.send(table(PAGES)) is call
     assert call.read(None) == ROW  # type: ignore[arg-type]
-
-
-class Batch:
-    def __init__(self, *, lacks: bool) -> None:
-        self.lacks_columns = lacks
-
-
-def test_what_was_taken_is_not_asked_for_again() -> None:
-    schemas = of()
-    known, unknown = Batch(lacks=False), Batch(lacks=True)
-    call: Call[Any] = Call(Nop(), done)
-    assert run(schemas.receiving(call), known) == ([SEND], known)
-    assert run(schemas.receiving(call), unknown, table(PAGES)) == ([SEND, ASK], unknown)
-    with pytest.raises(UnavailableError):
-        run(schemas.receiving(call), unknown, UnavailableError("gone"))
 
 
 def test_handles_of_one_table_share_its_columns() -> None:

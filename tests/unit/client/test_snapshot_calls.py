@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from fjord.client import snapshot_calls
+from fjord.client import snapshots
 from fjord.commands import CloseSnapshot, OpenSnapshot
 from tests.unit.client.scripted import TOKEN
 from tests.unit.client.snapshot_samples import OPENED
 
 
 def test_a_snapshot_lives_as_long_as_was_asked() -> None:
-    call = snapshot_calls.open_call(60)
+    call = snapshots.open_call(60)
     assert call.command == OpenSnapshot(lifetime_us=60_000_000)
     assert call.result(OPENED) == OPENED
-    assert snapshot_calls.open_call(None).command == OpenSnapshot()
+    assert snapshots.open_call(None).command == OpenSnapshot()
 
 
 @pytest.mark.parametrize(
@@ -24,10 +24,10 @@ def test_a_snapshot_lives_as_long_as_was_asked() -> None:
 )
 def test_a_lifetime_is_more_than_nothing(lifetime: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="lifetime is"):
-        snapshot_calls.open_call(lifetime)
+        snapshots.open_call(lifetime)
 
 
 def test_a_snapshot_is_closed_by_its_number() -> None:
-    call = snapshot_calls.close_call(40)
+    call = snapshots.close_call(40)
     assert call.command == CloseSnapshot(snapshot=40)
     call.result(TOKEN)

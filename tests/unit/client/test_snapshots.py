@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from fjord.client.calls import Call, Result
-from fjord.client.snapshots import Snapshot
+from fjord.client.blocking.runner import SnapshotRunner
+from fjord.client.blocking.snapshots import Snapshot
 from fjord.clock import Stamps
 from fjord.commands import Refusal, Replies
 from fjord.errors import Code, RefusedError, RemoteProtocolError
 from fjord.testing import SimClock
+from tests.unit.client.runners import runner
 from tests.unit.client.scripted import NOW_US, TOKEN, entries
 from tests.unit.client.shell_calls import FIVE, MISSING, Recorder, Sample
 from tests.unit.client.snapshot_samples import OPENED, SAMPLES, replies
@@ -21,10 +22,8 @@ from tests.unit.client.stream_samples import NOW, shown
 
 
 def over(recorder: Recorder, name: str = "") -> Snapshot:
-    def run(call: Call[Result], /) -> Result:
-        return call.result(recorder.answer(call.command))
-
-    return Snapshot(run, OPENED, Stamps(SimClock(NOW_US)), name=name)
+    reader = SnapshotRunner(runner(recorder.answer, name), OPENED.snapshot)
+    return Snapshot(reader, OPENED, Stamps(SimClock(NOW_US)))
 
 
 def read_all(result: Any) -> Any:

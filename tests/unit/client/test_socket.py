@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 import fjord
-from fjord.client.socket import Connection
+from fjord.client.connection import Connection
 from fjord.clock import SystemClock
 from fjord.columns import Strings, repeat
 from fjord.commands import (

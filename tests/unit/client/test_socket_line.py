@@ -11,8 +11,8 @@ import uuid
 import pytest
 
 from fjord.client.address import parse_url
+from fjord.client.connection import Line
 from fjord.client.retry import Client, Deadline
-from fjord.client.socket import Line
 from fjord.clock import SystemClock
 from fjord.errors import ClosedError
 from tests.unit.client.scripted import TOKEN, Scripted

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import fjord
-from fjord.client.socket import Connection
+from fjord.client.connection import Connection
 from fjord.commands import Changed, Command, ListenJobs, Next, Read, Reply, Taken
 from fjord.errors import ClosedError, UnavailableError
 from tests.unit.client.job_samples import taken_of

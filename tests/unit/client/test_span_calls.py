@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fjord.client.span_calls import SpanInfo, span_of
+from fjord.client.history import SpanInfo, span_of
 from fjord.commands import Done, Refusal, Span, Spanned
 from fjord.errors import Code, RefusedError, RemoteProtocolError
 from tests.unit.client.test_database_streams import awaited, blocking

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fjord import ops, values
-from fjord.client.stream_batch import Message, MessageBatch, ReadBy
+from fjord.client.messages import Message, MessageBatch, ReadBy
 from fjord.columns import Strings
 from fjord.commands import Messages
 from fjord.errors import Code, RemoteProtocolError

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fjord.client import stream_calls
+from fjord.client import history
 from fjord.client.calls import Steps
-from fjord.client.stream_batch import MessageBatch
-from fjord.client.stream_calls import StreamCalls
-from fjord.commands import CreateTable, Nop, Reply, SealNow, Stats, Subscribe, Unsubscribe
-from fjord.errors import Code, RemoteProtocolError
+from fjord.client.messages import MessageBatch
+from fjord.client.streams import StreamCalls
+from fjord.commands import (
+    CreateTable,
+    ListTables,
+    Nop,
+    Reply,
+    SealNow,
+    Stats,
+    Subscribe,
+    Unsubscribe,
+)
+from fjord.errors import Code, RemoteProtocolError, UnavailableError
 from fjord.streams import Start
 from tests.unit.client.scripted import NOW_US, TOKEN
 from tests.unit.client.stream_samples import (
@@ -47,7 +57,7 @@ def test_a_stream_is_declared_with_its_settings() -> None:
     call = CALLS.create({"mode": "latest"})
     assert call.command == CreateTable(name="t", kind=3, settings=b'{"mode":"latest"}')
     assert CALLS.create({}).command == CreateTable(name="t", kind=3)
-    assert stream_calls.seal_call("t").command == SealNow(table="t")
+    assert history.seal_call("t").command == SealNow(table="t")
 
 
 def test_an_append_for_a_transaction_is_one_command() -> None:
@@ -61,9 +71,24 @@ def test_an_append_for_a_transaction_is_one_command() -> None:
 
 def test_what_was_read_is_read_on() -> None:
     begun = MessageBatch("t", messages(b"a", after=9, until=20, ended=False))
-    assert CALLS.read(10, begun).command == read_of(9, until=20, count=10, subscriber="")
+    assert next(CALLS.read(10, begun)).command == read_of(9, until=20, count=10, subscriber="")
     ended = MessageBatch("t", messages(b"a", after=9))
-    assert CALLS.read(10, ended).command == read_of(9, count=10, subscriber="")
+    assert next(CALLS.read(10, ended)).command == read_of(9, count=10, subscriber="")
+
+
+def test_what_was_read_is_not_asked_for_again() -> None:
+    for lacks in (False, True):
+        batch = SimpleNamespace(lacks_columns=lacks)
+        steps = CALLS.read(10, 0)
+        assert next(steps).command == read_of(0, count=10, subscriber="")
+        if lacks:
+            assert steps.send(batch).command == ListTables(name="t")
+            with pytest.raises(UnavailableError):
+                steps.throw(UnavailableError("gone"))
+        else:
+            with pytest.raises(StopIteration) as end:
+                steps.send(batch)
+            assert end.value.value is batch
 
 
 @pytest.mark.parametrize("keys", ["k", b"k"])
@@ -115,7 +140,7 @@ def test_a_reader_begins_at_a_moment_by_a_subscriber_that_goes_again() -> None:
             subscribers((b"a", 5, 2, False), next_name="b"),
         ),
         (
-            stream_calls.blocks("t"),
+            history.blocks("t"),
             block_list(b"a", next_after=9),
             block_list(b"a", next_after=9),
         ),

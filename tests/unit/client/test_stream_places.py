@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fjord import limits
-from fjord.client.stream_places import Cursor, check_count, check_seq, read_on, start_of
+from fjord.client.subscribers import Cursor, check_count, check_seq, read_on, start_of
 from fjord.commands import Messages
 from fjord.errors import Code, RemoteProtocolError
 from fjord.streams import Start

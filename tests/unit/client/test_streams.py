@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from fjord import limits
-from fjord.client.calls import Call, Result
-from fjord.client.stream_calls import StreamCalls
+from fjord.client.blocking.streams import Stream
 from fjord.client.stream_settings import StreamSettings
-from fjord.client.streams import Stream
+from fjord.client.streams import StreamCalls
 from fjord.commands import Append, Refusal, Reply, Stats, Subscribe, Welcome
 from fjord.errors import Code, DiskFullError, RefusedError, RemoteProtocolError
 from fjord.streams import Start
+from tests.unit.client.runners import runner
 from tests.unit.client.scripted import TOKEN, entries
 from tests.unit.client.shell_calls import FIVE, MISSING, Recorder, Sample, page, range_of
 from tests.unit.client.stream_samples import (
@@ -36,10 +36,7 @@ from tests.unit.client.stream_samples import (
 
 
 def over(recorder: Recorder, settings: StreamSettings | None = None) -> Stream:
-    def run(call: Call[Result], /) -> Result:
-        return call.result(recorder.answer(call.command))
-
-    return Stream(run, stream_calls(), entry_calls(), settings=settings)
+    return Stream(runner(recorder.answer), stream_calls(), entry_calls(), settings)
 
 
 def read_all(result: Any) -> Any:
@@ -67,7 +64,7 @@ def test_a_reply_of_another_kind_is_the_peers_mistake(sample: Sample) -> None:
 def test_a_stream_says_its_name_and_where_it_is() -> None:
     stream = over(Recorder([]))
     assert repr(stream) == "<Stream 't'>"
-    named = Stream(stream._run, stream_calls(), entry_calls(), name="fjord://host:1")
+    named = Stream(runner(Recorder([]).answer, "fjord://host:1"), stream_calls(), entry_calls())
     assert repr(named) == "<Stream 't' at fjord://host:1>"
 
 

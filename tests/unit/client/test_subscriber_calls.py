@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from fjord.client.calls import Call, Result, follow
-from fjord.client.stream_batch import MessageBatch, ReadBy
-from fjord.client.subscriber_calls import SubscriberCalls, first_of, subscribe
+from fjord.client.calls import Call, Result
+from fjord.client.messages import MessageBatch, ReadBy
+from fjord.client.subscribers import SubscriberCalls, first_of, subscribe
 from fjord.commands import Refusal, Reply, Rest, Subscribe
 from fjord.errors import Code, NotFoundError, RefusedError, RemoteProtocolError, StaleError
 from fjord.streams import Start
+from tests.unit.client.runners import runner
 from tests.unit.client.shell_calls import Recorder
 from tests.unit.client.stream_samples import (
     POSITION,
@@ -35,6 +36,7 @@ class Told:
     def __init__(self, *replies: Reply, **changes: Any) -> None:
         self.calls: SubscriberCalls = subscriber_calls(**changes)
         self._recorder = Recorder(list(replies))
+        self._runner = runner(self._recorder.answer)
 
     @property
     def sent(self) -> list[Any]:
@@ -44,13 +46,13 @@ class Told:
         return call.result(self._recorder.answer(call.command))
 
     def read(self, count: int = 1000) -> MessageBatch:
-        return follow(self.run, self.calls.read(count, None))
+        return self._runner.follow(self.calls.read(count, None))
 
     def ack(self, processed: Any) -> None:
-        follow(self.run, self.calls.ack(processed))
+        self._runner.follow(self.calls.ack(processed))
 
     def pop(self) -> Any:
-        return follow(self.run, self.calls.pop(None))
+        return self._runner.follow(self.calls.pop(None))
 
 
 def test_a_subscriber_begins_at_its_mark() -> None:
@@ -134,9 +136,9 @@ def test_a_peek_looks_at_the_mark_and_leaves_reads_where_they_are() -> None:
         messages(after=9),
     )
     told.read(2)
-    assert follow(told.run, told.calls.peek()) == message(6, b"a")
+    assert told._runner.follow(told.calls.peek()) == message(6, b"a")
     told.read()
-    assert follow(told.run, told.calls.peek()) is None
+    assert told._runner.follow(told.calls.peek()) is None
     assert told.sent == [
         read_of(count=2),
         WHERE,

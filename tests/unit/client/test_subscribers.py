@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fjord.client.calls import Call, Result
-from fjord.client.subscribers import Subscriber
+from fjord.client.blocking.subscribers import Subscriber
 from fjord.commands import Refusal, Rest, Welcome
 from fjord.errors import Code, RemoteProtocolError, StaleError
+from tests.unit.client.runners import runner
 from tests.unit.client.shell_calls import Recorder, Sample
 from tests.unit.client.stream_samples import (
     POSITION,
@@ -25,10 +25,7 @@ from tests.unit.client.stream_samples import (
 
 
 def over(recorder: Recorder, **changes: Any) -> Subscriber:
-    def run(call: Call[Result], /) -> Result:
-        return call.result(recorder.answer(call.command))
-
-    return Subscriber(run, subscriber_calls(**changes))
+    return Subscriber(runner(recorder.answer), subscriber_calls(**changes))
 
 
 @pytest.mark.parametrize("sample", SUBSCRIBER_SAMPLES, ids=lambda sample: sample.name)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fjord import limits
-from fjord.client.stream_batch import MessageBatch, ReadBy
-from fjord.client.subscribers import Subscriber
+from fjord.client.blocking.subscribers import Subscriber
+from fjord.client.messages import MessageBatch, ReadBy
 from fjord.client.transaction import Transaction
 from fjord.clock import Stamps
 from fjord.commands import (
@@ -36,8 +36,9 @@ from fjord.errors import Code, ExistsError, LocalProtocolError, RemoteProtocolEr
 from fjord.jobs import How
 from fjord.testing import SimClock
 from tests.unit.client.job_samples import ACTED, acted, taken_batch
+from tests.unit.client.runners import runner
 from tests.unit.client.scripted import NOW_US, TOKEN, entries
-from tests.unit.client.shell_calls import FIVE
+from tests.unit.client.shell_calls import FIVE, Recorder
 from tests.unit.client.stream_samples import ack_of, messages, position, read_of, subscriber_calls
 
 
@@ -182,10 +183,7 @@ def test_taking_jobs_is_refused_with_a_sentence(transaction: Transaction, name: 
 
 
 def subscriber() -> Subscriber:
-    def run(call: Any, /) -> Any:
-        raise AssertionError(call.command)
-
-    return Subscriber(run, subscriber_calls())
+    return Subscriber(runner(Recorder([]).answer), subscriber_calls())
 
 
 def test_messages_are_appended_and_deleted_in_one_batch(transaction: Transaction) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fjord.blocks import schema
 from fjord.blocks.store import Store
-from fjord.client.stream_calls import BlockInfo
+from fjord.client.history import BlockInfo
 from fjord.history import Block
 from fjord.spark.options import Location
 from fjord.spark.planning import Wanted

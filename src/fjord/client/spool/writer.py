@@ -28,17 +28,17 @@ from fjord.client.entries import (
     encode_domain,
     encode_key,
     microseconds,
+    moment_us,
 )
-from fjord.client.job_calls import JobCalls
-from fjord.client.job_push import PushColumns, PushOptions, check_priority, due_us
-from fjord.client.job_times import moment_us
-from fjord.client.kv_calls import KvCalls, SetOneOptions, SetOptions
+from fjord.client.jobs.calls import JobCalls
+from fjord.client.jobs.push import PushColumns, PushOptions, check_priority, due_us
+from fjord.client.kv import KvCalls, SetOneOptions, SetOptions
 from fjord.client.schemas import NoSchemas, no_rows
 from fjord.client.spool import files
 from fjord.client.spool.bell import Bell
 from fjord.client.spool.files import COMMON, HEADER_BYTES, line_of
 from fjord.client.spool.records import HEAD, RecordKind, of_command
-from fjord.client.stream_calls import StreamCalls
+from fjord.client.streams import StreamCalls
 from fjord.clock import Stamps, SystemClock
 from fjord.columns import repeat
 from fjord.commands import Append, Command, Delete, Nop, Push, Set

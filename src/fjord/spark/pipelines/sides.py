@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 import fjord
 from fjord.blocks import schema
 from fjord.blocks.store import Catalog, Metadata, Store
-from fjord.client.stream_calls import BlockInfo
+from fjord.client.history import BlockInfo
 from fjord.errors import Code, CorruptionError, FjordError, RefusedError
 from fjord.kinds import Kind
 from fjord.spark import warehouse

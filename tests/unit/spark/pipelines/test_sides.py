@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fjord
-from fjord.client.stream_calls import BlockInfo
+from fjord.client.history import BlockInfo
 from fjord.spark.options import Location
 from fjord.spark.pipelines import sides
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fjord import limits
-from fjord.client.stream_calls import BlockInfo
+from fjord.client.history import BlockInfo
 from fjord.spark import extent
 from fjord.spark.extent import CommitEnds, Cut
 from tests.unit.spark import parts

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from fjord.client.stream_calls import BlockInfo
+from fjord.client.history import BlockInfo
 from fjord.spark import planning
 from fjord.spark.options import PARTITIONS_MAX
 from fjord.spark.planning import ColdPartition, Share, Sizes, TailPartition

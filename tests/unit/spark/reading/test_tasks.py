@@ -13,7 +13,7 @@ import pytest
 import fjord
 from fjord import limits
 from fjord.blocks import rows
-from fjord.client.stream_calls import BlockInfo
+from fjord.client.history import BlockInfo
 from fjord.errors import Code, CorruptionError, FjordError, RefusedError, UnavailableError
 from fjord.history import HISTORIC
 from fjord.ops import Opcode

@@ -1,70 +1,81 @@
-"""A jobs table: the blocking shell over `JobCalls`."""
+"""A table of jobs, and the jobs that a worker has taken from it."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from datetime import datetime
 from typing import Any, Unpack
 
-from fjord.client import job_dead, job_generations, job_work
 from fjord.client.address import shown_at
-from fjord.client.calls import Call, Result, Run, follow
+from fjord.client.async_listening import AsyncChanges
+from fjord.client.async_waker import AsyncWaker, call_handler, pause
+from fjord.client.calls import Call, Result
+from fjord.client.declared_tables import ExpectedTable
 from fjord.client.entries import AnyKey, Key, Seconds
-from fjord.client.job_calls import FailOptions, Given, JobCalls
-from fjord.client.job_dead import DeadFilters, DeadWalk, DiscardOptions, Plan, RedriveOptions
-from fjord.client.job_entries import (
+from fjord.client.job_settings import JobSettings
+from fjord.client.jobs import dead, records, work
+from fjord.client.jobs.calls import FailOptions, Given, JobCalls
+from fjord.client.jobs.dead import DeadFilters, DeadWalk, DiscardOptions, Plan, RedriveOptions
+from fjord.client.jobs.push import PushColumns, PushOptions
+from fjord.client.jobs.records import (
     Counts,
     DeadJob,
     Discarded,
+    Found,
+    Generation,
     JobBatch,
     JobInfo,
+    JobWalk,
     Moment,
     Redriven,
     TakenJob,
     read_moment,
 )
-from fjord.client.job_generations import Generation
-from fjord.client.job_pages import Found, JobWalk
-from fjord.client.job_push import PushColumns, PushOptions
-from fjord.client.job_settings import JobSettings
-from fjord.client.job_work import Shift, Tally, WorkOptions
-from fjord.client.listening import Changes, Listen
+from fjord.client.jobs.work import Shift, Tally, WorkOptions
+from fjord.client.runner import AsyncRunner
 from fjord.client.schemas import Row
-from fjord.client.waker import Waker
-from fjord.clock import Clock
 from fjord.errors import FjordError, UnavailableError
 from fjord.values import PLAIN_TYPES, Value
 
 
-class Job(TakenJob):
+class AsyncJob(TakenJob):
     """A job that this worker has until its lease is over."""
 
-    __slots__ = ("_calls", "_run")
+    __slots__ = ("_calls", "_runner")
 
-    def __init__(self, run: Run, calls: JobCalls, batch: JobBatch[Job], place: int) -> None:
+    def __init__(
+        self, runner: AsyncRunner, calls: JobCalls, batch: JobBatch[AsyncJob], place: int
+    ) -> None:
         self._batch, self._place = batch, place
-        self._run = run
+        self._runner = runner
         self._calls = calls
 
-    def done(self) -> None:
+    async def done(self) -> None:
         """Says that its work is done, so that it is gone.
 
         Raises:
             StaleError: if its lease was over; others may have done its work again.
         """
-        self._run(self._calls.done_one(self))
+        await self._runner.run(self._calls.done_one(self))
 
-    def touch(self, lease: Seconds | None = None) -> None:
+    async def touch(self, lease: Seconds | None = None) -> None:
         """Lets its lease last longer: `lease` seconds from now on, or as long as the last time.
 
         Raises:
             StaleError: if its lease was over.
         """
-        self._run(self._calls.touch_one(self, lease))
+        await self._runner.run(self._calls.touch_one(self, lease))
 
-    def fail(self, **options: Unpack[FailOptions]) -> None:
+    async def fail(self, **options: Unpack[FailOptions]) -> None:
         """Gives it back: it waits again, or is dead when that happened too often.
 
         Args:
@@ -77,40 +88,31 @@ class Job(TakenJob):
         Raises:
             StaleError: if its lease was over.
         """
-        self._run(self._calls.fail_one(self, **options))
+        await self._runner.run(self._calls.fail_one(self, **options))
 
 
-class Jobs:
+class AsyncJobs:
     """A table of jobs.  Every call returns when its effect is durable.
 
     Keys are str or bytes; values are None, bytes, str, int, float or bool.
     """
 
     def __init__(
-        self,
-        run: Run,
-        calls: JobCalls,
-        listen: Listen,
-        *,
-        clock: Clock,
-        name: str = "",
-        settings: JobSettings | None = None,
+        self, runner: AsyncRunner, calls: JobCalls, settings: JobSettings | None = None
     ) -> None:
-        self._run = run
+        self._runner = runner
+        self._run = runner.run
         self._calls = calls
-        self._listen = listen
-        self._clock = clock
-        self._name = name  # of the database
         # What is still to be said before jobs are pushed or taken.
         self._declaration = calls.declare(settings) if settings else None
-        self._make = functools.partial(Job, run, calls)
+        self._make = functools.partial(AsyncJob, runner, calls)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._calls.table!r}{shown_at(self._name)}>"
+        return f"<{type(self).__name__} {self._calls.table!r}{shown_at(self._runner.name)}>"
 
     # -- pushing ----------------------------------------------------------------------------------
 
-    def push(
+    async def push(
         self, key: Key | Row, value: Value | Row = None, **options: Unpack[PushOptions]
     ) -> None:
         """Adds a job, or merges it with the one that waits under the same key.
@@ -131,11 +133,11 @@ class Jobs:
             ValueError: if an option cannot be meant.
         """
         if type(key) in PLAIN_TYPES and type(value) in PLAIN_TYPES:
-            self._ask(self._calls.push(key, value, **options))
+            await self._ask(self._calls.push(key, value, **options))
         else:
-            self._write(lambda: self._calls.push(key, value, **options))
+            await self._write(lambda: self._calls.push(key, value, **options))
 
-    def push_many(
+    async def push_many(
         self, jobs: Iterable[Mapping[str, Any]] | None = None, **columns: Unpack[PushColumns]
     ) -> None:
         """Adds jobs, all or none, in one commit.
@@ -152,11 +154,11 @@ class Jobs:
             ValueError: if an option cannot be meant, or the columns differ in length.
         """
         listed = jobs if jobs is None or isinstance(jobs, Sequence | Mapping) else list(jobs)
-        self._write(lambda: self._calls.push_many(listed, **columns))
+        await self._write(lambda: self._calls.push_many(listed, **columns))
 
     # -- taking -----------------------------------------------------------------------------------
 
-    def next(
+    async def next(
         self,
         count: int = 1,
         *,
@@ -164,7 +166,7 @@ class Jobs:
         lease: Seconds | None = None,
         wait: Seconds | None = None,
         done: bool = False,
-    ) -> JobBatch[Job]:
+    ) -> JobBatch[AsyncJob]:
         """Takes the next jobs that are due, most important first; perhaps fewer than `count`.
 
         The result is a sequence of `Job`.  If it is empty, its `next_at` says when the next job
@@ -179,29 +181,29 @@ class Jobs:
                 unless given.
             done: they are done at once, and nothing is left to say of them.
         """
-        return self._take(
+        return await self._take(
             self._calls.next(self._make, count, domain=domain, lease=lease, wait=wait, done=done)
         )
 
-    def done_many(self, jobs: Iterable[Given]) -> list[Given]:
+    async def done_many(self, jobs: Iterable[Given]) -> list[Given]:
         """Says that jobs are done; returns those whose leases were over.
 
         Args:
             jobs: what `next` returned, as it is; or any jobs of this table, or their xids.
         """
-        return self._run(self._calls.done_many(jobs))
+        return await self._run(self._calls.done_many(jobs))
 
-    def touch_many(self, jobs: Iterable[Given], lease: Seconds | None = None) -> list[Given]:
+    async def touch_many(self, jobs: Iterable[Given], lease: Seconds | None = None) -> list[Given]:
         """Lets leases last longer, as `Job.touch` does; returns those jobs whose were over."""
-        return self._run(self._calls.touch_many(jobs, lease))
+        return await self._run(self._calls.touch_many(jobs, lease))
 
-    def fail_many(self, jobs: Iterable[Given], **options: Unpack[FailOptions]) -> list[Given]:
+    async def fail_many(self, jobs: Iterable[Given], **options: Unpack[FailOptions]) -> list[Given]:
         """Gives jobs back, as `Job.fail` does; returns those whose leases were over."""
-        return self._run(self._calls.fail_many(jobs, **options))
+        return await self._run(self._calls.fail_many(jobs, **options))
 
     # -- working ----------------------------------------------------------------------------------
 
-    def work(self, **options: Unpack[WorkOptions]) -> Generator[Job, None, None]:
+    def work(self, **options: Unpack[WorkOptions]) -> AsyncGenerator[AsyncJob, None]:
         """Yields jobs as they become due, for ever; waits on the server.
 
         A job is done when the loop goes on to the next one, unless it was said to be done or
@@ -232,32 +234,32 @@ class Jobs:
         """
         return self._work(Shift(self._calls, self._make, options))
 
-    def _work(self, shift: Shift[Job]) -> Generator[Job, None, None]:
-        with shift.listen(Waker) as waker:
+    async def _work(self, shift: Shift[AsyncJob]) -> AsyncGenerator[AsyncJob, None]:
+        with shift.listen(AsyncWaker) as waker:
             while not shift.is_over():
-                batch = self._take(shift.next_call)
+                batch = await self._take(shift.next_call)
                 if waker is not None and not batch:
-                    waker.wait(shift.poll)
+                    await waker.wait(shift.poll)
                     continue
                 try:
                     for job in shift.hand_out(batch):
                         yield job
                         if not job.is_settled:
-                            job.done()
+                            await job.done()
                 except UnavailableError:
                     raise  # more calls would end in the same way
                 except BaseException:
-                    self._leave(shift)
+                    await self._leave(shift)
                     raise
-                self._leave(shift)
+                await self._leave(shift)
 
-    def _leave(self, shift: Shift[Job]) -> None:
+    async def _leave(self, shift: Shift[AsyncJob]) -> None:
         for call in shift.leave():
-            self._run(call)
+            await self._run(call)
 
-    def run(
+    async def run(
         self,
-        handler: Callable[[Job], object],
+        handler: Callable[[AsyncJob], object],
         *,
         retry_delay: Seconds | None = None,
         **options: Unpack[WorkOptions],
@@ -283,46 +285,46 @@ class Jobs:
                 back when their leases are over.
         """
         tally = Tally(self._calls, retry_delay)
-        with contextlib.closing(self.work(**options)) as jobs:
-            for job in jobs:
+        async with contextlib.aclosing(self.work(**options)) as jobs:
+            async for job in jobs:
                 try:
-                    handler(job)
+                    await call_handler(handler, job)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the job has failed
                     call = tally.failed(job, error)
                 except BaseException as interruption:
-                    self._give_back(tally.interrupted(job), job, interruption)
+                    await self._give_back(tally.interrupted(job), job, interruption)
                     raise
                 else:
                     call = tally.finished(job)
                 if call is not None:
-                    self._run(call)
+                    await self._run(call)
                 tally.count(job)
         return tally.done
 
-    def _give_back(
-        self, call: Call[list[Job]] | None, job: Job, interruption: BaseException
+    async def _give_back(
+        self, call: Call[list[AsyncJob]] | None, job: AsyncJob, interruption: BaseException
     ) -> None:
         try:
             if call is not None:
-                self._run(call)
+                await self._run(call)
         except FjordError as error:
-            job_work.lose(job, interruption, error)
+            work.lose(job, interruption, error)
 
     # -- waiting jobs, by key ---------------------------------------------------------------------
 
-    def get(self, key: Key) -> JobInfo | None:
+    async def get(self, key: Key) -> JobInfo | None:
         """Returns the job that waits under `key`, None if there is none."""
-        return self._look(self._calls.get(key))
+        return await self._look(self._calls.get(key))
 
-    def cancel(self, key: Key) -> bool:
+    async def cancel(self, key: Key) -> bool:
         """Takes the job that waits under `key` away; says whether there was one."""
-        return self._run(self._calls.cancel(key))
+        return await self._run(self._calls.cancel(key))
 
-    def cancel_many(self, keys: Iterable[AnyKey]) -> list[AnyKey]:
+    async def cancel_many(self, keys: Iterable[AnyKey]) -> list[AnyKey]:
         """Takes waiting jobs away; returns the keys of those that waited."""
-        return self._run(self._calls.cancel_many(keys))
+        return await self._run(self._calls.cancel_many(keys))
 
-    def reschedule(
+    async def reschedule(
         self,
         key: Key,
         *,
@@ -335,39 +337,39 @@ class Jobs:
         Unlike a push, it may make a job less important, or let it come earlier.
         """
         call = self._calls.reschedule(key, priority=priority, delay=delay, process_at=process_at)
-        return self._run(call)
+        return await self._run(call)
 
-    def kick(self, key: Key) -> bool:
+    async def kick(self, key: Key) -> bool:
         """Makes the job that waits under `key` due now; says whether there is one."""
-        return self._run(self._calls.kick(key))
+        return await self._run(self._calls.kick(key))
 
-    def bury(self, key: Key, reason: str = "") -> bool:
+    async def bury(self, key: Key, reason: str = "") -> bool:
         """Sends the job that waits under `key` to the dead letters; says whether there is one."""
-        return self._run(self._calls.bury(key, reason))
+        return await self._run(self._calls.bury(key, reason))
 
     # -- looking ----------------------------------------------------------------------------------
 
-    def count(self) -> Counts:
+    async def count(self) -> Counts:
         """Returns how many jobs wait, are taken and are dead."""
-        return self._run(self._calls.count())
+        return await self._run(self._calls.count())
 
-    def generations(self) -> list[Generation]:
+    async def generations(self) -> list[Generation]:
         """Returns the generations of a table with a period, the current one last."""
-        return self._run(job_generations.generations(self._calls.table))
+        return await self._run(records.generations(self._calls.table))
 
-    def next_at(self, domain: Key | None = None) -> datetime | None:
+    async def next_at(self, domain: Key | None = None) -> datetime | None:
         """Returns when the next job is due, perhaps in the past, or its lease is over; or None."""
-        return self._run(self._calls.next_at(domain))
+        return await self._run(self._calls.next_at(domain))
 
-    def peek(self, count: int = 10, *, domain: Key | None = None) -> list[JobInfo]:
+    async def peek(self, count: int = 10, *, domain: Key | None = None) -> list[JobInfo]:
         """Returns the first waiting jobs, due or not, and takes none."""
-        return list(self._walk(self._calls.peek(count, domain)))
+        return [job async for job in self._walk(self._calls.peek(count, domain))]
 
-    def taken(self, count: int = 10) -> list[JobInfo]:
+    async def taken(self, count: int = 10) -> list[JobInfo]:
         """Returns jobs that workers have, those that were taken first."""
-        return list(self._walk(self._calls.taken(count)))
+        return [job async for job in self._walk(self._calls.taken(count))]
 
-    def dead(self, **filters: Unpack[DeadFilters]) -> Iterator[DeadJob]:
+    def dead(self, **filters: Unpack[DeadFilters]) -> AsyncIterator[DeadJob]:
         """Yields dead jobs, a page at a time, in the order in which they were pushed.
 
         Args:
@@ -379,15 +381,16 @@ class Jobs:
                 before: those that died before this moment.
                 limit: at most so many.
         """
-        return self._walk(job_dead.dead(self._calls, filters))
+        return self._walk(dead.dead(self._calls, filters))
 
-    def _walk(self, walk: JobWalk[Found] | DeadWalk[Found]) -> Iterator[Found]:
+    async def _walk(self, walk: JobWalk[Found] | DeadWalk[Found]) -> AsyncIterator[Found]:
         while (call := walk.next_call()) is not None:
-            yield from self._look(call)
+            for row in await self._look(call):
+                yield row
 
     # -- dead jobs --------------------------------------------------------------------------------
 
-    def redrive(self, **options: Unpack[RedriveOptions]) -> Redriven:
+    async def redrive(self, **options: Unpack[RedriveOptions]) -> Redriven:
         """Lets dead jobs wait again, as if they had never failed: all of them, unless told which.
 
         One that has expired, or whose key waits again meanwhile, is dropped instead; the result
@@ -401,9 +404,9 @@ class Jobs:
                 dry_run: nothing changes; the result says what would.
                 progress: is called with the number of those revived so far.
         """
-        return self._follow(job_dead.redrive(self._calls, options))
+        return await self._follow(dead.redrive(self._calls, options))
 
-    def discard(self, **options: Unpack[DiscardOptions]) -> Discarded:
+    async def discard(self, **options: Unpack[DiscardOptions]) -> Discarded:
         """Throws dead jobs away, for good.
 
         Args:
@@ -413,9 +416,9 @@ class Jobs:
         Raises:
             ValueError: if it is not told which.
         """
-        return self._follow(job_dead.discard(self._calls, options))
+        return await self._follow(dead.discard(self._calls, options))
 
-    def _follow(self, plan: Plan[Result]) -> Result:
+    async def _follow(self, plan: Plan[Result]) -> Result:
         found: Any = None
         while True:
             try:
@@ -424,37 +427,43 @@ class Jobs:
                 result: Result = end.value
                 return result
             if isinstance(step, Call):
-                found = self._run(step)
+                found = await self._run(step)
             else:
-                self._clock.pause(step)
+                await pause(step)
 
     # -- listening --------------------------------------------------------------------------------
 
-    def listen(self) -> Changes[Moment]:
-        """Tells from now on when jobs arrive, and when their process dates are reached.
+    def listen(self) -> AsyncChanges[Moment]:
+        """Tells when jobs arrive, and when their process dates are reached.
 
-        Iterate over it, or `wait` with a timeout; `close` it, or use it in a `with` block.  It
-        has a connection of its own.
+        It does so from the first `async for`, `async with` or `wait` on.
+        Iterate over it, or `wait` with a timeout; `close` it, or use it in an `async with` block.
+        It has a connection of its own.
         """
-        return Changes(self._listen(self._calls.listen()), read_moment)
+        return self._runner.listen(self._calls.listen(), read_moment)
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _write(self, build: Callable[[], Call[None]]) -> None:
-        follow(self._ask, self._calls.schemas.writing(build))
+    async def _write(self, build: Callable[[], Call[None]]) -> None:
+        if self._declaration is not None:
+            await self._declare(self._declaration)
+        await self._runner.follow(self._calls.schemas.writing(build))
 
-    def _take(self, call: Call[JobBatch[Job]]) -> JobBatch[Job]:
-        batch = self._ask(call)
+    async def _take(self, call: Call[JobBatch[AsyncJob]]) -> JobBatch[AsyncJob]:
+        batch = await self._ask(call)
         if batch.lacks_columns:
-            follow(self._run, self._calls.schemas.learning())
+            await self._runner.follow(self._calls.schemas.learning())
         return batch
 
-    def _look(self, call: Call[Result]) -> Result:
-        return follow(self._run, self._calls.schemas.reading(call))
+    async def _look(self, call: Call[Result]) -> Result:
+        return await self._runner.follow(self._calls.schemas.reading(call))
 
-    def _ask(self, call: Call[Result]) -> Result:
+    async def _ask(self, call: Call[Result]) -> Result:
         """Runs a call for which the table must be as it was declared."""
         if self._declaration is not None:
-            follow(self._run, self._declaration.steps())
-            self._declaration = None
-        return self._run(call)
+            await self._declare(self._declaration)
+        return await self._run(call)
+
+    async def _declare(self, declaration: ExpectedTable) -> None:
+        await self._runner.follow(declaration.steps())
+        self._declaration = None

@@ -22,7 +22,7 @@ from typing import Final
 from fjord import commands, limits
 from fjord.client import retry
 from fjord.client.address import parse_url
-from fjord.client.database import Database
+from fjord.client.blocking.database import Database
 from fjord.client.retry import Client, Deadline, Locks, Request
 from fjord.clock import Clock, SystemClock
 from fjord.columns import Buffer

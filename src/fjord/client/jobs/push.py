@@ -13,8 +13,15 @@ from typing import Any, Final, TypedDict, TypeVar
 
 from fjord import values
 from fjord.client.calls import check_names, not_a
-from fjord.client.entries import Key, Seconds, encode_domain, encode_key, encode_keys
-from fjord.client.job_times import delay_us, moment_us
+from fjord.client.entries import (
+    Key,
+    Seconds,
+    delay_us,
+    encode_domain,
+    encode_key,
+    encode_keys,
+    moment_us,
+)
 from fjord.client.schemas import Columns, Encoded, Row, Schemas
 from fjord.columns import Strings, repeat
 from fjord.commands import Push

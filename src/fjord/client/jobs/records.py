@@ -7,15 +7,17 @@ bytes that are no UTF-8 are escaped as in `entries`, so that they can be given b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import repeat
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
-from fjord.client.entries import date, date_or_none, decode_key, decode_value
+from fjord import limits
+from fjord.client.calls import Call, check_whole, expect
+from fjord.client.entries import Key, date, date_or_none, decode_key, decode_value, encode_domain
 from fjord.client.schemas import Schemas
-from fjord.commands import ARRIVED, DUE, Changed, JobPage, Taken
+from fjord.commands import ARRIVED, DUE, Changed, CountJobs, JobPage, Numbers, Peek, Reply, Taken
 from fjord.errors import Code, RemoteProtocolError
 from fjord.jobs import How, State, domain_of
 from fjord.values import ROW
@@ -409,3 +411,111 @@ def read_moment(changed: Changed) -> Moment:
     if changed.value not in (ARRIVED, DUE):
         raise RemoteProtocolError(Code.BAD_VALUE, f"a moment of the kind {changed.value!r}")
     return Moment(changed.value.decode(), date(changed.timestamp_us))
+
+
+# -- walking through the jobs of one state, a page at a time; pure, as `pages` is -----------------
+
+
+Found = TypeVar("Found")
+
+
+class JobWalk(Generic[Found]):
+    """Asks for one page after the other."""
+
+    def __init__(
+        self,
+        table: str,
+        state: State,
+        read: Callable[[JobPage], list[Found]],
+        *,
+        limit: int | None = None,
+        domain: Key | None = None,
+    ) -> None:
+        if limit is not None and check_whole("count", limit) < 1:
+            raise ValueError(f"at least one job is asked for, not {limit}")
+        self._table = table
+        self._state = state
+        self._read = read
+        self._left = limit
+        self._domain = encode_domain(domain)
+        self._start = b""
+        self._is_over = False
+
+    def next_call(self) -> Call[list[Found]] | None:
+        """Returns the call for the next page, None if there is no more."""
+        if self._is_over:
+            return None
+        left = limits.PAGE_ENTRIES_MAX if self._left is None else self._left
+        command = Peek(
+            table=self._table,
+            state=self._state,
+            start=self._start,
+            count=min(left, limits.PAGE_ENTRIES_MAX),
+            domain=self._domain,
+        )
+        return Call(command, lambda reply: self._read_page(reply, command.count))
+
+    def _read_page(self, reply: Reply, count: int) -> list[Found]:
+        page = expect(reply, JobPage)
+        rows = len(page.types)
+        if rows > count:
+            raise RemoteProtocolError(Code.BAD_BATCH, f"a page of {rows} jobs, not {count} at most")
+        if page.next_start and page.next_start == self._start:
+            raise RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same page again")
+        found = self._read(page)  # if that fails, the same page can be asked for again
+        if self._left is not None:
+            self._left -= rows
+        self._is_over = not page.next_start or self._left == 0
+        self._start = page.next_start
+        return found
+
+
+# -- what users see of the generations of a jobs table with a period ------------------------------
+
+
+_PREFIX = b"generation."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One of the tables that a table with a period has been."""
+
+    number: int  # 1 for the first
+    began_at: datetime
+    first_row: int  # its jobs are those from here on, up to that of the next one
+    schema: int  # the number of the columns that it began with
+    jobs: int  # that wait, are taken or are dead
+    is_current: bool  # what is pushed goes here; the others only drain
+
+
+def generations(table: str) -> Call[list[Generation]]:
+    """Returns the call that asks for the generations of a table, the oldest first."""
+    return Call(CountJobs(table=table, generations=True), _read_generations)
+
+
+def _read_generations(reply: Reply) -> list[Generation]:
+    found = expect(reply, Numbers)
+    listed: dict[int, dict[str, int]] = {}
+    for name, value in zip(found.names.rows(), found.values, strict=True):
+        if name.startswith(_PREFIX):
+            number, _, what = name[len(_PREFIX) :].decode(errors="replace").partition(".")
+            if not number.isdecimal():
+                raise RemoteProtocolError(Code.BAD_BATCH, f"a generation {number[:40]!r}")
+            listed.setdefault(int(number), {})[what] = value
+    last = max(listed, default=0)
+    return [_generation(number, listed[number], last) for number in sorted(listed)]
+
+
+def _generation(number: int, numbers: Mapping[str, int], last: int) -> Generation:
+    try:
+        return Generation(
+            number=number,
+            began_at=date(numbers["began_us"]),
+            first_row=numbers["first_row"],
+            schema=numbers["schema"],
+            jobs=numbers["jobs"],
+            is_current=number == last,
+        )
+    except KeyError as error:
+        text = f"numbers of a generation without {error.args[0]}"
+        raise RemoteProtocolError(Code.BAD_BATCH, text) from None

@@ -13,10 +13,9 @@ from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
 
 from fjord import limits
 from fjord.client.calls import Call, check_names, check_whole, not_a
-from fjord.client.entries import Key, Seconds
-from fjord.client.job_calls import JobCalls
-from fjord.client.job_entries import AnyJob, JobBatch, TakenJob
-from fjord.client.job_times import delay_us, wait_us
+from fjord.client.entries import Key, Seconds, delay_us, wait_us
+from fjord.client.jobs.calls import JobCalls
+from fjord.client.jobs.records import AnyJob, JobBatch, TakenJob
 from fjord.errors import FjordError
 from fjord.jobs import How
 from fjord.wire import wakeups

@@ -18,20 +18,15 @@ from fjord.client.entries import (
     Key,
     Seconds,
     date_or_none,
+    delay_us,
     encode_domain,
     encode_key,
     encode_keys,
+    lease_us,
+    wait_us,
 )
-from fjord.client.job_entries import (
-    AnyJob,
-    Counts,
-    JobBatch,
-    JobInfo,
-    TakenJob,
-    read_jobs,
-)
-from fjord.client.job_pages import JobWalk
-from fjord.client.job_push import (
+from fjord.client.job_settings import JobSettings, encode_settings
+from fjord.client.jobs.push import (
     PushColumns,
     PushOptions,
     check_priority,
@@ -40,8 +35,15 @@ from fjord.client.job_push import (
     push_one,
     push_rows,
 )
-from fjord.client.job_settings import JobSettings, encode_settings
-from fjord.client.job_times import delay_us, lease_us, wait_us
+from fjord.client.jobs.records import (
+    AnyJob,
+    Counts,
+    JobBatch,
+    JobInfo,
+    JobWalk,
+    TakenJob,
+    read_jobs,
+)
 from fjord.client.schemas import Row, Schemas, SchemasOf
 from fjord.clock import Stamps
 from fjord.columns import Strings

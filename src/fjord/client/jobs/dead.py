@@ -13,11 +13,9 @@ from datetime import datetime
 from typing import Any, Final, Generic, TypedDict, TypeVar
 
 from fjord.client.calls import Call, check_names, check_whole, is_number, not_a
-from fjord.client.entries import Key, Seconds, encode_domain, encode_key
-from fjord.client.job_calls import DeadCounts, JobCalls, encode_reason
-from fjord.client.job_entries import DeadJob, Discarded, Redriven, read_dead
-from fjord.client.job_pages import Found, JobWalk
-from fjord.client.job_times import delay_us, moment_us
+from fjord.client.entries import Key, Seconds, delay_us, encode_domain, encode_key, moment_us
+from fjord.client.jobs.calls import DeadCounts, JobCalls, encode_reason
+from fjord.client.jobs.records import DeadJob, Discarded, Found, JobWalk, Redriven, read_dead
 from fjord.commands import JobPage
 from fjord.jobs import State, domain_of
 

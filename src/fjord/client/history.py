@@ -1,0 +1,323 @@
+"""Scans: the durable ops of a table, in order, as they are stored or as Arrow tables.
+
+A scan is pure, as `pages` is: it says which call to run next.  Each piece says where the next one
+begins, and where all of it ends, which is fixed by the first piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final, Generic, NamedTuple, TypedDict, TypeVar, Unpack
+
+from fjord import limits
+from fjord.client import arrow
+from fjord.client.calls import Call, Steps, check_names, check_whole, done, expect, not_a
+from fjord.client.entries import (
+    Key,
+    date,
+    date_or_none,
+    decode_key,
+    encode_key,
+    microseconds,
+    moment_us,
+)
+from fjord.client.subscribers import check_seq
+from fjord.commands import (
+    BlockList,
+    ListBlocks,
+    ReplaceBlocks,
+    Reply,
+    Scan,
+    Scanned,
+    ScannedArrow,
+    SealNow,
+    Span,
+    Spanned,
+)
+from fjord.errors import Code, RemoteProtocolError
+from fjord.ops import Opcode
+
+Piece = TypeVar("Piece")
+#: Kinds of ops, or their names, such as "STREAM_APPEND".
+Kinds = Iterable[Opcode | str]
+
+
+class ScanWalk(Generic[Piece]):
+    """Asks for one piece after the other."""
+
+    def __init__(
+        self, command: Scan, read: Callable[[Scan, Scanned | ScannedArrow], Piece]
+    ) -> None:
+        self._next: Scan | None = command
+        self._read = read
+
+    def next_call(self) -> Call[Piece] | None:
+        """Returns the call for the next piece, None if there is no more."""
+        command = self._next
+        if command is None:
+            return None
+
+        def read(reply: Reply) -> Piece:
+            found: Scanned | ScannedArrow
+            found = expect(reply, ScannedArrow) if command.arrow else expect(reply, Scanned)
+            is_over = found.next_seq >= found.end_seq
+            self._next = None
+            if not is_over:
+                self._next = replace(command, start_seq=found.next_seq, end_seq=found.end_seq)
+            return self._read(command, found)
+
+        return Call(command, read)
+
+
+def scan_of(
+    table: str, start_seq: int, end_seq: int, *, ops: Kinds | None, key_prefix: Key
+) -> Scan:
+    """Returns the command for the first piece."""
+    return Scan(
+        table=table,
+        start_seq=start_seq,
+        end_seq=end_seq,
+        opcodes=_opcodes(ops),
+        key_prefix=encode_key(key_prefix),
+    )
+
+
+def stored(command: Scan) -> ScanWalk[Scanned]:
+    """Scans ops as they are stored."""
+
+    def read(command: Scan, found: Scanned | ScannedArrow) -> Scanned:
+        assert isinstance(found, Scanned)
+        return found
+
+    return ScanWalk(command, read)
+
+
+def as_arrow(command: Scan, columns: Sequence[str], *, is_remote: bool) -> ScanWalk[Any]:
+    """Scans rows as pyarrow tables: a server makes them; those of a directory are made here.
+
+    Raises:
+        TypeError: if columns are not a list of names.
+    """
+    if isinstance(columns, str | bytes):
+        raise not_a("columns", "a list of names", columns)
+    if is_remote:
+        command = replace(command, arrow=True, columns=tuple(columns))
+
+    def read(command: Scan, found: Scanned | ScannedArrow) -> Any:
+        return arrow.scanned_table(found, command.start_seq, columns, command.key_prefix)
+
+    return ScanWalk(command, read)
+
+
+def _opcodes(given: Kinds | None) -> bytes:
+    """Returns kinds of ops as a scan has them.
+
+    Raises:
+        ValueError: if there is no such kind.
+        TypeError: if they are not a list.
+    """
+    if given is None:
+        return b""
+    if isinstance(given, str | bytes):
+        raise not_a("ops", 'a list such as ["STREAM_APPEND"]', given)
+    return bytes([_opcode(one) for one in given])
+
+
+def _opcode(given: Opcode | str) -> int:
+    try:
+        return Opcode[given] if isinstance(given, str) else Opcode(given)
+    except (KeyError, ValueError):
+        names = ", ".join(one.name for one in Opcode)
+        raise ValueError(f"there are no ops {given!r}; there are {names}") from None
+
+
+# -- spans: where a batch of a table's history ends.  Pure, and shared by all shells --------------
+#
+# A server looks at a bounded part of the journal at a time.  If that was not enough, the rest is
+# asked for from there on, with what the batch still has room for.  The first commit of such a rest
+# comes in any case; it is left out again if the batch that there is has no room for it.
+
+
+EPOCH_BYTES: Final = 16
+_NO_EPOCH: Final = bytes(EPOCH_BYTES)
+
+
+class SpanInfo(NamedTuple):
+    """A batch of a table's history: the rows behind a seq, up to the end of a commit."""
+
+    seq: int  # of the last commit that has rows of the table; where it began, if there are none
+    rows: int
+    bytes: int  # of their ops, as they are stored
+    at: datetime | None  # when the last commit was written; None if there are no rows
+    durable_seq: int  # everything up to here can be asked for
+    first_seq: int  # where the journal begins
+    epoch: str  # names the writer of `seq`; empty: nobody has written it yet
+
+
+class SpanBounds(TypedDict, total=False):
+    """What bounds a batch."""
+
+    until: int  # the last seq that counts; 0 = all that is durable
+    rows_max: int  # 0 = any number
+    bytes_max: int
+    before: datetime | None  # only commits that were written before this moment
+    epoch: str  # what the span said that ended where this one begins
+
+
+def span_of(table: str, after: int, **bounds: Unpack[SpanBounds]) -> Span:
+    """Returns the first command for a batch.
+
+    Raises:
+        ValueError, TypeError: if something in it cannot be meant.
+    """
+    check_names("a span", bounds, SpanBounds.__optional_keys__)
+    return Span(
+        table=table,
+        after=check_seq("after", after),
+        until=check_seq("until", bounds.get("until", 0)),
+        rows_max=_bound("rows_max", bounds.get("rows_max", 0)),
+        bytes_max=_bound("bytes_max", bounds.get("bytes_max", 0)),
+        before_us=moment_us(bounds.get("before"), "before"),
+        epoch=_epoch(bounds.get("epoch", "")),
+    )
+
+
+def spanned(command: Span) -> Steps[SpanInfo]:
+    """Asks until all of the batch was looked at."""
+    found: Spanned = yield Call(command, _read)
+    last, examined = found, command.after
+    while last.is_more:
+        if last.examined <= examined:
+            raise RemoteProtocolError(Code.BAD_CURSOR, "the server looked at the same part again")
+        examined = last.examined
+        rest = _rest(command, found, examined)
+        if rest is None:
+            break
+        last = yield Call(rest, _read)
+        if found.rows and not _fits(rest, last):
+            break
+        found = _joined(found, last)
+    return SpanInfo(
+        seq=found.seq,
+        rows=found.rows,
+        bytes=found.size,
+        at=date_or_none(found.wall_us),
+        durable_seq=last.durable_seq,
+        first_seq=last.first_seq,
+        epoch="" if found.epoch == _NO_EPOCH else found.epoch.hex(),
+    )
+
+
+def _rest(command: Span, found: Spanned, after: int) -> Span | None:
+    """Returns what asks for more behind a seq; None if the batch is full."""
+    rows_left, bytes_left = command.rows_max - found.rows, command.bytes_max - found.size
+    if (command.rows_max and rows_left <= 0) or (command.bytes_max and bytes_left <= 0):
+        return None
+    return replace(
+        command,
+        after=after,
+        rows_max=rows_left if command.rows_max else 0,
+        bytes_max=bytes_left if command.bytes_max else 0,
+        epoch=b"",
+    )
+
+
+def _fits(rest: Span, found: Spanned) -> bool:
+    has_room = not rest.rows_max or found.rows <= rest.rows_max
+    return has_room and (not rest.bytes_max or found.size <= rest.bytes_max)
+
+
+def _joined(found: Spanned, further: Spanned) -> Spanned:
+    if not further.rows:
+        return found
+    return replace(further, rows=found.rows + further.rows, size=found.size + further.size)
+
+
+def _read(reply: Reply) -> Spanned:
+    return expect(reply, Spanned)
+
+
+def _bound(name: str, given: int) -> int:
+    found = check_whole(name, given)
+    if not 0 <= found < 2**63:
+        raise ValueError(f"{name} is 0, which is no bound, or more, not {given}")
+    return found
+
+
+def _epoch(given: str) -> bytes:
+    if not isinstance(given, str):
+        raise not_a("epoch", "what a span said, 32 hexadecimal digits or nothing", given)
+    try:
+        found = bytes.fromhex(given)
+    except ValueError:
+        found = b"?"
+    if len(found) not in (0, EPOCH_BYTES):
+        raise ValueError(f"epoch is what a span said, 32 hexadecimal digits, not {given[:40]!r}")
+    return found
+
+
+# -- cold blocks ----------------------------------------------------------------------------------
+
+
+class BlockInfo(NamedTuple):
+    """A cold block of a table: a file with rows of its history."""
+
+    name: str  # path of its files, without their suffixes, below the location
+    location: str  # of all blocks, as the node calls it
+    first: int  # the seqs that it covers, both included
+    last: int
+    rows: int
+    bytes: int  # of its file
+    min_at: datetime  # when its first row was committed
+    max_at: datetime  # and its last
+    crc: int  # CRC32C of its file
+
+
+def blocks(table: str) -> Steps[list[BlockInfo]]:
+    """Asks for the blocks of a table, a page at a time."""
+    found: list[BlockInfo] = []
+    after = 0
+    while True:
+        command = ListBlocks(table=table, after=after, count=limits.BLOCKS_LISTED_MAX)
+        page: BlockList = yield Call(command, lambda reply: expect(reply, BlockList))
+        found += _blocks(page)
+        if not page.next_after:
+            return found
+        if page.next_after <= after:
+            raise RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same page again")
+        after = page.next_after
+
+
+def replace_call(table: str, names: Sequence[str], new: BlockInfo) -> Call[None]:
+    """Returns the call that puts a block in the place of others."""
+    if isinstance(names, str | bytes):
+        raise not_a("names", "a list of names of blocks", names)
+    command = ReplaceBlocks(
+        table=table,
+        names=list(names),
+        name=new.name,
+        rows=new.rows,
+        size=new.bytes,
+        min_us=microseconds(new.min_at),
+        max_us=microseconds(new.max_at),
+        crc=new.crc,
+    )
+    return Call(command, done)
+
+
+def seal_call(table: str) -> Call[None]:
+    return Call(SealNow(table=table), done)
+
+
+def _blocks(page: BlockList) -> list[BlockInfo]:
+    numbers = zip(*(getattr(page, name) for name in BlockList.NUMBERS), strict=True)
+    return [
+        BlockInfo(
+            decode_key(name), page.location, first, last, rows, size, date(low), date(high), crc
+        )
+        for name, (first, last, rows, size, low, high, crc) in zip(
+            page.names.rows(), numbers, strict=True
+        )
+    ]

@@ -1,0 +1,1 @@
+"""Jobs: a table of them, and what its calls send and read."""

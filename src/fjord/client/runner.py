@@ -1,0 +1,54 @@
+"""Runs calls over a connection; every table of a database does so through the same runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fjord.client.async_listening import AsyncChanges, AsyncExecutor
+from fjord.client.calls import Call, Result, Steps
+from fjord.client.listening import Told
+from fjord.client.snapshots import as_of
+from fjord.commands import Changed, Listen, ListenJobs
+from fjord.errors import FjordError
+
+
+class AsyncRunner:
+    """Sends what calls ask for, and gives what they make of the answers."""
+
+    def __init__(self, executor: AsyncExecutor, name: str = "") -> None:
+        self.executor = executor
+        self.name = name  # of the database: its address, or its directory
+
+    async def run(self, call: Call[Result]) -> Result:
+        return call.result(await self.executor.execute(call.command))
+
+    async def follow(self, steps: Steps[Result]) -> Result:
+        """Runs the calls of some steps one after the other; returns what they come to."""
+        try:
+            call = next(steps)
+            while True:
+                try:
+                    found = await self.run(call)
+                except FjordError as error:
+                    call = steps.throw(error)
+                else:
+                    call = steps.send(found)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+    def listen(
+        self, command: Listen | ListenJobs, read: Callable[[Changed], Told]
+    ) -> AsyncChanges[Told]:
+        return AsyncChanges(self.executor, command, read)
+
+
+class AsyncSnapshotRunner(AsyncRunner):
+    """Runs calls that read, as of a snapshot."""
+
+    def __init__(self, runner: AsyncRunner, snapshot: int) -> None:
+        super().__init__(runner.executor, runner.name)
+        self._snapshot = snapshot
+
+    async def run(self, call: Call[Result]) -> Result:
+        return await super().run(as_of(self._snapshot, call))
