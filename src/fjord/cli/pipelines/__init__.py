@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Final
+
 import typer
 
-from fjord.cli.pipelines import (
-    compact,
-    dead_letters,
-    ingest,
-    init,
-    kestrel_import,
-    latest,
-    lifecycle,
-    reconcile,
-    replay,
-)
+from fjord.cli import arguments
+from fjord.cli.arguments import DAEMON, Data, Json, Node, TableName, argument, with_options
+from fjord.cli.output import explained, tell
+from fjord.cli.pipelines import kestrel_import, running
+from fjord.cli.pipelines.running import Conf, DryRun, Master, SparkJob
+from fjord.errors import FjordError, UsageError
+from fjord.limits import MIB
+
+if TYPE_CHECKING:
+    from fjord.spark.pipelines.job_frames import Limits
+    from fjord.spark.pipelines.replay import ReplayOptions
 
 app = typer.Typer(
     name="pipeline",
@@ -22,12 +31,495 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-app.command("init")(init.init)
-app.command("reconcile")(reconcile.reconcile)
-app.command("replay")(replay.replay)
-app.command("ingest")(ingest.ingest)
-app.command("latest")(latest.latest)
-app.command("compact")(compact.compact)
-app.command("lifecycle")(lifecycle.lifecycle)
-app.command("dead-letters")(dead_letters.dead_letters)
-app.command("kestrel-import")(kestrel_import.kestrel_import)
+# Spark's own words for a time.
+_EVERY: Final = re.compile(
+    r"[0-9]+ *(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|d|days?)", re.ASCII | re.IGNORECASE
+)
+GO_ON: Final = "fjord: interrupted; what is written stays. Run the same again with --id {} to go on"
+
+Table = Annotated[str, argument("TABLE", "The table.")]
+
+
+@app.command()
+@with_options
+def init(
+    node: Node,
+    directory: Annotated[str, argument("DIR", "Where to write it.")],
+    table: Annotated[str, typer.Option(help="The table that the pipeline reads.")] = "events",
+    force: Annotated[
+        bool, typer.Option("--force", help="Write it again, over the files of an older one.")
+    ] = False,
+) -> None:
+    """Writes a project for Spark's declarative pipelines: ingest, latest and a report.
+
+    Nothing is run. A table of jobs is refused, if the daemon can be asked. `./run` in the
+    directory runs it, again and again: a streaming table with the name of the table takes what is
+    new, and views are made from it. Running it needs the extra `pipelines` of the package.
+
+    Example: fjord pipeline init warehouse
+
+    Example: fjord pipeline init warehouse --to fjord://127.0.0.1:17994 --table orders
+    """
+    try:
+        from fjord.spark.pipelines.init import init as write
+    except ModuleNotFoundError as error:
+        text = f"{error.name} is missing: pip install 'fjord-journal[pipelines]'"
+        raise FjordError(text) from error
+    report = write(directory, running.location(node.to, node.data), table=table, force=force)
+    running.show(report, as_json=node.as_json)
+
+
+@app.command()
+@with_options
+def reconcile(
+    job: SparkJob,
+    table: Table,
+    warehouse: Annotated[
+        str, typer.Option(help="Also compare this folder or URL, which `ingest` writes to.")
+    ] = "",
+    start: Annotated[int, typer.Option(min=1, help="The first seq to look at.")] = 1,
+    end: Annotated[
+        int,
+        typer.Option(min=0, help="The first seq not to look at.", show_default="the durable end"),
+    ] = 0,
+    bucket: Annotated[
+        str, typer.Option(help="Compare with the warehouse by `hour` or by `block`.")
+    ] = "hour",
+    op: Annotated[
+        list[str] | None,
+        typer.Option(help="Compare only rows of this op; may be given often."),
+    ] = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every block file, compare its checksum.")
+    ] = False,
+    blocks: Annotated[
+        str,
+        typer.Option(
+            help="Where the blocks are, as Spark sees it.", show_default="as the node says"
+        ),
+    ] = "",
+) -> None:
+    """Compares what the server, its cold blocks and a warehouse have of a table.
+
+    Counts, seqs, duplicates and checksums must agree for each block and each hour. What the
+    warehouse has not been given yet is its lag, and no difference. Exit code 1 if anything
+    differs; the table then has a line for each side of each block, hour or file that does.
+
+    Example: fjord pipeline reconcile events --warehouse /lake/events
+
+    Example: fjord pipeline reconcile events --deep --json | jq .lines
+    """
+    if bucket not in ("hour", "block"):
+        raise UsageError(f"--bucket is hour or block, not {bucket}")
+    if 0 < end < start:
+        raise UsageError(f"--end {end} is before --start {start}; nothing is in between")
+    with job.started() as (spark, place, progress):
+        from fjord.spark.pipelines.reconcile import reconcile as run
+
+        report = run(
+            spark,
+            place,
+            table,
+            warehouse or None,
+            start=start,
+            end=end,
+            bucket=bucket,
+            ops=op or (),
+            deep=deep,
+            blocks=blocks,
+            progress=progress,
+        )
+    job.show(report)
+
+
+@app.command()
+@with_options
+def replay(
+    job: SparkJob,
+    table: Annotated[str, argument("TABLE", "Whose history.")],
+    target: Annotated[str, argument("TARGET", "The table to write to.")],
+    into: Annotated[
+        str,
+        typer.Option(help="The daemon that has the target.", show_default="the one of the table"),
+    ] = "",
+    start: Annotated[int, typer.Option(min=1, help="The first seq.")] = 1,
+    end: Annotated[
+        int, typer.Option(min=0, help="The first seq not to take.", show_default="the durable end")
+    ] = 0,
+    since: Annotated[
+        str, typer.Option(help="Only rows from this moment on, as 2026-01-31T12:00:00Z.")
+    ] = "",
+    until: Annotated[str, typer.Option(help="Only rows from before this moment.")] = "",
+    op: Annotated[
+        list[str] | None, typer.Option(help="Only rows of this op; may be given often.")
+    ] = None,
+    key_prefix: Annotated[str, typer.Option(help="Only rows whose keys begin so.")] = "",
+    redrive: Annotated[str, typer.Option(help="Only the jobs of a list by `dead-letters`.")] = "",
+    pace: Annotated[str, typer.Option(help="`fast`, `original`, or rows a second.")] = "fast",
+    keys: Annotated[
+        str, typer.Option(help="`same`, or `fresh`: with the replay's id at their end.")
+    ] = "same",
+    dates: Annotated[
+        str, typer.Option(help="`moved` with the replay, or the `same` as they were.")
+    ] = "moved",
+    replay_id: Annotated[
+        str, typer.Option("--id", help="Go on with this replay.", show_default="a new one")
+    ] = "",
+    batch_rows: Annotated[
+        int, typer.Option(min=1, help="So many rows are written at once.")
+    ] = 200_000,
+    dry_run: DryRun = False,
+) -> None:
+    """Writes messages or jobs of a table's history again, to another table or the same.
+
+    Every row is written once, however often the replay is interrupted, also by Ctrl-C: give its id
+    again, which it tells at the beginning, and it goes on. A replay that is complete does nothing.
+    With --dry-run it only says how many rows there are, by hour and op.
+
+    Example: fjord pipeline replay events events-again --since 2026-11-01T00:00:00Z --dry-run
+
+    Example: fjord pipeline replay pages pages --redrive rows.txt --id redrive-7
+
+    Example: fjord pipeline replay events load-test --pace original --keys fresh
+    """
+    options: ReplayOptions = {
+        "to": into,
+        "start": start,
+        "end": end,
+        "ops": op or (),
+        "key_prefix": key_prefix,
+        "redrive": redrive,
+        "pace": pace,
+        "keys": keys,
+        "dates": dates,
+        "replay_id": replay_id,
+        "batch_rows": batch_rows,
+        "dry_run": dry_run,
+    }
+    if (moment := arguments.moment(since)) is not None:
+        options["since"] = moment
+    if (moment := arguments.moment(until)) is not None:
+        options["until"] = moment
+    _replay(job, table, target, options)
+
+
+def _replay(job: SparkJob, table: str, target: str, options: ReplayOptions) -> None:
+    with running.installed():
+        from fjord.spark.pipelines import replay as spark_replay
+
+    options["replay_id"] = options["replay_id"] or spark_replay.new_id()
+    spark_replay.check(options)
+    with job.started() as (spark, place, progress):
+        if not options["dry_run"]:
+            tell(f"replay {options['replay_id']}: if it is interrupted, go on with this --id")
+        with _stopped_by_interrupt() as options["stop"]:
+            report = spark_replay.replay(spark, place, table, target, progress=progress, **options)
+    if options["stop"].is_set() and not report.figures.get("complete", True):
+        tell(GO_ON.format(options["replay_id"]))
+        report = dataclasses.replace(report, ok=False)
+    job.show(report)
+
+
+@contextlib.contextmanager
+def _stopped_by_interrupt() -> Iterator[threading.Event]:
+    """Lets Ctrl-C end a replay behind the batch that is being written; a second one ends it now.
+
+    Spark has put its own handler there, which cancels what runs.
+    """
+    stop = threading.Event()
+
+    def set_stop(*_: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        stop.set()
+
+    before = signal.signal(signal.SIGINT, set_stop)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@app.command()
+@with_options
+def ingest(
+    job: SparkJob,
+    table: Table,
+    target: Annotated[str, argument("TARGET", "The folder or URL of the warehouse table.")],
+    form: Annotated[
+        str, typer.Option("--format", help="parquet, with a manifest, or delta.")
+    ] = "parquet",
+    checkpoint: Annotated[
+        str,
+        typer.Option(
+            help="Where Spark remembers how far it is.", show_default="_checkpoint in TARGET"
+        ),
+    ] = "",
+    max_rows: Annotated[int, typer.Option(help="Rows of a batch, about.", min=1)] = 1_000_000,
+    subscriber: Annotated[
+        str, typer.Option(help="A subscriber of a stream whose mark shows how far it is.")
+    ] = "",
+    columns: Annotated[
+        str, typer.Option(help="Only these columns, with commas between.", show_default="all")
+    ] = "",
+    op: Annotated[
+        list[str] | None,
+        typer.Option(help="Only rows of this op; may be given often.", show_default="all"),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on until Ctrl-C, instead of ending at the end.")
+    ] = False,
+    every: Annotated[str, typer.Option(help="How often --follow looks for more.")] = "1 minute",
+) -> None:
+    """Adds the history of a table to a warehouse, each row exactly once.
+
+    The warehouse is a folder of Parquet files with a manifest, or a table of Delta. Run it again to
+    add what has come since; it may be stopped, or killed, at any moment. It says how many rows,
+    batches and files were added, which seqs, how fast, and how far behind it is.
+
+    Example: fjord pipeline ingest events /warehouse/events
+
+    Example: fjord pipeline ingest pages s3a://bucket/pages --format delta --data data
+
+    Example: fjord pipeline ingest events /warehouse/events --follow --subscriber warehouse
+    """
+    if form not in ("parquet", "delta"):
+        raise UsageError(f"--format is parquet or delta, not {form}")
+    if not _EVERY.fullmatch(every):
+        raise UsageError(f"--every {every} is no time; one looks like 30 seconds or 5 minutes")
+    with job.started() as (spark, place, progress):
+        from fjord.spark.pipelines.ingest import ingest as run
+
+        report = run(
+            spark,
+            place,
+            table,
+            target,
+            format=form,
+            checkpoint=checkpoint or None,
+            max_rows=max_rows,
+            subscriber=subscriber or None,
+            available_now=not follow,
+            every=every,
+            columns=[name.strip() for name in columns.split(",") if name.strip()],
+            ops=op or (),
+            progress=progress,
+        )
+    job.show(report)
+
+
+@app.command()
+def latest(
+    table: Table,
+    target: Annotated[str, argument("TARGET", "The folder or URL for the values.")],
+    to: Annotated[str, typer.Option(help="Address of the daemon.", show_default=DAEMON)] = "",
+    data: Data = "",
+    from_warehouse: Annotated[
+        str, typer.Option(help="Read this target of ingest, instead of the table itself.")
+    ] = "",
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Read the whole history, not only what is new.")
+    ] = False,
+    grace_hours: Annotated[
+        float, typer.Option(help="How long snapshots stay that are not the last one.", min=0)
+    ] = 24,
+    master: Master = "",
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Brings the current value of every key of a table up to date, as Parquet.
+
+    Of a key/value table, or of a stream whose messages have keys. It reads what has come since the
+    last run only. Readers see the values of the last run until all of the new ones are there.
+
+    Example: fjord pipeline latest settings /warehouse/settings-latest
+
+    Example: fjord pipeline latest events /warehouse/latest --from-warehouse /warehouse/events
+    """
+    with explained():
+        if from_warehouse and (to or data):
+            raise UsageError("--from-warehouse is read instead of --to or --data; give one of them")
+        job = SparkJob(to=to or DAEMON, data=data, master=master, conf=conf, as_json=as_json)
+        with job.started() as (spark, place, progress):
+            from fjord.spark.pipelines.latest import latest as run
+
+            report = run(
+                spark,
+                None if from_warehouse else place,
+                table,
+                target,
+                from_warehouse=from_warehouse,
+                rebuild=rebuild,
+                grace=timedelta(hours=grace_hours),
+                progress=progress,
+            )
+        job.show(report)
+
+
+@app.command()
+@with_options
+def compact(
+    job: SparkJob,
+    table: Annotated[str, argument("TABLE", "Whose blocks.")],
+    target_mib: Annotated[
+        int, typer.Option(min=1, help="So many MiB a new block has at most, about.")
+    ] = 128,
+    min_blocks: Annotated[
+        int, typer.Option(min=2, help="Fewer blocks than these stay as they are.")
+    ] = 2,
+    dry_run: DryRun = False,
+) -> None:
+    """Puts neighbouring small blocks of a table's history together.
+
+    Rows, their order and all that readers see stay the same. The old files go an hour later, for
+    those who have begun to read them. With --data the directory must not be in use.
+
+    Example: fjord pipeline compact events --dry-run
+
+    Example: fjord pipeline compact events --target-mib 256 --master local[4]
+    """
+    with job.started() as (spark, place, progress):
+        from fjord.spark.pipelines.compact import compact as run
+
+        report = run(
+            spark,
+            place,
+            table,
+            target_bytes=target_mib * MIB,
+            min_blocks=min_blocks,
+            dry_run=dry_run,
+            progress=progress,
+        )
+    job.show(report)
+
+
+@app.command()
+@with_options
+def lifecycle(
+    job: SparkJob,
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TABLE]...", help="Tables of jobs.", show_default="all"),
+    ] = None,
+    out: Annotated[
+        str, typer.Option(help="The folder for the tables and report.html.", show_default="none")
+    ] = "",
+    since: Annotated[
+        str, typer.Option(help="Leave out what ended before this date, as 2026-01-31T12:00:00Z.")
+    ] = "",
+    until: Annotated[
+        str, typer.Option(help="Only what happened before this date.", show_default="now")
+    ] = "",
+    breach: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="How many seconds a wait or a job may take: N, or TABLE=N; may be given often.",
+            show_default=False,
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="End with 1 if anything took too long.")
+    ] = False,
+) -> None:
+    """Reports on jobs: waits, runs and totals, what was too slow, late, expired or fails again.
+
+    Writes Parquet tables (percentiles, breaches, failures, hourly, tables) and one page of HTML
+    with plots to --out; those of an earlier report there are replaced.
+
+    Example: fjord pipeline lifecycle --out report
+
+    Example: fjord pipeline lifecycle pages mails --breach 60 --breach mails=5 --out report --strict
+
+    Example: fjord pipeline lifecycle pages --since 2026-01-31T00:00:00Z --json
+    """
+    limits = limits_of(breach or [], tables or [])
+    if strict and limits is None:
+        raise UsageError("--strict needs --breach, which says how long is too long")
+    start, end = arguments.moment(since), arguments.moment(until)
+    with job.started() as (spark, place, progress):
+        from fjord.spark.pipelines.lifecycle import lifecycle as run
+
+        report = run(
+            spark,
+            place,
+            tables or (),
+            out or None,
+            start=start,
+            end=end,
+            breach_seconds=limits,
+            progress=progress,
+        )
+    if strict and report.figures["breaches"]:
+        report = dataclasses.replace(report, ok=False)
+    job.show(report)
+
+
+def limits_of(texts: list[str], tables: list[str]) -> Limits | None:
+    """Returns how long things may take: for all, or for each table by name."""
+    found: dict[str, float] = {}
+    for text in texts:
+        table, _, number = text.rpartition("=")
+        try:
+            seconds = float(number)
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds < float("inf"):
+            raise UsageError(f"--breach {text} is no limit; one looks like 60 or pages=60")
+        found[table] = seconds
+    if not found:
+        return None
+    for_all = found.pop("", None)
+    if not found:
+        return for_all
+    if for_all is not None and not tables:
+        raise UsageError("with --breach N and --breach TABLE=N, name the tables that N is for")
+    if for_all is None:
+        return found
+    return {**dict.fromkeys(tables, for_all), **found}
+
+
+@app.command()
+@with_options
+def dead_letters(
+    job: SparkJob,
+    table: TableName,
+    out: Annotated[
+        str,
+        typer.Option(help="The folder for the tables groups and redrive.", show_default="none"),
+    ] = "",
+    redrive: Annotated[
+        str,
+        typer.Option(help="Write the dead jobs to this file, for `xargs fjord jobs redrive`."),
+    ] = "",
+    reason: Annotated[str, typer.Option(help="Only those with this in their reason.")] = "",
+    domain: Annotated[str, typer.Option(help="Only those of this domain.")] = "",
+    until: Annotated[str, typer.Option(help="Who was dead at this date.", show_default="now")] = "",
+) -> None:
+    """Groups dead jobs by reason and domain, with ages, dates and samples of keys and payloads.
+
+    Only jobs that are dead now are in groups and in the list; who was revived or discarded since
+    is counted.
+
+    Example: fjord pipeline dead-letters pages
+
+    Example: fjord pipeline dead-letters pages --reason "exit code 7" --redrive rows.txt
+    && xargs -a rows.txt fjord jobs redrive pages
+    """
+    end = arguments.moment(until)
+    with job.started() as (spark, place, progress):
+        from fjord.spark.pipelines.dead_letters import dead_letters as run
+
+        report = run(
+            spark,
+            place,
+            table,
+            out or None,
+            end=end,
+            reason=reason,
+            domain=domain,
+            redrive=redrive,
+            progress=progress,
+        )
+    job.show(report)
+
+
+app.command()(kestrel_import.kestrel_import)

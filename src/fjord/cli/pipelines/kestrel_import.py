@@ -14,9 +14,9 @@ from fjord.cli.kestrel import (
     SkipTooLarge,
     Tables,
 )
-from fjord.cli.output import usage
+from fjord.cli.output import explained, usage
 from fjord.cli.pipelines import running
-from fjord.cli.pipelines.running import Conf, DryRun, Master, explained
+from fjord.cli.pipelines.running import Conf, DryRun, Master
 from fjord.client.address import parse_url
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fjord.cli import output
-from fjord.cli.output import Bar, explained, usage
+from fjord.cli.arguments import DAEMON, Data, Json, To
+from fjord.cli.output import Bar, usage
 from fjord.client.address import parse_url
 from fjord.errors import FjordError, UsageError
 
@@ -33,13 +35,34 @@ Conf = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkJob:
+    """What a job of Spark reads, where it runs, and how its report is printed: options of verbs."""
+
+    to: To = DAEMON
+    data: Data = ""
+    master: Master = ""
+    conf: Conf = None
+    as_json: Json = False
+
+    @contextlib.contextmanager
+    def started(self) -> Iterator[tuple[SparkSession, Location, Progress]]:
+        """Runs a session of Spark; yields it, where the data is, and what shows how far it is."""
+        place = location(self.to, self.data)
+        with spark_of(self.master, self.conf) as spark, progress() as shown:
+            yield spark, place, shown
+
+    def show(self, report: Report) -> None:
+        show(report, as_json=self.as_json)
+
+
 def location(to: str, data: str) -> Location:
     """Returns where the data is that a job reads.
 
     Raises:
         UsageError: if `to` is no address.
     """
-    with _installed():
+    with installed():
         from fjord.spark.options import Location
 
     if data:
@@ -57,7 +80,7 @@ def spark_of(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
         FjordError: if PySpark is not installed, or if Spark fails.
         UsageError: if a setting is none.
     """
-    with _installed():
+    with installed():
         from fjord.spark import session
         from fjord.spark.pipelines import report as failing
 
@@ -73,7 +96,8 @@ def spark_of(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
 
 
 @contextlib.contextmanager
-def _installed() -> Iterator[None]:
+def installed() -> Iterator[None]:
+    """Says what to install where PySpark is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -139,6 +163,3 @@ def _shown(found: object) -> str:
     if isinstance(found, int):
         return f"{found:,}"
     return "" if found is None else str(found)
-
-
-__all__ = ["Conf", "DryRun", "Master", "explained", "location", "progress", "show", "spark_of"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.cli.pipelines import lifecycle
+from fjord.cli import pipelines
 from fjord.errors import UsageError
 
 
@@ -19,15 +19,15 @@ from fjord.errors import UsageError
     ],
 )
 def test_limits(texts: list[str], tables: list[str], limits: object) -> None:
-    assert lifecycle.limits_of(texts, tables) == limits
+    assert pipelines.limits_of(texts, tables) == limits
 
 
 @pytest.mark.parametrize("text", ["", "x", "pages=", "-1", "nan", "inf", "pages=1h"])
 def test_what_is_no_limit_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is no limit; one looks like 60 or pages=60"):
-        lifecycle.limits_of([text], [])
+        pipelines.limits_of([text], [])
 
 
 def test_a_limit_for_the_others_needs_their_names() -> None:
     with pytest.raises(UsageError, match="name the tables that N is for"):
-        lifecycle.limits_of(["60", "pages=5"], [])
+        pipelines.limits_of(["60", "pages=5"], [])

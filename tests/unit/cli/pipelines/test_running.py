@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import fjord.spark
 from fjord.cli.commands import app
-from fjord.cli.pipelines import replay, running
+from fjord.cli.pipelines import GO_ON, running
 from fjord.errors import FjordError
 from fjord.spark.pipelines.report import Figure, Report
 
@@ -104,5 +104,5 @@ def test_an_interrupt_ends_a_replay_behind_its_batch(monkeypatch: pytest.MonkeyP
     assert (told["ok"], told["complete"]) == (False, False)
     first, last = done.stderr.splitlines()
     assert first == f"replay {told['replay_id']}: if it is interrupted, go on with this --id"
-    assert last == replay.GO_ON.format(told["replay_id"])
+    assert last == GO_ON.format(told["replay_id"])
     assert signal.getsignal(signal.SIGINT) is before
