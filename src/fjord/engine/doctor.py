@@ -17,7 +17,7 @@ from fjord.engine.layout import Clean, Layout
 from fjord.engine.opening import Settings
 from fjord.engine.replay import Replay
 from fjord.errors import DirectoryError, UnavailableError
-from fjord.index import Index, Transaction
+from fjord.index import Index, Transaction, viewed
 from fjord.index.memory import MemoryIndex
 from fjord.journal.reader import Journal
 from fjord.tables.kv.layout import ROW
@@ -75,15 +75,12 @@ def examine(path: str, settings: Settings | None = None, *, shown: int = 20) -> 
 
 def diagnose(journal: Journal, index: Index, settings: Settings, *, shown: int) -> Diagnosis:
     """Compares an index with a replay of a journal."""
-    transaction = index.view()
-    try:
+    with viewed(index) as transaction:
         applied_seq = read_applied(transaction)
         replayed = MemoryIndex(TREE_COUNT)
         replay = Replay(journal, replayed, settings.rebuild_rows, settings.progress)
         replay.run(applied_seq, moved_from=applied_seq + 1)
         return _compare(transaction, replayed.view(), applied_seq, shown)
-    finally:
-        transaction.abort()
 
 
 def _compare(stored: Transaction, replayed: Transaction, applied_seq: int, shown: int) -> Diagnosis:

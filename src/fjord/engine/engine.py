@@ -11,10 +11,9 @@ process crash the journal is never behind the index.  `run` belongs to one threa
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fjord import disk as disks
@@ -37,11 +36,10 @@ from fjord.engine.memory import Memory
 from fjord.engine.packing import Packer
 from fjord.engine.scan import Past, look
 from fjord.engine.sealing import Sealing
-from fjord.engine.space import Space
-from fjord.engine.upkeep import Upkeep
+from fjord.engine.upkeep import Space, Upkeep
 from fjord.engine.watching import NO_NEWS, News, Watched
 from fjord.errors import ClosedError, Code, DurabilityError
-from fjord.index import IndexDamagedError, IndexFullError, Transaction
+from fjord.index import IndexDamagedError, IndexFullError, viewed
 from fjord.journal import frame as frames
 from fjord.journal.writer import Claim, Commit
 from fjord.tables import catalog
@@ -254,7 +252,7 @@ class Engine:
         found = self.tables.get(table)
         if found is None or found.kind is not kinds.Kind.JOBS:
             return None
-        with self._view() as transaction:
+        with viewed(self._index) as transaction:
             return take.later_us(
                 Snapshot(transaction, self._known(self.clock.monotonic_us())), found, after_us
             )
@@ -287,7 +285,7 @@ class Engine:
 
     def measure(self, command: Command) -> int:
         """Returns how many bytes a step of packing would append."""
-        with self._view() as transaction:
+        with viewed(self._index) as transaction:
             state = Snapshot(transaction, self._known(self.clock.monotonic_us()))
             decided = execution.decide(command, state, self.clock.wall_us())
             size = sum(len(ops.encode(op)[0]) for op in decided.ops)
@@ -297,12 +295,12 @@ class Engine:
         self, tree: int, start: bytes, stop: bytes | None, limit: int
     ) -> list[tuple[bytes, bytes]]:
         """Returns items of the index as it is now."""
-        with self._view() as transaction:
+        with viewed(self._index) as transaction:
             return transaction.scan(tree, start, stop, limit)
 
     def stats(self) -> dict[str, int]:
         """Returns the numbers by which a directory is watched, see docs/operations.md."""
-        with self._view() as transaction:
+        with viewed(self._index) as transaction:
             counts = job_counts.of_trees(transaction)
         return {
             "applied_seq": self.applied_seq,
@@ -463,15 +461,6 @@ class Engine:
 
     # -- small steps ------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _view(self) -> Iterator[Transaction]:
-        """Opens the index as it is now."""
-        transaction = self._index.view()
-        try:
-            yield transaction
-        finally:
-            transaction.abort()
-
     def _known(self, monotonic_us: int) -> Known:
         return Known(
             self.journal,
@@ -553,7 +542,7 @@ class Engine:
         layouts.write_mark(parts.disk, parts.layout.clean, clean)
 
     def _read_state(self) -> None:
-        with self._view() as transaction:
+        with viewed(self._index) as transaction:
             self.tables, self.live_bytes = read_tables(transaction), read_live(transaction)
             self._names = {table.id: name for name, table in self.tables.items()}
             read_memory(self.memory, transaction)

@@ -104,7 +104,7 @@ def recount(transaction: Transaction, known: Generations) -> dict[int, JobCounts
 def _rows(transaction: Transaction, prefix: bytes) -> Iterator[list[int]]:
     """Yields the rows of all jobs of a table, some at a time."""
     stop = layouts.end_of(prefix)
-    for tree in keep.STATES:
+    for tree in layout.STATES:
         start = prefix
         while items := transaction.scan(tree, start, stop, _PAGE):
             yield [layout.row_of(keep.parts(tree, *item)[1]) for item in items]

@@ -32,7 +32,7 @@ from fjord.errors import (
     DiskFullError,
     DurabilityError,
 )
-from fjord.index import Index, IndexDamagedError, Indexes
+from fjord.index import Index, IndexDamagedError, Indexes, viewed
 from fjord.index.lmdb import LmdbIndexes
 from fjord.journal import frame as frames
 from fjord.journal.frame import SegmentHeader
@@ -375,11 +375,8 @@ def _own_index(disk: Disk, layout: Layout, indexes: Indexes) -> None:
 
 
 def applied_seq(index: Index) -> int:
-    transaction = index.view()
-    try:
+    with viewed(index) as transaction:
         return read_applied(transaction)
-    finally:
-        transaction.abort()
 
 
 # -- where the journal begins ---------------------------------------------------------------------
@@ -390,22 +387,16 @@ def _begin(index: Index) -> tuple[int, int] | None:
 
     None: seqs were lost to damage that was repaired, and what they said may have been that.
     """
-    transaction = index.view()
-    try:
+    with viewed(index) as transaction:
         said = transaction.get(Tree.META, catalog.BEGINS)
         has_lost = transaction.get(Tree.META, catalog.LOST) is not None
-    finally:
-        transaction.abort()
     return None if has_lost and said is None else catalog.begins(said)
 
 
 def _is_secure(index: Index) -> bool:
     """Says whether what goes is overwritten before."""
-    transaction = index.view()
-    try:
+    with viewed(index) as transaction:
         return catalog.is_secure(read_tables(transaction))
-    finally:
-        transaction.abort()
 
 
 def _check_begin(journal: Journal, index: Index) -> None:

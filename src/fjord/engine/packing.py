@@ -74,7 +74,7 @@ class Moving:
                 yield self._step_back()
 
     def _pass(self) -> Iterator[MoveJobs]:
-        for tree in keep.STATES:
+        for tree in layout.STATES:
             start = b""
             while items := self._engine.scan_index(tree, start, None, _ROWS):
                 keys, start = self._choose(tree, items)

@@ -15,7 +15,7 @@ from fjord.engine.group import (
 )
 from fjord.engine.job_counts import Counts
 from fjord.errors import CorruptionError
-from fjord.index import Index, IndexFullError, Transaction
+from fjord.index import Index, IndexFullError, Transaction, viewed
 from fjord.journal.reader import Journal, Located
 from fjord.tables import catalog, generations
 from fjord.tables.generations import Generations
@@ -38,14 +38,11 @@ class Replay:
         self._index = index
         self._rebuild_rows = rebuild_rows
         self._progress = progress
-        transaction = index.view()
-        try:
+        with viewed(index) as transaction:
             self._applied = read_applied(transaction)
             live_bytes, counts = read_live(transaction), job_counts.read(transaction)
             self._generations = read_generations(transaction)
             is_unfinished = transaction.get(Tree.META, _UNFINISHED) is not None
-        finally:
-            transaction.abort()
         self._gathered = _Accounted(live_bytes, counts, journal.first_seq, self._generations)
         self._largest_table = 0
         self._is_rebuild = not self._applied or is_unfinished

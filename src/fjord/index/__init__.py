@@ -11,7 +11,8 @@ Two implementations keep one contract (tests/unit/index/test_contract.py): `lmdb
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from fjord.errors import FjordError
@@ -91,3 +92,13 @@ class Indexes(Protocol):
     def open(self, *, read_only: bool = False) -> Index: ...
 
     def drop(self) -> None: ...
+
+
+@contextlib.contextmanager
+def viewed(index: Index) -> Iterator[Transaction]:
+    """Opens what is committed, as it is now."""
+    transaction = index.view()
+    try:
+        yield transaction
+    finally:
+        transaction.abort()

@@ -113,7 +113,7 @@ def apply_move(writes: Writes, op: Op, place: Place) -> None:
             for found, number, head, image in rows
             if found == state
         ]
-        writes.put_many(_TREES[state], items)
+        writes.put_many(layout.TREES[state], items)
     sizes = [layout.bytes_of(image) for image in moved]
     writes.account(place.seq, sum(sizes), previous, sizes)
     for kind, held in _by_state(states, previous):
@@ -216,12 +216,6 @@ def apply_unlease(writes: Writes, op: Op, place: Place) -> None:
 
 # -- small steps ----------------------------------------------------------------------------------
 
-_TREES: Final = {
-    int(State.WAITING): Tree.JOBS_READY,
-    int(State.TAKEN): Tree.JOBS_TAKEN,
-    int(State.DEAD): Tree.JOBS_DEAD,
-}
-
 
 def _was(op: Op) -> int:
     """Returns how many columns JOB_REPLACE has more, behind the numbers."""
@@ -248,7 +242,7 @@ def _delete(writes: Writes, prefix: bytes, rows: Iterable[tuple[int, int, bytes]
         key = prefix + (at if state == _WAITING else XID.pack(number))
         gone.setdefault(state, []).append(key)
     for state, keys in gone.items():
-        writes.delete_many(_TREES[state], keys)
+        writes.delete_many(layout.TREES[state], keys)
 
 
 def _put_waiting(writes: Writes, table: int, images: Sequence[bytes]) -> None:

@@ -25,12 +25,6 @@ from fjord.tables.jobs.layout import LEASE, XID
 from fjord.tables.jobs.rows import Held
 from fjord.tables.state import Decision, State, Table, Tree, decides
 
-# The trees in which jobs are, and the state that they have there.
-STATES: Final = {
-    Tree.JOBS_READY: JobState.WAITING,
-    Tree.JOBS_TAKEN: JobState.TAKEN,
-    Tree.JOBS_DEAD: JobState.DEAD,
-}
 _TABLE_AT: Final = layout.EXPIRY_KEY.span("table")
 
 
@@ -69,7 +63,7 @@ def decide_expire_jobs(command: ExpireJobs, state: State, now_us: int) -> Decisi
 def sweep(state: State, table_id: int, limit: int) -> list[Op]:
     """Returns the ops that remove jobs of a dropped table, none if there are none left."""
     prefix = prefix_of(table_id)
-    for tree in STATES:
+    for tree in layout.STATES:
         items = state.scan(tree, prefix, end_of(prefix), limit)
         if items:
             held = [_held(tree, key, data) for key, data in items]
@@ -87,7 +81,7 @@ def decide_move_jobs(command: MoveJobs, state: State, now_us: int) -> Decision:
         head, image = parts(command.tree, key, one)
         if layout.held_of(image) < command.before_seq:
             found.setdefault(table_of(key), []).append((key, head, image))
-    kind = STATES[command.tree]
+    kind = layout.STATES[command.tree]
     return catalog.decision(
         state, [_move(state, table_id, kind, rows) for table_id, rows in found.items()]
     )

@@ -41,8 +41,9 @@ from typing import Final, NamedTuple
 import mmh3
 
 from fjord import jobs, layouts, ops
+from fjord.jobs import State
 from fjord.layouts import JOB_IMAGE, PREFIX_BYTES
-from fjord.tables.state import Pointer
+from fjord.tables.state import Pointer, Tree
 
 PLACE: Final = layouts.JOB_PLACE.packed(">")
 REST: Final = layouts.JOB_REST.packed()
@@ -79,6 +80,15 @@ OVERTAKEN_US: Final = 1  # the expiry of an overtaken job
 COLLIDED: Final = b"\xff" * 8
 _new: Final = tuple.__new__
 digest: Final[Callable[[bytes], bytes]] = mmh3.mmh3_x64_128_digest
+
+
+# In which tree jobs of a state are.
+TREES: Final[dict[int, Tree]] = {
+    State.WAITING: Tree.JOBS_READY,
+    State.TAKEN: Tree.JOBS_TAKEN,
+    State.DEAD: Tree.JOBS_DEAD,
+}
+STATES: Final = {tree: State(state) for state, tree in TREES.items()}
 
 
 class Row(NamedTuple):

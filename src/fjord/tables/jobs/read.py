@@ -15,14 +15,9 @@ from fjord.tables import catalog
 from fjord.tables.jobs import layout, rules, take
 from fjord.tables.jobs import rows as lookup
 from fjord.tables.jobs.layout import XID, Death, Lease, Row
-from fjord.tables.state import Decision, State, Tree, decides
+from fjord.tables.state import Decision, State, decides
 from fjord.values import Type
 
-_TREES: Final = {
-    JobState.WAITING: Tree.JOBS_READY,
-    JobState.TAKEN: Tree.JOBS_TAKEN,
-    JobState.DEAD: Tree.JOBS_DEAD,
-}
 _OF_GENERATION: Final = (b"began_us", b"first_row", b"schema", b"jobs")
 _ALIVE: Final = Death(0, 0, b"")
 
@@ -45,7 +40,7 @@ def decide_peek(command: commands.Peek, state: State, now_us: int) -> Decision:
     if command.domain and kind is JobState.WAITING:
         prefix += layout.lane_of(command.domain).to_bytes(8, "big")
     start = max(prefix, table.prefix + command.start)
-    items = state.scan(_TREES[kind], start, end_of(prefix), count + 1)
+    items = state.scan(layout.TREES[kind], start, end_of(prefix), count + 1)
     seen: list[_Seen] = []
     size = 0
     for key, data in items[:count]:

@@ -8,6 +8,7 @@ of the old one in both.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import repeat
 from typing import Any
 
@@ -45,12 +46,11 @@ def apply_append(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_put(writes: Writes, op: Op, place: Place) -> None:
-    was, previous, freed, types, keys, values = op.columns
-    prefix, contents = layouts.prefix_of(op.table), values.rows()
-    seqs = range(place.seq, place.seq + op.rows)
+    types, _, values = op.columns[-3:]
+    contents = values.rows()
     entries = map(
         BASE.pack,
-        seqs,
+        range(place.seq, place.seq + op.rows),
         repeat(place.wall_us),
         repeat(place.segment),
         map(place.payload.__add__, values.offsets),
@@ -58,17 +58,13 @@ def apply_put(writes: Writes, op: Op, place: Place) -> None:
         map(google_crc32c.value, contents),
         types,
     )
-    index_keys = map(prefix.__add__, keys.rows())
-    writes.put_many(Tree.KV, list(zip(index_keys, entries, strict=True)))
-    _follow(writes, prefix, seqs, keys.rows(), was)
-    added = _ROW_BYTES * op.rows + len(keys.data) + len(values.data)
-    writes.account(place.seq, added, previous, freed)
+    _put(writes, op, place, entries)
 
 
 def apply_put_at(writes: Writes, op: Op, place: Place) -> None:
     """Messages with dates of their own have that of the commit beside it."""
-    dates, was, previous, freed, types, keys, values = op.columns
-    prefix, contents = layouts.prefix_of(op.table), values.rows()
+    dates, _, _, _, types, _, values = op.columns
+    contents = values.rows()
     seqs = range(place.seq, place.seq + op.rows)
     entries = map(
         FULL.pack,
@@ -85,9 +81,16 @@ def apply_put_at(writes: Writes, op: Op, place: Place) -> None:
         repeat(0),
         seqs,
     )
+    _put(writes, op, place, entries)
+
+
+def _put(writes: Writes, op: Op, place: Place, entries: Iterable[bytes]) -> None:
+    """Puts the entries of messages, each in the place of the one with its key."""
+    was, previous, freed, _, keys, values = op.columns[-6:]
+    prefix = layouts.prefix_of(op.table)
     index_keys = map(prefix.__add__, keys.rows())
     writes.put_many(Tree.KV, list(zip(index_keys, entries, strict=True)))
-    _follow(writes, prefix, seqs, keys.rows(), was)
+    _follow(writes, prefix, range(place.seq, place.seq + op.rows), keys.rows(), was)
     added = _ROW_BYTES * op.rows + len(keys.data) + len(values.data)
     writes.account(place.seq, added, previous, freed)
 

@@ -70,15 +70,8 @@ def decide_read(command: commands.Read, state: State, now_us: int) -> Decision:
 def _read_log(table: Table, wanted: _Wanted, state: State) -> Messages | InBlock:
     block = history.block_at(state, table, wanted.after + 1)
     if block is not None and block.first <= wanted.until:
-        return InBlock(
-            table=table.id,
-            first=block.first,
-            last=block.last,
-            name=block.name,
-            after=max(wanted.after, block.first - 1),
-            until=wanted.until,
-            crc=block.crc,
-        )
+        after = max(wanted.after, block.first - 1)
+        return subscribers.in_block(table, block, after, wanted.until)
     answer = _Answer(wanted, state)
     while True:
         following = _appends(table, answer.after, state, _APPENDS if answer.has_room else 1)

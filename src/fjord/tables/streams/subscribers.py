@@ -138,7 +138,7 @@ def _seq_at(state: State, table: Table, wall_us: int) -> int | InBlock:
     forgotten = history.history_of(state, table.id).forgotten
     for block in history.live_blocks(state, table.prefix):
         if block.first <= forgotten and block.max_us >= wall_us:
-            return _in_block(table, block, block.first - 1, state.next_seq - 1)
+            return in_block(table, block, block.first - 1, state.next_seq - 1)
     is_latest = rules.is_latest(table)
     look = _latest_moment if is_latest else _log_moment
     low, high = (1 if is_latest else forgotten + 1), state.next_seq
@@ -209,7 +209,7 @@ def decide_lag(command: commands.Lag, state: State, now_us: int) -> Decision:
     if not rules.is_latest(table):
         block = history.block_at(state, table, after + 1)
     if block is not None and block.first <= after:
-        return Decision(_in_block(table, block, after, state.next_seq - 1))
+        return Decision(in_block(table, block, after, state.next_seq - 1))
     messages = _ahead(state, table, after)
     names = Strings.of([b"messages", b"seqs"])
     return Decision(Numbers(names=names, values=[messages, state.next_seq - 1 - after]))
@@ -295,7 +295,7 @@ def _position(found: Subscriber, *, created: bool = False) -> Position:
     return Position(seq=found.seq, epoch=found.epoch, asleep=bool(found.asleep), created=created)
 
 
-def _in_block(table: Table, block: Block, after: int, until: int) -> InBlock:
+def in_block(table: Table, block: Block, after: int, until: int) -> InBlock:
     return InBlock(
         table=table.id,
         first=block.first,
