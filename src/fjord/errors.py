@@ -20,9 +20,9 @@
     ├── DeclarationError          a file that declares tables is wrong: file, line and column
     └── UsageError                the command line was given something that it cannot mean
 
-The docstring of a class is its default message and says what to do about it.  A refusal is a
-*value* inside the engine (`commands.Refusal`); it becomes a `RefusedError` only where a user's
-call returns.
+The docstring of a class is its default message and says what to do about it.  Rules of tables
+raise `RefusedError`.  The engine makes a reply of it (`commands.Refusal`), which is raised again
+where a user's call returns.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ Seen = dict[Tree, list[tuple[Any, ...]]]
 def seen(engine: Engine) -> Seen:
     """Returns all that is known of jobs, but where their values rest."""
     found: Seen = {}
-    for tree in keep.STATES:
+    for tree in layout.STATES:
         rows = found[tree] = []
         for key, data in engine.scan_index(tree, b"", None, 10_000):
             head, image = keep.parts(tree, key, data)

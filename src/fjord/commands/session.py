@@ -47,6 +47,10 @@ class Refusal(Reply):
     code: Code = field(TEXT, of=Code)
     text: str = field(TEXT)
 
+    @classmethod
+    def of(cls, error: RefusedError) -> Refusal:
+        return cls(code=error.code, text=error.text)
+
     def error(self) -> RefusedError:
         return RefusedError.of(self.code, self.text)
 

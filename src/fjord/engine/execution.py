@@ -25,7 +25,7 @@ from fjord.commands import (
 )
 from fjord.commands.codec import data_bytes
 from fjord.engine.group import Group, Snapshot
-from fjord.errors import Code, CorruptionError
+from fjord.errors import Code, CorruptionError, RefusedError
 from fjord.journal import frame as frames
 from fjord.journal.writer import Claim
 from fjord.tables import clients, snapshots
@@ -100,6 +100,8 @@ def decide(command: Command, state: Snapshot, now_us: int) -> Decision:
             kept = snapshots.kept(decision.ops, state)
             return decision._replace(ops=[*decision.ops, *kept]) if kept else decision
         return decision
+    except RefusedError as error:
+        return Decision(Refusal.of(error))
     except CorruptionError as error:
         return Decision(Refusal(code=Code.CORRUPT, text=str(error)))
     except OSError as error:

@@ -32,7 +32,14 @@ from fjord.engine.memory import Memory
 from fjord.engine.opening import Settings
 from fjord.engine.replay import Replay
 from fjord.engine.scan import Past, look
-from fjord.errors import Code, CorruptionError, DirectoryError, DurabilityError, UnavailableError
+from fjord.errors import (
+    Code,
+    CorruptionError,
+    DirectoryError,
+    DurabilityError,
+    RefusedError,
+    UnavailableError,
+)
 from fjord.history import Block
 from fjord.index import Index, IndexDamagedError, Transaction
 from fjord.index.memory import MemoryIndex
@@ -155,6 +162,8 @@ class ReadOnlyEngine:
                 command = replace(command, once=True)  # a snapshot would be a write
             reply: Reply = type(command).row.decide(command, snapshot, now_us).reply
             return reply
+        except RefusedError as error:
+            return Refusal.of(error)
         except CorruptionError as error:
             return Refusal(code=Code.CORRUPT, text=str(error))
 

@@ -25,10 +25,10 @@ from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.commands.layout import Command, internal
 from fjord.declared import schema
-from fjord.errors import Code
+from fjord.errors import Code, RefusedError
 from fjord.kinds import Kind
 from fjord.ops import Op, Opcode, Place
-from fjord.tables import generations
+from fjord.tables import generations, rules
 from fjord.tables.state import Decision, State, Table, Tree, VolatileValue, Writes, decides
 
 # Ops that belong to no table carry the id 0.
@@ -88,20 +88,29 @@ def decision(
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def find(state: State, name: str, kind: Kind) -> Table | Refusal | None:
+def find(state: State, name: str, kind: Kind) -> Table | None:
     """Returns the table of that name, or None if there is none."""
     table = state.tables.get(name)
     if table is None:
-        return commands.name_problem(name)
-    return table if table.kind == kind else _other_kind(table)
+        rules.check_name(name)
+    elif table.kind is not kind:
+        raise _other_kind(table).error()
+    return table
 
 
-def find_or_create(state: State, name: str, kind: Kind) -> tuple[Table, list[Op]] | Refusal:
+def find_or_create(state: State, name: str, kind: Kind) -> tuple[Table, list[Op]]:
     """Returns the table of that name, with the op that creates it if it is new."""
+    table = find(state, name, kind)
+    return _create(state, name, kind, b"") if table is None else (table, [])
+
+
+def find_any(state: State, name: str) -> Table:
+    """Returns the table of that name, which is of any kind, and has to be there."""
+    rules.check_name(name)
     table = state.tables.get(name)
-    if table is not None:
-        return (table, []) if table.kind == kind else _other_kind(table)
-    return commands.name_problem(name) or _create(state, name, kind, b"")
+    if table is None:
+        raise RefusedError(Code.NOT_FOUND, f"there is no table {name}")
+    return table
 
 
 def wrong_kind(table: Table, kind: Kind) -> Refusal | None:
@@ -117,17 +126,12 @@ def _other_kind(table: Table) -> Refusal:
 def decide_create_table(command: commands.CreateTable, state: State, now_us: int) -> Decision:
     kind = kinds.BY_NUMBER.get(command.kind)
     if kind is None:
-        text = f"there is no kind {command.kind} of tables"
-        return Decision(Refusal(code=Code.WRONG_KIND, text=text))
+        raise RefusedError(Code.WRONG_KIND, f"there is no kind {command.kind} of tables")
     if len(command.settings) > limits.SETTINGS_BYTES_MAX:
         text = f"settings have at most {limits.SETTINGS_BYTES_MAX} bytes"
-        return Decision(Refusal(code=Code.TOO_LARGE, text=text))
+        raise RefusedError(Code.TOO_LARGE, text)
     settings = _canonical(kind, command.settings)
-    if isinstance(settings, Refusal):
-        return Decision(settings)
     found = find(state, command.name, kind)
-    if isinstance(found, Refusal):
-        return Decision(found)
     if found is not None:
         if _canonical(found.kind, found.settings) == settings:
             return decision(state, ())
@@ -135,12 +139,8 @@ def decide_create_table(command: commands.CreateTable, state: State, now_us: int
             return _declared_anew(state, found, settings, now_us)
         shown = found.settings.decode(errors="replace") or "the usual ones"
         cut = f"{shown[:_SHOWN_MAX]}..." if len(shown) > _SHOWN_MAX else shown
-        text = f"table {found.name} is there with other settings: {cut}"
-        return Decision(Refusal(code=Code.EXISTS, text=text))
-    made = _create(state, command.name, kind, settings)
-    if isinstance(made, Refusal):
-        return Decision(made)
-    table, ops = made
+        raise RefusedError(Code.EXISTS, f"table {found.name} is there with other settings: {cut}")
+    table, ops = _create(state, command.name, kind, settings)
     if table.kind is Kind.JOBS and jobs.decode_settings(table.settings).period:
         ops = [*ops, generations.begin(table, table.id + 1, 1, now_us, state.next_seq + 2)]
     return decision(state, ops)
@@ -150,14 +150,12 @@ def _declared_anew(state: State, found: Table, settings: bytes, now_us: int) -> 
     """Begins a generation with other settings."""
     listed = state.generations.get(found.id, ())
     table = generations.changed(found, jobs.decode_settings(settings), listed)
-    if isinstance(table, Refusal):
-        return Decision(table)
     if len(table.settings) > limits.SETTINGS_BYTES_MAX:
         text = f"table {table.name} has had so many columns that its settings are too long"
-        return Decision(Refusal(code=Code.TOO_LARGE, text=text))
+        raise RefusedError(Code.TOO_LARGE, text)
     if len(listed) >= limits.GENERATIONS_MAX:
         text = f"table {table.name} has {limits.GENERATIONS_MAX} generations; let some drain first"
-        return Decision(Refusal(code=Code.QUOTA, text=text))
+        raise RefusedError(Code.QUOTA, text)
     ops = [generations.creation(table), next_generation(state, table, now_us, ops_before=1)]
     return decision(state, ops)
 
@@ -169,15 +167,15 @@ def next_generation(state: State, table: Table, now_us: int, *, ops_before: int)
     return generations.begin(table, 1 + largest_id(state), number, now_us, first_row)
 
 
-def _canonical(kind: Kind, settings: bytes) -> bytes | Refusal:
-    """Returns settings in the words in which they are kept, or what is wrong with them.
+def _canonical(kind: Kind, settings: bytes) -> bytes:
+    """Returns settings in the words in which they are kept.
 
     Numbers of schemas are not among them: it is not for clients to give those.
     """
     try:
         found = kinds.settings_of(kind, settings)
     except ValueError as error:
-        return Refusal(code=Code.BAD_SETTINGS, text=str(error))
+        raise RefusedError(Code.BAD_SETTINGS, str(error)) from error
     if found is None:
         return settings
     if isinstance(found, jobs.Settings):
@@ -195,12 +193,7 @@ def _numbered(kind: Kind, settings: bytes, table_id: int) -> bytes:
 
 @decides(commands.DropTable)
 def decide_drop_table(command: commands.DropTable, state: State, now_us: int) -> Decision:
-    problem = commands.name_problem(command.name)
-    if problem is not None:
-        return Decision(problem)
-    table = state.tables.get(command.name)
-    if table is None:
-        return Decision(_no_table(command.name))
+    table = find_any(state, command.name)
     op = Op(Opcode.DROP_TABLE, table.id, 1, (Strings.of([table.name.encode()]),))
     listed = state.generations.get(table.id, ())
     ended = [generations.end(table.id, listed)] if listed else []
@@ -210,17 +203,11 @@ def decide_drop_table(command: commands.DropTable, state: State, now_us: int) ->
 
 @decides(commands.ListTables)
 def decide_list_tables(command: commands.ListTables, state: State, now_us: int) -> Decision:
-    names = sorted(state.tables)
+    found = [state.tables[name] for name in sorted(state.tables)]
     if command.name:
-        problem = commands.name_problem(command.name)
-        if problem is not None:
-            return Decision(problem)
-        if command.name not in state.tables:
-            return Decision(_no_table(command.name))
-        names = [command.name]
-    found = [state.tables[name] for name in names]
+        found = [find_any(state, command.name)]
     reply = commands.TableList(
-        names=Strings.of([name.encode() for name in names]),
+        names=Strings.of([table.name.encode() for table in found]),
         ids=[table.id for table in found],
         kinds=bytes(table.kind.number for table in found),
         settings=Strings.of([table.settings for table in found]),
@@ -228,15 +215,13 @@ def decide_list_tables(command: commands.ListTables, state: State, now_us: int) 
     return Decision(reply)
 
 
-def _create(
-    state: State, name: str, kind: Kind, settings: bytes
-) -> tuple[Table, list[Op]] | Refusal:
+def _create(state: State, name: str, kind: Kind, settings: bytes) -> tuple[Table, list[Op]]:
     if len(state.tables) + len(dropped(state)) >= limits.TABLES_MAX:
         text = f"there are {limits.TABLES_MAX} tables already, those included that are being purged"
-        return Refusal(code=Code.QUOTA, text=text)
+        raise RefusedError(Code.QUOTA, text)
     table_id = 1 + largest_id(state)
     if table_id > _TABLE_ID_MAX:
-        return Refusal(code=Code.QUOTA, text="all ids of tables have been given out")
+        raise RefusedError(Code.QUOTA, "all ids of tables have been given out")
     settings = _numbered(kind, settings, table_id)
     table = Table(id=table_id, name=name, kind=kind, settings=settings)
     return table, [generations.creation(table)]
@@ -248,10 +233,6 @@ def largest_id(state: State) -> int:
     known = layouts.PREFIX.unpack(largest)[0] if largest else NO_TABLE
     ids = [one.id for listed in state.generations.values() for one in listed]
     return max([known, *dropped(state), *ids, *(table.id for table in state.tables.values())])
-
-
-def _no_table(name: str) -> Refusal:
-    return Refusal(code=Code.NOT_FOUND, text=f"there is no table {name}")
 
 
 def dropped(state: State) -> dict[int, bytes]:

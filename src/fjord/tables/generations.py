@@ -29,10 +29,9 @@ from typing import Final
 
 from fjord import jobs, kinds, limits
 from fjord.columns import Strings
-from fjord.commands import Refusal
 from fjord.commands.layout import Command, internal
 from fjord.declared import schema
-from fjord.errors import Code
+from fjord.errors import Code, RefusedError
 from fjord.jobs import Drained, Period
 from fjord.ops import Op, Opcode, Place
 from fjord.settings import Triples
@@ -180,8 +179,8 @@ def _first_row(one: Generation) -> int:
 # -- declaring anew -------------------------------------------------------------------------------
 
 
-def changed(table: Table, settings: jobs.Settings, listed: Sequence[Generation]) -> Table | Refusal:
-    """Returns a table as it is when it is declared anew, or why it cannot be.
+def changed(table: Table, settings: jobs.Settings, listed: Sequence[Generation]) -> Table:
+    """Returns a table as it is when it is declared anew.
 
     Args:
         table: as it is now.
@@ -194,21 +193,21 @@ def changed(table: Table, settings: jobs.Settings, listed: Sequence[Generation])
             f"table {table.name} is there with other settings, and has no period; only a table "
             "with a period gets new ones, with its next generation"
         )
-        return Refusal(code=Code.EXISTS, text=text)
+        raise RefusedError(Code.EXISTS, text)
     if not settings.period:
         text = f"table {table.name} has a period, which can be another one, but not none"
-        return Refusal(code=Code.EXISTS, text=text)
+        raise RefusedError(Code.EXISTS, text)
     for name in jobs.FIXED:
         if getattr(old, name) != getattr(settings, name):
             text = f"{name} of table {table.name} cannot be changed; make another table"
-            return Refusal(code=Code.EXISTS, text=text)
+            raise RefusedError(Code.EXISTS, text)
     number, earlier = old.schema, old.earlier
     if (old.columns, old.key) != (settings.columns, settings.key):
         number, earlier = _next_schema(table, old)
         earlier = _remembered(earlier, {one.schema for one in listed})
         if len(earlier) > EARLIER_MAX:
             text = f"jobs of table {table.name} have {EARLIER_MAX} sets of columns; let some drain"
-            return Refusal(code=Code.QUOTA, text=f"{text} first")
+            raise RefusedError(Code.QUOTA, f"{text} first")
     made = replace(settings, schema=number, earlier=earlier)
     return replace_settings(table, made)
 

@@ -1,41 +1,88 @@
-"""What can be wrong with the values of a table that has declared columns, or has none."""
+"""What every kind of table asks of names, keys, values and dates; what is wrong is refused."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from fjord import values
+from fjord import commands, limits, values
 from fjord.columns import Strings
-from fjord.commands import Refusal
 from fjord.declared import rows as declared_rows
 from fjord.declared.schema import Schema
-from fjord.errors import Code
+from fjord.errors import Code, RefusedError
 
 _ROW: Final = bytes([values.ROW])
 BUFFER: Final = bytes([values.Type.BUFFER])
 
 
-def problem(types: bytes, column: Strings, schema: Schema) -> Refusal | None:
-    """Says why these are no values of a table with this schema, or None."""
+def check_name(name: str) -> None:
+    """Refuses what is no name of a table, or of a subscriber."""
+    problem = commands.name_problem(name)
+    if problem is not None:
+        raise problem.error()
+
+
+def check_rows(rows: int) -> None:
+    if not 0 < rows <= limits.BATCH_ROWS_MAX:
+        raise RefusedError(Code.BAD_BATCH, f"a batch has 1 to {limits.BATCH_ROWS_MAX} rows")
+
+
+def check_keys(keys: Strings, bytes_max: int = limits.KV_KEY_BYTES_MAX) -> None:
+    """Refuses keys, at most so long each, that nothing can be found by."""
+    lengths = keys.lengths()
+    check_rows(len(lengths))
+    if len(keys.data) > limits.BATCH_BYTES_MAX:
+        text = f"the keys of a batch have at most {limits.BATCH_BYTES_MAX} bytes"
+        raise RefusedError(Code.TOO_LARGE, text)
+    if not min(lengths):
+        raise RefusedError(Code.EMPTY_KEY, "a key has at least one byte")
+    if max(lengths) > bytes_max:
+        raise RefusedError(Code.KEY_TOO_LONG, f"a key has at most {bytes_max} bytes")
+
+
+def check_sizes(keys: Strings, values_: Strings, other_bytes: int = 0) -> None:
+    """Refuses a batch that is too large, or has a value that is."""
+    size = len(values_.data)
+    if size + len(keys.data) + other_bytes > limits.BATCH_BYTES_MAX:
+        text = f"the keys and values of a batch have at most {limits.BATCH_BYTES_MAX} bytes"
+        raise RefusedError(Code.TOO_LARGE, text)
+    # Where all of them together are no larger than one may be, there is nothing to measure.
+    if size > limits.VALUE_BYTES_MAX < max(values_.lengths()):
+        text = f"a value has at most {limits.VALUE_BYTES_MAX} bytes"
+        raise RefusedError(Code.VALUE_TOO_LARGE, text)
+
+
+def check_timestamps(stamps: Sequence[int], now_us: int) -> None:
+    """Refuses dates of clients that are none, or too far ahead."""
+    dates = stamps if isinstance(stamps, tuple) else list(stamps)  # lists are faster to go through
+    newest_us = now_us + limits.TIMESTAMP_AHEAD_US_MAX
+    if min(dates) < limits.TIMESTAMP_US_MIN or max(dates) > newest_us:
+        text = (
+            "a timestamp is in microseconds since 1970, after 2001, and at most 60 s ahead; "
+            f"the server's time is {now_us}"
+        )
+        raise RefusedError(Code.BAD_TIMESTAMP, text)
+
+
+def check_values(types: bytes, column: Strings, schema: Schema) -> None:
+    """Refuses what are no values of a table with this schema."""
     if not schema.columns:
-        return plain_problem(types, column)
+        check_plain_values(types, column)
+        return
     if types.strip(_ROW):
         names = ", ".join(schema.names[:10]) + (", ..." if len(schema.names) > 10 else "")
         text = f"this table takes rows of its columns, which are {names}"
-        return Refusal(code=Code.BAD_TYPE, text=text)
+        raise RefusedError(Code.BAD_TYPE, text)
     found = declared_rows.of(schema).problem(column)
-    if found is None:
-        return None
-    is_stale = any(declared_rows.number_of(row) != schema.number for row in column.rows())
-    return Refusal(code=Code.STALE_SCHEMA if is_stale else Code.BAD_VALUE, text=found)
+    if found is not None:
+        is_stale = any(declared_rows.number_of(row) != schema.number for row in column.rows())
+        raise RefusedError(Code.STALE_SCHEMA if is_stale else Code.BAD_VALUE, found)
 
 
-def plain_problem(types: bytes, column: Strings) -> Refusal | None:
-    """Says the same for a table whose values may be anything."""
-    if not types.strip(BUFFER):
-        return None
-    for type_, value in zip(types, column.rows(), strict=True):
-        found = values.problem(type_, value)
-        if found is not None:
-            return Refusal(code=found[0], text=found[1])
-    return None
+def check_plain_values(types: bytes, column: Strings) -> None:
+    """Does the same for a table whose values may be anything."""
+    if types.strip(BUFFER):
+        for type_, value in zip(types, column.rows(), strict=True):
+            found = values.problem(type_, value)
+            if found is not None:
+                raise RefusedError(*found)

@@ -26,9 +26,9 @@ from fjord.columns import Strings
 from fjord.commands import Opened, Refusal, Replies, Reply
 from fjord.commands.codec import data_bytes
 from fjord.commands.layout import Command, internal
-from fjord.errors import Code
+from fjord.errors import Code, RefusedError
 from fjord.ops import Op, Opcode
-from fjord.tables import catalog
+from fjord.tables import catalog, rules
 from fjord.tables.kv import layout
 from fjord.tables.meaning import MEANING
 from fjord.tables.state import Decision, Moment, State, Tree, VolatileValue, decides
@@ -58,10 +58,10 @@ def decide_open(command: commands.OpenSnapshot, state: State, now_us: int) -> De
     lifetime_us = command.lifetime_us or limits.SNAPSHOT_US_MAX
     if not 0 < lifetime_us <= limits.SNAPSHOT_US_MAX:
         text = f"a snapshot is open for at most {limits.SNAPSHOT_US_MAX // 1_000_000} seconds"
-        return Decision(Refusal(code=Code.BAD_TIMEOUT, text=text))
+        raise RefusedError(Code.BAD_TIMEOUT, text)
     if len(state.snapshots) >= limits.SNAPSHOTS_MAX:
         text = f"{limits.SNAPSHOTS_MAX} snapshots are open; close some, or try again later"
-        return Decision(Refusal(code=Code.QUOTA, text=text))
+        raise RefusedError(Code.QUOTA, text)
     made = _open_op(state, now_us, lifetime_us, is_pass=False)
     opened = Opened(snapshot=state.next_seq, wall_us=now_us, until_us=now_us + lifetime_us)
     return Decision(opened, [made])
@@ -259,33 +259,33 @@ def decide_as_of(command: commands.AsOf, state: State, now_us: int) -> Decision:
     moment = state.snapshots.get(command.snapshot)
     if moment is None:
         text = f"snapshot {command.snapshot} is not open, or not any more; open another one"
-        return Decision(Refusal(code=Code.SNAPSHOT_GONE, text=text))
+        raise RefusedError(Code.SNAPSHOT_GONE, text)
     holds = commands.AsOf.row.holds
     if holds is None or not all(holds(type(one).row) for one in command.commands):
-        text = "as of a snapshot there are GET, RANGE and READ"
-        return Decision(Refusal(code=Code.BAD_BATCH, text=text))
+        raise RefusedError(Code.BAD_BATCH, "as of a snapshot there are GET, RANGE and READ")
     past = AsOf(state, command.snapshot)
     replies: list[Reply] = []
     size = 0
     asked: Sequence[Any] = command.commands
     for one in asked:
-        problem = _table_problem(one.table, state, moment)
-        reply = problem or type(one).row.decide(one, past, moment.wall_us).reply
+        try:
+            _check_table(one.table, state, moment)
+            reply = type(one).row.decide(one, past, moment.wall_us).reply
+        except RefusedError as error:
+            reply = Refusal.of(error)
         size += data_bytes(reply)
         if size > limits.ANSWER_BYTES_MAX:
             text = f"the answers have more than {limits.ANSWER_BYTES_MAX} bytes; ask for less"
-            return Decision(Refusal(code=Code.TOO_LARGE, text=text))
+            raise RefusedError(Code.TOO_LARGE, text)
         replies.append(reply)
     return Decision(Replies(replies=replies))
 
 
-def _table_problem(name: str, state: State, moment: Moment) -> Refusal | None:
-    """Says so of a table that a snapshot does not show, though it, or another, was there then."""
+def _check_table(name: str, state: State, moment: Moment) -> None:
+    """Refuses a table that a snapshot does not show, though it, or another, was there then."""
     table = state.tables.get(name)
     if table is None:
-        text = f"there is no table {name}, or not any more"
-        return commands.name_problem(name) or Refusal(code=Code.NOT_FOUND, text=text)
+        rules.check_name(name)
+        raise RefusedError(Code.NOT_FOUND, f"there is no table {name}, or not any more")
     if table.id > moment.largest:
-        text = f"table {name} was made after the snapshot"
-        return Refusal(code=Code.NOT_FOUND, text=text)
-    return None
+        raise RefusedError(Code.NOT_FOUND, f"table {name} was made after the snapshot")

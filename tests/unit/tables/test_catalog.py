@@ -13,10 +13,9 @@ from fjord.commands import (
     Get,
     ListTables,
     Nop,
-    Refusal,
     TableList,
 )
-from fjord.errors import Code
+from fjord.errors import Code, RefusedError
 from fjord.kinds import Kind
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
@@ -110,10 +109,10 @@ def test_the_number_of_tables_is_bounded() -> None:
 def test_a_table_of_another_kind_is_refused() -> None:
     world = World()
     world.tables = {"t": Table(id=1, name="t", kind=Kind.KV)}
-    refused = catalog.find_or_create(world, "t", Kind.JOBS)
-    assert isinstance(refused, Refusal)
-    assert refused.code is Code.WRONG_KIND
-    assert refused.text == "table t is a kv table"
+    with pytest.raises(RefusedError) as refused:
+        catalog.find_or_create(world, "t", Kind.JOBS)
+    assert refused.value.code is Code.WRONG_KIND
+    assert refused.value.text == "table t is a kv table"
     assert catalog.wrong_kind(world.tables["t"], Kind.KV) is None
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fjord import commands, jobs, limits
 from fjord.commands import CreateTable, DropTable, Refusal
 from fjord.declared import schema
-from fjord.errors import Code
+from fjord.errors import Code, RefusedError
 from fjord.jobs import Period, State
 from fjord.kinds import Kind
 from fjord.ops import Opcode
@@ -390,9 +390,9 @@ def test_columns_are_remembered_as_long_as_a_generation_has_them() -> None:
     assert len(earlier) == generations.EARLIER_MAX
     assert earlier[:2] == [first, first + generations.EARLIER_MAX + 1]
     needed = [oldest[0]._replace(schema=number) for number in (*earlier, earlier[-1] + 1)]
-    refused = generations.changed(table, jobs.Settings(period=Period.DAY, columns=NEW), needed)
-    assert isinstance(refused, Refusal)
-    assert refused.code is Code.QUOTA
+    with pytest.raises(RefusedError) as refused:
+        generations.changed(table, jobs.Settings(period=Period.DAY, columns=NEW), needed)
+    assert refused.value.code is Code.QUOTA
 
 
 # -- ids ------------------------------------------------------------------------------------------

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fjord import limits
 from fjord.commands import Entries, Refusal
-from fjord.errors import Code
+from fjord.errors import Code, RefusedError
 from fjord.tables.kv import read
 from fjord.tables.kv.lookup import Lookup
 from fjord.tables.state import Tree, VolatileValue
@@ -37,9 +39,16 @@ def both(world: World, keys: list[bytes]) -> tuple[object, object]:
     lookup = Lookup(world, given_keys, stored, world.now_us, all_marks=True)
     rows = [row if lookup.is_live(row) else None for row in range(len(keys))]
     return (
-        read.plain_entries(stored, world),
-        read.entries(lookup, rows, world, with_data=True),
+        answer(lambda: read.plain_entries(stored, world)),
+        answer(lambda: read.entries(lookup, rows, world, with_data=True)),
     )
+
+
+def answer(made: Callable[[], object]) -> object:
+    try:
+        return made()
+    except RefusedError as error:
+        return Refusal.of(error)
 
 
 known = st.sampled_from(

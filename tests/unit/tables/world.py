@@ -15,7 +15,7 @@ from fjord.commands import Delete, Done, Entries, Get, Page, Refusal, Reply, Set
 from fjord.engine import job_counts
 from fjord.engine.dates import lanes_of
 from fjord.engine.job_counts import Counts
-from fjord.errors import Code
+from fjord.errors import Code, RefusedError
 from fjord.index.memory import MemoryIndex
 from fjord.kinds import Kind
 from fjord.ops import Op, Place
@@ -144,7 +144,10 @@ class World:
 
     def decide(self, command: Any) -> Decision:
         """Returns a decision that nothing comes of."""
-        decision: Decision = type(command).row.decide(command, self, self.now_us)
+        try:
+            decision: Decision = type(command).row.decide(command, self, self.now_us)
+        except RefusedError as error:
+            return Decision(Refusal.of(error))
         return decision
 
     def run(self, command: Any, client: int = 1) -> Reply:
@@ -223,7 +226,7 @@ class World:
 
     def _move_jobs(self, seq: int) -> None:
         """Says jobs again that are held by ops before a seq."""
-        for tree in keep.STATES:
+        for tree in job_row.STATES:
             images = {key: keep.parts(tree, key, d)[1] for key, d in self.tree(tree).items()}
             keys = [key for key, image in images.items() if job_row.held_of(image) < seq]
             self.run(keep.MoveJobs(tree=tree, keys=keys, before_seq=seq))
@@ -256,7 +259,7 @@ class World:
 
     def _check_jobs(self) -> int:
         """Asserts what must hold of jobs; returns their live bytes."""
-        trees = {tree: self.tree(tree) for tree in keep.STATES}
+        trees = {tree: self.tree(tree) for tree in job_row.STATES}
         images = {
             tree: [keep.parts(tree, key, data)[1] for key, data in items.items()]
             for tree, items in trees.items()

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from fjord import commands, kinds, layouts, limits
 from fjord.columns import Strings, repeat
-from fjord.commands import Acted, Refusal
-from fjord.errors import Code
+from fjord.commands import Acted
+from fjord.errors import Code, RefusedError
 from fjord.jobs import How
 from fjord.jobs import State as JobState
 from fjord.ops import Op, Opcode
@@ -24,21 +24,18 @@ from fjord.tables.jobs import layout, rules
 from fjord.tables.jobs import rows as job_ops
 from fjord.tables.jobs.layout import LEASE, XID, Row
 from fjord.tables.jobs.rows import Held
+from fjord.tables.rules import check_rows
 from fjord.tables.state import Decision, State, Table, Tree, decides
 
 
 @decides(commands.Finish)
 def decide_finish(command: commands.Finish, state: State, now_us: int) -> Decision:
-    problem = rules.rows_problem(len(command.xids))
-    if problem is not None:
-        return Decision(problem)
+    check_rows(len(command.xids))
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
-    if isinstance(table, Refusal):
-        return Decision(table)
     found, missing = _taken(state, table, command.xids)
     if missing and command.strict:
         text = f"{len(missing)} of {len(command.xids)} leases are over; nothing was done"
-        return Decision(Refusal(code=Code.STALE_XID, text=text))
+        raise RefusedError(Code.STALE_XID, text)
     if table is None or not found:
         return acted(state, (), missing)
     xids, data = zip(*found, strict=True)
@@ -48,12 +45,9 @@ def decide_finish(command: commands.Finish, state: State, now_us: int) -> Decisi
 
 @decides(commands.Extend)
 def decide_extend(command: commands.Extend, state: State, now_us: int) -> Decision:
-    problem = rules.rows_problem(len(command.xids)) or rules.lease_problem(command.lease_us)
-    if problem is not None:
-        return Decision(problem)
+    check_rows(len(command.xids))
+    rules.check_lease(command.lease_us)
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
-    if isinstance(table, Refusal):
-        return Decision(table)
     found, missing = _taken(state, table, command.xids)
     if table is None or not found:
         return acted(state, (), missing)
@@ -91,12 +85,8 @@ def _deadlines(
 
 @decides(commands.Fail)
 def decide_fail(command: commands.Fail, state: State, now_us: int) -> Decision:
-    problem = rules.fail_problem(command)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_fail(command)
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
-    if isinstance(table, Refusal):
-        return Decision(table)
     found, missing = _taken(state, table, command.xids)
     if table is None or not found:
         return acted(state, (), missing)
@@ -268,9 +258,7 @@ def held_of(xid: int, data: bytes) -> Held:
 
 @decides(commands.Cancel)
 def decide_cancel(command: commands.Cancel, state: State, now_us: int) -> Decision:
-    problem = rules.keys_problem(command.keys)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_keys(command.keys)
     return _on_waiting(
         command.table,
         command.keys,
@@ -282,9 +270,7 @@ def decide_cancel(command: commands.Cancel, state: State, now_us: int) -> Decisi
 
 @decides(commands.Reschedule)
 def decide_reschedule(command: commands.Reschedule, state: State, now_us: int) -> Decision:
-    problem = rules.reschedule_problem(command, now_us)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_reschedule(command, now_us)
 
     def change(table: Table, rows: Sequence[Row]) -> list[Op]:
         changed = [(job_ops.waiting(row), _rescheduled(row, command, now_us)) for row in rows]
@@ -295,9 +281,8 @@ def decide_reschedule(command: commands.Reschedule, state: State, now_us: int) -
 
 @decides(commands.Bury)
 def decide_bury(command: commands.Bury, state: State, now_us: int) -> Decision:
-    problem = rules.keys_problem(command.keys) or rules.reason_problem(command.reason)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_keys(command.keys)
+    rules.check_reason(command.reason)
 
     def bury(table: Table, rows: Sequence[Row]) -> list[Op]:
         held = list(map(job_ops.waiting, rows))
@@ -309,9 +294,8 @@ def decide_bury(command: commands.Bury, state: State, now_us: int) -> Decision:
 
 @decides(commands.Revive)
 def decide_revive(command: commands.Revive, state: State, now_us: int) -> Decision:
-    problem = rules.rows_problem(len(command.rows)) or rules.delay_problem(command.delay_us)
-    if problem is not None:
-        return Decision(problem)
+    check_rows(len(command.rows))
+    rules.check_delay(command.delay_us)
 
     def revive(table: Table, held: Sequence[Held]) -> list[Op]:
         back = GiveBack(state, table, now_us)
@@ -333,9 +317,7 @@ def _removed(op: Op) -> Sequence[int]:
 
 @decides(commands.Discard)
 def decide_discard(command: commands.Discard, state: State, now_us: int) -> Decision:
-    problem = rules.rows_problem(len(command.rows))
-    if problem is not None:
-        return Decision(problem)
+    check_rows(len(command.rows))
     return _on_dead(
         command.table,
         command.rows,
@@ -362,14 +344,10 @@ def _on_waiting(
 ) -> Decision:
     """Changes the jobs that wait under keys; a key that comes twice counts once."""
     table = catalog.find(state, name, kinds.Kind.JOBS)
-    if isinstance(table, Refusal):
-        return Decision(table)
     wanted = keys.rows()
     if table is None:
         return acted(state, (), range(len(wanted)))
-    problem = rules.by_key_problem(table)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_by_key(table)
     hashes = list(map(layout.digest, wanted))
     rows = job_ops.find(state, table.prefix, wanted, hashes)
     found: dict[bytes, Row] = {}
@@ -391,8 +369,6 @@ def _on_dead(
 ) -> Decision:
     """Changes dead jobs; a row that comes twice counts once."""
     table = catalog.find(state, name, kinds.Kind.JOBS)
-    if isinstance(table, Refusal):
-        return Decision(table)
     if table is None:
         return acted(state, (), range(len(rows)))
     data = state.get_many(Tree.JOBS_DEAD, [table.prefix + XID.pack(row) for row in rows])

@@ -19,8 +19,7 @@ from typing import Final, NamedTuple
 
 from fjord import commands, jobs, kinds, limits
 from fjord.columns import Strings, repeat
-from fjord.commands import Refusal
-from fjord.errors import Code
+from fjord.errors import Code, RefusedError
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
 from fjord.tables.jobs import layout, rules
@@ -38,29 +37,19 @@ def decide_staged(command: commands.Push, state: State, now_us: int) -> Decision
 def decide_push(
     command: commands.Push, state: State, now_us: int, *, is_staged: bool = False
 ) -> Decision:
-    problem = rules.push_problem(command, now_us)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_push(command, now_us)
     found = catalog.find_or_create(state, command.table, kinds.Kind.JOBS)
-    if isinstance(found, Refusal):
-        return Decision(found)
     table, creation = found
     inserted = _inserted(command.timestamps_us, now_us)
     dates = _dates(command, inserted, now_us)
-    problem = rules.dates_problem(dates, command.expires_at_us, now_us)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_dates(dates, command.expires_at_us, now_us)
     settings = rules.settings_of(table)
-    problem = None if is_staged else rules.values_problem(command, settings)
-    if problem is not None:
-        return Decision(problem)
+    if not is_staged:
+        rules.check_values(command, settings)
     push = _Push(command, table, settings, inserted, dates, command.keys.rows())
     made = push.merged(state, now_us) if settings.merge else push.plain(NO_PROBE)
-    if isinstance(made, Refusal):
-        return Decision(made)
-    problem = None if settings.fairness is jobs.Fairness.NONE else _lanes_problem(state, table)
-    if problem is not None:
-        return Decision(problem)
+    if settings.fairness is not jobs.Fairness.NONE:
+        _check_lanes(state, table)
     return catalog.decision(state, [*creation, *made])
 
 
@@ -81,11 +70,10 @@ def _dates(command: commands.Push, inserted: Sequence[int], now_us: int) -> Sequ
     return [max(date or now_us, first) for date, first in zip(dates, inserted, strict=True)]
 
 
-def _lanes_problem(state: State, table: Table) -> Refusal | None:
-    if state.lanes.lanes(table.id) < limits.LANES_MAX:
-        return None
-    text = f"jobs of {limits.LANES_MAX} domains wait already; work on some of them first"
-    return Refusal(code=Code.QUOTA, text=text)
+def _check_lanes(state: State, table: Table) -> None:
+    if state.lanes.lanes(table.id) >= limits.LANES_MAX:
+        text = f"jobs of {limits.LANES_MAX} domains wait already; work on some of them first"
+        raise RefusedError(Code.QUOTA, text)
 
 
 class _Merged(NamedTuple):
@@ -129,10 +117,10 @@ class _Push:
         )
         return [Op(Opcode.JOB_ADD, self.table.id, count, columns)]
 
-    def merged(self, state: State, now_us: int) -> list[Op] | Refusal:
-        problem = rules.empty_key_problem(self.keys)
-        if problem is not None:
-            return problem
+    def merged(self, state: State, now_us: int) -> list[Op]:
+        if not all(self.keys):
+            text = "a key has at least one byte, unless the table was made with merge off"
+            raise RefusedError(Code.EMPTY_KEY, text)
         prefix = self.table.prefix
         hashes = list(map(layout.digest, self.keys))
         places = state.get_many(Tree.JOBS_KEYS, [prefix + hash_ + b"\0" for hash_ in hashes])
@@ -150,8 +138,6 @@ class _Push:
         slots = job_rows.FreeSlots(state, prefix, wanted, without=free)
         probes = [slots.probe(hashes[one.pushed], places[one.pushed]) for one in new]
         added = self._add(new, probes)
-        if isinstance(added, Refusal):
-            return added
         replaced = [
             one
             for one in merged
@@ -214,12 +200,13 @@ class _Push:
             found[key] = _new(_Merged, (row, pushed, first, updated, was, over, best))
         return list(found.values())
 
-    def _add(self, merged: Sequence[_Merged], probes: Sequence[int | None]) -> list[Op] | Refusal:
+    def _add(self, merged: Sequence[_Merged], probes: Sequence[int | None]) -> list[Op]:
         if not merged:
             return []
         found = [probe for probe in probes if probe is not None]
         if len(found) < len(merged):
-            return _TOO_MANY_ALIKE
+            text = "254 keys with one and the same hash wait already; choose another key"
+            raise RefusedError(Code.QUOTA, text)
         columns = (
             [one.inserted for one in merged],
             [one.updated for one in merged],
@@ -282,6 +269,3 @@ class _Push:
 
 
 _new: Final = tuple.__new__
-_TOO_MANY_ALIKE = Refusal(
-    code=Code.QUOTA, text="254 keys with one and the same hash wait already; choose another key"
-)

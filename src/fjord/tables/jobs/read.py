@@ -7,8 +7,7 @@ from typing import Final
 
 from fjord import commands, kinds, limits
 from fjord.columns import Strings
-from fjord.commands import Refusal
-from fjord.errors import Code, CorruptionError
+from fjord.errors import Code, CorruptionError, RefusedError
 from fjord.jobs import State as JobState
 from fjord.layouts import PREFIX_BYTES, end_of
 from fjord.tables import catalog
@@ -24,17 +23,11 @@ _ALIVE: Final = Death(0, 0, b"")
 
 @decides(commands.Peek)
 def decide_peek(command: commands.Peek, state: State, now_us: int) -> Decision:
-    problem = rules.peek_problem(command)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_peek(command)
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
-    if isinstance(table, Refusal):
-        return Decision(table)
     if table is None:
         return Decision(_page(state, [], b""))
-    problem = rules.fairness_problem(command.domain, table)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_fairness(command.domain, table)
     kind, count = JobState(command.state), command.count or limits.PAGE_ENTRIES_MAX
     prefix = table.prefix
     if command.domain and kind is JobState.WAITING:
@@ -56,41 +49,31 @@ def decide_peek(command: commands.Peek, state: State, now_us: int) -> Decision:
 
 @decides(commands.Find)
 def decide_find(command: commands.Find, state: State, now_us: int) -> Decision:
-    problem = rules.keys_problem(command.keys)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_keys(command.keys)
     if len(command.keys) > limits.PAGE_ENTRIES_MAX:
         text = f"at most {limits.PAGE_ENTRIES_MAX} jobs are looked at together"
-        return Decision(Refusal(code=Code.BAD_COUNT, text=text))
+        raise RefusedError(Code.BAD_COUNT, text)
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
-    if isinstance(table, Refusal):
-        return Decision(table)
     if table is None:
         return Decision(_page(state, [], b""))
-    problem = rules.by_key_problem(table)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_by_key(table)
     keys = list(dict.fromkeys(command.keys.rows()))
     rows = lookup.find(state, table.prefix, keys, list(map(layout.digest, keys)))
     seen = [_Seen(row) for row in rows if row is not None and not row.is_expired(now_us)]
     size = sum(one.row.live_bytes for one in seen)
     if size > limits.ANSWER_BYTES_MAX:
         text = f"these jobs have {size} bytes together; ask for fewer at a time"
-        return Decision(Refusal(code=Code.TOO_LARGE, text=text))
+        raise RefusedError(Code.TOO_LARGE, text)
     return Decision(_page(state, seen, b""))
 
 
 @decides(commands.CountJobs)
 def decide_count(command: commands.CountJobs, state: State, now_us: int) -> Decision:
-    problem = rules.domain_problem(command.domain)
+    rules.check_domain(command.domain)
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
-    if problem is not None or isinstance(table, Refusal):
-        return Decision(problem or table)  # type: ignore[arg-type]
     if table is None:
         return Decision(_numbers((0, 0, 0), None, {}))
-    problem = rules.fairness_problem(command.domain, table)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_fairness(command.domain, table)
     next_at_us = take.next_at_us(state, table, command.domain, now_us)
     further = _generations(state, table.id) if command.generations else {}
     return Decision(_numbers(state.job_counts(table.id), next_at_us, further))

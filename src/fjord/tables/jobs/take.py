@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 
 from fjord import commands, kinds, limits
 from fjord.columns import Strings, repeat
-from fjord.commands import Refusal
 from fjord.errors import CorruptionError
 from fjord.jobs import PRIORITY_MAX, SLOW_FROM, Fairness, How
 from fjord.jobs import State as JobState
@@ -44,20 +43,12 @@ class _Found(NamedTuple):
 
 @decides(commands.Next)
 def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
-    problem = rules.next_problem(command)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_next(command)
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
-    if isinstance(table, Refusal):
-        return Decision(table)
     if table is None:
         return Decision(_nothing(None))
-    problem = rules.fairness_problem(command.domain, table)
-    if problem is not None:
-        return Decision(problem)
-    problem = rules.taken_problem(command, table, state.job_counts(table.id).taken)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_fairness(command.domain, table)
+    rules.check_taken(command, table, state.job_counts(table.id).taken)
     count = command.count or limits.NEXT_COUNT_MAX
     found = _find(state, table, command.domain, now_us, count)
     gone = [layout.decode_ready(*item) for item in found.expired]

@@ -13,20 +13,19 @@ from typing import Final
 
 from fjord import commands, kinds, ops
 from fjord.columns import Strings, repeat
-from fjord.commands import Change, Refusal
-from fjord.errors import Code
+from fjord.commands import Change
+from fjord.errors import Code, RefusedError
 from fjord.layouts import PREFIX_BYTES, end_of, prefix_of
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
 from fjord.tables.kv import layout, read, rules
 from fjord.tables.kv.layout import Entry
-from fjord.tables.kv.lookup import Lookup, lock_problem, unschedule
+from fjord.tables.kv.lookup import Lookup, check_lock, unschedule
 from fjord.tables.state import Decision, State, Table, Tree, VolatileValue, decides
 from fjord.values import Type
 
 _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 _Volatile = dict[bytes, VolatileValue | None]
-_NOT_FOUND: Final = Refusal(code=Code.NOT_FOUND, text="the key does not exist")
 
 
 # -- ADD, NOT, TRUNCATE ---------------------------------------------------------------------------
@@ -34,22 +33,16 @@ _NOT_FOUND: Final = Refusal(code=Code.NOT_FOUND, text="the key does not exist")
 
 @decides(commands.Modify)
 def decide_modify(command: commands.Modify, state: State, now_us: int) -> Decision:
-    problem = rules.modify_problem(command, now_us)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_modify(command, now_us)
     table = catalog.find(state, command.table, kinds.Kind.KV)
-    if table is None or isinstance(table, Refusal):
-        return Decision(table or _NOT_FOUND)
+    if table is None:
+        raise _not_found()
     lookup = Lookup.of(state, table.prefix, [command.key], now_us)
-    problem = lock_problem(state, lookup)
-    if problem is not None:
-        return Decision(problem)
+    check_lock(state, lookup)
     if not lookup.is_live(0):
-        return Decision(_NOT_FOUND)
+        raise _not_found()
     type_, data = lookup.value(0)
     changed = _CHANGES[command.change](type_, data, command)
-    if isinstance(changed, Refusal):
-        return Decision(changed)
     row = VolatileValue(
         type_,
         changed,
@@ -67,43 +60,47 @@ def decide_modify(command: commands.Modify, state: State, now_us: int) -> Decisi
     return Decision(reply, [_set_op(table, key, row, entry, links=entry.links)])
 
 
-def _add(type_: int, data: bytes, command: commands.Modify) -> bytes | Refusal:
+def _add(type_: int, data: bytes, command: commands.Modify) -> bytes:
     if type_ not in (Type.INTEGER, Type.FLOAT) or (
         type_ == Type.INTEGER and command.operand_type == Type.FLOAT
     ):
-        return _mismatch("a number is added to a number, and a float to a float only")
+        raise _mismatch("a number is added to a number, and a float to a float only")
     value, operand = _NUMBER[type_](data), _NUMBER[command.operand_type](command.operand)
     if type_ == Type.INTEGER:
         total = value + operand
         if not _INTEGER_MIN <= total <= _INTEGER_MAX:
-            return Refusal(code=Code.OVERFLOW, text="an integer has 64 bits")
+            raise RefusedError(Code.OVERFLOW, "an integer has 64 bits")
         return int(total).to_bytes(8, "little", signed=True)
     result = value + float(operand)
     if math.isfinite(value) and not math.isfinite(result):
-        return Refusal(code=Code.OVERFLOW, text="the sum is beyond the range of a float")
+        raise RefusedError(Code.OVERFLOW, "the sum is beyond the range of a float")
     return _FLOAT.pack(result)
 
 
-def _not(type_: int, data: bytes, command: commands.Modify) -> bytes | Refusal:
+def _not(type_: int, data: bytes, command: commands.Modify) -> bytes:
     if type_ != Type.BOOLEAN:
-        return _mismatch("only a boolean can be flipped")
+        raise _mismatch("only a boolean can be flipped")
     return b"\0" if data == b"\1" else b"\1"
 
 
-def _truncate(type_: int, data: bytes, command: commands.Modify) -> bytes | Refusal:
+def _truncate(type_: int, data: bytes, command: commands.Modify) -> bytes:
     if type_ not in (Type.BUFFER, Type.STRING):
-        return _mismatch("only a buffer or a string can be made shorter")
+        raise _mismatch("only a buffer or a string can be made shorter")
     size = _NUMBER[Type.INTEGER](command.operand)
     if not 0 <= size <= len(data):
         text = f"the value has {len(data)} bytes; a value is only ever made shorter"
-        return Refusal(code=Code.BAD_SIZE, text=text)
+        raise RefusedError(Code.BAD_SIZE, text)
     if type_ == Type.STRING and size < len(data) and data[int(size)] & 0xC0 == 0x80:
-        return Refusal(code=Code.BAD_VALUE, text="that would cut a character in two")
+        raise RefusedError(Code.BAD_VALUE, "that would cut a character in two")
     return data[: int(size)]
 
 
-def _mismatch(text: str) -> Refusal:
-    return Refusal(code=Code.TYPE_MISMATCH, text=text)
+def _not_found() -> RefusedError:
+    return RefusedError(Code.NOT_FOUND, "the key does not exist")
+
+
+def _mismatch(text: str) -> RefusedError:
+    return RefusedError(Code.TYPE_MISMATCH, text)
 
 
 _FLOAT: Final = struct.Struct("<d")
@@ -111,7 +108,7 @@ _NUMBER: Final[dict[int, Callable[[bytes], int | float]]] = {
     Type.INTEGER: lambda data: int.from_bytes(data, "little", signed=True),
     Type.FLOAT: lambda data: float(_FLOAT.unpack(data)[0]),
 }
-_CHANGES: Final[dict[Change, Callable[[int, bytes, commands.Modify], bytes | Refusal]]] = {
+_CHANGES: Final[dict[Change, Callable[[int, bytes, commands.Modify], bytes]]] = {
     Change.ADD: _add,
     Change.NOT: _not,
     Change.TRUNCATE: _truncate,
@@ -123,22 +120,18 @@ _CHANGES: Final[dict[Change, Callable[[int, bytes, commands.Modify], bytes | Ref
 
 @decides(commands.Rename)
 def decide_rename(command: commands.Rename, state: State, now_us: int) -> Decision:
-    problem = rules.rename_problem(command, now_us)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_rename(command, now_us)
     table = catalog.find(state, command.table, kinds.Kind.KV)
-    if table is None or isinstance(table, Refusal):
-        return Decision(table or _NOT_FOUND)
+    if table is None:
+        raise _not_found()
     lookup = Lookup.of(state, table.prefix, [command.key, command.to], now_us)
-    problem = lock_problem(state, lookup)
-    if problem is not None:
-        return Decision(problem)
+    check_lock(state, lookup)
     if not lookup.is_live(_OLD):
-        return Decision(_NOT_FOUND)
+        raise _not_found()
     if command.key == command.to:
         return catalog.decision(state, ())
     if lookup.is_live(_NEW) and not command.overwrite:
-        return Decision(Refusal(code=Code.EXISTS, text="the new key is there, overwrite is off"))
+        raise RefusedError(Code.EXISTS, "the new key is there, overwrite is off")
     renaming = _Renaming(table, lookup, command.timestamp_us, state.lease_us)
     if _OLD in lookup.aliases:
         decided, volatile = renaming.of_alias()
@@ -270,7 +263,7 @@ _PIECE: Final = 10_000  # entries are looked at in pieces
 
 def link(
     command: commands.Set, table: Table, target: bytes, state: State, now_us: int
-) -> tuple[list[Op], _Volatile] | Refusal:
+) -> tuple[list[Op], _Volatile]:
     """Returns the ops that give the one value of a command, at an index key, its further keys.
 
     What has expired under such a key goes, be it in the index or in memory.
@@ -280,13 +273,11 @@ def link(
     stamp, prefix = command.timestamps_us[0], table.prefix
     wanted = [key for key in dict.fromkeys(command.also.rows()) if prefix + key != target]
     also = Lookup.of(state, prefix, wanted, now_us)
-    problem = lock_problem(state, also)
-    if problem is not None:
-        return problem
+    check_lock(state, also)
     rows = []
     for row in range(len(wanted)):
         if also.is_live(row) and also.keys[row] != target:
-            return Refusal(code=Code.EXISTS, text="a further key belongs to another value")
+            raise RefusedError(Code.EXISTS, "a further key belongs to another value")
         if row in also.aliases or also.timestamp_us(row) <= stamp:
             rows.append(row)
     if not rows:

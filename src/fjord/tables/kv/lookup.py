@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 
 from fjord import commands, kinds, limits, ops
 from fjord.columns import Strings
-from fjord.commands import Refusal
-from fjord.errors import Code
+from fjord.errors import Code, RefusedError
 from fjord.layouts import PREFIX_BYTES
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
-from fjord.tables.kv import layout, rules
+from fjord.tables.kv import layout
 from fjord.tables.kv.layout import NO_MARK, Entry, Mark
+from fjord.tables.rules import check_keys
 from fjord.tables.state import Decision, State, Tree, VolatileValue, decides
 
 
@@ -220,14 +220,11 @@ class Lookup:
             self.marks.pop(row, None)
 
 
-def lock_problem(state: State, lookup: Lookup) -> Refusal | None:
-    """Says so if another client has locked one of the keys, or what it leads to."""
+def check_lock(state: State, lookup: Lookup) -> None:
+    """Refuses to go on if another client has locked one of the keys, or what it leads to."""
     locks, client = state.locks, state.client
-    if not locks:
-        return None
-    if any(locks.get(key, client) != client for key in (*lookup.given, *lookup.keys)):
-        return Refusal(code=Code.LOCKED, text="another client has locked a key")
-    return None
+    if locks and any(locks.get(key, client) != client for key in (*lookup.given, *lookup.keys)):
+        raise RefusedError(Code.LOCKED, "another client has locked a key")
 
 
 def _volatile(state: State, keys: Sequence[bytes]) -> dict[bytes, VolatileValue]:
@@ -271,41 +268,34 @@ def purge(table_id: int, entries: Mapping[bytes, Entry]) -> list[Op]:
 
 @decides(commands.Lock)
 def decide_lock(command: commands.Lock, state: State, now_us: int) -> Decision:
-    problem = rules.keys_problem(command.keys)
-    if problem is not None:
-        return Decision(problem)
+    check_keys(command.keys)
     found = catalog.find_or_create(state, command.table, kinds.Kind.KV)
-    if isinstance(found, Refusal):
-        return Decision(found)
     table, creation = found
     lookup = Lookup.of(state, table.prefix, command.keys.rows(), now_us)
     if state.locks and not state.locks.keys().isdisjoint([*lookup.given, *lookup.keys]):
-        return Decision(Refusal(code=Code.LOCKED, text="a key is locked already"))
+        raise RefusedError(Code.LOCKED, "a key is locked already")
     wanted = dict.fromkeys(lookup.keys, state.client)
     if len(state.locks) + len(wanted) > limits.LOCKS_MAX:
-        return Decision(Refusal(code=Code.QUOTA, text=f"{limits.LOCKS_MAX} keys may be locked"))
+        raise RefusedError(Code.QUOTA, f"{limits.LOCKS_MAX} keys may be locked")
     return catalog.decision(state, creation, locks=wanted)
 
 
 @decides(commands.Unlock)
 def decide_unlock(command: commands.Unlock, state: State, now_us: int) -> Decision:
-    problem = rules.keys_problem(command.keys)
-    if problem is not None:
-        return Decision(problem)
+    check_keys(command.keys)
     table = catalog.find(state, command.table, kinds.Kind.KV)
-    if isinstance(table, Refusal):
-        return Decision(table)
     if table is None:
-        return Decision(_NOT_OWNER)
+        raise _not_owner()
     lookup = Lookup.of(state, table.prefix, command.keys.rows(), now_us)
     freed: dict[bytes, None] = {}
     for given, key in zip(lookup.given, lookup.keys, strict=True):
         # A key may have become an alias since it was locked.
         own = given if state.locks.get(given) == state.client else key
         if state.locks.get(own) != state.client:
-            return Decision(_NOT_OWNER)
+            raise _not_owner()
         freed[own] = None
     return catalog.decision(state, (), locks=freed)
 
 
-_NOT_OWNER = Refusal(code=Code.NOT_OWNER, text="a key is not locked by this client")
+def _not_owner() -> RefusedError:
+    return RefusedError(Code.NOT_OWNER, "a key is not locked by this client")

@@ -31,15 +31,11 @@ _MATCHED: Final = 1000
 
 @decides(commands.Range)
 def decide_range(command: commands.Range, state: State, now_us: int) -> Decision:
-    problem = rules.range_problem(command)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_range(command)
     matcher = compiled(command.regex) if command.regex else None
     if isinstance(matcher, Refusal):
-        return Decision(matcher)
+        raise matcher.error()
     table = stream_rules.find_map(state, command.table)
-    if isinstance(table, Refusal):
-        return Decision(table)
     if table is None:
         return Decision(Page(keys=Strings.of([]), entries=read.no_entries(0), next_key=b""))
     return Decision(_Pager(command, matcher, table, state, now_us).page())
@@ -50,7 +46,7 @@ class _Piece(NamedTuple):
 
     keys: Sequence[bytes]  # of the index
     sizes: Sequence[int]
-    answer: Callable[[int], Entries | Refusal]
+    answer: Callable[[int], Entries]
 
 
 class _Pager:
@@ -89,9 +85,7 @@ class _Pager:
             keys, stored, following = self._examine(following)
             piece = self._plain_piece(keys, stored) or self._any_piece(keys, stored)
             count = self._fitting(piece)
-            answer = piece.answer(count)
-            assert not isinstance(answer, Refusal)  # what fits a page is not too large
-            self._parts.append(answer)
+            self._parts.append(piece.answer(count))
             self._keys += piece.keys[:count]
             if count < len(piece.keys):
                 following = piece.keys[count]
@@ -151,7 +145,7 @@ class _Pager:
             lambda count: self._plain_entries(entries[:count]),
         )
 
-    def _plain_entries(self, stored: Sequence[bytes]) -> Entries | Refusal:
+    def _plain_entries(self, stored: Sequence[bytes]) -> Entries:
         if not stored:
             return read.no_entries(0)
         found = read.plain_entries(stored, self._state)

@@ -13,14 +13,15 @@ from typing import Final, NamedTuple
 
 from fjord import commands, kinds, limits
 from fjord.columns import Strings, repeat
-from fjord.commands import Entries, Refusal
-from fjord.errors import Code
+from fjord.commands import Entries
+from fjord.errors import Code, RefusedError
 from fjord.layouts import PREFIX_BYTES, end_of
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
 from fjord.tables.kv import layout, rules
 from fjord.tables.kv.layout import BASE, FULL, Entry, Mark
-from fjord.tables.kv.lookup import Lookup, lock_problem, unschedule
+from fjord.tables.kv.lookup import Lookup, check_lock, unschedule
+from fjord.tables.rules import check_keys
 from fjord.tables.state import Decision, Pointer, State, Table, Tree, VolatileValue, decides
 from fjord.tables.streams import rules as stream_rules
 
@@ -30,12 +31,8 @@ _FEW_KEYS: Final = 4
 
 @decides(commands.Get)
 def decide_get(command: commands.Get, state: State, now_us: int) -> Decision:
-    problem = rules.keys_problem(command.keys)
-    if problem is not None:
-        return Decision(problem)
+    check_keys(command.keys)
     table = stream_rules.find_map(state, command.table)
-    if isinstance(table, Refusal):
-        return Decision(table)
     if table is None:
         return Decision(no_entries(len(command.keys)))
     prefix = table.prefix
@@ -78,22 +75,14 @@ def _any_mark(state: State, keys: Sequence[bytes]) -> bool:
 
 @decides(commands.Touch)
 def decide_touch(command: commands.Touch, state: State, now_us: int) -> Decision:
-    problem = rules.touch_problem(command, now_us)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_touch(command, now_us)
     table = catalog.find(state, command.table, kinds.Kind.KV)
-    if isinstance(table, Refusal):
-        return Decision(table)
     if table is None:
         return Decision(no_entries(len(command.keys)))
     lookup = Lookup.of(state, table.prefix, command.keys.rows(), now_us, all_marks=True)
-    problem = lock_problem(state, lookup)
-    if problem is not None:
-        return Decision(problem)
+    check_lock(state, lookup)
     touch = _Touch(command, lookup, state, now_us)
     reply = entries(lookup, touch.rows, state, with_data=command.with_data)
-    if isinstance(reply, Refusal):
-        return Decision(reply)
     return Decision(reply, touch.ops(table), touch.volatile)
 
 
@@ -180,7 +169,7 @@ def no_entries(count: int) -> Entries:
     )
 
 
-def plain_entries(stored: Sequence[bytes | None], state: State) -> Entries | Refusal | None:
+def plain_entries(stored: Sequence[bytes | None], state: State) -> Entries | None:
     """Answers for keys whose values never expire, or that have none; None if one is special."""
     found = [data for data in stored if data]
     shapes = set(map(len, found))
@@ -197,7 +186,7 @@ def plain_entries(stored: Sequence[bytes | None], state: State) -> Entries | Ref
     if (others and any(others[_EXPIRES])) or types.translate(None, _PLAIN_TYPES):
         return None
     if sum(sizes) > limits.ANSWER_BYTES_MAX:
-        return _too_large()
+        raise _too_large()
     dates, zeros = array("Q", stamps), repeat(0, len(rows))
     created = array("Q", others[_CREATED]) if others else dates
     if types.count(_MISSING) > len(stored) - len(found):
@@ -265,12 +254,12 @@ _NO_ROW: Final = _Row(_MISSING, 0, 0, 0, 0, 0, 0)
 
 def entries(
     lookup: Lookup, rows: Sequence[int | None], state: State, *, with_data: bool
-) -> Entries | Refusal:
+) -> Entries:
     """Answers for live rows of any sort, and for None as for what is missing."""
     if with_data:
         size = sum(lookup.size(row) for row in rows if row is not None)
         if size > limits.ANSWER_BYTES_MAX:
-            return _too_large()
+            raise _too_large()
     found = [_NO_ROW if row is None else _row(lookup, row, state) for row in rows]
     if with_data:
         payloads = iter(state.payloads([row.pointer for row in found if row.pointer is not None]))
@@ -315,6 +304,6 @@ def _is_locked(lookup: Lookup, row: int, state: State) -> bool:
     return lookup.keys[row] in state.locks or lookup.given[row] in state.locks
 
 
-def _too_large() -> Refusal:
+def _too_large() -> RefusedError:
     text = f"the values have more than {limits.ANSWER_BYTES_MAX} bytes; ask for fewer keys"
-    return Refusal(code=Code.TOO_LARGE, text=text)
+    return RefusedError(Code.TOO_LARGE, text)

@@ -14,14 +14,13 @@ from typing import Final
 
 from fjord import commands, kinds, limits, ops
 from fjord.columns import Strings, repeat
-from fjord.commands import Refusal
-from fjord.errors import Code
+from fjord.errors import Code, RefusedError
 from fjord.layouts import PREFIX_BYTES
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
 from fjord.tables.kv import change as kv_links
 from fjord.tables.kv import layout, rules
-from fjord.tables.kv.lookup import Lookup, lock_problem, purge, unschedule
+from fjord.tables.kv.lookup import Lookup, check_lock, purge, unschedule
 from fjord.tables.state import Decision, State, Table, Tree, VolatileValue, decides, volatile_bytes
 
 _PREFIX = PREFIX_BYTES
@@ -30,12 +29,8 @@ _Volatile = dict[bytes, VolatileValue | None]
 
 @decides(commands.Set)
 def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
-    problem = rules.set_problem(command, now_us)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_set(command, now_us)
     found = catalog.find_or_create(state, command.table, kinds.Kind.KV)
-    if isinstance(found, Refusal):
-        return Decision(found)
     if command.ttl_us and not command.expires_at_us:
         command = replace(command, expires_at_us=now_us + command.ttl_us)
     table, creation = found
@@ -51,11 +46,9 @@ def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
             return catalog.decision(state, [*creation, op])
     lookup = Lookup(state, keys, stored, now_us)
     write = _Write(table, creation, lookup, command.timestamps_us, state)
-    problem = lock_problem(state, lookup)
-    if problem is not None:
-        return Decision(problem)
+    check_lock(state, lookup)
     if not command.overwrite and any(map(lookup.is_live, range(len(keys)))):
-        return Decision(Refusal(code=Code.EXISTS, text="a key is there and overwrite is off"))
+        raise RefusedError(Code.EXISTS, "a key is there and overwrite is off")
     if not command.persist:
         return _decide_volatile(command, write, now_us)
     return _decide_stored(command, write, now_us)
@@ -63,19 +56,13 @@ def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
 
 @decides(commands.Delete)
 def decide_delete(command: commands.Delete, state: State, now_us: int) -> Decision:
-    problem = rules.delete_problem(command, now_us)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_delete(command, now_us)
     if command.purge and command.table not in state.tables:
         return catalog.decision(state, ())
     found = catalog.find_or_create(state, command.table, kinds.Kind.KV)
-    if isinstance(found, Refusal):
-        return Decision(found)
     table, creation = found
     lookup = Lookup.of(state, table.prefix, command.keys.rows(), now_us)
-    problem = lock_problem(state, lookup)
-    if problem is not None:
-        return Decision(problem)
+    check_lock(state, lookup)
     timestamps_us = command.timestamps_us
     if timestamps_us is None:
         timestamps_us = repeat(command.timestamp_us, len(command.keys))
@@ -166,8 +153,6 @@ def _decide_stored(command: commands.Set, write: _Write, now_us: int) -> Decisio
     if not rows:
         return write.decision((), {})
     linked = kv_links.link(command, write.table, write.keys[0], write.state, now_us)
-    if isinstance(linked, Refusal):
-        return Decision(linked)
     links, unlinked = linked
     op = _set_op(command, write)
     unscheduled = write.unschedule(rows, command.expires_at_us)
@@ -209,7 +194,7 @@ def _decide_volatile(command: commands.Set, write: _Write, now_us: int) -> Decis
     rows, lookup = write.winners, write.lookup
     if lookup.aliases:
         text = "the key is a further key of another value; with persist=0 a value has one key"
-        return Decision(Refusal(code=Code.EXISTS, text=text))
+        raise RefusedError(Code.EXISTS, text)
     kept: _Volatile = {
         write.keys[row]: VolatileValue(
             command.types[row],
@@ -224,7 +209,7 @@ def _decide_volatile(command: commands.Set, write: _Write, now_us: int) -> Decis
     changes = within_quota(kept, write.state, now_us)
     if changes is None:
         text = f"values with persist=0 may take {limits.VOLATILE_BYTES_MAX} bytes in all"
-        return Decision(Refusal(code=Code.QUOTA, text=text))
+        raise RefusedError(Code.QUOTA, text)
     stored = [row for row in rows if (entry := lookup.entries[row]) and entry.is_value]
     return write.decision([*write.unschedule(stored), *write.delete(stored)], changes)
 

@@ -18,13 +18,13 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from fjord import commands, layouts, limits, ops
 from fjord.columns import Strings, repeat
-from fjord.commands import Append, Committed, Push, Refusal, Set
+from fjord.commands import Append, Committed, Push, Set
 from fjord.commands.layout import Command, internal
-from fjord.errors import Code
+from fjord.errors import Code, RefusedError
 from fjord.kinds import Kind
 from fjord.layouts import PREFIX_BYTES, end_of, prefix_of
 from fjord.ops import Op, Opcode
-from fjord.tables import catalog
+from fjord.tables import catalog, rules
 from fjord.tables.jobs import push
 from fjord.tables.stages import layout
 from fjord.tables.stages.layout import Stage, StageState, Writer
@@ -93,16 +93,10 @@ def decide_stage(command: commands.Stage, state: State, now_us: int) -> Decision
     """Keeps rows that could be written now; what could not is refused at once."""
     rows = command.rows
     kind, _, encode = type(rows).row.stage
-    decided = type(rows).row.decide(_stamped(rows, now_us), state, now_us)
-    if isinstance(decided.reply, Refusal):
-        return Decision(decided.reply)
+    type(rows).row.decide(_stamped(rows, now_us), state, now_us)
     found = catalog.find_or_create(state, rows.table, kind)
-    if isinstance(found, Refusal):
-        return Decision(found)
     table, creation = found
-    problem = _stage_problem(rows, table)
-    if problem is not None:
-        return Decision(problem)
+    _check_stage(rows, table)
     inner, _ = ops.encode(encode(rows, table, now_us))
     op = Op(Opcode.STAGE, table.id, 1, ((now_us,), Strings.of([inner])))
     return catalog.decision(state, [*creation, op])
@@ -115,17 +109,16 @@ def _stamped(rows: Append | Push | Set, now_us: int) -> Append | Push | Set:
     return replace(rows, timestamps_us=[stamp or now_us for stamp in rows.timestamps_us])
 
 
-def _stage_problem(rows: Append | Push | Set, table: Table) -> Refusal | None:
+def _check_stage(rows: Append | Push | Set, table: Table) -> None:
     if not history.is_log(table) and len(rows.types) > limits.SLICE_ROWS_MAX:
         text = f"a stage of table {table.name} has at most {limits.SLICE_ROWS_MAX} rows"
-        return Refusal(code=Code.BAD_BATCH, text=text)
+        raise RefusedError(Code.BAD_BATCH, text)
     if isinstance(rows, Append) and rows.timestamps_us is not None:
         text = "staged messages have the date of their commit, and no other"
-        return Refusal(code=Code.BAD_BATCH, text=text)
+        raise RefusedError(Code.BAD_BATCH, text)
     if isinstance(rows, Set) and (rows.also is not None or not (rows.persist and rows.overwrite)):
         text = "staged values replace what is there, are durable, and have one key each"
-        return Refusal(code=Code.BAD_BATCH, text=text)
-    return None
+        raise RefusedError(Code.BAD_BATCH, text)
 
 
 @stages(Append, Kind.STREAM)
@@ -171,23 +164,18 @@ def _set_op(rows: Set, table: Table, now_us: int) -> Op:
 
 @decides(commands.CommitStages)
 def decide_commit(command: commands.CommitStages, state: State, now_us: int) -> Decision:
-    problem = _commit_problem(command)
-    if problem is not None:
-        return Decision(problem)
+    _check_commit(command)
     table = state.tables.get(command.table)
     if table is None:
         if command.stages:
-            return Decision(Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}"))
+            raise RefusedError(Code.NOT_FOUND, f"there is no table {command.table}")
         return Decision(_committed(state, command.batch, is_new=True))
     known = find(state, table.prefix, command.writer.encode())
     waiting = _waiting(state, table.prefix, known) if known else ()
     if known and waiting:
         # An earlier batch, or this one, is decided and not yet written.
-        decision = _run(table, known, waiting, state, now_us)
-        if known.batch == command.batch or not isinstance(decision.reply, Committed):
-            return decision
-        left = len(waiting) + len(command.stages)
-        return decision._replace(reply=replace(decision.reply, left=left))
+        further = -1 if known.batch == command.batch else len(command.stages)
+        return _run(table, known, waiting[0], len(waiting) + further, state, now_us)
     if known and command.batch <= known.batch:
         made = _drop(table.id, _pending(state, table.prefix, command.stages))
         return Decision(_committed(state, known.batch, is_new=False), made)
@@ -196,10 +184,9 @@ def decide_commit(command: commands.CommitStages, state: State, now_us: int) -> 
 
 @decides(commands.AskWriter)
 def decide_ask(command: commands.AskWriter, state: State, now_us: int) -> Decision:
-    problem = commands.name_problem(command.table) if command.table else None
-    problem = problem or name_problem(command.writer)
-    if problem is not None:
-        return Decision(problem)
+    if command.table:
+        rules.check_name(command.table)
+    check_name(command.writer)
     table = state.tables.get(command.table)
     if table is None and command.table:
         return Decision(_committed(state, UNKNOWN, is_new=False))
@@ -211,31 +198,28 @@ def decide_ask(command: commands.AskWriter, state: State, now_us: int) -> Decisi
     return Decision(_committed(state, known.batch, is_new=False, left=left))
 
 
-def _commit_problem(command: commands.CommitStages) -> Refusal | None:
-    problem = commands.name_problem(command.table) or name_problem(command.writer)
-    if problem is not None:
-        return problem
+def _check_commit(command: commands.CommitStages) -> None:
+    rules.check_name(command.table)
+    check_name(command.writer)
     if command.batch not in NUMBERS:
-        return Refusal(code=Code.BAD_RANGE, text="the number of a batch is from 0 to 2^63 - 1")
+        raise RefusedError(Code.BAD_RANGE, "the number of a batch is from 0 to 2^63 - 1")
     if len(command.stages) > limits.STAGES_MAX:
         text = f"a commit has at most {limits.STAGES_MAX} stages; stage more rows at a time"
-        return Refusal(code=Code.BAD_COUNT, text=text)
+        raise RefusedError(Code.BAD_COUNT, text)
     if len(set(command.stages)) < len(command.stages):
-        return Refusal(code=Code.BAD_BATCH, text="a stage is committed once")
-    return None
+        raise RefusedError(Code.BAD_BATCH, "a stage is committed once")
 
 
 def _commit(
     command: commands.CommitStages, table: Table, known: Writer | None, state: State, now_us: int
 ) -> Decision:
-    problem = room_problem(state) if known is None else None
-    if problem is not None:
-        return Decision(problem)
+    if known is None:
+        check_room(state)
     found = _pending(state, table.prefix, command.stages)
     if len(found) < len(command.stages):
         gone = min(set(command.stages) - {stage.seq for stage in found})
         text = f"stage {gone} of table {table.name} is not there; write the batch again"
-        return Decision(Refusal(code=Code.STAGE_GONE, text=text))
+        raise RefusedError(Code.STAGE_GONE, text)
     name = command.writer
     if history.is_log(table):
         rows = sum(stage.rows for stage in found)
@@ -270,27 +254,23 @@ def _committed(
 # -- running what is decided ----------------------------------------------------------------------
 
 
-def _run(
-    table: Table, known: Writer, waiting: Sequence[int], state: State, now_us: int
-) -> Decision:
-    """Runs the first stage of a batch that waits; it goes in the same commit."""
-    (stage,) = _stages(state, table.prefix, waiting[:1])
+def _run(table: Table, known: Writer, seq: int, left: int, state: State, now_us: int) -> Decision:
+    """Runs the first stage of a batch that waits; it goes in the same commit.
+
+    Says that so many are left then.
+    """
+    (stage,) = _stages(state, table.prefix, [seq])
     (inner,) = state.payloads([stage.pointer])
     op, _, _ = ops.decode(memoryview(inner), 0)
     command = _COMMANDS[table.kind](table.name, op, now_us)
-    if command is not None:
-        command = _stamped(command, now_us)
-    decision = Decision(None)  # type: ignore[arg-type] # nothing of it is left to be written
-    if command is not None:
+    made = _drop(table.id, [stage])
+    decision = Decision(_committed(state, known.batch, is_new=True))
+    if command is not None:  # else nothing of it is left to be written
         run = type(command).row.stage.run or type(command).row.decide
-        decision = cast(Decision, run(command, state, now_us))
-        if isinstance(decision.reply, Refusal):
-            return decision
-    made = [*decision.ops, *_drop(table.id, [stage])]
+        decision = cast(Decision, run(_stamped(command, now_us), state, now_us))
+        made = [*decision.ops, *made]
     seq = state.next_seq - 1 + sum(one.rows for one in made)
-    reply = _committed(
-        state, known.batch, is_new=True, left=len(waiting) - 1, rows=stage.rows, seq=seq
-    )
+    reply = _committed(state, known.batch, is_new=True, left=left, rows=stage.rows, seq=seq)
     return decision._replace(reply=reply, ops=made)
 
 
@@ -411,7 +391,9 @@ def decide_run_stage(command: RunStage, state: State, now_us: int) -> Decision:
     if table is None or known is None:
         return catalog.decision(state, ())
     waiting = _waiting(state, table.prefix, known)
-    return _run(table, known, waiting, state, now_us) if waiting else catalog.decision(state, ())
+    if not waiting:
+        return catalog.decision(state, ())
+    return _run(table, known, waiting[0], len(waiting) - 1, state, now_us)
 
 
 @decides(ForgetWriter)
@@ -476,29 +458,26 @@ NUMBERS: Final = range(OVER)  # of batches
 
 @decides(commands.Advance)
 def decide_advance(command: commands.Advance, state: State, now_us: int) -> Decision:
-    problem = name_problem(command.writer) or _numbers_problem(command)
-    if problem is not None:
-        return Decision(problem)
+    check_name(command.writer)
+    _check_numbers(command)
     known = find(state, layouts.prefix_of(catalog.NO_TABLE), command.writer.encode())
     at = known.batch if known else UNKNOWN
     if at != command.expected:
         text = f"writer {command.writer} is {_place(at)}, not {_place(command.expected)}"
-        return Decision(Refusal(code=Code.STALE_NUMBER, text=text))
-    problem = None if known else room_problem(state)
-    if problem is not None:
-        return Decision(problem)
+        raise RefusedError(Code.STALE_NUMBER, text)
+    if known is None:
+        check_room(state)
     number = command.batch or OVER
     return catalog.decision(state, [op_of(catalog.NO_TABLE, command.writer, number, now_us)])
 
 
-def _numbers_problem(command: commands.Advance) -> Refusal | None:
+def _check_numbers(command: commands.Advance) -> None:
     if command.expected != UNKNOWN and command.expected not in NUMBERS:
         text = "a writer is expected at 0 to 2^63 - 2, or at -1 if it is not known"
-        return Refusal(code=Code.BAD_RANGE, text=text)
+        raise RefusedError(Code.BAD_RANGE, text)
     if command.batch and (command.batch not in NUMBERS or command.batch <= command.expected):
         text = "a writer goes forward, up to 2^63 - 2, or to 0 if it is over"
-        return Refusal(code=Code.BAD_RANGE, text=text)
-    return None
+        raise RefusedError(Code.BAD_RANGE, text)
 
 
 def _place(number: int) -> str:
@@ -513,19 +492,17 @@ def find(state: State, prefix: bytes, name: bytes) -> Writer | None:
     return layout.decode_writer(data) if data else None
 
 
-def name_problem(name: str) -> Refusal | None:
-    if 0 < len(name.encode()) <= limits.WRITER_BYTES_MAX:
-        return None
-    text = f"the name of a writer has 1 to {limits.WRITER_BYTES_MAX} bytes"
-    return Refusal(code=Code.BAD_NAME, text=text)
+def check_name(name: str) -> None:
+    if not 0 < len(name.encode()) <= limits.WRITER_BYTES_MAX:
+        text = f"the name of a writer has 1 to {limits.WRITER_BYTES_MAX} bytes"
+        raise RefusedError(Code.BAD_NAME, text)
 
 
-def room_problem(state: State) -> Refusal | None:
-    """Says why there may be no further writer, or None."""
-    if state.size_of(Tree.WRITERS) < limits.WRITERS_MAX:
-        return None
-    text = f"there are {limits.WRITERS_MAX} writers; use the same name again for each run"
-    return Refusal(code=Code.QUOTA, text=text)
+def check_room(state: State) -> None:
+    """Refuses one writer more than there may be."""
+    if state.size_of(Tree.WRITERS) >= limits.WRITERS_MAX:
+        text = f"there are {limits.WRITERS_MAX} writers; use the same name again for each run"
+        raise RefusedError(Code.QUOTA, text)
 
 
 def op_of(table_id: int, name: str, batch: int, now_us: int, stages: Sequence[int] = ()) -> Op:

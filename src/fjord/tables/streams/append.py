@@ -13,37 +13,30 @@ from operator import add
 
 from fjord import commands, kinds, ops
 from fjord.columns import Strings, repeat
-from fjord.commands import Acted, Refusal
-from fjord.errors import Code
+from fjord.commands import Acted
+from fjord.errors import Code, RefusedError
 from fjord.layouts import PREFIX_BYTES
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
-from fjord.tables.kv import layout, rules
+from fjord.tables.kv import layout
 from fjord.tables.kv.layout import BASE, BASE_REPLACED
+from fjord.tables.rules import check_keys
 from fjord.tables.state import Decision, State, Table, Tree, decides
 from fjord.tables.streams import rules as stream_rules
 
 
 @decides(commands.Append)
 def decide_append(command: commands.Append, state: State, now_us: int) -> Decision:
-    problem = stream_rules.append_problem(command, now_us)
-    if problem is not None:
-        return Decision(problem)
+    stream_rules.check_append(command, now_us)
     found = catalog.find_or_create(state, command.table, kinds.Kind.STREAM)
-    if isinstance(found, Refusal):
-        return Decision(found)
     table, creation = found
-    problem = stream_rules.values_problem(command, table)
-    if problem is not None:
-        return Decision(problem)
+    stream_rules.check_values(command, table)
     if not stream_rules.is_latest(table):
         columns = (command.types, command.keys, command.values)
         op = Op(Opcode.STREAM_APPEND, table.id, len(command.types), columns)
         return catalog.decision(state, [*creation, op])
     keys = command.keys.rows()  # all that follows is faster once they are there
-    problem = rules.keys_problem(command.keys)
-    if problem is not None:
-        return Decision(problem)
+    check_keys(command.keys)
     prefix, seq = table.prefix, state.next_seq + len(creation)
     stored = state.get_many(Tree.KV, [prefix + key for key in keys])
     put = _put if command.timestamps_us is None else _put_dated
@@ -141,15 +134,11 @@ def _taken_apart(keys: Sequence[bytes], stored: _Stored) -> _Replaced:
 
 @decides(commands.Erase)
 def decide_erase(command: commands.Erase, state: State, now_us: int) -> Decision:
-    problem = rules.keys_problem(command.keys)
-    if problem is not None:
-        return Decision(problem)
+    check_keys(command.keys)
     table = stream_rules.find(state, command.table)
-    if isinstance(table, Refusal):
-        return Decision(table)
     if not stream_rules.is_latest(table):
         text = f"stream {table.name} keeps every message; only mode latest can lose one"
-        return Decision(Refusal(code=Code.WRONG_KIND, text=text))
+        raise RefusedError(Code.WRONG_KIND, text)
     keys = [table.prefix + key for key in command.keys.rows()]
     entries: dict[bytes, layout.Entry] = {}
     missing = []

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from fjord import commands, jobs, kinds, limits
 from fjord.columns import Strings
-from fjord.commands import BlockList, Refusal, ReplaceBlocks
+from fjord.commands import BlockList, ReplaceBlocks
 from fjord.commands.layout import Command, internal
-from fjord.errors import Code
+from fjord.errors import Code, RefusedError
 from fjord.history import Block, SealPlan
 from fjord.layouts import PREFIX_BYTES, end_of, prefix_of
 from fjord.ops import Column, Op, Opcode, Place
@@ -227,16 +227,7 @@ def first_blocks(scan: Scan) -> list[tuple[Block, bool]]:
 
 @decides(commands.ListBlocks)
 def decide_list_blocks(command: commands.ListBlocks, state: State, now_us: int) -> Decision:
-    problem = commands.name_problem(command.table)
-    table = state.tables.get(command.table)
-    if problem is None and table is None:
-        problem = Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}")
-    if problem is None and table is not None and table.kind is kinds.Kind.KV:
-        text = f"table {command.table} is a kv table; such have no history in blocks"
-        problem = Refusal(code=Code.WRONG_KIND, text=text)
-    if problem is not None or table is None:
-        assert problem is not None
-        return Decision(problem)
+    table = _find(state, command.table)
     count = rules.count_of(command.count, limits.BLOCKS_LISTED_MAX)
     found: list[Block] = []
     is_more = False
@@ -246,6 +237,15 @@ def decide_list_blocks(command: commands.ListBlocks, state: State, now_us: int) 
             break
         found.append(block)
     return Decision(_block_list(state.location, found, is_more=is_more))
+
+
+def _find(state: State, name: str) -> Table:
+    """Returns a table that may have blocks."""
+    table = catalog.find_any(state, name)
+    if table.kind is kinds.Kind.KV:
+        text = f"table {name} is a kv table; such have no history in blocks"
+        raise RefusedError(Code.WRONG_KIND, text)
+    return table
 
 
 def _block_list(location: str, blocks: Sequence[Block], *, is_more: bool) -> BlockList:
@@ -356,28 +356,20 @@ _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{20})-[0-9a-f]{16}\Z")
 
 @decides(commands.ReplaceBlocks)
 def decide_replace_blocks(command: ReplaceBlocks, state: State, now_us: int) -> Decision:
-    problem = commands.name_problem(command.table)
-    if problem is not None:
-        return Decision(problem)
-    table = state.tables.get(command.table)
-    if table is None:
-        return _refused(Code.NOT_FOUND, f"there is no table {command.table}")
-    if table.kind is kinds.Kind.KV:
-        text = f"table {command.table} is a kv table; such have no history in blocks"
-        return _refused(Code.WRONG_KIND, text)
+    table = _find(state, command.table)
     if not 1 <= len(command.names) <= limits.BLOCKS_REPLACED_MAX:
         text = f"1 to {limits.BLOCKS_REPLACED_MAX} blocks are replaced by one"
-        return _refused(Code.BAD_RANGE, text)
+        raise RefusedError(Code.BAD_RANGE, text)
     new = _new_block(table, command)
     if new is None:
         text = f"{command.name[:120]!r} is no name of a block of table {table.name}"
-        return _refused(Code.BAD_NAME, text)
+        raise RefusedError(Code.BAD_NAME, text)
     old = _blocks_inside(state, table, new)
     if old == [new]:
         return catalog.decision(state, ())  # that was done before
     wrong = _difference(command, new, old)
     if wrong:
-        return _refused(Code.BAD_RANGE, f"{wrong}; list the blocks of table {table.name} again")
+        raise RefusedError(Code.BAD_RANGE, f"{wrong}; list the blocks of table {table.name} again")
     replaced = [block._replace(max_us=now_us) for block in old]
     made = [
         *gone_ops(old),
@@ -431,7 +423,3 @@ def _difference(command: ReplaceBlocks, new: Block, old: Sequence[Block]) -> str
     if moments != (new.min_us, new.max_us):
         return "the rows of the new block are of another time"
     return ""
-
-
-def _refused(code: Code, text: str) -> Decision:
-    return Decision(Refusal(code=code, text=text))

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from fjord import commands, limits, ops
 from fjord.columns import Loose, Strings, repeat
-from fjord.commands import InBlock, Messages, Refusal
-from fjord.errors import Code
+from fjord.commands import InBlock, Messages
+from fjord.errors import Code, RefusedError
 from fjord.layouts import PREFIX_BYTES, end_of
 from fjord.ops import Op, Opcode
 from fjord.tables import snapshots
@@ -44,15 +44,13 @@ class _Wanted(NamedTuple):
 @decides(commands.Read)
 def decide_read(command: commands.Read, state: State, now_us: int) -> Decision:
     table = rules.find(state, command.table)
-    if isinstance(table, Refusal):
-        return Decision(table)
     if command.subscriber and not subscribers.is_there(state, table, command.subscriber):
         text = f"stream {table.name} has no subscriber {command.subscriber}"
-        return Decision(Refusal(code=Code.NOT_FOUND, text=text))
+        raise RefusedError(Code.NOT_FOUND, text)
     last = state.next_seq - 1
     if command.after > last:
         text = f"the last seq is {last}; there is nothing behind seq {command.after} to read yet"
-        return Decision(Refusal(code=Code.BAD_RANGE, text=text))
+        raise RefusedError(Code.BAD_RANGE, text)
     wanted = _Wanted(
         command.after,
         max(command.after, min(command.until or last, last)),

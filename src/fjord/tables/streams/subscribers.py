@@ -11,13 +11,14 @@ from typing import Final
 
 from fjord import commands, kinds, layouts, limits
 from fjord.columns import Strings
-from fjord.commands import InBlock, Numbers, Position, Refusal, Subscribers
-from fjord.errors import Code
+from fjord.commands import InBlock, Numbers, Position, Subscribers
+from fjord.errors import Code, RefusedError
 from fjord.history import Block
 from fjord.ops import Op, Opcode
 from fjord.streams import Start
 from fjord.tables import catalog
 from fjord.tables.kv import layout
+from fjord.tables.rules import check_name
 from fjord.tables.state import Decision, State, Table, Tree, decides
 from fjord.tables.streams import history, rules
 from fjord.tables.streams import layout as stream_entry
@@ -33,19 +34,14 @@ _COUNTED_MAX: Final = 200_000
 
 @decides(commands.Subscribe)
 def decide_subscribe(command: commands.Subscribe, state: State, now_us: int) -> Decision:
-    problem = commands.name_problem(command.name) or rules.start_problem(command.start, command.at)
-    if problem is not None:
-        return Decision(problem)
+    check_name(command.name)
+    rules.check_start(command.start, command.at)
     found = catalog.find_or_create(state, command.table, kinds.Kind.STREAM)
-    if isinstance(found, Refusal):
-        return Decision(found)
     table, creation = found
     known = _find(state, table, command.name)
     if known is not None:
         return Decision(_position(known))
-    problem = _quota_problem(state)
-    if problem is not None:
-        return Decision(problem)
+    _check_quota(state)
     seq = _start_seq(state, table, command.start, command.at)
     if not isinstance(seq, int):
         return Decision(seq)
@@ -60,8 +56,6 @@ def decide_subscribe(command: commands.Subscribe, state: State, now_us: int) -> 
 @decides(commands.Unsubscribe)
 def decide_unsubscribe(command: commands.Unsubscribe, state: State, now_us: int) -> Decision:
     found = _known(state, command.table, command.name)
-    if isinstance(found, Refusal):
-        return Decision(found)
     table, _ = found
     names = Strings.of([command.name.encode()])
     return catalog.decision(state, [Op(Opcode.UNSUBSCRIBE, table.id, 1, (names,))])
@@ -70,8 +64,6 @@ def decide_unsubscribe(command: commands.Unsubscribe, state: State, now_us: int)
 @decides(commands.Rest)
 def decide_rest(command: commands.Rest, state: State, now_us: int) -> Decision:
     found = _known(state, command.table, command.name)
-    if isinstance(found, Refusal):
-        return Decision(found)
     table, known = found
     changed = known._replace(asleep=int(command.asleep))
     made = [] if changed == known else [_op(table, command.name, changed)]
@@ -84,18 +76,16 @@ def decide_rest(command: commands.Rest, state: State, now_us: int) -> Decision:
 @decides(commands.Acknowledge)
 def decide_acknowledge(command: commands.Acknowledge, state: State, now_us: int) -> Decision:
     found = _known(state, command.table, command.name)
-    if isinstance(found, Refusal):
-        return Decision(found)
     table, known = found
     if command.seq >= state.next_seq:
         text = f"the last seq is {state.next_seq - 1}; seq {command.seq} cannot be processed yet"
-        return Decision(Refusal(code=Code.BAD_RANGE, text=text))
+        raise RefusedError(Code.BAD_RANGE, text)
     if command.epoch != known.epoch or command.expected not in (-1, known.seq):
         text = (
             f"subscriber {command.name} is at seq {known.seq} of epoch {known.epoch} by now; "
             "read on from there"
         )
-        return Decision(Refusal(code=Code.STALE_EPOCH, text=text))
+        raise RefusedError(Code.STALE_EPOCH, text)
     if command.seq <= known.seq:
         return Decision(_position(known))
     moved = known._replace(seq=command.seq, moved_us=now_us)
@@ -104,12 +94,8 @@ def decide_acknowledge(command: commands.Acknowledge, state: State, now_us: int)
 
 @decides(commands.Seek)
 def decide_seek(command: commands.Seek, state: State, now_us: int) -> Decision:
-    problem = rules.start_problem(command.start, command.at)
-    if problem is not None:
-        return Decision(problem)
+    rules.check_start(command.start, command.at)
     found = _known(state, command.table, command.name)
-    if isinstance(found, Refusal):
-        return Decision(found)
     table, known = found
     seq = _start_seq(state, table, command.start, command.at)
     if not isinstance(seq, int):
@@ -118,7 +104,7 @@ def decide_seek(command: commands.Seek, state: State, now_us: int) -> Decision:
     return Decision(_position(moved), [_op(table, command.name, moved)])
 
 
-def _start_seq(state: State, table: Table, start: int, at: int) -> int | InBlock | Refusal:
+def _start_seq(state: State, table: Table, start: int, at: int) -> int | InBlock:
     """Returns the mark of a reader that begins there, or the block that knows it."""
     last = state.next_seq - 1
     if start == Start.BEGINNING:
@@ -128,7 +114,7 @@ def _start_seq(state: State, table: Table, start: int, at: int) -> int | InBlock
     if start == Start.SEQ:
         if at > last + 1:
             text = f"the last seq is {last}; a reader begins at seq {last + 1} at the latest"
-            return Refusal(code=Code.BAD_RANGE, text=text)
+            raise RefusedError(Code.BAD_RANGE, text)
         return max(at, 1) - 1
     return _seq_at(state, table, at)
 
@@ -179,8 +165,6 @@ def _latest_moment(state: State, table: Table, seq: int) -> tuple[int, int] | No
 @decides(commands.ListSubscribers)
 def decide_list(command: commands.ListSubscribers, state: State, now_us: int) -> Decision:
     table = rules.find(state, command.table)
-    if isinstance(table, Refusal):
-        return Decision(table)
     count = rules.count_of(command.count, limits.PAGE_ENTRIES_MAX)
     start = table.prefix + command.start.encode()
     items = state.scan(Tree.SUBSCRIBERS, start, layouts.end_of(table.prefix), count + 1)
@@ -201,8 +185,6 @@ def decide_list(command: commands.ListSubscribers, state: State, now_us: int) ->
 @decides(commands.Lag)
 def decide_lag(command: commands.Lag, state: State, now_us: int) -> Decision:
     found = _known(state, command.table, command.name)
-    if isinstance(found, Refusal):
-        return Decision(found)
     table, known = found
     after = known.seq if command.after < 0 else command.after
     block = None
@@ -249,17 +231,12 @@ def _count(
 # -- one subscriber -------------------------------------------------------------------------------
 
 
-def _known(state: State, stream: str, name: str) -> tuple[Table, Subscriber] | Refusal:
-    problem = commands.name_problem(name)
-    if problem is not None:
-        return problem
+def _known(state: State, stream: str, name: str) -> tuple[Table, Subscriber]:
+    check_name(name)
     table = rules.find(state, stream)
-    if isinstance(table, Refusal):
-        return table
     found = _find(state, table, name)
     if found is None:
-        text = f"stream {stream} has no subscriber {name}"
-        return Refusal(code=Code.NOT_FOUND, text=text)
+        raise RefusedError(Code.NOT_FOUND, f"stream {stream} has no subscriber {name}")
     return table, found
 
 
@@ -273,11 +250,10 @@ def is_there(state: State, table: Table, name: str) -> bool:
     return commands.name_problem(name) is None and _find(state, table, name) is not None
 
 
-def _quota_problem(state: State) -> Refusal | None:
-    if state.size_of(Tree.SUBSCRIBERS) < limits.SUBSCRIBERS_MAX:
-        return None
-    text = f"there are {limits.SUBSCRIBERS_MAX} subscribers; take some away that nobody needs"
-    return Refusal(code=Code.QUOTA, text=text)
+def _check_quota(state: State) -> None:
+    if state.size_of(Tree.SUBSCRIBERS) >= limits.SUBSCRIBERS_MAX:
+        text = f"there are {limits.SUBSCRIBERS_MAX} subscribers; take some away that nobody needs"
+        raise RefusedError(Code.QUOTA, text)
 
 
 def _op(table: Table, name: str, found: Subscriber) -> Op:
