@@ -13,8 +13,7 @@ import pyarrow as pa
 from pyarrow import parquet as pq
 
 import fjord
-from fjord.spark.manifest import DataFile, QueryBatch
-from fjord.spark.warehouse import warehouse_at
+from fjord.spark.warehouse import DataFile, QueryBatch, warehouse_at
 
 TABLE = "events"
 

@@ -22,12 +22,11 @@ import fjord
 from fjord.blocks.files import target_at
 from fjord.errors import FjordError
 from fjord.spark import warehouse
-from fjord.spark.manifest import DataFile, QueryBatch
 from fjord.spark.options import Location
 from fjord.spark.pipelines import ingest as job
 from fjord.spark.pipelines import latest
 from fjord.spark.pipelines.report import Figure
-from fjord.spark.warehouse import ParquetWarehouse
+from fjord.spark.warehouse import DataFile, ParquetWarehouse, QueryBatch
 from tests.acceptance.daemon import FJORD, Daemon
 
 pytestmark = pytest.mark.spark

@@ -24,7 +24,7 @@ from fjord.cli.commands import app
 from fjord.cli.pipelines import running
 from fjord.errors import FjordError
 from fjord.spark.options import Location
-from fjord.spark.pipelines import job_frames
+from fjord.spark.pipelines import lifecycle as job_frames
 from fjord.spark.pipelines.lifecycle import lifecycle
 from tests.acceptance.daemon import FJORD, Daemon
 from tests.unit.spark.pipelines.test_page import check

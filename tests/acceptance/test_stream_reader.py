@@ -16,8 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import fjord
 from fjord.errors import FjordError
 from fjord.spark import progress
-from fjord.spark.planning import ColdPartition, TailPartition
-from fjord.spark.source import FjordSource
+from fjord.spark.source import ColdPartition, FjordSource, TailPartition
 from fjord.spark.streaming import FjordStreamReader
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.test_sealing import SMALL_SEGMENTS, fill, until

@@ -10,7 +10,7 @@ import zlib
 
 import pytest
 
-from fjord.blocks import rewriting
+from fjord.blocks import writer
 from fjord.blocks.store import Catalog
 from fjord.commands import Done, ReplaceBlocks
 from fjord.testing import SimCrash, SimDisk
@@ -26,9 +26,9 @@ def put_together(world: SealingWorld) -> None:
     names = [block.name for block in old]
     folder = names[0].partition("/")[0]
     store.drop_rewrites(folder)
-    rewriting.sweep(store, folder, lambda: names, before_us=2**62)
-    found = rewriting.rewrite(store, names, tag=zlib.crc32("".join(names).encode()))
-    rewriting.publish(store, found, wall_us=1)
+    writer.sweep(store, folder, lambda: names, before_us=2**62)
+    found = writer.rewrite(store, names, tag=zlib.crc32("".join(names).encode()))
+    writer.publish(store, found, wall_us=1)
     new = found.metadata
     command = ReplaceBlocks(
         table=LOG,
@@ -44,7 +44,7 @@ def put_together(world: SealingWorld) -> None:
         assert isinstance(world.ask(command), Done)
     store.conclude(found.name)
     live = [block.name for block in world.engine.sealing.blocks(LOG)]
-    rewriting.relink(Catalog(store), live)
+    writer.relink(Catalog(store), live)
 
 
 def live(world: SealingWorld) -> None:

@@ -32,9 +32,10 @@ def main() -> int:
             threading.Thread(target=_end_with_parent, daemon=True).start()
         journal_directory, plan, location = child.read_request(request)
         # These libraries take a while to load, which is best done at a low priority.
-        from fjord.blocks import sealing, store  # noqa: PLC0415
+        from fjord.blocks.store import Store  # noqa: PLC0415
+        from fjord.blocks.writer import write_blocks  # noqa: PLC0415
 
-        found = sealing.write_blocks(journal_directory, plan, store.Store(location), progress=tell)
+        found = write_blocks(journal_directory, plan, Store(location), progress=tell)
     except (FjordError, OSError, ImportError, ValueError, TypeError, KeyError) as error:
         _print(child.error_line(error))
         return 1

@@ -227,9 +227,9 @@ class NodeBlocks:
         """
         store = self._store()
         if not store.is_shared:  # no other process would see them
-            from fjord.blocks import sealing  # noqa: PLC0415 - pyarrow, which is large
+            from fjord.blocks import writer  # noqa: PLC0415 - pyarrow, which is large
 
-            return sealing.write_blocks(journal, plan, store)
+            return writer.write_blocks(journal, plan, store)
         try:
             return run_child(journal, plan, self.location, begun=self._begin)
         except FjordError as error:

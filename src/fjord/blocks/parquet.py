@@ -46,7 +46,7 @@ class Summary(NamedTuple):
     value_crc: int
 
 
-class Writer:
+class BlockWriter:
     """Writes the rows of one block, a part at a time."""
 
     def __init__(self, draft: Draft, *, has_keys: bool) -> None:

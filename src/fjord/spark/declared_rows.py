@@ -34,7 +34,7 @@ from fjord.declared import rows as declared_rows
 from fjord.declared.schema import Column, Schema
 from fjord.errors import FjordError, LocalProtocolError
 from fjord.spark.declared import TIME_UNITS_US, Typed
-from fjord.spark.planning import Wanted
+from fjord.spark.source import Wanted
 
 # The columns that are needed to make others of them; the last one is for what is said of damage.
 NEEDED: Final = ("type", "value", "seq")

@@ -25,8 +25,8 @@ from fjord.blocks import rows
 from fjord.blocks.files import Target
 from fjord.clock import Clock, SystemClock
 from fjord.errors import FjordError
-from fjord.spark import manifest
-from fjord.spark.manifest import DataFile, Query, QueryBatch, TableState
+from fjord.spark import warehouse
+from fjord.spark.warehouse import DataFile, Query, QueryBatch, TableState
 
 try:
     from deltalake import CommitProperties, DeltaTable, Transaction
@@ -112,7 +112,7 @@ class DeltaWarehouse:
             if _has(table, batch.query, batch.number):
                 return False
             end = table.transaction_version(END) or 0
-            manifest.check_batch(end, _source(table), batch, self.target.location)
+            warehouse.check_batch(end, _source(table), batch, self.target.location)
             try:
                 table.create_write_transaction(
                     [self._action(one) for one in files],

@@ -41,7 +41,7 @@ from fjord.client.history import BlockInfo, SpanInfo
 from fjord.errors import Code, CorruptionError, FjordError, NotFoundError, RefusedError
 from fjord.spark.declared import Declared
 from fjord.spark.options import Options, Position
-from fjord.spark.planning import FIRST_ROW, cold_end
+from fjord.spark.source import FIRST_ROW, cold_end
 
 _LOG: Final = logging.getLogger("fjord.spark")
 # The journal may be packed again and again while it is asked; not that often.

@@ -22,7 +22,7 @@ from fjord.client.history import BlockInfo
 from fjord.errors import FjordError
 from fjord.spark.declared import SPARK_TYPES, Declared
 from fjord.spark.options import Location, Options
-from fjord.spark.planning import FIRST_ROW, cold_end
+from fjord.spark.source import FIRST_ROW, cold_end
 
 if TYPE_CHECKING:
     import pyarrow as pa

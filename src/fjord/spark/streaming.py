@@ -39,11 +39,11 @@ from fjord.clock import Clock, SystemClock
 from fjord.declared.schema import Column
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleError
 from fjord.kinds import Kind
-from fjord.spark import planning, progress, source
+from fjord.spark import progress, source
 from fjord.spark.extent import BatchEnd, Bounds, Extent
 from fjord.spark.options import LATEST, Options
-from fjord.spark.planning import Sizes
 from fjord.spark.progress import Offset, Publication
+from fjord.spark.source import Sizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -158,7 +158,7 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tail_rows = self._tail_rows(after, last.seq)
         sizes = Sizes(tail_rows, self._options.partitions, self._options.partition_rows)
         wanted = source.wanted_rows(running.extent, self._options, self._columns, self._typed)
-        return planning.plan(wanted, after + 1, last.seq + 1, running.extent.blocks, sizes)
+        return source.plan(wanted, after + 1, last.seq + 1, running.extent.blocks, sizes)
 
     def commit(self, end: dict[str, Any]) -> None:
         running, done = self._run(), progress.decode(end)
@@ -325,7 +325,7 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _tail_rows(self, after: int, end: int) -> int:
         extent = self._run().extent
-        if end <= planning.cold_end(extent.blocks):
+        if end <= source.cold_end(extent.blocks):
             return 0
         return extent.tail(after, until=end).rows
 

@@ -34,7 +34,7 @@ from fjord.history import HISTORIC
 from fjord.ops import Opcode
 from fjord.spark import declared_rows, extent
 from fjord.spark.extent import LOSS_ADVICE, is_behind_blocks, lost_text
-from fjord.spark.planning import (
+from fjord.spark.source import (
     FIRST_ROW,
     ColdPartition,
     LatestPartition,

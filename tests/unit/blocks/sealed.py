@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fjord import limits, ops
-from fjord.blocks.sealing import write_blocks
 from fjord.blocks.store import Store
+from fjord.blocks.writer import write_blocks
 from fjord.columns import Strings
 from fjord.commands import InBlock, Messages, Read
 from fjord.disk import Disk

@@ -30,7 +30,7 @@ def batch_of(found: Sequence[bytes], *, key: bytes = b"k", first_seq: int = 1) -
 
 def write(store: Store, *parts: list[pa.RecordBatch]) -> parquet.Summary:
     draft = store.draft(NAME)
-    writer = parquet.Writer(draft, has_keys=parquet.has_keys(parts[0]))
+    writer = parquet.BlockWriter(draft, has_keys=parquet.has_keys(parts[0]))
     for part in parts:
         writer.write_part(part)
     summary = writer.close()
@@ -87,7 +87,7 @@ def test_keys_that_are_there_have_a_filter(store: Store) -> None:
     sizes = []
     for has_keys in (True, False):
         draft = store.draft(NAME)
-        writer = parquet.Writer(draft, has_keys=has_keys)
+        writer = parquet.BlockWriter(draft, has_keys=has_keys)
         writer.write_part(batches)
         writer.close()
         sizes.append(draft.size)

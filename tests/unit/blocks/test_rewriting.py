@@ -8,9 +8,9 @@ import pytest
 from pyarrow import parquet as pq
 
 from fjord import limits
-from fjord.blocks import rewriting
-from fjord.blocks.rewriting import Rewritten
+from fjord.blocks import writer
 from fjord.blocks.store import Catalog, Store
+from fjord.blocks.writer import Rewritten
 from fjord.errors import CorruptionError, FjordError
 from fjord.history import Block, data_path, metadata_path
 from fjord.testing import SimDisk
@@ -31,8 +31,8 @@ def rows_of(store: Store, *names: str) -> list[dict[str, object]]:
 
 
 def made(store: Store, blocks: list[Block], tag: int = TAG) -> Rewritten:
-    found = rewriting.rewrite(store, [block.name for block in blocks], tag=tag)
-    rewriting.publish(store, found, wall_us=5)
+    found = writer.rewrite(store, [block.name for block in blocks], tag=tag)
+    writer.publish(store, found, wall_us=5)
     return found
 
 
@@ -72,20 +72,20 @@ def test_nobody_sees_it_before_it_is_published() -> None:
     store = sealed.memory_store()
     blocks = sealed_blocks(store, [3, 3])
     names = store.names()
-    found = rewriting.rewrite(store, [block.name for block in blocks], tag=TAG)
+    found = writer.rewrite(store, [block.name for block in blocks], tag=TAG)
     assert store.names() == names
     assert not store.has_data(found.name)
     store.drop_unfinished("events-7")  # as a node does that seals meanwhile
-    rewriting.publish(store, found, wall_us=5)
+    writer.publish(store, found, wall_us=5)
     assert store.names() == sorted([*names, found.name])
-    again = rewriting.rewrite(store, [block.name for block in blocks], tag=TAG)
+    again = writer.rewrite(store, [block.name for block in blocks], tag=TAG)
     store.drop_rewrites("events-7", before_us=5)  # it is younger, and there are no locks
     with pytest.raises(FileExistsError):
-        rewriting.publish(store, again, wall_us=6)
+        writer.publish(store, again, wall_us=6)
     assert Catalog(store).verify(found.name) == found.metadata
     store.drop_rewrites("events-7")
     with pytest.raises(FileNotFoundError):
-        rewriting.publish(store, again._replace(name=found.name[:-1] + "0"), wall_us=6)
+        writer.publish(store, again._replace(name=found.name[:-1] + "0"), wall_us=6)
     assert list(store.announced("events-7")) == []
 
 
@@ -97,14 +97,14 @@ def test_what_was_published_in_vain_goes_if_it_is_not_in_use(kind: str) -> None:
     used, unused, young = (made(store, blocks, tag=number).name for number in (1, 2, 3))
     store.announce(young, 50)
     assert store.announced("events-7") == {used: 5, unused: 5, young: 50}
-    rewriting.sweep(store, "events-7", lambda: [used], before_us=50)
+    writer.sweep(store, "events-7", lambda: [used], before_us=50)
     assert store.names() == sorted([*names, used, young])
     assert not store.has_data(unused)
     assert store.announced("events-7") == {young: 50}
-    rewriting.sweep(store, "events-7", lambda: [used], before_us=51)
+    writer.sweep(store, "events-7", lambda: [used], before_us=51)
     assert store.names() == sorted([*names, used])
     assert store.announced("events-7") == {}
-    rewriting.sweep(store, "events-7", lambda: pytest.fail("nothing is announced"), before_us=99)
+    writer.sweep(store, "events-7", lambda: pytest.fail("nothing is announced"), before_us=99)
 
 
 def test_a_damaged_block_is_not_rewritten() -> None:
@@ -116,11 +116,11 @@ def test_a_damaged_block_is_not_rewritten() -> None:
     file.sync()
     before = disk.names("/cold/events-7")
     with pytest.raises(CorruptionError, match="checksum"):
-        rewriting.rewrite(store, [block.name for block in blocks], tag=TAG)
+        writer.rewrite(store, [block.name for block in blocks], tag=TAG)
     assert disk.names("/cold/events-7") == before
     store.remove(blocks[1].name)
     with pytest.raises(FileNotFoundError):
-        rewriting.rewrite(store, [block.name for block in blocks], tag=TAG)
+        writer.rewrite(store, [block.name for block in blocks], tag=TAG)
 
 
 @pytest.mark.parametrize("change", ["rows", "value_crc", "min_seq", "max_ts"])
@@ -131,14 +131,14 @@ def test_what_does_not_hold_what_the_metadata_says_is_not_kept(change: str) -> N
     wrong = replace(metadata, **{change: getattr(metadata, change) + 1_000_000_000})
     store.write_metadata(blocks[0].name, wrong.encode())
     with pytest.raises(CorruptionError, match="would hold"):
-        rewriting.rewrite(store, [block.name for block in blocks], tag=TAG)
+        writer.rewrite(store, [block.name for block in blocks], tag=TAG)
 
 
 def test_blocks_that_do_not_follow_each_other_are_refused() -> None:
     store = sealed.memory_store()
     names = [block.name for block in sealed_blocks(store, [3, 3])]
     with pytest.raises(FjordError, match="does not follow"):
-        rewriting.rewrite(store, names[::-1], tag=TAG)
+        writer.rewrite(store, names[::-1], tag=TAG)
 
 
 def test_the_chain_is_mended() -> None:
@@ -149,11 +149,11 @@ def test_the_chain_is_mended() -> None:
     catalog = Catalog(store)
     order = [names[0], new.name, names[3]]
     for _ in range(2):
-        rewriting.relink(catalog, order)
+        writer.relink(catalog, order)
         assert [catalog.next(name) for name in order] == [new.name, names[3], ""]
         assert [catalog.previous(name) for name in order] == ["", names[0], new.name]
     store.remove(names[0])
-    rewriting.relink(catalog, order)
+    writer.relink(catalog, order)
     assert catalog.previous(new.name) == ""
 
 
@@ -177,7 +177,7 @@ def test_a_crash_at_any_step_leaves_the_old_blocks_and_nothing_half() -> None:
         store.drop_rewrites("events-7")
         # Whatever is there beside the old blocks is announced, and so can be told and removed.
         names = [block.name for block in blocks]
-        rewriting.sweep(store, "events-7", names.copy, before_us=6)
+        writer.sweep(store, "events-7", names.copy, before_us=6)
         files = {data_path(block.name).split("/")[1] for block in blocks}
         files |= {metadata_path(block.name).split("/")[1] for block in blocks}
         assert {*disk.names("/cold/events-7")} - {*files} == set()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fjord import limits, ops
-from fjord.blocks import sealing
+from fjord.blocks import writer
 from fjord.blocks.store import Catalog, Store
 from fjord.columns import Strings
 from fjord.errors import CorruptionError, FjordError
@@ -204,8 +204,8 @@ def test_memory_is_bounded_over_all_ranges(monkeypatch: pytest.MonkeyPatch) -> N
     """The largest of many parts is written early."""
     from pyarrow import parquet as pq
 
-    monkeypatch.setattr(sealing, "PENDING_BYTES_MAX", 10_000)
-    monkeypatch.setattr(sealing, "_PIECE_BYTES", 5_000)
+    monkeypatch.setattr(writer, "PENDING_BYTES_MAX", 10_000)
+    monkeypatch.setattr(writer, "_PIECE_BYTES", 5_000)
     journal = sealed.Journal()
     for _ in range(4):
         journal.commit(*(sealed.append([b"x" * 2000], table=table) for table in (7, 8, 9)))
@@ -220,7 +220,7 @@ def test_memory_is_bounded_over_all_ranges(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_many_ranges_take_several_walks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealing, "RANGES_MAX", 2)
+    monkeypatch.setattr(writer, "RANGES_MAX", 2)
     journal = sealed.Journal()
     tables = range(7, 12)
     journal.commit(*(sealed.append([b"%d" % table], table=table) for table in tables))
@@ -249,7 +249,7 @@ def test_progress_is_told_of_each_block_kept_or_not() -> None:
     plan = SealPlan(sealed.SHARD, [journal.range(block_rows=10)])
     for _ in range(2):
         told: list[Block] = []
-        blocks = sealing.write_blocks(
+        blocks = writer.write_blocks(
             journal.directory, plan, store, disk=journal.disk, progress=told.append
         )
         assert told == blocks
@@ -365,7 +365,7 @@ def test_a_journal_that_is_not_there_is_not_one_without_rows() -> None:
     for directory, last in (("/nowhere", 1), (journal.directory, 2)):
         plan = SealPlan(sealed.SHARD, [journal.range(last=last)])
         with pytest.raises(CorruptionError, match=r"ends before seq|not readable"):
-            sealing.write_blocks(directory, plan, sealed.memory_store(), disk=journal.disk)
+            writer.write_blocks(directory, plan, sealed.memory_store(), disk=journal.disk)
 
 
 def test_an_op_of_a_later_version_is_refused_and_not_left_out() -> None:
@@ -382,4 +382,4 @@ def test_a_plan_of_another_journal_is_refused() -> None:
     journal = sealed.journal_of([1])
     plan = SealPlan(b"another journal!", [journal.range()])
     with pytest.raises(CorruptionError, match="another journal"):
-        sealing.write_blocks(journal.directory, plan, sealed.memory_store(), disk=journal.disk)
+        writer.write_blocks(journal.directory, plan, sealed.memory_store(), disk=journal.disk)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from fjord import commands, ops
 from fjord.blocks.reader import BlockReader
-from fjord.blocks.sealing import write_blocks
 from fjord.blocks.store import Store
+from fjord.blocks.writer import write_blocks
 from fjord.columns import Strings
 from fjord.commands import Command, Messages, Reply
 from fjord.disk import Disk

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fjord import limits
-from fjord.blocks import rewriting
+from fjord.blocks import writer
 from fjord.blocks.store import Catalog
 from fjord.commands import Done, DropTable, ReplaceBlocks
 from fjord.history import Block
@@ -40,11 +40,11 @@ def fill(shell: Shell, blocks: int) -> list[tuple[str, str | None]]:
 def put_together(shell: Shell, old: list[Block]) -> Block:
     """Writes a block with the rows of others, and puts it in their place."""
     store = shell.shore.store
-    found = rewriting.rewrite(store, [one.name for one in old], tag=old[0].first)
-    rewriting.publish(store, found, wall_us=1)
+    found = writer.rewrite(store, [one.name for one in old], tag=old[0].first)
+    writer.publish(store, found, wall_us=1)
     new = found.metadata.block(found.name)
     assert isinstance(shell.run(replacing(old, new)), Done)
-    rewriting.relink(Catalog(store), [one.name for one in shell.engine.sealing.blocks("log")])
+    writer.relink(Catalog(store), [one.name for one in shell.engine.sealing.blocks("log")])
     return new
 
 

@@ -11,7 +11,7 @@ from fjord.blocks.store import Store
 from fjord.client.history import BlockInfo
 from fjord.history import Block
 from fjord.spark.options import Location
-from fjord.spark.planning import Wanted
+from fjord.spark.source import Wanted
 from tests.unit.blocks import sealed
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -16,8 +16,7 @@ from fjord.blocks import schema
 from fjord.declared.schema import TYPES
 from fjord.errors import FjordError
 from fjord.spark.declared import NOTHING, SPARK_TYPES, Declared
-from fjord.spark.planning import ColdPartition
-from fjord.spark.source import FjordSource
+from fjord.spark.source import ColdPartition, FjordSource
 from fjord.spark.streaming import FjordStreamReader
 from tests.unit.spark import structs
 

@@ -19,8 +19,7 @@ import pyspark_fjord
 from fjord.blocks import rows, schema
 from fjord.errors import FjordError
 from fjord.spark import source
-from fjord.spark.planning import ColdPartition, TailPartition
-from fjord.spark.source import FjordReader, FjordSource
+from fjord.spark.source import ColdPartition, FjordReader, FjordSource, TailPartition
 from tests.unit.spark import structs
 
 

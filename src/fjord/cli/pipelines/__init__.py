@@ -22,7 +22,7 @@ from fjord.errors import FjordError, UsageError
 from fjord.limits import MIB
 
 if TYPE_CHECKING:
-    from fjord.spark.pipelines.job_frames import Limits
+    from fjord.spark.pipelines.lifecycle import Limits
     from fjord.spark.pipelines.replay import ReplayOptions
 
 app = typer.Typer(

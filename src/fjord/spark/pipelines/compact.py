@@ -33,9 +33,9 @@ from pyspark.sql import SparkSession
 
 import fjord
 from fjord import limits
-from fjord.blocks import rewriting
-from fjord.blocks.rewriting import Rewritten
+from fjord.blocks import writer
 from fjord.blocks.store import Catalog, Store, decode_metadata
+from fjord.blocks.writer import Rewritten
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.errors import Code, DirectoryInUseError, FjordError, RefusedError
@@ -201,12 +201,12 @@ class _Run:
                     self._withdraw(new.name, error)
                     raise
                 self._store.conclude(new.name)
-            rewriting.relink(Catalog(self._store), self._listed())
+            writer.relink(Catalog(self._store), self._listed())
         return made
 
     def _publish(self, new: Rewritten) -> None:
         try:
-            rewriting.publish(self._store, new, self._clock.wall_us())
+            writer.publish(self._store, new, self._clock.wall_us())
         except FileExistsError:
             raise FjordError(
                 f"{self._store.path(new.name)} is there already, and stays; run this again"
@@ -224,7 +224,7 @@ class _Run:
         still be: then the block stays, announced.
         """
         if error.code is Code.BAD_RANGE and name not in self._listed():
-            rewriting.withdraw(self._store, name)
+            writer.withdraw(self._store, name)
 
     def _listed(self) -> list[str]:
         return [block.name for block in self._db.blocks(self._table)]
@@ -233,7 +233,7 @@ class _Run:
         """Removes what runs that died have left."""
         before_us = self._before_us()
         self._store.drop_rewrites(self._folder, before_us)
-        rewriting.sweep(self._store, self._folder, self._listed, before_us)
+        writer.sweep(self._store, self._folder, self._listed, before_us)
 
     def _before_us(self) -> int:
         return self._clock.wall_us() - GRACE // timedelta(microseconds=1)
@@ -277,7 +277,7 @@ def run_tasks(
 def rewritten(store: Store, names: Sequence[str], tag: int) -> Told:
     """Writes a block; returns its name, its path and its metadata, or what is wrong."""
     try:
-        new = rewriting.rewrite(store, names, tag=tag)
+        new = writer.rewrite(store, names, tag=tag)
     except (FjordError, FileNotFoundError) as error:
         return "", "", "", f"{error}; see `fjord blocks verify`, and run this again"
     return new.name, new.path, new.metadata.encode().decode(), ""

@@ -29,12 +29,11 @@ from fjord.errors import Code, FjordError, NotFoundError, RefusedError, UsageErr
 from fjord.spark import options as source_options
 from fjord.spark import warehouse
 from fjord.spark.extent import Extent
-from fjord.spark.manifest import DataFile, QueryBatch
 from fjord.spark.options import Location, Options
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Progress, Report, silent
 from fjord.spark.progress import Offset, decode
-from fjord.spark.warehouse import Warehouse
+from fjord.spark.warehouse import DataFile, QueryBatch, Warehouse
 
 MAX_ROWS: Final = 1_000_000
 CHECKPOINT: Final = "_checkpoint"

@@ -20,7 +20,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFigures:
-    """What a report on jobs has found; rows are those of the frames in `job_frames`."""
+    """What a report on jobs has found; rows are those of the frames in `lifecycle`."""
 
     tables: Rows  # one for each table
     percentiles: Rows  # of everything, of each table and priority, and of the largest domains

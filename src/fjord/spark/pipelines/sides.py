@@ -30,8 +30,8 @@ from fjord.errors import Code, CorruptionError, FjordError, RefusedError
 from fjord.kinds import Kind
 from fjord.spark import warehouse
 from fjord.spark.extent import Nature
-from fjord.spark.manifest import DataFile, TableState
 from fjord.spark.options import Location
+from fjord.spark.warehouse import DataFile, TableState
 
 # An object store answers slowly, and many at once.
 _THREADS: Final = 16

@@ -13,12 +13,11 @@ import fjord
 from fjord.blocks.files import target_at
 from fjord.errors import FjordError
 from fjord.spark import progress
-from fjord.spark.manifest import DataFile, QueryBatch, TableState
 from fjord.spark.options import Location
 from fjord.spark.pipelines import sides
 from fjord.spark.pipelines.ingest import Checkpoint, Sink, Taken, ingest
 from fjord.spark.pipelines.latest import check_stock
-from fjord.spark.warehouse import ParquetWarehouse
+from fjord.spark.warehouse import DataFile, ParquetWarehouse, QueryBatch, TableState
 from fjord.testing import SimClock
 
 EPOCH = "ab" * 16

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from fjord.spark.pipelines import job_frames
+from fjord.spark.pipelines import lifecycle
 from fjord.spark.pipelines.lifecycle import period_seconds
 
 pytestmark = pytest.mark.spark
@@ -94,7 +94,7 @@ def test_attempts_pair_each_take_with_its_end(spark: SparkSession) -> None:
         ("t", 6, k6, "there", 50, 1, at(5), at(5), "DONE", 2 * SECOND, None, False),
         ("t", 9, k9, "here", 100, 1, at(7), None, None, 6 * SECOND, None, False),
     ]
-    found = job_frames.attempts(history(spark, *RETRIED, *OTHERS))
+    found = lifecycle.attempts(history(spark, *RETRIED, *OTHERS))
     assertDataFrameEqual(found, spark.createDataFrame(expected, ATTEMPTS))
 
 
@@ -108,12 +108,12 @@ def test_jobs_are_counted_whatever_became_of_them(spark: SparkSession) -> None:
         ("t", 16, k[16], "here", 100, "expired", at(0), None, at(9), 0, 0, 0, 0, 0, None),
         ("t", 18, k[18], None, 100, "waiting", at(0), at(2), at(2), 0, 1, 0, 0, 0, None),
     ]
-    found = job_frames.jobs(history(spark, *RETRIED, *OTHERS, *ENDS))
+    found = lifecycle.jobs(history(spark, *RETRIED, *OTHERS, *ENDS))
     assertDataFrameEqual(found, spark.createDataFrame(states, JOBS))
 
 
 def test_a_job_that_was_moved_is_in_the_state_that_it_was_in(spark: SparkSession) -> None:
-    found = job_frames.jobs(
+    found = lifecycle.jobs(
         history(
             spark,
             step(30, 0, "MOVE", 1),
@@ -144,7 +144,7 @@ def test_frequencies_round_long_times_to_four_digits(spark: SparkSession) -> Non
         attempt(1_000_000, 7),
     ]
     job = ("t", 1, b"k", None, 5, "done", at(0), None, at(1), 0, 1, 0, 0, 0, 10_005)
-    found = job_frames.frequencies(
+    found = lifecycle.frequencies(
         spark.createDataFrame(waits, ATTEMPTS), spark.createDataFrame([job], JOBS)
     )
     expected = [
@@ -200,17 +200,17 @@ def test_percentiles_on_every_level(spark: SparkSession) -> None:
         (both, "u", "a", 100, "wait", *u),
         (both, "t", "a", 100, "run", *run),
     ]
-    assertDataFrameEqual(job_frames.percentiles(frequencies), spark.createDataFrame(expected, ddl))
+    assertDataFrameEqual(lifecycle.percentiles(frequencies), spark.createDataFrame(expected, ddl))
     buckets = [("wait", 30, 3), ("wait", 31, 2), ("wait", 33, 5), ("wait", 34, 1), ("run", 33, 1)]
     assertDataFrameEqual(
-        job_frames.histogram(frequencies),
+        lifecycle.histogram(frequencies),
         spark.createDataFrame(buckets, "measure string, bucket int, count bigint"),
     )
 
 
 def test_breaches_are_waits_totals_and_what_still_waits(spark: SparkSession) -> None:
     steps = history(spark, *RETRIED, *OTHERS, *ENDS)
-    attempts, jobs = job_frames.attempts(steps), job_frames.jobs(steps)
+    attempts, jobs = lifecycle.attempts(steps), lifecycle.jobs(steps)
     ddl = (
         "table string, row bigint, key binary, domain string, priority smallint, kind string, "
         "at timestamp, limit_seconds double, seconds double"
@@ -222,10 +222,10 @@ def test_breaches_are_waits_totals_and_what_still_waits(spark: SparkSession) -> 
         ("t", 18, b"k18", None, 100, "waiting", at(90), 4.0, 88.0),
     ]
     wanted = spark.createDataFrame(expected, ddl)
-    assertDataFrameEqual(job_frames.breaches(attempts, jobs, 4, at(90)), wanted)
+    assertDataFrameEqual(lifecycle.breaches(attempts, jobs, 4, at(90)), wanted)
     by_table = {"t": 4.0, "u": 0.0}
-    assertDataFrameEqual(job_frames.breaches(attempts, jobs, by_table, at(90)), wanted)
-    assert job_frames.breaches(attempts, jobs, {}, at(90)).count() == 0
+    assertDataFrameEqual(lifecycle.breaches(attempts, jobs, by_table, at(90)), wanted)
+    assert lifecycle.breaches(attempts, jobs, {}, at(90)).count() == 0
 
 
 def test_keys_that_fail_again(spark: SparkSession) -> None:
@@ -250,12 +250,12 @@ def test_keys_that_fail_again(spark: SparkSession) -> None:
         ("t", b"a", "here", 2, 5, 2, 1, 1, at(2)),
         ("t", b"b", "here", 1, 2, 1, 0, 0, at(4)),
     ]
-    assertDataFrameEqual(job_frames.failures(jobs), spark.createDataFrame(expected, ddl))
+    assertDataFrameEqual(lifecycle.failures(jobs), spark.createDataFrame(expected, ddl))
 
 
 def test_throughput_by_period_and_totals_by_table(spark: SparkSession) -> None:
     steps = history(spark, *RETRIED, *OTHERS, *ENDS)
-    attempts, jobs = job_frames.attempts(steps), job_frames.jobs(steps)
+    attempts, jobs = lifecycle.attempts(steps), lifecycle.jobs(steps)
     ddl = (
         "table string, at timestamp, pushed bigint, merged bigint, taken bigint, done bigint, "
         "failed bigint, timed_out bigint, dead bigint, expired bigint, wait_p50 double, "
@@ -266,9 +266,9 @@ def test_throughput_by_period_and_totals_by_table(spark: SparkSession) -> None:
         ("t", at(60), 0, 0, 1, 1, 0, 1, 0, 0, 2.0, 2.0),
     ]
     assertDataFrameEqual(
-        job_frames.throughput(steps, attempts, 60), spark.createDataFrame(minutes, ddl)
+        lifecycle.throughput(steps, attempts, 60), spark.createDataFrame(minutes, ddl)
     )
-    totals = job_frames.totals(jobs, attempts, at(90)).collect()
+    totals = lifecycle.totals(jobs, attempts, at(90)).collect()
     assert [row.asDict() for row in totals] == [
         {
             "table": "t",

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from fjord.spark.pipelines import job_frames, lifecycle
+from fjord.spark.pipelines import lifecycle
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -41,6 +41,6 @@ def test_what_ended_before_is_left_out_and_nothing_else(spark: SparkSession) -> 
     ],
 )
 def test_a_line_is_drawn_for_a_limit_of_all_tables(
-    limits: job_frames.Limits | None, shared: float | None
+    limits: lifecycle.Limits | None, shared: float | None
 ) -> None:
     assert lifecycle.shared_limit(limits, ["pages", "mails"]) == shared

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from fjord.client.history import BlockInfo
-from fjord.spark import planning
+from fjord.spark import source
 from fjord.spark.options import PARTITIONS_MAX
-from fjord.spark.planning import ColdPartition, Share, Sizes, TailPartition
+from fjord.spark.source import ColdPartition, Share, Sizes, TailPartition
 from tests.unit.spark import parts
 
 BLOCKS = [parts.block(1, 1000, 600), parts.block(1001, 1500, 300), parts.block(1501, 4000, 2100)]
@@ -19,7 +19,7 @@ BLOCKS = [parts.block(1, 1000, 600), parts.block(1001, 1500, 300), parts.block(1
 def plan(
     start: int, end: int, blocks: list[BlockInfo], sizes: Sizes
 ) -> tuple[list[ColdPartition], list[TailPartition]]:
-    found = planning.plan(parts.wanted(), start, end, blocks, sizes)
+    found = source.plan(parts.wanted(), start, end, blocks, sizes)
     cold = [one for one in found if isinstance(one, ColdPartition)]
     tail = [one for one in found if isinstance(one, TailPartition)]
     assert len(cold) + len(tail) == len(found)
@@ -86,7 +86,7 @@ def test_there_are_never_more_tasks_than_seqs_or_than_the_bound() -> None:
 
 @pytest.mark.parametrize(("start", "end", "count"), [(1, 2, 1), (1, 11, 3), (5, 1005, 32)])
 def test_edges_are_even_and_meet(start: int, end: int, count: int) -> None:
-    found = planning.edges(start, end, count)
+    found = source.edges(start, end, count)
     lengths = [after - before for before, after in pairwise(found)]
     assert (found[0], found[-1], len(lengths)) == (start, end, count)
     assert max(lengths) - min(lengths) <= 1

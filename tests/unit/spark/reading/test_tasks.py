@@ -19,7 +19,7 @@ from fjord.history import HISTORIC
 from fjord.ops import Opcode
 from fjord.spark import tasks
 from fjord.spark.options import Location
-from fjord.spark.planning import ColdPartition, Share, TailPartition, Wanted
+from fjord.spark.source import ColdPartition, Share, TailPartition, Wanted
 from tests.unit.spark import packing, parts
 
 

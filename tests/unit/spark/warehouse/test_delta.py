@@ -15,7 +15,7 @@ from fjord.blocks.files import stamp, target_at
 from fjord.errors import FjordError
 from fjord.spark import warehouse
 from fjord.spark.delta import DeltaWarehouse
-from fjord.spark.manifest import BackwardsError, DataFile, Query, QueryBatch
+from fjord.spark.warehouse import BackwardsError, DataFile, Query, QueryBatch
 
 
 def batch(number: int, query: str = "q", start: int = 0) -> QueryBatch:

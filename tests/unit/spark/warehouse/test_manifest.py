@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fjord.errors import CorruptionError, FjordError
-from fjord.spark import manifest
-from fjord.spark.manifest import BackwardsError, Commit, DataFile, Query, QueryBatch, TableState
+from fjord.spark import warehouse
+from fjord.spark.warehouse import BackwardsError, Commit, DataFile, Query, QueryBatch, TableState
 
 FILE = DataFile(path="batch-0-a/1", rows=10, bytes=500, min_seq=3, max_seq=12, value_crc=77)
 BATCH = QueryBatch(query="q", number=0, table="events", start=1, end=12, epoch="ab")
@@ -26,7 +26,7 @@ def batch(number: int, start: int, end: int, query: str = "q") -> QueryBatch:
 def folded(*commits: Commit) -> TableState:
     state = TableState()
     for commit in commits:
-        state = manifest.after(state, commit, "here")
+        state = warehouse.after(state, commit, "here")
     return state
 
 
@@ -78,13 +78,13 @@ def test_files_take_the_place_of_others() -> None:
 def test_a_table_does_not_go_back(start: int) -> None:
     commit = Commit(number=2, at_us=6, batch=batch(0, start, 30, query="another"))
     with pytest.raises(BackwardsError, match="up to seq 12, and batch 0 of query another begins"):
-        manifest.after(folded(FIRST), commit, "here")
+        warehouse.after(folded(FIRST), commit, "here")
 
 
 def test_a_folder_is_of_one_table() -> None:
     commit = Commit(number=2, at_us=6, batch=replace(batch(1, 13, 20), table="other"))
     with pytest.raises(FjordError, match="here holds the table 'events', not 'other'"):
-        manifest.after(folded(FIRST), commit, "here")
+        warehouse.after(folded(FIRST), commit, "here")
 
 
 @pytest.mark.parametrize(
@@ -103,31 +103,31 @@ def test_a_folder_is_of_one_table() -> None:
 )
 def test_commits_that_do_not_follow_are_damage(commit: Commit, told: str) -> None:
     with pytest.raises(CorruptionError, match=told):
-        manifest.after(folded(FIRST), commit, "here")
+        warehouse.after(folded(FIRST), commit, "here")
 
 
 def test_commits_and_checkpoints_survive_writing() -> None:
     maintenance = Commit(number=2, at_us=6, batch=None, added=(), removed=("a", "b"))
     for commit in (FIRST, maintenance):
-        assert manifest.decode_commit(manifest.encode_commit(commit), "x") == commit
+        assert warehouse.decode_commit(warehouse.encode_commit(commit), "x") == commit
     state = folded(FIRST)
-    assert manifest.decode_state(manifest.encode_state(state), "x") == state
+    assert warehouse.decode_state(warehouse.encode_state(state), "x") == state
 
 
 def test_members_of_a_later_version_are_left_out() -> None:
-    found = json.loads(manifest.encode_commit(FIRST))
+    found = json.loads(warehouse.encode_commit(FIRST))
     found["more"] = found["batch"]["more"] = found["added"][0]["more"] = 5
-    assert manifest.decode_commit(json.dumps(found).encode(), "x") == FIRST
+    assert warehouse.decode_commit(json.dumps(found).encode(), "x") == FIRST
 
 
 def test_a_later_form_is_refused() -> None:
-    found = {**json.loads(manifest.encode_commit(FIRST)), "version": 2}
+    found = {**json.loads(warehouse.encode_commit(FIRST)), "version": 2}
     with pytest.raises(FjordError, match="has version 2, and this version of Fjord knows 1"):
-        manifest.decode_commit(json.dumps(found).encode(), "x")
+        warehouse.decode_commit(json.dumps(found).encode(), "x")
 
 
 def without(name: str) -> dict[str, Any]:
-    found = json.loads(manifest.encode_commit(FIRST))
+    found = json.loads(warehouse.encode_commit(FIRST))
     del found[name]
     return dict(found)
 
@@ -147,16 +147,16 @@ def without(name: str) -> dict[str, Any]:
 )
 def test_damaged_commits_are_told(data: bytes) -> None:
     with pytest.raises(CorruptionError, match="x is damaged"):
-        manifest.decode_commit(data, "x")
+        warehouse.decode_commit(data, "x")
     with pytest.raises(CorruptionError, match="x is damaged"):
-        manifest.decode_state(data, "x")
+        warehouse.decode_state(data, "x")
 
 
 def test_the_example_in_the_page_is_a_commit() -> None:
     page = (Path(__file__).resolve().parents[4] / "docs" / "warehouse.md").read_text()
     (example,) = re.findall(r"^```json\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    found = manifest.decode_commit(example.encode(), "docs/warehouse.md")
-    assert manifest.encode_commit(found).decode() == example
+    found = warehouse.decode_commit(example.encode(), "docs/warehouse.md")
+    assert warehouse.encode_commit(found).decode() == example
     first = replace(FIRST, batch=replace(BATCH, end=4))
     assert folded(first, found).end == 6
 
@@ -165,10 +165,10 @@ def test_what_was_taken_is_known_and_older_files_took_all() -> None:
     some = replace(BATCH, columns="seq,key", ops="SET")
     state = folded(replace(FIRST, batch=some))
     assert (state.columns, state.ops) == ("seq,key", "SET")
-    assert manifest.decode_state(manifest.encode_state(state), "here") == state
-    older = json.loads(manifest.encode_commit(FIRST))
+    assert warehouse.decode_state(warehouse.encode_state(state), "here") == state
+    older = json.loads(warehouse.encode_commit(FIRST))
     del older["batch"]["columns"], older["batch"]["ops"]
-    assert manifest.decode_commit(json.dumps(older).encode(), "here") == FIRST
-    older = json.loads(manifest.encode_state(folded(FIRST)))
+    assert warehouse.decode_commit(json.dumps(older).encode(), "here") == FIRST
+    older = json.loads(warehouse.encode_state(folded(FIRST)))
     del older["columns"], older["ops"]
-    assert manifest.decode_state(json.dumps(older).encode(), "here") == folded(FIRST)
+    assert warehouse.decode_state(json.dumps(older).encode(), "here") == folded(FIRST)

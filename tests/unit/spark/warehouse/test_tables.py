@@ -11,8 +11,13 @@ import pytest
 from fjord.blocks.files import LocalTarget, Target, stamp, target_at
 from fjord.errors import CorruptionError, FjordError
 from fjord.spark import warehouse
-from fjord.spark.manifest import BackwardsError, DataFile, QueryBatch
-from fjord.spark.warehouse import CHECKPOINT_EVERY, ParquetWarehouse
+from fjord.spark.warehouse import (
+    CHECKPOINT_EVERY,
+    BackwardsError,
+    DataFile,
+    ParquetWarehouse,
+    QueryBatch,
+)
 from fjord.testing import SimClock
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
