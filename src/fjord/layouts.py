@@ -11,7 +11,7 @@ docs/journal-format.md says what the fields of a job mean.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import Final
 
@@ -69,6 +69,19 @@ JOB_DEATH: Final = Fields(died_us="Q", how="B", reason_bytes="H")
 PREFIX: Final = struct.Struct(">I")
 PREFIX_BYTES: Final = PREFIX.size
 prefix_of: Final[Callable[[int], bytes]] = PREFIX.pack
+
+
+# How an index is looked through: tree, first key, key behind the last one, how many items.
+Scan = Callable[[int, bytes, bytes | None, int], list[tuple[bytes, bytes]]]
+
+
+def pages(
+    scan: Scan, tree: int, start: bytes, stop: bytes | None, size: int
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Yields all items from `start` to before `stop`, so many at a time."""
+    while items := scan(tree, start, stop, size):
+        yield items
+        start = items[-1][0] + b"\0"
 
 
 def table_of(index_key: bytes) -> int:

@@ -108,6 +108,17 @@ def _column_part(column: Column, start: int, end: int) -> Column:
     return Strings(offsets, column.data[base : column.offsets[end]])
 
 
+def only(op: Op, rows: Sequence[int]) -> Op:
+    """Returns an op with some of the rows of another one, wherever they are."""
+    columns_ = tuple(
+        Strings.of([column[at] for at in rows])
+        if isinstance(column, Strings)
+        else [column[at] for at in rows]
+        for column in op.columns
+    )
+    return op._replace(rows=len(rows), columns=columns_)
+
+
 _first: Final = operator.itemgetter(0)
 _encoded: Final = operator.methodcaller("encode")
 

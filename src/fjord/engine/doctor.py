@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from fjord.engine import layout as layouts
 from fjord.engine import opening
@@ -20,6 +21,7 @@ from fjord.errors import DirectoryError, UnavailableError
 from fjord.index import Index, Transaction, viewed
 from fjord.index.memory import MemoryIndex
 from fjord.journal.reader import Journal
+from fjord.layouts import pages
 from fjord.tables.kv.layout import ROW
 from fjord.tables.state import Tree
 
@@ -112,16 +114,10 @@ def _holding(transaction: Transaction, tree: Tree) -> Iterator[tuple[bytes, byte
 
     A mark does not count once its key has another row, and packing takes no such mark along.
     """
-    for key, value in _items(transaction, tree):
+    found = pages(transaction.scan, tree, b"", None, _ENTRIES_AT_A_TIME)
+    for key, value in chain.from_iterable(found):
         if tree is Tree.KV_MARKS:
             row = transaction.get(Tree.KV, key)
             if row is None or row[: ROW.size] != value[: ROW.size]:
                 continue
         yield key, value
-
-
-def _items(transaction: Transaction, tree: Tree) -> Iterator[tuple[bytes, bytes]]:
-    start = b""
-    while items := transaction.scan(tree, start, None, _ENTRIES_AT_A_TIME):
-        yield from items
-        start = items[-1][0] + b"\0"

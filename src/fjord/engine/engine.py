@@ -44,12 +44,15 @@ from fjord.journal import frame as frames
 from fjord.journal.writer import Claim, Commit
 from fjord.tables import catalog
 from fjord.tables.jobs import take
+from fjord.tables.meaning import Note
 from fjord.tables.state import JobCounts, Table, Tree
 
 _DISK_FULL: Final = Refusal(
     code=Code.DISK_FULL, text="the disk is full; nothing was written; free space and try again"
 )
 
+# After these it may be another time to seal.
+_SEALS: Final = frozenset({Note.BLOCKS, Note.DROP})
 # What deletes wait for at most when they have used up what is reserved for them.
 _PACKED_AT_ONCE: Final = 2
 
@@ -367,14 +370,15 @@ class Engine:
         memory.snapshots, memory.generations = group.snapshots, group.generations
         memory.given_back_seq = max(memory.given_back_seq, notes.given_back_seq)
         memory.is_secure |= notes.is_secure
-        if notes.drops:
+        if Note.DROP in notes.seen:
             memory.retain(self.tables)
         turns = notes.given_back_seq > 0 or min(group.counts.changed, default=0) < 0
-        if notes.schedules or notes.sweeps or turns:
-            self._upkeep.note(notes.schedules, sweeps=notes.sweeps, turns=turns)
-        if notes.uncounted:
+        sweeps = Note.SWEEP in notes.seen
+        if notes.schedules or sweeps or turns:
+            self._upkeep.note(notes.schedules, sweeps=sweeps, turns=turns)
+        if Note.UNCOUNTED in notes.seen:
             self._packer.look_again()
-        looks = notes.seals or notes.drops or notes.given_back_seq > 0
+        looks = not notes.seen.isdisjoint(_SEALS) or notes.given_back_seq > 0
         if group.rows:
             self.sealing.note(group, looks=looks)
         for op, place in notes.applied:

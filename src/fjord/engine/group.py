@@ -24,8 +24,8 @@ from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, generations, snapshots
 from fjord.tables.generations import Generations
 from fjord.tables.jobs import keep
-from fjord.tables.kv import change as links
-from fjord.tables.meaning import MEANING
+from fjord.tables.kv import decide as links
+from fjord.tables.meaning import MEANING, Note
 from fjord.tables.state import AnyPointer, JobCounts, Moment, Table, Tree, VolatileValue
 
 _APPLIED = b"applied"
@@ -155,11 +155,7 @@ class Notes:
     last_seqs: dict[int, int] = field(default_factory=dict)  # by table
     table_rows: dict[int, int] = field(default_factory=dict)
     applied: list[tuple[Op, Place]] = field(default_factory=list)  # while somebody wants them
-    drops: bool = False  # a table was dropped
-    sweeps: bool = False  # there may be something to sweep
-    seals: bool = False  # something was said of blocks
-    uncounted: bool = False  # something went that never counted among the live bytes
-    stages: bool = False  # something was staged, or is no more
+    seen: set[Note] = field(default_factory=set)  # of which there is no more to say
     given_back_seq: int = 0  # the space before goes back to the disk
     is_secure: bool = False  # a table was declared so
 
@@ -296,24 +292,9 @@ class Group(Snapshot):
         self.tables = catalog.tables(self.scan(Tree.TABLES, b"", None, limits.TABLES_MAX))
         self.notes.is_secure |= catalog.is_secure(self.tables)
 
-    def _note_drop(self, op: Op, place: Place) -> None:
-        self.notes.drops = True
-
     def _note_snapshots(self, op: Op, place: Place) -> None:
         items = self.scan(Tree.SNAPSHOTS, b"", None, limits.SNAPSHOTS_MAX + 1)
         self.snapshots = snapshots.read_all(items)
-
-    def _note_sweep(self, op: Op, place: Place) -> None:
-        self.notes.sweeps = True
-
-    def _note_blocks(self, op: Op, place: Place) -> None:
-        self.notes.seals = True
-
-    def _note_uncounted(self, op: Op, place: Place) -> None:
-        self.notes.uncounted = True
-
-    def _note_stages(self, op: Op, place: Place) -> None:
-        self.notes.stages = True
 
     def change_volatile(self, changes: Mapping[bytes, VolatileValue | None]) -> None:
         self._volatile.change(changes)
@@ -379,6 +360,10 @@ class Group(Snapshot):
         return self.ops[position][start : start + size]
 
 
+def _see(note: Note) -> Callable[[Group, Op, Place], None]:
+    return lambda group, op, place: group.notes.seen.add(note)
+
+
 def _notes_of(opcode: Opcode) -> Iterator[Callable[[Group, Op, Place], None]]:
     meaning = MEANING[opcode]
     if meaning.due is not None:
@@ -386,7 +371,7 @@ def _notes_of(opcode: Opcode) -> Iterator[Callable[[Group, Op, Place], None]]:
     if opcode.is_sealed:
         yield Group._note_history
     for note in meaning.notes:
-        yield getattr(Group, f"_note_{note.name.lower()}")
+        yield getattr(Group, f"_note_{note.name.lower()}", None) or _see(note)
 
 
 _NOTES: Final = {opcode: tuple(_notes_of(opcode)) for opcode in Opcode}

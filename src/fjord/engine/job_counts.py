@@ -105,10 +105,8 @@ def _rows(transaction: Transaction, prefix: bytes) -> Iterator[list[int]]:
     """Yields the rows of all jobs of a table, some at a time."""
     stop = layouts.end_of(prefix)
     for tree in layout.STATES:
-        start = prefix
-        while items := transaction.scan(tree, start, stop, _PAGE):
+        for items in layouts.pages(transaction.scan, tree, prefix, stop, _PAGE):
             yield [layout.row_of(keep.parts(tree, *item)[1]) for item in items]
-            start = items[-1][0] + b"\0"
 
 
 def of_trees(transaction: Transaction) -> dict[str, int]:

@@ -18,7 +18,7 @@ from fjord.ops import Op
 from fjord.tables.generations import Generations
 from fjord.tables.jobs.keep import taken_keys_of
 from fjord.tables.jobs.lanes import Lanes
-from fjord.tables.kv.change import linked_of
+from fjord.tables.kv.decide import linked_of
 from fjord.tables.state import JobCounts, Moment, Table, VolatileValue, volatile_bytes
 
 Held = TypeVar("Held")

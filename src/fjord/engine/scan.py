@@ -22,14 +22,15 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from fjord import commands, kinds, limits, ops
+from fjord import kinds, limits, ops
 from fjord.columns import Strings
 from fjord.commands import Refusal, Reply, Scan, Scanned, Span, Spanned
-from fjord.errors import Code, CorruptionError
+from fjord.errors import Code, CorruptionError, RefusedError
 from fjord.history import HISTORIC
 from fjord.journal import reader
 from fjord.journal.reader import Journal, Located
 from fjord.ops import Opcode
+from fjord.tables.rules import check_name
 from fjord.tables.state import Table
 from fjord.tables.streams import history
 
@@ -54,29 +55,32 @@ class Past(NamedTuple):
 
 def look(past: Past, command: Scan | Span) -> Reply:
     """Answers what is asked of the journal alone."""
-    if isinstance(command, Span):
-        return span_journal(past, command)
-    return scan_journal(
-        past.journal, past.tables, command, past.durable_seq, cold_seqs=past.cold_seqs
-    )
+    try:
+        table = _find(past.tables, command.table)
+        if isinstance(command, Span):
+            return span_journal(past, table, command)
+        return scan_journal(past, table, command)
+    except RefusedError as error:
+        return Refusal.of(error)
+    except CorruptionError as error:
+        return Refusal(code=Code.CORRUPT, text=str(error))
 
 
-def span_journal(past: Past, command: Span) -> Reply:
-    """Says how far a batch goes that begins behind `after`; looks at a bounded part."""
-    table = past.tables.get(command.table)
-    problem = commands.name_problem(command.table)
-    if problem is not None:
-        return problem
+def _find(tables: Mapping[str, Table], name: str) -> Table:
+    check_name(name)
+    table = tables.get(name)
     if table is None:
-        return Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}")
+        raise RefusedError(Code.NOT_FOUND, f"there is no table {name}")
+    return table
+
+
+def span_journal(past: Past, table: Table, command: Span) -> Spanned:
+    """Says how far a batch goes that begins behind `after`; looks at a bounded part."""
     for _ in range(_TRIES):
-        problem = _epoch_problem(past, command) or _range_problem(past, table, command)
-        if problem is not None:
-            return problem
+        _check_epoch(past, command)
+        _check_range(past, table, command)
         try:
             return _walk(past, table, command)
-        except CorruptionError as error:
-            return Refusal(code=Code.CORRUPT, text=str(error))
         except FileNotFoundError as error:
             gone = error
     raise gone
@@ -88,28 +92,28 @@ def epoch_of(takeovers: Sequence[tuple[bytes, int]], seq: int) -> bytes:
     return takeovers[at][0] if at >= 0 else NO_EPOCH
 
 
-def _epoch_problem(past: Past, command: Span) -> Refusal | None:
+def _check_epoch(past: Past, command: Span) -> None:
     if not command.epoch or command.epoch == NO_EPOCH or not command.after:
-        return None
+        return
     found = epoch_of(past.takeovers, command.after)
     if found == command.epoch:
-        return None
+        return
     text = (
         f"seq {command.after} was written in epoch {command.epoch.hex()} when it was read, but in "
         f"{found.hex()} here: this journal was put back to an earlier state, or is another one; "
         "what was read from that seq's epoch on does not count any more, so begin anew"
     )
-    return Refusal(code=Code.FORKED, text=text)
+    raise RefusedError(Code.FORKED, text)
 
 
-def _range_problem(past: Past, table: Table, command: Span) -> Refusal | None:
+def _check_range(past: Past, table: Table, command: Span) -> None:
     first_seq, after = past.journal.first_seq, command.after
     if after > past.durable_seq:
         text = f"seq {after} is not written yet, the last one is {past.durable_seq}"
-        return Refusal(code=Code.BAD_RANGE, text=text)
+        raise RefusedError(Code.BAD_RANGE, text)
     # Who asks for nothing behind a seq wants to know its epoch, wherever its rows are.
     if after + 1 >= first_seq or 0 < command.until <= after:
-        return None
+        return
     missing = f"what table {table.name} has from seq {after + 1}"
     cold_last = past.cold_lasts.get(table.id, 0)
     # What is behind the last block, and not in the journal any more, had no rows; and who begins
@@ -119,11 +123,10 @@ def _range_problem(past: Past, table: Table, command: Span) -> Refusal | None:
             f"{missing} to {cold_last} is in cold blocks, see `fjord blocks list`, or gone with "
             f"those that were too old; read it there, and go on behind seq {cold_last}"
         )
-        return Refusal(code=Code.BAD_RANGE, text=text)
+        raise RefusedError(Code.BAD_RANGE, text)
     if after and not history.has_history(table, jobs_too=past.seals):
         text = f"{missing} to {first_seq - 1} is gone: the journal begins at seq {first_seq} by now"
-        return Refusal(code=Code.BAD_RANGE, text=text)
-    return None
+        raise RefusedError(Code.BAD_RANGE, text)
 
 
 def _walk(past: Past, table: Table, command: Span) -> Spanned:
@@ -211,49 +214,30 @@ class _Batch:
 # Answering SCAN: the ops of one table as they rest in the journal, a bounded piece at a time.
 
 
-def scan_journal(
-    journal: Journal,
-    tables: Mapping[str, Table],
-    command: Scan,
-    durable_seq: int,
-    *,
-    cold_seqs: Mapping[int, int],
-) -> Reply:
-    """Returns ops from `start_seq` on, a bounded piece: little returned, and little looked at.
-
-    Args:
-        cold_seqs: the first seq that is in a cold block, of tables that have blocks.
-    """
-    problem = commands.name_problem(command.table)
-    if problem is not None:
-        return problem
-    table = tables.get(command.table)
-    if table is None:
-        return Refusal(code=Code.NOT_FOUND, text=f"there is no table {command.table}")
+def scan_journal(past: Past, table: Table, command: Scan) -> Scanned:
+    """Returns ops from `start_seq` on, a bounded piece: little returned, and little looked at."""
+    journal, durable_seq = past.journal, past.durable_seq
     end_seq = min(command.end_seq or durable_seq + 1, durable_seq + 1)
     first_seq = journal.first_seq
-    if command.start_seq < first_seq and cold_seqs.get(table.id, first_seq) < first_seq:
+    if command.start_seq < first_seq and past.cold_seqs.get(table.id, first_seq) < first_seq:
         text = (
             f"what table {table.name} has before seq {first_seq} is in cold blocks, see `fjord "
             f"blocks list`; read it there, and scan from seq {first_seq} on"
         )
-        return Refusal(code=Code.BAD_RANGE, text=text)
+        raise RefusedError(Code.BAD_RANGE, text)
     # From the beginning means from the first seq that is left.
     start_seq = min(first_seq, end_seq) if command.start_seq == 1 else command.start_seq
     if not first_seq <= start_seq <= end_seq and start_seq != end_seq:
         text = f"a scan starts between seq {first_seq}, the first that is left, and seq {end_seq}"
-        return Refusal(code=Code.BAD_RANGE, text=text)
+        raise RefusedError(Code.BAD_RANGE, text)
     piece = _Piece(journal, table.id, command, start_seq, end_seq)
     bytes_max = min(command.bytes_max or limits.SCAN_BYTES_MAX, limits.SCAN_BYTES_MAX)
-    try:
-        if start_seq < end_seq:
-            for located in journal.frames(start_seq, durable_seq=durable_seq):
-                if located.frame.first_seq >= end_seq or not piece.add(located, bytes_max):
-                    break
-                if piece.examined_bytes >= limits.SCAN_EXAMINED_BYTES_MAX:
-                    break
-    except CorruptionError as error:
-        return Refusal(code=Code.CORRUPT, text=str(error))
+    if start_seq < end_seq:
+        for located in journal.frames(start_seq, durable_seq=durable_seq):
+            if located.frame.first_seq >= end_seq or not piece.add(located, bytes_max):
+                break
+            if piece.examined_bytes >= limits.SCAN_EXAMINED_BYTES_MAX:
+                break
     return piece.answer()
 
 
@@ -317,13 +301,13 @@ class _Piece:
         keys = op.columns[names.index("key")] if "key" in names else ()
         return any(key.startswith(self._key_prefix) for key in keys if isinstance(key, bytes))
 
-    def answer(self) -> Scanned | Refusal:
+    def answer(self) -> Scanned:
         if self.is_cold and not self._ops:
             text = (
                 f"the messages from seq {self._next_seq} on are in cold blocks, see `fjord blocks "
                 "list`; read them there, and scan from behind the last block on"
             )
-            return Refusal(code=Code.BAD_RANGE, text=text)
+            raise RefusedError(Code.BAD_RANGE, text)
         return Scanned(
             first_seqs=self._first_seqs,
             walls_us=self._walls_us,

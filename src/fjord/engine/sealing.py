@@ -18,7 +18,8 @@ from fjord.commands import Command, Refusal
 from fjord.engine.group import Group
 from fjord.history import Block, SealedRange, SealPlan
 from fjord.tables import generations
-from fjord.tables.stages import stage
+from fjord.tables.meaning import Note
+from fjord.tables.stages import decide
 from fjord.tables.state import Table, Tree
 from fjord.tables.streams import history, layout, rules
 from fjord.tables.streams.layout import History
@@ -99,7 +100,7 @@ class Sealing:
 
     def look_at_stages(self) -> None:
         """Reads which rows are staged: the segments with them have to stay."""
-        self._first_stage = min(stage.first_seqs(self._engine.scan_index), default=None)
+        self._first_stage = min(decide.first_seqs(self._engine.scan_index), default=None)
         self._held = (0, False)
 
     def note(self, group: Group, *, looks: bool) -> None:
@@ -122,7 +123,7 @@ class Sealing:
             self._written.update(notes.table_rows)
         if looks:
             self.look()
-        elif notes.stages:
+        elif Note.STAGES in notes.seen:
             self.look_at_stages()
 
     def note_rotation(self) -> None:

@@ -18,7 +18,7 @@ the disk is full.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from fjord import commands, limits
@@ -26,12 +26,12 @@ from fjord.commands import Command, Refusal
 from fjord.engine.job_counts import Counts
 from fjord.engine.packing import Packer
 from fjord.jobs import Period
-from fjord.layouts import PREFIX_BYTES, table_of
+from fjord.layouts import PREFIX_BYTES, pages, table_of
 from fjord.tables import catalog, clients, generations, snapshots
 from fjord.tables.jobs import keep as upkeep
 from fjord.tables.kv import keep
+from fjord.tables.stages import decide as staging
 from fjord.tables.stages import layout
-from fjord.tables.stages import stage as staging
 from fjord.tables.state import Table, Tree
 from fjord.tables.streams.layout import seq_key
 
@@ -285,7 +285,7 @@ class StagedUpkeep:
     def _steps(self) -> Steps:
         """Yields what is to be run, or nothing where a piece was only looked at."""
         now_us = self._engine.clock.wall_us()
-        for items in self._pieces(Tree.STAGES):
+        for items in pages(self._engine.scan_index, Tree.STAGES, b"", None, _PIECE):
             by_table: dict[int, list[int]] = {}
             for key, data in items:
                 stage = layout.decode_stage(key, data)
@@ -295,7 +295,7 @@ class StagedUpkeep:
             for table, stages in by_table.items():
                 yield staging.DropStages(table=table, stages=stages)
             yield None
-        for items in self._pieces(Tree.WRITERS):
+        for items in pages(self._engine.scan_index, Tree.WRITERS, b"", None, _PIECE):
             for key, data in items:
                 yield from self._of_writer(key, layout.decode_writer(data), now_us)
             yield None
@@ -315,12 +315,6 @@ class StagedUpkeep:
         """Says whether the last stage of a batch is there: then the batch is not written yet."""
         wanted = seq_key(key[:PREFIX_BYTES], seq)
         return bool(self._engine.scan_index(Tree.STAGES, wanted, wanted + b"\0", 1))
-
-    def _pieces(self, tree: Tree) -> Iterator[list[tuple[bytes, bytes]]]:
-        start = b""
-        while items := self._engine.scan_index(tree, start, None, _PIECE):
-            yield items
-            start = items[-1][0] + b"\0"
 
 
 # -- whether the disk has space for what users write, and when it has it again --------------------

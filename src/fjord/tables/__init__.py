@@ -13,21 +13,16 @@ from __future__ import annotations
 import fjord.tables.catalog
 import fjord.tables.clients
 import fjord.tables.generations
-import fjord.tables.jobs.finish
+import fjord.tables.jobs.decide
 import fjord.tables.jobs.keep
-import fjord.tables.jobs.push
 import fjord.tables.jobs.read
 import fjord.tables.jobs.take
-import fjord.tables.kv.change
+import fjord.tables.kv.decide
 import fjord.tables.kv.keep
-import fjord.tables.kv.lookup
-import fjord.tables.kv.ranges
 import fjord.tables.kv.read
-import fjord.tables.kv.write
 import fjord.tables.snapshots
-import fjord.tables.stages.stage
-import fjord.tables.streams.append
+import fjord.tables.stages.decide
+import fjord.tables.streams.decide
 import fjord.tables.streams.history
 import fjord.tables.streams.read
-import fjord.tables.streams.subscribers
 import fjord.tables.upkeep  # noqa: F401

@@ -15,12 +15,12 @@ given out is always that of a table, or of a dropped one, which is why the last 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from fjord import commands, jobs, kinds, layouts, limits
+from fjord import commands, jobs, kinds, layouts, limits, ops
 from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.commands.layout import Command, internal
@@ -367,3 +367,16 @@ def keep_lost(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
 def keep_drop_table(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     found = state.get_many(Tree.META, [_DROPPED + layouts.prefix_of(op.table)])
     return [op] if found[0] is not None else ()
+
+
+def keep_named(
+    op: Op, place: Place, state: State, tree: Tree, held_of: Callable[[bytes], int]
+) -> Sequence[Op]:
+    """Says those rows again, each under its name in a tree, that are held by this very op."""
+    names, prefix = op.column("name"), layouts.prefix_of(op.table)
+    stored = state.get_many(tree, [prefix + name for name in names.rows()])
+    return [
+        ops.part(op, at, at + 1)
+        for at, data in enumerate(stored)
+        if data and held_of(data) == place.seq + at
+    ]

@@ -237,12 +237,11 @@ class AsOf:
         self, tree: int, where: int, head: bytes, start: bytes, stop: bytes | None
     ) -> Iterator[tuple[bytes, bytes]]:
         """Yields what held at the snapshot, in order, out of one of the places."""
-        while items := self._state.scan(where, start, stop, _PIECE):
+        for items in layouts.pages(self._state.scan, where, start, stop, _PIECE):
             for key, image in items:
                 own = key[len(head) :]
                 if _row_of(tree, own, image) <= self.as_of:
                     yield own, image
-            start = items[-1][0] + b"\0"
 
     def _laters(self) -> Iterator[int]:
         """Yields this snapshot and later ones, as far as anything was kept under them."""

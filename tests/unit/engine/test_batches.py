@@ -189,7 +189,7 @@ def test_a_refusal_leaves_nothing_of_what_a_group_notes(
     before, during, after = seen
     touched = {name for name in before if before[name] != during[name]}
     assert touched >= {
-        *("appended", "arrivals", "body_bytes", "changed", "counts", "deaths", "drops"),
+        *("appended", "arrivals", "body_bytes", "changed", "counts", "deaths", "seen"),
         *("generations", "last_seqs", "live_bytes", "next_seq", "ops", "rows", "snapshots"),
         *("sweeps", "table_rows", "tables"),
     }

@@ -109,5 +109,5 @@ def test_one_value_is_answered_with_all_that_is_known() -> None:
     value = VolatileValue(3, b"x" * 8, NOW_US, NOW_US + 1, 2, 3)
     found = read.one_entry(value, is_locked=True)
     assert (found.types, found.values.rows(), found.states) == (b"\3", [b"x" * 8], b"\1")
-    assert (found.timestamps_us, found.expires_at_us) == ((NOW_US,), (NOW_US + 1,))
-    assert (found.ttls_us, found.created_us, found.accessed_us) == ((2,), (3,), (0,))
+    assert [*found.timestamps_us, *found.expires_at_us] == [NOW_US, NOW_US + 1]
+    assert [*found.ttls_us, *found.created_us, *found.accessed_us] == [2, 3, 0]

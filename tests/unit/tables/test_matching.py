@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from fjord import limits
 from fjord.commands import Refusal
 from fjord.errors import Code
-from fjord.tables.kv import ranges
-from fjord.tables.kv.ranges import Matcher
+from fjord.tables.kv import read
+from fjord.tables.kv.read import Matcher
 
 
 def compiled(regex: bytes) -> Matcher:
-    found = ranges.compiled(regex)
+    found = read.compiled(regex)
     assert isinstance(found, Matcher), found
     return found
 
 
 def refusal(regex: bytes) -> Refusal:
-    found = ranges.compiled(regex)
+    found = read.compiled(regex)
     assert isinstance(found, Refusal)
     assert found.code is Code.BAD_REGEX
     return found
@@ -142,7 +142,7 @@ keys_st = st.lists(
 def test_no_key_that_matches_is_outside_of_the_bounds(
     anchor: bytes, rest: bytes, keys: list[bytes]
 ) -> None:
-    found = ranges.compiled(anchor + rest)
+    found = read.compiled(anchor + rest)
     assume(isinstance(found, Matcher))
     assert isinstance(found, Matcher)
     options = re2.Options()
@@ -159,7 +159,7 @@ def test_no_key_that_matches_is_outside_of_the_bounds(
 def test_compiled_expressions_are_kept_in_bounds() -> None:
     for number in range(limits.REGEX_KEPT * 3):
         compiled(b"^%d" % number)
-    assert ranges.compiled.cache_info().currsize <= limits.REGEX_KEPT
+    assert read.compiled.cache_info().currsize <= limits.REGEX_KEPT
     assert re2._Regexp._make.cache_info().currsize == 0
 
 

@@ -14,7 +14,7 @@ from fjord.tables import upkeep as packing
 from fjord.tables.jobs import keep as upkeep
 from fjord.tables.kv import keep
 from fjord.tables.meaning import MEANING
-from fjord.tables.stages import stage
+from fjord.tables.stages import decide
 from fjord.tables.state import Table, Tree
 from fjord.tables.streams import history
 from tests.unit.tables.world import World
@@ -28,9 +28,9 @@ INTERNAL = {
     upkeep.ExpireJobs,
     upkeep.MoveJobs,
     clients.ForgetClients,
-    stage.DropStages,
-    stage.RunStage,
-    stage.ForgetWriter,
+    decide.DropStages,
+    decide.RunStage,
+    decide.ForgetWriter,
     snapshots.EndSnapshots,
     history.BeginSeal,
     history.EndSeal,
@@ -123,7 +123,7 @@ def test_what_works_on_a_full_disk_is_decided_and_writes() -> None:
     assert all(map(is_decided, FREES))
     assert frozenset({commands.Read}) == FREES & READS  # one that opens a snapshot
     # They make room only after they took some.
-    moves = {packing.Pack, upkeep.MoveJobs, stage.RunStage}
+    moves = {packing.Pack, upkeep.MoveJobs, decide.RunStage}
     assert INTERNAL - moves < FREES
     assert moves.isdisjoint(FREES)
     assert {commands.Set, commands.Modify, commands.Rename}.isdisjoint(FREES)

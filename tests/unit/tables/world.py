@@ -24,7 +24,7 @@ from fjord.tables import upkeep as packing
 from fjord.tables.jobs import keep
 from fjord.tables.jobs import layout as job_row
 from fjord.tables.jobs.lanes import Lanes
-from fjord.tables.kv import change as links
+from fjord.tables.kv import decide as links
 from fjord.tables.kv import layout
 from fjord.tables.meaning import MEANING, Note
 from fjord.tables.stages import layout as stage_entry

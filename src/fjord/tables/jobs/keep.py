@@ -15,12 +15,12 @@ from fjord.columns import Strings
 from fjord.commands.layout import Command, internal
 from fjord.jobs import How
 from fjord.jobs import State as JobState
-from fjord.layouts import PREFIX_BYTES, end_of, prefix_of, table_of
+from fjord.layouts import PREFIX_BYTES, end_of, pages, prefix_of, table_of
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog
 from fjord.tables.jobs import layout
 from fjord.tables.jobs import rows as job_ops
-from fjord.tables.jobs.finish import GiveBack, held_of
+from fjord.tables.jobs.decide import GiveBack
 from fjord.tables.jobs.layout import LEASE, XID
 from fjord.tables.jobs.rows import Held
 from fjord.tables.state import Decision, State, Table, Tree, decides
@@ -66,7 +66,7 @@ def sweep(state: State, table_id: int, limit: int) -> list[Op]:
     for tree in layout.STATES:
         items = state.scan(tree, prefix, end_of(prefix), limit)
         if items:
-            held = [_held(tree, key, data) for key, data in items]
+            held = [job_ops.held_in(tree, *item) for item in items]
             return job_ops.remove(table_id, held, How.PURGE)
     return []
 
@@ -139,16 +139,6 @@ def _move(
     return Op(Opcode.JOB_MOVE, table_id, len(rows), columns)
 
 
-def _held(tree: Tree, key: bytes, data: bytes) -> Held:
-    if tree is Tree.JOBS_READY:
-        return job_ops.waiting(layout.decode_ready(key, data))
-    number = XID.unpack_from(key, PREFIX_BYTES)[0]
-    if tree is Tree.JOBS_TAKEN:
-        lease, row = layout.decode_taken(data)
-        return Held(JobState.TAKEN, number, row, lease)
-    return Held(JobState.DEAD, number, layout.decode_dead(data)[1])
-
-
 # -- leases: when they are over, and what becomes of the jobs then --------------------------------
 #
 # A note in JOBS_LEASES says that leases of some xids are over at a deadline.  It is not touched
@@ -213,7 +203,7 @@ def _over(state: State, table_id: int, deadline_us: int, xid: int, rows: int) ->
     start, stop = prefix + XID.pack(xid), prefix + XID.pack(xid + rows)
     items = state.scan(Tree.JOBS_TAKEN, start, stop, rows)
     return [
-        held_of(XID.unpack_from(key, len(prefix))[0], data)
+        job_ops.held_in(Tree.JOBS_TAKEN, key, data)
         for key, data in items
         if LEASE.unpack_from(data)[0] == deadline_us
     ]
@@ -221,14 +211,12 @@ def _over(state: State, table_id: int, deadline_us: int, xid: int, rows: int) ->
 
 def taken_keys(state: State, table_id: int) -> Iterator[tuple[bytes, int]]:
     """Yields the hashes of the keys of taken jobs, but for overtaken ones, and their xids."""
-    start = prefix = prefix_of(table_id)
-    stop = end_of(prefix)
-    while items := state.scan(Tree.JOBS_TAKEN, start, stop, _ROWS_MAX):
+    prefix = prefix_of(table_id)
+    for items in pages(state.scan, Tree.JOBS_TAKEN, prefix, end_of(prefix), _ROWS_MAX):
         for key, data in items:
             image = data[LEASE.size :]
             if layout.expiry_of(image) != layout.OVERTAKEN_US:
-                yield image[layout.HASH_AT], XID.unpack_from(key, len(prefix))[0]
-        start = items[-1][0] + b"\0"
+                yield image[layout.HASH_AT], XID.unpack_from(key, PREFIX_BYTES)[0]
 
 
 def taken_keys_of(op: Op, seq: int) -> Iterable[tuple[bytes, int]]:

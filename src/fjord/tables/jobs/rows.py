@@ -8,10 +8,10 @@ from typing import NamedTuple
 from fjord.columns import Strings, repeat
 from fjord.jobs import How
 from fjord.jobs import State as JobState
-from fjord.layouts import end_of
+from fjord.layouts import PREFIX_BYTES, end_of
 from fjord.ops import Op, Opcode
 from fjord.tables.jobs import layout
-from fjord.tables.jobs.layout import COLLIDED, NO_PROBE, OVERTAKEN_US, Lease, Row
+from fjord.tables.jobs.layout import COLLIDED, NO_PROBE, OVERTAKEN_US, XID, Lease, Row
 from fjord.tables.state import State, Tree
 
 _NO_LEASE = Lease(0, 0, 0, 0)
@@ -29,6 +29,21 @@ class Held(NamedTuple):
     def note(self) -> int:
         """The deadline whose note goes with this job, 0 if there is none."""
         return self.lease.deadline_us if self.lease.is_alone else 0
+
+
+def held_in(tree: Tree, key: bytes, data: bytes) -> Held:
+    """Reads an item of one of the trees of jobs."""
+    if tree is Tree.JOBS_READY:
+        return waiting(layout.decode_ready(key, data))
+    number = XID.unpack_from(key, PREFIX_BYTES)[0]
+    if tree is Tree.JOBS_TAKEN:
+        return taken(number, data)
+    return Held(JobState.DEAD, number, layout.decode_dead(data)[1])
+
+
+def taken(xid: int, data: bytes) -> Held:
+    lease, row = layout.decode_taken(data)
+    return Held(JobState.TAKEN, xid, row, lease)
 
 
 def waiting(row: Row) -> Held:

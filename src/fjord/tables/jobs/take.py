@@ -22,7 +22,6 @@ from fjord.ops import Op, Opcode
 from fjord.tables import catalog
 from fjord.tables.jobs import keep, layout, rules
 from fjord.tables.jobs import rows as job_rows
-from fjord.tables.jobs.finish import held_of
 from fjord.tables.jobs.lanes import Lane
 from fjord.tables.jobs.layout import PLACE, REST, XID, Lease
 from fjord.tables.jobs.rows import Held
@@ -30,15 +29,6 @@ from fjord.tables.state import Decision, State, Table, Tree, decides
 
 _SIZE: Final = JOB_REST.picked("size")
 _HASH_AT: Final = JOB_REST.span("hash")
-
-
-class _Found(NamedTuple):
-    """What may be handed out."""
-
-    items: list[Item]
-    expired: list[Item]
-    next_at_us: int | None
-    is_cut: bool = False  # there may be more behind what has expired
 
 
 @decides(commands.Next)
@@ -120,7 +110,7 @@ def learn(state: State, table: Table) -> None:
 # -- which jobs -----------------------------------------------------------------------------------
 
 
-def _find(state: State, table: Table, domain: bytes, now_us: int, limit: int) -> _Found:
+def _find(state: State, table: Table, domain: bytes, now_us: int, limit: int) -> Due:
     """Returns up to `limit` jobs that are due, in the order of handing out."""
     if rules.settings_of(table).fairness is Fairness.NONE:
         return _find_in_lane(state, table.prefix, 0, now_us, limit)
@@ -133,18 +123,18 @@ def _find(state: State, table: Table, domain: bytes, now_us: int, limit: int) ->
         items = round_.take(limit)
         expired += round_.expired
         if items or round_.is_cut:
-            return _Found(items, expired, None, is_cut=round_.is_cut)
-    return _Found([], expired, _first_of_lanes(state, table, now_us) if not expired else now_us)
+            return Due(items, expired, None, is_cut=round_.is_cut)
+    return Due([], expired, _first_of_lanes(state, table, now_us) if not expired else now_us)
 
 
-def _find_in_lane(state: State, prefix: bytes, lane: int, now_us: int, limit: int) -> _Found:
+def _find_in_lane(state: State, prefix: bytes, lane: int, now_us: int, limit: int) -> Due:
     fast = due(state, prefix, lane, FAST, now_us, limit)
     if fast.items or fast.is_cut:
-        return _Found(_bounded(fast.items), fast.expired, None, is_cut=fast.is_cut)
+        return fast._replace(items=_bounded(fast.items))
     slow = due(state, prefix, lane, SLOW, now_us, limit)
     next_at_us = _earlier(fast.next_at_us, slow.next_at_us)
     expired = fast.expired + slow.expired
-    return _Found(_bounded(slow.items), expired, next_at_us, is_cut=slow.is_cut)
+    return Due(_bounded(slow.items), expired, next_at_us, is_cut=slow.is_cut)
 
 
 class _Round:
@@ -282,7 +272,7 @@ def _overtake(
     for (at, xid), data in zip(again, state.get_many(Tree.JOBS_TAKEN, keys), strict=True):
         if data is None:  # it is done by now
             continue
-        before, row = held_of(xid, data), layout.decode_ready(*items[at])
+        before, row = job_rows.taken(xid, data), layout.decode_ready(*items[at])
         if before.row.key != row.key or before.row.is_overtaken:
             continue
         if before.row.age < row.age:
@@ -389,7 +379,7 @@ _NEVER: Final = bytes(8)  # an expiry that is none
 
 
 class Due(NamedTuple):
-    """What is due of a lane."""
+    """What is due of a lane, or of a table."""
 
     items: list[Item]
     expired: list[Item]  # that were passed over

@@ -26,18 +26,18 @@ from fjord.tables.kv.lookup import purge, unschedule
 from fjord.tables.state import Decision, State, Tree, decides
 
 
-class _Row(NamedTuple):
+class HeldRow(NamedTuple):
     """A row that still holds."""
 
     key: bytes  # of the index
     entry: Entry
-    mark: Mark
     value: bytes  # payload, or target of an alias
+    mark: Mark = layout.NO_MARK
 
 
 def keep_rows(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     """Moves the rows of an op that hold; what nobody can miss any more is purged instead."""
-    rows = _holding(op, place, state)
+    rows = _marked(holding(op, place, state), state)
     if not rows:
         return ()
     is_there = catalog.is_there(state, op.table)
@@ -77,32 +77,31 @@ def keep_marks(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     return [Op(Opcode.KV_MARK, op.table, len(void), (none, none, none, none, gone))]
 
 
-def _holding(op: Op, place: Place, state: State) -> list[_Row]:
+def _marked(rows: Sequence[HeldRow], state: State) -> list[HeldRow]:
+    marks = state.get_many(Tree.KV_MARKS, [row.key for row in rows])
+    return [
+        row._replace(mark=layout.decode_mark(mark, row.entry.row))
+        for row, mark in zip(rows, marks, strict=True)
+    ]
+
+
+def holding(op: Op, place: Place, state: State) -> list[HeldRow]:
+    """Returns the rows of an op that hold, without what was noted of them."""
     keys = op.column("key")
     prefix = prefix_of(op.table)
     index_keys = [prefix + key for key in keys.rows()]
-    stored = state.get_many(Tree.KV, index_keys)
-    entries = [layout.decode(data) if data else None for data in stored]
-    found = [
-        (at, entry)
-        for at, entry in enumerate(entries)
-        if entry is not None and entry.held == place.seq + at
-    ]
-    marks = state.get_many(Tree.KV_MARKS, [index_keys[at] for at, _ in found])
     last = op.columns[-1]
     values = last if last is not keys and isinstance(last, Strings) else None
-    return [
-        _Row(
-            index_keys[at],
-            entry,
-            layout.decode_mark(mark, entry.row),
-            values[at] if values is not None else b"",
-        )
-        for (at, entry), mark in zip(found, marks, strict=True)
-    ]
+    found = []
+    for at, data in enumerate(state.get_many(Tree.KV, index_keys)):
+        entry = layout.decode(data) if data else None
+        if entry is not None and entry.held == place.seq + at:
+            value = values[at] if values is not None else b""
+            found.append(HeldRow(index_keys[at], entry, value))
+    return found
 
 
-def _is_past(row: _Row, table_id: int, state: State, now_us: int) -> bool:
+def _is_past(row: HeldRow, table_id: int, state: State, now_us: int) -> bool:
     """Says so of old tombstones, and of old aliases that no longer lead anywhere.
 
     A tombstone is as old as it has been here, in lease time: what clients and clocks say of
@@ -120,7 +119,7 @@ def _is_past(row: _Row, table_id: int, state: State, now_us: int) -> bool:
     return target is None or not target.is_value or entry.row < target.links
 
 
-def _move(table_id: int, rows: Sequence[_Row]) -> list[Op]:
+def _move(table_id: int, rows: Sequence[HeldRow]) -> list[Op]:
     if not rows:
         return []
     entries = [row.entry for row in rows]

@@ -269,8 +269,7 @@ def purge(table_id: int, entries: Mapping[bytes, Entry]) -> list[Op]:
 @decides(commands.Lock)
 def decide_lock(command: commands.Lock, state: State, now_us: int) -> Decision:
     check_keys(command.keys)
-    found = catalog.find_or_create(state, command.table, kinds.Kind.KV)
-    table, creation = found
+    table, creation = catalog.find_or_create(state, command.table, kinds.Kind.KV)
     lookup = Lookup.of(state, table.prefix, command.keys.rows(), now_us)
     if state.locks and not state.locks.keys().isdisjoint([*lookup.given, *lookup.keys]):
         raise RefusedError(Code.LOCKED, "a key is locked already")

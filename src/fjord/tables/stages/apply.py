@@ -17,6 +17,7 @@ import google_crc32c
 
 from fjord import layouts, ops
 from fjord.ops import Op, Place
+from fjord.tables import catalog
 from fjord.tables.stages import layout as stage_entry
 from fjord.tables.stages.layout import StageState
 from fjord.tables.state import State, Tree, Writes
@@ -83,11 +84,6 @@ def apply_writer_gone(writes: Writes, op: Op, place: Place) -> None:
 
 
 def keep_writer(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    names = op.column("name")
-    prefix = layouts.prefix_of(op.table)
-    stored = state.get_many(Tree.WRITERS, [prefix + name for name in names.rows()])
-    return [
-        ops.part(op, at, at + 1)
-        for at, data in enumerate(stored)
-        if data and stage_entry.decode_writer(data).held == place.seq + at
-    ]
+    return catalog.keep_named(
+        op, place, state, Tree.WRITERS, lambda data: stage_entry.decode_writer(data).held
+    )

@@ -13,7 +13,7 @@ names.  Messages up to `forgotten` are read from blocks, later ones from the jou
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from fjord import commands, jobs, kinds, limits
@@ -22,15 +22,13 @@ from fjord.commands import BlockList, ReplaceBlocks
 from fjord.commands.layout import Command, internal
 from fjord.errors import Code, RefusedError
 from fjord.history import Block, SealPlan
-from fjord.layouts import PREFIX_BYTES, end_of, prefix_of
+from fjord.layouts import PREFIX_BYTES, Scan, end_of, pages, prefix_of
 from fjord.ops import Column, Op, Opcode, Place
 from fjord.tables import catalog
 from fjord.tables.state import Decision, State, Table, Tree, decides
 from fjord.tables.streams import layout, rules
 from fjord.tables.streams.layout import History, Use, seq_key
 
-# How an index is looked through: tree, first key, key behind the last one, how many items.
-Scan = Callable[[int, bytes, bytes | None, int], list[tuple[bytes, bytes]]]
 _PIECE: Final = 256
 # The columns of numbers of a BLOCK.
 _NUMBERS: Final = ("first", "last", "rows", "bytes", "min_us", "max_us", "crc")
@@ -187,16 +185,11 @@ def block_at(state: State, table: Table, seq: int) -> Block | None:
 
 def live_blocks(state: State, prefix: bytes, seq: int = 0) -> Iterator[Block]:
     """Yields the blocks in use of a table that end at a seq or behind it, in order."""
-    return (block for block, is_retired in all_blocks(state, prefix, seq) if not is_retired)
-
-
-def all_blocks(state: State, prefix: bytes, seq: int = 0) -> Iterator[tuple[Block, bool]]:
-    """Yields blocks, each with whether its files are to go."""
-    return all_items(state.scan, prefix, seq)
+    return (block for block, is_retired in all_items(state.scan, prefix, seq) if not is_retired)
 
 
 def all_items(scan: Scan, prefix: bytes = b"", seq: int = 0) -> Iterator[tuple[Block, bool]]:
-    """Yields blocks out of an index, those of one table from a seq on, or all."""
+    """Yields the blocks of one table from a seq on, or all, each with whether it is to go."""
     start, stop = (seq_key(prefix, seq), end_of(prefix)) if prefix else (b"", None)
     return _items(scan, Tree.BLOCKS, start, stop)
 
@@ -209,9 +202,8 @@ def replaced_blocks(scan: Scan) -> Iterator[Block]:
 def _items(
     scan: Scan, tree: Tree, start: bytes, stop: bytes | None
 ) -> Iterator[tuple[Block, bool]]:
-    while items := scan(tree, start, stop, _PIECE):
+    for items in pages(scan, tree, start, stop, _PIECE):
         yield from (layout.decode_block(key, data) for key, data in items)
-        start = items[-1][0] + b"\0"
 
 
 def first_blocks(scan: Scan) -> list[tuple[Block, bool]]:
@@ -287,7 +279,7 @@ def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
     items = state.scan(Tree.STREAM_OPS, prefix, end_of(prefix), limit)
     if items:
         return _forget(table_id, items)
-    retired = [block for block, gone in all_blocks(state, prefix) if not gone][:limit]
+    retired = [block for block, gone in all_items(state.scan, prefix) if not gone][:limit]
     if retired:
         return block_ops(retired, Use.RETIRED)
     names = [

@@ -8,14 +8,15 @@ good when it is old, and every subscriber of its stream has passed it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from fjord import limits, ops
 from fjord.columns import Strings
-from fjord.layouts import PREFIX_BYTES, end_of, prefix_of
+from fjord.layouts import PREFIX_BYTES, end_of, pages, prefix_of
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog
 from fjord.tables.kv import layout
+from fjord.tables.kv.keep import HeldRow, holding
 from fjord.tables.kv.layout import Entry
 from fjord.tables.state import State, Tree
 from fjord.tables.streams import layout as stream_entry
@@ -25,16 +26,8 @@ _PIECE: Final = 1000
 _NO_MARK: Final = 2**64 - 1  # every seq is before it
 
 
-class _Row(NamedTuple):
-    """A message that still holds."""
-
-    key: bytes  # of the index
-    entry: Entry
-    value: bytes
-
-
 def keep_messages(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    rows = _holding(op, place, state)
+    rows = holding(op, place, state)
     if not rows:
         return ()
     is_there = catalog.is_there(state, op.table)
@@ -69,28 +62,9 @@ def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
 
 
 def keep_subscriber(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    names = op.column("name")
-    prefix = prefix_of(op.table)
-    stored = state.get_many(Tree.SUBSCRIBERS, [prefix + name for name in names.rows()])
-    return [
-        ops.part(op, at, at + 1)
-        for at, data in enumerate(stored)
-        if data and stream_entry.decode_subscriber(data).held == place.seq + at
-    ]
-
-
-def _holding(op: Op, place: Place, state: State) -> list[_Row]:
-    keys = op.column("key")
-    prefix = prefix_of(op.table)
-    index_keys = [prefix + key for key in keys.rows()]
-    last = op.columns[-1]
-    values = last if last is not keys and isinstance(last, Strings) else None
-    found = []
-    for at, data in enumerate(state.get_many(Tree.KV, index_keys)):
-        entry = layout.decode(data) if data else None
-        if entry is not None and entry.held == place.seq + at:
-            found.append(_Row(index_keys[at], entry, values[at] if values is not None else b""))
-    return found
+    return catalog.keep_named(
+        op, place, state, Tree.SUBSCRIBERS, lambda data: stream_entry.decode_subscriber(data).held
+    )
 
 
 def _is_old(entry: Entry, state: State) -> bool:
@@ -101,12 +75,10 @@ def _is_old(entry: Entry, state: State) -> bool:
 
 def _least_mark(state: State, table_id: int) -> int:
     """Returns the mark that is the farthest behind of all subscribers of a stream."""
-    prefix = start = prefix_of(table_id)
-    least = _NO_MARK
-    while items := state.scan(Tree.SUBSCRIBERS, start, end_of(prefix), _PIECE):
-        least = min(least, *(stream_entry.decode_subscriber(data).seq for _, data in items))
-        start = items[-1][0] + b"\0"
-    return least
+    prefix = prefix_of(table_id)
+    found = pages(state.scan, Tree.SUBSCRIBERS, prefix, end_of(prefix), _PIECE)
+    seqs = (stream_entry.decode_subscriber(data).seq for items in found for _, data in items)
+    return min(seqs, default=_NO_MARK)
 
 
 def _buried_or_dated(entry: Entry) -> int:
@@ -116,7 +88,7 @@ def _buried_or_dated(entry: Entry) -> int:
     return entry.timestamp_us if entry.timestamp_us != entry.created_us else 0
 
 
-def _move(table_id: int, rows: Sequence[_Row]) -> list[Op]:
+def _move(table_id: int, rows: Sequence[HeldRow]) -> list[Op]:
     if not rows:
         return []
     entries = [row.entry for row in rows]
@@ -139,15 +111,7 @@ def keep_version(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op
     found = [head + key for head, key in zip(heads, keys.rows(), strict=True)]
     stored = state.get_many(Tree.VERSIONS, found)
     rows = [at for at, image in enumerate(stored) if image is not None]
-    if not rows:
-        return ()
-    columns = tuple(
-        Strings.of([column[at] for at in rows])
-        if isinstance(column, Strings)
-        else [column[at] for at in rows]
-        for column in op.columns
-    )
-    return [Op(op.opcode, op.table, len(rows), columns)]
+    return [ops.only(op, rows)] if rows else ()
 
 
 def keep_snapshot(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:

@@ -22,7 +22,7 @@ from fjord.tables.kv import layout
 from fjord.tables.kv.layout import Entry
 from fjord.tables.snapshots import AsOf
 from fjord.tables.state import Decision, State, Table, Tree, decides
-from fjord.tables.streams import history, rules, subscribers
+from fjord.tables.streams import decide, history, rules
 from fjord.tables.streams import layout as stream_entry
 from fjord.tables.streams.layout import Append, seq_key
 
@@ -44,7 +44,7 @@ class _Wanted(NamedTuple):
 @decides(commands.Read)
 def decide_read(command: commands.Read, state: State, now_us: int) -> Decision:
     table = rules.find(state, command.table)
-    if command.subscriber and not subscribers.is_there(state, table, command.subscriber):
+    if command.subscriber and not decide.is_there(state, table, command.subscriber):
         text = f"stream {table.name} has no subscriber {command.subscriber}"
         raise RefusedError(Code.NOT_FOUND, text)
     last = state.next_seq - 1
@@ -69,7 +69,7 @@ def _read_log(table: Table, wanted: _Wanted, state: State) -> Messages | InBlock
     block = history.block_at(state, table, wanted.after + 1)
     if block is not None and block.first <= wanted.until:
         after = max(wanted.after, block.first - 1)
-        return subscribers.in_block(table, block, after, wanted.until)
+        return decide.in_block(table, block, after, wanted.until)
     answer = _Answer(wanted, state)
     while True:
         following = _appends(table, answer.after, state, _APPENDS if answer.has_room else 1)

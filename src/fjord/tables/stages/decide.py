@@ -25,7 +25,7 @@ from fjord.kinds import Kind
 from fjord.layouts import PREFIX_BYTES, end_of, prefix_of
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, rules
-from fjord.tables.jobs import push
+from fjord.tables.jobs import decide
 from fjord.tables.stages import layout
 from fjord.tables.stages.layout import Stage, StageState, Writer
 from fjord.tables.state import Decision, State, Table, Tree, decides
@@ -94,8 +94,7 @@ def decide_stage(command: commands.Stage, state: State, now_us: int) -> Decision
     rows = command.rows
     kind, _, encode = type(rows).row.stage
     type(rows).row.decide(_stamped(rows, now_us), state, now_us)
-    found = catalog.find_or_create(state, rows.table, kind)
-    table, creation = found
+    table, creation = catalog.find_or_create(state, rows.table, kind)
     _check_stage(rows, table)
     inner, _ = ops.encode(encode(rows, table, now_us))
     op = Op(Opcode.STAGE, table.id, 1, ((now_us,), Strings.of([inner])))
@@ -127,7 +126,7 @@ def _append_op(rows: Append, table: Table, now_us: int) -> Op:
     return Op(Opcode.STREAM_APPEND, table.id, len(rows.types), columns)
 
 
-@stages(Push, Kind.JOBS, push.decide_staged)
+@stages(Push, Kind.JOBS, decide.decide_staged)
 def _push_op(rows: Push, table: Table, now_us: int) -> Op:
     dates = rows.process_at_us
     if rows.relative:  # a delay counts from now on, not from the commit
@@ -291,7 +290,7 @@ def _push_of(table: str, op: Op, now_us: int) -> Push | None:
         if not live:
             return None
         if len(live) < op.rows:
-            op = _only(op, live)
+            op = ops.only(op, live)
             stamps, _, dates, expiries, *_ = op.columns
     priorities, _, types, keys, domains, values = op.columns[5:]
     return Push(
@@ -320,16 +319,6 @@ def _set_of(table: str, op: Op, now_us: int) -> Set | None:
         expires_at_us=expiries[0],
         ttl_us=ttls[0],
     )
-
-
-def _only(op: Op, wanted: Sequence[int]) -> Op:
-    columns = tuple(
-        Strings.of([column[at] for at in wanted])
-        if isinstance(column, Strings)
-        else [column[at] for at in wanted]
-        for column in op.columns
-    )
-    return op._replace(rows=len(wanted), columns=columns)
 
 
 # -- looking stages up ----------------------------------------------------------------------------
@@ -361,7 +350,7 @@ def _stages(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Stage]:
     return [layout.decode_stage(key, data) for key, data in zip(keys, stored, strict=True) if data]
 
 
-def first_seqs(scan: history.Scan) -> list[int]:
+def first_seqs(scan: layouts.Scan) -> list[int]:
     """Returns the seq of the first stage of each table that has any."""
     found = []
     start: bytes | None = b""

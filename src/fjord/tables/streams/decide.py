@@ -1,43 +1,190 @@
-"""Subscribers: a name and a mark each.  Everything up to the mark is processed.
+"""What changes streams: APPEND and ERASE, and all that subscribers do but READ.
 
-A mark only goes forward, unless somebody seeks; that begins a new epoch, and whoever still
-acknowledges what was read in the old one is refused.
+Messages come in as one op each, and one op is all that a log does with them.  In mode latest a
+message takes the place of the one with its key, at commit: the index never has more than one
+message a key.  What was replaced is still in the op that brought it, and so in the history of the
+table.  A message with a date takes no place that has a later one, and is then in no op; ties go to
+the later message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import add
 from typing import Final
 
-from fjord import commands, kinds, layouts, limits
-from fjord.columns import Strings
-from fjord.commands import InBlock, Numbers, Position, Subscribers
+from fjord import commands, kinds, layouts, limits, ops
+from fjord.columns import Strings, repeat
+from fjord.commands import Acted, InBlock, Numbers, Position, Subscribers
 from fjord.errors import Code, RefusedError
 from fjord.history import Block
+from fjord.layouts import PREFIX_BYTES
 from fjord.ops import Op, Opcode
 from fjord.streams import Start
 from fjord.tables import catalog
 from fjord.tables.kv import layout
-from fjord.tables.rules import check_name
+from fjord.tables.kv.layout import BASE, BASE_REPLACED
+from fjord.tables.rules import check_keys, check_name
 from fjord.tables.state import Decision, State, Table, Tree, decides
 from fjord.tables.streams import history, rules
 from fjord.tables.streams import layout as stream_entry
 from fjord.tables.streams.layout import Subscriber, seq_key
+
+
+@decides(commands.Append)
+def decide_append(command: commands.Append, state: State, now_us: int) -> Decision:
+    rules.check_append(command, now_us)
+    table, creation = catalog.find_or_create(state, command.table, kinds.Kind.STREAM)
+    rules.check_values(command, table)
+    if not rules.is_latest(table):
+        columns = (command.types, command.keys, command.values)
+        op = Op(Opcode.STREAM_APPEND, table.id, len(command.types), columns)
+        return catalog.decision(state, [*creation, op])
+    keys = command.keys.rows()  # all that follows is faster once they are there
+    check_keys(command.keys)
+    prefix, seq = table.prefix, state.next_seq + len(creation)
+    stored = state.get_many(Tree.KV, [prefix + key for key in keys])
+    put = _put if command.timestamps_us is None else _put_dated
+    return catalog.decision(state, [*creation, *put(command, table, stored, seq)])
+
+
+_Stored = Sequence[bytes | None]  # what the index has of the keys of a command
+
+
+def _put(command: commands.Append, table: Table, stored: _Stored, seq: int) -> list[Op]:
+    """Returns the op of messages that replace what is there; the first one gets this seq."""
+    sizes = list(map(len, command.values.rows()))
+    replaced = _replaced(command.keys.rows(), stored, seq, sizes)
+    columns = (*replaced, command.types, command.keys, command.values)
+    return [Op(Opcode.STREAM_PUT, table.id, len(command.types), columns)]
+
+
+def _put_dated(command: commands.Append, table: Table, stored: _Stored, seq: int) -> list[Op]:
+    """Does the same for those that are not older than what is there, if there are any."""
+    dates = command.timestamps_us
+    assert dates is not None
+    rows = _winners(command.keys.rows(), stored, dates)
+    if not rows:
+        return []
+    if len(rows) < len(dates):
+        command, stored = _only(command, rows), [stored[row] for row in rows]
+        dates = [dates[row] for row in rows]
+    (op,) = _put(command, table, stored, seq)
+    return [op._replace(opcode=Opcode.STREAM_PUT_AT, columns=(dates, *op.columns))]
+
+
+def _winners(keys: Sequence[bytes], stored: _Stored, dates: Sequence[int]) -> list[int]:
+    """Returns the rows that are not older than the entry of their key, nor than a row before."""
+    newest = {
+        key: layout.decode(data).timestamp_us if data else 0
+        for key, data in zip(keys, stored, strict=True)
+    }
+    rows = []
+    for row, (key, date_us) in enumerate(zip(keys, dates, strict=True)):
+        if date_us >= newest[key]:
+            newest[key] = date_us
+            rows.append(row)
+    return rows
+
+
+def _only(command: commands.Append, rows: Sequence[int]) -> commands.Append:
+    keys, values = command.keys.rows(), command.values.rows()
+    return commands.Append(
+        table=command.table,
+        types=bytes([command.types[row] for row in rows]),
+        keys=Strings.of([keys[row] for row in rows]),
+        values=Strings.of([values[row] for row in rows]),
+    )
+
+
+# Of messages that are replaced: their seqs, the seqs that hold them, and their bytes.
+_Replaced = tuple[Sequence[int], Sequence[int], Sequence[int]]
+
+
+def _replaced(keys: Sequence[bytes], stored: _Stored, seq: int, sizes: Sequence[int]) -> _Replaced:
+    """Returns what messages with these keys replace, the first of which gets this seq."""
+    found = _taken_apart(keys, stored)
+    if len(set(keys)) == len(keys):
+        return found
+    was, held, freed = map(list, found)
+    last: dict[bytes, int] = {}  # where a key was before, in the same command
+    for at, key in enumerate(keys):
+        before = last.get(key)
+        if before is not None:
+            was[at] = held[at] = seq + before
+            freed[at] = ops.ROW_BYTES + len(key) + sizes[before]
+        last[key] = at
+    return was, held, freed
+
+
+def _taken_apart(keys: Sequence[bytes], stored: _Stored) -> _Replaced:
+    """Returns what is known of entries, 0 where there are none."""
+    row_bytes = ops.ROW_BYTES
+    if not any(stored):
+        none = repeat(0, len(keys))
+        return none, none, none
+    if all(stored) and {len(data) for data in stored if data} == {BASE.size}:
+        # All of them are as they were first written, as most are.
+        joined = b"".join([data for data in stored if data])
+        rows, _, old, _ = zip(*BASE_REPLACED.iter_unpack(joined), strict=True)
+        return rows, rows, [row_bytes + size for size in map(add, map(len, keys), old)]
+    entries = [layout.decode(data) if data else None for data in stored]
+    found = [
+        (entry.row, entry.held, row_bytes + len(key) + entry.size) if entry else (0, 0, 0)
+        for key, entry in zip(keys, entries, strict=True)
+    ]
+    was, held, freed = zip(*found, strict=True)
+    return was, held, freed
+
+
+@decides(commands.Erase)
+def decide_erase(command: commands.Erase, state: State, now_us: int) -> Decision:
+    check_keys(command.keys)
+    table = rules.find(state, command.table)
+    if not rules.is_latest(table):
+        text = f"stream {table.name} keeps every message; only mode latest can lose one"
+        raise RefusedError(Code.WRONG_KIND, text)
+    keys = [table.prefix + key for key in command.keys.rows()]
+    entries: dict[bytes, layout.Entry] = {}
+    missing = []
+    for at, (key, data) in enumerate(zip(keys, state.get_many(Tree.KV, keys), strict=True)):
+        entry = layout.decode(data) if data else None
+        if entry is None or not entry.is_value or key in entries:
+            missing.append(at)
+        else:
+            entries[key] = entry
+    made = [_erase(table, entries, state.lease_us)] if entries else []
+    seq = state.next_seq - 1 + len(entries)
+    return Decision(Acted(master=state.master, seq=seq, missing=missing), made)
+
+
+def _erase(table: Table, entries: dict[bytes, layout.Entry], lease_us: int) -> Op:
+    columns = (
+        repeat(lease_us, len(entries)),
+        [entry.row for entry in entries.values()],
+        [entry.held for entry in entries.values()],
+        [layout.row_bytes(entry, key) for key, entry in entries.items()],
+        Strings.of([key[PREFIX_BYTES:] for key in entries]),
+    )
+    return Op(Opcode.STREAM_ERASE, table.id, len(entries), columns)
+
+
+# -- subscribers: a name and a mark each.  Everything up to the mark is processed -----------------
+#
+# A mark only goes forward, unless somebody seeks; that begins a new epoch, and whoever still
+# acknowledges what was read in the old one is refused.
+
 
 _PIECE: Final = 1000
 # Where more than this lies ahead in the journal, a lag is at least that much.
 _COUNTED_MAX: Final = 200_000
 
 
-# -- being there ----------------------------------------------------------------------------------
-
-
 @decides(commands.Subscribe)
 def decide_subscribe(command: commands.Subscribe, state: State, now_us: int) -> Decision:
     check_name(command.name)
     rules.check_start(command.start, command.at)
-    found = catalog.find_or_create(state, command.table, kinds.Kind.STREAM)
-    table, creation = found
+    table, creation = catalog.find_or_create(state, command.table, kinds.Kind.STREAM)
     known = _find(state, table, command.name)
     if known is not None:
         return Decision(_position(known))
