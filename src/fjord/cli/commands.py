@@ -141,7 +141,7 @@ def serve(
     """
     from fjord.engine import Settings
     from fjord.server import daemon, logs, service
-    from fjord.server.bounds import Bounds
+    from fjord.server.sessions import Bounds
 
     with explained(), Bar("rebuilding the index") as bar:
         _check_data(data)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeGuard
 
 from fjord import limits
 from fjord.columns import Strings
@@ -95,6 +95,13 @@ def is_log(table: Table) -> bool:
     return history.is_log(table)
 
 
+def is_in_block(reply: Reply) -> TypeGuard[InBlock | Replies]:
+    """Says that a reply, or one of several, leads into a block."""
+    return type(reply) is InBlock or (
+        type(reply) is Replies and InBlock in map(type, reply.replies)
+    )
+
+
 class Errand:
     """A command on its way: run `command`, `take` the reply, `look` if that is none yet."""
 
@@ -109,9 +116,7 @@ class Errand:
 
     def take(self, reply: Reply) -> Reply | None:
         """Returns what to answer; None if it takes a look into a block."""
-        if type(reply) is InBlock or (
-            type(reply) is Replies and any(type(one) is InBlock for one in reply.replies)
-        ):
+        if is_in_block(reply):
             self._found = reply
             return None
         if self._seqs and type(reply) is Numbers:

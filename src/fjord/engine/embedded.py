@@ -19,7 +19,6 @@ from fjord import limits
 from fjord.clock import Clock, SystemClock
 from fjord.columns import Strings
 from fjord.commands import (
-    ARRIVED,
     Changed,
     Command,
     Listen,
@@ -33,24 +32,20 @@ from fjord.commands import (
     SealNow,
     Span,
     Stats,
-    Taken,
 )
 from fjord.commands.layout import registers
 from fjord.engine.cold import Errand, LazyCold
 from fjord.engine.engine import Engine
 from fjord.engine.read_only import ReadOnlyEngine
 from fjord.engine.rounds import Rounds, Shelf
-from fjord.engine.ticker import Ticker
 from fjord.engine.waits import (
     JOBS_KEY,
-    Arrivals,
-    Dates,
-    Readers,
+    Listeners,
+    Listening,
+    Stage,
+    Wait,
     Waits,
-    is_empty,
-    is_read_empty,
     jobs_problem,
-    moment,
 )
 from fjord.errors import ClosedError, Code, FjordError
 
@@ -60,6 +55,7 @@ _CLIENT: Final = 1
 _NO_SHELF: Final = Refusal(code=Code.FAILED, text="this database was opened without cold blocks")
 
 T = TypeVar("T")
+_Told = tuple[Listening["Listener"], Changed]
 executes = registers("execute")
 
 
@@ -78,12 +74,10 @@ class Embedded:
         self._clock = clock or SystemClock()
         self._cold = cold  # reads blocks
         self._running = threading.Lock()
-        self._waits: Waits[_Waiter] = Waits()  # threads that wait for jobs
-        self._readers: Readers[_Waiter] = Readers()  # threads that wait for messages
-        self._dates = Dates(engine.first_date_us)
-        self._listeners: dict[tuple[str, bytes], list[Listener]] = {}
+        self._waits: Waits[_Waiter] = Waits()  # threads that wait for jobs or messages
+        self._listeners: Listeners[Listener] = Listeners(engine)
         # What is to be told, in the order in which it was applied, with the seq it waits for.
-        self._untold: collections.deque[tuple[int, list[Changed]]] = collections.deque()
+        self._untold: collections.deque[tuple[int, list[_Told]]] = collections.deque()
         self._telling = threading.Lock()
         self._ticker = Ticker(self.upkeep, self._clock)
         # Without a shelf nothing is sealed.
@@ -102,29 +96,20 @@ class Embedded:
         with self._running:
             self._engine.check_usable()
             if isinstance(command, ListenJobs):
-                problem = jobs_problem(self._engine.tables, command.table)
+                problem = jobs_problem(self._engine, command.table)
                 if problem is not None:
                     raise problem.error()
-                self._listeners.setdefault((command.table, JOBS_KEY), []).append(listener)
-                self._dates.look(command.table, self._clock.wall_us())
+                self._listeners.add(listener, 0, command.table, [JOBS_KEY])
+                self._listeners.look(command.table, self._clock.wall_us())
             else:
-                for key in command.keys.rows():
-                    self._listeners.setdefault((command.table, key), []).append(listener)
-                    self._engine.watch(command.table, key)
+                self._listeners.add(listener, 0, command.table, command.keys.rows())
             due_us = self._due_us()
         self._ticker.wake_at(due_us)
         return listener
 
     def forget(self, listener: Listener) -> None:
         with self._running:
-            for where in [key for key, found in self._listeners.items() if listener in found]:
-                self._listeners[where].remove(listener)
-                if not self._listeners[where]:
-                    del self._listeners[where]
-                    if where[1] == JOBS_KEY:
-                        self._dates.forget(where[0])
-                    else:
-                        self._engine.unwatch(*where)
+            self._listeners.drop(listener)
 
     def close(self) -> None:
         self._ticker.stop()
@@ -136,14 +121,12 @@ class Embedded:
                 under_way.join()
         if self._cold is not None:
             self._cold.close()
-        listeners: set[Listener] = set()
         try:
             with self._running:
-                listeners = {one for found in self._listeners.values() for one in found}
                 self._engine.close()
         finally:
             self._rouse()
-            for listener in listeners:
+            for listener in self._listeners:
                 listener.end(ClosedError())
 
     def upkeep(self) -> int:
@@ -152,8 +135,8 @@ class Embedded:
             with self._running:
                 self._engine.upkeep()
                 now_us = self._clock.wall_us()
-                _wake(self._waits.reach(now_us))
-                seen_seq, due_us = self._note(self._dates.reach(now_us))
+                self._waits.reach(now_us)
+                seen_seq, due_us = self._note(self._listeners.reach(now_us))
                 self._begin_round(now_us)
             self._finish(seen_seq)
         except BaseException:
@@ -184,7 +167,7 @@ class Embedded:
         def run() -> Reply:
             (reply,) = self._engine.run([command], (_CLIENT,))
             if waiter is not None:
-                self._park(waiter, reply)
+                waiter.has_to_wait = self._waits.settle(waiter, reply, self._clock.monotonic_us())
             return reply
 
         return self._turn(run)
@@ -203,27 +186,24 @@ class Embedded:
         return found
 
     def _note(self, told: Iterable[Changed] = ()) -> tuple[int, int]:
-        """Returns up to where all must be durable now, and when upkeep is due."""
+        """Wakes who may find something; returns up to where all must be durable, and when upkeep
+        is due.
+        """
         seen_seq, news = self._engine.applied_seq, self._engine.take_news()
         if news.appended:
-            _wake(self._readers.wake(news.appended))
-        arrived = self._note_arrivals(news.arrivals) if news.arrivals else ()
+            self._waits.append(news.appended)
+        if news.arrivals:
+            now_us = self._clock.wall_us()
+            self._waits.arrive(news.arrivals, now_us)
+            told = [*told, *self._listeners.arrive(news.arrivals, now_us)]
+        self._notify()
         if self._listeners:
-            self._untold.append((seen_seq, [*told, *arrived, *news.changed]))
+            self._untold.append((seen_seq, self._listeners.match([*told, *news.changed])))
         return seen_seq, self._due_us()
-
-    def _note_arrivals(self, arrivals: Arrivals) -> list[Changed]:
-        """Wakes who waits for jobs that came; returns what those are told who listen."""
-        now_us = self._clock.wall_us()
-        _wake(self._waits.arrive(arrivals, now_us))
-        heard = [table for table in arrivals if (table, JOBS_KEY) in self._listeners]
-        for table in heard:
-            self._dates.look(table, now_us)
-        return [moment(table, ARRIVED, now_us) for table in heard]
 
     def _due_us(self) -> int:
         now_us = self._clock.wall_us()
-        looks = [self._waits.look_us(now_us), self._dates.look_us(now_us)]
+        looks = [self._waits.look_us(now_us), self._listeners.look_us(now_us)]
         if self._rounds is not None and not self._is_sealing():
             looks.append(self._rounds.due_us())
         return min([self._engine.upkeep_due_us(), *(one for one in looks if one is not None)])
@@ -236,12 +216,9 @@ class Embedded:
             return
         with self._telling:  # one at a time, or a listener would hear the last word first
             while self._untold and self._untold[0][0] <= self._engine.durable_seq:
-                self._tell(self._untold.popleft()[1])
-
-    def _tell(self, changed: Iterable[Changed]) -> None:
-        for change in changed:
-            for listener in self._listeners.get((change.table, change.key), ()):
-                listener.put(change)
+                for listening, change in self._untold.popleft()[1]:
+                    if not listening.is_over:
+                        listening.listener.put(change)
 
     # -- waiting for jobs and messages -------------------------------------------------------------
 
@@ -250,7 +227,7 @@ class Embedded:
         """Runs a command again whenever there may be something, until its wait is over."""
         if not command.wait_us:
             return self._pursue(command, None)
-        waiter = _Waiter(command, self._running, self._clock.monotonic_us() + command.wait_us)
+        waiter = _Waiter(command, self._clock.monotonic_us() + command.wait_us, self._running)
         try:
             while True:
                 reply = self._pursue(command, waiter)
@@ -259,37 +236,27 @@ class Embedded:
                 self._wait(waiter)
         finally:
             with self._running:
-                self._leave(waiter)
-
-    def _park(self, waiter: _Waiter, reply: Reply) -> None:
-        found_nothing = is_empty(reply) or is_read_empty(waiter.command, reply)
-        waiter.has_to_wait = found_nothing and waiter.left_us(self._clock) > 0
-        if not waiter.has_to_wait:
-            return
-        waiter.is_parked = True
-        if type(reply) is Taken:
-            self._waits.park(waiter, reply.next_at_us)
-        else:
-            self._readers.park(waiter.command.table, waiter)
-
-    def _leave(self, waiter: _Waiter) -> None:
-        _wake(self._waits.leave(waiter))
-        self._readers.leave(waiter.command.table, waiter)
+                self._waits.leave(waiter)
+                self._notify()
 
     def _wait(self, waiter: _Waiter) -> None:
         with self._running:
-            left_us = max(0, waiter.left_us(self._clock))
-            waiter.ready.wait_for(lambda: not waiter.is_parked, left_us / 1_000_000)
-            if waiter.is_parked:  # its time is over: it takes once more
-                waiter.is_parked = False
-                waiter.deadline_us = 0
-                self._leave(waiter)
+            left_us = max(0, waiter.deadline_us - self._clock.monotonic_us())
+            waiter.ready.wait_for(lambda: waiter.stage is not Stage.PARKED, left_us / 1_000_000)
+            if waiter.stage is Stage.PARKED:  # its time is over: it takes once more
+                self._waits.leave(waiter)
+                waiter.stage = Stage.LAST
+
+    def _notify(self) -> None:
+        """Lets the threads go on that are woken."""
+        for waiter in self._waits.take_woken():
+            waiter.ready.notify()
 
     def _rouse(self) -> None:
         """Lets all who wait find out by themselves what is wrong."""
         with self._running:
-            _wake(self._waits.rouse())
-            _wake(self._readers.rouse())
+            self._waits.rouse()
+            self._notify()
 
     # -- cold blocks and history ------------------------------------------------------------------
 
@@ -342,24 +309,15 @@ class Embedded:
             raise
 
 
-class _Waiter:
+class _Waiter(Wait):
     """A thread that waits for jobs or messages."""
 
-    def __init__(self, command: Next | Read, lock: threading.Lock, deadline_us: int) -> None:
-        self.command = command
+    __slots__ = ("has_to_wait", "ready")
+
+    def __init__(self, command: Next | Read, deadline_us: int, lock: threading.Lock) -> None:
+        super().__init__(command, deadline_us)
         self.ready = threading.Condition(lock)  # it is not parked any more
-        self.is_parked = False
         self.has_to_wait = False  # it found nothing the last time; others do not touch this
-        self.deadline_us = deadline_us  # monotonic
-
-    def left_us(self, clock: Clock) -> int:
-        return self.deadline_us - clock.monotonic_us()
-
-
-def _wake(waiters: Iterable[_Waiter]) -> None:
-    for waiter in waiters:
-        waiter.is_parked = False
-        waiter.ready.notify()
 
 
 class Listener:
@@ -454,3 +412,63 @@ def numbers(found: dict[str, int]) -> Numbers:
     return Numbers(
         names=Strings.of([name.encode() for name in names]), values=[found[name] for name in names]
     )
+
+
+# -- the one thread of an embedded engine: it does what is due when it is due ---------------------
+
+
+# The thread is not told of a date that is earlier by less.
+_SLACK_US: Final = 1000
+
+
+class Ticker:
+    """Calls `tick`, which says when it is to be called again, and sleeps otherwise."""
+
+    def __init__(self, tick: Callable[[], int], clock: Clock) -> None:
+        self._tick = tick  # returns a wall time
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._due_us: int | None = None  # monotonic: it stays when the wall clock is set
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    def wake_at(self, wall_us: int) -> None:
+        """Ensures that there is a tick at this wall time, or earlier."""
+        due_us = wall_us - self._clock.wall_us() + self._clock.monotonic_us()
+        planned_us = self._due_us
+        if planned_us is not None and planned_us <= due_us + _SLACK_US:
+            return
+        with self._changed:
+            if self._due_us is None or due_us < self._due_us:
+                self._due_us = due_us
+            if self._thread is None and not self._stopped:
+                self._thread = threading.Thread(target=self._run, name="fjord-upkeep", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while self._wait():
+            try:
+                self.wake_at(self._tick())
+            except FjordError:
+                return  # the engine failed or is closed: the next call of a user is told why
+
+    def _wait(self) -> bool:
+        """Returns when a tick is due; False when there will be no more."""
+        with self._changed:
+            while not self._stopped:
+                if self._due_us is None:
+                    self._changed.wait()
+                elif (wait_us := self._due_us - self._clock.monotonic_us()) > 0:
+                    self._changed.wait(wait_us / 1_000_000)
+                else:
+                    self._due_us = None
+                    return True
+            return False

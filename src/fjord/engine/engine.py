@@ -33,11 +33,11 @@ from fjord.engine.group import (
 )
 from fjord.engine.layout import Parts, Published, Status
 from fjord.engine.memory import Memory
+from fjord.engine.news import NO_NEWS, News, Watched
 from fjord.engine.packing import Packer
 from fjord.engine.scan import Past, look
 from fjord.engine.sealing import Sealing
 from fjord.engine.upkeep import Space, Upkeep
-from fjord.engine.watching import NO_NEWS, News, Watched
 from fjord.errors import ClosedError, Code, DurabilityError
 from fjord.index import IndexDamagedError, IndexFullError, viewed
 from fjord.journal import frame as frames

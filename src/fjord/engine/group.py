@@ -12,10 +12,9 @@ from typing import Any, Final, NamedTuple
 from fjord import limits
 from fjord.commands import Changed
 from fjord.engine import job_counts
-from fjord.engine.dates import Arrival, arrival_of, lanes_of, schedule_of
 from fjord.engine.job_counts import Counts
 from fjord.engine.memory import Memory
-from fjord.engine.watching import Watched
+from fjord.engine.news import Arrival, Watched, arrival_of, lanes_of, schedule_of
 from fjord.index import Transaction
 from fjord.journal import frame as frames
 from fjord.journal.reader import Journal

@@ -12,14 +12,15 @@ call gets its turn on the engine.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from fjord.clock import Clock
 from fjord.commands import Done, Refusal, Reply, SealNow
+from fjord.engine.engine import Engine
 from fjord.errors import ClosedError, Code, FjordError
 from fjord.history import Block, SealPlan
-from fjord.tables.state import Table
 from fjord.tables.streams import history
 
 T = TypeVar("T")
@@ -28,43 +29,15 @@ T = TypeVar("T")
 _REST_US_FIRST: Final = 1_000_000
 _REST_US_MAX: Final = 300 * 1_000_000
 
-
-class Plans(Protocol):
-    """Whoever knows what is to be sealed: see `sealing`."""
-
-    @property
-    def journal_directory(self) -> str: ...
-
-    @property
-    def is_secure(self) -> bool:
-        """Says that the files of blocks are overwritten before they go."""
-        ...
-
-    def due_us(self) -> int | None: ...
-
-    def plan_seal(self, table: str = "", *, now: bool = False) -> SealPlan | None: ...
-
-    def finish_seal(self, plan: SealPlan, blocks: Sequence[Block]) -> None: ...
-
-    def plan_retirement(self) -> list[Block]: ...
-
-    def finish_retirement(self, blocks: Sequence[Block]) -> None: ...
+# Makes a call on the engine in its turn; returns when what it wrote is durable.
+Turn = Callable[[Callable[[], None]], None]
 
 
-class Source(Protocol):
-    """Whoever has history: the engine."""
-
-    @property
-    def tables(self) -> Mapping[str, Table]: ...
-
-    @property
-    def master(self) -> bytes: ...
-
-    @property
-    def durable_seq(self) -> int: ...
-
-    @property
-    def sealing(self) -> Plans: ...
+def in_turn(turn: Turn, call: Callable[[], T]) -> T:
+    """Returns what a call on the engine returns, once everything is durable that it has seen."""
+    found: list[T] = []
+    turn(lambda: found.append(call()))
+    return found[0]
 
 
 class Shelf(Protocol):
@@ -83,18 +56,12 @@ class Shelf(Protocol):
         ...
 
 
-class Turn(Protocol):
-    """Makes a call on the engine in its turn; returns when what it wrote is durable."""
-
-    def __call__(self, call: Callable[[], T], /) -> T: ...
-
-
 class Rounds:
     """Rounds of sealing; any thread may ask for one."""
 
-    def __init__(self, source: Source, shelf: Shelf, turn: Turn, clock: Clock) -> None:
-        self._source = source
-        self._plans = source.sealing
+    def __init__(self, engine: Engine, shelf: Shelf, turn: Turn, clock: Clock) -> None:
+        self._engine = engine
+        self._plans = engine.sealing
         self._shelf = shelf
         self._turn = turn
         self._clock = clock
@@ -134,7 +101,7 @@ class Rounds:
             raise
         except (FjordError, OSError) as error:
             return Refusal(code=Code.FAILED, text=f"sealing failed: {error}")
-        return Done(master=self._source.master, seq=self._source.durable_seq)
+        return Done(master=self._engine.master, seq=self._engine.durable_seq)
 
     def stop(self) -> None:
         """Ends the round that is under way; the next start seals the same range again."""
@@ -153,7 +120,7 @@ class Rounds:
 
     def _problem(self, name: str) -> Refusal | None:
         """Says why there is nothing to seal of a table, ever."""
-        table = self._source.tables.get(name)
+        table = self._engine.tables.get(name)
         if table is None:
             return Refusal(code=Code.NOT_FOUND, text=f"there is no table {name}")
         if history.has_history(table, jobs_too=True):
@@ -175,7 +142,7 @@ class Rounds:
 
     def _round(self) -> None:
         self._make_durable()
-        plan = self._turn(self._plans.plan_seal)
+        plan = in_turn(self._turn, self._plans.plan_seal)
         if plan is not None:
             self._write(plan)
         if not self._retire() and plan is None:  # it is not tried on and on
@@ -184,8 +151,9 @@ class Rounds:
     def _seal_all(self, table: str) -> None:
         """Seals plan by plan, as far as there was something when it began."""
         self._make_durable()
-        end_seq = self._source.durable_seq
-        while (plan := self._plan_now(table)) is not None:
+        end_seq = self._engine.durable_seq
+        plan_now = partial(self._plans.plan_seal, table, now=True)
+        while (plan := in_turn(self._turn, plan_now)) is not None:
             self._write(plan)
             if all(one.last >= end_seq for one in plan.ranges):
                 break
@@ -194,9 +162,6 @@ class Rounds:
     def _make_durable(self) -> None:
         """Lets everything count that ran before; only what is durable is planned."""
         self._turn(lambda: None)
-
-    def _plan_now(self, table: str) -> SealPlan | None:
-        return self._turn(lambda: self._plans.plan_seal(table, now=True))
 
     def _write(self, plan: SealPlan) -> None:
         if self._is_stopped:
@@ -207,7 +172,7 @@ class Rounds:
 
     def _retire(self) -> bool:
         """Removes what need not be kept; says whether there was something."""
-        blocks = self._turn(self._plans.plan_retirement)
+        blocks = in_turn(self._turn, self._plans.plan_retirement)
         if blocks:
             self._shelf.remove(blocks, wipes=self._plans.is_secure)
             self._turn(lambda: self._plans.finish_retirement(blocks))

@@ -1,35 +1,44 @@
-"""Who waits for jobs or for messages, and who is woken when there may be some.
+"""Who waits for jobs, messages or changes, and who is woken or told when there may be some.
 
-    takes for the first time --- found nothing ---> parked <--------------------+
-                                                      |                         |
-                            jobs arrived, or a date was reached           found nothing
-                                                      v                         |
-                                                    woken: takes again ---------+
-                                                      |
-                                                      +--- found jobs, or is gone ---> over
+    runs --- found nothing ---> parked <---------------------------------+
+     ^                            |                                      |
+     |            something came, or a date was reached            found nothing
+     |                            v                                      |
+     |                          woken: runs again -----------------------+
+     |                            |
+     |                            +--- found something, or is gone ---> over
+     +--- its peer takes replies again --- aside: its peer took none, others had their turn
 
-The engine never waits: a NEXT is answered at once, with nothing if nothing is due.  These are the
-rules for those who want to wait, used by the server for requests and by Embedded for threads.
+The engine never waits: a NEXT or READ is answered at once, with nothing if there is nothing.  These
+are the rules for those who want to wait, for the daemon's requests and for Embedded's threads.
+Nothing here reads a clock, locks or sends: moments are passed in, and whoever is to be run again is
+handed over by `Waits.take_woken`.
 
-Waiters stand in line by table, and by domain if they ask for one; first come, first served.
-While nobody of a line is woken, nothing is due there.  Few are woken in vain: k jobs that arrived
-wake so many that these ask for k jobs together.  How many jobs a date brings is not known, nor
-whose domain jobs are of that arrived: then one is woken, and whenever the last of the woken has
-found something, twice as many as the time before.
+Jobs are for one worker.  Waiters stand in line by table, and by domain if they ask for one; first
+come, first served.  While nobody of a line is woken, nothing is due there.  Few are woken in vain:
+k jobs that arrived wake so many that these ask for k jobs together.  How many jobs a date brings is
+not known, nor whose domain jobs are of that arrived: then one is woken, and whenever the last of
+the woken has found something, twice as many as the time before.
 
 Messages are for everybody: a READ that finds nothing is parked by its table alone, and whatever
 comes wakes all that are parked there.
+
+Changes are matched with the listenings as they were when a group ran, and told when it is durable,
+unless a listening has ended meanwhile.  A jobs table is listened to as a whole, as if it were one
+key that no value can have; the engine tells of jobs without being asked to.
 """
 
 from __future__ import annotations
 
+import enum
 import heapq
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from fjord import kinds, limits
 from fjord.commands import (
+    ARRIVED,
     DUE,
     Changed,
     Command,
@@ -41,16 +50,16 @@ from fjord.commands import (
     Taken,
     name_problem,
 )
-from fjord.engine.dates import Arrival
+from fjord.engine.engine import Engine
+from fjord.engine.news import Arrival
 from fjord.tables import catalog
-from fjord.tables.state import Table
 from fjord.values import Type
 
 K = TypeVar("K", bound=Hashable)
-W = TypeVar("W", bound="Waiter")
-R = TypeVar("R", bound=Hashable)
+W = TypeVar("W", bound="Wait")
 
-Place = tuple[str, bytes]  # a table, and the domain that is asked for
+Arrivals = Mapping[str, Arrival]  # by table
+Place = tuple[str, bytes]  # a table, and a domain or a key of it
 # Jobs tables are listened to as a whole, under a key that no value can have.
 JOBS_KEY: Final = b""
 # So many entries of a heap may be out of date before they are swept.
@@ -58,39 +67,485 @@ _STALE_MAX: Final = 64
 _LOOK_US: Final = round(limits.WALL_LOOK_SECONDS_MAX * 1_000_000)
 
 
-class Waiter(Protocol):
-    """Whoever waits: a request, or a thread."""
+class Stage(enum.Enum):
+    """How far a request is."""
 
-    @property
-    def command(self) -> Next: ...
-
-    def __hash__(self) -> int: ...
-
-
-Arrivals = Mapping[str, Arrival]  # by table
-
-
-def jobs_problem(tables: Mapping[str, Table], name: str) -> Refusal | None:
-    """Says that a table has no jobs to wait for, or None; one that is not there yet may have."""
-    table = tables.get(name)
-    return name_problem(name) if table is None else catalog.wrong_kind(table, kinds.Kind.JOBS)
+    RUNNING = enum.auto()  # for the first time, or after it was aside: it may be parked
+    PARKED = enum.auto()
+    WOKEN = enum.auto()  # it is run again, since there may be something
+    ASIDE = enum.auto()  # its peer takes no replies
+    LAST = enum.auto()  # it is run, and answered with whatever comes
+    ENDED = enum.auto()  # it is run, but nobody may be there to work on what comes
 
 
-def is_empty(reply: Reply) -> bool:
-    """Says that a NEXT found nothing, which may change."""
-    return type(reply) is Taken and len(reply.rows) == 0
+class Wait:
+    """A request under way that may wait."""
+
+    __slots__ = ("command", "deadline_us", "nothing", "stage")
+
+    def __init__(self, command: Command, deadline_us: int) -> None:
+        self.command = command
+        self.deadline_us = deadline_us  # monotonic; 0: it does not wait
+        self.nothing: Reply | None = None  # what it was parked with
+        self.stage = Stage.RUNNING
 
 
-def is_read_empty(command: Command, reply: Reply) -> bool:
-    """Says that a READ found nothing, which may change: it asks for whatever there is."""
+def found_nothing(command: Command, reply: Reply) -> bool:
+    """Says that a NEXT, or a READ of whatever there is, found nothing, which may change."""
+    if type(reply) is Taken:
+        return len(reply.rows) == 0
     return (
         type(reply) is Messages and reply.rows == 0 and type(command) is Read and command.until == 0
     )
 
 
-def moment(table: str, what: bytes, now_us: int) -> Changed:
+class Waits(Generic[W]):
+    """All requests that wait for jobs or messages."""
+
+    def __init__(self) -> None:
+        self._lines: Lines[W] = Lines()
+        self._readers: Readers[W] = Readers()
+        self._deadlines: Ranked[W] = Ranked()  # of those that are parked
+        self._woken: list[W] = []
+        self.aside: dict[W, None] = {}
+        self._is_stopped = False
+
+    @property
+    def parked(self) -> int:
+        """How many are parked."""
+        return len(self._deadlines)
+
+    def settle(self, wait: W, reply: Reply, now_us: int, *, may_wait: bool = True) -> bool:
+        """Takes what a run has found; says whether the request is parked, else it is over."""
+        if (
+            wait.stage in _PARKING
+            and found_nothing(wait.command, reply)
+            and now_us < wait.deadline_us
+            and may_wait
+            and not self._is_stopped
+        ):
+            self._park(wait, reply)
+            return True
+        if wait.nothing is not None:
+            self.leave(wait)
+        return False
+
+    def arrive(self, arrivals: Arrivals, wall_us: int) -> None:
+        """Wakes those who may find jobs that began to wait."""
+        self._wake(self._lines.arrive(arrivals, wall_us))
+
+    def append(self, tables: Iterable[str]) -> None:
+        """Wakes all who wait for messages of these tables."""
+        self._wake(self._readers.wake(tables))
+
+    def reach(self, wall_us: int) -> None:
+        """Wakes those who wait for a date that has come."""
+        self._wake(self._lines.reach(wall_us))
+
+    def expire(self, now_us: int) -> list[W]:
+        """Ends the waits whose time is over; returns those that are answered with nothing.
+
+        The others have their last run: jobs may be there that others were woken for.
+        """
+        over: list[W] = []
+        while (wait := self._deadlines.pop(now_us)) is not None:
+            self.leave(wait)
+            wait.stage = Stage.LAST
+            (over if isinstance(wait.command, Read) else self._woken).append(wait)
+        return over
+
+    def set_aside(self, wait: W) -> None:
+        """Lets others have their turn, since the peer of one that was woken takes no replies."""
+        self.leave(wait)
+        wait.stage = Stage.ASIDE
+        self.aside[wait] = None
+
+    def resume(self, wait: W) -> None:
+        """Runs one again that was aside."""
+        del self.aside[wait]
+        wait.stage = Stage.RUNNING
+        self._woken.append(wait)
+
+    def end(self, wait: W) -> Reply | None:
+        """Lets one wait no more; returns its answer, None if that comes from a run under way."""
+        if wait.stage in _IDLE:
+            self.leave(wait)
+            return wait.nothing
+        if wait.stage is Stage.WOKEN:
+            wait.stage = Stage.ENDED
+        return None
+
+    def leave(self, wait: W) -> None:
+        """Ends the wait of one, and wakes others if it was woken and they were not."""
+        self._deadlines.discard(wait)
+        self.aside.pop(wait, None)
+        if isinstance(wait.command, Read):
+            self._readers.leave(wait.command.table, wait)
+        else:
+            self._wake(self._lines.leave(wait))
+
+    def rouse(self) -> None:
+        """Wakes all that are parked: they find out by themselves what is wrong."""
+        self._wake([*self._lines.rouse(), *self._readers.rouse()])
+
+    def stop(self) -> None:
+        """From now on nobody is parked."""
+        self._is_stopped = True
+
+    def take_woken(self) -> list[W]:
+        """Returns who is to be run again, once."""
+        woken, self._woken = self._woken, []
+        return woken
+
+    def deadline_us(self) -> int | None:
+        """Returns when to call `expire`, by the monotonic clock."""
+        return self._deadlines.first()
+
+    def look_us(self, wall_us: int) -> int | None:
+        """Returns when to call `reach`: at the next date, or soon if the clock may be set."""
+        return self._lines.look_us(wall_us)
+
+    def _park(self, wait: W, reply: Reply) -> None:
+        wait.nothing = reply
+        wait.stage = Stage.PARKED
+        self._deadlines.put(wait, wait.deadline_us)
+        if isinstance(wait.command, Read):
+            self._readers.park(wait.command.table, wait)
+        else:
+            assert isinstance(wait.command, Next)
+            assert isinstance(reply, Taken)
+            self._lines.park(wait, wait.command, reply.next_at_us)
+
+    def _wake(self, waits: Iterable[W]) -> None:
+        for wait in waits:
+            self._deadlines.discard(wait)
+            wait.stage = Stage.WOKEN
+            self._woken.append(wait)
+
+
+# Not being run.
+_IDLE: Final = frozenset({Stage.PARKED, Stage.ASIDE})
+# Whoever comes back with nothing at such a stage may be parked.
+_PARKING: Final = frozenset({Stage.RUNNING, Stage.WOKEN})
+
+
+# -- waiting for jobs and messages ----------------------------------------------------------------
+
+
+class _Ticket(NamedTuple):
+    """Where somebody stands in line, and what for."""
+
+    number: int
+    place: Place
+    jobs: int  # how many it asks for
+
+
+class _Line(Generic[K]):
+    """Who waits at one place."""
+
+    __slots__ = ("parked", "width", "woken")
+
+    def __init__(self) -> None:
+        self.parked: Ranked[K] = Ranked()  # by ticket
+        self.woken = 0
+        self.width = 0  # how many were woken in the last round that was a guess
+
+    def wake(self, count: int) -> list[K]:
+        """Wakes so many, as far as there are."""
+        woken: list[K] = []
+        while len(woken) < count and (waiter := self.parked.pop()) is not None:
+            woken.append(waiter)
+        self.woken += len(woken)
+        return woken
+
+
+class Lines(Generic[K]):
+    """Who waits for jobs.  Whoever is returned has been woken: it takes, then parks or leaves."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, dict[bytes, _Line[K]]] = {}
+        self.tickets: dict[K, _Ticket] = {}  # of all who wait, parked or woken
+        self._numbers = itertools.count(1)
+        self._dates: Ranked[Place] = Ranked()  # when something is due next
+
+    def park(self, waiter: K, command: Next, next_at_us: int) -> None:
+        """Takes in one that found nothing: in its old place if it was woken, else behind all."""
+        ticket = self.tickets.get(waiter)
+        place = (command.table, command.domain)
+        line = self._lines.setdefault(command.table, {}).setdefault(command.domain, _Line())
+        if ticket is None:
+            jobs = command.count or limits.NEXT_COUNT_MAX
+            ticket = self.tickets[waiter] = _Ticket(next(self._numbers), place, jobs)
+        else:
+            line.woken -= 1
+            line.width = 0
+        assert waiter not in line.parked
+        line.parked.put(waiter, ticket.number)
+        if next_at_us:
+            self._dates.put(place, next_at_us)
+        else:
+            self._dates.discard(place)
+
+    def leave(self, waiter: K) -> list[K]:
+        """Takes leave of one that found jobs, or is gone; returns who is woken for that."""
+        ticket = self.tickets.pop(waiter, None)
+        if ticket is None:
+            return []
+        table, domain = ticket.place
+        line = self._lines[table][domain]
+        woken: list[K] = []
+        if waiter in line.parked:
+            line.parked.discard(waiter)
+        else:
+            line.woken -= 1
+            if not line.woken:  # it was the last, and did not say that nothing is there
+                line.width = 2 * line.width or 1
+                woken = line.wake(line.width)
+        if not line.woken and not line.parked:
+            self._close(table, domain)
+        return woken
+
+    def arrive(self, arrivals: Arrivals, now_us: int) -> list[K]:
+        """Takes note of jobs that began to wait; returns who is woken."""
+        woken: list[K] = []
+        for table, arrival in arrivals.items():
+            for domain, line in self._lines.get(table, {}).items():
+                if arrival.first_us > now_us:
+                    self._lower((table, domain), arrival.first_us)
+                elif domain:
+                    woken += line.wake(1)
+                else:
+                    woken += self._wake_for(line, arrival.rows)
+        return woken
+
+    def reach(self, now_us: int) -> list[K]:
+        """Returns who is woken because a date was reached."""
+        woken: list[K] = []
+        while (place := self._dates.pop(now_us)) is not None:
+            woken += self._lines[place[0]][place[1]].wake(1)
+        return woken
+
+    def rouse(self) -> list[K]:
+        """Returns all that are parked; they are woken."""
+        lines = [line for some in self._lines.values() for line in some.values()]
+        return [waiter for line in lines for waiter in line.wake(len(line.parked))]
+
+    def look_us(self, now_us: int) -> int | None:
+        """Returns when to call `reach`: at the next date, or soon if the clock may be set."""
+        return _look_us(self._dates.first(), now_us)
+
+    def _wake_for(self, line: _Line[K], jobs: int) -> list[K]:
+        """Wakes as many as it takes to ask for so many jobs."""
+        woken: list[K] = []
+        while jobs > 0 and (some := line.wake(1)):
+            woken += some
+            jobs -= self.tickets[some[0]].jobs
+        return woken
+
+    def _lower(self, place: Place, date_us: int) -> None:
+        known_us = self._dates.rank(place)
+        if known_us is None or date_us < known_us:
+            self._dates.put(place, date_us)
+
+    def _close(self, table: str, domain: bytes) -> None:
+        lines = self._lines[table]
+        del lines[domain]
+        if not lines:
+            del self._lines[table]
+        self._dates.discard((table, domain))
+
+
+class Readers(Generic[K]):
+    """Who waits for messages, by table."""
+
+    def __init__(self) -> None:
+        self._parked: dict[str, dict[K, None]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parked.values()))
+
+    def park(self, table: str, reader: K) -> None:
+        self._parked.setdefault(table, {})[reader] = None
+
+    def leave(self, table: str, reader: K) -> None:
+        """Takes leave of one, if it is parked."""
+        parked = self._parked.get(table, {})
+        parked.pop(reader, None)
+        if not parked:
+            self._parked.pop(table, None)
+
+    def wake(self, tables: Iterable[str]) -> list[K]:
+        """Returns all who wait for messages of these tables; they are parked no more."""
+        return [reader for table in tables for reader in self._parked.pop(table, ())]
+
+    def rouse(self) -> list[K]:
+        """Returns all that are parked, and parks nobody."""
+        return self.wake(list(self._parked))
+
+
+# -- listening ------------------------------------------------------------------------------------
+
+
+def jobs_problem(engine: Engine, name: str) -> Refusal | None:
+    """Says that a table has no jobs to listen to, or None; one that is not there yet may have."""
+    table = engine.tables.get(name)
+    return name_problem(name) if table is None else catalog.wrong_kind(table, kinds.Kind.JOBS)
+
+
+class Listening(Generic[K]):
+    """The keys that one request asked to be told of."""
+
+    __slots__ = ("identifier", "is_over", "keys", "listener")
+
+    def __init__(self, listener: K, identifier: int) -> None:
+        self.listener = listener
+        self.identifier = identifier  # of the request that began it
+        self.keys: set[Place] = set()
+        self.is_over = False
+
+
+class Listeners(Generic[K]):
+    """All listenings; false while there is none.
+
+    The engine is asked to watch a key while at least one listening has it.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._by_key: dict[Place, dict[Listening[K], None]] = {}
+        self._by_listener: dict[K, dict[int, Listening[K]]] = {}
+        self._dates = Dates(engine.first_date_us)
+        self.keys = 0  # over all listenings
+        self.hears_all = False  # somebody is told of all jobs tables, beside those who listen
+
+    def __bool__(self) -> bool:
+        return bool(self._by_key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(list(self._by_listener))
+
+    def __contains__(self, listener: K) -> bool:
+        return listener in self._by_listener
+
+    def add(self, listener: K, identifier: int, table: str, keys: Iterable[bytes]) -> int:
+        """Begins to tell of these keys; returns how many of them the listening had not yet."""
+        mine = self._by_listener.setdefault(listener, {})
+        listening = mine.setdefault(identifier, Listening(listener, identifier))
+        before = len(listening.keys)
+        for key in keys:
+            place = (table, key)
+            listening.keys.add(place)
+            others = self._by_key.setdefault(place, {})
+            if not others and key != JOBS_KEY:
+                self._engine.watch(table, key)
+            others[listening] = None
+        added = len(listening.keys) - before
+        self.keys += added
+        return added
+
+    def end(self, listener: K, identifier: int) -> int | None:
+        """Ends a listening; returns how many keys it had, None if there is no such one."""
+        mine = self._by_listener.get(listener, {})
+        listening = mine.pop(identifier, None)
+        if listening is None:
+            return None
+        if not mine:
+            del self._by_listener[listener]
+        listening.is_over = True
+        for place in listening.keys:
+            self._forget(place, listening)
+        self.keys -= len(listening.keys)
+        return len(listening.keys)
+
+    def drop(self, listener: K) -> None:
+        """Ends all that a listener had."""
+        for identifier in list(self._by_listener.get(listener, {})):
+            self.end(listener, identifier)
+
+    def match(self, changes: Iterable[Changed]) -> list[tuple[Listening[K], Changed]]:
+        """Returns whom to tell of changes."""
+        return [
+            (listening, change)
+            for change in changes
+            for listening in self._by_key.get((change.table, change.key), ())
+        ]
+
+    def arrive(self, arrivals: Arrivals, wall_us: int) -> list[Changed]:
+        """Takes note of jobs that began to wait; returns what is to be told of that."""
+        heard = [one for one in arrivals if self.hears_all or (one, JOBS_KEY) in self._by_key]
+        for table in heard:
+            self._dates.look(table, wall_us)
+        return [moment(table, ARRIVED, wall_us) for table in heard]
+
+    def look(self, table: str, wall_us: int) -> None:
+        """Takes note of the next date of a jobs table that is listened to from now on."""
+        self._dates.look(table, wall_us)
+
+    def reach(self, wall_us: int) -> list[Changed]:
+        """Returns what is to be told of tables whose date was reached."""
+        return self._dates.reach(wall_us)
+
+    def look_us(self, wall_us: int) -> int | None:
+        """Returns when to call `reach`: at the next date, or soon if the clock may be set."""
+        return self._dates.look_us(wall_us)
+
+    def _forget(self, place: Place, listening: Listening[K]) -> None:
+        others = self._by_key[place]
+        del others[listening]
+        if others:
+            return
+        del self._by_key[place]
+        if place[1] != JOBS_KEY:
+            self._engine.unwatch(*place)
+        elif not self.hears_all:
+            self._dates.forget(place[0])
+
+
+class Dates:
+    """The next process date of each table that somebody listens to.
+
+    A date that was taken note of is told of when it comes, even if its job is gone by then:
+    whoever took it at that very moment is no reason to say nothing.
+    """
+
+    def __init__(self, first_date_us: Callable[[str, int], int | None]) -> None:
+        self._first_date_us = first_date_us  # of a table, after a moment
+        self._dates: Ranked[str] = Ranked()
+
+    def look(self, table: str, now_us: int) -> None:
+        """Takes note of a table's next date: when it is listened to, and when jobs arrived."""
+        known_us = self._dates.rank(table)
+        if known_us is not None and known_us <= now_us:
+            return  # that is told of first, and then there is another look
+        date_us = self._first_date_us(table, now_us)
+        if date_us is None:
+            self._dates.discard(table)
+        else:
+            self._dates.put(table, date_us)
+
+    def forget(self, table: str) -> None:
+        self._dates.discard(table)
+
+    def reach(self, now_us: int) -> list[Changed]:
+        """Returns what is to be told of tables whose date was reached."""
+        tables: list[str] = []
+        while (table := self._dates.pop(now_us)) is not None:
+            tables.append(table)
+        for table in tables:
+            self.look(table, now_us)
+        return [moment(table, DUE, now_us) for table in tables]
+
+    def look_us(self, now_us: int) -> int | None:
+        """Returns when to call `reach`: at the next date, or soon if the clock may be set."""
+        return _look_us(self._dates.first(), now_us)
+
+
+def moment(table: str, what: bytes, wall_us: int) -> Changed:
     """Returns what listeners of a jobs table are told."""
-    return Changed(table, JOBS_KEY, Type.STRING, what, now_us, 0)
+    return Changed(table, JOBS_KEY, Type.STRING, what, wall_us, 0)
+
+
+# -- the parts ------------------------------------------------------------------------------------
 
 
 class Ranked(Generic[K]):
@@ -143,194 +598,5 @@ class Ranked(Generic[K]):
         return self._ranks.get(entry[2]) == entry[0]
 
 
-class _Line(Generic[W]):
-    """Who waits at one place."""
-
-    __slots__ = ("parked", "width", "woken")
-
-    def __init__(self) -> None:
-        self.parked: Ranked[W] = Ranked()  # by ticket
-        self.woken = 0
-        self.width = 0  # how many were woken in the last round that was a guess
-
-
-class Waits(Generic[W]):
-    """All lines.  Whoever is returned has been woken: it takes again, then parks or leaves."""
-
-    def __init__(self) -> None:
-        self._lines: dict[str, dict[bytes, _Line[W]]] = {}
-        self.tickets: dict[W, int] = {}  # of all who wait, parked or woken
-        self._numbers = itertools.count(1)
-        self._dates: Ranked[Place] = Ranked()  # when something is due next
-
-    def park(self, waiter: W, next_at_us: int) -> None:
-        """Takes in one that found nothing: in its old place if it was woken, else behind all."""
-        place = _place(waiter)
-        line = self._lines.setdefault(place[0], {}).setdefault(place[1], _Line())
-        ticket = self.tickets.get(waiter)
-        if ticket is None:
-            ticket = self.tickets[waiter] = next(self._numbers)
-        else:
-            line.woken -= 1
-            line.width = 0
-        assert waiter not in line.parked
-        line.parked.put(waiter, ticket)
-        if next_at_us:
-            self._dates.put(place, next_at_us)
-        else:
-            self._dates.discard(place)
-
-    def leave(self, waiter: W) -> list[W]:
-        """Takes leave of one that found jobs, or is gone; returns who is woken for that."""
-        if self.tickets.pop(waiter, None) is None:
-            return []
-        table, domain = _place(waiter)
-        line = self._lines[table][domain]
-        woken: list[W] = []
-        if waiter in line.parked:
-            line.parked.discard(waiter)
-        else:
-            line.woken -= 1
-            if not line.woken:  # it was the last, and did not say that nothing is there
-                line.width = 2 * line.width or 1
-                woken = _wake(line, line.width)
-        if not line.woken and not line.parked:
-            self._close(table, domain)
-        return woken
-
-    def arrive(self, arrivals: Arrivals, now_us: int) -> list[W]:
-        """Takes note of jobs that began to wait; returns who is woken."""
-        woken: list[W] = []
-        for table, arrival in arrivals.items():
-            for domain, line in self._lines.get(table, {}).items():
-                if arrival.first_us > now_us:
-                    self._lower((table, domain), arrival.first_us)
-                elif domain:
-                    woken += _wake(line, 1)
-                else:
-                    woken += _wake_for(line, arrival.rows)
-        return woken
-
-    def reach(self, now_us: int) -> list[W]:
-        """Returns who is woken because a date was reached."""
-        woken: list[W] = []
-        while (place := self._dates.pop(now_us)) is not None:
-            woken += _wake(self._lines[place[0]][place[1]], 1)
-        return woken
-
-    def rouse(self) -> list[W]:
-        """Returns all that are parked: they are woken to find out by themselves what is wrong."""
-        woken: list[W] = []
-        for lines in self._lines.values():
-            for line in lines.values():
-                woken += _wake(line, len(line.parked))
-        return woken
-
-    def look_us(self, now_us: int) -> int | None:
-        """Returns when to call `reach`: at the next date, or soon if the clock may be set."""
-        return _look_us(self._dates.first(), now_us)
-
-    def _lower(self, place: Place, date_us: int) -> None:
-        known_us = self._dates.rank(place)
-        if known_us is None or date_us < known_us:
-            self._dates.put(place, date_us)
-
-    def _close(self, table: str, domain: bytes) -> None:
-        lines = self._lines[table]
-        del lines[domain]
-        if not lines:
-            del self._lines[table]
-        self._dates.discard((table, domain))
-
-
-def _place(waiter: Waiter) -> Place:
-    return waiter.command.table, waiter.command.domain
-
-
-def _wake(line: _Line[W], count: int) -> list[W]:
-    """Wakes so many, as far as there are."""
-    woken: list[W] = []
-    while len(woken) < count and (waiter := line.parked.pop()) is not None:
-        woken.append(waiter)
-    line.woken += len(woken)
-    return woken
-
-
-def _wake_for(line: _Line[W], jobs: int) -> list[W]:
-    """Wakes as many as it takes to ask for so many jobs."""
-    woken: list[W] = []
-    while jobs > 0 and (some := _wake(line, 1)):
-        woken += some
-        jobs -= some[0].command.count or limits.NEXT_COUNT_MAX
-    return woken
-
-
-class Readers(Generic[R]):
-    """Who waits for messages, by table."""
-
-    def __init__(self) -> None:
-        self._parked: dict[str, dict[R, None]] = {}
-
-    def __len__(self) -> int:
-        return sum(map(len, self._parked.values()))
-
-    def park(self, table: str, reader: R) -> None:
-        self._parked.setdefault(table, {})[reader] = None
-
-    def leave(self, table: str, reader: R) -> None:
-        """Takes leave of one, if it is parked."""
-        parked = self._parked.get(table, {})
-        parked.pop(reader, None)
-        if not parked:
-            self._parked.pop(table, None)
-
-    def wake(self, tables: Iterable[str]) -> list[R]:
-        """Returns all who wait for messages of these tables; they are parked no more."""
-        return [reader for table in tables for reader in self._parked.pop(table, ())]
-
-    def rouse(self) -> list[R]:
-        """Returns all that are parked, and parks nobody."""
-        return self.wake(list(self._parked))
-
-
-def _look_us(date_us: int | None, now_us: int) -> int | None:
-    return None if date_us is None else min(date_us, now_us + _LOOK_US)
-
-
-class Dates:
-    """The next process date of each table that somebody listens to.
-
-    A date that was taken note of is told of when it comes, even if its job is gone by then:
-    whoever took it at that very moment is no reason to say nothing.
-    """
-
-    def __init__(self, first_date_us: Callable[[str, int], int | None]) -> None:
-        self._first_date_us = first_date_us  # of a table, after a moment
-        self._dates: Ranked[str] = Ranked()
-
-    def look(self, table: str, now_us: int) -> None:
-        """Takes note of a table's next date: when it is listened to, and when jobs arrived."""
-        known_us = self._dates.rank(table)
-        if known_us is not None and known_us <= now_us:
-            return  # that is told of first, and then there is another look
-        date_us = self._first_date_us(table, now_us)
-        if date_us is None:
-            self._dates.discard(table)
-        else:
-            self._dates.put(table, date_us)
-
-    def forget(self, table: str) -> None:
-        self._dates.discard(table)
-
-    def reach(self, now_us: int) -> list[Changed]:
-        """Returns what is to be told of tables whose date was reached."""
-        tables: list[str] = []
-        while (table := self._dates.pop(now_us)) is not None:
-            tables.append(table)
-        for table in tables:
-            self.look(table, now_us)
-        return [moment(table, DUE, now_us) for table in tables]
-
-    def look_us(self, now_us: int) -> int | None:
-        """Returns when to call `reach`: at the next date, or soon if the clock may be set."""
-        return _look_us(self._dates.first(), now_us)
+def _look_us(date_us: int | None, wall_us: int) -> int | None:
+    return None if date_us is None else min(date_us, wall_us + _LOOK_US)

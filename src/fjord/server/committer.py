@@ -18,27 +18,26 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from fjord import limits
+from fjord import limits, wire
 from fjord.clock import Clock
-from fjord.commands import Changed, Command, Refusal, Reply, Scan, Span
+from fjord.commands import Changed, Command, Refusal, Reply, Scan, Scanned, ScannedArrow, Span
 from fjord.engine import Engine
 from fjord.engine.cold import LazyCold
-from fjord.engine.watching import NO_NEWS
-from fjord.errors import Code
-from fjord.server import job_events, logs, reading, scans
-from fjord.server.counters import Counters
-from fjord.server.job_events import JobEvents
-from fjord.server.listeners import Listeners, Told
-from fjord.server.origin import After, Origin, Settle
-from fjord.server.reading import Reads
-from fjord.server.upkeep import Upkeep
+from fjord.engine.news import NO_NEWS, News
+from fjord.engine.waits import Listeners, Listening
+from fjord.errors import Code, RefusedError
+from fjord.server import logs
+from fjord.server.alarm import Alarm
+from fjord.server.counters import Counters, DeadJobs, Histogram
+from fjord.server.sessions import After, Origin
+from fjord.server.waits import WaitingRequest, WaitingRequests
 from fjord.server.wakeups import Wakeups
-from fjord.server.worker import Beside, Worker
+from fjord.server.worker import Beside, Finish, Worker
 from fjord.wire.wakeups import What
 
 # Blocks that are read at the same time; each may hold one answer.
@@ -49,6 +48,9 @@ _LOOK_SECONDS: Final = 1.0
 _AWAKE_TURNS: Final = 32
 
 
+Told = tuple[Listening[Origin], Changed]
+
+
 class Pending(NamedTuple):
     """A command that waits for its group, or is in it."""
 
@@ -57,42 +59,27 @@ class Pending(NamedTuple):
     request: Any
     command: Command
     after: After | None
-    settle: Settle | None
+    wait: WaitingRequest | None  # takes the reply in the place of the session
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What a committer works with."""
-
-    engine: Engine
-    loop: asyncio.AbstractEventLoop
-    clock: Clock
-    counters: Counters
-    listeners: Listeners
-    on_failure: Callable[[Exception], None]
-    awake_us: int  # how long to stay awake after a reply, 0 = sleep at once
-    cold: LazyCold | None = None  # reads blocks
-    on_writes: Callable[[], None] = lambda: None  # called a moment after something was written
-    wakeups: Wakeups | None = None  # None: none are sent
-
-
-class _Waiting:
+class _Backlog:
     """What waits for a group, by who asks for it: each has a share of every group.
 
     So whoever asks for little is in the next group, however much others have asked for.
     """
 
     def __init__(self) -> None:
-        self.queues: OrderedDict[Origin, deque[Pending]] = OrderedDict()
+        # By origin; a request that waited has a queue of its own.
+        self.queues: OrderedDict[Origin | WaitingRequest, deque[Pending]] = OrderedDict()
 
     def put_back(self, taken: Sequence[Pending]) -> None:
         """Lets what was taken be the next again, in the same order."""
         for pending in reversed(taken):
-            origin = pending.origin
-            if origin not in self.queues:
-                self.queues[origin] = deque()
-            self.queues[origin].appendleft(pending)
-            self.queues.move_to_end(origin, last=False)
+            key = _key_of(pending)
+            if key not in self.queues:
+                self.queues[key] = deque()
+            self.queues[key].appendleft(pending)
+            self.queues.move_to_end(key, last=False)
 
     def take(self, set_aside: Callable[[Pending], None]) -> list[Pending]:
         """Takes commands up to the bound, or up to one after which something has to be done."""
@@ -100,14 +87,14 @@ class _Waiting:
         group: list[Pending] = []
         while queues:
             share = max(1, limits.GROUP_COMMANDS_MAX // len(queues))
-            for origin in list(itertools.islice(queues, limits.GROUP_COMMANDS_MAX)):
-                queue = queues[origin]
-                queues.move_to_end(origin)
+            for key in list(itertools.islice(queues, limits.GROUP_COMMANDS_MAX)):
+                queue = queues[key]
+                queues.move_to_end(key)
                 for _ in range(min(share, len(queue))):
                     pending = queue.popleft()
                     if not queue:
-                        del queues[origin]
-                    if origin.is_stalled:
+                        del queues[key]
+                    if pending.origin.is_stalled:
                         set_aside(pending)
                         continue
                     group.append(pending)
@@ -119,24 +106,34 @@ class _Waiting:
 class Committer:
     """Runs the commands of all sessions on one engine."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._engine = parts.engine
-        self._loop = parts.loop
-        self._clock = parts.clock
-        self._counters = parts.counters
-        self._listeners = parts.listeners
-        self._on_failure = parts.on_failure
-        self._awake_us = parts.awake_us
-        self._on_writes = parts.on_writes
-        self._wakeups = parts.wakeups
+    def __init__(
+        self,
+        engine: Engine,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        counters: Counters,
+        *,
+        on_failure: Callable[[Exception], None],
+        cold: LazyCold | None = None,  # reads blocks
+    ) -> None:
+        self._engine = engine
+        self._loop = loop
+        self._clock = clock
+        self._counters = counters
+        self._on_failure = on_failure
+        self.awake_us = 0  # how long to stay awake after a reply, 0 = sleep at once
+        self._wakeups: Wakeups | None = None  # None: none are sent
+        self.listeners: Listeners[Origin] = Listeners(engine)
+        self.on_writes: Callable[[], None] = lambda: None  # called a moment after a write
         self._awake_until_us = 0
         self._is_awake = False
         # A call that lets the loop turn some times and then looks: each turn asks for the next.
         self._turn: tuple[Any, ...] = (self._stay_awake,)
         for _ in range(1, _AWAKE_TURNS):
-            self._turn = (parts.loop.call_soon, *self._turn)
-        self._waiting = _Waiting()
+            self._turn = (loop.call_soon, *self._turn)
+        self._backlog = _Backlog()
         self._held: list[Pending] = []  # of peers that do not take their replies
+        self._news: list[News] = []  # of which nobody who waits knows yet
         self._told: list[Told] = []  # changes to tell when they are durable
         self._scheduled = False
         self._syncing = False
@@ -146,20 +143,16 @@ class Committer:
         self._begun_us = 0  # when the group began that is under way
         self._is_disk_full = False
         self._drained: asyncio.Future[None] | None = None
-        self.jobs = self._follow_jobs(parts)
+        self._dead_jobs = DeadJobs(engine, counters)
+        self._dates = Alarm(loop, clock, self._tell_dates)
         self._worker = Worker("fjord-sync")
-        self._scanner = Beside(parts.loop, "fjord-scan", on_idle=self._note_idle)
-        self._cold = Beside(
-            parts.loop, "fjord-cold", threads=_COLD_THREADS, on_idle=self._note_idle
-        )
-        self.sealing = Beside(parts.loop, "fjord-seal", on_idle=self._note_idle)
-        self.reads = self._follow_reads(parts)
-        self._upkeep = Upkeep(
-            parts.engine, parts.loop, parts.clock, parts.counters.upkeep, self._tend
-        )
+        self._scanner = Beside(loop, "fjord-scan", on_idle=self._note_idle)
+        self._cold = Beside(loop, "fjord-cold", threads=_COLD_THREADS, on_idle=self._note_idle)
+        self.sealing = Beside(loop, "fjord-seal", on_idle=self._note_idle)
+        self._besides = (self._scanner, self._cold, self.sealing)
+        self.waits = WaitingRequests(self.submit, loop, clock, counters, self._cold, cold)
+        self._upkeep = Upkeep(engine, loop, clock, counters.upkeep, self._tend)
         self._upkeep.plan()
-        if parts.wakeups is not None:
-            self._watch_tables(parts.wakeups)
 
     def submit(
         self,
@@ -167,15 +160,16 @@ class Committer:
         request: Any,
         command: Command,
         after: After | None = None,
-        settle: Settle | None = None,
+        wait: WaitingRequest | None = None,
     ) -> None:
         """Runs a command with the next group; none of the group comes behind one with `after`."""
-        pending = Pending(origin, origin.client, request, command, after, settle)
-        queues = self._waiting.queues
-        if origin in queues:
-            queues[origin].append(pending)
+        pending = Pending(origin, origin.client, request, command, after, wait)
+        key = origin if wait is None else _key_of(pending)
+        queues = self._backlog.queues
+        if key in queues:
+            queues[key].append(pending)
         else:
-            queues[origin] = deque((pending,))
+            queues[key] = deque((pending,))
         if not self._scheduled and not self._syncing:
             self._scheduled = True
             self._loop.call_soon(self._run_group)
@@ -190,7 +184,12 @@ class Committer:
             origin.answer(request, cast(Reply, result))
             origin.flush()
 
-        self._scanner.put(origin, request, lambda: scans.scan(self._engine, command), finish)
+        self._scanner.put(
+            origin,
+            lambda: scan(self._engine, command),
+            finish,
+            lambda: origin.forget(request),
+        )
 
     def note_refusal(self, code: Code) -> None:
         """Counts a refusal, and says when a disk begins to be full."""
@@ -201,22 +200,19 @@ class Committer:
 
     def release(self) -> None:
         """Goes on with what was held, since a peer has taken its replies, or is gone."""
-        self._waiting.put_back(self._held)
+        self._backlog.put_back(self._held)
         self._held.clear()
-        self.jobs.release()
+        self.waits.release()
         self._schedule()
-        for beside in self._besides():
+        for beside in self._besides:
             beside.release()
-
-    def leave(self, client: int) -> None:
-        """Gives free what a client held that is gone and has nothing under way."""
-        self._engine.release(client)
 
     async def drain(self) -> None:
         """Returns when everything that was submitted is answered; nobody waits any more then."""
         self._upkeep.stop()
-        self.jobs.stop()
-        self.reads.stop()
+        self.waits.stop()
+        self._dead_jobs.look()
+        self._dates.stop()
         self._drained = self._loop.create_future()
         self._note_idle()
         await self._drained
@@ -225,22 +221,22 @@ class Committer:
         self._upkeep.stop()
         if self._look_timer is not None:
             self._look_timer.cancel()
-        self.jobs.close()
-        self.reads.close()
+        self.waits.close()
+        self._dates.stop()
         self._worker.close()
-        for beside in self._besides():
+        for beside in self._besides:
             beside.close()
 
     # -- groups -----------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        if self._waiting.queues and not self._scheduled and not self._syncing:
+        if self._backlog.queues and not self._scheduled and not self._syncing:
             self._scheduled = True
             self._loop.call_soon(self._run_group)
 
     def _run_group(self) -> None:
         self._scheduled = False
-        group = self._waiting.take(self._set_aside)
+        group = self._backlog.take(self._set_aside)
         if not group:
             self._sync_step()  # of a step of upkeep that left it to this group
             self._note_idle()
@@ -250,7 +246,7 @@ class Committer:
             _, clients, _, wanted, _, _ = zip(*group, strict=True)
             replies = self._engine.run_some(wanted, clients)
             if len(replies) < len(group):
-                self._waiting.put_back(group[len(replies) :])
+                self._backlog.put_back(group[len(replies) :])
                 group = group[: len(replies)]
             self._note_news()
             after = group[-1].after
@@ -278,17 +274,21 @@ class Committer:
     def _look(self) -> None:
         self._look_timer = None
         try:
-            self.jobs.look()
-            self._on_writes()
+            self._dead_jobs.look()
+            self.on_writes()
             self._upkeep.note_writes()
         except Exception as error:  # noqa: BLE001 - as for a group
             self._on_failure(error)
 
     def _set_aside(self, pending: Pending) -> None:
-        if pending.origin.is_open:
-            self._held.append(pending)
+        origin, wait = pending.origin, pending.wait
+        if origin.is_open:
+            if wait is None or not self.waits.set_aside(wait):
+                self._held.append(pending)
+        elif wait is None:
+            origin.forget(pending.request)
         else:
-            pending.origin.forget(pending.request)
+            self.waits.forget(wait)
 
     def _finish_group(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
         unsynced_bytes = self._engine.unsynced_bytes
@@ -310,9 +310,7 @@ class Committer:
         if took_us > limits.SLOW_SYNC_US:
             logs.note(logging.WARNING, "a sync was slow", took_ms=took_us // 1000)
 
-    def _after_sync(
-        self, group: Sequence[Pending], replies: Sequence[Reply]
-    ) -> Callable[[object, Exception | None], None]:
+    def _after_sync(self, group: Sequence[Pending], replies: Sequence[Reply]) -> Finish:
         def finish(result: object, error: Exception | None) -> None:
             self._syncing = False
             try:
@@ -322,41 +320,40 @@ class Committer:
             except Exception as failure:  # noqa: BLE001 - as in `_run_group`
                 self._on_failure(failure)
 
-        return lambda result, error: self._call_back(finish, result, error)
+        call = self._loop.call_soon_threadsafe
+        return lambda result, error: call(finish, result, error)
 
     def _deliver(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
-        for (origin, _, request, command, _, settle), reply in zip(group, replies, strict=True):
-            if settle is None or settle(origin, request, command, reply):
+        for (origin, _, request, _, _, wait), reply in zip(group, replies, strict=True):
+            if wait is None:
                 origin.answer(request, reply)
+            else:
+                self.waits.settle(wait, reply)
         for pending in group:
             pending.origin.flush()
         if self._told or self._wakeups:
             self._tell()
-        self._wake()
+        if self._news or self.waits.is_unplanned:
+            self._wake()
         now_us = self._clock.monotonic_us()
         if group:
             self._counters.groups.observe(now_us - self._begun_us)
         if self._upkeep.is_due:
             self._tend()
-        if self._waiting.queues:
+        if self._backlog.queues:
             self._schedule()
         if self._drained is not None:
             self._note_idle()
-        if self._awake_us:
-            self._awake_until_us = now_us + self._awake_us
+        if self.awake_us:
+            self._awake_until_us = now_us + self.awake_us
             if not self._is_awake:
                 self._is_awake = True
                 self._loop.call_soon(*self._turn)
 
     def _wake(self) -> None:
         """Lets those go on who wait for what came."""
-        jobs = self.jobs
-        if jobs.waiting.tickets and (jobs.arrivals or jobs.waiting.is_unplanned):
-            jobs.go_on()
-        elif jobs.arrivals:
-            jobs.arrivals.clear()
-        if self.reads.appended:
-            self.reads.go_on()
+        news, self._news = self._news, []
+        self.waits.go_on(news)
 
     def _stay_awake(self) -> None:
         """Lets the loop look for requests once more instead of going to sleep."""
@@ -374,62 +371,68 @@ class Committer:
             return
         self._has_written = True
         self._is_sooner |= news.is_sooner
-        arrived = self.jobs.note(news.arrivals) if news.arrivals else ()
-        if news.appended:
-            self.reads.note(news.appended)
+        self._news.append(news)
         if self._wakeups is not None:
-            for table in (*news.appended, *news.written):
-                self._wakeups.note(table, What.CHANGED)
-        if self._listeners.keys:
-            self._told += self._listeners.match((*arrived, *news.changed))
+            self._note_wakeups(self._wakeups, news)
+        if self.listeners or self._wakeups is not None:
+            arrived = self.listeners.arrive(news.arrivals, self._clock.wall_us())
+            self._told += self.listeners.match((*arrived, *news.changed))
+            self._plan_dates()
 
-    def _watch_tables(self, wakeups: Wakeups) -> None:
-        """From now on there is news of all tables; the first is of jobs that wait already."""
+    def _note_wakeups(self, wakeups: Wakeups, news: News) -> None:
+        now_us = self._clock.wall_us()
+        for table, arrival in news.arrivals.items():
+            if arrival.first_us <= now_us:  # else it will be due
+                wakeups.note(table, What.ARRIVED)
+        for table in (*news.appended, *news.written):
+            wakeups.note(table, What.CHANGED)
+
+    def send_wakeups(self, wakeups: Wakeups) -> None:
+        """Sends wake-ups from now on, of all tables; the first are of jobs that wait already."""
+        self._wakeups = wakeups
         self._engine.watched.watch_tables()
+        self.listeners.hears_all = True
         for table, counts in self._engine.job_counts().items():
-            self.jobs.listen(table)
+            self.look_at_dates(table)
             if counts.waiting:
                 wakeups.note(table, What.ARRIVED)
         self._sync_step()
 
-    def _tell(self) -> None:
-        told, self._told = self._told, []
-        self._counters.changes += self._listeners.tell(told)
-        if self._wakeups:
-            self._wakeups.tell()
+    def look_at_dates(self, table: str) -> None:
+        """Begins to tell of dates of a jobs table, since somebody listens to it."""
+        self.listeners.look(table, self._clock.wall_us())
+        self._plan_dates()
 
-    def _follow_jobs(self, parts: Parts) -> JobEvents:
-        return JobEvents(
-            job_events.Parts(
-                source=parts.engine,
-                loop=parts.loop,
-                clock=parts.clock,
-                counters=parts.counters,
-                listeners=parts.listeners,
-                submit=self.submit,
-                tell=self._tell_soon,
-                on_failure=parts.on_failure,
-                wakeups=parts.wakeups,
-            )
-        )
+    def _plan_dates(self) -> None:
+        look_us = self.listeners.look_us(self._clock.wall_us())
+        if look_us is not None:
+            self._dates.set_wall(look_us)
 
-    def _follow_reads(self, parts: Parts) -> Reads:
-        return Reads(
-            reading.Parts(
-                loop=parts.loop,
-                clock=parts.clock,
-                counters=parts.counters,
-                submit=self.submit,
-                beside=self._cold,
-                cold=parts.cold,
-            )
-        )
+    def _tell_dates(self) -> None:
+        """Tells of dates that have come, once everything is durable that they may come from."""
+        try:
+            changes = self.listeners.reach(self._clock.wall_us())
+        except Exception as error:  # noqa: BLE001 - as for a group of commands
+            self._on_failure(error)
+            return
+        if self._wakeups is not None:
+            for change in changes:
+                self._wakeups.note(change.table, What.DUE)
+        self._plan_dates()
+        if changes:
+            self._tell_soon(changes)
 
     def _tell_soon(self, changes: Sequence[Changed]) -> None:
-        """Tells what is so by itself, once everything is durable that it may come from."""
-        self._told += self._listeners.match(changes)
-        if not self._syncing and not self._waiting.queues:  # else it is told with the next group
+        self._told += self.listeners.match(changes)
+        if not self._syncing and not self._backlog.queues:  # else it is told with the next group
             self._sync_step()
+
+    def _tell(self) -> None:
+        """Tells listeners of changes that are durable."""
+        told, self._told = self._told, []
+        self._counters.changes += tell(told)
+        if self._wakeups:
+            self._wakeups.tell()
 
     def _tend(self) -> None:
         """Makes a step of upkeep, unless a sync is under way: then after it."""
@@ -445,7 +448,7 @@ class Committer:
         except Exception as error:  # noqa: BLE001 - as for a group
             self._on_failure(error)
             return
-        if not self._waiting.queues:  # else the next group's sync is the step's sync too
+        if not self._backlog.queues:  # else the next group's sync is the step's sync too
             self._sync_step()
 
     def _sync_step(self) -> None:
@@ -461,20 +464,153 @@ class Committer:
             self._is_disk_full = False
             logs.note(logging.WARNING, "the disk has room again")
 
-    def _call_back(
-        self,
-        finish: Callable[[object, Exception | None], None],
-        result: object,
-        error: Exception | None,
-    ) -> None:
-        self._loop.call_soon_threadsafe(finish, result, error)
-
     def _note_idle(self) -> None:
         if self._drained is None or self._drained.done():
             return
-        under_way = self._syncing or self._scheduled or self._waiting.queues or self._held
-        if not under_way and all(beside.is_idle for beside in self._besides()):
+        under_way = self._syncing or self._scheduled or self._backlog.queues or self._held
+        if not under_way and all(beside.is_idle for beside in self._besides):
             self._drained.set_result(None)
 
-    def _besides(self) -> tuple[Beside, ...]:
-        return self._scanner, self._cold, self.sealing
+
+def _key_of(pending: Pending) -> Origin | WaitingRequest:
+    wait = pending.wait
+    return pending.origin if wait is None or wait.nothing is None else wait
+
+
+def tell(told: Iterable[Told]) -> int:
+    """Tells of changes that are durable; returns of how many."""
+    messages: dict[Origin, list[bytes]] = {}
+    for listening, change in told:
+        if not listening.is_over:
+            message = wire.encode_change(listening.identifier, change)
+            messages.setdefault(listening.listener, []).append(message)
+    for origin, some in messages.items():
+        origin.push(some)
+    return sum(map(len, messages.values()))
+
+
+def scan(engine: Engine, command: Scan | Span) -> Reply:
+    """Answers both; what is asked for as Arrow is turned into it here, not on the loop."""
+    reply = engine.scan(command)
+    if isinstance(command, Span) or not command.arrow or not isinstance(reply, Scanned):
+        return reply
+    try:
+        from fjord.blocks import rows  # noqa: PLC0415 - a large library, which few servers need
+    except ModuleNotFoundError as error:
+        return Refusal(code=Code.FAILED, text=f"this server has no Arrow: {error.name} is missing")
+    try:
+        stream = rows.to_ipc(
+            reply,
+            command.start_seq,
+            reply.end_seq,
+            columns=command.columns,
+            key_prefix=command.key_prefix,
+        )
+    except RefusedError as error:
+        return Refusal(code=error.code, text=error.text)
+    return ScannedArrow(stream=stream, next_seq=reply.next_seq, end_seq=reply.end_seq)
+
+
+# -- when the engine's upkeep gets its next step: expiry, packing, sweeping -----------------------
+#
+#     nothing due    a timer for the moment when something is; nothing polls
+#     due            a step between two groups; the engine itself asks for a rest after each, so
+#                    that requests have the loop most of the time
+#
+# The committer makes the steps, since they must not meet a group or a sync under way.
+
+
+# Steps that find nothing to do, although they are due, are not tried on and on.
+_RETRY_SECONDS: Final = 1.0
+# The timer is not set again for less.
+_SLACK_US: Final = 1000
+
+
+class Upkeep:
+    """Asks for steps when they are due."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        histogram: Histogram,
+        wake: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._loop = loop
+        self._clock = clock
+        self._histogram = histogram
+        self._wake = wake  # called when a step should be made
+        self._timer: asyncio.Handle | None = None
+        # Monotonic time that the timer is set for: it stays when the wall clock is set.
+        self._timer_due_us = math.inf
+        self._is_stopped = False
+        self._was_vain = False  # the last step found nothing to do
+        self.is_due = False  # a step should be made as soon as it can
+
+    def note_writes(self) -> None:
+        """Takes note that a group has written, after which something may be due earlier."""
+        due_us = self._engine.upkeep_due_us()
+        if not self.is_due and self._monotonic_us(due_us) + _SLACK_US < self._timer_due_us:
+            self._plan(due_us)
+
+    def plan(self) -> None:
+        """Sets the timer for whatever is due next."""
+        self._plan(self._engine.upkeep_due_us())
+
+    def step(self) -> None:
+        """Makes one step and plans the next."""
+        self.is_due = False
+        begun_us = self._clock.monotonic_us()
+        has_more = self._engine.upkeep()
+        took_us = self._clock.monotonic_us() - begun_us
+        self._histogram.observe(took_us)
+        if has_more:
+            self._was_vain = False
+            self._rest(0.0)
+        else:
+            self._plan_after()
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self.is_due = False
+        self._cancel()
+
+    def _plan_after(self) -> None:
+        due_us = self._engine.upkeep_due_us()
+        is_due = due_us <= self._clock.wall_us()
+        if is_due:
+            self._rest(_RETRY_SECONDS if self._was_vain else 0.0)
+        else:
+            self._plan(due_us)
+        self._was_vain = is_due
+
+    def _plan(self, due_us: int) -> None:
+        self._set(max(0, due_us - self._clock.wall_us()) / 1e6, self._monotonic_us(due_us))
+
+    def _rest(self, seconds: float) -> None:
+        self._set(seconds, -math.inf)  # no date is earlier, so nothing shortens the rest
+
+    def _monotonic_us(self, due_us: int) -> int:
+        return due_us - self._clock.wall_us() + self._clock.monotonic_us()
+
+    def _set(self, seconds: float, due_us: float) -> None:
+        self._cancel()
+        if self._is_stopped:
+            return
+        self._timer_due_us = due_us
+        if seconds:
+            self._timer = self._loop.call_later(seconds, self._ring)
+        else:
+            self._timer = self._loop.call_soon(self._ring)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_due_us = None, math.inf
+
+    def _ring(self) -> None:
+        self._timer, self._timer_due_us = None, math.inf
+        self.is_due = True
+        self._wake()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import bisect
+import logging
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from fjord.commands import FUNCTIONS
+from fjord.engine import Engine
 from fjord.errors import Code
+from fjord.server import logs
 
 # Upper ends of the steps of a histogram, in microseconds.
 STEPS_US: Final = (
@@ -45,10 +49,34 @@ class Counters:
         self.changes = 0  # told to listeners
         self.wakeups = 0  # datagrams that were sent
         self.wakeups_lost = 0  # datagrams that could not be sent
-        self.parked_waits = 0  # requests that wait for jobs, now
-        self.parked_reads = 0  # requests that wait for messages, now
+        self.parked_waits = 0  # requests that wait for jobs or messages, now
         self.jobs_died = 0  # jobs that died
         self.jobs_died_by_table: dict[str, int] = {}  # the same, of tables that are there
         self.groups = Histogram()  # from the first command to the last reply
         self.syncs = Histogram()
         self.upkeep = Histogram()  # steps
+
+
+class DeadJobs:
+    """Says in the log and in the metrics when jobs have died: a person should look.
+
+    A job dies when it failed or timed out too often, or was buried by hand.  All that die within a
+    moment are one line of the log.
+    """
+
+    def __init__(self, engine: Engine, counters: Counters) -> None:
+        self._engine = engine
+        self._counters = counters
+        self._known: Mapping[str, int] = {}
+
+    def look(self) -> None:
+        """Says in which tables jobs have died since the last look."""
+        deaths = self._engine.job_deaths()
+        for table, died in deaths.items():
+            new = died - self._known.get(table, 0)
+            if new > 0:
+                self._counters.jobs_died += new
+                dead = self._engine.job_counts()[table][2]
+                logs.note(logging.WARNING, "jobs are dead", table=table, dead=dead, new=new)
+        self._counters.jobs_died_by_table = dict(deaths)
+        self._known = deaths

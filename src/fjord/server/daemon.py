@@ -17,19 +17,15 @@ from fjord import limits
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.engine import Engine, Settings
-from fjord.engine.rounds import Rounds
 from fjord.errors import FjordError
-from fjord.server import allocator, cold_blocks, exposition, logs, service
-from fjord.server import committer as committers
-from fjord.server.bounds import Bounds, Memory
+from fjord.server import allocator, exposition, logs, sealer, service
 from fjord.server.committer import Committer
 from fjord.server.counters import Counters
 from fjord.server.http import Answer, Pages
-from fjord.server.listeners import Listeners
 from fjord.server.metrics import Metrics
 from fjord.server.sealer import Sealer
-from fjord.server.session import Session
-from fjord.server.sessions import Sessions, Shared
+from fjord.server.session import Session, Sessions, Shared
+from fjord.server.sessions import Bounds, Memory
 from fjord.server.wakeups import Sender, Wakeups
 from fjord.wire import Cursors
 from fjord.wire.wakeups import Address
@@ -107,20 +103,8 @@ class _Daemon:
         self._sessions = Sessions()
         self._counters = Counters()
         self._memory = Memory(self._clock, options.bounds.memory_bytes)
-        self._listeners = Listeners(engine)
-        self._metrics = Metrics(
-            engine=engine.stats,
-            blocks=self._block_stats,
-            job_counts=engine.job_counts,
-            counters=self._counters,
-            memory=self._memory,
-            listeners=self._listeners,
-            sessions=self._sessions,
-            uptime_us=lambda: self._clock.monotonic_us() - self._begun_us,
-        )
-        self._blocks = cold_blocks.attach(engine, options.blocks)
+        self._blocks = sealer.attach(engine, options.blocks)
         self._sealer: Sealer | None = None
-        self._rounds: Rounds | None = None
         self._wakeups: Wakeups | None = None
         self._stop = asyncio.Event()
         self._failure: Exception | None = None
@@ -128,18 +112,27 @@ class _Daemon:
     async def run(self, listeners: list[socket.socket]) -> None:
         loop = asyncio.get_running_loop()
         service.on_stop(self._stop.set)
+        committer = Committer(
+            self._engine,
+            loop,
+            self._clock,
+            self._counters,
+            on_failure=self._fail,
+            cold=self._blocks and self._blocks.cold,
+        )
+        committer.awake_us = self._options.awake_us
         if self._options.wake:
             self._wakeups = self._make_wakeups(loop)
-        committer = self._make_committer(loop)
+            committer.send_wakeups(self._wakeups)
         if self._blocks is not None:
-            self._sealer, self._rounds = cold_blocks.make_sealer(
-                self._engine, self._blocks, committer, loop, self._clock
-            )
-        shared = self._share(committer)
+            self._sealer = Sealer(self._engine, self._blocks, committer, loop, self._clock)
+            committer.on_writes = self._sealer.look
+        metrics = self._make_metrics(committer)
+        shared = self._share(committer, metrics)
         server = await loop.create_server(
             lambda: Session(shared), sock=listeners[0], backlog=service.BACKLOG
         )
-        http = await self._serve_http(listeners[1:])
+        http = await self._serve_http(listeners[1:], metrics)
         self._say_ready(server, http)
         if self._sealer is not None:
             self._sealer.start()
@@ -155,61 +148,56 @@ class _Daemon:
         if self._failure is not None:
             raise self._failure
 
-    def _make_committer(self, loop: asyncio.AbstractEventLoop) -> Committer:
-        return Committer(
-            committers.Parts(
-                engine=self._engine,
-                loop=loop,
-                clock=self._clock,
-                counters=self._counters,
-                listeners=self._listeners,
-                on_failure=self._fail,
-                awake_us=self._options.awake_us,
-                cold=self._blocks and self._blocks.cold,
-                on_writes=self._look_at_blocks,
-                wakeups=self._wakeups,
-            )
-        )
-
     def _make_wakeups(self, loop: asyncio.AbstractEventLoop) -> Wakeups:
         identity = int.from_bytes(LocalDisk().new_uuid()[:8], "big")
         sender = Sender(self._options.wake, identity, self._counters)
         return Wakeups(sender, loop, self._clock)
 
-    def _look_at_blocks(self) -> None:
-        if self._sealer is not None:
-            self._sealer.look()
+    def _make_metrics(self, committer: Committer) -> Metrics:
+        return Metrics(
+            engine=self._engine.stats,
+            blocks=self._block_stats,
+            job_counts=self._engine.job_counts,
+            counters=self._counters,
+            memory=self._memory,
+            listeners=committer.listeners,
+            sessions=self._sessions,
+            uptime_us=lambda: self._clock.monotonic_us() - self._begun_us,
+        )
 
     def _block_stats(self) -> dict[str, int]:
-        if self._blocks is None or self._rounds is None:
+        if self._blocks is None or self._sealer is None:
             return {}
-        return self._rounds.stats() | self._blocks.cold.stats()
+        return self._sealer.rounds.stats() | self._blocks.cold.stats()
 
-    def _share(self, committer: Committer) -> Shared:
+    def _share(self, committer: Committer, metrics: Metrics) -> Shared:
         disk = LocalDisk()
         return Shared(
-            runner=committer,
+            engine=self._engine,
+            committer=committer,
             loop=asyncio.get_running_loop(),
             clock=self._clock,
             bounds=self._options.bounds,
             memory=self._memory,
             counters=self._counters,
-            listeners=self._listeners,
-            jobs=committer.jobs,
-            reads=committer.reads,
             sealer=self._sealer,
             sessions=self._sessions,
             new_client=disk.new_uuid,
             cursors=Cursors(disk.new_uuid() + disk.new_uuid(), self._engine.master),
-            stats=self._metrics.numbers,
+            stats=metrics.numbers,
             version=fjord.__version__,
         )
 
-    async def _serve_http(self, listeners: list[socket.socket]) -> asyncio.Server | None:
+    async def _serve_http(
+        self, listeners: list[socket.socket], metrics: Metrics
+    ) -> asyncio.Server | None:
         if not listeners:
             return None
         pages = Pages(
-            {"/metrics": self._show_metrics, "/healthz": self._show_health},
+            {
+                "/metrics": lambda: exposition.page(metrics.collect()),
+                "/healthz": self._show_health,
+            },
             seconds_max=self._options.bounds.message_seconds,
         )
         return await service.serve_pages(listeners[0], pages)
@@ -232,9 +220,6 @@ class _Daemon:
         )
         self._options.on_ready((host, port), http_address)
         service.notify("READY=1")
-
-    def _show_metrics(self) -> Answer:
-        return exposition.page(self._metrics.collect())
 
     def _show_health(self) -> Answer:
         if self._failure is not None:

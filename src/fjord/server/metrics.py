@@ -13,13 +13,12 @@ from typing import Final
 
 from fjord.columns import Strings
 from fjord.commands import FUNCTIONS, Numbers
+from fjord.engine.waits import Listeners
 from fjord.server import exposition
-from fjord.server.bounds import Memory
 from fjord.server.counters import STEPS_US, Counters, Histogram
 from fjord.server.exposition import Metric, count, count_by, gauge
-from fjord.server.job_events import Counts
-from fjord.server.listeners import Listeners
-from fjord.server.sessions import Sessions
+from fjord.server.session import Sessions
+from fjord.server.sessions import Memory, Origin
 from fjord.wire import Function
 
 # What the engine says of itself: name -> meaning.  A name with _total only ever grows.
@@ -62,6 +61,10 @@ BLOCK_GAUGES: Final[dict[str, str]] = {
 _NO_BLOCKS: Final = dict.fromkeys([*BLOCK_COUNTS, *BLOCK_GAUGES], 0)
 
 
+# Jobs of each table: waiting, taken, dead.
+Counts = Mapping[str, tuple[int, int, int]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
     """Reads the numbers when they are asked for; between that it costs nothing."""
@@ -71,7 +74,7 @@ class Metrics:
     job_counts: Callable[[], Counts]
     counters: Counters
     memory: Memory
-    listeners: Listeners
+    listeners: Listeners[Origin]
     sessions: Sessions
     uptime_us: Callable[[], int]
 
@@ -113,7 +116,7 @@ class Metrics:
             "groups": counters.groups.count,
             "listened_keys": self.listeners.keys,
             "memory_bytes": self.memory.used_bytes,
-            "parked_waits": counters.parked_waits + counters.parked_reads,
+            "parked_waits": counters.parked_waits,
             "received_bytes": counters.received_bytes,
             "refusals": counters.refusals.total(),
             "requests": sum(counters.requests),
@@ -140,7 +143,7 @@ class Metrics:
         yield gauge(
             "fjord_parked_waits",
             "Requests that wait for jobs or messages.",
-            self.counters.parked_waits + self.counters.parked_reads,
+            self.counters.parked_waits,
         )
         yield _jobs(self.job_counts())
         yield gauge(

@@ -1,59 +1,106 @@
-"""When a daemon seals: as soon as something is due, or when somebody asks for it.
+"""A daemon's cold blocks: who reads them, who writes them, and when.
 
     nothing due    nothing is looked at until something is written; then once a second at most
     due            a round on the thread for it, see `engine.rounds`; blocks are written by a
                    child process, and the loop only plans and takes note
     failed         logged and counted; the next round begins after a rest that grows
 
-At the stop the child is ended, and the next start seals the same range again.  At the start the
-same thread looks whether the blocks are there, and loads ahead what subscribers will read.
+At the stop the child is ended, and the next start seals the same range again.
+
+Positions of subscribers and what is known of blocks are in the index, so that requests are served
+at once after a start.  Then the sealer's thread looks for the metadata files of all blocks, and for
+subscribers that were active lately it loads the part of a block that they read next; a bounded
+number of them, the latest ones first.
+
+Blocks need libraries that are large, or may not be there: without them a daemon works, but what is
+closed stays in the journal.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
-from dataclasses import dataclass
-from typing import Any, Final, cast
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple, cast
 
 from fjord import limits
+from fjord.blocks.child import NodeBlocks, missing_libraries
 from fjord.clock import Clock
-from fjord.commands import Refusal, Reply, SealNow
-from fjord.engine.rounds import Rounds
-from fjord.errors import ClosedError, Code
-from fjord.server import logs, warming
+from fjord.commands import (
+    Command,
+    ListSubscribers,
+    Nop,
+    Read,
+    Refusal,
+    Reply,
+    SealNow,
+    Subscribers,
+)
+from fjord.engine import Engine
+from fjord.engine.cold import Errand, LazyCold, is_log
+from fjord.engine.rounds import Rounds, Turn, in_turn
+from fjord.errors import ClosedError, Code, RefusedError
+from fjord.history import Block
+from fjord.server import logs
 from fjord.server.alarm import Alarm
-from fjord.server.origin import Origin
-from fjord.server.turns import Turns
-from fjord.server.worker import Beside
+from fjord.server.committer import Committer
+from fjord.server.sessions import ITSELF, Origin
 
 # Looking whether something is due is worth it only so often.
 _LOOK_US: Final = 1_000_000
 _WALL_LOOK_US: Final = round(limits.WALL_LOOK_SECONDS_MAX * 1_000_000)
+# Subscribers that are looked at, and those of them that a part of a block is loaded for.
+_LOOKED_AT_MAX: Final = 10_000
+_LOADED_MAX: Final = 32
+# Whoever has not moved for so long may not be there any more.
+_RECENT_US: Final = 3600 * 1_000_000
+# Names that are logged.
+_NAMED_MAX: Final = 5
+
+# When it moved, of which table, its name, its mark.
+Active = tuple[int, str, str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What it works with."""
+class ColdBlocks(NamedTuple):
+    """Blocks at a location."""
 
-    rounds: Rounds
-    turns: Turns
-    beside: Beside  # one thread, which the committer ends
-    loop: asyncio.AbstractEventLoop
-    clock: Clock
-    warming: warming.Parts
+    shelf: NodeBlocks
+    cold: LazyCold
+
+
+def attach(engine: Engine, location: str = "") -> ColdBlocks | None:
+    """Lets an engine have cold blocks; None where that is not possible, which is logged.
+
+    Without a location they are where they were before, or in the data directory.
+    """
+    missing = missing_libraries()
+    if missing:
+        logs.note(logging.WARNING, "there are no cold blocks", missing=", ".join(missing))
+        return None
+    shelf = NodeBlocks(engine.attach_blocks(location))
+    return ColdBlocks(shelf, LazyCold(shelf.make_cold))
 
 
 class Sealer:
     """Makes rounds of sealing beside the loop, one at a time."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._rounds = parts.rounds
-        self._turns = parts.turns
-        self._beside = parts.beside
-        self._clock = parts.clock
-        self._warming = parts.warming
-        self._alarm = Alarm(parts.loop, parts.clock, self.look)
+    def __init__(
+        self,
+        engine: Engine,
+        blocks: ColdBlocks,
+        committer: Committer,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+    ) -> None:
+        self._beside = committer.sealing
+        self._clock = clock
+        self._turns = Turns(loop, committer)
+        self.rounds = Rounds(engine, blocks.shelf, self._turns, clock)
+        self._warm_up = WarmUp(engine, blocks, self._turns, clock)
+        self._alarm = Alarm(loop, clock, self.look)
         self._is_under_way = False
         self._is_stopped = False
         self._told_blocks = 0  # how many the log knows of
@@ -66,11 +113,7 @@ class Sealer:
                 logs.note(logging.WARNING, "blocks could not be looked at", error=error)
             self.look()
 
-        self._beside.put(_NOBODY, None, lambda: warming.warm_up(self._warming), finish)
-
-    def look_soon(self) -> None:
-        """Looks in a moment whether something is due."""
-        self._alarm.set(self._clock.monotonic_us() + _LOOK_US)
+        self._beside.put(ITSELF, self._warm_up.run, finish)
 
     def seal(self, origin: Origin, request: Any, command: SealNow) -> None:
         """Seals everything; answers when that is done."""
@@ -89,18 +132,20 @@ class Sealer:
                 origin.forget(request)
             self.look_soon()
 
-        self._beside.put(origin, request, lambda: self._rounds.seal(command), finish)
+        self._beside.put(
+            origin, lambda: self.rounds.seal(command), finish, lambda: origin.forget(request)
+        )
 
     def stop(self) -> None:
         """Ends the round that is under way; who waits for one is told so."""
         self._is_stopped = True
         self._alarm.stop()
-        self._rounds.stop()
+        self.rounds.stop()
         self._turns.stop()
 
     def look(self) -> None:
         """Begins a round if one is due, else looks again when it will be."""
-        due_us = None if self._is_under_way else self._rounds.due_us()
+        due_us = None if self._is_under_way else self.rounds.due_us()
         if due_us is None:
             return
         now_us = self._clock.wall_us()
@@ -108,7 +153,10 @@ class Sealer:
             self._alarm.set_wall(min(due_us, now_us + _WALL_LOOK_US))
         else:
             self._is_under_way = True
-            self._beside.put(_NOBODY, None, self._rounds.round, self._finish_round)
+            self._beside.put(ITSELF, self.rounds.round, self._finish_round)
+
+    def look_soon(self) -> None:
+        self._alarm.set(self._clock.monotonic_us() + _LOOK_US)
 
     def _finish_round(self, result: object, error: Exception | None) -> None:
         self._is_under_way = False
@@ -118,7 +166,7 @@ class Sealer:
         self.look_soon()
 
     def _note_blocks(self) -> None:
-        written, self._told_blocks = self._rounds.blocks - self._told_blocks, self._rounds.blocks
+        written, self._told_blocks = self.rounds.blocks - self._told_blocks, self.rounds.blocks
         if written:
             logs.note(logging.INFO, "blocks were written", count=written)
 
@@ -127,20 +175,142 @@ class Sealer:
             logs.note(logging.ERROR, "sealing failed", error=error)
 
 
-class Nobody:
-    """For whom a round is that is due by itself."""
-
-    client = 0
-    is_stalled = False
-    is_open = True
-
-    def answer(self, request: Any, reply: Reply) -> None: ...
-
-    def flush(self) -> None: ...
-
-    def forget(self, request: Any) -> None: ...
-
-
-_NOBODY: Final = Nobody()
 _STOPPED: Final = Refusal(code=Code.BUSY, text="the server stops; what is to be sealed stays")
 _FAILED: Final = Refusal(code=Code.FAILED, text="sealing failed; the log says why")
+
+
+class Turns:
+    """Lets other threads use the engine: each call takes its turn among the commands.
+
+    The engine belongs to the loop's thread.  A call is handed over to it, runs between two commands
+    like a NOP, and returns once everything is durable that it has written.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, committer: Committer) -> None:
+        self._loop = loop
+        self._committer = committer
+        self._changing = threading.Lock()
+        self._under_way: set[_Turn] = set()
+        self._is_stopped = False
+
+    def __call__(self, call: Callable[[], None]) -> None:
+        """Makes a call; not on the loop's own thread.
+
+        Raises:
+            ClosedError: if the daemon stops; perhaps the call was made all the same.
+        """
+        turn = _Turn(call)
+        with self._changing:
+            if self._is_stopped:
+                raise ClosedError
+            self._under_way.add(turn)
+        try:
+            self._loop.call_soon_threadsafe(
+                self._committer.submit, ITSELF, turn.finish, Nop(), turn.run
+            )
+            turn.future.result()
+        finally:
+            with self._changing:
+                self._under_way.discard(turn)
+
+    def stop(self) -> None:
+        """Lets nobody wait any more."""
+        with self._changing:
+            self._is_stopped = True
+            for turn in self._under_way:
+                turn.fail(ClosedError())
+
+
+class _Turn:
+    """One call."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._ending = threading.Lock()  # it ends once: by its answer, or by a stop
+        self.future: Future[None] = Future()
+
+    def run(self, reply: Reply) -> Reply:
+        try:
+            self._call()
+        except RefusedError as error:  # nothing was changed, and the engine goes on
+            self.fail(error)
+        except Exception as error:
+            self.fail(error)
+            raise
+        return reply
+
+    def finish(self, reply: Reply) -> None:
+        with self._ending:
+            if not self.future.done():
+                self.future.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        with self._ending:
+            if not self.future.done():
+                self.future.set_exception(error)
+
+
+class WarmUp:
+    """What a start does beside serving: are the blocks there, and who will read from them?"""
+
+    def __init__(self, engine: Engine, blocks: ColdBlocks, turn: Turn, clock: Clock) -> None:
+        self._engine = engine
+        self._blocks = blocks
+        self._turn = turn
+        self._clock = clock
+
+    def run(self) -> None:
+        """Looks for all blocks, then loads ahead; on a thread of its own."""
+        ends: dict[str, int] = {}  # where the blocks of a table end
+        missing: list[str] = []
+        for table in in_turn(self._turn, lambda: list(self._engine.tables)):
+            blocks = self._blocks_of(table)
+            if blocks:
+                ends[table] = blocks[-1].last
+                missing += self._blocks.shelf.missing(blocks)
+        if missing:
+            shown = ", ".join(missing[:_NAMED_MAX])
+            logs.note(logging.WARNING, "blocks are missing", count=len(missing), first=shown)
+        for active in heapq.nlargest(_LOADED_MAX, self._active(ends)):
+            self._load(active)
+
+    def _blocks_of(self, table: str) -> list[Block]:
+        engine = self._engine
+        return in_turn(
+            self._turn, lambda: engine.sealing.blocks(table) if table in engine.tables else []
+        )
+
+    def _active(self, ends: Mapping[str, int]) -> Iterator[Active]:
+        """Yields subscribers that are awake, inside blocks, and were active lately."""
+        since_us = self._clock.wall_us() - _RECENT_US
+        looked_at = 0
+        for table, end in ends.items():
+            for page in self._pages(table):
+                rows = zip(page.names.rows(), page.seqs, page.moved_us, page.asleep, strict=True)
+                for name, seq, moved_us, asleep in rows:
+                    if not asleep and seq < end and moved_us >= since_us:
+                        yield moved_us, table, name.decode(), seq
+                looked_at += len(page.names)
+                if looked_at >= _LOOKED_AT_MAX:
+                    return
+
+    def _pages(self, name: str) -> Iterator[Subscribers]:
+        start = ""
+        while (table := self._engine.tables.get(name)) is not None and is_log(table):
+            page = self._run(ListSubscribers(table=name, start=start))
+            if not isinstance(page, Subscribers):
+                return  # it is not a stream, or was dropped
+            yield page
+            start = page.next_name
+            if not start:
+                return
+
+    def _load(self, active: Active) -> None:
+        """Reads the next message of a subscriber, so that what comes after it is in memory."""
+        _, table, name, seq = active
+        errand = Errand(Read(table=table, after=seq, count=1, subscriber=name))
+        if errand.take(self._run(errand.command)) is None:
+            errand.look(self._blocks.cold)  # what is wrong with a block is told to who reads it
+
+    def _run(self, command: Command) -> Reply:
+        return in_turn(self._turn, lambda: self._engine.run([command])[0])

@@ -3,23 +3,117 @@
 A session never holds more than its bounds: with IN_FLIGHT_MAX requests under way, or with a peer
 that does not take its replies, it stops reading until that changes.  Nor does it hold up others: it
 takes requests for a moment, and goes on when all other sessions had their turn.
+
+Most requests are run as they are.  HELLO, STATS, LISTEN and UNLISTEN take their turn among the
+commands like a NOP, so that they come after the writes before them; what they ask for is done right
+after it, before any other command.  What may wait, or take long, goes to `waits`, the scanner or
+the sealer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from fjord import limits, wire
-from fjord.columns import Buffer
-from fjord.commands import Command, Flag, Numbered, Refusal, Reply
+from fjord.clock import Clock
+from fjord.columns import Buffer, Strings
+from fjord.commands import (
+    FUNCTIONS,
+    REVISION,
+    Batch,
+    Command,
+    Done,
+    Flag,
+    Get,
+    Hello,
+    Listen,
+    ListenJobs,
+    Next,
+    Nop,
+    Numbered,
+    Numbers,
+    Refusal,
+    Reply,
+    Scan,
+    SealNow,
+    Set,
+    Span,
+    Stats,
+    Touch,
+    Unlisten,
+    Welcome,
+    name_problem,
+)
+from fjord.commands.layout import registers
+from fjord.engine import Engine
+from fjord.engine.cold import leaving
+from fjord.engine.waits import JOBS_KEY, jobs_problem
 from fjord.errors import Code, RemoteProtocolError
 from fjord.server import logs
-from fjord.server.own_requests import OwnRequests
-from fjord.server.sessions import Shared
-from fjord.wire import Function, Request, encode_fatal
+from fjord.server.committer import Committer
+from fjord.server.counters import Counters
+from fjord.server.sealer import Sealer
+from fjord.server.sessions import Bounds, Memory
+from fjord.wire import Cursors, Function, Request, encode_fatal
+
+serves = registers("serve")
+
+
+class Sessions:
+    """All sessions that are open."""
+
+    def __init__(self) -> None:
+        self._open: set[Session] = set()
+        self._gone: asyncio.Future[None] | None = None
+        self._numbers = itertools.count(1)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._open))
+
+    def next_client(self) -> int:
+        """Returns a number that no other session has had."""
+        return next(self._numbers)
+
+    def add(self, session: Session) -> None:
+        self._open.add(session)
+
+    def discard(self, session: Session) -> None:
+        self._open.discard(session)
+        if not self._open and self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    async def wait_gone(self) -> None:
+        """Returns when no session is open."""
+        if self._open:
+            self._gone = asyncio.get_running_loop().create_future()
+            await self._gone
+
+
+@dataclass(slots=True, kw_only=True)
+class Shared:
+    """What every session works with."""
+
+    engine: Engine
+    committer: Committer
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    bounds: Bounds
+    memory: Memory
+    counters: Counters
+    sealer: Sealer | None  # None = nothing is sealed
+    sessions: Sessions
+    new_client: Callable[[], bytes]  # 16 bytes for a client that brings none
+    cursors: Cursors
+    stats: Callable[[], Numbers]
+    version: str
 
 
 class Session(asyncio.Protocol):
@@ -27,14 +121,16 @@ class Session(asyncio.Protocol):
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._runner = shared.runner
+        self._committer = shared.committer
+        self._waits = shared.committer.waits
+        self._listeners = shared.committer.listeners
         self._clock = shared.clock
         self._counters = shared.counters
         self._memory = shared.memory
         self._decoder = wire.RequestDecoder(cursors=shared.cursors)
         self.client = shared.sessions.next_client()
         self.client_id = b""  # as HELLO said
-        self._own = OwnRequests(self, shared)
+        self._listened_keys = 0
         self._in_flight: set[int] = set()
         self._in_flight_bytes = 0
         self._output: list[Buffer] = []
@@ -74,8 +170,8 @@ class Session(asyncio.Protocol):
         self._transport = None
         self.is_ending, self._last_words = True, b""  # nothing more is taken from what it has sent
         self._shared.sessions.discard(self)
-        self._shared.listeners.drop(self)
-        self._memory.note(self, 0)
+        self._listeners.drop(self)
+        self._memory.note(self.kept_bytes, 0)
         self._pushes.clear()
         self._drop_requests()
         self._leave_when_answered()
@@ -113,7 +209,7 @@ class Session(asyncio.Protocol):
         self._in_flight_bytes -= size
         self._memory.used_bytes -= size + limits.REQUEST_KEPT_BYTES
         if type(reply) is Refusal:
-            self._runner.note_refusal(reply.code)
+            self._committer.note_refusal(reply.code)
         self._output += wire.encode_reply(
             request, reply, now_us=self._clock.wall_us(), cursors=self._shared.cursors
         )
@@ -166,7 +262,7 @@ class Session(asyncio.Protocol):
                 self._begun_us = None
                 text = f"a message must be whole within {bounds.message_seconds:g} s"
                 self._finish(RemoteProtocolError(Code.READ_TIMEOUT, text))
-        elif self._has_sent or self._in_flight or self._shared.listeners.is_listening(self):
+        elif self._has_sent or self._in_flight or self in self._listeners:
             self._has_sent = False
             self._quiet_us = now_us
         elif now_us - self._quiet_us > bounds.idle_seconds * 1_000_000:
@@ -245,19 +341,19 @@ class Session(asyncio.Protocol):
         command = request.command
         serve = type(command).row.serve
         if serve is not None:
-            serve(self._own, request, command)
+            serve(self, request, command)
         elif request.flags & Flag.LISTEN:
-            self._own.begin_listening(request, command)  # type: ignore[arg-type] # GET or SET
+            self._begin_listening(request, command)  # type: ignore[arg-type] # GET or SET
         elif request.number:
-            found = self.numbered(request, command)
+            found = self._numbered(request, command)
             if found is not None:
-                self._runner.submit(self, request, found)
+                self._committer.submit(self, request, found)
         else:
-            self._runner.submit(self, request, command)  # type: ignore[arg-type] # no refusal
+            self._committer.submit(self, request, command)  # type: ignore[arg-type] # no refusal
         if request.function == Function.QUIT:
             self._finish(None)
 
-    def numbered(self, request: Request, command: Any) -> Command | None:
+    def _numbered(self, request: Request, command: Any) -> Command | None:
         """Returns a command with its number, which is applied once; None if it was refused."""
         if not request.number:
             return cast(Command, command)
@@ -265,6 +361,126 @@ class Session(asyncio.Protocol):
             self.answer(request, _NO_HELLO)
             return None
         return Numbered(command=command, client=self.client_id, number=request.number)
+
+    # -- requests that need more than to be run ----------------------------------------------------
+
+    @serves(Refusal)
+    def _refuse(self, request: Request, refusal: Refusal) -> None:
+        self.answer(request, refusal)
+
+    @serves(Scan, Span)
+    def _scan(self, request: Request, command: Scan | Span) -> None:
+        self._committer.scan(self, request, command)
+
+    @serves(Stats)
+    def _stats(self, request: Request, command: Stats) -> None:
+        self._committer.submit(self, request, Nop(), lambda reply: self._shared.stats())
+
+    @serves(Hello)
+    def _hello(self, request: Request, command: Hello) -> None:
+        if command.revision != REVISION:
+            self.answer(request, _OTHER_REVISION)
+            return
+        client = command.client if any(command.client) else self._shared.new_client()
+        self.client_id = client
+
+        def welcome(reply: Reply) -> Reply:
+            if not isinstance(reply, Done):
+                return reply
+            return Welcome(client=client, master=reply.master, version=self._shared.version)
+
+        self._committer.submit(self, request, Nop(), welcome)
+
+    @serves(Next)
+    def _next(self, request: Request, command: Next) -> None:
+        self._waits.begin(self, request, command)
+
+    @serves(Batch)
+    def _batch(self, request: Request, command: Batch) -> None:
+        found = self._numbered(request, command)
+        if found is None:
+            return
+        if leaving(command):
+            self._waits.begin(self, request, found)
+        else:
+            self._committer.submit(self, request, found)
+
+    def _read(self, request: Request, command: Command) -> None:
+        """Runs a command that blocks may say the rest of, or after which less of them is needed."""
+        found = self._numbered(request, command)
+        if found is not None:
+            self._waits.begin(self, request, found)
+
+    @serves(SealNow)
+    def _seal(self, request: Request, command: SealNow) -> None:
+        sealer = self._shared.sealer
+        if sealer is None:
+            self.answer(request, _NO_SEALER)
+        else:
+            sealer.seal(self, request, command)
+
+    # -- requests to listen -----------------------------------------------------------------------
+
+    @serves(Listen)
+    def _listen(self, request: Request, command: Listen) -> None:
+        problem = _listen_problem(command) or self._reserve(len(command.keys))
+        if problem is not None:
+            self.answer(request, problem)
+            return
+        self._committer.submit(self, request, Nop(), self._listen_after(request, command))
+
+    @serves(ListenJobs)
+    def _listen_jobs(self, request: Request, command: ListenJobs) -> None:
+        problem = jobs_problem(self._shared.engine, command.table) or self._reserve(1)
+        if problem is not None:
+            self.answer(request, problem)
+            return
+        whole = Listen(table=command.table, keys=Strings.of([JOBS_KEY]))
+        listen = self._listen_after(request, whole)
+
+        def listen_to_dates(reply: Reply) -> Reply:
+            self._committer.look_at_dates(command.table)
+            return listen(reply)
+
+        self._committer.submit(self, request, Nop(), listen_to_dates)
+
+    def _begin_listening(self, request: Request, command: Set | Get | Touch) -> None:
+        """Runs a SET or a GET; if it is not refused, its key is listened to from then on."""
+        problem = self._reserve(len(command.keys))
+        if problem is not None:
+            self.answer(request, problem)
+            return
+        listen = Listen(table=command.table, keys=command.keys)
+        self._committer.submit(self, request, command, self._listen_after(request, listen))
+
+    def _listen_after(self, request: Request, command: Listen) -> Callable[[Reply], Reply]:
+        def listen(reply: Reply) -> Reply:
+            added = 0
+            if not isinstance(reply, Refusal) and self.is_open:
+                keys = command.keys.rows()
+                added = self._listeners.add(self, request.identifier, command.table, keys)
+            self._listened_keys -= len(command.keys) - added
+            return reply
+
+        return listen
+
+    @serves(Unlisten)
+    def _unlisten(self, request: Request, command: Unlisten) -> None:
+        def end(reply: Reply) -> Reply:
+            ended = self._listeners.end(self, command.identifier)
+            if ended is None:
+                return _NOT_LISTENING
+            self._listened_keys -= ended
+            return reply
+
+        self._committer.submit(self, request, Nop(), end)
+
+    def _reserve(self, keys: int) -> Refusal | None:
+        """Counts keys to listen to before they are, so that requests under way count too."""
+        if self._listened_keys + keys > limits.LISTENED_KEYS_MAX:
+            return _TOO_MANY_KEYS
+        self._listened_keys += keys
+        return None
 
     # -- the connection ---------------------------------------------------------------------------
 
@@ -285,7 +501,7 @@ class Session(asyncio.Protocol):
 
     def _note_kept(self) -> None:
         """Tells the memory; where it is full, half a message has to go."""
-        self._memory.note(self, self.kept_bytes())
+        self._memory.note(self.kept_bytes, self.kept_bytes())
         if self._decoder.pending_bytes > limits.KEPT_NOTED_BYTES and self._memory.is_exceeded():
             self._finish(RemoteProtocolError(_BUSY.code, _BUSY.text))
 
@@ -295,14 +511,13 @@ class Session(asyncio.Protocol):
     def _go_on(self) -> None:
         if self.is_stalled:
             self.is_stalled = False
-            self._runner.release()
+            self._committer.release()
 
     def _drop_requests(self) -> None:
         """Lets the committer forget what it has not run yet: nobody would take the answers."""
         self.is_stalled = True
-        self._shared.jobs.waiting.drop(self)
-        self._shared.reads.drop(self)
-        self._runner.release()
+        self._waits.drop(self)
+        self._committer.release()
 
     def _has_room(self) -> bool:
         return (
@@ -344,8 +559,7 @@ class Session(asyncio.Protocol):
             self._note_closing(error)
             self._last_words = encode_fatal(error, now_us=self._clock.wall_us())
         self._set_reading(wanted=False)
-        self._shared.jobs.waiting.end(self)
-        self._shared.reads.end(self)
+        self._waits.end(self)
         self._close_when_answered()
 
     def _close_when_answered(self) -> None:
@@ -361,7 +575,7 @@ class Session(asyncio.Protocol):
         self.is_ending = True
         self._last_words = encode_fatal(error, now_us=self._clock.wall_us())
         self._set_reading(wanted=False)
-        self._shared.listeners.drop(self)
+        self._listeners.drop(self)
         self._output.append(self._last_words)
         self._close()
         self._drop_requests()
@@ -377,11 +591,30 @@ class Session(asyncio.Protocol):
     def _leave_when_answered(self) -> None:
         """Gives the client's locks free: not earlier, since what is under way may take some."""
         if self._transport is None and not self._in_flight:
-            self._runner.leave(self.client)
+            self._shared.engine.release(self.client)
 
     def _note_closing(self, error: RemoteProtocolError) -> None:
         self._counters.closed[error.code] += 1
         logs.note(logging.INFO, "a connection is closed", code=error.code, reason=error.text)
+
+
+for _row in FUNCTIONS.values():
+    if _row.look is not None or _row.leave is not None:
+        _row.serve = Session._read
+
+
+def _listen_problem(command: Listen) -> Refusal | None:
+    """Says what is wrong with a LISTEN, or None."""
+    sizes = [len(key) for key in command.keys.rows()]
+    if not sizes:
+        return Refusal(code=Code.BAD_BATCH, text="there is no key to listen to")
+    if min(sizes) == 0:
+        return Refusal(code=Code.EMPTY_KEY, text="a key has at least one byte")
+    if max(sizes) > limits.KV_KEY_BYTES_MAX:
+        return Refusal(
+            code=Code.KEY_TOO_LONG, text=f"a key has at most {limits.KV_KEY_BYTES_MAX} bytes"
+        )
+    return name_problem(command.table)
 
 
 def _duplicate(request: Request, now_us: int) -> list[Buffer]:
@@ -395,4 +628,15 @@ def _duplicate(request: Request, now_us: int) -> list[Buffer]:
 _NO_HELLO: Final = Refusal(code=Code.BAD_BATCH, text="a number needs a HELLO before it")
 _BUSY: Final = Refusal(
     code=Code.BUSY, text="the server has no memory for more requests; try again in a moment"
+)
+_OTHER_REVISION: Final = Refusal(
+    code=Code.BAD_VERSION,
+    text=f"this daemon speaks revision {REVISION} of the protocol; use a client of its version",
+)
+_NO_SEALER: Final = Refusal(code=Code.FAILED, text="this server does not seal; its log says why")
+_TOO_MANY_KEYS: Final = Refusal(
+    code=Code.QUOTA, text=f"a connection listens to at most {limits.LISTENED_KEYS_MAX} keys"
+)
+_NOT_LISTENING: Final = Refusal(
+    code=Code.NOT_FOUND, text="no request with this identifier began to listen"
 )

@@ -1,105 +1,128 @@
-"""All sessions that are open, and what they share."""
+"""What the rest of the server knows of sessions: who asks, which are open, and their bounds."""
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from fjord import limits
 from fjord.clock import Clock
-from fjord.commands import Command, Numbers, Scan, Span
-from fjord.errors import Code
-from fjord.server.bounds import Bounds, Memory
-from fjord.server.counters import Counters
-from fjord.server.job_events import JobEvents
-from fjord.server.listeners import Listeners
-from fjord.server.origin import After, Origin, Settle
-from fjord.server.reading import Reads
-from fjord.server.sealer import Sealer
-from fjord.wire import Cursors
+from fjord.commands import Reply
+
+# Looking at all sessions again is worth it only so often.
+_RECOUNT_US: Final = 10_000
+
+# Called with the reply right after the command ran, before any other command; gives the reply
+# that is sent.
+After = Callable[[Reply], Reply]
 
 
-class Runner(Protocol):
-    """Whoever runs the commands: the committer."""
+class Origin(Protocol):
+    """Who asks, and gets the reply: a session, or the daemon itself."""
 
-    def submit(
-        self,
-        origin: Origin,
-        request: Any,
-        command: Command,
-        after: After | None = None,
-        settle: Settle | None = None,
-        /,
-    ) -> None: ...
+    def __hash__(self) -> int: ...
 
-    def scan(self, origin: Origin, request: Any, command: Scan | Span, /) -> None: ...
+    @property
+    def client(self) -> int:
+        """A number that lives as long as the connection."""
+        ...
 
-    def note_refusal(self, code: Code, /) -> None: ...
+    @property
+    def is_stalled(self) -> bool:
+        """Says that replies wait to be taken, or that nobody is there to take them."""
+        ...
 
-    def release(self) -> None: ...
+    @property
+    def is_open(self) -> bool:
+        """Says that somebody is there; else what is stalled is forgotten."""
+        ...
 
-    def leave(self, client: int, /) -> None: ...
+    @property
+    def is_ending(self) -> bool:
+        """Says that the peer sends no more, so that nothing waits for it."""
+        ...
 
+    def answer(self, request: Any, reply: Reply) -> None:
+        """Takes the reply to what it asked with `request`; it is sent with `flush`."""
+        ...
 
-class Watched(Protocol):
-    """What the daemon looks at again and again: a session."""
+    def flush(self) -> None: ...
 
-    def check_deadlines(self, now_us: int) -> None: ...
+    def forget(self, request: Any) -> None:
+        """Takes note that a request is not run, since nobody is there any more."""
+        ...
 
-    def stop(self) -> None: ...
-
-
-class Sessions:
-    """All sessions that are open."""
-
-    def __init__(self) -> None:
-        self._open: set[Watched] = set()
-        self._gone: asyncio.Future[None] | None = None
-        self._numbers = itertools.count(1)
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def __iter__(self) -> Iterator[Watched]:
-        return iter(list(self._open))
-
-    def next_client(self) -> int:
-        """Returns a number that no other session has had."""
-        return next(self._numbers)
-
-    def add(self, session: Watched) -> None:
-        self._open.add(session)
-
-    def discard(self, session: Watched) -> None:
-        self._open.discard(session)
-        if not self._open and self._gone is not None and not self._gone.done():
-            self._gone.set_result(None)
-
-    async def wait_gone(self) -> None:
-        """Returns when no session is open."""
-        if self._open:
-            self._gone = asyncio.get_running_loop().create_future()
-            await self._gone
+    def push(self, messages: Sequence[bytes]) -> None:
+        """Sends changes that it listens to."""
+        ...
 
 
-@dataclass(slots=True, kw_only=True)
-class Shared:
-    """What every session works with."""
+class Itself:
+    """The daemon as its own client: a request is whom to call with the reply."""
 
-    runner: Runner
-    loop: asyncio.AbstractEventLoop
-    clock: Clock
-    bounds: Bounds
-    memory: Memory
-    counters: Counters
-    listeners: Listeners
-    jobs: JobEvents
-    reads: Reads
-    sealer: Sealer | None  # None = nothing is sealed
-    sessions: Sessions
-    new_client: Callable[[], bytes]  # 16 bytes for a client that brings none
-    cursors: Cursors
-    stats: Callable[[], Numbers]
-    version: str
+    client = 0
+    is_stalled = False
+    is_open = True
+    is_ending = False
+
+    def answer(self, request: Callable[[Reply], None], reply: Reply) -> None:
+        request(reply)
+
+    def flush(self) -> None: ...
+
+    def forget(self, request: Any) -> None: ...
+
+    def push(self, messages: Sequence[bytes]) -> None: ...
+
+
+ITSELF: Final = Itself()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What an operator may change; the defaults are those of `fjord.limits`."""
+
+    idle_seconds: float = limits.IDLE_SECONDS_MAX
+    message_seconds: float = limits.MESSAGE_SECONDS_MAX
+    memory_bytes: int = limits.SERVER_MEMORY_BYTES_MAX
+    connections: int = limits.CONNECTIONS_MAX
+
+
+class Memory:
+    """What requests under way, replies not taken and half messages hold, over all sessions.
+
+    Sessions add and take away their requests in `used_bytes` themselves, since that is done for
+    every request.  What else they keep they say with `note`, and only when it is worth a word.
+    """
+
+    def __init__(self, clock: Clock, bytes_max: int) -> None:
+        self._clock = clock
+        self.bytes_max = bytes_max
+        self.used_bytes = 0
+        # By what a session keeps now, as it says when it is asked.
+        self._kept: dict[Callable[[], int], int] = {}
+        self._counted_us = 0
+
+    def note(self, kept_bytes: Callable[[], int], kept: int) -> None:
+        """Takes note of what a session keeps, and of whom to ask again."""
+        before = self._kept.pop(kept_bytes, 0)
+        if kept:
+            self._kept[kept_bytes] = kept
+        self.used_bytes += kept - before
+
+    def is_exceeded(self) -> bool:
+        """Says whether the bound is reached; peers may have taken output without a word."""
+        if self.used_bytes <= self.bytes_max:
+            return False
+        self.recount()
+        return self.used_bytes > self.bytes_max
+
+    def recount(self) -> None:
+        """Looks at what sessions keep now, if the last look was not a moment ago."""
+        now_us = self._clock.monotonic_us()
+        if now_us - self._counted_us < _RECOUNT_US:
+            return
+        self._counted_us = now_us
+        for kept_bytes in list(self._kept):
+            self.note(kept_bytes, kept_bytes())

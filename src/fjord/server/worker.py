@@ -14,13 +14,12 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from fjord import limits
-from fjord.server.origin import Origin
+from fjord.server.sessions import Origin
 
-Finish = Callable[[object, Exception | None], None]
-Asked = tuple[Origin, Any, Callable[[], object], Finish]
+Finish = Callable[[object, Exception | None], object]
+Asked = tuple[Origin, Callable[[], object], Finish, Callable[[], None]]
 
 
 class Worker:
@@ -74,9 +73,18 @@ class Beside:
         """Says that nothing is under way, and that nothing waits."""
         return not self._waiting and len(self._free) == len(self._workers)
 
-    def put(self, origin: Origin, request: Any, work: Callable[[], object], finish: Finish) -> None:
-        """Does some work for a peer; `finish` is called on the loop with what came of it."""
-        self._waiting.append((origin, request, work, finish))
+    def put(
+        self,
+        origin: Origin,
+        work: Callable[[], object],
+        finish: Finish,
+        forget: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Does some work for a peer; `finish` is called on the loop with what came of it.
+
+        If the peer is gone before it begins, `forget` is called instead.
+        """
+        self._waiting.append((origin, work, finish, forget))
         self.release()
 
     def release(self) -> None:
@@ -90,7 +98,7 @@ class Beside:
             elif asked[0].is_open:
                 self._waiting.append(asked)
             else:
-                asked[0].forget(asked[1])
+                asked[3]()
 
     def close(self) -> None:
         """Waits for what is under way; what waits is not done."""
@@ -100,14 +108,9 @@ class Beside:
     def _begin(self, worker: Worker, asked: Asked) -> None:
         def finish(result: object, error: Exception | None) -> None:
             self._free.append(worker)
-            asked[3](result, error)
+            asked[2](result, error)
             self.release()
             self._on_idle()
 
-        worker.put(
-            asked[2],
-            lambda result, error: self._call_back(finish, result, error),
-        )
-
-    def _call_back(self, finish: Finish, result: object, error: Exception | None) -> None:
-        self._loop.call_soon_threadsafe(finish, result, error)
+        call = self._loop.call_soon_threadsafe
+        worker.put(asked[1], lambda result, error: call(finish, result, error))

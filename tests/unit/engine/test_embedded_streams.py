@@ -218,7 +218,7 @@ def test_threads_that_wait_get_the_message_that_comes(world: World) -> None:
     for reader in readers:
         found = reader.result()
         assert (found.rows, found.after, found.ended) == (2, seq, True)
-    assert len(world.embedded._readers) == 0
+    assert len(world.embedded._waits._readers) == 0
 
 
 def test_a_message_of_another_stream_wakes_nobody(world: World) -> None:
@@ -233,7 +233,7 @@ def test_a_wait_for_messages_ends_in_time(world: World) -> None:
     reader = world.reader(wait=0.001)
     found = reader.result()
     assert (found.rows, found.ended) == (0, True)
-    assert len(world.embedded._readers) == 0
+    assert len(world.embedded._waits._readers) == 0
 
 
 def test_the_end_of_a_snapshot_is_not_waited_for(world: World) -> None:

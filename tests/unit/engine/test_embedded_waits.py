@@ -229,7 +229,7 @@ def test_a_wait_ends_in_time(world: World) -> None:
     world.wait_parked()
     taken = worker.result()
     assert (len(taken.rows), taken.next_at_us) == (0, 0)
-    assert len(world.embedded._waits.tickets) == 0
+    assert len(world.embedded._waits._lines.tickets) == 0
 
 
 def test_a_wait_that_is_over_says_when_to_ask_again(world: World) -> None:
@@ -275,7 +275,7 @@ def test_a_thread_that_is_interrupted_waits_no_more(
     monkeypatch.setattr(world.embedded, "_wait", interrupt)
     with pytest.raises(KeyboardInterrupt):
         world.embedded.execute(Next(table=TABLE, wait_us=SECOND_US))
-    assert len(world.embedded._waits.tickets) == 0
+    assert len(world.embedded._waits._lines.tickets) == 0
 
 
 def test_a_thread_that_is_interrupted_leaves_its_job_to_the_next(
@@ -382,7 +382,7 @@ def test_a_listener_that_is_closed_is_told_no_more(world: World) -> None:
     assert len(heard(second)) == 1
     second.close()
     world.push(b"key", delay=5)
-    assert world.embedded._dates.look_us(world.clock.wall_us()) is None
+    assert world.embedded._listeners.look_us(world.clock.wall_us()) is None
     with pytest.raises(ClosedError):
         first.wait(0)
 

@@ -22,7 +22,7 @@ from fjord.commands import (
 )
 from fjord.disk import LocalDisk
 from fjord.engine import Engine, ReadOnlyEngine, backup
-from fjord.engine.dates import Arrival
+from fjord.engine.news import Arrival
 from fjord.errors import Code
 from fjord.journal import repair
 from fjord.kinds import Kind

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import DUE, Done, Messages, Next, Read
-from fjord.engine.dates import Arrival
-from fjord.engine.waits import Dates, Ranked, Readers, Waits, is_empty, is_read_empty
+from fjord.engine.news import Arrival
+from fjord.engine.waits import Dates, Lines, Ranked, Readers, found_nothing
 from tests.unit.engine.job_records import taken
 
 NOW_US = 1_000_000
@@ -34,15 +34,15 @@ def waiter(name: str, *, count: int = 1, domain: bytes = b"", table: str = "t") 
     return Waiter(name, Next(table=table, count=count, domain=domain))
 
 
-def parked(*waiters: Waiter, next_at_us: int = 0) -> Waits[Waiter]:
-    waits: Waits[Waiter] = Waits()
+def parked(*waiters: Waiter, next_at_us: int = 0) -> Lines[Waiter]:
+    waits: Lines[Waiter] = Lines()
     for one in waiters:
-        waits.park(one, next_at_us)
+        waits.park(one, one.command, next_at_us)
     return waits
 
 
 def arrive(
-    waits: Waits[Waiter], rows: int = 1, first_us: int = NOW_US, *, table: str = "t"
+    waits: Lines[Waiter], rows: int = 1, first_us: int = NOW_US, *, table: str = "t"
 ) -> list[str]:
     return names(waits.arrive({table: Arrival(rows, first_us)}, NOW_US))
 
@@ -78,8 +78,8 @@ def test_who_found_nothing_is_the_first_again() -> None:
     a, b, c = waiter("a"), waiter("b"), waiter("c")
     waits = parked(a, b, c)
     assert arrive(waits, 2) == ["a", "b"]
-    waits.park(b, 0)
-    waits.park(a, 0)
+    waits.park(b, b.command, 0)
+    waits.park(a, a.command, 0)
     assert arrive(waits, 3) == ["a", "b", "c"]
 
 
@@ -87,8 +87,8 @@ def test_who_comes_for_the_first_time_stands_behind_all() -> None:
     a, b = waiter("a"), waiter("b")
     waits = parked(a)
     assert arrive(waits) == ["a"]
-    waits.park(b, 0)
-    waits.park(a, 0)
+    waits.park(b, b.command, 0)
+    waits.park(a, a.command, 0)
     assert arrive(waits, 2) == ["a", "b"]
 
 
@@ -110,7 +110,7 @@ def test_the_last_that_found_jobs_lets_the_next_one_look() -> None:
     assert arrive(waits, 2) == ["a", "b"]
     assert waits.leave(a) == []  # another one is still looking
     assert waits.leave(b) == [c]
-    waits.park(c, 0)
+    waits.park(c, c.command, 0)
     assert arrive(waits) == ["c"]
 
 
@@ -138,7 +138,7 @@ def test_after_nothing_was_found_one_is_woken_again() -> None:
     waits = parked(a, b, c, d, next_at_us=NOW_US)
     assert waits.reach(NOW_US) == [a]
     assert waits.leave(a) == [b]
-    waits.park(b, NOW_US)
+    waits.park(b, b.command, NOW_US)
     assert waits.reach(NOW_US) == [b]
     assert waits.leave(b) == [c]
 
@@ -157,15 +157,15 @@ def test_a_domain_that_has_nothing_does_not_keep_another_from_its_jobs() -> None
     a, b, c = waiter("a", domain=b"a"), waiter("b", domain=b"b"), waiter("c", domain=b"b")
     waits = parked(a, b, c)
     assert arrive(waits, 2) == ["a", "b"]
-    waits.park(a, 0)
+    waits.park(a, a.command, 0)
     assert waits.leave(b) == [c]
 
 
 def test_every_domain_has_its_date() -> None:
     a, b = waiter("a", domain=b"a"), waiter("b", domain=b"b")
-    waits: Waits[Waiter] = Waits()
-    waits.park(a, NOW_US + 5)
-    waits.park(b, NOW_US + 9)
+    waits: Lines[Waiter] = Lines()
+    waits.park(a, a.command, NOW_US + 5)
+    waits.park(b, b.command, NOW_US + 9)
     assert waits.look_us(NOW_US) == NOW_US + 5
     assert waits.reach(NOW_US + 5) == [a]
     assert waits.look_us(NOW_US) == NOW_US + 9
@@ -200,10 +200,10 @@ def test_the_last_word_on_a_date_is_that_of_who_looked_last() -> None:
     a = waiter("a")
     waits = parked(a, next_at_us=NOW_US + 4)
     assert waits.reach(NOW_US + 4) == [a]
-    waits.park(a, NOW_US + 60)
+    waits.park(a, a.command, NOW_US + 60)
     assert waits.look_us(NOW_US) == NOW_US + 60
     assert arrive(waits, 1) == ["a"]
-    waits.park(a, 0)
+    waits.park(a, a.command, 0)
     assert waits.look_us(NOW_US) is None
 
 
@@ -227,14 +227,14 @@ def test_all_are_roused_when_something_is_wrong() -> None:
     a, b, c = waiter("a"), waiter("b", domain=b"x"), waiter("c", table="u")
     waits = parked(a, b, c)
     assert sorted(names(waits.rouse())) == ["a", "b", "c"]
-    waits.park(b, 0)
+    waits.park(b, b.command, 0)
     assert waits.rouse() == [b]
 
 
 @given(st.data())
 def test_nobody_waits_for_a_job_that_is_there(data: st.DataObject) -> None:
     """Jobs come and are taken in any order: when all have looked, nobody parked misses one."""
-    waits: Waits[Waiter] = Waits()
+    waits: Lines[Waiter] = Lines()
     looking = [waiter(str(number), count=data.draw(st.integers(1, 3))) for number in range(6)]
     ready = 0
     for _ in range(data.draw(st.integers(1, 30))):
@@ -247,7 +247,7 @@ def test_nobody_waits_for_a_job_that_is_there(data: st.DataObject) -> None:
             # Those who look do so in the order in which they were woken, as the committer has it.
             one = looking.pop(0)
             if step == "look" and not ready:
-                waits.park(one, 0)
+                waits.park(one, one.command, 0)
             else:
                 ready -= min(ready, one.command.count) if step == "look" else 0
                 looking += waits.leave(one)
@@ -256,7 +256,7 @@ def test_nobody_waits_for_a_job_that_is_there(data: st.DataObject) -> None:
             ready -= min(ready, one.command.count)
             looking += waits.leave(one)
         else:
-            waits.park(one, 0)
+            waits.park(one, one.command, 0)
     assert ready == 0 or len(waits.tickets) == 0
 
 
@@ -297,9 +297,10 @@ def test_what_is_ranked_anew_again_and_again_takes_no_more_memory() -> None:
 
 
 def test_only_an_empty_answer_to_next_is_nothing() -> None:
-    assert is_empty(taken(next_at_us=NOW_US))
-    assert not is_empty(taken(7, first_xid=3))
-    assert not is_empty(Done(master=bytes(16), seq=1))
+    command = Next(table="t")
+    assert found_nothing(command, taken(next_at_us=NOW_US))
+    assert not found_nothing(command, taken(7, first_xid=3))
+    assert not found_nothing(command, Done(master=bytes(16), seq=1))
 
 
 class Table:
@@ -380,7 +381,7 @@ def test_only_a_read_of_what_there_is_waits_for_messages() -> None:
     nothing = Messages(
         first_seqs=[], walls_us=[], ops=Strings.of([]), after=5, until=5, ended=True, rows=0
     )
-    assert is_read_empty(Read(table="t", after=5), nothing)
-    assert not is_read_empty(Read(table="t", after=5, until=5), nothing)
-    assert not is_read_empty(Read(table="t", after=5), replace(nothing, rows=1))
-    assert not is_read_empty(Read(table="t", after=5), Done(master=bytes(16), seq=1))
+    assert found_nothing(Read(table="t", after=5), nothing)
+    assert not found_nothing(Read(table="t", after=5, until=5), nothing)
+    assert not found_nothing(Read(table="t", after=5), replace(nothing, rows=1))
+    assert not found_nothing(Read(table="t", after=5), Done(master=bytes(16), seq=1))

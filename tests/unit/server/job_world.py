@@ -13,9 +13,8 @@ import pytest
 from fjord import wire
 from fjord.commands import Command, Done, Next, Nop, Reply, Taken
 from fjord.engine import Engine
-from fjord.server.committer import Committer, Parts
+from fjord.server.committer import Committer
 from fjord.server.counters import Counters
-from fjord.server.listeners import Listeners
 from fjord.server.wakeups import Sender, Wakeups
 from fjord.testing import SimClock
 from tests.unit.engine.job_records import TABLE, push
@@ -84,23 +83,20 @@ class World:
         self.clock = clock
         self.loop = SimLoop(clock)
         self.counters = Counters()
-        self.listeners = Listeners(engine)
         self.failures: list[Exception] = []
         self.ran: Counter[type] = Counter()
         self.syncs = 0
         self._count(monkeypatch)
         self.committer = Committer(
-            Parts(
-                engine=engine,
-                loop=self.loop.as_loop,
-                clock=clock,
-                counters=self.counters,
-                listeners=self.listeners,
-                on_failure=self.failures.append,
-                awake_us=0,
-                wakeups=None if sender is None else Wakeups(sender, self.loop.as_loop, clock),
-            )
+            engine,
+            self.loop.as_loop,
+            clock,
+            self.counters,
+            on_failure=self.failures.append,
         )
+        self.listeners = self.committer.listeners
+        if sender is not None:
+            self.committer.send_wakeups(Wakeups(sender, self.loop.as_loop, clock))
         self.loop.pass_time(2)  # whatever a start has to do
 
     def _count(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +138,7 @@ class World:
             lease_us=round(lease * SECOND_US),
             **options,
         )
-        self.committer.jobs.waiting.begin(client, None, command)
+        self.committer.waits.begin(client, None, command)
         self.loop.run()
 
     def workers(self, count: int, **options: Any) -> list[Client]:
@@ -156,7 +152,7 @@ class World:
     def hang_up(self, client: Client) -> None:
         """Closes the connection of a client."""
         client.is_open, client.is_stalled = False, True
-        self.committer.jobs.waiting.drop(client)
+        self.committer.waits.drop(client)
         self.committer.release()
 
     def settle(self, *clients: Client) -> None:
@@ -166,7 +162,7 @@ class World:
     def listen(self, client: Client, identifier: int = 7) -> None:
         def begin(reply: Reply) -> Reply:
             self.listeners.add(client, identifier, TABLE, [b""])
-            self.committer.jobs.listen(TABLE)
+            self.committer.look_at_dates(TABLE)
             return reply
 
         self.committer.submit(client, None, Nop(), begin)

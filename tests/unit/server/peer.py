@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from fjord import limits
 from fjord.columns import Buffer, Strings
 from fjord.commands import Changed, Command, Done, Numbers, Reply, Scan, Span
+from fjord.engine import Engine
+from fjord.engine.news import NO_NEWS
+from fjord.engine.waits import Arrivals, Listeners
 from fjord.errors import Code
-from fjord.server import job_events, reading
-from fjord.server.bounds import Bounds, Memory
+from fjord.server.alarm import Alarm
+from fjord.server.committer import Committer, tell
 from fjord.server.counters import Counters
-from fjord.server.job_events import JobEvents
-from fjord.server.listeners import Listeners
-from fjord.server.origin import After, Origin, Settle
-from fjord.server.reading import Reads
-from fjord.server.session import Session
-from fjord.server.sessions import Sessions, Shared
+from fjord.server.session import Session, Sessions, Shared
+from fjord.server.sessions import After, Bounds, Memory, Origin
+from fjord.server.waits import WaitingRequest, WaitingRequests
 from fjord.server.worker import Beside
 from fjord.tables.state import Table
 from fjord.testing import SimClock
@@ -68,11 +68,18 @@ class Wire(asyncio.Transport):
         assert high == limits.OUTPUT_BYTES_MAX
 
 
-class Keys:
-    """Remembers which keys are watched."""
+class Source:
+    """An engine that remembers which keys are watched, and knows of jobs what the test says."""
 
     def __init__(self) -> None:
         self.watched: set[tuple[str, bytes]] = set()
+        self.tables: dict[str, Table] = {}
+        self.dates_us: dict[str, list[int]] = {}
+        self.left: list[int] = []
+
+    @property
+    def as_engine(self) -> Engine:
+        return cast(Engine, self)
 
     def watch(self, table: str, key: bytes) -> None:
         assert (table, key) not in self.watched
@@ -81,25 +88,12 @@ class Keys:
     def unwatch(self, table: str, key: bytes) -> None:
         self.watched.remove((table, key))
 
-
-class Jobs:
-    """What is known of jobs, as the test says."""
-
-    def __init__(self) -> None:
-        self.tables: dict[str, Table] = {}
-        self.dates_us: dict[str, list[int]] = {}
-        self.counts: dict[str, tuple[int, int, int]] = {}  # waiting, taken, dead
-        self.deaths: dict[str, int] = {}
-
     def first_date_us(self, table: str, after_us: int) -> int | None:
         later = [date for date in self.dates_us.get(table, ()) if date > after_us]
         return min(later, default=None)
 
-    def job_counts(self) -> dict[str, tuple[int, int, int]]:
-        return self.counts
-
-    def job_deaths(self) -> dict[str, int]:
-        return self.deaths
+    def release(self, client: int) -> None:
+        self.left.append(client)
 
 
 class World:
@@ -109,26 +103,26 @@ class World:
         bounds = bounds or Bounds()
         self.clock = SimClock()
         self.loop = SimLoop(self.clock)
-        self.keys = Keys()
-        self.jobs = Jobs()
-        self.failures: list[Exception] = []
-        self.submitted: list[tuple[Origin, Any, Command, After | None]] = []
-        self.settles: dict[int, Settle] = {}  # of what was submitted, by the id of its request
+        self.source = Source()
+        self._dates = Alarm(self.loop.as_loop, self.clock, self._tell_dates)
+        self.submitted: list[tuple[Origin, Any, Command, After | None, WaitingRequest | None]] = []
         self.scans: list[Scan | Span] = []
         self.refused: list[Code] = []
         self.released = 0
-        self.left: list[int] = []
-        counters, listeners = Counters(), Listeners(self.keys)
+        counters = Counters()
+        self.listeners: Listeners[Origin] = Listeners(self.source.as_engine)
+        beside = Beside(self.loop.as_loop, "fjord-cold", threads=0)
+        self.waits = WaitingRequests(
+            self.submit, self.loop.as_loop, self.clock, counters, beside, None
+        )
         self.shared = Shared(
+            engine=self.source.as_engine,
+            committer=cast(Committer, self),
             loop=self.loop.as_loop,
-            runner=self,
             clock=self.clock,
             bounds=bounds,
             memory=Memory(self.clock, bounds.memory_bytes),
             counters=counters,
-            listeners=listeners,
-            jobs=self._follow_jobs(counters, listeners),
-            reads=self._follow_reads(counters),
             sealer=None,
             sessions=Sessions(),
             new_client=lambda: NEW_CLIENT,
@@ -137,33 +131,27 @@ class World:
             version="1.2.3",
         )
 
-    def _follow_jobs(self, counters: Counters, listeners: Listeners) -> JobEvents:
-        parts = job_events.Parts(
-            source=self.jobs,
-            loop=self.loop.as_loop,
-            clock=self.clock,
-            counters=counters,
-            listeners=listeners,
-            submit=self.submit,
-            tell=self.tell,
-            on_failure=self.failures.append,
-        )
-        return JobEvents(parts)
-
-    def _follow_reads(self, counters: Counters) -> Reads:
-        parts = reading.Parts(
-            loop=self.loop.as_loop,
-            clock=self.clock,
-            counters=counters,
-            submit=self.submit,
-            beside=Beside(self.loop.as_loop, "fjord-cold", threads=0),
-            cold=None,
-        )
-        return Reads(parts)
-
     def tell(self, changes: Sequence[Changed]) -> None:
-        listeners = self.shared.listeners
-        listeners.tell(listeners.match(changes))
+        tell(self.listeners.match(changes))
+
+    def look_at_dates(self, table: str) -> None:
+        self.listeners.look(table, self.clock.wall_us())
+        self._plan_dates()
+
+    def arrive(self, arrivals: Arrivals) -> None:
+        """Lets jobs come, as the committer does when everything is durable."""
+        self.tell(self.listeners.arrive(arrivals, self.clock.wall_us()))
+        self._plan_dates()
+        self.waits.go_on([NO_NEWS._replace(arrivals=arrivals)])
+
+    def _plan_dates(self) -> None:
+        look_us = self.listeners.look_us(self.clock.wall_us())
+        if look_us is not None:
+            self._dates.set_wall(look_us)
+
+    def _tell_dates(self) -> None:
+        self.tell(self.listeners.reach(self.clock.wall_us()))
+        self._plan_dates()
 
     def submit(
         self,
@@ -171,11 +159,9 @@ class World:
         request: Any,
         command: Command,
         after: After | None = None,
-        settle: Settle | None = None,
+        wait: WaitingRequest | None = None,
     ) -> None:
-        self.submitted.append((origin, request, command, after))
-        if settle is not None:
-            self.settles[id(request)] = settle
+        self.submitted.append((origin, request, command, after, wait))
 
     def scan(self, origin: Origin, request: Any, command: Scan | Span) -> None:
         self.scans.append(command)
@@ -185,21 +171,20 @@ class World:
 
     def release(self) -> None:
         self.released += 1
-        self.shared.jobs.release()
-
-    def leave(self, client: int) -> None:
-        self.left.append(client)
+        self.waits.release()
 
     def answer_all(self, reply: Reply = DONE) -> None:
         """Answers whatever was submitted, each as the committer would."""
         group, self.submitted[:] = list(self.submitted), []
-        for origin, request, command, after in group:
-            settle = self.settles.pop(id(request), None)
+        for origin, request, _, after, wait in group:
             found = reply if after is None else after(reply)
-            if settle is None or settle(origin, request, command, found):
+            if wait is None:
                 origin.answer(request, found)
-        for origin, _, _, _ in group:
+            else:
+                self.waits.settle(wait, found)
+        for origin, *_ in group:
             origin.flush()
+        self.waits.go_on([])
 
     def pass_time(self, seconds: float) -> None:
         """Looks at the deadlines as the daemon does, once a second."""
@@ -220,7 +205,7 @@ class Peer:
 
     @property
     def commands(self) -> Sequence[Command]:
-        return [command for _, _, command, _ in self.world.submitted]
+        return [command for _, _, command, *_ in self.world.submitted]
 
     def send(self, *messages: Buffer) -> None:
         self.session.data_received(b"".join(messages))

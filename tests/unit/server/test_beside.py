@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -24,12 +24,15 @@ class Client:
     def __init__(self) -> None:
         self.is_stalled = False
         self.is_open = True
+        self.is_ending = False
         self.forgotten: list[Any] = []
 
     def answer(self, request: Any, reply: Reply) -> None:
         raise AssertionError
 
     def flush(self) -> None: ...
+
+    def push(self, messages: Sequence[bytes]) -> None: ...
 
     def forget(self, request: Any) -> None:
         self.forgotten.append(request)
@@ -58,7 +61,7 @@ class World:
         def finish(result: object, error: Exception | None) -> None:
             self.done.append((result, str(error or "")))
 
-        self.beside.put(client, name, work, finish)
+        self.beside.put(client, work, finish, lambda: client.forget(name))
 
     def until(self, count: int) -> list[object]:
         self.loop.until(lambda: len(self.done) >= count)

@@ -9,10 +9,10 @@ import pytest
 
 from fjord.clock import SystemClock
 from fjord.commands import BlockList, CreateTable, Done, ListBlocks, SealNow
-from fjord.server import cold_blocks
-from fjord.server.committer import Committer, Parts
+from fjord.server import sealer
+from fjord.server.committer import Committer
 from fjord.server.counters import Counters
-from fjord.server.listeners import Listeners
+from fjord.server.sealer import Sealer
 from tests.unit.engine.test_embedded_streams import append
 from tests.unit.engine.world import open_at
 from tests.unit.server.test_reading import Client
@@ -33,7 +33,7 @@ def test_blocks_are_in_the_data_directory_unless_somebody_says_otherwise(tmp_pat
     location = str(tmp_path / "blocks")
     engine = open_at(tmp_path)
     assert isinstance(engine.run([append(b"a")])[0], Done)
-    attached = cold_blocks.attach(engine)
+    attached = sealer.attach(engine)
     assert attached is not None
     assert attached.shelf.location == location
     assert attached.cold.stats() == {}  # nothing is loaded yet
@@ -47,7 +47,7 @@ def test_where_blocks_are_is_said_once(tmp_path: Path) -> None:
     elsewhere = "memory://elsewhere"
     for given in (elsewhere, "", ""):
         engine = open_at(tmp_path)
-        attached = cold_blocks.attach(engine, given)
+        attached = sealer.attach(engine, given)
         assert attached is not None
         assert attached.shelf.location == elsewhere
         engine.close()
@@ -57,8 +57,8 @@ def test_without_the_libraries_there_are_none_and_the_log_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = open_at(tmp_path)
-    monkeypatch.setattr(cold_blocks, "missing_libraries", lambda: ["pyarrow"])
-    assert cold_blocks.attach(engine, "blocks") is None
+    monkeypatch.setattr(sealer, "missing_libraries", lambda: ["pyarrow"])
+    assert sealer.attach(engine, "blocks") is None
     assert [record.message for record in caplog.records] == ["there are no cold blocks"]
     assert engine.sealing.due_us() is None
     engine.abandon()
@@ -67,32 +67,28 @@ def test_without_the_libraries_there_are_none_and_the_log_says_so(
 def test_a_round_of_a_real_engine_ends_with_blocks_that_it_knows(tmp_path: Path) -> None:
     """The loop is a real one; blocks are kept in memory, so that no child is needed."""
     engine = open_at(tmp_path)
-    attached = cold_blocks.attach(engine, "memory://cold-blocks")
+    attached = sealer.attach(engine, "memory://cold-blocks")
     assert attached is not None
     failures: list[Exception] = []
 
     async def seal() -> None:
         loop = asyncio.get_running_loop()
         committer = Committer(
-            Parts(
-                engine=engine,
-                loop=loop,
-                clock=SystemClock(),
-                counters=Counters(),
-                listeners=Listeners(engine),
-                on_failure=failures.append,
-                awake_us=0,
-                cold=attached.cold,
-            )
+            engine,
+            loop,
+            SystemClock(),
+            Counters(),
+            on_failure=failures.append,
+            cold=attached.cold,
         )
-        sealer, rounds = cold_blocks.make_sealer(engine, attached, committer, loop, SystemClock())
-        sealer.start()
+        one = Sealer(engine, attached, committer, loop, SystemClock())
+        one.start()
         client = Asker()
-        sealer.seal(client, None, SealNow())
+        one.seal(client, None, SealNow())
         await client.is_answered.wait()
         assert isinstance(client.replies[0], Done), client.replies
-        assert rounds.stats()["seal_failures"] == 0
-        sealer.stop()
+        assert one.rounds.stats()["seal_failures"] == 0
+        one.stop()
         await committer.drain()
         committer.close()
 

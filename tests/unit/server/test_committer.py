@@ -27,9 +27,8 @@ from fjord.commands import (
 )
 from fjord.engine import Engine
 from fjord.errors import Code, DurabilityError
-from fjord.server.committer import Committer, Parts
+from fjord.server.committer import Committer
 from fjord.server.counters import Counters
-from fjord.server.listeners import Listeners
 from fjord.testing import SimClock
 from tests.unit.engine.world import TABLE, open_at, set_command
 
@@ -48,6 +47,7 @@ class Client:
         self.sent = 0
         self.is_stalled = False
         self.is_open = True
+        self.is_ending = False
 
     def answer(self, request: Any, reply: Reply) -> None:
         assert self._engine.durable_seq == self._engine.applied_seq
@@ -71,7 +71,6 @@ class World:
         self.engine = engine
         self.clock = clock
         self.counters = Counters()
-        self.listeners = Listeners(engine)
         self.failures: list[Exception] = []
         self.syncs = 0
         sync = engine.sync
@@ -84,16 +83,13 @@ class World:
 
     @contextmanager
     def committer(self) -> Iterator[Committer]:
-        parts = Parts(
-            engine=self.engine,
-            loop=asyncio.get_running_loop(),
-            clock=self.clock,
-            counters=self.counters,
-            listeners=self.listeners,
+        one = Committer(
+            self.engine,
+            asyncio.get_running_loop(),
+            self.clock,
+            self.counters,
             on_failure=self.failures.append,
-            awake_us=0,
         )
-        one = Committer(parts)
         yield one
         one.close()
 
@@ -312,7 +308,7 @@ def test_listeners_are_told_when_it_is_durable_and_only_of_what_came_later(world
         client, ear = Client(world.engine), Client(world.engine, 2)
 
         def listen(reply: Reply) -> Reply:
-            world.listeners.add(ear, 7, TABLE, [b"key-1"])
+            committer.listeners.add(ear, 7, TABLE, [b"key-1"])
             return reply
 
         with world.committer() as committer:
@@ -343,7 +339,7 @@ def test_locks_belong_to_the_client_that_asked(world: World) -> None:
             committer.submit(other, None, set_one(1))
             committer.submit(owner, None, set_one(1))
             await committer.drain()
-            committer.leave(owner.client)
+            world.engine.release(owner.client)
             committer.submit(other, None, set_one(2))
             await committer.drain()
         refused, done = other.replies
@@ -359,7 +355,6 @@ def test_locks_belong_to_the_client_that_asked(world: World) -> None:
 def test_what_expires_is_removed_and_told_without_being_asked_for(world: World) -> None:
     async def main() -> None:
         client, ear = Client(world.engine), Client(world.engine, 2)
-        world.listeners.add(ear, 7, TABLE, [b"key"])
         short = Set(
             table=TABLE,
             keys=Strings.of([b"key"]),
@@ -369,6 +364,7 @@ def test_what_expires_is_removed_and_told_without_being_asked_for(world: World) 
             expires_at_us=NOW_US + 50_000,
         )
         with world.committer() as committer:
+            committer.listeners.add(ear, 7, TABLE, [b"key"])
             committer.submit(client, None, short)
             await until(lambda: len(ear.pushed) == 1)
             before = world.engine.applied_seq

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
-from fjord.server.counters import Counters
-from fjord.server.job_events import DeadJobs
+from fjord.engine import Engine
+from fjord.server.counters import Counters, DeadJobs
 
 
 class World:
@@ -14,7 +16,7 @@ class World:
     def __init__(self, **died: int) -> None:
         self.counters = Counters()
         self.died = died
-        self.alerts = DeadJobs(self, self.counters)
+        self.alerts = DeadJobs(cast(Engine, self), self.counters)
 
     def job_counts(self) -> dict[str, tuple[int, int, int]]:
         return {table: (5, 5, died - 1) for table, died in self.died.items()}

@@ -129,7 +129,7 @@ def test_a_failure_to_find_a_date_stops_the_node(
     ear = world.client()
     world.push(b"key", delay=5)
     world.listen(ear)
-    monkeypatch.setattr(world.committer.jobs._dates, "_first_date_us", broken)
+    monkeypatch.setattr(world.committer.listeners._dates, "_first_date_us", broken)
     world.loop.pass_time(5)
     (failure,) = world.failures
     assert isinstance(failure, DurabilityError)
@@ -172,7 +172,7 @@ def test_what_is_told_of_a_date_waits_for_the_sync_that_is_under_way(world: Worl
     world.committer.submit(other, None, push(b"b", now_us=now_us, delay_us=2_000))
     world.loop._ready.get().run()  # the group: a thread syncs it, and says so later
     assert world.engine.job_counts()[TABLE] == (2, 0, 0)
-    tell: list[Changed] = world.committer.jobs._dates.reach(now_us + 2_000)
+    tell: list[Changed] = world.committer.listeners.reach(now_us + 2_000)
     world.committer._tell_soon(tell)
     assert ear.told == []
     world.loop.until(lambda: other.sent == 2)
@@ -185,7 +185,7 @@ def test_what_is_told_does_not_wait_for_a_group_that_nobody_is_there_for(world: 
     world.listen(ear)
     slow.is_stalled = True
     world.committer.submit(slow, None, Nop())
-    world.committer._tell_soon(world.committer.jobs._dates.reach(world.clock.wall_us() + 10**7))
+    world.committer._tell_soon(world.committer.listeners.reach(world.clock.wall_us() + 10**7))
     assert ear.told == []
     world.loop.run()
     assert said(ear) == [DUE]

@@ -19,9 +19,8 @@ from fjord.commands import (
     Taken,
 )
 from fjord.jobs import Fairness, Settings
-from fjord.server.committer import Committer, Parts
+from fjord.server.committer import Committer
 from fjord.server.counters import Counters
-from fjord.server.listeners import Listeners
 from fjord.testing import SimClock
 from tests.unit.engine.job_records import TABLE, push
 from tests.unit.engine.world import open_at
@@ -49,7 +48,7 @@ def test_a_job_that_arrives_wakes_one_worker_and_is_taken_in_that_step(world: Wo
 def test_a_job_that_comes_behind_it_in_the_same_group_is_not_missed(world: World) -> None:
     client = world.client()
     command = Next(table=TABLE, wait_us=60 * SECOND_US)
-    world.committer.jobs.waiting.begin(client, None, command)
+    world.committer.waits.begin(client, None, command)
     world.committer.submit(world.client(), None, push(b"key", now_us=world.clock.wall_us()))
     world.settle(client)
     assert client.jobs == [b"key"]
@@ -275,7 +274,7 @@ def test_jobs_of_a_connection_that_closed_are_given_back_at_once(world: World) -
     gone, heir = world.client(), world.client()
     world.push(b"a", b"b")
     command = Next(table=TABLE, count=2, lease_us=3600 * SECOND_US)
-    world.committer.jobs.waiting.begin(gone, None, command)
+    world.committer.waits.begin(gone, None, command)
     world.committer.submit(heir, None, Nop())  # a group of two is synced by a thread
     world.loop.until(lambda: world.engine.job_counts()[TABLE] == (0, 2, 0))
     world.hang_up(gone)
@@ -311,17 +310,13 @@ def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
 
     async def main() -> None:
         committer = Committer(
-            Parts(
-                engine=engine,
-                loop=asyncio.get_running_loop(),
-                clock=clock,
-                counters=Counters(),
-                listeners=Listeners(engine),
-                on_failure=failures.append,
-                awake_us=0,
-            )
+            engine,
+            asyncio.get_running_loop(),
+            clock,
+            Counters(),
+            on_failure=failures.append,
         )
-        waiting = committer.jobs.waiting
+        waiting = committer.waits
         waiting.begin(client, None, Next(table=TABLE, wait_us=3600 * SECOND_US))
         await asyncio.wait_for(committer.drain(), timeout=30)
         committer.close()

@@ -7,65 +7,67 @@ from collections.abc import Sequence
 import pytest
 
 from fjord.commands import Changed
-from fjord.server.listeners import Listeners
-from tests.unit.server.peer import Keys
+from fjord.engine.waits import Listeners
+from fjord.server.committer import tell
+from fjord.server.sessions import Itself, Origin
+from tests.unit.server.peer import Source
 
 
-class Ear:
+class Ear(Itself):
     """Remembers how many messages it was given at a time."""
 
     def __init__(self) -> None:
         self.pushed: list[int] = []
-
-    @property
-    def is_open(self) -> bool:
-        return True
 
     def push(self, messages: Sequence[bytes]) -> None:
         self.pushed.append(len(messages))
 
 
 @pytest.fixture
-def keys() -> Keys:
-    return Keys()
+def keys() -> Source:
+    return Source()
+
+
+def listeners_of(keys: Source) -> Listeners[Origin]:
+    return Listeners(keys.as_engine)
 
 
 def changed(key: bytes, table: str = "t") -> Changed:
     return Changed(table, key, 1, b"v", 5, 0)
 
 
-def test_keys_of_other_tables_are_other_keys(keys: Keys) -> None:
-    listeners, ear = Listeners(keys), Ear()
+def test_keys_of_other_tables_are_other_keys(keys: Source) -> None:
+    listeners, ear = listeners_of(keys), Ear()
     listeners.add(ear, 1, "t", [b"a"])
     assert listeners.match([changed(b"a", "u"), changed(b"b")]) == []
     assert len(listeners.match([changed(b"a")])) == 1
 
 
-def test_all_changes_for_a_listener_are_pushed_at_once(keys: Keys) -> None:
-    listeners, ear, other = Listeners(keys), Ear(), Ear()
+def test_all_changes_for_a_listener_are_pushed_at_once(keys: Source) -> None:
+    listeners, ear, other = listeners_of(keys), Ear(), Ear()
     listeners.add(ear, 1, "t", [b"a", b"b"])
     listeners.add(other, 1, "t", [b"b"])
-    assert listeners.tell(listeners.match([changed(b"a"), changed(b"b")])) == 3
+    assert tell(listeners.match([changed(b"a"), changed(b"b")])) == 3
     assert (ear.pushed, other.pushed) == ([2], [1])
 
 
-def test_it_is_false_while_nobody_listens(keys: Keys) -> None:
-    listeners, ear = Listeners(keys), Ear()
+def test_it_is_false_while_nobody_listens(keys: Source) -> None:
+    listeners, ear = listeners_of(keys), Ear()
     assert not listeners
     assert listeners.add(ear, 1, "t", [b"a", b"b"]) == 2
     assert listeners.add(ear, 1, "t", [b"b", b"c"]) == 1
     assert listeners.keys == 3
     assert listeners
-    assert listeners.is_listening(ear)
+    assert ear in listeners
     assert listeners.end(ear, 2) is None
     assert listeners.end(ear, 1) == 3
     assert not listeners
-    assert not listeners.is_listening(ear)
+    assert ear not in listeners
     assert keys.watched == set()
     assert listeners.keys == 0
 
 
-def test_dropping_one_that_never_listened_is_nothing(keys: Keys) -> None:
-    listeners = Listeners(keys)
+def test_dropping_one_that_never_listened_is_nothing(keys: Source) -> None:
+    listeners = listeners_of(keys)
     listeners.drop(Ear())
     assert not listeners

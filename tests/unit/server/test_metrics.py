@@ -8,16 +8,16 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from fjord.engine.waits import Listeners
 from fjord.errors import Code
-from fjord.server.bounds import Memory
 from fjord.server.counters import Counters
-from fjord.server.listeners import Listeners
 from fjord.server.metrics import BLOCK_COUNTS, BLOCK_GAUGES, ENGINE, Metrics
-from fjord.server.sessions import Sessions
+from fjord.server.session import Sessions
+from fjord.server.sessions import Memory
 from fjord.testing import SimClock
 from fjord.wire import Function
 from tests.unit.engine.world import open_at
-from tests.unit.server.peer import Keys
+from tests.unit.server.peer import Source
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
 
@@ -27,7 +27,7 @@ def metrics() -> Metrics:
     counters.requests[Function.GET] += 3
     counters.refusals[Code.NOT_FOUND] += 2
     counters.closed[Code.BAD_MAGIC] += 1
-    counters.parked_waits, counters.parked_reads = 3, 1
+    counters.parked_waits = 4
     counters.jobs_died, counters.jobs_died_by_table = 9, {"pages": 3}
     for took_us in (50, 90, 3_000, 60_000_000):
         counters.syncs.observe(took_us)
@@ -37,7 +37,7 @@ def metrics() -> Metrics:
         job_counts=lambda: {"pages": (7, 2, 1)},
         counters=counters,
         memory=Memory(SimClock(), 1000),
-        listeners=Listeners(Keys()),
+        listeners=Listeners(Source().as_engine),
         sessions=Sessions(),
         uptime_us=lambda: 2_500_000,
     )

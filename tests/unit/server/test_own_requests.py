@@ -31,6 +31,7 @@ from fjord.commands import (
     Welcome,
 )
 from fjord.errors import Code
+from fjord.server import committer
 from fjord.wire import RawChange, RawReply, ReplyDecoder, encode_request, read_reply
 from tests.unit.server.peer import DONE, NEW_CLIENT, Peer
 from tests.unit.wire import seed_client
@@ -70,8 +71,7 @@ def changed(key: bytes, value: bytes = b"v") -> Changed:
 
 
 def tell(peer: Peer, *changes: Changed) -> None:
-    listeners = peer.world.shared.listeners
-    listeners.tell(listeners.match(changes))
+    peer.world.tell(changes)
 
 
 def told(peer: Peer, start: int) -> list[tuple[int, bytes]]:
@@ -149,7 +149,7 @@ def test_changes_of_a_key_are_told_from_the_reply_on(peer: Peer) -> None:
     start = len(peer.wire.sent)
     tell(peer, changed(b"b"), changed(b"c"), changed(b"a"))
     assert told(peer, start) == [(9, b"b"), (9, b"a")]
-    assert peer.world.keys.watched == {("default", b"a"), ("default", b"b")}
+    assert peer.world.source.watched == {("default", b"a"), ("default", b"b")}
 
 
 def test_unlisten_ends_what_one_request_began(peer: Peer) -> None:
@@ -166,10 +166,10 @@ def test_unlisten_ends_what_one_request_began(peer: Peer) -> None:
 
 def test_nothing_is_told_behind_the_reply_to_unlisten(peer: Peer) -> None:
     ask(peer, listen(b"a"), 1)
-    waiting = peer.world.shared.listeners.match([changed(b"a")])
+    waiting = peer.world.listeners.match([changed(b"a")])
     ask(peer, Unlisten(identifier=1), 2)
     start = len(peer.wire.sent)
-    peer.world.shared.listeners.tell(waiting)
+    committer.tell(waiting)
     assert told(peer, start) == []
 
 
@@ -196,8 +196,8 @@ def test_a_refused_request_begins_nothing(peer: Peer) -> None:
     get = Get(table="default", keys=Strings.of([b"b"]))
     peer.send(seed_client.encode_request(get, 1, listens=True))
     peer.world.answer_all(Refusal(code=Code.NOT_FOUND, text="no table"))
-    assert peer.world.keys.watched == set()
-    assert not peer.world.shared.listeners
+    assert peer.world.source.watched == set()
+    assert not peer.world.listeners
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_listener_that_falls_behind_is_closed(peer: Peer) -> None:
         tell(peer, large)
     assert b"SLOW_CONSUMER" in peer.wire.sent
     assert not peer.wire.is_open
-    assert peer.world.keys.watched == set()
+    assert peer.world.source.watched == set()
 
 
 def test_a_connection_that_is_lost_listens_no_more(peer: Peer) -> None:
@@ -263,8 +263,8 @@ def test_a_connection_that_is_lost_listens_no_more(peer: Peer) -> None:
     peer.send(*encode_request(listen(b"b"), 2))
     peer.session.connection_lost(None)
     peer.world.answer_all()
-    assert peer.world.keys.watched == set()
-    assert peer.world.shared.listeners.keys == 0
+    assert peer.world.source.watched == set()
+    assert peer.world.listeners.keys == 0
 
 
 def test_a_key_is_watched_while_anybody_listens(peer: Peer) -> None:
@@ -272,7 +272,7 @@ def test_a_key_is_watched_while_anybody_listens(peer: Peer) -> None:
     ask(peer, listen(b"a"), 1)
     ask(other, listen(b"a"), 1)
     peer.session.connection_lost(None)
-    assert peer.world.keys.watched == {("default", b"a")}
+    assert peer.world.source.watched == {("default", b"a")}
     start = len(other.wire.sent)
     tell(peer, Changed("default", b"a", Entries.MISSING, b"", 9, 0))
     assert told(other, start) == [(1, b"a")]

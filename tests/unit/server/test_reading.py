@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -26,11 +26,12 @@ from fjord.commands import (
     Unsubscribe,
 )
 from fjord.engine.cold import LazyCold
+from fjord.engine.news import NO_NEWS
 from fjord.errors import Code
-from fjord.server import reading
+from fjord.server import waits
 from fjord.server.counters import Counters
-from fjord.server.origin import After, Origin, Settle
-from fjord.server.reading import Reads
+from fjord.server.sessions import After, Origin
+from fjord.server.waits import WaitingRequest, WaitingRequests
 from fjord.server.worker import Beside
 from fjord.streams import Start
 from fjord.testing import SimClock
@@ -66,6 +67,9 @@ class Client:
     def forget(self, request: Any) -> None:
         self.forgotten += 1
 
+    def push(self, messages: Sequence[bytes]) -> None:
+        raise AssertionError
+
 
 class World:
     """Reads, and a committer that runs what the test says."""
@@ -74,19 +78,17 @@ class World:
         self.clock = SimClock()
         self.loop = SimLoop(self.clock)
         self.counters = Counters()
-        self.submitted: list[tuple[Origin, Any, Command, Settle | None]] = []
+        self.submitted: list[tuple[Origin, Any, Command, WaitingRequest | None]] = []
         self.appended: set[str] = set()
         self.blocks = Blocks()
         self.beside = Beside(self.loop.as_loop, "test", on_idle=lambda: None)
-        self.reads = Reads(
-            reading.Parts(
-                loop=self.loop.as_loop,
-                clock=self.clock,
-                counters=self.counters,
-                submit=self._submit,
-                beside=self.beside,
-                cold=LazyCold(lambda: self.blocks),
-            )
+        self.reads = WaitingRequests(
+            self._submit,
+            self.loop.as_loop,
+            self.clock,
+            self.counters,
+            self.beside,
+            LazyCold(lambda: self.blocks),
         )
 
     def _submit(
@@ -95,9 +97,9 @@ class World:
         request: Any,
         command: Command,
         after: After | None = None,
-        settle: Settle | None = None,
+        wait: WaitingRequest | None = None,
     ) -> None:
-        self.submitted.append((origin, request, command, settle))
+        self.submitted.append((origin, request, command, wait))
 
     def read(self, client: Client, *, table: str = "t", wait: float = 60, until: int = 0) -> None:
         wait_us = round(wait * SECOND_US)
@@ -107,14 +109,13 @@ class World:
     def run(self, reply: Reply) -> list[Command]:
         """Answers all that was submitted, as a group; returns what it was."""
         group, self.submitted[:] = list(self.submitted), []
-        self.reads.note(self.appended)
-        self.appended.clear()
-        for origin, request, command, settle in group:
-            if settle is None or settle(origin, request, command, reply):
-                origin.answer(request, reply)
+        appended, self.appended = self.appended, set()
+        for _, _, _, wait in group:
+            assert wait is not None
+            self.reads.settle(wait, reply)
         for origin, *_ in group:
             origin.flush()
-        self.reads.go_on()
+        self.reads.go_on([NO_NEWS._replace(appended=appended)])
         return [command for _, _, command, _ in group]
 
     def readers(self, count: int, **options: Any) -> list[Client]:
@@ -142,7 +143,7 @@ def test_a_read_that_finds_something_is_answered(world: World) -> None:
     world.read(client)
     world.run(SOME)
     assert (client.replies, client.sent) == ([SOME], 1)
-    assert world.counters.parked_reads == 0
+    assert world.counters.parked_waits == 0
 
 
 def test_a_read_that_does_not_wait_is_answered_with_nothing(world: World) -> None:
@@ -169,14 +170,14 @@ def test_a_refused_read_does_not_wait(world: World) -> None:
 @pytest.mark.req("JQ-09", "KY-13")
 def test_all_who_wait_are_woken_by_what_comes_to_their_table(world: World) -> None:
     clients, others = world.readers(3), world.readers(2, table="other")
-    assert world.counters.parked_reads == 5
+    assert world.counters.parked_waits == 5
     world.appended = {"t"}
     world.run(DONE)
     commands = world.run(SOME)
     assert [command.table for command in commands if isinstance(command, Read)] == ["t"] * 3
     assert [client.replies for client in clients] == [[SOME]] * 3
     assert [client.replies for client in others] == [[]] * 2
-    assert world.counters.parked_reads == 2
+    assert world.counters.parked_waits == 2
 
 
 def test_what_comes_behind_a_read_in_its_group_wakes_it(world: World) -> None:
@@ -207,7 +208,7 @@ def test_a_wait_ends_in_time_and_says_where_to_read_on(world: World) -> None:
     assert second.replies == [NOTHING]
     assert world.loop.waits() == []
     assert world.loop.rings == 2
-    assert world.counters.parked_reads == 0
+    assert world.counters.parked_waits == 0
 
 
 def test_a_connection_that_is_closed_is_forgotten(world: World) -> None:
@@ -218,7 +219,7 @@ def test_a_connection_that_is_closed_is_forgotten(world: World) -> None:
     world.appended = {"t"}
     world.run(DONE)
     assert world.submitted == []
-    assert world.counters.parked_reads == 0
+    assert world.counters.parked_waits == 0
 
 
 def test_a_connection_that_is_closed_while_its_read_runs_is_forgotten_then(world: World) -> None:
@@ -234,9 +235,10 @@ def test_a_connection_that_is_closed_while_its_read_runs_is_forgotten_then(world
 def test_the_committer_forgets_who_is_gone(world: World) -> None:
     client = Client()
     world.read(client)
-    ((origin, request, _, _),) = world.submitted
-    assert (origin.client, origin.is_open, origin.is_stalled) == (1, True, False)
-    origin.forget(request)
+    ((origin, _, _, wait),) = world.submitted
+    assert origin is client
+    assert wait is not None
+    world.reads.forget(wait)
     assert client.forgotten == 1
     world.reads.end(client)
     assert client.replies == []
@@ -346,7 +348,7 @@ def test_what_is_in_memory_for_a_connection_goes_with_it(world: World) -> None:
 def test_a_bounded_number_of_subscribers_is_known_of_a_connection(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_INSIDE_MAX", 2)
+    monkeypatch.setattr(waits, "_INSIDE_MAX", 2)
     client = Client()
     world.blocks = Blocks(*[SOME] * 5)
     for number, subscriber in enumerate("abaca", start=1):

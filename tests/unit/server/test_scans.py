@@ -10,7 +10,7 @@ import pytest
 
 from fjord.commands import Refusal, Scan, Scanned, ScannedArrow, Span, Spanned
 from fjord.errors import Code
-from fjord.server import scans
+from fjord.server import committer
 from fjord.testing import SimClock
 from tests.unit.engine.world import TABLE, open_at, write
 
@@ -22,7 +22,7 @@ def scan(path: Path, command: Scan | Span) -> object:
     clock = SimClock()
     engine = open_at(path, clock)
     write(engine, clock, {b"key": b"value"})
-    reply = scans.scan(engine, command)
+    reply = committer.scan(engine, command)
     engine.close()
     return reply
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from fjord.commands import Command, Done, Refusal, Reply, SealNow
-from fjord.engine.rounds import Rounds
+from fjord.blocks.child import NodeBlocks
+from fjord.commands import Command, Done, Refusal, SealNow
+from fjord.engine import Engine
+from fjord.engine.cold import LazyCold
 from fjord.errors import ClosedError, Code
 from fjord.history import Block, SealedRange, SealPlan
-from fjord.server import sealer, warming
-from fjord.server.origin import After, Origin
-from fjord.server.sealer import Sealer
-from fjord.server.turns import Turns
+from fjord.server.committer import Committer
+from fjord.server.sealer import ColdBlocks, Sealer
+from fjord.server.sessions import After, Origin
 from fjord.server.worker import Beside
 from fjord.testing import SimClock
 from tests.unit.engine.test_cold import Blocks
@@ -28,15 +29,22 @@ SECOND_US = 1_000_000
 PLAN = SealPlan(bytes(16), [SealedRange(7, "t", 3, 1, 50, 1, 1000)])
 
 
+class Source:
+    """An engine of which the world knows everything."""
+
+    def __init__(self, world: World) -> None:
+        self.sealing = world
+        self.tables: dict[str, Any] = {}
+        self.master = bytes(16)
+        self.durable_seq = 1
+
+
 class World:
     """A sealer on a source that is as the test says, and a committer that runs at once."""
 
     def __init__(self) -> None:
         self.clock = SimClock()
         self.loop = SimLoop(self.clock)
-        self.tables: dict[str, Any] = {}
-        self.master = bytes(16)
-        self.durable_seq = 1
         self.journal_directory = "journal"
         self.is_secure = False
         self.due: int | None = None
@@ -45,26 +53,16 @@ class World:
         self.is_stuck = threading.Event()  # set while a child is under way, if it hangs
         self.hangs = False
         self._ended = threading.Event()
-        turns = Turns(self.loop.as_loop, self.submit)
-        self.sealing = self
-        self.rounds = Rounds(self, self, turns, self.clock)
-        self.beside = Beside(self.loop.as_loop, "test")
+        self.sealing = Beside(self.loop.as_loop, "test")
         self.sealer = Sealer(
-            sealer.Parts(
-                rounds=self.rounds,
-                turns=turns,
-                beside=self.beside,
-                loop=self.loop.as_loop,
-                clock=self.clock,
-                warming=warming.Parts(
-                    source=self,
-                    turn=turns,
-                    cold=Blocks(),
-                    missing=lambda blocks: [],
-                    clock=self.clock,
-                ),
-            )
+            cast(Engine, Source(self)),
+            ColdBlocks(cast(NodeBlocks, self), LazyCold(Blocks)),
+            cast(Committer, self),
+            self.loop.as_loop,
+            self.clock,
         )
+        self.rounds = self.sealer.rounds
+        self.beside = self.sealing
 
     def submit(self, origin: Origin, request: Any, command: Command, after: After | None) -> None:
         assert after is not None
@@ -104,9 +102,6 @@ class World:
 
     def blocks(self, table: str) -> list[Block]:
         return []
-
-    def run(self, wanted: Sequence[Command]) -> list[Reply]:
-        raise AssertionError
 
     def finish(self) -> None:
         """Runs all that is under way."""

@@ -10,7 +10,7 @@ from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import Entries, Get, Lock, Nop, Page, Range, Refusal
 from fjord.errors import Code
-from fjord.server.bounds import Bounds
+from fjord.server.sessions import Bounds
 from fjord.wire import Function, ReplyDecoder, encode_request
 from tests.unit.server.peer import Peer, World
 from tests.unit.wire import seed_client
@@ -256,25 +256,25 @@ def test_a_client_leaves_when_the_last_of_its_requests_is_answered(peer: Peer) -
     lock = Lock(table="default", keys=Strings.of([b"key"]))
     peer.send(seed_client.encode_request(lock, 1), nop(2), nop(3)[:5])
     peer.session.connection_lost(None)
-    assert peer.world.left == []
+    assert peer.world.source.left == []
     peer.world.answer_all()
-    assert peer.world.left == [peer.session.client]
+    assert peer.world.source.left == [peer.session.client]
 
 
 def test_a_client_leaves_when_the_last_of_its_requests_is_forgotten(peer: Peer) -> None:
     peer.send(nop(1), nop(2))
     peer.session.connection_lost(None)
     assert peer.session.is_stalled
-    for _, request, _, _ in peer.world.submitted:
-        assert peer.world.left == []
+    for _, request, *_ in peer.world.submitted:
+        assert peer.world.source.left == []
         peer.session.forget(request)
-    assert peer.world.left == [peer.session.client]
+    assert peer.world.source.left == [peer.session.client]
     assert peer.world.shared.memory.used_bytes == 0
 
 
 def test_a_client_with_nothing_under_way_leaves_at_once(peer: Peer) -> None:
     peer.session.connection_lost(None)
-    assert peer.world.left == [peer.session.client]
+    assert peer.world.source.left == [peer.session.client]
 
 
 def test_sessions_have_numbers_of_their_own(peer: Peer) -> None:

@@ -19,7 +19,7 @@ from fjord.commands import (
     Taken,
     Unlisten,
 )
-from fjord.engine.dates import Arrival
+from fjord.engine.news import Arrival
 from fjord.errors import Code
 from fjord.values import Type
 from fjord.wire import RawChange, RawReply, ReplyDecoder, encode_request, read_reply
@@ -49,9 +49,7 @@ def park(peer: Peer, *identifiers: int) -> None:
 
 def arrive(peer: Peer, rows: int = 1) -> None:
     """Says that jobs came, as the committer does when everything is durable."""
-    jobs, world = peer.world.shared.jobs, peer.world
-    world.tell(jobs.note({TABLE: Arrival(rows, world.clock.wall_us())}))
-    jobs.go_on()
+    peer.world.arrive({TABLE: Arrival(rows, peer.world.clock.wall_us())})
 
 
 def received(peer: Peer, start: int = 0) -> list[tuple[int, Reply]]:
@@ -120,13 +118,14 @@ def test_a_connection_that_is_lost_leaves_nothing_behind(peer: Peer) -> None:
     park(peer, 1, 2)
     arrive(peer)  # one of them is under way
     peer.session.connection_lost(None)
-    assert peer.world.left == []
-    ((origin, request, _, _),) = peer.world.submitted
+    assert peer.world.source.left == []
+    ((origin, *_, wait),) = peer.world.submitted
     peer.world.submitted.clear()
     assert origin.is_stalled
     assert not origin.is_open
-    origin.forget(request)
-    assert peer.world.left == [peer.session.client]
+    assert wait is not None
+    peer.world.waits.forget(wait)
+    assert peer.world.source.left == [peer.session.client]
     assert is_idle(peer)
     peer.world.loop.pass_time(limits.WAIT_US_MAX / 1e6)
     assert peer.world.submitted == []
@@ -136,7 +135,7 @@ def test_jobs_of_a_lost_connection_are_given_back(peer: Peer) -> None:
     send(peer, Next(table=TABLE, count=2))
     peer.session.connection_lost(None)
     peer.world.answer_all(taken(7, 8, first_xid=3))
-    ((_, _, command, _),) = peer.world.submitted
+    ((_, _, command, *_),) = peer.world.submitted
     assert isinstance(command, Fail)
     assert list(command.xids) == [3, 4]
     assert is_idle(peer)
@@ -200,7 +199,7 @@ def listen(peer: Peer, identifier: int = 9, table: str = TABLE) -> int:
 def test_a_client_is_told_of_arrivals_and_of_dates(peer: Peer) -> None:
     world = peer.world
     date_us = world.clock.wall_us() + 5 * SECOND_US
-    world.jobs.dates_us[TABLE] = [date_us]
+    world.source.dates_us[TABLE] = [date_us]
     start = listen(peer)
     arrive(peer)
     world.loop.pass_time(4.999)
@@ -210,7 +209,7 @@ def test_a_client_is_told_of_arrivals_and_of_dates(peer: Peer) -> None:
     world.loop.pass_time(0.001)
     _, due = told(peer, start)
     assert (due.identifier, due.value, due.timestamp_us) == (9, DUE, date_us)
-    assert world.keys.watched == set()  # no key of a value
+    assert world.source.watched == set()  # no key of a value
 
 
 def test_jobs_of_other_tables_are_not_told(peer: Peer) -> None:
@@ -220,7 +219,7 @@ def test_jobs_of_other_tables_are_not_told(peer: Peer) -> None:
 
 
 def test_unlisten_ends_it(peer: Peer) -> None:
-    peer.world.jobs.dates_us[TABLE] = [peer.world.clock.wall_us() + 5 * SECOND_US]
+    peer.world.source.dates_us[TABLE] = [peer.world.clock.wall_us() + 5 * SECOND_US]
     listen(peer)
     send(peer, Unlisten(identifier=9), 10)
     peer.world.answer_all()
@@ -229,7 +228,7 @@ def test_unlisten_ends_it(peer: Peer) -> None:
     peer.world.loop.pass_time(60)
     assert told(peer, start) == []
     assert peer.world.loop.waits() == []  # dates are not looked for any more
-    assert peer.world.shared.listeners.keys == 0
+    assert peer.world.listeners.keys == 0
 
 
 def test_a_jobs_table_counts_as_one_key(peer: Peer) -> None:
@@ -238,7 +237,7 @@ def test_a_jobs_table_counts_as_one_key(peer: Peer) -> None:
     peer.world.answer_all()
     peer.world.loop.run()  # others had their turn after so much
     listen(peer, 2)
-    assert peer.world.shared.listeners.keys == limits.LISTENED_KEYS_MAX
+    assert peer.world.listeners.keys == limits.LISTENED_KEYS_MAX
     assert b"QUOTA" not in peer.wire.sent
     listen(peer, 3, "another")
     assert b"QUOTA" in peer.wire.sent
@@ -248,13 +247,13 @@ def test_a_jobs_table_counts_as_one_key(peer: Peer) -> None:
 def test_what_cannot_be_a_table_is_not_listened_to(peer: Peer) -> None:
     listen(peer, table="../x")
     assert peer.world.refused == [Code.BAD_NAME]
-    assert not peer.world.shared.listeners
+    assert not peer.world.listeners
 
 
 def test_a_refusal_begins_nothing(peer: Peer) -> None:
     send(peer, ListenJobs(table=TABLE), 9)
     peer.world.answer_all(Refusal(code=Code.FAILED, text="no"))
-    assert not peer.world.shared.listeners
+    assert not peer.world.listeners
 
 
 def test_who_listens_to_jobs_is_not_idle(peer: Peer) -> None:
@@ -276,11 +275,11 @@ def test_a_listener_of_jobs_that_falls_behind_is_closed(
         arrive(peer)
     assert b"SLOW_CONSUMER" in peer.wire.sent
     assert not peer.wire.is_open
-    assert not peer.world.shared.listeners
+    assert not peer.world.listeners
 
 
 def test_a_connection_that_is_lost_listens_no_more(peer: Peer) -> None:
     send(peer, ListenJobs(table=TABLE), 9)
     peer.session.connection_lost(None)
     peer.world.answer_all(DONE)
-    assert not peer.world.shared.listeners
+    assert not peer.world.listeners

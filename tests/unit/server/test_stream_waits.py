@@ -24,7 +24,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 def read(world: World, client: Client, *, wait: float = 60, after: int = 0) -> None:
     command = Read(table="t", after=after, wait_us=round(wait * SECOND_US))
-    world.committer.reads.begin(client, None, command)
+    world.committer.waits.begin(client, None, command)
 
 
 def readers(world: World, count: int) -> list[Client]:
@@ -32,7 +32,7 @@ def readers(world: World, count: int) -> list[Client]:
     clients = [world.client() for _ in range(count)]
     for client in clients:
         read(world, client)
-    world.loop.until(lambda: world.counters.parked_reads == count)
+    world.loop.until(lambda: world.counters.parked_waits == count)
     return clients
 
 
@@ -82,12 +82,12 @@ def test_a_peer_that_takes_no_replies_gets_its_message_when_it_does(world: World
 def test_a_peer_that_is_gone_when_its_message_comes_is_forgotten(world: World) -> None:
     (client,) = readers(world, 1)
     client.is_open, client.is_stalled = False, True
-    world.committer.reads.drop(client)
+    world.committer.waits.drop(client)
     world.do(append(b"a"))
     assert (client.replies, client.forgotten) == ([], 1)
 
 
 def test_a_stop_answers_all(world: World) -> None:
     clients = readers(world, 3)
-    world.committer.reads.stop()
+    world.committer.waits.stop()
     assert [rows(client.replies[0]) for client in clients] == [0] * 3

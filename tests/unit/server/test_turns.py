@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from fjord.commands import Command, Done, Nop
+from fjord.engine.rounds import in_turn
 from fjord.errors import ClosedError, Code, DurabilityError, RefusedError
-from fjord.server.origin import After, Origin
-from fjord.server.turns import Turns
+from fjord.server.committer import Committer
+from fjord.server.sealer import Turns
+from fjord.server.sessions import After, Origin
 from fjord.testing import SimClock
 from tests.unit.server.sim_loop import SimLoop
 
@@ -24,20 +26,20 @@ class World:
 
     def __init__(self) -> None:
         self.loop = SimLoop(SimClock())
-        self.submitted: list[tuple[Origin, Command, After]] = []
-        self.turns = Turns(self.loop.as_loop, self.submit)
+        self.submitted: list[tuple[Origin, Any, Command, After]] = []
+        self.turns = Turns(self.loop.as_loop, cast(Committer, self))
         self.result: object = None
 
     def submit(self, origin: Origin, request: Any, command: Command, after: After | None) -> None:
         assert after is not None
-        self.submitted.append((origin, command, after))
+        self.submitted.append((origin, request, command, after))
 
     def begin(self, call: Callable[[], object]) -> threading.Thread:
         """Returns a thread whose call has come to the committer."""
 
         def run() -> None:
             try:
-                self.result = self.turns(call)
+                self.result = in_turn(self.turns, call)
             except BaseException as error:  # noqa: BLE001 - the test looks at it
                 self.result = error
 
@@ -56,13 +58,13 @@ def test_a_call_runs_in_its_turn_and_returns_when_it_is_durable() -> None:
         return 42
 
     thread = world.begin(call)
-    ((origin, command, after),) = world.submitted
+    ((origin, request, command, after),) = world.submitted
     assert isinstance(command, Nop)
     assert (origin.is_open, origin.is_stalled, called) == (True, False, [])
     assert after(DONE) == DONE
     assert called == [threading.current_thread()]
     assert thread.is_alive()
-    origin.answer(None, DONE)
+    origin.answer(request, DONE)
     origin.flush()
     thread.join(SECONDS_MAX)
     assert world.result == 42
@@ -75,9 +77,9 @@ def test_a_refusal_is_told_to_who_called_and_the_engine_goes_on() -> None:
         raise RefusedError(Code.DISK_FULL, "full")
 
     thread = world.begin(call)
-    ((origin, _, after),) = world.submitted
+    ((origin, request, _, after),) = world.submitted
     assert after(DONE) == DONE
-    origin.answer(None, DONE)
+    origin.answer(request, DONE)
     thread.join(SECONDS_MAX)
     assert isinstance(world.result, RefusedError)
 
@@ -90,7 +92,7 @@ def test_a_failure_is_told_to_the_committer_too() -> None:
 
     thread = world.begin(call)
     with pytest.raises(DurabilityError):
-        world.submitted[0][2](DONE)
+        world.submitted[0][3](DONE)
     thread.join(SECONDS_MAX)
     assert isinstance(world.result, DurabilityError)
 
@@ -101,9 +103,9 @@ def test_nobody_waits_after_a_stop() -> None:
     world.turns.stop()
     thread.join(SECONDS_MAX)
     assert isinstance(world.result, ClosedError)
-    origin, _, after = world.submitted[0]
+    origin, request, _, after = world.submitted[0]
     after(DONE)
-    origin.answer(None, DONE)  # too late, and no error
+    origin.answer(request, DONE)  # too late, and no error
     origin.forget(None)
     with pytest.raises(ClosedError):
-        world.turns(lambda: 42)
+        world.turns(lambda: None)

@@ -8,9 +8,12 @@ from typing import Any, cast
 
 import pytest
 
+from fjord.engine import Engine
+from fjord.server.committer import Upkeep
 from fjord.server.counters import Histogram
-from fjord.server.upkeep import Upkeep
 from fjord.testing import SimClock
+
+YEAR_SECONDS = 365.0 * 24 * 3600
 
 
 class Timer:
@@ -30,7 +33,7 @@ class World:
 
     def __init__(self) -> None:
         self.clock = SimClock()
-        self.due_us: int | None = None
+        self.due_us = self.clock.wall_us() + int(YEAR_SECONDS * 1e6)
         self.more = False
         self.took_seconds = 0.0
         self.steps = 0
@@ -38,7 +41,7 @@ class World:
         self.timers: list[Timer] = []
         loop = cast(asyncio.AbstractEventLoop, self)
         self.histogram = Histogram()
-        self.upkeep_of = Upkeep(self, loop, self.clock, self.histogram, self._wake)
+        self.upkeep_of = Upkeep(cast(Engine, self), loop, self.clock, self.histogram, self._wake)
 
     # -- the engine
 
@@ -47,7 +50,7 @@ class World:
         self.clock.advance(self.took_seconds)
         return self.more
 
-    def upkeep_due_us(self) -> int | None:
+    def upkeep_due_us(self) -> int:
         return self.due_us
 
     # -- the loop
@@ -86,10 +89,11 @@ def world() -> World:
     return World()
 
 
-def test_nothing_due_sets_no_timer(world: World) -> None:
+def test_nothing_due_wakes_nobody(world: World) -> None:
     world.upkeep_of.plan()
     world.upkeep_of.note_writes()
-    assert world.waits() == []
+    assert world.waits() == [YEAR_SECONDS]
+    assert world.woken == 0
 
 
 def test_a_timer_waits_for_what_is_due(world: World) -> None:
@@ -141,7 +145,7 @@ def test_steps_follow_each_other_while_nobody_else_wants_the_loop(world: World) 
 
 def test_the_timer_is_set_again_behind_the_last_step(world: World) -> None:
     world.upkeep_of.step()
-    assert world.waits() == []
+    assert world.waits() == [YEAR_SECONDS]
     world.due_in(7)
     world.upkeep_of.step()
     assert world.waits() == [7]

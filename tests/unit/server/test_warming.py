@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, cast
 
 import pytest
 
+from fjord.blocks.child import NodeBlocks
 from fjord.columns import Strings
 from fjord.commands import (
     Command,
@@ -18,17 +19,18 @@ from fjord.commands import (
     Reply,
     Subscribers,
 )
+from fjord.engine import Engine
+from fjord.engine.cold import LazyCold
 from fjord.errors import Code
 from fjord.history import Block
 from fjord.jobs import Settings as JobSettings
 from fjord.kinds import Kind
-from fjord.server import warming
+from fjord.server.sealer import ColdBlocks, WarmUp
 from fjord.streams import Mode, Settings
 from fjord.tables.state import Table
 from fjord.testing import SimClock
 from tests.unit.engine.test_cold import Blocks, messages
 
-T = TypeVar("T")
 NOW_US = SimClock().wall_us()
 LAST = 1000
 
@@ -58,9 +60,9 @@ class World:
     def missing(self, blocks: Sequence[Block]) -> list[str]:
         return [block.name for block in blocks if block.name in self.lost]
 
-    def turn(self, call: Callable[[], T]) -> T:
+    def turn(self, call: Callable[[], None]) -> None:
         self.turns += 1
-        return call()
+        call()
 
     def run(self, wanted: Sequence[Command]) -> list[Reply]:
         (command,) = wanted
@@ -96,15 +98,8 @@ class World:
 
     def warm_up(self) -> list[str]:
         """Returns for whom something was loaded."""
-        warming.warm_up(
-            warming.Parts(
-                source=self,
-                turn=self.turn,
-                cold=self.cold,
-                missing=self.missing,
-                clock=SimClock(),
-            )
-        )
+        blocks = ColdBlocks(cast(NodeBlocks, self), LazyCold(lambda: self.cold))
+        WarmUp(cast(Engine, self), blocks, self.turn, SimClock()).run()
         return [one[1].subscriber for one in self.cold.asked if isinstance(one[1], Read)]
 
 
@@ -155,13 +150,13 @@ def test_a_table_that_is_dropped_meanwhile_is_passed_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()
-    names, world.tables = list(world.tables), {}
     turn = world.turn
 
-    def first_turn(call: Callable[[], Any]) -> Any:
-        return names if not world.turns and turn(call) == [] else turn(call)
+    def drop_after(call: Callable[[], None]) -> None:
+        turn(call)
+        world.tables = {}
 
-    monkeypatch.setattr(world, "turn", first_turn)
+    monkeypatch.setattr(world, "turn", drop_after)
     assert world.warm_up() == []
 
 

@@ -13,8 +13,8 @@ from fjord import ops, values
 from fjord.columns import Strings, repeat
 from fjord.commands import Delete, Done, Entries, Get, Page, Refusal, Reply, Set, Touch
 from fjord.engine import job_counts
-from fjord.engine.dates import lanes_of
 from fjord.engine.job_counts import Counts
+from fjord.engine.news import lanes_of
 from fjord.errors import Code, RefusedError
 from fjord.index.memory import MemoryIndex
 from fjord.kinds import Kind

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from fjord import limits
 from fjord.commands import Command, Done, Fail, Next, Refusal, Reply
-from fjord.engine.dates import Arrival
+from fjord.engine.news import NO_NEWS, Arrival
 from fjord.errors import Code
 from fjord.server.counters import Counters
-from fjord.server.origin import After, Origin, Settle
-from fjord.server.waiting import Taking, Waiting
+from fjord.server.sessions import After, Origin
+from fjord.server.waits import WaitingRequest, WaitingRequests
+from fjord.server.worker import Beside
 from fjord.testing import SimClock
 from tests.unit.engine.job_records import TABLE, taken
 from tests.unit.server.sim_loop import SimLoop
@@ -22,7 +24,7 @@ REFUSED = Refusal(code=Code.BAD_TIMEOUT, text="too long")
 
 
 class Peer:
-    """A session that remembers what it is told."""
+    """A session that asks, and remembers what it is told."""
 
     def __init__(self, name: str = "peer") -> None:
         self.name = name
@@ -44,6 +46,9 @@ class Peer:
     def forget(self, request: Any) -> None:
         self.forgotten.append(request)
 
+    def push(self, messages: Sequence[bytes]) -> None:
+        raise AssertionError
+
     def close(self) -> None:
         self.is_open, self.is_stalled = False, True
 
@@ -55,8 +60,15 @@ class World:
         self.clock = SimClock()
         self.loop = SimLoop(self.clock)
         self.counters = Counters()
-        self.submitted: list[tuple[Origin, Any, Command, Settle | None]] = []
-        self.waiting = Waiting(self._submit, self.loop.as_loop, self.clock, self.counters)
+        self.submitted: list[tuple[Origin, Any, Command, WaitingRequest | None]] = []
+        self.waiting = WaitingRequests(
+            self._submit,
+            self.loop.as_loop,
+            self.clock,
+            self.counters,
+            Beside(self.loop.as_loop, "test", threads=0),
+            None,
+        )
 
     def _submit(
         self,
@@ -64,9 +76,9 @@ class World:
         request: Any,
         command: Command,
         after: After | None = None,
-        settle: Settle | None = None,
+        wait: WaitingRequest | None = None,
     ) -> None:
-        self.submitted.append((origin, request, command, settle))
+        self.submitted.append((origin, request, command, wait))
 
     def next(self, peer: Peer, request: int = 1, *, seconds: float = 60, count: int = 1) -> None:
         command = Next(table=TABLE, count=count, wait_us=round(seconds * SECOND_US))
@@ -77,16 +89,21 @@ class World:
         group, self.submitted = self.submitted, []
         given = [*replies, *[taken()] * (len(group) - len(replies))]
         ran = []
-        for (origin, request, command, settle), reply in zip(group, given, strict=True):
-            if origin.is_stalled and not origin.is_open:
-                origin.forget(request)
-                continue
-            if settle is None or settle(origin, request, command, reply):
+        for (origin, request, command, wait), reply in zip(group, given, strict=True):
+            if wait is not None and origin.is_stalled:
+                if not origin.is_open:
+                    self.waiting.forget(wait)
+                    continue
+                if self.waiting.set_aside(wait):
+                    continue
+            if wait is None:
                 origin.answer(request, reply)
+            else:
+                self.waiting.settle(wait, reply)
             ran.append(command)
-        for origin, _, _, _ in group:
+        for origin, *_ in group:
             origin.flush()
-        self.waiting.go_on(arrivals or {})
+        self.waiting.go_on([NO_NEWS._replace(arrivals=arrivals or {})])
         return ran
 
     def end(self, peer: Peer) -> None:
@@ -96,10 +113,10 @@ class World:
 
     def come_back(self, reply: Reply) -> None:
         """Lets the one command that was submitted come back, from whoever is gone since."""
-        ((origin, request, command, settle),) = self.submitted
+        ((_, _, _, wait),) = self.submitted
         self.submitted.clear()
-        assert settle is not None
-        assert not settle(origin, request, command, reply)
+        assert wait is not None
+        self.waiting.settle(wait, reply)
 
     def park(self, *peers: Peer, seconds: float = 60, next_in: float = 0) -> None:
         """Lets peers wait, one behind the other."""
@@ -110,13 +127,13 @@ class World:
 
     def arrive(self, rows: int) -> None:
         """Says that jobs came which are due."""
-        self.waiting.go_on({TABLE: Arrival(rows, self.clock.wall_us())})
+        arrivals = {TABLE: Arrival(rows, self.clock.wall_us())}
+        self.waiting.go_on([NO_NEWS._replace(arrivals=arrivals)])
 
     @property
     def woken(self) -> list[str]:
         """The names of those who run again."""
-        takings = [origin for origin, *_ in self.submitted if isinstance(origin, Taking)]
-        return [one.origin.name for one in takings if isinstance(one.origin, Peer)]
+        return [origin.name for origin, *_ in self.submitted if isinstance(origin, Peer)]
 
 
 @pytest.fixture
@@ -235,7 +252,8 @@ def test_a_clock_that_is_set_back_wakes_nobody_early(world: World) -> None:
 
 def test_a_job_with_an_earlier_date_is_waited_for_instead(world: World) -> None:
     world.park(Peer("a"), next_in=25)
-    world.waiting.go_on({TABLE: Arrival(1, world.clock.wall_us() + 5 * SECOND_US)})
+    arrivals = {TABLE: Arrival(1, world.clock.wall_us() + 5 * SECOND_US)}
+    world.waiting.go_on([NO_NEWS._replace(arrivals=arrivals)])
     world.loop.pass_time(5)
     assert world.woken == ["a"]
 
@@ -315,11 +333,12 @@ def test_the_jobs_of_one_that_is_gone_are_for_the_next(world: World) -> None:
     gone, there = peers("ab")
     world.park(gone, there)
     world.arrive(1)
-    ((origin, request, _, _),) = world.submitted
+    ((_, _, _, wait),) = world.submitted
     world.submitted.clear()
     gone.close()
     world.waiting.drop(gone)
-    origin.forget(request)  # the committer has not run it
+    assert wait is not None
+    world.waiting.forget(wait)  # the committer has not run it
     assert gone.forgotten == [1]
     assert world.woken == ["b"]
 
