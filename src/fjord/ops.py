@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from fjord import columns
@@ -89,6 +89,23 @@ class Place(NamedTuple):
     payload: int  # offset in the segment of the last column's bytes
     wall_us: int = 0  # of the commit
     data: columns.Buffer = b""  # the whole op as it stands there
+
+
+_COLUMN_OF: Final[dict[ColumnKind, Callable[[tuple[Any, ...]], Any]]] = {
+    U8: bytes,
+    U64: tuple,
+    STRINGS: lambda rows: Strings.of(list(rows)),
+}
+
+
+def of_rows(opcode: Opcode, table: int, rows: Iterable[tuple[Any, ...]]) -> list[Op]:
+    """Returns the op of some rows, each with a value for every column; none of no rows."""
+    found = list(zip(*rows, strict=True))
+    if not found:
+        return []
+    kinds = [kind for _, kind in opcode.columns]
+    columns_ = tuple(_COLUMN_OF[kind](row) for kind, row in zip(kinds, found, strict=True))
+    return [Op(opcode, table, len(found[0]), columns_)]
 
 
 def part(op: Op, start: int, end: int) -> Op:

@@ -10,7 +10,7 @@ from fjord import commands, streams
 from fjord.blocks.store import Store
 from fjord.columns import Strings
 from fjord.commands import Command, CreateTable, Messages, Page, Refusal, Reply, Subscribers
-from fjord.engine import Engine, Settings, doctor, open_engine
+from fjord.engine import Engine, EngineSettings, doctor, open_engine
 from fjord.engine.group import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.journal.reader import Journal
@@ -42,8 +42,8 @@ class World:
         self.shore = Shore(self.store, disk)
         self.engine: Engine
 
-    def settings(self) -> Settings:
-        return Settings(
+    def settings(self) -> EngineSettings:
+        return EngineSettings(
             disk=self.disk,
             clock=self.clock,
             indexes=self.indexes,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fjord.engine import Engine, Settings, doctor, open_engine
+from fjord.engine import Engine, EngineSettings, doctor, open_engine
 from fjord.engine.group import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.journal.reader import Journal
@@ -46,8 +46,8 @@ class World:
         self.states: list[Seen] = []
         self.packed_segments = 0
 
-    def settings(self) -> Settings:
-        return Settings(
+    def settings(self) -> EngineSettings:
+        return EngineSettings(
             disk=self.disk,
             clock=self.clock,
             indexes=self.indexes,

@@ -10,7 +10,7 @@ import pytest
 
 from fjord.commands import Done
 from fjord.engine import Engine
-from fjord.engine.opening import Settings, open_engine
+from fjord.engine.opening import EngineSettings, open_engine
 from fjord.errors import DurabilityError
 from fjord.testing import SimCrash, SimDisk
 from tests.crash.world import SEGMENT_BYTES, Model, World, make_script, read_all
@@ -94,7 +94,7 @@ def test_whatever_was_acknowledged_or_read_stays(seed: int) -> None:
 
 
 def nested(world: World) -> Engine:
-    settings = Settings(
+    settings = EngineSettings(
         disk=world.disk,
         clock=world.clock,
         indexes=world.indexes,

@@ -39,7 +39,7 @@ from fjord import disk as disks
 from fjord import limits
 from fjord.cli.output import explained
 from fjord.client.blocking.database import Database
-from fjord.engine import Settings, open_engine
+from fjord.engine import EngineSettings, open_engine
 from fjord.errors import ClosedError, RemoteProtocolError, UnavailableError
 from fjord.journal.writer import Commit, Writer
 from fjord.server import daemon
@@ -86,9 +86,11 @@ class Life:
     file_bytes_max: int = 0  # RLIMIT_FSIZE, 0 = as it is
     flaw: str = ""  # the name of a bug that is planted
 
-    def settings(self) -> Settings:
+    def settings(self) -> EngineSettings:
         disk = RebootedDisk(self.boot) if self.boot else disks.LocalDisk()
-        return Settings(segment_bytes=SEGMENT_BYTES, index_step_bytes=INDEX_STEP_BYTES, disk=disk)
+        return EngineSettings(
+            segment_bytes=SEGMENT_BYTES, index_step_bytes=INDEX_STEP_BYTES, disk=disk
+        )
 
 
 class RebootedDisk(disks.LocalDisk):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fjord.columns import Strings
 from fjord.commands import Command, Delete, Done, Entries, Get, Set
-from fjord.engine import Engine, Settings, open_engine
+from fjord.engine import Engine, EngineSettings, open_engine
 from fjord.engine.group import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.testing import SimClock, SimCrash, SimDisk
@@ -66,8 +66,8 @@ class World:
         self.acknowledged: Model = {}
         self.attempted: Model = {}  # what would hold if the step under way counted
 
-    def settings(self) -> Settings:
-        return Settings(
+    def settings(self) -> EngineSettings:
+        return EngineSettings(
             disk=self.disk,
             clock=self.clock,
             indexes=self.indexes,

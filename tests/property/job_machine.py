@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fjord import commands
 from fjord.columns import Strings
 from fjord.commands import Command, CreateTable, Done, JobPage, Replies, Reply, Taken
-from fjord.engine import Engine, Settings, doctor, open_engine
+from fjord.engine import Engine, EngineSettings, doctor, open_engine
 from fjord.engine.group import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.jobs import Fairness, State
@@ -58,7 +58,7 @@ class Machine:
         self.disk = SimDisk(seed)
         self.clock = SimClock()
         self.indexes = MemoryIndexes(TREE_COUNT)
-        self._settings = Settings(
+        self._settings = EngineSettings(
             disk=self.disk,
             clock=self.clock,
             indexes=self.indexes,

@@ -7,7 +7,7 @@ from typing import Any
 
 from fjord import commands
 from fjord.commands import Command, CreateTable, Done, Messages, Page, Replies, Reply
-from fjord.engine import Engine, Settings, doctor, open_engine
+from fjord.engine import Engine, EngineSettings, doctor, open_engine
 from fjord.engine.group import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.journal.reader import Journal
@@ -29,7 +29,7 @@ class Machine:
         self.clock = SimClock()
         self.indexes = MemoryIndexes(TREE_COUNT)
         self.shore = Shore(disk=self.disk)
-        self.settings = Settings(
+        self.settings = EngineSettings(
             disk=self.disk,
             clock=self.clock,
             indexes=self.indexes,

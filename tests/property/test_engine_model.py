@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from fjord import values
 from fjord.columns import Strings
 from fjord.commands import Command, Delete, Done, Entries, Get, Refusal, Reply, Scan, Scanned, Set
-from fjord.engine import Engine, Settings, open_engine
+from fjord.engine import Engine, EngineSettings, open_engine
 from fjord.engine.group import TREE_COUNT
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndexes
@@ -48,7 +48,7 @@ class EngineMachine(RuleBasedStateMachine):
     def open(self) -> Engine:
         return open_engine(
             "/data",
-            Settings(
+            EngineSettings(
                 disk=self.disk,
                 clock=self.clock,
                 indexes=self.indexes,

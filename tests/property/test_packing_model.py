@@ -32,7 +32,7 @@ from fjord.commands import (
     Set,
     Touch,
 )
-from fjord.engine import Engine, Settings, doctor, open_engine
+from fjord.engine import Engine, EngineSettings, doctor, open_engine
 from fjord.engine.group import TREE_COUNT
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndexes
@@ -77,7 +77,7 @@ class PackingMachine(RuleBasedStateMachine):
         self.expiries: dict[bytes, int] = {}
         self.worked: dict[bytes, int] = {}  # key -> until, in lease time
         self.answers: dict[int, bytes] = {}  # of numbered batches
-        self.settings = Settings(
+        self.settings = EngineSettings(
             disk=self.disk,
             clock=self.clock,
             indexes=self.indexes,

@@ -52,7 +52,7 @@ from fjord.commands import (
     Touch,
     Unlock,
 )
-from fjord.engine import Engine, Settings, open_engine
+from fjord.engine import Engine, EngineSettings, open_engine
 from fjord.engine.group import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.journal.reader import Journal
@@ -247,7 +247,9 @@ class World:
     def _open(self) -> Engine:
         return open_engine(
             "/data",
-            Settings(disk=self._disk, clock=self._clock, indexes=self._indexes, rebuild_rows=100),
+            EngineSettings(
+                disk=self._disk, clock=self._clock, indexes=self._indexes, rebuild_rows=100
+            ),
         )
 
 

@@ -45,7 +45,7 @@ def test_joined_fields_are_those_of_both() -> None:
 
 
 def test_the_fields_of_a_job_have_their_names_in_its_row() -> None:
-    assert job_row.Row._fields == (*JOB_IMAGE.codes, "domain", "key")
+    assert job_row.JobRow._fields == (*JOB_IMAGE.codes, "domain", "key")
     assert job_row.Lease._fields == tuple(layouts.JOB_LEASE.codes)
 
 

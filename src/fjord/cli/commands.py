@@ -139,7 +139,7 @@ def serve(
 
     Example: fjord serve --data /var/lib/fjord --listen 127.0.0.1:17994
     """
-    from fjord.engine import Settings
+    from fjord.engine import EngineSettings
     from fjord.server import daemon, logs, service
     from fjord.server.sessions import Bounds
 
@@ -153,7 +153,7 @@ def serve(
             http=loopback(http) if http else None,
             wake=wake_addresses(wake),
             blocks=blocks_,
-            settings=Settings(progress=bar.update),
+            settings=EngineSettings(progress=bar.update),
             bounds=Bounds(
                 idle_seconds=idle_seconds,
                 message_seconds=message_seconds,

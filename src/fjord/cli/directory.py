@@ -58,11 +58,11 @@ def backup(
     Example: fjord backup /backups/monday --data /var/lib/fjord
     """
     from fjord.engine import backup as backups
-    from fjord.engine.opening import Settings
+    from fjord.engine.opening import EngineSettings
 
     with explained(), _whole(to), Bar("copying") as bar:
         check_directory(to)
-        manifest = backups.back_up(layout_of(data).root, to, Settings(progress=bar.update))
+        manifest = backups.back_up(layout_of(data).root, to, EngineSettings(progress=bar.update))
     _tell("backed up", manifest, as_json=as_json)
 
 
@@ -76,11 +76,11 @@ def restore(
     Example: fjord restore /backups/monday --data /var/lib/fjord
     """
     from fjord.engine import backup as backups
-    from fjord.engine.opening import Settings
+    from fjord.engine.opening import EngineSettings
 
     with explained(repairable=False), _whole(data), Bar("copying") as bar:
         check_directory(data)
-        manifest = backups.restore(backup_, data, Settings(progress=bar.update))
+        manifest = backups.restore(backup_, data, EngineSettings(progress=bar.update))
     _tell("restored", manifest, as_json=as_json)
 
 
@@ -97,11 +97,11 @@ def _whole(target: str) -> Iterator[None]:
 
 def _examine(data: str, bar: Bar) -> Diagnosis:
     from fjord.engine import doctor as doctors
-    from fjord.engine.opening import Settings
+    from fjord.engine.opening import EngineSettings
 
     layout = layout_of(data)
     try:
-        return doctors.examine(layout.root, Settings(progress=bar.update))
+        return doctors.examine(layout.root, EngineSettings(progress=bar.update))
     except DirectoryError as error:
         # The directory is one: only its index is missing, which is no fault.
         raise FjordError(str(error)) from error

@@ -2,14 +2,14 @@
 
 from fjord.engine.embedded import Embedded, EmbeddedReader
 from fjord.engine.engine import Engine
-from fjord.engine.opening import Settings, open_engine
+from fjord.engine.opening import EngineSettings, open_engine
 from fjord.engine.read_only import ReadOnlyEngine
 
 __all__ = [
     "Embedded",
     "EmbeddedReader",
     "Engine",
+    "EngineSettings",
     "ReadOnlyEngine",
-    "Settings",
     "open_engine",
 ]

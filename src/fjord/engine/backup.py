@@ -27,7 +27,7 @@ from fjord.disk import Disk
 from fjord.engine import layout as layouts
 from fjord.engine import opening
 from fjord.engine.layout import BlocksPlace, Layout, Shared
-from fjord.engine.opening import Settings
+from fjord.engine.opening import EngineSettings
 from fjord.engine.replay import Progress
 from fjord.errors import CorruptionError, DirectoryError, FjordError, UnavailableError
 from fjord.journal import frame as frames
@@ -86,14 +86,14 @@ class _SegmentGoneError(Exception):
     """A segment was packed away while it was being copied."""
 
 
-def back_up(path: str, target: str, settings: Settings | None = None) -> Manifest:
+def back_up(path: str, target: str, settings: EngineSettings | None = None) -> Manifest:
     """Copies what is durable in a data directory to `target`, a new or empty directory.
 
     Raises:
         DirectoryError: if `path` is no data directory, or `target` is not empty.
         CorruptionError: if the journal is damaged.
     """
-    settings = settings or Settings()
+    settings = settings or EngineSettings()
     layout = Layout(path)
     disk = settings.disk
     if not layouts.has_journal(disk, layout):
@@ -108,14 +108,14 @@ def back_up(path: str, target: str, settings: Settings | None = None) -> Manifes
     raise UnavailableError("the journal is packed faster than it can be copied; try again")
 
 
-def restore(backup: str, path: str, settings: Settings | None = None) -> Manifest:
+def restore(backup: str, path: str, settings: EngineSettings | None = None) -> Manifest:
     """Makes a data directory at `path`, which must be new or empty, from a backup.
 
     Raises:
         DirectoryError: if `path` is not empty, or `backup` is no backup.
         CorruptionError: if a file of the backup is not what was written.
     """
-    settings = settings or Settings()
+    settings = settings or EngineSettings()
     disk, layout = settings.disk, Layout(path)
     manifest = read_manifest(disk, backup)
     _make_empty(disk, layout.root)
@@ -198,7 +198,7 @@ def _plain(name: object) -> str:
 # -- inside ---------------------------------------------------------------------------------------
 
 
-def _copy_all(settings: Settings, layout: Layout, target: str) -> Manifest:
+def _copy_all(settings: EngineSettings, layout: Layout, target: str) -> Manifest:
     disk = settings.disk
     # First what is durable, then the segments: those hold at least that.  If none was packed away
     # in between, what is durable also says with which of them the journal begins.
@@ -240,7 +240,7 @@ def _elsewhere(disk: Disk, layout: Layout) -> str:
     return "" if location == layout.blocks else location
 
 
-def _copy_blocks(settings: Settings, layout: Layout, target: str) -> list[CopiedBlock]:
+def _copy_blocks(settings: EngineSettings, layout: Layout, target: str) -> list[CopiedBlock]:
     """Copies the files of all blocks in the data directory, but for those that go meanwhile."""
     disk = settings.disk
     found = [

@@ -15,7 +15,7 @@ from fjord.engine import layout as layouts
 from fjord.engine import opening
 from fjord.engine.group import TREE_COUNT, read_applied
 from fjord.engine.layout import Clean, Layout
-from fjord.engine.opening import Settings
+from fjord.engine.opening import EngineSettings
 from fjord.engine.replay import Replay
 from fjord.errors import DirectoryError, UnavailableError
 from fjord.index import Index, Transaction, viewed
@@ -48,14 +48,14 @@ class Diagnosis:
     differences: list[Difference]  # the first ones
 
 
-def examine(path: str, settings: Settings | None = None, *, shown: int = 20) -> Diagnosis:
+def examine(path: str, settings: EngineSettings | None = None, *, shown: int = 20) -> Diagnosis:
     """Compares the index of a directory with a replay of its journal.
 
     Raises:
         DirectoryError: if there is no directory, or no index that belongs to it.
         CorruptionError: if the journal is damaged.
     """
-    settings = settings or Settings()
+    settings = settings or EngineSettings()
     layout = Layout(path)
     disk, indexes = settings.disk, opening.indexes_of(settings, layout)
     if not disk.names(layout.journal):
@@ -75,7 +75,7 @@ def examine(path: str, settings: Settings | None = None, *, shown: int = 20) -> 
         index.close()
 
 
-def diagnose(journal: Journal, index: Index, settings: Settings, *, shown: int) -> Diagnosis:
+def diagnose(journal: Journal, index: Index, settings: EngineSettings, *, shown: int) -> Diagnosis:
     """Compares an index with a replay of a journal."""
     with viewed(index) as transaction:
         applied_seq = read_applied(transaction)

@@ -24,8 +24,8 @@ from fjord.engine import execution, job_counts
 from fjord.engine import layout as layouts
 from fjord.engine.group import (
     Group,
+    IndexView,
     Known,
-    Snapshot,
     read_live,
     read_memory,
     read_tables,
@@ -257,7 +257,7 @@ class Engine:
             return None
         with viewed(self._index) as transaction:
             return take.later_us(
-                Snapshot(transaction, self._known(self.clock.monotonic_us())), found, after_us
+                IndexView(transaction, self._known(self.clock.monotonic_us())), found, after_us
             )
 
     def job_counts(self) -> dict[str, JobCounts]:
@@ -289,7 +289,7 @@ class Engine:
     def measure(self, command: Command) -> int:
         """Returns how many bytes a step of packing would append."""
         with viewed(self._index) as transaction:
-            state = Snapshot(transaction, self._known(self.clock.monotonic_us()))
+            state = IndexView(transaction, self._known(self.clock.monotonic_us()))
             decided = execution.decide(command, state, self.clock.wall_us())
             size = sum(len(ops.encode(op)[0]) for op in decided.ops)
             return frames.FRAME_HEADER_BYTES + size if size else 0
@@ -424,7 +424,7 @@ class Engine:
         answer_bytes = 0
         transaction = self._index.view()
         try:
-            snapshot = Snapshot(transaction, self._known(now_us))
+            snapshot = IndexView(transaction, self._known(now_us))
             for command in wanted:
                 if replies and (
                     answer_bytes >= limits.ANSWER_BYTES_MAX

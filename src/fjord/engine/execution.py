@@ -24,7 +24,7 @@ from fjord.commands import (
     Reply,
 )
 from fjord.commands.codec import data_bytes
-from fjord.engine.group import Group, Snapshot
+from fjord.engine.group import Group, IndexView
 from fjord.errors import Code, CorruptionError, RefusedError
 from fjord.journal import frame as frames
 from fjord.journal.writer import Claim
@@ -92,7 +92,7 @@ def fill(
     return replies
 
 
-def decide(command: Command, state: Snapshot, now_us: int) -> Decision:
+def decide(command: Command, state: IndexView, now_us: int) -> Decision:
     """Decides a command; damage that only a read has met is that read's answer."""
     try:
         decision: Decision = type(command).row.decide(command, state, now_us)

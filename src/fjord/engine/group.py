@@ -89,7 +89,7 @@ class Known(NamedTuple):
     lease_us: int
 
 
-class Snapshot:
+class IndexView:
     """State as of one index transaction; nothing in it changes."""
 
     client = 0
@@ -168,7 +168,7 @@ class Notes:
         return found
 
 
-class Group(Snapshot):
+class Group(IndexView):
     """Commands whose ops become one frame: applied to the index as they come, then written."""
 
     def __init__(

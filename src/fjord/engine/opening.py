@@ -51,7 +51,7 @@ def _silent(done: int, total: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class EngineSettings:
     """How a directory is opened; the defaults are right for all but tests."""
 
     segment_bytes: int = limits.SEGMENT_BYTES
@@ -63,7 +63,7 @@ class Settings:
     indexes: Indexes | None = None  # LMDB in the directory, unless given
 
 
-def open_engine(path: str, settings: Settings | None = None) -> Engine:
+def open_engine(path: str, settings: EngineSettings | None = None) -> Engine:
     """Opens or makes a data directory, and makes its index agree with its journal.
 
     Raises:
@@ -72,7 +72,7 @@ def open_engine(path: str, settings: Settings | None = None) -> Engine:
         CorruptionError: if the journal is damaged.
         DurabilityError: if the disk fails meanwhile.
     """
-    settings = settings or Settings()
+    settings = settings or EngineSettings()
     layout = Layout(path)
     try:
         engine = _open(settings, layout)
@@ -85,7 +85,7 @@ def open_engine(path: str, settings: Settings | None = None) -> Engine:
     return engine
 
 
-def _open(settings: Settings, layout: Layout) -> Engine:
+def _open(settings: EngineSettings, layout: Layout) -> Engine:
     try:
         with contextlib.ExitStack() as undo:
             parts = _recover(settings, layout, undo)
@@ -103,7 +103,7 @@ def _open(settings: Settings, layout: Layout) -> Engine:
         raise DirectoryError(f"{layout.root} cannot be opened: {error}") from error
 
 
-def _take_ballast(settings: Settings, layout: Layout) -> None:
+def _take_ballast(settings: EngineSettings, layout: Layout) -> None:
     """Allocates what is thrown away should a later start find the disk full."""
     disk = settings.disk
     if disk.exists(layout.ballast):
@@ -118,7 +118,7 @@ def _take_ballast(settings: Settings, layout: Layout) -> None:
             disk.remove(layout.ballast)
 
 
-def _recover(settings: Settings, layout: Layout, undo: contextlib.ExitStack) -> Parts:
+def _recover(settings: EngineSettings, layout: Layout, undo: contextlib.ExitStack) -> Parts:
     """Opens all parts; what is to be closed should a later step fail goes to `undo`."""
     disk = settings.disk
     if layouts.is_foreign(disk, layout):
@@ -271,7 +271,7 @@ def read_tail(journal: Journal, known_seq: int) -> Tail:
 
 
 def _open_writer(
-    settings: Settings, layout: Layout, journal: Journal, tail: Tail, clean: Clean | None
+    settings: EngineSettings, layout: Layout, journal: Journal, tail: Tail, clean: Clean | None
 ) -> Writer:
     disk, last = settings.disk, journal.segments[-1] if journal.segments else None
     if last is not None and clean is not None and clean.seq == tail.last_seq:
@@ -322,13 +322,15 @@ def _remove_unfinished(disk: Disk, layout: Layout) -> None:
 # -- the index ----------------------------------------------------------------------------------
 
 
-def indexes_of(settings: Settings, layout: Layout) -> Indexes:
+def indexes_of(settings: EngineSettings, layout: Layout) -> Indexes:
     if settings.indexes is not None:
         return settings.indexes
     return LmdbIndexes(layout.index, TREE_COUNT, step_bytes=settings.index_step_bytes)
 
 
-def _open_index(settings: Settings, layout: Layout, clean: Clean | None, last_seq: int) -> Index:
+def _open_index(
+    settings: EngineSettings, layout: Layout, clean: Clean | None, last_seq: int
+) -> Index:
     """Opens the index, empty if the one that is there cannot be trusted."""
     disk, indexes = settings.disk, indexes_of(settings, layout)
     if not is_index_trusted(disk, layout, indexes, clean):

@@ -20,8 +20,8 @@ from fjord.engine import job_counts, opening
 from fjord.engine import layout as layouts
 from fjord.engine.group import (
     TREE_COUNT,
+    IndexView,
     Known,
-    Snapshot,
     read_applied,
     read_live,
     read_memory,
@@ -29,7 +29,7 @@ from fjord.engine.group import (
 )
 from fjord.engine.layout import Clean, Layout
 from fjord.engine.memory import Memory
-from fjord.engine.opening import Settings
+from fjord.engine.opening import EngineSettings
 from fjord.engine.replay import Replay
 from fjord.engine.scan import Past, look
 from fjord.errors import (
@@ -58,13 +58,13 @@ _NO_MASTER: Final = bytes(16)
 class ReadOnlyEngine:
     """A data directory, open for reading."""
 
-    def __init__(self, path: str, settings: Settings | None = None) -> None:
+    def __init__(self, path: str, settings: EngineSettings | None = None) -> None:
         """Opens a directory.
 
         Raises:
             DirectoryError: if it is none, or cannot be read.
         """
-        self._settings = settings or Settings()
+        self._settings = settings or EngineSettings()
         self._layout = Layout(path)
         self.location = ""  # where cold blocks are, once that was said
         try:
@@ -106,7 +106,7 @@ class ReadOnlyEngine:
                 applied_seq + 1,
                 lease_us=self._lease_us() if any(type(one).row.leases for one in wanted) else 0,
             )
-            snapshot = Snapshot(transaction, known)
+            snapshot = IndexView(transaction, known)
             now_us = self._settings.clock.wall_us()
             return [self._answer(command, snapshot, now_us) for command in wanted]
 
@@ -154,7 +154,7 @@ class ReadOnlyEngine:
         self._journal.close()
 
     @staticmethod
-    def _answer(command: Command, snapshot: Snapshot, now_us: int) -> Reply:
+    def _answer(command: Command, snapshot: IndexView, now_us: int) -> Reply:
         if not type(command).row.reads:
             return _READ_ONLY
         try:

@@ -300,7 +300,7 @@ class StagedUpkeep:
                 yield from self._of_writer(key, layout.decode_writer(data), now_us)
             yield None
 
-    def _of_writer(self, key: bytes, found: layout.Writer, now_us: int) -> Steps:
+    def _of_writer(self, key: bytes, found: layout.StageWriter, now_us: int) -> Steps:
         table, name = table_of(key), key[PREFIX_BYTES:]
         if found.at_us + limits.COMMIT_IDLE_US < now_us:
             while found.stages and self._is_staged(key, found.stages[-1]):

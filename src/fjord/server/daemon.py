@@ -16,7 +16,7 @@ from fjord import engine as engines
 from fjord import limits
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
-from fjord.engine import Engine, Settings
+from fjord.engine import Engine, EngineSettings
 from fjord.errors import FjordError
 from fjord.server import allocator, exposition, logs, sealer, service
 from fjord.server.committer import Committer
@@ -46,7 +46,7 @@ class Options:
     port: int  # 0 = any free one
     http: tuple[str, int] | None = None  # where to serve metrics, None = nowhere
     wake: Sequence[Address] = ()  # where wake-ups go to
-    settings: Settings
+    settings: EngineSettings
     blocks: str = ""  # where cold blocks go, empty = as before, or in the data directory
     bounds: Bounds = field(default_factory=Bounds)
     awake_us: int  # how long to stay awake after a reply, 0 = sleep at once

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from fjord import limits
+from fjord import limits, ops
 from fjord.columns import Strings, repeat
 from fjord.commands import Batch, InBatch, Numbered, Refusal, Reply, codec
 from fjord.commands.codec import data_bytes
@@ -158,8 +158,6 @@ def _bad_batch(text: str) -> Refusal:
 def decide_forget_clients(command: ForgetClients, state: State, now_us: int) -> Decision:
     stop = _HEARD + _HOUR.pack(max(0, now_us - limits.CLIENT_KEPT_US) // _HOUR_US)
     notes = [key for key, _ in state.scan(Tree.META, _HEARD, stop, command.limit)]
-    if not notes:
-        return catalog.decision(state, ())
     hours = [_HOUR.unpack_from(note, len(_HEARD))[0] for note in notes]
     found = [note[-CLIENT_BYTES:] for note in notes]
     dates = state.get_many(Tree.CLIENTS, [client + _DATE for client in found])
@@ -167,10 +165,9 @@ def decide_forget_clients(command: ForgetClients, state: State, now_us: int) -> 
         date is not None and _U64.unpack(date)[0] // _HOUR_US == hour
         for date, hour in zip(dates, hours, strict=True)
     ]
-    columns = ([hour * _HOUR_US for hour in hours], bytes(gone), Strings.of(found))
-    return catalog.decision(
-        state, [Op(Opcode.FORGET_CLIENT, catalog.NO_TABLE, len(notes), columns)]
-    )
+    dates = [hour * _HOUR_US for hour in hours]
+    rows = zip(dates, gone, found, strict=True)
+    return catalog.decision(state, ops.of_rows(Opcode.FORGET_CLIENT, catalog.NO_TABLE, rows))
 
 
 # -- apply ----------------------------------------------------------------------------------------
@@ -209,16 +206,11 @@ def keep_answered(op: Op, place: Place, state: State, now_us: int) -> Sequence[O
             kept.append((last_us, number, client, answer))
         if note is not None and date_us // _HOUR_US != last_us // _HOUR_US:
             gone[date_us // _HOUR_US, client] = date_us
-    ops = []
-    if kept:
-        dates, numbers, names, answers = zip(*kept, strict=True)
-        columns: tuple[Any, ...] = (dates, numbers, Strings.of(names), Strings.of(answers))
-        ops.append(Op(Opcode.ANSWERED, catalog.NO_TABLE, len(kept), columns))
-    if gone:
-        clients = Strings.of([client for _, client in gone])
-        columns = (list(gone.values()), bytes(len(gone)), clients)
-        ops.append(Op(Opcode.FORGET_CLIENT, catalog.NO_TABLE, len(gone), columns))
-    return ops
+    notes = [(date_us, 0, client) for (_, client), date_us in gone.items()]
+    return [
+        *ops.of_rows(Opcode.ANSWERED, catalog.NO_TABLE, kept),
+        *ops.of_rows(Opcode.FORGET_CLIENT, catalog.NO_TABLE, notes),
+    ]
 
 
 def _rows(op: Op) -> list[Any]:

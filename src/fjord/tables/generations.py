@@ -27,7 +27,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from fjord import jobs, kinds, limits
+from fjord import jobs, kinds, limits, ops
 from fjord.columns import Strings
 from fjord.commands.layout import Command, internal
 from fjord.declared import schema
@@ -104,9 +104,7 @@ def end(table: int, listed: Sequence[Generation]) -> Op:
 def keep_generation(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     known = set(state.generations.get(op.table, ()))
     rows = [row for row in zip(*op.columns, strict=True) if row in known]
-    if not rows:
-        return ()
-    return [Op(Opcode.GENERATION, op.table, len(rows), tuple(zip(*rows, strict=True)))]
+    return ops.of_rows(Opcode.GENERATION, op.table, rows)
 
 
 def apply_generation(writes: Writes, op: Op, place: Place) -> None:

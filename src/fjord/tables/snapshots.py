@@ -21,8 +21,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
 
-from fjord import commands, layouts, limits
-from fjord.columns import Strings
+from fjord import commands, layouts, limits, ops
 from fjord.commands import Opened, Refusal, Replies, Reply
 from fjord.commands.codec import data_bytes
 from fjord.commands.layout import Command, internal
@@ -64,7 +63,7 @@ def decide_open(command: commands.OpenSnapshot, state: State, now_us: int) -> De
         raise RefusedError(Code.QUOTA, text)
     made = _open_op(state, now_us, lifetime_us, is_pass=False)
     opened = Opened(snapshot=state.next_seq, wall_us=now_us, until_us=now_us + lifetime_us)
-    return Decision(opened, [made])
+    return Decision(opened, made)
 
 
 def pass_ops(state: State, now_us: int) -> list[Op]:
@@ -74,19 +73,13 @@ def pass_ops(state: State, now_us: int) -> list[Op]:
     """
     if sum(moment.is_pass for moment in state.snapshots.values()) >= limits.SNAPSHOTS_MAX // 2:
         return []
-    return [_open_op(state, now_us, limits.SNAPSHOT_US_MAX, is_pass=True)]
+    return _open_op(state, now_us, limits.SNAPSHOT_US_MAX, is_pass=True)
 
 
-def _open_op(state: State, now_us: int, lifetime_us: int, *, is_pass: bool) -> Op:
+def _open_op(state: State, now_us: int, lifetime_us: int, *, is_pass: bool) -> list[Op]:
     """Returns the op that opens a snapshot of now; its seq is the snapshot."""
-    columns = (
-        (0,),
-        (state.lease_us + lifetime_us,),
-        (now_us,),
-        (catalog.largest_id(state),),
-        bytes([is_pass]),
-    )
-    return Op(Opcode.SNAPSHOT, catalog.NO_TABLE, 1, columns)
+    row = (0, state.lease_us + lifetime_us, now_us, catalog.largest_id(state), is_pass)
+    return ops.of_rows(Opcode.SNAPSHOT, catalog.NO_TABLE, [row])
 
 
 @decides(commands.CloseSnapshot)
@@ -107,10 +100,7 @@ def decide_end(command: EndSnapshots, state: State, now_us: int) -> Decision:
 def close_ops(state: State, snapshots: Sequence[int]) -> list[Op]:
     """Returns the op that closes those of these snapshots that are open."""
     found = [(state.snapshots[one].deadline_us, one) for one in snapshots if one in state.snapshots]
-    if not found:
-        return []
-    columns = tuple(zip(*found, strict=True))
-    return [Op(Opcode.SNAPSHOT_END, catalog.NO_TABLE, len(found), columns)]
+    return ops.of_rows(Opcode.SNAPSHOT_END, catalog.NO_TABLE, found)
 
 
 def read_all(items: Sequence[tuple[bytes, bytes]]) -> dict[int, Moment]:
@@ -121,19 +111,16 @@ def read_all(items: Sequence[tuple[bytes, bytes]]) -> dict[int, Moment]:
 # -- keeping what is replaced ---------------------------------------------------------------------
 
 
-def kept(ops: Sequence[Op], state: State) -> list[Op]:
+def kept(decided: Sequence[Op], state: State) -> list[Op]:
     """Returns what keeps the entries that ops replace, as far as an open snapshot needs them."""
     newest = max(state.snapshots)
     found: dict[tuple[Tree, bytes], bytes] = {}
-    for op in ops:
+    for op in decided:
         replaces = MEANING[op.opcode].replaces
         if replaces and catalog.is_there(state, op.table):
             found |= _replaced(op, replaces, state, newest)
-    if not found:
-        return []
-    trees, keys = zip(*found, strict=True)
-    columns = ([newest] * len(found), bytes(trees), Strings.of(keys), Strings.of([*found.values()]))
-    return [Op(Opcode.VERSION, catalog.NO_TABLE, len(found), columns)]
+    rows = [(newest, tree, key, image) for (tree, key), image in found.items()]
+    return ops.of_rows(Opcode.VERSION, catalog.NO_TABLE, rows)
 
 
 def _replaced(
@@ -168,15 +155,8 @@ def sweep(state: State, limit: int) -> list[Op]:
     oldest = next(iter(state.snapshots), None)
     stop = None if oldest is None else stream_entry.SEQ.pack(oldest)
     items = state.scan(Tree.VERSIONS, b"", stop, limit)
-    if not items:
-        return []
-    heads = [VERSION_KEY.unpack_from(key) for key, _ in items]
-    columns = (
-        [snapshot for snapshot, _ in heads],
-        bytes([tree for _, tree in heads]),
-        Strings.of([key[VERSION_KEY.size :] for key, _ in items]),
-    )
-    return [Op(Opcode.VERSION_DROP, catalog.NO_TABLE, len(items), columns)]
+    rows = [(*VERSION_KEY.unpack_from(key), key[VERSION_KEY.size :]) for key, _ in items]
+    return ops.of_rows(Opcode.VERSION_DROP, catalog.NO_TABLE, rows)
 
 
 # -- reading --------------------------------------------------------------------------------------

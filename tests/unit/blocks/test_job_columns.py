@@ -156,9 +156,9 @@ def test_every_reason_has_its_name() -> None:
 numbers = st.integers(0, 2**63 - 1)
 
 
-def job(wide: list[int], small: list[int], domain: bytes, key: bytes) -> layout.Row:
+def job(wide: list[int], small: list[int], domain: bytes, key: bytes) -> layout.JobRow:
     place, rest = (wide[0], small[0], *wide[1:3]), (*wide[3:7], b"h" * 16, *small[1:4])
-    return layout.Row._make((*place, *rest, len(domain), 1, 2, 3, 4, domain, key))
+    return layout.JobRow._make((*place, *rest, len(domain), 1, 2, 3, 4, domain, key))
 
 
 job_rows = st.builds(
@@ -171,7 +171,7 @@ job_rows = st.builds(
 
 
 @given(st.lists(job_rows, min_size=1, max_size=5))
-def test_images_say_what_the_index_knows(found: list[layout.Row]) -> None:
+def test_images_say_what_the_index_knows(found: list[layout.JobRow]) -> None:
     columns = job_columns.read_images(pa.array([one.image for one in found], pa.binary()))
     assert {name: column.to_pylist() for name, column in columns.items()} == {
         name: [getattr(one, name) for one in found]

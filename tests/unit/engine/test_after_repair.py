@@ -8,7 +8,7 @@ import pytest
 
 from fjord.columns import Strings
 from fjord.commands import CreateTable, Delete, Entries, Get
-from fjord.engine import Engine, Settings, open_engine
+from fjord.engine import Engine, EngineSettings, open_engine
 from fjord.engine import layout as layouts
 from fjord.engine.group import TREE_COUNT
 from fjord.engine.layout import Clean, Layout
@@ -31,7 +31,7 @@ class World:
         self.disk = SimDisk()
         self.clock = SimClock()
 
-    def settings(self) -> Settings:
+    def settings(self) -> EngineSettings:
         fresh = MemoryIndexes(TREE_COUNT)  # a repair drops the index
         return replace(settings(self.clock), disk=self.disk, indexes=fresh)
 

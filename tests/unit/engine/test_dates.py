@@ -7,10 +7,10 @@ from fjord.engine.news import Arrival, arrival_of, lanes_of, schedule_of
 from fjord.jobs import How, State
 from fjord.ops import STRINGS, Column, Op, Opcode
 from fjord.tables.jobs import rows as ops
-from fjord.tables.jobs.layout import Row
+from fjord.tables.jobs.layout import JobRow
 from fjord.tables.state import Tree
 
-ROW = Row(
+ROW = JobRow(
     lane=5,
     priority=220,
     process_at_us=70,

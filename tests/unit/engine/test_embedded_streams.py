@@ -34,7 +34,7 @@ from fjord.commands import (
     Subscribe,
     Unsubscribe,
 )
-from fjord.engine import Embedded, EmbeddedReader, Engine, ReadOnlyEngine, Settings
+from fjord.engine import Embedded, EmbeddedReader, Engine, EngineSettings, ReadOnlyEngine
 from fjord.engine.cold import LazyCold
 from fjord.errors import ClosedError, Code, FjordError
 from fjord.history import Block, SealPlan, block_name
@@ -315,7 +315,7 @@ def test_blocks_are_read_from_a_directory_that_is_open_for_reading(
     world.append(b"a")
     world.seal()
     world.embedded.close()
-    settings = Settings(clock=world.clock)
+    settings = EngineSettings(clock=world.clock)
     reader = EmbeddedReader(
         ReadOnlyEngine(str(tmp_path), settings), cold=LazyCold(lambda: world.cold)
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fjord.engine import Settings, open_engine
+from fjord.engine import EngineSettings, open_engine
 from fjord.engine.backup import back_up, restore
 from fjord.engine.group import TREE_COUNT
 from fjord.engine.read_only import ReadOnlyEngine
@@ -85,7 +85,7 @@ def test_a_first_start_that_crashed_is_gone_on_with() -> None:
     for number in range(1, 100):
         for power in (False, True):
             disk = SimDisk(number, crash_at=number)
-            where = Settings(
+            where = EngineSettings(
                 segment_bytes=SEGMENT_BYTES,
                 disk=disk,
                 clock=SimClock(),
@@ -105,7 +105,7 @@ def test_a_first_start_that_crashed_is_gone_on_with() -> None:
 def test_too_little_space_is_said_and_nothing_is_left() -> None:
     for room in range(0, SEGMENT_BYTES, SEGMENT_BYTES // 8):
         disk = SimDisk(1, capacity=room)
-        where = Settings(
+        where = EngineSettings(
             segment_bytes=SEGMENT_BYTES,
             disk=disk,
             clock=SimClock(),
@@ -121,7 +121,7 @@ def test_too_few_files_are_said_and_nothing_is_left() -> None:
     """Each directory and each file takes a place that a file system may not have."""
     for number in itertools.count(1):
         disk = SimDisk(1, errors={number: errno.ENOSPC})
-        where = Settings(
+        where = EngineSettings(
             segment_bytes=SEGMENT_BYTES,
             disk=disk,
             clock=SimClock(),

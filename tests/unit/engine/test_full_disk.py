@@ -18,7 +18,7 @@ from fjord.commands import (
     Replies,
     Reply,
 )
-from fjord.engine import Engine, Settings, open_engine
+from fjord.engine import Engine, EngineSettings, open_engine
 from fjord.engine.group import TREE_COUNT
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndexes
@@ -36,7 +36,7 @@ class World:
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.clock = SimClock()
         self.disk = SimDisk(1, capacity=capacity)
-        self.settings: Settings = replace(
+        self.settings: EngineSettings = replace(
             settings(self.clock), disk=self.disk, indexes=MemoryIndexes(TREE_COUNT)
         )
         self.engine: Engine = open_engine("/data", self.settings)

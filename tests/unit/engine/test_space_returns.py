@@ -10,7 +10,7 @@ import pytest
 from fjord import commands
 from fjord.columns import Strings
 from fjord.commands import Acted, Command, Delete, Done, Refusal, Reply
-from fjord.engine import Engine, Settings, open_engine
+from fjord.engine import Engine, EngineSettings, open_engine
 from fjord.engine.group import TREE_COUNT
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndexes
@@ -30,7 +30,7 @@ class World:
     def __init__(self, capacity: float, value_bytes: int = 2000) -> None:
         self.clock = SimClock()
         self.disk = SimDisk(1, capacity=int(capacity * SEGMENT_BYTES))
-        self.settings: Settings = replace(
+        self.settings: EngineSettings = replace(
             settings(self.clock), disk=self.disk, indexes=MemoryIndexes(TREE_COUNT)
         )
         self.engine: Engine = open_engine("/data", self.settings)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fjord.columns import Strings
 from fjord.commands import Acted, Delete, Done, Entries, Get, Reply, Set
-from fjord.engine import Engine, ReadOnlyEngine, Settings, open_engine
+from fjord.engine import Engine, EngineSettings, ReadOnlyEngine, open_engine
 from fjord.testing import SimClock
 
 TABLE = "default"
@@ -15,8 +15,10 @@ SEGMENT_BYTES = 64 * 1024
 INDEX_STEP_BYTES = 1024 * 1024
 
 
-def settings(clock: SimClock | None = None, *, segment_bytes: int = SEGMENT_BYTES) -> Settings:
-    return Settings(
+def settings(
+    clock: SimClock | None = None, *, segment_bytes: int = SEGMENT_BYTES
+) -> EngineSettings:
+    return EngineSettings(
         segment_bytes=segment_bytes,
         index_step_bytes=INDEX_STEP_BYTES,
         rebuild_rows=1000,

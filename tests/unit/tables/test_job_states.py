@@ -18,7 +18,7 @@ from fjord.jobs import How, State
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
 from fjord.tables.jobs import states
-from fjord.tables.jobs.states import Change
+from fjord.tables.jobs.states import StateChange
 from tests.unit.tables.job_world import MINUTE, SECOND, TABLE, Got, JobWorld, New
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -253,10 +253,10 @@ def test_numbers_are_those_of_promises() -> None:
 def test_a_picture_has_a_line_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
     opcode = Opcode.JOB_WAIT
     changes = (
-        Change(None, WAITING, Opcode.JOB_ADD, None, "born", ("FJ-02", "SJ-16")),
-        Change(WAITING, WAITING, opcode, How.RESCHEDULE, "stays"),
-        Change(DEAD, WAITING, opcode, How.REVIVE, "back"),
-        Change(TAKEN, None, Opcode.JOB_DONE, None, "over", ("SJ-11",)),
+        StateChange(None, WAITING, Opcode.JOB_ADD, None, "born", ("FJ-02", "SJ-16")),
+        StateChange(WAITING, WAITING, opcode, How.RESCHEDULE, "stays"),
+        StateChange(DEAD, WAITING, opcode, How.REVIVE, "back"),
+        StateChange(TAKEN, None, Opcode.JOB_DONE, None, "over", ("SJ-11",)),
     )
     monkeypatch.setattr(states, "CHANGES", changes)
     assert states.picture() == (

@@ -26,7 +26,7 @@ def apply(world: World, opcode: Opcode, *columns: object) -> None:
     world.apply(Op(opcode, 7, 2, columns))
 
 
-def entries(world: World) -> dict[bytes, layout.Entry]:
+def entries(world: World) -> dict[bytes, layout.KvEntry]:
     return {key: layout.decode(data) for key, data in world.tree(Tree.KV).items()}
 
 

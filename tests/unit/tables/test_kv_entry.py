@@ -7,7 +7,7 @@ import pytest
 from fjord import limits, ops
 from fjord.layouts import end_of, prefix_of
 from fjord.tables.kv import layout
-from fjord.tables.kv.layout import BASE, FULL, NO_MARK, Entry, Mark
+from fjord.tables.kv.layout import BASE, FULL, NO_MARK, KvEntry, Mark
 from fjord.tables.state import Pointer
 
 U64_MAX = 2**64 - 1
@@ -28,14 +28,14 @@ def test_the_layouts_of_entries_are_fixed() -> None:
 
 def test_what_a_base_does_not_say_follows_from_it() -> None:
     entry = layout.decode(BASE.pack(7, 100, 1, 2, 3, 4, 5))
-    assert entry == Entry(7, 100, 1, 2, 3, 4, 5, 7, 100, 0, 0, 7)
+    assert entry == KvEntry(7, 100, 1, 2, 3, 4, 5, 7, 100, 0, 0, 7)
     assert entry.pointer == Pointer(1, 2, 3, 4, 7)
     assert entry.is_value
 
 
 def test_a_full_entry_says_all_itself() -> None:
     data = FULL.pack(7, 100, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12)
-    assert layout.decode(data) == Entry(7, 100, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12)
+    assert layout.decode(data) == KvEntry(7, 100, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12)
 
 
 @pytest.mark.parametrize("held", [7, 8, U64_MAX])
@@ -71,7 +71,7 @@ def test_a_mark_is_void_for_any_other_row() -> None:
     ("own", "noted", "expected"), [(0, 0, 0), (0, 9, 0), (5, 0, 5), (5, 9, 9), (9, 5, 9)]
 )
 def test_the_later_expiry_holds_and_never_stays_never(own: int, noted: int, expected: int) -> None:
-    entry = Entry(7, 100, 1, 2, 3, 4, 5, 8, 9, own, 11, 12)
+    entry = KvEntry(7, 100, 1, 2, 3, 4, 5, 8, 9, own, 11, 12)
     assert layout.expiry_of(entry, Mark(7, 1, noted, 0)) == expected
 
 

@@ -214,7 +214,7 @@ class Lives(RuleBasedStateMachine):
             if key not in after:
                 self.model.forget(key)
 
-    def _dates(self) -> dict[bytes, layout.Entry]:
+    def _dates(self) -> dict[bytes, layout.KvEntry]:
         """Returns the tombstones and aliases of the table."""
         prefix = self.world.tables["t"].prefix
         items = self.world.scan(Tree.KV, prefix, end_of(prefix), 1000)

@@ -285,7 +285,7 @@ class World:
         assert len(set(rows)) == len(rows)
         return sum(map(job_row.bytes_of, found))
 
-    def _check_streams(self, entries: Mapping[bytes, layout.Entry]) -> int:
+    def _check_streams(self, entries: Mapping[bytes, layout.KvEntry]) -> int:
         """Asserts what must hold of streams; returns the live bytes of logs."""
         latest = [table for table in self.tables.values() if _is_latest(table)]
         for table in latest:

@@ -34,7 +34,7 @@ from fjord.ops import Op, Opcode
 from fjord.tables import catalog
 from fjord.tables.jobs import layout, rules
 from fjord.tables.jobs import rows as job_rows
-from fjord.tables.jobs.layout import LEASE, NO_PROBE, XID, Row
+from fjord.tables.jobs.layout import LEASE, NO_PROBE, XID, JobRow
 from fjord.tables.jobs.rows import Held
 from fjord.tables.rules import check_rows
 from fjord.tables.state import Decision, State, Table, Tree, decides
@@ -90,7 +90,7 @@ def _check_lanes(state: State, table: Table) -> None:
 class _Merged(NamedTuple):
     """What a waiting job comes to after all pushes of its key in a batch."""
 
-    row: Row | None  # None: it is new
+    row: JobRow | None  # None: it is new
     pushed: int  # position of the push whose value it has; -1: none was accepted
     inserted: int
     updated: int
@@ -158,7 +158,7 @@ class _Push:
         left = job_rows.remove_waiting(self.table.id, moved, jobs.How.SUPERSEDED)
         return [*expired, *left, *added, *self._replace(replaced)]
 
-    def _moved(self, state: State, merged: Sequence[_Merged]) -> dict[Row, None]:
+    def _moved(self, state: State, merged: Sequence[_Merged]) -> dict[JobRow, None]:
         """Returns the jobs of earlier generations that move to the current one."""
         listed = state.generations.get(self.table.id)
         if not listed:
@@ -170,7 +170,7 @@ class _Push:
             if one.row is not None and one.pushed >= 0 and one.row.row < first_row
         }
 
-    def _fold(self, rows: Sequence[Row | None]) -> list[_Merged]:
+    def _fold(self, rows: Sequence[JobRow | None]) -> list[_Merged]:
         """Applies the rule of merging push by push; one result a key, in order of acceptance."""
         found: dict[bytes, _Merged] = {}
         command, debounce_us = self.command, self.settings.debounce_us
@@ -376,8 +376,8 @@ class GiveBack:
         self._table = table
         self._now_us = now_us
         self._settings = rules.settings_of(table)
-        self._expired: list[Row] = []  # that wait under the keys of these jobs
-        self._outdated: list[Row] = []  # the same, and are older than these jobs
+        self._expired: list[JobRow] = []  # that wait under the keys of these jobs
+        self._outdated: list[JobRow] = []  # the same, and are older than these jobs
 
     def ops(
         self, held: Sequence[Held], how: How, *, date_us: int | None = None, reason: bytes = b""
@@ -436,7 +436,7 @@ class GiveBack:
 
     def _waiting(
         self, alive: Sequence[tuple[Held, int]], date_us: int | None
-    ) -> list[tuple[Held, Row]]:
+    ) -> list[tuple[Held, JobRow]]:
         """Returns the jobs that wait again, each with its new row."""
         rows = [_again(one.row, timeouts, date_us) for one, timeouts in alive]
         if self._settings.merge:
@@ -466,7 +466,7 @@ def _timeouts(one: Held, how: How) -> int:
     return one.row.timeouts + (how is not How.GIVEN_BACK)
 
 
-def _again(row: Row, timeouts: int, date_us: int | None) -> Row:
+def _again(row: JobRow, timeouts: int, date_us: int | None) -> JobRow:
     return row._replace(
         timeouts=timeouts, process_at_us=row.process_at_us if date_us is None else date_us
     )
@@ -523,7 +523,7 @@ def decide_cancel(command: commands.Cancel, state: State, now_us: int) -> Decisi
 def decide_reschedule(command: commands.Reschedule, state: State, now_us: int) -> Decision:
     rules.check_reschedule(command, now_us)
 
-    def change(table: Table, rows: Sequence[Row]) -> list[Op]:
+    def change(table: Table, rows: Sequence[JobRow]) -> list[Op]:
         changed = [(job_rows.waiting(row), _rescheduled(row, command, now_us)) for row in rows]
         return job_rows.wait(table.id, changed, How.RESCHEDULE)
 
@@ -535,7 +535,7 @@ def decide_bury(command: commands.Bury, state: State, now_us: int) -> Decision:
     rules.check_keys(command.keys)
     rules.check_reason(command.reason)
 
-    def bury(table: Table, rows: Sequence[Row]) -> list[Op]:
+    def bury(table: Table, rows: Sequence[JobRow]) -> list[Op]:
         held = list(map(job_rows.waiting, rows))
         reasons = [command.reason] * len(held)
         return job_rows.bury(table.id, held, reasons, died_us=now_us, how=How.FAIL)
@@ -577,7 +577,7 @@ def decide_discard(command: commands.Discard, state: State, now_us: int) -> Deci
     )
 
 
-def _rescheduled(row: Row, command: commands.Reschedule, now_us: int) -> Row:
+def _rescheduled(row: JobRow, command: commands.Reschedule, now_us: int) -> JobRow:
     priority = row.priority if command.priority is None else command.priority
     date_us = row.process_at_us
     if command.process_at_us is not None:
@@ -591,7 +591,7 @@ def _on_waiting(
     keys: Strings,
     state: State,
     now_us: int,
-    change: Callable[[Table, Sequence[Row]], Sequence[Op]],
+    change: Callable[[Table, Sequence[JobRow]], Sequence[Op]],
 ) -> Decision:
     """Changes the jobs that wait under keys; a key that comes twice counts once."""
     table = catalog.find(state, name, kinds.Kind.JOBS)
@@ -601,7 +601,7 @@ def _on_waiting(
     rules.check_by_key(table)
     hashes = list(map(layout.digest, wanted))
     rows = job_rows.find(state, table.prefix, wanted, hashes)
-    found: dict[bytes, Row] = {}
+    found: dict[bytes, JobRow] = {}
     missing = []
     for at, row in enumerate(rows):
         if row is None or row.key in found or row.is_expired(now_us):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import Final
 
+from fjord import ops
 from fjord.columns import Strings
 from fjord.commands.layout import Command, internal
 from fjord.jobs import How
@@ -56,8 +57,8 @@ def decide_expire_jobs(command: ExpireJobs, state: State, now_us: int) -> Decisi
         assert rest is not None  # both go together
         table_id = table_of(key)
         over.setdefault(table_id, []).append(job_ops.waiting(layout.decode_ready(key, rest)))
-    ops = [op for table, gone in over.items() for op in job_ops.remove(table, gone, How.EXPIRE)]
-    return catalog.decision(state, ops)
+    made = [op for table, gone in over.items() for op in job_ops.remove(table, gone, How.EXPIRE)]
+    return catalog.decision(state, made)
 
 
 def sweep(state: State, table_id: int, limit: int) -> list[Op]:
@@ -113,9 +114,7 @@ def keep_lease(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
         for (deadline, xid), count in zip(found, counts, strict=True)
         if count is not None
     ]
-    if not kept:
-        return ()
-    return [Op(Opcode.JOB_LEASE, op.table, len(kept), tuple(zip(*kept, strict=True)))]
+    return ops.of_rows(Opcode.JOB_LEASE, op.table, kept)
 
 
 def _move(
@@ -181,20 +180,16 @@ def decide_end_leases(command: EndLeases, state: State, now_us: int) -> Decision
         left -= len(found)
         if not left:
             break
-    ops = [unlease(table_id, notes) for table_id, notes in ended.items()]
+    made: list[Op] = []
+    for table_id, gone in ended.items():
+        made += ops.of_rows(Opcode.JOB_UNLEASE, table_id, gone)
     for table_id, held in over.items():
         if table_id in tables:
             back = GiveBack(state, tables[table_id], now_us)
-            ops += back.ops(list(held.values()), How.TIMEOUT)
+            made += back.ops(list(held.values()), How.TIMEOUT)
         else:  # it was dropped, or lost
-            ops += job_ops.remove(table_id, list(held.values()), How.PURGE)
-    return catalog.decision(state, ops)
-
-
-def unlease(table_id: int, notes: Sequence[tuple[int, int]]) -> Op:
-    """Returns the op that forgets notes of leases: deadlines and first xids."""
-    deadlines, xids = zip(*notes, strict=True)
-    return Op(Opcode.JOB_UNLEASE, table_id, len(notes), (deadlines, xids))
+            made += job_ops.remove(table_id, list(held.values()), How.PURGE)
+    return catalog.decision(state, made)
 
 
 def _over(state: State, table_id: int, deadline_us: int, xid: int, rows: int) -> list[Held]:

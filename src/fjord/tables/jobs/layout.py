@@ -91,7 +91,7 @@ TREES: Final[dict[int, Tree]] = {
 STATES: Final = {tree: State(state) for state, tree in TREES.items()}
 
 
-class Row(NamedTuple):
+class JobRow(NamedTuple):
     """A job, as the index knows it."""
 
     lane: int  # hash of the domain, 0 without fairness
@@ -171,24 +171,24 @@ class Death(NamedTuple):
     reason: bytes
 
 
-def decode(image: bytes) -> Row:
+def decode(image: bytes) -> JobRow:
     numbers = PLACE.unpack_from(image) + REST.unpack_from(image, PLACE_BYTES)
     key_at = _TAIL_AT + numbers[_DOMAIN_BYTES]
-    return _new(Row, (*numbers, image[_TAIL_AT:key_at], image[key_at:]))
+    return _new(JobRow, (*numbers, image[_TAIL_AT:key_at], image[key_at:]))
 
 
-def decode_ready(index_key: bytes, rest: bytes) -> Row:
+def decode_ready(index_key: bytes, rest: bytes) -> JobRow:
     """Reads an item of JOBS_READY."""
     numbers = PLACE.unpack_from(index_key, PREFIX_BYTES) + REST.unpack_from(rest)
     key_at = REST.size + numbers[_DOMAIN_BYTES]
-    return _new(Row, (*numbers, rest[REST.size : key_at], rest[key_at:]))
+    return _new(JobRow, (*numbers, rest[REST.size : key_at], rest[key_at:]))
 
 
-def decode_taken(data: bytes) -> tuple[Lease, Row]:
+def decode_taken(data: bytes) -> tuple[Lease, JobRow]:
     return Lease._make(LEASE.unpack_from(data)), decode(data[LEASE.size :])
 
 
-def decode_dead(data: bytes) -> tuple[Death, Row]:
+def decode_dead(data: bytes) -> tuple[Death, JobRow]:
     died_us, how, size = DEATH.unpack_from(data)
     end = DEATH.size + size
     return Death(died_us, how, data[DEATH.size : end]), decode(data[end:])

@@ -13,7 +13,7 @@ from fjord.layouts import PREFIX_BYTES, end_of
 from fjord.tables import catalog
 from fjord.tables.jobs import layout, rules, take
 from fjord.tables.jobs import rows as lookup
-from fjord.tables.jobs.layout import XID, Death, Lease, Row
+from fjord.tables.jobs.layout import XID, Death, JobRow, Lease
 from fjord.tables.state import Decision, State, decides
 from fjord.values import Type
 
@@ -102,7 +102,9 @@ class _Seen:
 
     __slots__ = ("death", "moment_us", "row", "xid")
 
-    def __init__(self, row: Row, xid: int = 0, moment_us: int = 0, death: Death = _ALIVE) -> None:
+    def __init__(
+        self, row: JobRow, xid: int = 0, moment_us: int = 0, death: Death = _ALIVE
+    ) -> None:
         self.row = row
         self.xid = xid
         self.moment_us = moment_us

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from fjord.columns import Strings, repeat
+from fjord import ops
 from fjord.jobs import How
 from fjord.jobs import State as JobState
 from fjord.layouts import PREFIX_BYTES, end_of
 from fjord.ops import Op, Opcode
 from fjord.tables.jobs import layout
-from fjord.tables.jobs.layout import COLLIDED, NO_PROBE, OVERTAKEN_US, XID, Lease, Row
+from fjord.tables.jobs.layout import COLLIDED, NO_PROBE, OVERTAKEN_US, XID, JobRow, Lease
 from fjord.tables.state import State, Tree
 
 _NO_LEASE = Lease(0, 0, 0, 0)
@@ -22,7 +22,7 @@ class Held(NamedTuple):
 
     state: JobState
     at: int  # xid of a taken one, row of a dead one, else 0
-    row: Row
+    row: JobRow
     lease: Lease = _NO_LEASE
 
     @property
@@ -46,52 +46,33 @@ def taken(xid: int, data: bytes) -> Held:
     return Held(JobState.TAKEN, xid, row, lease)
 
 
-def waiting(row: Row) -> Held:
+def waiting(row: JobRow) -> Held:
     return Held(JobState.WAITING, 0, row)
 
 
-def remove_waiting(table: int, rows: Iterable[Row], how: How) -> list[Op]:
+def remove_waiting(table: int, rows: Iterable[JobRow], how: How) -> list[Op]:
     return remove(table, list(map(waiting, rows)), how)
 
 
 def remove(table: int, gone: Sequence[Held], how: How) -> list[Op]:
     """Returns the op that takes jobs away, whatever their state."""
-    if not gone:
-        return []
-    waits = [one.state is JobState.WAITING for one in gone]
-    columns = (
-        [one.at for one in gone],
-        [one.note for one in gone],
-        [one.row.row for one in gone],
-        [one.row.expires_at_us if wait else 0 for one, wait in zip(gone, waits, strict=True)],
-        [one.row.held for one in gone],
-        [one.row.live_bytes for one in gone],
-        bytes([one.state for one in gone]),
-        bytes([how]) * len(gone),
-        Strings.of([one.row.place for one in gone]),
-        Strings.of([one.row.slot if wait else b"" for one, wait in zip(gone, waits, strict=True)]),
-    )
-    return [Op(Opcode.JOB_REMOVE, table, len(gone), columns)]
+    rows = []
+    for one in gone:
+        waits, row = one.state is JobState.WAITING, one.row
+        expiry, slot = (row.expires_at_us, row.slot) if waits else (0, b"")
+        numbers = (one.at, one.note, row.row, expiry, row.held, row.live_bytes)
+        rows.append((*numbers, one.state, how, row.place, slot))
+    return ops.of_rows(Opcode.JOB_REMOVE, table, rows)
 
 
-def wait(table: int, back: Sequence[tuple[Held, Row]], how: How) -> list[Op]:
+def wait(table: int, back: Sequence[tuple[Held, JobRow]], how: How) -> list[Op]:
     """Returns the op after which jobs wait, as their second row says."""
-    if not back:
-        return []
-    places = [one.row.place if one.state is JobState.WAITING else b"" for one, _ in back]
-    columns = (
-        [one.at for one, _ in back],
-        [one.note for one, _ in back],
-        [row.row for _, row in back],
-        [row.process_at_us for _, row in back],
-        bytes([one.state for one, _ in back]),
-        bytes([how]) * len(back),
-        bytes([row.priority for _, row in back]),
-        bytes([row.timeouts for _, row in back]),
-        Strings.of(places),
-        Strings.of([row.image for _, row in back]),
-    )
-    return [Op(Opcode.JOB_WAIT, table, len(back), columns)]
+    rows = []
+    for one, row in back:
+        numbers = (one.at, one.note, row.row, row.process_at_us, one.state, how)
+        place = one.row.place if one.state is JobState.WAITING else b""
+        rows.append((*numbers, row.priority, row.timeouts, place, row.image))
+    return ops.of_rows(Opcode.JOB_WAIT, table, rows)
 
 
 def overtake(table: int, older: Sequence[Held], newer: Sequence[Held]) -> list[Op]:
@@ -103,37 +84,26 @@ def overtake(table: int, older: Sequence[Held], newer: Sequence[Held]) -> list[O
     """
     if not older:
         return []
-    marked = [one.row._replace(expires_at_us=OVERTAKEN_US) for one in older]
-    held = [*older, *newer]
-    columns = (
-        [one.at for one in held],
-        [one.note for one in held],
-        [one.lease.deadline_us + 1 - one.lease.is_alone for one in held],
-        [one.lease.lease_us for one in held],
-        [one.lease.started_us for one in held],
-        Strings.of([row.image for row in (*marked, *(one.row for one in newer))]),
-    )
-    return [Op(Opcode.JOB_TOUCH, table, len(held), columns)]
+    marked = [one._replace(row=one.row._replace(expires_at_us=OVERTAKEN_US)) for one in older]
+    rows = []
+    for at, note, row, lease in (
+        (one.at, one.note, one.row, one.lease) for one in (*marked, *newer)
+    ):
+        deadline_us = lease.deadline_us + 1 - lease.is_alone
+        rows.append((at, note, deadline_us, lease.lease_us, lease.started_us, row.image))
+    return ops.of_rows(Opcode.JOB_TOUCH, table, rows)
 
 
 def bury(
     table: int, dead: Sequence[Held], reasons: Sequence[bytes], *, died_us: int, how: How
 ) -> list[Op]:
     """Returns the op that sends jobs to the dead letters."""
-    if not dead:
-        return []
-    columns = (
-        [one.at for one in dead],
-        [one.note for one in dead],
-        [one.row.row for one in dead],
-        repeat(died_us, len(dead)),
-        bytes([one.state for one in dead]),
-        bytes([how]) * len(dead),
-        bytes([one.row.timeouts for one in dead]),
-        Strings.of([one.row.image for one in dead]),
-        Strings.of(reasons),
-    )
-    return [Op(Opcode.JOB_BURY, table, len(dead), columns)]
+    rows = []
+    for one, reason in zip(dead, reasons, strict=True):
+        row = one.row
+        numbers = (one.at, one.note, row.row, died_us, one.state, how, row.timeouts)
+        rows.append((*numbers, row.image, reason))
+    return ops.of_rows(Opcode.JOB_BURY, table, rows)
 
 
 # -- finding waiting jobs by key, and a free slot for a key that does not wait --------------------
@@ -141,7 +111,7 @@ def bury(
 
 def find(
     state: State, prefix: bytes, keys: Sequence[bytes], hashes: Sequence[bytes]
-) -> list[Row | None]:
+) -> list[JobRow | None]:
     """Returns the job that waits under each key, expired ones too; None where there is none."""
     places = state.get_many(Tree.JOBS_KEYS, [prefix + hash_ + b"\0" for hash_ in hashes])
     return resolve(state, prefix, keys, hashes, places)
@@ -153,11 +123,11 @@ def resolve(
     keys: Sequence[bytes],
     hashes: Sequence[bytes],
     places: Sequence[bytes | None],
-) -> list[Row | None]:
+) -> list[JobRow | None]:
     """The same, where it is known already what the first slot of each key holds."""
     found = [prefix + place for place in places if place]
     rests = iter(state.get_many(Tree.JOBS_READY, found))
-    rows: list[Row | None] = [
+    rows: list[JobRow | None] = [
         layout.decode_ready(prefix + place, _there(next(rests))) if place else None
         for place in places
     ]
@@ -209,7 +179,7 @@ class FreeSlots:
         return self._state.get_many(Tree.JOBS_KEYS, [self._prefix + slot])[0] is None
 
 
-def _find_collided(state: State, prefix: bytes, key: bytes, hash_: bytes) -> Row | None:
+def _find_collided(state: State, prefix: bytes, key: bytes, hash_: bytes) -> JobRow | None:
     start = prefix + COLLIDED + hash_
     items = state.scan(Tree.JOBS_KEYS, start, start + b"\xff", NO_PROBE)
     places = [prefix + place for _, place in items]

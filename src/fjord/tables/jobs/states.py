@@ -18,7 +18,7 @@ _TOUCH, _DONE, _WAIT = Opcode.JOB_TOUCH, Opcode.JOB_DONE, Opcode.JOB_WAIT
 _BURY, _REMOVE = Opcode.JOB_BURY, Opcode.JOB_REMOVE
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """One way from a state to another one, or back to itself."""
 
     before: State | None  # None: it was not there
@@ -30,31 +30,35 @@ class Change(NamedTuple):
 
 
 CHANGES: Final = (
-    Change(None, _W, _ADD, None, "pushed, and no job waits under its key", ("FJ-02", "SJ-16")),
-    Change(_W, _W, _REPLACE, None, "pushed again: merged", ("FJ-04", "SJ-16", "SJ-27")),
-    Change(_W, _W, _WAIT, How.RESCHEDULE, "given another date or priority, by key"),
-    Change(_W, _T, _TAKE, None, "due, and handed out", ("FJ-13", "SJ-28")),
-    Change(_T, _T, _TOUCH, None, "its worker wants more time; or overtaken", ("FJ-32", "SJ-13")),
-    Change(_T, None, _DONE, None, "its work is done", ("SJ-11",)),
-    Change(_T, _W, _WAIT, How.TIMEOUT, "its lease was over", ("SJ-12", "SJ-14")),
-    Change(_T, _W, _WAIT, How.FAIL, "its worker failed", ("SJ-14",)),
-    Change(_T, _W, _WAIT, How.GIVEN_BACK, "its worker gave it back: not counted"),
-    Change(_T, _D, _BURY, How.TIMEOUT, "its lease was over once too often", ("SJ-15",)),
-    Change(_T, _D, _BURY, How.FAIL, "failed once too often, or for good", ("SJ-15",)),
-    Change(_T, None, _REMOVE, How.SUPERSEDED, "back, but overtaken by a newer one", ("FJ-32",)),
-    Change(_T, None, _REMOVE, How.EXPIRE, "back, but its expiry came", ("SJ-06",)),
-    Change(_W, None, _REMOVE, How.DONE, "due, handed out and done at once", ("FJ-28",)),
-    Change(_W, None, _REMOVE, How.EXPIRE, "its expiry came", ("SJ-06", "SJ-25")),
-    Change(_W, None, _REMOVE, How.CANCEL, "cancelled, by key"),
-    Change(_W, None, _REMOVE, How.SUPERSEDED, "a newer job of its key came back", ("FJ-32",)),
-    Change(_W, _D, _BURY, How.FAIL, "buried by key, or its value is damaged", ("SJ-15",)),
-    Change(_D, _W, _WAIT, How.REVIVE, "revived: it never failed", ("SJ-15",)),
-    Change(_D, None, _REMOVE, How.SUPERSEDED, "revived, but its key waits anew", ("SJ-16",)),
-    Change(_D, None, _REMOVE, How.EXPIRE, "revived, but its expiry came", ("SJ-06",)),
-    Change(_D, None, _REMOVE, How.DISCARD, "discarded"),
-    Change(_W, None, _REMOVE, How.PURGE, "its table was dropped"),
-    Change(_T, None, _REMOVE, How.PURGE, "its table was dropped"),
-    Change(_D, None, _REMOVE, How.PURGE, "its table was dropped"),
+    StateChange(None, _W, _ADD, None, "pushed, and no job waits under its key", ("FJ-02", "SJ-16")),
+    StateChange(_W, _W, _REPLACE, None, "pushed again: merged", ("FJ-04", "SJ-16", "SJ-27")),
+    StateChange(_W, _W, _WAIT, How.RESCHEDULE, "given another date or priority, by key"),
+    StateChange(_W, _T, _TAKE, None, "due, and handed out", ("FJ-13", "SJ-28")),
+    StateChange(
+        _T, _T, _TOUCH, None, "its worker wants more time; or overtaken", ("FJ-32", "SJ-13")
+    ),
+    StateChange(_T, None, _DONE, None, "its work is done", ("SJ-11",)),
+    StateChange(_T, _W, _WAIT, How.TIMEOUT, "its lease was over", ("SJ-12", "SJ-14")),
+    StateChange(_T, _W, _WAIT, How.FAIL, "its worker failed", ("SJ-14",)),
+    StateChange(_T, _W, _WAIT, How.GIVEN_BACK, "its worker gave it back: not counted"),
+    StateChange(_T, _D, _BURY, How.TIMEOUT, "its lease was over once too often", ("SJ-15",)),
+    StateChange(_T, _D, _BURY, How.FAIL, "failed once too often, or for good", ("SJ-15",)),
+    StateChange(
+        _T, None, _REMOVE, How.SUPERSEDED, "back, but overtaken by a newer one", ("FJ-32",)
+    ),
+    StateChange(_T, None, _REMOVE, How.EXPIRE, "back, but its expiry came", ("SJ-06",)),
+    StateChange(_W, None, _REMOVE, How.DONE, "due, handed out and done at once", ("FJ-28",)),
+    StateChange(_W, None, _REMOVE, How.EXPIRE, "its expiry came", ("SJ-06", "SJ-25")),
+    StateChange(_W, None, _REMOVE, How.CANCEL, "cancelled, by key"),
+    StateChange(_W, None, _REMOVE, How.SUPERSEDED, "a newer job of its key came back", ("FJ-32",)),
+    StateChange(_W, _D, _BURY, How.FAIL, "buried by key, or its value is damaged", ("SJ-15",)),
+    StateChange(_D, _W, _WAIT, How.REVIVE, "revived: it never failed", ("SJ-15",)),
+    StateChange(_D, None, _REMOVE, How.SUPERSEDED, "revived, but its key waits anew", ("SJ-16",)),
+    StateChange(_D, None, _REMOVE, How.EXPIRE, "revived, but its expiry came", ("SJ-06",)),
+    StateChange(_D, None, _REMOVE, How.DISCARD, "discarded"),
+    StateChange(_W, None, _REMOVE, How.PURGE, "its table was dropped"),
+    StateChange(_T, None, _REMOVE, How.PURGE, "its table was dropped"),
+    StateChange(_D, None, _REMOVE, How.PURGE, "its table was dropped"),
 )
 
 # -- the picture ----------------------------------------------------------------------------------
@@ -78,7 +82,7 @@ def _names() -> str:
     return line
 
 
-def _arrow(change: Change) -> str:
+def _arrow(change: StateChange) -> str:
     start = _LINES[_name(change.before) or _NEW]
     end = _LINES[_name(change.after) or _GONE]
     drawn = [" "] * _WIDTH
@@ -99,7 +103,7 @@ def _name(state: State | None) -> str:
     return "" if state is None else state.name.lower()
 
 
-def _cause(change: Change) -> str:
+def _cause(change: StateChange) -> str:
     op = change.opcode.name if change.how is None else f"{change.opcode.name} {change.how.name}"
     numbers = f" ({', '.join(change.numbers)})" if change.numbers else ""
     return f"{op:23}{change.words}{numbers}"

@@ -22,7 +22,7 @@ from fjord.layouts import PREFIX_BYTES, end_of, pages, prefix_of
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
 from fjord.tables.kv import layout, read, rules
-from fjord.tables.kv.layout import Entry
+from fjord.tables.kv.layout import KvEntry
 from fjord.tables.kv.lookup import Lookup, check_lock, purge, unschedule
 from fjord.tables.state import Decision, State, Table, Tree, VolatileValue, decides, volatile_bytes
 from fjord.values import Type
@@ -114,13 +114,12 @@ class _Write:
 
     def delete(self, rows: Sequence[int]) -> list[Op]:
         """Returns the op that leaves a tombstone in each of these rows."""
-        if not rows:
-            return []
-        previous, freed = self.previous(rows)
-        stamps = [self._timestamps_us[row] for row in rows]
-        buried = repeat(self.state.lease_us, len(rows))
-        columns = (stamps, buried, previous, freed, self.user_keys(rows))
-        return [Op(Opcode.KV_DELETE, self.table.id, len(rows), columns)]
+        stamps, lease_us = self._timestamps_us, self.state.lease_us
+        found = [
+            (stamps[row], lease_us, *self.lookup.previous(row), self.keys[row][PREFIX_BYTES:])
+            for row in rows
+        ]
+        return ops.of_rows(Opcode.KV_DELETE, self.table.id, found)
 
     def purge(self, rows: Sequence[int]) -> list[Op]:
         """Returns the op that leaves nothing, also of the aliases that these rows came through."""
@@ -347,7 +346,7 @@ def _joined(stored: Sequence[bytes | None]) -> bytes:
 
 
 # Where no entry is, as a tombstone that nobody holds.
-_NO_ENTRY: Final = layout.Entry(0, 0, 0, 0, 0, 0, ops.TOMBSTONE, 0, 0, 0, 0, 0)
+_NO_ENTRY: Final = layout.KvEntry(0, 0, 0, 0, 0, 0, ops.TOMBSTONE, 0, 0, 0, 0, 0)
 
 
 # -- ADD, NOT, TRUNCATE: a value is changed where it is, and all else of it stays -----------------
@@ -385,7 +384,7 @@ def decide_modify(command: commands.Modify, state: State, now_us: int) -> Decisi
     if key in lookup.volatile:
         return Decision(reply, (), {key: row})
     assert entry is not None
-    return Decision(reply, [_set_one(table, key, row, entry, links=entry.links)])
+    return Decision(reply, _set_one(table, key, row, entry, links=entry.links))
 
 
 def _add(type_: int, data: bytes, command: commands.Modify) -> bytes:
@@ -493,7 +492,7 @@ class _Renaming:
         )
         self._lease_us = lease_us
 
-    def of_value(self, further: Mapping[bytes, Entry]) -> tuple[list[Op], _Volatile]:
+    def of_value(self, further: Mapping[bytes, KvEntry]) -> tuple[list[Op], _Volatile]:
         """Moves the value; its further keys lead to it as before (FJ-31)."""
         row, table_id = self._row(), self._table.id
         written = _set_one(self._table, self._new_key, row, self._new, links=0)
@@ -501,15 +500,15 @@ class _Renaming:
         deleted = self._delete(self._old_key, self._old)
         others = {key: entry for key, entry in further.items() if key != self._new_key}
         linked = _link_op(self._table, others, self._new_key, self._timestamp_us)
-        return [*unschedule(table_id, due), written, deleted, *linked], self._gone()
+        return [*unschedule(table_id, due), *written, *deleted, *linked], self._gone()
 
     def of_alias(self) -> tuple[list[Op], _Volatile]:
         """Moves the alias only; onto the key of its own target, it just goes."""
         delete, target = self._delete(self._old_key, self._old), self._lookup.keys[_OLD]
         if target == self._new_key:
-            return [delete], {}
+            return delete, {}
         link = _link_op(self._table, {self._new_key: self._new}, target, self._timestamp_us)
-        return [*unschedule(self._table.id, [self._due()]), *link, delete], self._gone()
+        return [*unschedule(self._table.id, [self._due()]), *link, *delete], self._gone()
 
     def in_memory(self) -> tuple[list[Op], _Volatile]:
         """A stored value under the new key is first deleted durably, and so is an alias."""
@@ -517,7 +516,7 @@ class _Renaming:
         if self._new is None or not (self._new.is_value or _NEW in self._lookup.aliases):
             return [], changes
         delete = self._delete(self._new_key, self._new)
-        return [*unschedule(self._table.id, [self._due()]), delete], changes
+        return [*unschedule(self._table.id, [self._due()]), *delete], changes
 
     def _row(self) -> VolatileValue:
         lookup = self._lookup
@@ -533,37 +532,25 @@ class _Renaming:
     def _gone(self) -> _Volatile:
         return {self._new_key: None} if self._new_key in self._lookup.volatile else {}
 
-    def _delete(self, key: bytes, entry: Entry | None) -> Op:
-        dates = ((self._timestamp_us,), (self._lease_us,))
-        columns = (*dates, *_replaced_by_one(key, entry), _user_keys(key))
-        return Op(Opcode.KV_DELETE, self._table.id, 1, columns)
+    def _delete(self, key: bytes, entry: KvEntry | None) -> list[Op]:
+        row = (self._timestamp_us, self._lease_us, *_replaced_by_one(key, entry))
+        return ops.of_rows(Opcode.KV_DELETE, self._table.id, [(*row, key[PREFIX_BYTES:])])
 
 
 def _set_one(
-    table: Table, key: bytes, row: VolatileValue, replaced: Entry | None, *, links: int
-) -> Op:
+    table: Table, key: bytes, row: VolatileValue, replaced: KvEntry | None, *, links: int
+) -> list[Op]:
     """Returns the op that writes one row under an index key."""
-    columns = (
-        (row.timestamp_us,),
-        (row.expires_at_us,),
-        (row.ttl_us,),
-        (row.created_us,),
-        (links,),
-        *_replaced_by_one(key, replaced),
-        bytes([row.type]),
-        _user_keys(key),
-        Strings.of([row.value]),
+    dates = (row.timestamp_us, row.expires_at_us, row.ttl_us, row.created_us, links)
+    payload = (row.type, key[PREFIX_BYTES:], row.value)
+    return ops.of_rows(
+        Opcode.KV_SET, table.id, [(*dates, *_replaced_by_one(key, replaced), *payload)]
     )
-    return Op(Opcode.KV_SET, table.id, 1, columns)
 
 
-def _replaced_by_one(key: bytes, entry: Entry | None) -> tuple[tuple[int], tuple[int]]:
-    """Returns the columns `previous` and `freed` of one row."""
-    return ((entry.held,), (layout.row_bytes(entry, key),)) if entry else ((0,), (0,))
-
-
-def _user_keys(key: bytes) -> Strings:
-    return Strings.of([key[PREFIX_BYTES:]])
+def _replaced_by_one(key: bytes, entry: KvEntry | None) -> tuple[int, int]:
+    """Returns `previous` and `freed` of a row that takes the place of an entry."""
+    return (entry.held, layout.row_bytes(entry, key)) if entry else (0, 0)
 
 
 # -- one value under several keys (FJ-31): linking further keys to the key of a value -------------
@@ -605,19 +592,14 @@ def link(
 
 
 def _link_op(
-    table: Table, replaced: Mapping[bytes, Entry | None], target: bytes, timestamp_us: int
+    table: Table, replaced: Mapping[bytes, KvEntry | None], target: bytes, timestamp_us: int
 ) -> list[Op]:
     """Returns the op that lets index keys lead to a value, in the place of what stands there."""
-    if not replaced:
-        return []
-    columns = (
-        repeat(timestamp_us, len(replaced)),
-        [entry.held if entry else 0 for entry in replaced.values()],
-        [layout.row_bytes(entry, key) if entry else 0 for key, entry in replaced.items()],
-        Strings.of([key[PREFIX_BYTES:] for key in replaced]),
-        Strings.of([target[PREFIX_BYTES:]] * len(replaced)),
-    )
-    return [Op(Opcode.KV_LINK, table.id, len(replaced), columns)]
+    rows = [
+        (timestamp_us, *_replaced_by_one(key, entry), key[PREFIX_BYTES:], target[PREFIX_BYTES:])
+        for key, entry in replaced.items()
+    ]
+    return ops.of_rows(Opcode.KV_LINK, table.id, rows)
 
 
 def linked(state: State, table_id: int) -> Iterator[tuple[bytes, bytes]]:
@@ -635,7 +617,7 @@ def linked_of(op: Op) -> Iterable[tuple[bytes, bytes]]:
     return zip(targets.rows(), keys.rows(), strict=True)
 
 
-def further_keys(state: State, table: Table, key: bytes, now_us: int) -> dict[bytes, Entry]:
+def further_keys(state: State, table: Table, key: bytes, now_us: int) -> dict[bytes, KvEntry]:
     """Returns the index keys that lead to the value of a key, and what stands there."""
     known = dict.fromkeys(state.linked_keys(table.id).get(key, ()))
     found, target = Lookup.of(state, table.prefix, list(known), now_us), table.prefix + key

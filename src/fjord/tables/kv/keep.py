@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fjord import limits, ops
-from fjord.columns import Strings, repeat
+from fjord.columns import Strings
 from fjord.commands.layout import Command, internal
 from fjord.layouts import PREFIX_BYTES, end_of, prefix_of, table_of
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog
 from fjord.tables.kv import layout
-from fjord.tables.kv.layout import EXPIRY_BYTES, Entry, Mark
+from fjord.tables.kv.layout import EXPIRY_BYTES, KvEntry, Mark
 from fjord.tables.kv.lookup import purge, unschedule
 from fjord.tables.state import Decision, State, Tree, decides
 
@@ -30,7 +30,7 @@ class HeldRow(NamedTuple):
     """A row that still holds."""
 
     key: bytes  # of the index
-    entry: Entry
+    entry: KvEntry
     value: bytes  # payload, or target of an alias
     mark: Mark = layout.NO_MARK
 
@@ -70,11 +70,8 @@ def keep_marks(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
         and layout.ROW.unpack_from(mark)[0] == row
         and not (data and layout.decode(data).row == row)
     }
-    if not void:
-        return ()
-    none = repeat(0, len(void))
-    gone = Strings.of([key[PREFIX_BYTES:] for key in sorted(void)])
-    return [Op(Opcode.KV_MARK, op.table, len(void), (none, none, none, none, gone))]
+    rows = [(0, 0, 0, 0, key[PREFIX_BYTES:]) for key in sorted(void)]
+    return ops.of_rows(Opcode.KV_MARK, op.table, rows)
 
 
 def _marked(rows: Sequence[HeldRow], state: State) -> list[HeldRow]:
@@ -120,24 +117,27 @@ def _is_past(row: HeldRow, table_id: int, state: State, now_us: int) -> bool:
 
 
 def _move(table_id: int, rows: Sequence[HeldRow]) -> list[Op]:
-    if not rows:
-        return []
-    entries = [row.entry for row in rows]
-    columns = (
-        [entry.row for entry in entries],
-        [entry.timestamp_us for entry in entries],
-        [layout.expiry_of(row.entry, row.mark) for row in rows],
-        [entry.ttl_us for entry in entries],
-        [entry.created_us for entry in entries],
-        [entry.links for entry in entries],
-        [row.mark.accessed_us for row in rows],
-        [row.mark.worked_until_us for row in rows],
-        [entry.held for entry in entries],
-        bytes([entry.type for entry in entries]),
-        Strings.of([row.key[PREFIX_BYTES:] for row in rows]),
-        Strings.of([row.value for row in rows]),
+    return ops.of_rows(
+        Opcode.KV_MOVE,
+        table_id,
+        [
+            (
+                entry.row,
+                entry.timestamp_us,
+                layout.expiry_of(entry, mark),
+                entry.ttl_us,
+                entry.created_us,
+                entry.links,
+                mark.accessed_us,
+                mark.worked_until_us,
+                entry.held,
+                entry.type,
+                key[PREFIX_BYTES:],
+                value,
+            )
+            for key, entry, value, mark in rows
+        ],
     )
-    return [Op(Opcode.KV_MOVE, table_id, len(rows), columns)]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def decide_expire(command: Expire, state: State, now_us: int) -> Decision:
     due = [layout.decode_schedule(key) for key, _ in items]
     rows = [layout.ROW.unpack(data)[0] for _, data in items]
     found = _find(state, [key for _, key in due])
-    over: dict[int, list[tuple[_Due, Entry]]] = defaultdict(list)
+    over: dict[int, list[tuple[_Due, KvEntry]]] = defaultdict(list)
     stale: dict[int, list[_Due]] = defaultdict(list)
     for (expires_at_us, key), row, (entry, mark) in zip(due, rows, found, strict=True):
         table_id = table_of(key)
@@ -181,21 +181,24 @@ def decide_expire(command: Expire, state: State, now_us: int) -> Decision:
         else:
             # No row stands here with this expiry, so it is not one that could be missed.
             stale[table_id].append((expires_at_us, key))
-    ops = [op for table_id, gone in over.items() for op in _expire(table_id, gone, state.lease_us)]
-    ops += [op for table_id, gone in stale.items() for op in unschedule(table_id, gone)]
-    return catalog.decision(state, ops)
+    made = [op for table_id, gone in over.items() for op in _expire(table_id, gone, state.lease_us)]
+    made += [op for table_id, gone in stale.items() for op in unschedule(table_id, gone)]
+    return catalog.decision(state, made)
 
 
-def _expire(table_id: int, gone: Sequence[tuple[_Due, Entry]], lease_us: int) -> list[Op]:
-    columns = (
-        [entry.timestamp_us + 1 for _, entry in gone],  # a SET that is sent again loses
-        repeat(lease_us, len(gone)),
-        [expires_at_us for (expires_at_us, _), _ in gone],
-        [entry.held for _, entry in gone],
-        [layout.row_bytes(entry, key) for (_, key), entry in gone],
-        Strings.of([key[PREFIX_BYTES:] for (_, key), _ in gone]),
-    )
-    return [Op(Opcode.KV_EXPIRE, table_id, len(gone), columns)]
+def _expire(table_id: int, gone: Sequence[tuple[_Due, KvEntry]], lease_us: int) -> list[Op]:
+    rows = [
+        (
+            entry.timestamp_us + 1,  # a SET that is sent again loses
+            lease_us,
+            expires_at_us,
+            entry.held,
+            layout.row_bytes(entry, key),
+            key[PREFIX_BYTES:],
+        )
+        for (expires_at_us, key), entry in gone
+    ]
+    return ops.of_rows(Opcode.KV_EXPIRE, table_id, rows)
 
 
 def sweep(state: State, table_id: int, limit: int) -> list[Op]:
@@ -212,7 +215,7 @@ def _sweep(state: State, table_id: int, keys: Sequence[bytes]) -> list[Op]:
     return [*unschedule(table_id, due), *purge(table_id, entries)]
 
 
-def _find(state: State, keys: Sequence[bytes]) -> list[tuple[Entry | None, Mark]]:
+def _find(state: State, keys: Sequence[bytes]) -> list[tuple[KvEntry | None, Mark]]:
     """Returns the entries of index keys, of any tables, each with its mark."""
     entries = [layout.decode(data) if data else None for data in state.get_many(Tree.KV, keys)]
     marks = state.get_many(Tree.KV_MARKS, keys)

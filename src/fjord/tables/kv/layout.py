@@ -46,7 +46,7 @@ _ALIAS_HEAD: Final = BASE.size + ROW.size
 _new = tuple.__new__
 
 
-class Entry(NamedTuple):
+class KvEntry(NamedTuple):
     """What the index knows of a key."""
 
     row: int  # seq of the row when it was first written
@@ -84,15 +84,15 @@ class Mark(NamedTuple):
 NO_MARK: Final = Mark(0, 0, 0, 0)
 
 
-def decode(data: bytes) -> Entry:
+def decode(data: bytes) -> KvEntry:
     if len(data) == BASE.size:
         base = BASE.unpack(data)
         row, timestamp_us = base[0], base[1]
-        return _new(Entry, (*base, row, timestamp_us, 0, 0, row))
+        return _new(KvEntry, (*base, row, timestamp_us, 0, 0, row))
     if data[TYPE_AT] == ops.ALIAS:
         base, (held,) = BASE.unpack_from(data), ROW.unpack_from(data, BASE.size)
-        return _new(Entry, (*base, held, base[1], 0, 0, base[0]))
-    return _new(Entry, FULL.unpack(data))
+        return _new(KvEntry, (*base, held, base[1], 0, 0, base[0]))
+    return _new(KvEntry, FULL.unpack(data))
 
 
 def decode_target(data: bytes) -> bytes:
@@ -121,7 +121,7 @@ def decode_mark(data: bytes | None, row: int) -> Mark:
 encode_mark: Final[Callable[[int, int, int, int], bytes]] = MARK.pack
 
 
-def expiry_of(entry: Entry, mark: Mark) -> int:
+def expiry_of(entry: KvEntry, mark: Mark) -> int:
     """Returns when a row expires, after all that was noted of it; 0 = never."""
     return max(entry.expires_at_us, mark.expires_at_us) if entry.expires_at_us else 0
 
@@ -135,6 +135,6 @@ def decode_schedule(key: bytes) -> tuple[int, bytes]:
     return int.from_bytes(key[:EXPIRY_BYTES], "big"), key[EXPIRY_BYTES:]
 
 
-def row_bytes(entry: Entry, index_key: bytes) -> int:
+def row_bytes(entry: KvEntry, index_key: bytes) -> int:
     """Returns what a row counts among the live bytes of the journal."""
     return ops.ROW_BYTES + len(index_key) - PREFIX_BYTES + entry.size

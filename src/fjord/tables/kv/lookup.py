@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fjord import commands, kinds, limits, ops
-from fjord.columns import Strings
 from fjord.errors import Code, RefusedError
 from fjord.layouts import PREFIX_BYTES
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
 from fjord.tables.kv import layout
-from fjord.tables.kv.layout import NO_MARK, Entry, Mark
+from fjord.tables.kv.layout import NO_MARK, KvEntry, Mark
 from fjord.tables.rules import check_keys
 from fjord.tables.state import Decision, State, Tree, VolatileValue, decides
 
@@ -39,7 +38,7 @@ class Lookup:
         self.marks: dict[int, Mark] = {}  # those that hold
         self.expiries: list[int] = []  # when each row expires, after all that was noted; 0 = never
         self.volatile = _volatile(state, given)
-        self.aliases: dict[int, Entry] = {}  # rows that were found through an alias that counts
+        self.aliases: dict[int, KvEntry] = {}  # rows that were found through an alias that counts
         self._now_us = now_us
         self._state = state
         self._follow_aliases()
@@ -137,7 +136,7 @@ class Lookup:
         entry = self.entries[row]
         return entry.links if entry is not None and entry.is_value and self.is_live(row) else 0
 
-    def own(self, row: int) -> Entry | None:
+    def own(self, row: int) -> KvEntry | None:
         """Returns the entry of the key that was asked for itself, wherever it leads."""
         return self.aliases.get(row) or self.entries[row]
 
@@ -240,27 +239,20 @@ def _volatile(state: State, keys: Sequence[bytes]) -> dict[bytes, VolatileValue]
 
 def unschedule(table_id: int, items: Sequence[tuple[int, bytes]]) -> list[Op]:
     """Returns the op that takes expiries of index keys back; 0 stands for none."""
-    due = [item for item in items if item[0]]
-    if not due:
-        return []
-    keys = Strings.of([key[PREFIX_BYTES:] for _, key in due])
-    columns = ([expires_at_us for expires_at_us, _ in due], keys)
-    return [Op(Opcode.KV_UNSCHEDULE, table_id, len(due), columns)]
+    due = [(expires_at_us, key[PREFIX_BYTES:]) for expires_at_us, key in items if expires_at_us]
+    return ops.of_rows(Opcode.KV_UNSCHEDULE, table_id, due)
 
 
-def purge(table_id: int, entries: Mapping[bytes, Entry]) -> list[Op]:
+def purge(table_id: int, entries: Mapping[bytes, KvEntry]) -> list[Op]:
     """Returns the op that leaves nothing of these entries by index key."""
-    if not entries:
-        return []
-    columns = (
-        [entry.held for entry in entries.values()],
-        [layout.row_bytes(entry, key) for key, entry in entries.items()],
-        Strings.of([key[PREFIX_BYTES:] for key in entries]),
-    )
-    return [Op(Opcode.KV_PURGE, table_id, len(entries), columns)]
+    rows = [
+        (entry.held, layout.row_bytes(entry, key), key[PREFIX_BYTES:])
+        for key, entry in entries.items()
+    ]
+    return ops.of_rows(Opcode.KV_PURGE, table_id, rows)
 
 
-# -- lOCK and UNLOCK: nobody else may write a key until its holder lets go, or is gone ------------
+# -- LOCK and UNLOCK: nobody else may write a key until its holder lets go, or is gone ------------
 #
 # Locks live in memory, with the connections that hold them.  What is locked is the key that a key
 # leads to, whether it has a value or not.

@@ -23,7 +23,7 @@ from fjord.layouts import PREFIX_BYTES, end_of
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
 from fjord.tables.kv import layout, rules
-from fjord.tables.kv.layout import BASE, FULL, Entry, Mark
+from fjord.tables.kv.layout import BASE, FULL, KvEntry, Mark
 from fjord.tables.kv.lookup import Lookup, check_lock, unschedule
 from fjord.tables.rules import check_keys
 from fjord.tables.state import Decision, Pointer, State, Table, Tree, VolatileValue, decides
@@ -134,15 +134,11 @@ class _Touch:
         return Mark(entry.row if entry else 0, self._now_us, expires_at_us, worked_until_us)
 
     def ops(self, table: Table) -> list[Op]:
-        if not self._marks:
-            return []
-        rows, accessed, expiries, worked = (
-            list(column) for column in zip(*self._marks.values(), strict=True)
-        )
-        keys = Strings.of([key[PREFIX_BYTES:] for key in self._marks])
-        columns = (rows, accessed, expiries, worked, keys)
-        mark = Op(Opcode.KV_MARK, table.id, len(rows), columns)
-        return [*unschedule(table.id, self._due), mark]
+        rows = [(*mark, key[PREFIX_BYTES:]) for key, mark in self._marks.items()]
+        return [
+            *unschedule(table.id, self._due),
+            *ops.of_rows(Opcode.KV_MARK, table.id, rows),
+        ]
 
 
 # -- answers: what is known of keys, column by column ---------------------------------------------
@@ -154,7 +150,7 @@ class _Touch:
 _MISSING: Final = Entries.MISSING
 # As unpacked entries, of which 0xff is the type; for a tombstone that is how it is stored.
 _NO_BASE: Final = (0, 0, 0, 0, 0, 0, _MISSING)
-_NO_ENTRY: Final = Entry(*_NO_BASE, 0, 0, 0, 0, 0)
+_NO_ENTRY: Final = KvEntry(*_NO_BASE, 0, 0, 0, 0, 0)
 _CREATED, _EXPIRES = 1, 2  # among the fields of an entry behind its type
 _PLAIN_TYPES: Final = bytes([*range(layout.VALUE_TYPE_MAX + 1), _MISSING])
 

@@ -27,7 +27,7 @@ from fjord.ops import Op, Opcode
 from fjord.tables import catalog, rules
 from fjord.tables.jobs import decide
 from fjord.tables.stages import layout
-from fjord.tables.stages.layout import Stage, StageState, Writer
+from fjord.tables.stages.layout import Staged, StageState, StageWriter
 from fjord.tables.state import Decision, State, Table, Tree, decides
 from fjord.tables.streams import history
 from fjord.tables.streams.layout import seq_key
@@ -210,7 +210,11 @@ def _check_commit(command: commands.CommitStages) -> None:
 
 
 def _commit(
-    command: commands.CommitStages, table: Table, known: Writer | None, state: State, now_us: int
+    command: commands.CommitStages,
+    table: Table,
+    known: StageWriter | None,
+    state: State,
+    now_us: int,
 ) -> Decision:
     if known is None:
         check_room(state)
@@ -222,25 +226,26 @@ def _commit(
     name = command.writer
     if history.is_log(table):
         rows = sum(stage.rows for stage in found)
-        made = [*(_commit_op(table, stage) for stage in found),
-                op_of(table.id, name, command.batch, now_us)]  # fmt: skip
+        made = [_commit_op(table, stage) for stage in found]
+        made += op_of(table.id, name, command.batch, now_us)
         seq = state.next_seq - 1 + rows
         return Decision(_committed(state, command.batch, is_new=True, rows=rows, seq=seq), made)
-    made = [op_of(table.id, name, command.batch, now_us, command.stages)]
-    if found:
-        made.append(_decided_op(table, found))
+    made = [
+        *op_of(table.id, name, command.batch, now_us, command.stages),
+        *_decided_op(table, found),
+    ]
     reply = _committed(state, command.batch, is_new=True, left=len(found))
     return Decision(reply, made)
 
 
-def _commit_op(table: Table, stage: Stage) -> Op:
+def _commit_op(table: Table, stage: Staged) -> Op:
     numbers = (stage.seq, *stage.pointer[:4], _bytes(stage))
     return Op(Opcode.STREAM_COMMIT, table.id, stage.rows, tuple((one,) for one in numbers))
 
 
-def _decided_op(table: Table, stages: Sequence[Stage]) -> Op:
+def _decided_op(table: Table, stages: Sequence[Staged]) -> list[Op]:
     rows = [(one.seq, one.at_us, one.rows, *one.pointer[:4]) for one in stages]
-    return Op(Opcode.STAGE_DECIDED, table.id, len(rows), tuple(zip(*rows, strict=True)))
+    return ops.of_rows(Opcode.STAGE_DECIDED, table.id, rows)
 
 
 def _committed(
@@ -253,7 +258,9 @@ def _committed(
 # -- running what is decided ----------------------------------------------------------------------
 
 
-def _run(table: Table, known: Writer, seq: int, left: int, state: State, now_us: int) -> Decision:
+def _run(
+    table: Table, known: StageWriter, seq: int, left: int, state: State, now_us: int
+) -> Decision:
     """Runs the first stage of a batch that waits; it goes in the same commit.
 
     Says that so many are left then.
@@ -324,7 +331,7 @@ def _set_of(table: str, op: Op, now_us: int) -> Set | None:
 # -- looking stages up ----------------------------------------------------------------------------
 
 
-def _waiting(state: State, prefix: bytes, known: Writer) -> Sequence[int]:
+def _waiting(state: State, prefix: bytes, known: StageWriter) -> Sequence[int]:
     """Returns the stages of a batch that are not written yet.
 
     They are written in order, and go with it, so those that are left are the last ones.
@@ -338,13 +345,13 @@ def _waiting(state: State, prefix: bytes, known: Writer) -> Sequence[int]:
     return stages[first:]
 
 
-def _pending(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Stage]:
+def _pending(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Staged]:
     """Returns those of some stages that nobody has committed."""
     found = _stages(state, prefix, seqs)
     return [stage for stage in found if stage.state == StageState.PENDING]
 
 
-def _stages(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Stage]:
+def _stages(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Staged]:
     keys = [seq_key(prefix, seq) for seq in seqs]
     stored = state.get_many(Tree.STAGES, keys)
     return [layout.decode_stage(key, data) for key, data in zip(keys, stored, strict=True) if data]
@@ -390,8 +397,8 @@ def decide_forget_writer(command: ForgetWriter, state: State, now_us: int) -> De
     prefix = prefix_of(command.table)
     known = find(state, prefix, command.name)
     is_kept = known is None or known.at_us >= command.before_us or _waiting(state, prefix, known)
-    op = Op(Opcode.WRITER_GONE, command.table, 1, (Strings.of([command.name]),))
-    return catalog.decision(state, [] if is_kept else [op])
+    gone = ops.of_rows(Opcode.WRITER_GONE, command.table, [(command.name,)])
+    return catalog.decision(state, () if is_kept else gone)
 
 
 def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
@@ -400,22 +407,17 @@ def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
     items = state.scan(Tree.STAGES, prefix, end_of(prefix), limit)
     if items:
         return _drop(table_id, [layout.decode_stage(*item) for item in items])
-    names = [
-        key[PREFIX_BYTES:] for key, _ in state.scan(Tree.WRITERS, prefix, end_of(prefix), limit)
-    ]
-    return [Op(Opcode.WRITER_GONE, table_id, len(names), (Strings.of(names),))] if names else []
+    left = state.scan(Tree.WRITERS, prefix, end_of(prefix), limit)
+    return ops.of_rows(Opcode.WRITER_GONE, table_id, [(key[PREFIX_BYTES:],) for key, _ in left])
 
 
-def _drop(table_id: int, stages: Sequence[Stage]) -> list[Op]:
+def _drop(table_id: int, stages: Sequence[Staged]) -> list[Op]:
     """Returns the op that takes stages away; those that are committed count as messages already."""
-    if not stages:
-        return []
-    freed = [0 if one.state == StageState.COMMITTED else _bytes(one) for one in stages]
-    columns = ([one.seq for one in stages], freed)
-    return [Op(Opcode.STAGE_GONE, table_id, len(stages), columns)]
+    rows = [(one.seq, 0 if one.state == StageState.COMMITTED else _bytes(one)) for one in stages]
+    return ops.of_rows(Opcode.STAGE_GONE, table_id, rows)
 
 
-def _bytes(stage: Stage) -> int:
+def _bytes(stage: Staged) -> int:
     """Returns how many bytes the op has that brought a stage."""
     return _AROUND_BYTES + stage.size
 
@@ -457,7 +459,7 @@ def decide_advance(command: commands.Advance, state: State, now_us: int) -> Deci
     if known is None:
         check_room(state)
     number = command.batch or OVER
-    return catalog.decision(state, [op_of(catalog.NO_TABLE, command.writer, number, now_us)])
+    return catalog.decision(state, op_of(catalog.NO_TABLE, command.writer, number, now_us))
 
 
 def _check_numbers(command: commands.Advance) -> None:
@@ -476,7 +478,7 @@ def _place(number: int) -> str:
 # -- what all writers have ------------------------------------------------------------------------
 
 
-def find(state: State, prefix: bytes, name: bytes) -> Writer | None:
+def find(state: State, prefix: bytes, name: bytes) -> StageWriter | None:
     (data,) = state.get_many(Tree.WRITERS, [prefix + name])
     return layout.decode_writer(data) if data else None
 
@@ -494,7 +496,9 @@ def check_room(state: State) -> None:
         raise RefusedError(Code.QUOTA, text)
 
 
-def op_of(table_id: int, name: str, batch: int, now_us: int, stages: Sequence[int] = ()) -> Op:
+def op_of(
+    table_id: int, name: str, batch: int, now_us: int, stages: Sequence[int] = ()
+) -> list[Op]:
     """Returns the op that says at which batch a writer is, and what that is written from."""
-    kept = Strings.of([layout.encode_seqs(tuple(stages))])
-    return Op(Opcode.WRITER, table_id, 1, ((batch,), (now_us,), Strings.of([name.encode()]), kept))
+    row = (batch, now_us, name.encode(), layout.encode_seqs(tuple(stages)))
+    return ops.of_rows(Opcode.WRITER, table_id, [row])

@@ -33,7 +33,7 @@ class StageState(enum.IntEnum):
     COMMITTED = 2  # its messages have their seqs, and rest in it until they are in a block
 
 
-class Stage(NamedTuple):
+class Staged(NamedTuple):
     """Rows that are staged."""
 
     seq: int
@@ -50,7 +50,7 @@ class Stage(NamedTuple):
         return Pointer(self.segment, self.offset, self.size, self.crc, self.seq)
 
 
-class Writer(NamedTuple):
+class StageWriter(NamedTuple):
     """The last batch of a writer."""
 
     batch: int
@@ -59,13 +59,13 @@ class Writer(NamedTuple):
     stages: tuple[int, ...]
 
 
-def decode_stage(key: bytes, data: bytes) -> Stage:
-    return Stage(seq_of(key), *STAGE.unpack(data))
+def decode_stage(key: bytes, data: bytes) -> Staged:
+    return Staged(seq_of(key), *STAGE.unpack(data))
 
 
-def decode_writer(data: bytes) -> Writer:
+def decode_writer(data: bytes) -> StageWriter:
     batch, at_us, held = WRITER.unpack_from(data)
-    return Writer(batch, at_us, held, decode_seqs(data[WRITER.size :]))
+    return StageWriter(batch, at_us, held, decode_seqs(data[WRITER.size :]))
 
 
 def encode_seqs(seqs: tuple[int, ...]) -> bytes:

@@ -145,7 +145,7 @@ def decide_erase(command: commands.Erase, state: State, now_us: int) -> Decision
         text = f"stream {table.name} keeps every message; only mode latest can lose one"
         raise RefusedError(Code.WRONG_KIND, text)
     keys = [table.prefix + key for key in command.keys.rows()]
-    entries: dict[bytes, layout.Entry] = {}
+    entries: dict[bytes, layout.KvEntry] = {}
     missing = []
     for at, (key, data) in enumerate(zip(keys, state.get_many(Tree.KV, keys), strict=True)):
         entry = layout.decode(data) if data else None
@@ -153,20 +153,17 @@ def decide_erase(command: commands.Erase, state: State, now_us: int) -> Decision
             missing.append(at)
         else:
             entries[key] = entry
-    made = [_erase(table, entries, state.lease_us)] if entries else []
+    made = _erase(table, entries, state.lease_us)
     seq = state.next_seq - 1 + len(entries)
     return Decision(Acted(master=state.master, seq=seq, missing=missing), made)
 
 
-def _erase(table: Table, entries: dict[bytes, layout.Entry], lease_us: int) -> Op:
-    columns = (
-        repeat(lease_us, len(entries)),
-        [entry.row for entry in entries.values()],
-        [entry.held for entry in entries.values()],
-        [layout.row_bytes(entry, key) for key, entry in entries.items()],
-        Strings.of([key[PREFIX_BYTES:] for key in entries]),
-    )
-    return Op(Opcode.STREAM_ERASE, table.id, len(entries), columns)
+def _erase(table: Table, entries: dict[bytes, layout.KvEntry], lease_us: int) -> list[Op]:
+    rows = [
+        (lease_us, entry.row, entry.held, layout.row_bytes(entry, key), key[PREFIX_BYTES:])
+        for key, entry in entries.items()
+    ]
+    return ops.of_rows(Opcode.STREAM_ERASE, table.id, rows)
 
 
 # -- subscribers: a name and a mark each.  Everything up to the mark is processed -----------------
@@ -197,15 +194,15 @@ def decide_subscribe(command: commands.Subscribe, state: State, now_us: int) -> 
     epoch = state.next_seq + len(creation)
     made = Subscriber(seq + at_end, epoch, now_us, 0, 0)
     position = _position(made, created=True)
-    return Decision(position, [*creation, _op(table, command.name, made)])
+    return Decision(position, [*creation, *_op(table, command.name, made)])
 
 
 @decides(commands.Unsubscribe)
 def decide_unsubscribe(command: commands.Unsubscribe, state: State, now_us: int) -> Decision:
     found = _known(state, command.table, command.name)
     table, _ = found
-    names = Strings.of([command.name.encode()])
-    return catalog.decision(state, [Op(Opcode.UNSUBSCRIBE, table.id, 1, (names,))])
+    gone = ops.of_rows(Opcode.UNSUBSCRIBE, table.id, [(command.name.encode(),)])
+    return catalog.decision(state, gone)
 
 
 @decides(commands.Rest)
@@ -213,7 +210,7 @@ def decide_rest(command: commands.Rest, state: State, now_us: int) -> Decision:
     found = _known(state, command.table, command.name)
     table, known = found
     changed = known._replace(asleep=int(command.asleep))
-    made = [] if changed == known else [_op(table, command.name, changed)]
+    made = [] if changed == known else _op(table, command.name, changed)
     return Decision(_position(changed), made)
 
 
@@ -236,7 +233,7 @@ def decide_acknowledge(command: commands.Acknowledge, state: State, now_us: int)
     if command.seq <= known.seq:
         return Decision(_position(known))
     moved = known._replace(seq=command.seq, moved_us=now_us)
-    return Decision(_position(moved), [_op(table, command.name, moved)])
+    return Decision(_position(moved), _op(table, command.name, moved))
 
 
 @decides(commands.Seek)
@@ -248,7 +245,7 @@ def decide_seek(command: commands.Seek, state: State, now_us: int) -> Decision:
     if not isinstance(seq, int):
         return Decision(seq)
     moved = known._replace(seq=seq, epoch=known.epoch + 1, moved_us=now_us)
-    return Decision(_position(moved), [_op(table, command.name, moved)])
+    return Decision(_position(moved), _op(table, command.name, moved))
 
 
 def _start_seq(state: State, table: Table, start: int, at: int) -> int | InBlock:
@@ -403,15 +400,9 @@ def _check_quota(state: State) -> None:
         raise RefusedError(Code.QUOTA, text)
 
 
-def _op(table: Table, name: str, found: Subscriber) -> Op:
-    columns = (
-        (found.seq,),
-        (found.epoch,),
-        (found.moved_us,),
-        bytes([found.asleep]),
-        Strings.of([name.encode()]),
-    )
-    return Op(Opcode.SUBSCRIBER, table.id, 1, columns)
+def _op(table: Table, name: str, found: Subscriber) -> list[Op]:
+    row = (found.seq, found.epoch, found.moved_us, found.asleep, name.encode())
+    return ops.of_rows(Opcode.SUBSCRIBER, table.id, [row])
 
 
 def _position(found: Subscriber, *, created: bool = False) -> Position:

@@ -16,22 +16,20 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from fjord import commands, jobs, kinds, limits
+from fjord import commands, jobs, kinds, limits, ops
 from fjord.columns import Strings
 from fjord.commands import BlockList, ReplaceBlocks
 from fjord.commands.layout import Command, internal
 from fjord.errors import Code, RefusedError
 from fjord.history import Block, SealPlan
 from fjord.layouts import PREFIX_BYTES, Scan, end_of, pages, prefix_of
-from fjord.ops import Column, Op, Opcode, Place
+from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog
 from fjord.tables.state import Decision, State, Table, Tree, decides
 from fjord.tables.streams import layout, rules
 from fjord.tables.streams.layout import History, Use, seq_key
 
 _PIECE: Final = 256
-# The columns of numbers of a BLOCK.
-_NUMBERS: Final = ("first", "last", "rows", "bytes", "min_us", "max_us", "crc")
 
 
 @internal(frees=True)
@@ -87,11 +85,11 @@ def history_of(state: State, table_id: int) -> History:
 
 @decides(BeginSeal)
 def decide_begin_seal(command: BeginSeal, state: State, now_us: int) -> Decision:
-    made = []
+    made: list[Op] = []
     for table_id, last in command.lasts:
         found = history_of(state, table_id)
         if not found.sealing and last > found.sealed:
-            made.append(_history_op(table_id, found._replace(sealing=last, tag=command.tag)))
+            made += _history_op(table_id, found._replace(sealing=last, tag=command.tag))
     return catalog.decision(state, made)
 
 
@@ -106,13 +104,13 @@ def decide_end_seal(command: EndSeal, state: State, now_us: int) -> Decision:
         found = history_of(state, where.table)
         if (found.sealing, found.tag) == (where.last, where.tag):  # else it was done before
             done = found._replace(sealed=where.last, sealing=0, tag=0)
-            made += (*block_ops(blocks, Use.LIVE), _history_op(where.table, done))
+            made += (*block_ops(blocks, Use.LIVE), *_history_op(where.table, done))
     return catalog.decision(state, made)
 
 
-def _history_op(table_id: int, found: History) -> Op:
-    columns = ((found.sealed,), (found.forgotten,), (found.sealing,), (found.tag,))
-    return Op(Opcode.HISTORY, table_id, 1, columns)
+def _history_op(table_id: int, found: History) -> list[Op]:
+    row = (found.sealed, found.forgotten, found.sealing, found.tag)
+    return ops.of_rows(Opcode.HISTORY, table_id, [row])
 
 
 def block_ops(blocks: Sequence[Block], use: Use) -> list[Op]:
@@ -120,14 +118,10 @@ def block_ops(blocks: Sequence[Block], use: Use) -> list[Op]:
     by_table: dict[int, list[Block]] = {}
     for block in blocks:
         by_table.setdefault(block.table, []).append(block)
-    made = []
+    made: list[Op] = []
     for table_id, found in by_table.items():
-        columns: tuple[Column, ...] = (
-            *([getattr(block, name) for block in found] for name in _NUMBERS),
-            bytes([use]) * len(found),
-            Strings.of([block.name.encode() for block in found]),
-        )
-        made.append(Op(Opcode.BLOCK, table_id, len(found), columns))
+        rows = [(*block[1:-1], use, block.name.encode()) for block in found]
+        made += ops.of_rows(Opcode.BLOCK, table_id, rows)
     return made
 
 
@@ -149,13 +143,11 @@ def decide_gone(command: Gone, state: State, now_us: int) -> Decision:
 
 
 def gone_ops(blocks: Sequence[Block]) -> list[Op]:
-    by_table: dict[int, list[int]] = {}
+    by_table: dict[int, list[tuple[int]]] = {}
     for block in blocks:
-        by_table.setdefault(block.table, []).append(block.last)
-    return [
-        Op(Opcode.BLOCK_GONE, table_id, len(lasts), (lasts,))
-        for table_id, lasts in by_table.items()
-    ]
+        by_table.setdefault(block.table, []).append((block.last,))
+    found = by_table.items()
+    return [op for id_, lasts in found for op in ops.of_rows(Opcode.BLOCK_GONE, id_, lasts)]
 
 
 def outdated(table: Table, blocks: Sequence[Block], now_us: int) -> list[Block]:
@@ -269,7 +261,7 @@ def sweep(state: State, limit: int) -> list[Op]:
             )
             up_to = layout.seq_of(items[-1][0]) if len(items) == limit else found.sealed
             changed = _history_op(table_id, found._replace(forgotten=up_to))
-            return [*_forget(table_id, items), changed]
+            return [*_forget(table_id, items), *changed]
     return []
 
 
@@ -282,10 +274,8 @@ def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
     retired = [block for block, gone in all_items(state.scan, prefix) if not gone][:limit]
     if retired:
         return block_ops(retired, Use.RETIRED)
-    names = [
-        key[len(prefix) :] for key, _ in state.scan(Tree.SUBSCRIBERS, prefix, end_of(prefix), limit)
-    ]
-    return [Op(Opcode.UNSUBSCRIBE, table_id, len(names), (Strings.of(names),))] if names else []
+    left = state.scan(Tree.SUBSCRIBERS, prefix, end_of(prefix), limit)
+    return ops.of_rows(Opcode.UNSUBSCRIBE, table_id, [(key[PREFIX_BYTES:],) for key, _ in left])
 
 
 def has_blocks(state: State, table_id: int) -> bool:
@@ -297,15 +287,12 @@ def has_blocks(state: State, table_id: int) -> bool:
 
 def _forget(table_id: int, items: Iterable[tuple[bytes, bytes]]) -> list[Op]:
     appends = [layout.decode_append(key, data) for key, data in items]
-    if not appends:
-        return []
-    columns = ([one.last for one in appends], [one.size for one in appends])
-    made = [Op(Opcode.STREAM_FORGET, table_id, len(appends), columns)]
-    stages = [one.stage for one in appends if one.stage]
-    if stages:  # nothing rests in them any more; what they held was counted with the appends
-        none = [0] * len(stages)
-        made.append(Op(Opcode.STAGE_GONE, table_id, len(stages), (stages, none)))
-    return made
+    # Nothing rests in stages any more; what they held was counted with the appends.
+    stages = [(one.stage, 0) for one in appends if one.stage]
+    return [
+        *ops.of_rows(Opcode.STREAM_FORGET, table_id, [(one.last, one.size) for one in appends]),
+        *ops.of_rows(Opcode.STAGE_GONE, table_id, stages),
+    ]
 
 
 # -- what still holds, for packing ----------------------------------------------------------------

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from fjord import limits, ops
-from fjord.columns import Strings
 from fjord.layouts import PREFIX_BYTES, end_of, pages, prefix_of
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog
 from fjord.tables.kv import layout
 from fjord.tables.kv.keep import HeldRow, holding
-from fjord.tables.kv.layout import Entry
+from fjord.tables.kv.layout import KvEntry
 from fjord.tables.state import State, Tree
 from fjord.tables.streams import layout as stream_entry
 from fjord.tables.streams.layout import SNAPSHOT_KEY, VERSION_KEY
@@ -38,17 +37,13 @@ def keep_messages(op: Op, place: Place, state: State, now_us: int) -> Sequence[O
     return [*purge(op.table, gone), *_move(op.table, kept)]
 
 
-def purge(table_id: int, entries: dict[bytes, Entry]) -> list[Op]:
+def purge(table_id: int, entries: dict[bytes, KvEntry]) -> list[Op]:
     """Returns the op that leaves nothing of these entries by index key."""
-    if not entries:
-        return []
-    columns = (
-        [entry.row for entry in entries.values()],
-        [entry.held for entry in entries.values()],
-        [layout.row_bytes(entry, key) for key, entry in entries.items()],
-        Strings.of([key[PREFIX_BYTES:] for key in entries]),
-    )
-    return [Op(Opcode.STREAM_PURGE, table_id, len(entries), columns)]
+    rows = [
+        (entry.row, entry.held, layout.row_bytes(entry, key), key[PREFIX_BYTES:])
+        for key, entry in entries.items()
+    ]
+    return ops.of_rows(Opcode.STREAM_PURGE, table_id, rows)
 
 
 def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
@@ -67,7 +62,7 @@ def keep_subscriber(op: Op, place: Place, state: State, now_us: int) -> Sequence
     )
 
 
-def _is_old(entry: Entry, state: State) -> bool:
+def _is_old(entry: KvEntry, state: State) -> bool:
     """Says so of tombstones that have been there for long, in lease time."""
     is_tombstone = entry.type == ops.TOMBSTONE
     return is_tombstone and entry.created_us + limits.TOMBSTONE_US <= state.lease_us
@@ -81,7 +76,7 @@ def _least_mark(state: State, table_id: int) -> int:
     return min(seqs, default=_NO_MARK)
 
 
-def _buried_or_dated(entry: Entry) -> int:
+def _buried_or_dated(entry: KvEntry) -> int:
     """Returns when a tombstone was buried, or the date of a message if it is not its moment."""
     if entry.type == ops.TOMBSTONE:
         return entry.created_us
@@ -89,19 +84,11 @@ def _buried_or_dated(entry: Entry) -> int:
 
 
 def _move(table_id: int, rows: Sequence[HeldRow]) -> list[Op]:
-    if not rows:
-        return []
-    entries = [row.entry for row in rows]
-    columns = (
-        [entry.row for entry in entries],
-        list(map(stream_entry.moment_of, entries)),
-        list(map(_buried_or_dated, entries)),
-        [entry.held for entry in entries],
-        bytes([entry.type for entry in entries]),
-        Strings.of([row.key[PREFIX_BYTES:] for row in rows]),
-        Strings.of([row.value for row in rows]),
-    )
-    return [Op(Opcode.STREAM_MOVE, table_id, len(rows), columns)]
+    found = []
+    for key, entry, value, _ in rows:
+        dates = (stream_entry.moment_of(entry), _buried_or_dated(entry))
+        found.append((entry.row, *dates, entry.held, entry.type, key[PREFIX_BYTES:], value))
+    return ops.of_rows(Opcode.STREAM_MOVE, table_id, found)
 
 
 def keep_version(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
@@ -116,18 +103,11 @@ def keep_version(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op
 
 def keep_snapshot(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     """Says a snapshot again that is open."""
-    made = []
+    kept = []
     rows: Any = zip(*op.columns, strict=True)
-    for seq, (snapshot, deadline_us, wall_us, largest, is_pass) in enumerate(rows, place.seq):
+    for seq, (snapshot, deadline_us, *rest) in enumerate(rows, place.seq):
         key = SNAPSHOT_KEY.pack(deadline_us, snapshot or seq)
         (data,) = state.get_many(Tree.SNAPSHOTS, [key])
         if data is not None and stream_entry.SNAPSHOT.unpack(data)[1] == seq:
-            columns = (
-                (snapshot or seq,),
-                (deadline_us,),
-                (wall_us,),
-                (largest,),
-                bytes([is_pass]),
-            )
-            made.append(Op(op.opcode, op.table, 1, columns))
-    return made
+            kept.append((snapshot or seq, deadline_us, *rest))
+    return ops.of_rows(op.opcode, op.table, kept)

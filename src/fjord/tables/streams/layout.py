@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 from fjord import ops
 from fjord.history import Block
 from fjord.layouts import POINTER, PREFIX_BYTES, Fields, prefix_of, table_of
-from fjord.tables.kv.layout import Entry
+from fjord.tables.kv.layout import KvEntry
 from fjord.tables.state import Moment, Pointer
 
 
@@ -106,7 +106,7 @@ def seq_of(key: bytes) -> int:
     return int.from_bytes(key[PREFIX_BYTES:], "big")
 
 
-def moment_of(entry: Entry) -> int:
+def moment_of(entry: KvEntry) -> int:
     """Returns when a message was committed, whatever its date is; a tombstone has no other."""
     return entry.timestamp_us if entry.type == ops.TOMBSTONE else entry.created_us
 

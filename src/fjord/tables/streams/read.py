@@ -19,7 +19,7 @@ from fjord.layouts import PREFIX_BYTES, end_of
 from fjord.ops import Op, Opcode
 from fjord.tables import snapshots
 from fjord.tables.kv import layout
-from fjord.tables.kv.layout import Entry
+from fjord.tables.kv.layout import KvEntry
 from fjord.tables.snapshots import AsOf
 from fjord.tables.state import Decision, State, Table, Tree, decides
 from fjord.tables.streams import decide, history, rules
@@ -175,7 +175,7 @@ def _read_latest(
     return Decision(_latest_messages(table, wanted, found, view, is_more=is_more), made)
 
 
-_Rows = list[tuple[bytes, Entry]]  # keys of the index and their entries
+_Rows = list[tuple[bytes, KvEntry]]  # keys of the index and their entries
 
 
 def _latest_rows(table: Table, wanted: _Wanted, view: State | AsOf) -> tuple[_Rows, bool]:
