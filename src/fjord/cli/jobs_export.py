@@ -77,7 +77,7 @@ class _Exporting:
         self.left_out = 0
         self.has_changed = False
 
-    def rows(self) -> Iterator[shape.Row]:
+    def rows(self) -> Iterator[shape.JournalRow]:
         begun = jobs.moment(self._db)
         for state in (State.TAKEN, State.WAITING):
             for page in jobs.pages(self._db, self._table, state):

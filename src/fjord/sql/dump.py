@@ -29,7 +29,7 @@ class CutShortError(FjordError):
     """The text ends in the middle of something."""
 
 
-class Kind(enum.Enum):
+class TokenKind(enum.Enum):
     """What a token is."""
 
     WORD = enum.auto()  # a keyword, a name or a number
@@ -43,12 +43,12 @@ class Kind(enum.Enum):
 class Token(NamedTuple):
     """A piece of SQL."""
 
-    kind: Kind
+    kind: TokenKind
     text: bytes
 
 
-_END: Final = Token(Kind.END, b"")
-_TOKEN_TOO_LONG: Final = Token(Kind.TOO_LONG, b"")
+_END: Final = Token(TokenKind.END, b"")
+_TOKEN_TOO_LONG: Final = Token(TokenKind.TOO_LONG, b"")
 
 _QUOTES: Final = {b"'": "a string", b'"': "a string", b"`": "a name"}
 # Without backslashes that escape, and with them.
@@ -227,12 +227,12 @@ class Scanner:
 
     def _made(self, kind: str | None, text: bytes) -> Token:
         if kind == "mark":
-            return Token(Kind.MARK, text)
+            return Token(TokenKind.MARK, text)
         if kind == "word":
-            return Token(Kind.WORD, text)
+            return Token(TokenKind.WORD, text)
         if kind == "name":
-            return Token(Kind.NAME, text[1:-1].replace(b"``", b"`"))
-        return Token(Kind.STRING, self.unquoted(text[1:-1], text[:1]))
+            return Token(TokenKind.NAME, text[1:-1].replace(b"``", b"`"))
+        return Token(TokenKind.STRING, self.unquoted(text[1:-1], text[:1]))
 
     def unquoted(self, text: bytes, quote: bytes = b"'") -> bytes:
         """Returns what the text between two quotes stands for."""
@@ -399,8 +399,8 @@ class Dump:
         if scanner.passes(b"\xff\xfe") or scanner.passes(b"\xfe\xff"):
             raise FjordError(_UTF16)
         scanner.passes(b"\xef\xbb\xbf")
-        while (token := scanner.token()).kind is not Kind.END:
-            word = token.text.upper() if token.kind is Kind.WORD else b""
+        while (token := scanner.token()).kind is not TokenKind.END:
+            word = token.text.upper() if token.kind is TokenKind.WORD else b""
             if word in (b"INSERT", b"REPLACE"):
                 yield from self._insert()
             elif word == b"CREATE":
@@ -428,8 +428,8 @@ class Dump:
         """Reads SET, of which it matters what it says of characters and of backslashes."""
         words: list[bytes] = [b"SET"]
         size = 0
-        while (token := self._scanner.token()).text != b";" or token.kind is not Kind.MARK:
-            if token.kind is Kind.END:
+        while (token := self._scanner.token()).text != b";" or token.kind is not TokenKind.MARK:
+            if token.kind is TokenKind.END:
                 raise self._cut("a statement")
             size += len(token.text)
             if size > _SET_BYTES_MAX:
@@ -454,7 +454,7 @@ class Dump:
             token = scanner.token()
         if token.text.upper() == b"TABLE":
             token = scanner.token()
-            while token.kind is Kind.WORD and token.text.upper() in (b"IF", b"NOT", b"EXISTS"):
+            while token.kind is TokenKind.WORD and token.text.upper() in (b"IF", b"NOT", b"EXISTS"):
                 token = scanner.token()
             table, token = self._name(token)
             if token.text == b"(":
@@ -463,7 +463,7 @@ class Dump:
                     self._known[table] = columns
                 if len(self._known) > _TABLES_MAX:
                     raise FjordError(f"more than {_TABLES_MAX} tables have the wanted columns")
-        if token.kind is Kind.END:
+        if token.kind is TokenKind.END:
             raise self._cut("a statement")
         if token != _STOP:
             scanner.skip()
@@ -474,13 +474,13 @@ class Dump:
         depth, is_first = 1, True
         while depth:
             token = self._scanner.token()
-            if token.kind is Kind.END:
+            if token.kind is TokenKind.END:
                 raise self._cut("a statement")
-            if token.kind is Kind.MARK:
+            if token.kind is TokenKind.MARK:
                 depth += (token.text == b"(") - (token.text == b")")
                 is_first = depth == 1 and token.text == b","
                 continue
-            is_name = token.kind is Kind.NAME or token.text.upper() not in _NO_COLUMN
+            is_name = token.kind is TokenKind.NAME or token.text.upper() not in _NO_COLUMN
             if is_first and is_name and len(columns) < _COLUMNS_MAX:
                 columns.append(_text(token).lower())
             is_first = False
@@ -506,14 +506,14 @@ class Dump:
     def _insert(self) -> Iterator[Found | Bad]:
         scanner, line = self._scanner, self._scanner.line
         token = scanner.token()
-        while token.kind is Kind.WORD and token.text.upper() in _EARLY:
+        while token.kind is TokenKind.WORD and token.text.upper() in _EARLY:
             token = scanner.token()
         table, token = self._name(token)
         listed: list[str] = []
         if token.text == b"(":
             listed = self._column_definitions()
             token = scanner.token()
-        if token.kind is Kind.END:
+        if token.kind is TokenKind.END:
             raise self._cut("a statement")
         plan = self._plan(table, listed)
         if plan is None or token.text.upper() not in (b"VALUES", b"VALUE"):
@@ -596,7 +596,7 @@ class Dump:
             token = self._scanner.token()
         if token.text == b"(":
             return True
-        if token.kind is Kind.END:
+        if token.kind is TokenKind.END:
             raise self._cut("an INSERT")
         if token != _STOP:
             self._scanner.skip()
@@ -624,9 +624,9 @@ class Dump:
         depth = 0
         while True:
             token = self._scanner.token()
-            if token.kind is Kind.END:
+            if token.kind is TokenKind.END:
                 raise self._cut("an INSERT")
-            if token.kind is Kind.MARK:
+            if token.kind is TokenKind.MARK:
                 if depth == 0 and token.text in (b",", b")"):
                     return _plain(tokens), token.text
                 if token == _STOP:
@@ -656,8 +656,8 @@ class _NoRowError(Exception):
     """What follows is not the rest of a row."""
 
 
-_STOP: Final = Token(Kind.MARK, b";")
-_META: Final = Token(Kind.MARK, b"\\")  # a line for the client of PostgreSQL
+_STOP: Final = Token(TokenKind.MARK, b";")
+_META: Final = Token(TokenKind.MARK, b"\\")  # a line for the client of PostgreSQL
 _UTF16: Final = (
     "the dump is in UTF-16, as some shells write what a program prints; make it with "
     "mysqldump --result-file=FILE"
@@ -669,29 +669,29 @@ _TOKENS_MAX: Final = 3
 
 def _plain(tokens: list[Token]) -> Cell:
     """Returns what the tokens of a value stand for."""
-    if any(token.kind is Kind.TOO_LONG for token in tokens):
+    if any(token.kind is TokenKind.TOO_LONG for token in tokens):
         return _TOO_LONG
     if len(tokens) == 2:
         first, second = tokens[0], tokens[1]
-        if first.text in (b"-", b"+") and second.kind is Kind.WORD:
+        if first.text in (b"-", b"+") and second.kind is TokenKind.WORD:
             number = _word(second.text)
             sign = -1 if first.text == b"-" else 1
             return sign * number if isinstance(number, int) else _EXPRESSION
-        if first.kind is Kind.WORD:
+        if first.kind is TokenKind.WORD:
             return _introduced(first.text.upper(), second)
     if len(tokens) != 1:
         return _EXPRESSION
     (token,) = tokens
-    if token.kind is Kind.STRING:
+    if token.kind is TokenKind.STRING:
         return token.text
-    return _word(token.text) if token.kind is Kind.WORD else _EXPRESSION
+    return _word(token.text) if token.kind is TokenKind.WORD else _EXPRESSION
 
 
 def _introduced(introducer: bytes, token: Token) -> Cell:
     """Returns what a string stands for that has letters before it, such as X'6162'."""
-    if introducer == b"X" and token.kind is Kind.STRING:
+    if introducer == b"X" and token.kind is TokenKind.STRING:
         return _from_hex(token.text)
-    if introducer == b"N" and token.kind is Kind.STRING:
+    if introducer == b"N" and token.kind is TokenKind.STRING:
         return token.text
     if introducer.lower().removeprefix(b"_") in _UTF8 and introducer[:1] == b"_":
         return _plain([token])

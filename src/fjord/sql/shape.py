@@ -210,7 +210,7 @@ def _hint(found: int) -> str:
 # -- jobs as rows ---------------------------------------------------------------------------------
 
 
-class Row(NamedTuple):
+class JournalRow(NamedTuple):
     """A job as a row."""
 
     domain: str
@@ -221,7 +221,9 @@ class Row(NamedTuple):
     value: str | None  # JSON; None if it is not asked for
 
 
-def rows(page: JobPage, at: Sequence[int], show: Callable[[Value], str] | None) -> list[Row | str]:
+def rows(
+    page: JobPage, at: Sequence[int], show: Callable[[Value], str] | None
+) -> list[JournalRow | str]:
     """Returns jobs of a page as rows; a sentence for one that no such table can hold.
 
     When work on a taken job began is not known; it is said to be so long ago that the row counts
@@ -235,7 +237,7 @@ def rows(page: JobPage, at: Sequence[int], show: Callable[[Value], str] | None) 
     Raises:
         UsageError: if values are asked for, and the table has columns of its own instead.
     """
-    found: list[Row | str] = []
+    found: list[JournalRow | str] = []
     keys, domains = page.keys.rows(), page.domains.rows()
     for one in at:
         key = keys[one]
@@ -249,7 +251,7 @@ def rows(page: JobPage, at: Sequence[int], show: Callable[[Value], str] | None) 
             continue
         status = page.moments_us[one] - FAILED_US if page.xids[one] else None
         value = None if show is None else show(_value_of(page, one))
-        row = Row(domain, page.priorities[one], page.process_at_us[one], uri, status, value)
+        row = JournalRow(domain, page.priorities[one], page.process_at_us[one], uri, status, value)
         found.append(row)
     return found
 

@@ -18,7 +18,7 @@ from typing import Final
 from fjord import limits
 from fjord.errors import UsageError
 from fjord.sql import shape
-from fjord.sql.shape import Row
+from fjord.sql.shape import JournalRow
 
 # Of one statement; a row that is larger goes alone.  Servers take 1 MiB at least.
 _ROWS_MAX: Final = 500
@@ -51,7 +51,7 @@ def check_name(table: str) -> str:
 
 
 def inserts(
-    rows: Iterable[Row], table: str, *, creation: str = "", has_value: bool = False
+    rows: Iterable[JournalRow], table: str, *, creation: str = "", has_value: bool = False
 ) -> Iterator[str]:
     """Yields a file of statements that insert rows, all or none, piece by piece."""
     columns = (*shape.COLUMNS, shape.VALUE) if has_value else shape.COLUMNS
@@ -71,7 +71,7 @@ def inserts(
     yield _END
 
 
-def lines(rows: Iterable[Row], *, has_value: bool = False) -> Iterator[str]:
+def lines(rows: Iterable[JournalRow], *, has_value: bool = False) -> Iterator[str]:
     """Yields a file of CSV, as RFC 4180 has it, row by row; NULL is an empty field."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
@@ -89,7 +89,7 @@ def _taken(text: io.StringIO) -> str:
     return found
 
 
-def _values(row: Row, *, has_value: bool) -> str:
+def _values(row: JournalRow, *, has_value: bool) -> str:
     domain, priority, start, uri, status, value = row
     known = "NULL" if status is None else str(status)
     rest = f", {'NULL' if value is None else _quoted(value)}" if has_value else ""

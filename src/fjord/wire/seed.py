@@ -363,7 +363,7 @@ _KEY_TOO_LONG: Final = Refusal(
 )
 
 
-class Row(NamedTuple):
+class SeedFunction(NamedTuple):
     """All facts of a function."""
 
     flags: int  # that it knows
@@ -375,9 +375,9 @@ class Row(NamedTuple):
 
 # By number.
 ROWS: Final = (
-    Row(0, _decode_nop, key=""),
-    Row(0, _decode_nop, key=""),
-    Row(
+    SeedFunction(0, _decode_nop, key=""),
+    SeedFunction(0, _decode_nop, key=""),
+    SeedFunction(
         SIZE_FLAGS
         | Flag.TIMEOUT
         | Flag.TTL
@@ -388,7 +388,7 @@ ROWS: Final = (
         _decode_set,
         value=True,
     ),
-    Row(
+    SeedFunction(
         Flag.KEY_16
         | Flag.TIMEOUT
         | Flag.UPDATE_TIMEOUT
@@ -399,19 +399,19 @@ ROWS: Final = (
         | Flag.COUNT,
         _decode_get,
     ),
-    Row(Flag.KEY_16 | Flag.OVERWRITE, _decode_delete),
-    Row(SIZE_FLAGS, _decode_add, value=True),
-    Row(Flag.KEY_16, _decode_not),
-    Row(SIZE_FLAGS, _decode_truncate, value=True),
-    Row(Flag.KEY_16, _decode_lock),
-    Row(Flag.KEY_16, _decode_unlock),
-    Row(Flag.KEY_16 | Flag.OVERWRITE, _decode_rename, two_keys=True),
-    Row(Flag.KEY_16 | Flag.TIMEOUT | Flag.OVERWRITE, _decode_next, key="domain"),
-    Row(Flag.KEY_16, _decode_done, key="job"),
-    Row(Flag.KEY_16 | Flag.TIMEOUT, _decode_touch, key="job"),
-    Row(0, _decode_nop, key=""),
-    Row(Flag.KEY_16, _decode_listen),
-    Row(SIZE_FLAGS | Flag.TIMEOUT, None),
+    SeedFunction(Flag.KEY_16 | Flag.OVERWRITE, _decode_delete),
+    SeedFunction(SIZE_FLAGS, _decode_add, value=True),
+    SeedFunction(Flag.KEY_16, _decode_not),
+    SeedFunction(SIZE_FLAGS, _decode_truncate, value=True),
+    SeedFunction(Flag.KEY_16, _decode_lock),
+    SeedFunction(Flag.KEY_16, _decode_unlock),
+    SeedFunction(Flag.KEY_16 | Flag.OVERWRITE, _decode_rename, two_keys=True),
+    SeedFunction(Flag.KEY_16 | Flag.TIMEOUT | Flag.OVERWRITE, _decode_next, key="domain"),
+    SeedFunction(Flag.KEY_16, _decode_done, key="job"),
+    SeedFunction(Flag.KEY_16 | Flag.TIMEOUT, _decode_touch, key="job"),
+    SeedFunction(0, _decode_nop, key=""),
+    SeedFunction(Flag.KEY_16, _decode_listen),
+    SeedFunction(SIZE_FLAGS | Flag.TIMEOUT, None),
 )
 
 

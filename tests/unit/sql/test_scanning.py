@@ -10,35 +10,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.sql import dump
-from fjord.sql.dump import CutShortError, Kind, Scanner, Token
+from fjord.sql.dump import CutShortError, Scanner, Token, TokenKind
 from tests.unit.sql.reading import bytewise, endless, whole
 
 SAMPLES = [
     (b"", []),
     (b" \n\t", []),
-    (b"SELECT 15", [(Kind.WORD, b"SELECT"), (Kind.WORD, b"15")]),
-    (b"`a``b`", [(Kind.NAME, b"a`b")]),
-    (b"'a''b'", [(Kind.STRING, b"a'b")]),
-    (rb"'\0\b\n\r\t\Z\\\'\"\x\%\_'", [(Kind.STRING, b"\0\b\n\r\t\x1a\\'\"x\\%\\_")]),
-    (b'"a""b\'\'c\\n"', [(Kind.STRING, b"a\"b''c\n")]),
-    (b"'a' 'b'", [(Kind.STRING, b"a"), (Kind.STRING, b"b")]),
-    (b"-- it's\na", [(Kind.WORD, b"a")]),
+    (b"SELECT 15", [(TokenKind.WORD, b"SELECT"), (TokenKind.WORD, b"15")]),
+    (b"`a``b`", [(TokenKind.NAME, b"a`b")]),
+    (b"'a''b'", [(TokenKind.STRING, b"a'b")]),
+    (rb"'\0\b\n\r\t\Z\\\'\"\x\%\_'", [(TokenKind.STRING, b"\0\b\n\r\t\x1a\\'\"x\\%\\_")]),
+    (b'"a""b\'\'c\\n"', [(TokenKind.STRING, b"a\"b''c\n")]),
+    (b"'a' 'b'", [(TokenKind.STRING, b"a"), (TokenKind.STRING, b"b")]),
+    (b"-- it's\na", [(TokenKind.WORD, b"a")]),
     (b"--", []),
-    (b"--a", [(Kind.MARK, b"-"), (Kind.MARK, b"-"), (Kind.WORD, b"a")]),
-    (b"# it's\na", [(Kind.WORD, b"a")]),
-    (b"/* it's */a", [(Kind.WORD, b"a")]),
-    (b"/**/a", [(Kind.WORD, b"a")]),
-    (b"/*!40101 SET */;", [(Kind.WORD, b"SET"), (Kind.MARK, b";")]),
-    (b"/*M!100100 SET */;", [(Kind.WORD, b"SET"), (Kind.MARK, b";")]),
-    (b"/*M!999999\\- enable the sandbox mode */ a", [(Kind.WORD, b"a")]),
+    (b"--a", [(TokenKind.MARK, b"-"), (TokenKind.MARK, b"-"), (TokenKind.WORD, b"a")]),
+    (b"# it's\na", [(TokenKind.WORD, b"a")]),
+    (b"/* it's */a", [(TokenKind.WORD, b"a")]),
+    (b"/**/a", [(TokenKind.WORD, b"a")]),
+    (b"/*!40101 SET */;", [(TokenKind.WORD, b"SET"), (TokenKind.MARK, b";")]),
+    (b"/*M!100100 SET */;", [(TokenKind.WORD, b"SET"), (TokenKind.MARK, b";")]),
+    (b"/*M!999999\\- enable the sandbox mode */ a", [(TokenKind.WORD, b"a")]),
     (
         b"a/b*c",
         [
-            (Kind.WORD, b"a"),
-            (Kind.MARK, b"/"),
-            (Kind.WORD, b"b"),
-            (Kind.MARK, b"*"),
-            (Kind.WORD, b"c"),
+            (TokenKind.WORD, b"a"),
+            (TokenKind.MARK, b"/"),
+            (TokenKind.WORD, b"b"),
+            (TokenKind.MARK, b"*"),
+            (TokenKind.WORD, b"c"),
         ],
     ),
 ]
@@ -46,7 +46,7 @@ SAMPLES = [
 
 def tokens(scanner: Scanner) -> list[Token]:
     found = []
-    while (token := scanner.token()).kind is not Kind.END:
+    while (token := scanner.token()).kind is not TokenKind.END:
         found.append(token)
     return found
 
@@ -107,7 +107,7 @@ def test_a_statement_is_skipped(
 ) -> None:
     scanner = Scanner(reader(statement + b"next"))
     scanner.skip()
-    assert tokens(scanner) == [(Kind.WORD, b"next")]
+    assert tokens(scanner) == [(TokenKind.WORD, b"next")]
 
 
 def test_a_delimiter_is_what_it_is_said_to_be() -> None:
@@ -115,7 +115,7 @@ def test_a_delimiter_is_what_it_is_said_to_be() -> None:
     scanner.delimiter = scanner.rest_of_line()
     assert scanner.delimiter == b";;"
     scanner.skip()
-    assert tokens(scanner) == [(Kind.WORD, b"next")]
+    assert tokens(scanner) == [(TokenKind.WORD, b"next")]
 
 
 @pytest.mark.parametrize("reader", [whole, bytewise], ids=["whole", "bytewise"])
@@ -165,9 +165,9 @@ def long_text(first: bytes, unit: bytes, last: bytes) -> Callable[[int], bytes]:
 )
 def test_a_token_that_is_too_long_is_passed_over(first: bytes, unit: bytes, last: bytes) -> None:
     scanner = Scanner(long_text(first, unit, last + b" next"))
-    assert scanner.token().kind is Kind.TOO_LONG
+    assert scanner.token().kind is TokenKind.TOO_LONG
     assert len(scanner.text) <= 3 * TOKEN_BYTES_MAX
-    assert tokens(scanner) == [(Kind.WORD, b"next")]
+    assert tokens(scanner) == [(TokenKind.WORD, b"next")]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_token_that_is_too_long_is_passed_over(first: bytes, unit: bytes, last
 )
 def test_long_space_and_comments_are_not_kept(first: bytes, unit: bytes, last: bytes) -> None:
     scanner = Scanner(long_text(first, unit, last + b" next"))
-    assert tokens(scanner) == [(Kind.WORD, b"next")]
+    assert tokens(scanner) == [(TokenKind.WORD, b"next")]
     assert len(scanner.text) <= 2 * PIECE
 
 
@@ -190,7 +190,7 @@ def test_a_long_statement_is_skipped_without_being_kept(first: bytes) -> None:
     scanner = Scanner(long_text(first, b"ab", last + b"; next"))
     scanner.skip()
     assert len(scanner.text) <= 2 * PIECE
-    assert tokens(scanner) == [(Kind.WORD, b"next")]
+    assert tokens(scanner) == [(TokenKind.WORD, b"next")]
 
 
 # -- anything -------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def test_any_bytes_are_tokens_or_cut_short(text: bytes) -> None:
 def outcome(scanner: Scanner) -> tuple[list[Token], str, int]:
     found: list[Token] = []
     try:
-        while (token := scanner.token()).kind is not Kind.END:
+        while (token := scanner.token()).kind is not TokenKind.END:
             found.append(token)
     except CutShortError as error:
         return found, str(error), 0

@@ -14,7 +14,7 @@ from fjord.columns import Strings
 from fjord.commands import JobPage
 from fjord.errors import UsageError
 from fjord.sql import shape
-from fjord.sql.shape import FAILED_US, Cell, Job, Odd, Row, Rules
+from fjord.sql.shape import FAILED_US, Cell, Job, JournalRow, Odd, Rules
 from fjord.values import Value
 
 NOW_US: Final = 1_700_000_000_000_000
@@ -200,24 +200,24 @@ def page(keys: list[bytes], domains: list[bytes], *, is_taken: bool = False) -> 
 def test_jobs_are_rows() -> None:
     found = shape.rows(page([b"http://A.example/x", b"k"], [b"", b"d"]), [0, 1], None)
     assert found == [
-        Row("a.example", 100, NOW_US, "http://A.example/x", None, None),
-        Row("d", 100, NOW_US, "k", None, None),
+        JournalRow("a.example", 100, NOW_US, "http://A.example/x", None, None),
+        JournalRow("d", 100, NOW_US, "k", None, None),
     ]
     (with_value,) = shape.rows(page([b"k"], [b"d"]), [0], json.dumps)
-    assert isinstance(with_value, Row)
+    assert isinstance(with_value, JournalRow)
     assert with_value.value == '"v"'
 
 
 def test_values_of_a_table_with_columns_of_its_own_are_refused() -> None:
     rows = replace(page([b"k"], [b"d"]), types=bytes([6]))
-    assert isinstance(shape.rows(rows, [0], None)[0], Row)
+    assert isinstance(shape.rows(rows, [0], None)[0], JournalRow)
     with pytest.raises(UsageError, match="without --with-value"):
         shape.rows(rows, [0], json.dumps)
 
 
 def test_a_taken_job_counts_as_failed_when_its_lease_is_over() -> None:
     (row,) = shape.rows(page([b"k"], [b"d"], is_taken=True), [0], None)
-    assert isinstance(row, Row)
+    assert isinstance(row, JournalRow)
     assert row.status == NOW_US + HOUR_US - FAILED_US
     back = RULES.job(cells(uri=row.uri, status=row.status, key_start_date=row.key_start_date))
     assert back.process_at_us == NOW_US + HOUR_US
@@ -237,4 +237,4 @@ def test_a_job_that_no_table_holds_is_told(key: bytes, domain: bytes, reason: st
     assert isinstance(first, str)
     assert reason in first
     assert first.startswith("job 1 is left out")
-    assert isinstance(second, Row)
+    assert isinstance(second, JournalRow)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fjord.errors import UsageError
 from fjord.sql import shape, writing
 from fjord.sql.dump import Dump
-from fjord.sql.shape import Found, Row
+from fjord.sql.shape import Found, JournalRow
 from fjord.sql.writing import Dialect
 from tests.unit.sql.reading import bytewise
 
@@ -21,7 +21,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 ODD_TEXT = st.text("\\'\"`;,()-#/*%_ \n\r\tn0", max_size=10)
 NUMBERS = st.integers(0, 2**63 - 1)
 ROWS = st.builds(
-    Row,
+    JournalRow,
     TEXT | ODD_TEXT,
     st.integers(0, 255),
     NUMBERS,
@@ -31,7 +31,7 @@ ROWS = st.builds(
 )
 
 
-def encoded(row: Row) -> list[shape.Cell]:
+def encoded(row: JournalRow) -> list[shape.Cell]:
     return [one.encode() if isinstance(one, str) else one for one in row]
 
 
@@ -39,7 +39,7 @@ def encoded(row: Row) -> list[shape.Cell]:
 @pytest.mark.parametrize("dialect", [None, *Dialect])
 @given(st.lists(ROWS, max_size=5), st.integers(1, 50), st.booleans())
 def test_what_is_written_is_read_again(
-    dialect: Dialect | None, rows: list[Row], step: int, has_value: bool
+    dialect: Dialect | None, rows: list[JournalRow], step: int, has_value: bool
 ) -> None:
     columns = (*shape.COLUMNS, "value") if has_value else shape.COLUMNS
     made = writing.create("journal", dialect, has_value=has_value) if dialect else ""
@@ -52,7 +52,7 @@ def test_what_is_written_is_read_again(
 
 
 @given(st.lists(ROWS, max_size=5), st.booleans())
-def test_csv_is_read_again(rows: list[Row], has_value: bool) -> None:
+def test_csv_is_read_again(rows: list[JournalRow], has_value: bool) -> None:
     text = "".join(writing.lines(rows, has_value=has_value))
     head, *found = csv.reader(io.StringIO(text, newline=""), strict=True)
     assert head == [*shape.ORDER, *(["value"] if has_value else [])]
@@ -63,7 +63,7 @@ def test_csv_is_read_again(rows: list[Row], has_value: bool) -> None:
 
 
 def test_statements_have_an_end() -> None:
-    rows = [Row("d", 1, 2, "u" * 1000, None, None)] * 1201
+    rows = [JournalRow("d", 1, 2, "u" * 1000, None, None)] * 1201
     statements = [
         one
         for one in writing.inserts(rows, "db.journal")
@@ -71,13 +71,13 @@ def test_statements_have_an_end() -> None:
     ]
     assert max(map(len, statements)) < 300_000
     assert [one.count("\n(") for one in statements] == [256, 256, 256, 256, 177]
-    short = [Row("d", 1, 2, "u", None, None)] * 1201
+    short = [JournalRow("d", 1, 2, "u", None, None)] * 1201
     found = [one.count("\n(") for one in writing.inserts(short, "j") if one.startswith("INSERT")]
     assert found == [500, 500, 201]
 
 
 def test_rows_are_inserted_together_and_modes_put_back() -> None:
-    text = "".join(writing.inserts([Row("d", 1, 2, "it's", None, None)], "journal"))
+    text = "".join(writing.inserts([JournalRow("d", 1, 2, "it's", None, None)], "journal"))
     assert text.splitlines()[3:] == [
         "START TRANSACTION;",
         "INSERT INTO journal (domain, priority, key_start_date, uri, status) VALUES",
