@@ -6,6 +6,7 @@ import contextlib
 import json
 import signal
 import subprocess
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -178,6 +179,10 @@ def test_too_large_items_are_refused_before_anything_is_sent(daemon: Daemon, que
     ended = run("import", queues, "--to", daemon.url)
     assert ended.exit_code == 1
     assert "large has 1 item of more than 1048576 bytes" in ended.stderr
+    (queues / "huge").write_bytes(written(item(large), item(large)))
+    ended = run("import", queues, "--to", daemon.url)
+    assert "huge has 2 items, large has 1 item of more than 1048576 bytes" in ended.stderr
+    (queues / "huge").unlink()
     assert "--skip-too-large" in ended.stderr
     with fjord.connect(daemon.url) as db:
         assert db.tables() == []
@@ -221,6 +226,13 @@ def test_tables_that_are_something_else_are_refused(daemon: Daemon, queues: Path
     ended = run("import", queues, "--to", daemon.url, "--queue", "bikes")
     assert (ended.exit_code, ended.stdout) == (1, "")
     assert "merge is True, not False" in ended.stderr
+    with fjord.connect(daemon.url) as db:
+        db.create_jobs("plain", merge=False)
+        db.create_stream("newest", mode="latest")
+    for table in ("plain", "newest"):
+        words = ("--queue", "cars", "--table", table, "--as", "stream")
+        ended = run("import", queues, "--to", daemon.url, *words)
+        assert (ended.exit_code, ended.stdout, table in ended.stderr) == (1, "", True)
 
 
 def test_wrong_use_is_told(daemon: Daemon, queues: Path) -> None:
@@ -303,6 +315,59 @@ def test_other_files_of_the_same_name_elsewhere_are_imported(daemon: Daemon, que
     assert set(take_all(daemon.url, "bikes")) == {b"one", b"two"}
 
 
+def test_what_an_older_pipeline_has_imported_counts_as_done(daemon: Daemon, queues: Path) -> None:
+    words = ("--to", daemon.url, "--queue", "bikes")
+    crc = zlib.crc32((queues / "bikes").read_bytes())
+    with fjord.connect(daemon.url) as db:
+        db.create_jobs("bikes", merge=False)
+        db.staging("bikes").commit(writer_of(str(queues), "bikes", "bikes"), 3 << 32 | crc, [])
+        for _ in range(2):
+            ended = run("import", queues, *words)
+            assert "1 item, imported into jobs table bikes before" in ended.stdout
+        assert db.jobs("bikes").count().waiting == 0
+
+
+def test_an_import_anew_may_pass_over_what_has_not_changed(daemon: Daemon, queues: Path) -> None:
+    plain = ImportOptions(directory=str(queues), url=daemon.url)
+    anew = replace(plain, is_anew=True, passes_unchanged=True)
+    imported(plain)
+    with (queues / "bikes").open("ab") as file:
+        file.write(written(item(b"new")))
+    for written_now in (2, 0):
+        found = {one.queue: one for one in imported(anew)}
+        assert (found["cars"].before, found["cars"].tally.imported) == (5, 0)
+        assert found["bikes"].tally.imported == written_now
+    with fjord.connect(daemon.url) as db:
+        assert (db.jobs("cars").count().waiting, db.jobs("bikes").count().waiting) == (5, 3)
+
+
+def test_an_import_anew_that_was_cut_short_loses_nothing_of_what_is_known_from_elsewhere(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    for directory in ("queues", "copies"):
+        fill(tmp_path / directory / "cars", numbered(MANY))
+    imported(ImportOptions(directory=str(tmp_path / "queues"), url=daemon.url))
+    copies = ImportOptions(
+        directory=str(tmp_path / "copies"), url=daemon.url, is_anew=True, passes_unchanged=True
+    )
+    with pytest.raises(KeyboardInterrupt):
+        imported(copies, interrupt)
+    (outcome,) = imported(copies)
+    assert 2000 <= outcome.before < MANY
+    with fjord.connect(daemon.url) as db:
+        assert db.jobs("cars").count().waiting == 2 * MANY
+
+
+def test_a_queue_of_which_nothing_lives_gets_no_table(daemon: Daemon, queues: Path) -> None:
+    (queues / "old").write_bytes(written(item(b"a", expiry_ms=ADD_MS)))
+    for _ in range(2):
+        ended = run("import", queues, "--to", daemon.url, "--queue", "old")
+        assert ended.exit_code == 0
+        assert "old: 1 item, 0 imported into jobs table old (1 expired)" in ended.stdout
+    with fjord.connect(daemon.url) as db:
+        assert db.tables() == []
+
+
 def test_what_the_pipeline_has_imported_is_told(daemon: Daemon, queues: Path) -> None:
     words = ("--to", daemon.url, "--queue", "cars")
     with fjord.connect(daemon.url) as db:
@@ -311,6 +376,8 @@ def test_what_the_pipeline_has_imported_is_told(daemon: Daemon, queues: Path) ->
         ended = run("import", queues, *words)
         assert (ended.exit_code, ended.stdout) == (1, "")
         assert "cars was imported into cars by fjord pipeline kestrel-import" in ended.stderr
+        assert "files have changed since" in ended.stderr
+        assert "--anew imports all" in ended.stderr
         assert db.jobs("cars").count().waiting == 0
         assert run("import", queues, *words, "--anew").exit_code == 0
         assert db.jobs("cars").count().waiting == 5

@@ -25,6 +25,7 @@ from fjord.commands import CommitStages
 from fjord.errors import FjordError
 from fjord.kestrel import codec, importing
 from fjord.kestrel.importing import Importer, ImportOptions
+from fjord.spark.pipelines import kestrel_import as pipeline
 from fjord.spark.pipelines.kestrel_import import kestrel_import
 from fjord.values import Type
 from tests.acceptance.daemon import Daemon
@@ -160,9 +161,9 @@ def test_queues_become_jobs_tables_once(
 
     first = kestrel_import(spark, str(tmp_path), daemon.url)
     assert (first.figures["written"], first.figures["expired"]) == (25_004, 2)
-    assert [table.name for table in database.tables()] == ["bikes", "cars", "trucks"]
+    assert [table.name for table in database.tables()] == ["cars", "trucks"]
     second = kestrel_import(spark, str(tmp_path), daemon.url)
-    assert (second.figures["written"], second.figures["queues_there_before"]) == (0, 3)
+    assert (second.figures["written"], second.figures["queues_there_before"]) == (0, 2)
 
     assert database.jobs("cars", merge=False).count().waiting == 25_002
     taken = [job for _ in range(3) for job in database.jobs("cars").next(count=10_000)]
@@ -175,14 +176,43 @@ def test_queues_become_jobs_tables_once(
     path.write_bytes(path.read_bytes() + written(item(b"new")))
     with pytest.raises(FjordError, match=r"files of cars have changed since .*--anew imports"):
         kestrel_import(spark, str(tmp_path), daemon.url)
-    cars = ["cars"]
-    more = kestrel_import(spark, str(tmp_path), daemon.url, queues=cars, anew=True)
-    again = kestrel_import(spark, str(tmp_path), daemon.url, queues=cars, anew=True)
+    more = kestrel_import(spark, str(tmp_path), daemon.url, anew=True)
+    again = kestrel_import(spark, str(tmp_path), daemon.url, anew=True)
     assert (more.figures["written"], again.figures["written"]) == (25_003, 0)
     assert database.jobs("cars").count().waiting == 25_003
 
 
-def test_a_batch_that_an_older_pipeline_has_begun_is_told(
+def test_what_expires_soon_is_imported_with_its_date(
+    spark: SparkSession, tmp_path: Path, daemon: Daemon, database: fjord.Database
+) -> None:
+    soon_ms = SystemClock().wall_us() // 1000 + 50_000
+    put(tmp_path, "scooters", item(b"soon", expiry_ms=soon_ms))
+    assert kestrel_import(spark, str(tmp_path), daemon.url).figures["written"] == 1
+    (job,) = database.jobs("scooters").peek(1)
+    assert job.expires_at is not None
+    assert round(job.expires_at.timestamp() * 1000) == soon_ms
+
+
+def test_progress_goes_on_with_each_queue(
+    spark: SparkSession, tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "_LOOK_SECONDS", 0.01)
+    for number in range(8):
+        put(tmp_path, f"lane{number}", *numbers(0, 100))
+    seen: list[int] = []
+
+    def note(what: str, done: int, total: int | None) -> None:
+        if what == "writing items":
+            assert total == 800
+            seen.append(done)
+
+    kestrel_import(spark, str(tmp_path), daemon.url, progress=note)
+    assert seen == sorted(seen)
+    assert (seen[0], seen[-1]) == (0, 800)
+    assert any(0 < done < 800 for done in seen)
+
+
+def test_a_batch_that_an_older_pipeline_has_begun_is_brought_to_its_end(
     spark: SparkSession, tmp_path: Path, daemon: Daemon, database: fjord.Database
 ) -> None:
     path = put(tmp_path, "begun", item(b"of the file"))
@@ -206,9 +236,17 @@ def test_a_batch_that_an_older_pipeline_has_begun_is_told(
     with contextlib.closing(Connection(daemon.url, timeout=30)) as connection:
         connection.execute(command)  # decided, and its driver is killed here
     assert database.jobs("begun").count().waiting == 0
-    with pytest.raises(FjordError, match="begun was imported into begun by fjord pipeline"):
+    dry = kestrel_import(spark, str(tmp_path), daemon.url, dry_run=True)
+    assert (dry.figures["queues_there_before"], database.jobs("begun").count().waiting) == (1, 0)
+    for anew in (False, True):
+        report = kestrel_import(spark, str(tmp_path), daemon.url, anew=anew)
+        assert (report.figures["written"], report.figures["queues_there_before"]) == (0, 1)
+    assert [job.value for job in database.jobs("begun").next(count=5)] == [b"of who has begun it"]
+    assert plainly(tmp_path, daemon.url) == (1, 1)
+    path.write_bytes(path.read_bytes() + written(item(b"new")))
+    with pytest.raises(FjordError, match=r"files of begun have changed since .*--anew imports"):
         kestrel_import(spark, str(tmp_path), daemon.url)
-    assert database.jobs("begun").count().waiting == 0
+    assert kestrel_import(spark, str(tmp_path), daemon.url, anew=True).figures["written"] == 2
 
 
 def plainly(directory: Path, url: str, **given: bool) -> tuple[int, int]:
@@ -322,4 +360,5 @@ def test_the_verb_writes_a_stream_and_reports(
     values = [message.value for message in database.stream("both").read()]
     assert values == [b"%d" % number for number in range(1, 10)]
     assert run("--as", "kv")[0] == 2
+    assert run("--to", "nonsense://")[0] == 2
     assert run()[0] == 2  # no table can be called a+b

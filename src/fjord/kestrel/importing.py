@@ -15,6 +15,9 @@ CRC there knows that the files have changed since.  Items that are left out coun
 That writer is known by the directory.  A second one is known by the bytes of the files, and goes
 along with it: it tells whoever has the same files somewhere else.
 
+The pipeline of an older Fjord wrote a queue as one batch of a writer of the table, whose number has
+the CRC of the files in its low 32 bits.  Such a batch is brought to its end, and counts as done.
+
 An item was inserted when it was added to the queue, and is due since then.  Both dates never go
 back from one item to the next, since the order of jobs is that of their dates.
 """
@@ -39,6 +42,7 @@ from fjord.client.blocking.runner import Runner
 from fjord.client.calls import Call, Result, expect
 from fjord.client.connection import Connection
 from fjord.client.jobs.calls import JobCalls
+from fjord.client.staging import StagingCalls
 from fjord.client.streams import StreamCalls
 from fjord.client.tables import table_call
 from fjord.clock import Stamps, SystemClock
@@ -82,6 +86,7 @@ DATE_MS_MIN: Final = limits.TIMESTAMP_US_MIN // 1000  # that a job can have
 _DONE_BITS: Final = 32
 # The sign is not used, so that a number has 63 bits.
 _CRC_MASK: Final = 0x7FFF_FFFF
+_BATCH_CRC_MASK: Final = 0xFFFF_FFFF
 _DIGEST_BYTES: Final = 16
 _SHOWN_MAX: Final = 5
 
@@ -189,6 +194,11 @@ def done_of(at: int, files_at: int, crc: int) -> int | None:
         return done
     mark = mark_of(at)
     return max(mark.done, done) if is_same(mark, crc) else None
+
+
+def is_batch_of(batch: int, crc: int) -> bool:
+    """Says whether the pipeline of an older Fjord has made this batch of files of this CRC."""
+    return batch & _BATCH_CRC_MASK == crc
 
 
 class Tally(NamedTuple):
@@ -333,6 +343,7 @@ class ImportOptions:
     tables: tuple[str, ...] = ()  # those that are not named as their queues
     kind: Kind = Kind.JOBS
     is_anew: bool = False  # True: whatever was imported before
+    passes_unchanged: bool = False  # True: but not what this directory has had imported as it is
     is_moved: bool = False  # True: what was imported of the same files from elsewhere counts
     is_dry: bool = False  # True: nothing is sent
     skips_too_large: bool = False
@@ -373,6 +384,7 @@ class ImportTarget:
     files_at: int = UNKNOWN
     plain_writer: str = ""  # of imports without --anew; goes along if it is behind, empty: it stays
     plain_at: int = UNKNOWN
+    batch: int = UNKNOWN  # the pipeline of an older Fjord has written these files as
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -417,7 +429,7 @@ class Importer:
             FjordError: if something is refused, or the daemon is away; nothing is lost then.
         """
         outcome = plan.outcome
-        if outcome.is_dry or outcome.is_done:
+        if outcome.is_dry or outcome.is_done or not plan.target.writer:
             return outcome
         with self._opened(outcome.queue) as found:
             if found.crc() != plan.target.crc:
@@ -455,8 +467,9 @@ class Importer:
             if _table_id(daemon, table) is not None:
                 target = self._asked(self._named(queue, target, daemon), daemon)
             before = self._before(queue, target, found.count)
-            if target.files_writer and before < found.count:
-                self._check_batch(queue, target, daemon)
+            if target.writer and before < found.count:
+                target = replace(target, batch=self._batch(queue, target, daemon))
+                before = before if target.batch == UNKNOWN else found.count
             outcome = ImportOutcome(
                 queue=queue,
                 table=table,
@@ -472,19 +485,28 @@ class Importer:
         return ImportPlan(target=target, outcome=outcome)
 
     def _settle(self, plan: ImportPlan, daemon: Connection) -> ImportPlan:
-        """Makes the table of a queue that has items, if it is not there.
+        """Makes the table of a queue that has items to import, if it is not there.
 
-        Of one that is done, that is noted for this directory: its files alone may have said so.
+        Of one that is done, that is noted for this directory: its files alone may have said so, or
+        the batch of an older pipeline, which is brought to its end.
         """
         target, outcome = plan.target, plan.outcome
-        if outcome.is_done and outcome.items and target.at == UNKNOWN:
-            number = number_of(target.crc, outcome.items)
-            reply = daemon.execute(Advance(writer=target.writer, expected=UNKNOWN, batch=number))
-            if isinstance(reply, Refusal) and reply.code is not Code.STALE_NUMBER:
-                raise reply.error()
-        if outcome.is_done or target.writer:
+        if target.batch != UNKNOWN:
+            writer = writer_of(self._options.directory, outcome.queue, target.table)
+            commit = StagingCalls(target.table).commit(writer, target.batch, [])
+            Runner(daemon).follow(commit)
+        if done_of(target.at, UNKNOWN, target.crc) != outcome.before == outcome.items:
+            self._note(target, outcome.items, daemon)
+        if outcome.is_done or target.writer or not outcome.tally.imported:
             return plan
         return replace(plan, target=self._named(outcome.queue, target, daemon))
+
+    def _note(self, target: ImportTarget, items: int, daemon: Connection) -> None:
+        """Notes for this directory that all of a queue is done."""
+        number = number_of(target.crc, items)
+        reply = daemon.execute(Advance(writer=target.writer, expected=target.at, batch=number))
+        if isinstance(reply, Refusal) and reply.code is not Code.STALE_NUMBER:
+            raise reply.error()
 
     def _named(self, queue: str, target: ImportTarget, daemon: Connection) -> ImportTarget:
         """Makes a table, or finds that it is as it should be; its writers have names then.
@@ -518,6 +540,8 @@ class Importer:
         if plain_at != UNKNOWN and not is_same(mark_of(plain_at), target.crc):
             # It is of other files, so that whoever goes by it is refused.
             return replace(target, at=at, plain_writer="")
+        if plain_at != UNKNOWN and self._options.passes_unchanged:
+            return replace(target, writer=target.plain_writer, at=plain_at, plain_writer="")
         return replace(target, at=at, plain_at=plain_at)
 
     def _before(self, queue: str, target: ImportTarget, count: int) -> int:
@@ -531,24 +555,33 @@ class Importer:
         if done and target.at == UNKNOWN and not self._options.is_moved:
             raise FjordError(
                 f"{done} of the {count} items in these files of {queue} were imported into "
-                f"{target.table} before, from another directory or by fjord pipeline "
-                "kestrel-import; --moved counts them as done, --anew imports all of them"
+                f"{target.table} before, from another directory; --moved counts them as done, "
+                "--anew imports all of them"
             )
         return done
 
-    def _check_batch(self, queue: str, target: ImportTarget, daemon: Connection) -> None:
-        """Makes sure that the pipeline of an older Fjord has not imported what is left.
+    def _batch(self, queue: str, target: ImportTarget, daemon: Connection) -> int:
+        """Returns the batch as which the pipeline of an older Fjord has written these files.
+
+        UNKNOWN if none has, or if that does not matter.
 
         Raises:
-            FjordError: if one has.
+            FjordError: if one has written other files of this queue.
         """
-        writer = writer_of(self._options.directory, queue, target.table)
-        if _run(daemon, _writer_call(writer, target.table)) != UNKNOWN:
-            raise FjordError(
-                f"{queue} was imported into {target.table} by fjord pipeline kestrel-import "
-                "before, and what is still in it would be there twice; go on with that, or "
-                "--anew imports all that is in it now"
-            )
+        options = self._options
+        if options.is_anew and not options.passes_unchanged:
+            return UNKNOWN
+        writer = writer_of(options.directory, queue, target.table)
+        batch = _run(daemon, _writer_call(writer, target.table))
+        if batch == UNKNOWN or is_batch_of(batch, target.crc):
+            return batch
+        if options.is_anew:
+            return UNKNOWN
+        raise FjordError(
+            f"{queue} was imported into {target.table} by fjord pipeline kestrel-import of an "
+            "older Fjord, and its files have changed since: what is still in it would be there "
+            "twice; --anew imports all that is in it now"
+        )
 
     def _check_sizes(self, outcomes: Sequence[ImportOutcome]) -> None:
         """Makes sure that nothing is too large, unless that is to be left out."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,11 +14,13 @@ from hypothesis import strategies as st
 
 from fjord import limits
 from fjord.commands import Append, Push
+from fjord.disk import LocalDisk
 from fjord.errors import UsageError
 from fjord.jobs import Priority
-from fjord.kestrel import importing
-from fjord.kestrel.codec import Item
+from fjord.kestrel import codec, importing, inspect
+from fjord.kestrel.codec import Dialect, Item, Op
 from fjord.kestrel.importing import Load, Mark, Tally
+from fjord.kestrel.reading import ReadOptions
 from fjord.kinds import Kind
 from fjord.values import Type
 
@@ -212,6 +216,51 @@ def test_tally_counts_what_would_become_of_items() -> None:
     found = importing.tally([item(), item(expiry_ms=NOW_MS), larger], NOW_US)
     assert found == Tally(imported=1, expired=1, too_large=1)
     assert found.plus(found) == (2, 2, 2)
+
+
+def test_a_queue_is_counted(tmp_path: Path) -> None:
+    large = bytes(limits.VALUE_BYTES_MAX + 1)
+    made = (
+        codec.addx(b"one", add_ms=NOW_MS),
+        codec.addx(b"over", add_ms=NOW_MS, expiry_ms=NOW_MS),
+        codec.addx(b"lives", add_ms=NOW_MS, expiry_ms=NOW_MS + 1),
+        codec.addx(large, add_ms=NOW_MS),
+        codec.remove_tentative(1),
+    )
+    path = tmp_path / "cars"
+    path.write_bytes(b"".join(codec.encode(op, Dialect.V24) for op in made))
+    with contextlib.closing(contents(tmp_path)) as found:
+        assert (found.count, found.open_count, found.bytes) == (4, 1, 12 + len(large))
+        assert (found.crc(), found.size) == (zlib.crc32(path.read_bytes()), path.stat().st_size)
+        assert importing.tally(found.items(), NOW_US) == Tally(2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        (),
+        (codec.addx(b"over", add_ms=1, expiry_ms=1),),
+        (codec.addx(b"a", add_ms=1), codec.remove()),
+    ],
+)
+def test_nothing_is_imported_of_a_queue_of_which_nothing_lives(
+    tmp_path: Path, made: tuple[Op, ...]
+) -> None:
+    (tmp_path / "cars").write_bytes(b"".join(codec.encode(op, Dialect.V24) for op in made))
+    with contextlib.closing(contents(tmp_path)) as found:
+        assert importing.tally(found.items(), NOW_US).imported == 0
+
+
+def contents(directory: Path) -> inspect.Contents:
+    return inspect.read_contents(LocalDisk(), str(directory), "cars", ReadOptions())
+
+
+def test_a_batch_of_an_older_pipeline_is_known_by_the_crc_of_the_files() -> None:
+    crc = 0xFFFF_FFFE
+    for changes in (0, 1, 1000):
+        assert importing.is_batch_of(changes << 32 | crc, crc)
+        assert not importing.is_batch_of(changes << 32 | crc, crc ^ 1)
+    assert importing.is_batch_of(0, 0)
 
 
 def test_a_table_is_named_as_its_queue_or_as_is_said() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from typing import Annotated
+
+import typer
+
 from fjord.cli.arguments import DAEMON, Json, To
 from fjord.cli.kestrel import (
-    Anew,
     As,
     Damaged,
     Directory,
@@ -18,6 +22,11 @@ from fjord.cli.output import explained, usage
 from fjord.cli.pipelines import running
 from fjord.cli.pipelines.running import Conf, DryRun, Master
 from fjord.client.address import parse_url
+from fjord.errors import DirectoryError
+
+Anew = Annotated[
+    bool, typer.Option("--anew", help="Also queues that were imported before, and have changed.")
+]
 
 
 def kestrel_import(
@@ -47,6 +56,8 @@ def kestrel_import(
     with explained():
         with usage():
             parse_url(to)
+        if not os.path.isdir(directory):
+            raise DirectoryError(f"{directory} is not a directory")
         with running.spark_of(master, conf) as spark, running.progress() as progress:
             from fjord.spark.pipelines.kestrel_import import kestrel_import as run
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import Final, NotRequired, TypedDict, Unpack
 
+from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
 from fjord.errors import FjordError
@@ -22,6 +24,8 @@ from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 
 KINDS: Final = (Kind.JOBS, Kind.STREAM)
+# Between two looks at how far the tasks are.
+_LOOK_SECONDS: Final = 0.5
 
 
 class KestrelImport(TypedDict):
@@ -32,7 +36,7 @@ class KestrelImport(TypedDict):
     kind: NotRequired[str]  # what items become: jobs, or messages of a stream
     damaged: NotRequired[bool]  # import what can be read of damaged files
     skip_too_large: NotRequired[bool]  # leave out items that are larger than a value may be
-    anew: NotRequired[bool]  # whatever was imported before
+    anew: NotRequired[bool]  # also queues that were imported before, and have changed
     moved: NotRequired[bool]  # what was imported of the same files from elsewhere counts
     dry_run: NotRequired[bool]
 
@@ -68,6 +72,7 @@ def kestrel_import(
         tables=tuple(options.get("tables", ())),
         kind=Kind[kind.upper()],
         is_anew=options.get("anew", False),
+        passes_unchanged=True,
         is_moved=options.get("moved", False),
         is_dry=options.get("dry_run", False),
         skips_too_large=options.get("skip_too_large", False),
@@ -77,7 +82,7 @@ def kestrel_import(
         plans = Importer(wanted, progress).plans()
         found = [plan.outcome for plan in plans]
         if not wanted.is_dry:
-            left = [plan for plan in plans if not plan.outcome.is_done]
+            left = [one for one in plans if one.target.writer and not one.outcome.is_done]
             left.sort(key=lambda plan: -plan.target.size)  # the largest begin first
             sent = {one.queue: one for one in _send(spark, wanted, left, progress)}
             found = [sent.get(one.queue, one) for one in found]
@@ -91,14 +96,22 @@ def _send(
         return []
     total = sum(plan.outcome.items - plan.outcome.before for plan in plans)
     progress("writing items", 0, total)
+    done = spark.sparkContext.accumulator(0)
     tasks = spark.sparkContext.parallelize(plans, len(plans))
-    sent = tasks.map(partial(_send_one, wanted)).collect()
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        sending = thread.submit(tasks.map(partial(_send_one, wanted, done)).collect)
+        while wait([sending], _LOOK_SECONDS).not_done:
+            # A task that is run again may count its queue twice.
+            progress("writing items", min(done.value, total), total)
+        sent = sending.result()
     progress("writing items", total, total)
     return sent
 
 
-def _send_one(wanted: ImportOptions, plan: ImportPlan) -> ImportOutcome:
-    return Importer(wanted).send_rest(plan)
+def _send_one(wanted: ImportOptions, done: Accumulator[int], plan: ImportPlan) -> ImportOutcome:
+    sent = Importer(wanted).send_rest(plan)
+    done.add(plan.outcome.items - plan.outcome.before)
+    return sent
 
 
 def _report(wanted: ImportOptions, found: Sequence[ImportOutcome]) -> Report:
