@@ -39,7 +39,7 @@ from typing import Final, NamedTuple
 from fjord import limits
 from fjord.client.async_connection import AsyncConnection
 from fjord.client.blocking.runner import Runner
-from fjord.client.calls import Call, Result, expect
+from fjord.client.calls import Call, expect
 from fjord.client.connection import Connection
 from fjord.client.jobs.calls import JobCalls
 from fjord.client.staging import StagingCalls
@@ -105,21 +105,17 @@ def writer_of(directory: str, queue: str, table: str, *numbers: int) -> str:
     table that is dropped and made again has another id, and no import has begun there.
     """
     path = os.fsencode(os.path.realpath(directory))
-    return f"kestrel:{_digest(path, os.fsencode(queue), table.encode(), *_texts(numbers))}"
+    return f"kestrel:{_digest(path, os.fsencode(queue), table.encode(), *numbers)}"
 
 
 def files_writer_of(queue: str, table: str, table_id: int, *, crc: int, size: int) -> str:
     """Returns the name under which the daemon knows how far these files are, wherever they are."""
-    numbers = _texts((table_id, crc, size))
-    return f"kestrel-files:{_digest(os.fsencode(queue), table.encode(), *numbers)}"
+    return f"kestrel-files:{_digest(os.fsencode(queue), table.encode(), table_id, crc, size)}"
 
 
-def _texts(numbers: Sequence[int]) -> list[bytes]:
-    return [b"%d" % number for number in numbers]
-
-
-def _digest(*parts: bytes) -> str:
-    return hashlib.blake2b(b"\0".join(parts), digest_size=_DIGEST_BYTES).hexdigest()
+def _digest(*parts: bytes | int) -> str:
+    named = b"\0".join(b"%d" % one if isinstance(one, int) else one for one in parts)
+    return hashlib.blake2b(named, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def tables_of(queues: Sequence[str], named: Sequence[str]) -> dict[str, str]:
@@ -532,11 +528,11 @@ class Importer:
 
     def _asked(self, target: ImportTarget, daemon: Connection) -> ImportTarget:
         """Asks where the writers are."""
-        at = _run(daemon, _writer_call(target.writer))
+        at = Runner(daemon).run(_writer_call(target.writer))
         if target.files_writer:
-            files_at = _run(daemon, _writer_call(target.files_writer))
+            files_at = Runner(daemon).run(_writer_call(target.files_writer))
             return replace(target, at=at, files_at=files_at)
-        plain_at = _run(daemon, _writer_call(target.plain_writer))
+        plain_at = Runner(daemon).run(_writer_call(target.plain_writer))
         if plain_at != UNKNOWN and not is_same(mark_of(plain_at), target.crc):
             # It is of other files, so that whoever goes by it is refused.
             return replace(target, at=at, plain_writer="")
@@ -572,7 +568,7 @@ class Importer:
         if options.is_anew and not options.passes_unchanged:
             return UNKNOWN
         writer = writer_of(options.directory, queue, target.table)
-        batch = _run(daemon, _writer_call(writer, target.table))
+        batch = Runner(daemon).run(_writer_call(writer, target.table))
         if batch == UNKNOWN or is_batch_of(batch, target.crc):
             return batch
         if options.is_anew:
@@ -645,7 +641,7 @@ def _damage(found: Contents) -> Iterator[str]:
 def _table_id(daemon: Connection, table: str) -> int | None:
     """Returns the id of a table, None if it is not there."""
     try:
-        return _run(daemon, table_call(table)).id
+        return Runner(daemon).run(table_call(table)).id
     except NotFoundError:
         return None
 
@@ -653,10 +649,6 @@ def _table_id(daemon: Connection, table: str) -> int | None:
 def _writer_call(writer: str, table: str = "") -> Call[int]:
     """Asks where a writer is, of a table or of none; UNKNOWN if it is nowhere."""
     return Call(AskWriter(table=table, writer=writer), lambda reply: expect(reply, Committed).batch)
-
-
-def _run(daemon: Connection, call: Call[Result]) -> Result:
-    return call.result(daemon.execute(call.command))
 
 
 # -- sending the items of a queue to a table of a daemon, several batches under way ---------------
