@@ -33,7 +33,7 @@ PURE = ("wire/", "tables/", "columns.py", "commands.py", "errors.py", "limits.py
 MACHINE = {"asyncio", "io", "logging", "os", "pathlib", "socket", "subprocess", "threading"}
 
 # Where in the package a standard module may be imported.
-SHELLS = ("aio.py", "cli/", "client/", "forwarder.py", "server/", "spark/", "testing/")
+SHELLS = ("aio.py", "cli/", "client/", "forwarder.py", "server/", "spark/", "testing/", "worker.py")
 KESTREL = tuple(
     f"kestrel/{name}.py" for name in ("backends", "importing", "service", "serving", "session")
 )

@@ -183,7 +183,7 @@ def test_a_table_without_history_has_no_blocks(daemon: Daemon) -> None:
 
 def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    blocks = ("files", "reader", "rewriting", "sealing", "store")
+    blocks = ("files", "location", "reader", "rewriting", "sealing", "store")
     for name in blocks:
         monkeypatch.delitem(sys.modules, f"fjord.blocks.{name}", raising=False)
     for words in (("verify",), ("fetch", "--into", str(tmp_path / "copy"))):

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 import fjord
-from fjord.cli.worker import WAIT_SECONDS
 from fjord.client.blocking.jobs import Jobs
+from fjord.worker import WAIT_SECONDS
 from tests.acceptance.daemon import FJORD, Daemon
 
 SECONDS_MAX = 60.0

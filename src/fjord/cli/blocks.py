@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fjord import limits
 from fjord.cli import output
 from fjord.cli.arguments import Node, argument, with_options
 from fjord.cli.output import EXIT_USAGE, Bar, explained, tell
-from fjord.errors import Code, CorruptionError, FjordError, NotFoundError, UsageError
+from fjord.errors import Code, FjordError, NotFoundError, UsageError
 from fjord.kinds import Kind
 
 if TYPE_CHECKING:
-    from fjord.blocks.store import Catalog, Metadata, Store
+    from fjord.blocks.location import CheckedBlock
+    from fjord.blocks.store import Catalog
     from fjord.client.blocking.database import Database
     from fjord.client.history import BlockInfo
 
@@ -104,6 +103,8 @@ def verify(
     Example: fjord blocks verify --location s3://bucket/blocks
     """
     with explained(repairable=False), _libraries(), Bar("verifying") as bar:
+        from fjord.blocks.location import verified
+
         catalog, names = _found(node, table, location)
         _tell(verified(catalog, names, bar.update), "verified", as_json=node.as_json)
 
@@ -129,6 +130,8 @@ def fetch(
     with explained(repairable=False), _libraries(), Bar("fetching") as bar:
         if not into:
             raise UsageError("give --into with the folder to copy them to")
+        from fjord.blocks.location import catalog_at, fetched
+
         catalog, names = _found(node, table, location)
         target = catalog_at(into)
         _tell(fetched(catalog, names, target, bar.update), "fetched", as_json=node.as_json)
@@ -146,6 +149,8 @@ def _libraries() -> Iterator[None]:
 
 def _found(node: Node, table: str, location: str) -> tuple[Catalog, list[str]]:
     """Returns where blocks are, and the names of those that are meant."""
+    from fjord.blocks.location import catalog_at, names_at
+
     if location:
         catalog = catalog_at(location)
         return catalog, names_at(catalog, table)
@@ -165,10 +170,10 @@ def _tables(db: Database, table: str) -> list[str]:
     return [table] if table else [one.name for one in db.tables() if one.kind != Kind.KV]
 
 
-def _tell(looked: Iterable[Looked], what: str, *, as_json: bool) -> None:
+def _tell(blocks: Iterable[CheckedBlock], what: str, *, as_json: bool) -> None:
     """Says what became of each block, and ends with 2 if one is damaged."""
     count = damaged = passed_over = rows = size = 0
-    for one in looked:
+    for one in blocks:
         is_done = one.is_new and not one.problem
         count += is_done
         damaged += bool(one.problem)
@@ -194,141 +199,3 @@ def _tell(looked: Iterable[Looked], what: str, *, as_json: bool) -> None:
     if damaged:
         tell("fjord: restore the named files from a copy; nothing was changed", style="red")
         raise typer.Exit(EXIT_USAGE)
-
-
-# -- what `fjord blocks verify` and `fetch` do with the files of blocks, wherever they are --------
-#
-# Apart from the verbs, since it needs Parquet's and fsspec's libraries, which take long to load.
-
-
-Progress = Callable[[int, int | None], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """A block that was looked at."""
-
-    name: str
-    path: str  # of its data
-    bytes: int = 0
-    rows: int = 0
-    problem: str = ""  # what is wrong with it, empty if nothing is
-    is_new: bool = True  # of one that is fetched: it was not there before
-
-
-def catalog_at(location: str) -> Catalog:
-    """Returns the blocks of a location.
-
-    Raises:
-        UsageError: if nothing here can reach such a place.
-    """
-    from fjord.blocks.store import Catalog, Store
-
-    try:
-        return Catalog(Store(location))
-    except (ImportError, ValueError) as error:
-        raise UsageError(f"{location} cannot be reached: {error}") from error
-
-
-def names_at(catalog: Catalog, table: str) -> list[str]:
-    """Returns the blocks that are there, of one table or of all, in order.
-
-    Raises:
-        NotFoundError: if there is none.
-    """
-    store = catalog.store
-    with _reached(store):
-        folders = [
-            folder for folder in store.folders() if not table or folder.rpartition("-")[0] == table
-        ]
-        found = [name for folder in folders for name in store.names(folder)]
-    if not found:
-        what = f"block of {table}" if table else "block"
-        raise NotFoundError(Code.NOT_FOUND, f"there is no {what} at {store.location}")
-    return found
-
-
-def verified(catalog: Catalog, names: Sequence[str], progress: Progress) -> Iterator[Looked]:
-    """Reads all of these blocks and compares their checksums; yields what it finds."""
-    for done, name in enumerate(names):
-        progress(done, len(names))
-        with _reached(catalog.store):
-            yield _verify_one(catalog, name)
-
-
-def _verify_one(catalog: Catalog, name: str) -> Looked:
-    path = catalog.store.path(name)
-    try:
-        found = catalog.verify(name)
-    except FileNotFoundError:
-        return Looked(name, path, problem="it is not there")
-    except CorruptionError as error:
-        return Looked(name, error.path, problem=error.reason)
-    return Looked(name, path, found.bytes, found.rows)
-
-
-def fetched(
-    catalog: Catalog, names: Sequence[str], into: Catalog, progress: Progress
-) -> Iterator[Looked]:
-    """Copies blocks to another location; those that are there already are left as they are.
-
-    A block whose bytes are not those that its metadata speaks of is not kept.
-    """
-    for done, name in enumerate(names):
-        progress(done, len(names))
-        with _reached(catalog.store), _reached(into.store):
-            yield _fetch_one(catalog, name, into)
-
-
-def _fetch_one(catalog: Catalog, name: str, into: Catalog) -> Looked:
-    path = into.store.path(name)
-    try:
-        metadata = catalog.read(name)
-        if _is_there(into, name, metadata):
-            return Looked(name, path, metadata.bytes, metadata.rows, is_new=False)
-        problem = _copy(catalog.store, name, metadata, into.store)
-    except FileNotFoundError:
-        return Looked(name, catalog.store.path(name), problem="it is not there")
-    except CorruptionError as error:
-        return Looked(name, error.path, problem=error.reason)
-    if problem:
-        return Looked(name, catalog.store.path(name), problem=problem)
-    into.store.write_metadata(name, metadata.encode())
-    return Looked(name, path, metadata.bytes, metadata.rows)
-
-
-def _is_there(into: Catalog, name: str, metadata: Metadata) -> bool:
-    if not into.store.exists(name):
-        return False
-    try:
-        return into.verify(name).crc32c == metadata.crc32c
-    except CorruptionError:
-        return False  # it is fetched anew
-
-
-def _copy(source: Store, name: str, metadata: Metadata, into: Store) -> str:
-    """Copies the data of a block; returns why it was not kept, or nothing."""
-    draft = into.draft(name)
-    try:
-        with source.open(name) as file:
-            while data := file.read(limits.MIB):
-                draft.write(data)
-        draft.keep(name)
-    finally:
-        draft.drop()
-    if (draft.size, draft.crc) == (metadata.bytes, metadata.crc32c):
-        return ""
-    into.remove(name)
-    return (
-        f"it has {draft.size} bytes with the checksum {draft.crc:08x}, its metadata says "
-        f"{metadata.bytes} and {metadata.crc32c:08x}"
-    )
-
-
-@contextlib.contextmanager
-def _reached(store: Store) -> Iterator[None]:
-    """Turns what a place refuses into an error that can be told."""
-    try:
-        yield
-    except OSError as error:
-        raise FjordError(f"{store.location} cannot be used: {error}") from error

@@ -27,6 +27,7 @@ from fjord.cli.output import EXIT_ERROR, Bar, tell
 from fjord.client.jobs.records import JobWalk
 from fjord.errors import Code, NotFoundError, UsageError
 from fjord.jobs import Fairness
+from fjord.text import type_name, value_text
 
 if TYPE_CHECKING:
     from fjord.client.blocking.database import Database
@@ -692,13 +693,13 @@ def _describe(job: Job | JobInfo) -> dict[str, object]:
         "updated_at": output.date(job.updated_at),
         "expires_at": output.date(job.expires_at),
         "row": job.row,
-        "type": output.type_name(job.value),
+        "type": type_name(job.value),
         "value": job.value,
     }
 
 
 def _cells(job: Job | JobInfo) -> tuple[str, ...]:
-    return job.key, str(job.priority), str(job.timeouts), output.shown(job.value)
+    return job.key, str(job.priority), str(job.timeouts), value_text(job.value)
 
 
 # -- all jobs of a table, read as columns, and none taken; and whether any changed meanwhile ------

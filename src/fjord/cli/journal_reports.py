@@ -15,7 +15,6 @@ from typing import Final
 
 from fjord import disk as disks
 from fjord import limits, values
-from fjord.cli import output
 from fjord.cli.output import Bar
 from fjord.disk import LocalDisk
 from fjord.engine import layout as layouts
@@ -28,6 +27,7 @@ from fjord.journal import repair as repairing
 from fjord.journal.inspect import DumpRow, Report, SegmentReport, Wanted
 from fjord.journal.survey import Damage
 from fjord.tables.jobs import layout as job_row
+from fjord.text import key_text, value_text
 from fjord.values import ROW, RowType, Type, Value
 
 __all__ = [
@@ -182,7 +182,7 @@ def row_cells(row: DumpRow) -> list[str]:
 def _fields(row: DumpRow) -> dict[str, values.Value]:
     """Returns the columns of a row: text where they are text, and a value as what it is."""
     shown: dict[str, values.Value] = {
-        name: output.key_text(value) if name in _TEXTS and isinstance(value, bytes) else value
+        name: key_text(value) if name in _TEXTS and isinstance(value, bytes) else value
         for name, value in row.fields.items()
     }
     if row.op.startswith(PREFIX):
@@ -199,7 +199,7 @@ def _fields(row: DumpRow) -> dict[str, values.Value]:
 
 def _text(name: str, value: values.Value) -> str:
     if not isinstance(value, bytes):
-        return output.shown(value)
+        return value_text(value)
     return value.hex() if name in _IDENTITIES else value.decode("utf-8", "backslashreplace")
 
 
@@ -254,8 +254,8 @@ def type_name(number: int) -> str:
 def _image(_: str, value: Value) -> dict[str, Value]:
     row = job_row.decode(_bytes(value))
     return {
-        "key": output.key_text(row.key),
-        "domain": output.key_text(row.domain),
+        "key": key_text(row.key),
+        "domain": key_text(row.domain),
         **{name: getattr(row, name) for name in _IMAGE},
         "type": type_name(row.type),
     }
@@ -278,7 +278,7 @@ def _how(name: str, value: Value) -> dict[str, Value]:
 
 
 def _cell(name: str, value: Value) -> dict[str, Value]:
-    return {name: output.key_text(_bytes(value))}
+    return {name: key_text(_bytes(value))}
 
 
 def _hex(name: str, value: Value) -> dict[str, Value]:

@@ -16,6 +16,7 @@ from fjord.client.entries import Change, Entry
 from fjord.client.pages import Span
 from fjord.commands import DEFAULT_TABLE
 from fjord.errors import Code, NotFoundError
+from fjord.text import key_text, value_text
 from fjord.values import Value
 
 app = typer.Typer(
@@ -234,7 +235,7 @@ def list_(
             lambda found: (
                 found[0],
                 found[1].type.name.lower(),
-                output.shown(found[1].value),
+                value_text(found[1].value),
             ),
         )
 
@@ -264,8 +265,8 @@ def _print_change(node: Node, change: Change) -> None:
     if node.as_json:
         output.print_json(output.describe_change(change))
         return
-    what = "deleted" if change.deleted else f"= {output.shown(change.value)}"
-    output.print_line(change.written_at.isoformat(), output.key_text(change.key), what)
+    what = "deleted" if change.deleted else f"= {value_text(change.value)}"
+    output.print_line(change.written_at.isoformat(), key_text(change.key), what)
 
 
 def _entry(db: Database, table: str, key: str) -> Entry:

@@ -1,19 +1,16 @@
 """How results are shown: a table for people, plain lines for pipes, or JSON.
 
-JSON is one object a line, so a long list can be read as it comes.  What JSON has no word for is
-written so: bytes, and text that is no Unicode, as {"base64": "..."}; the floats that are no
-numbers as the strings "nan", "inf" and "-inf"; dates as RFC 3339.  A row of declared columns is an
-object of them, in plain lines too, see `lines`.  In plain lines, what would break a line or
-control a terminal is escaped; only `fjord kv get` prints a value as it is.
+JSON is one object a line, so a long list can be read as it comes; `fjord.text` says how values are
+written in it.  A row of declared columns is an object of them, in plain lines too, see `lines`.  In
+plain lines, what would break a line or control a terminal is escaped; only `fjord kv get` prints a
+value as it is.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import itertools
 import json
-import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -30,7 +27,7 @@ from fjord.errors import (
     FjordError,
     UsageError,
 )
-from fjord.values import RowType, Type
+from fjord.text import escaped, json_value, key_text, type_name, value_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -43,7 +40,7 @@ _CELL_CHARACTERS: Final = 80
 
 def print_json(what: Mapping[str, object]) -> None:
     """Prints one object on a line of its own: strict JSON, whatever is in it."""
-    typer.echo(json.dumps(_json(what), allow_nan=False))
+    typer.echo(json.dumps(json_value(what), allow_nan=False))
     sys.stdout.flush()
 
 
@@ -66,41 +63,12 @@ def print_value(value: Any) -> None:
     if isinstance(value, bytes):
         sys.stdout.buffer.write(value)
     else:
-        typer.echo(shown(value))
-
-
-def shown(value: Any) -> str:
-    """Returns a value, or a row, as text."""
-    if value is None:
-        return ""
-    if isinstance(value, Mapping):
-        return json.dumps(_json(value), allow_nan=False, ensure_ascii=False)
-    if isinstance(value, bytes):
-        return value.decode("latin-1")
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def type_name(value: Any) -> str:
-    return _TYPE_NAMES[type(value)]
+        typer.echo(value_text(value))
 
 
 def counted(number: int, noun: str) -> str:
     """Returns a number of things in words."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def escaped(text: str) -> str:
-    """Returns text in which all that cannot be printed is written out."""
-    if text.isprintable():
-        return text
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode()
-        for one in text
-    )
-
-
-def key_text(key: Key) -> str:
-    return key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else key
 
 
 def describe(key: Key, entry: Entry) -> dict[str, object]:
@@ -136,34 +104,6 @@ def date(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat()
 
 
-def _json(what: object) -> object:
-    """Returns the same with nothing in it that JSON has no word for."""
-    if isinstance(what, Mapping):
-        return {key: _json(one) for key, one in what.items()}
-    if isinstance(what, list | tuple):
-        return [_json(one) for one in what]
-    if isinstance(what, str):
-        return what if _is_unicode(what) else _base64(what.encode("utf-8", "surrogateescape"))
-    if isinstance(what, float) and not math.isfinite(what):
-        return str(what)
-    if isinstance(what, datetime):
-        return what.isoformat()
-    return _base64(what) if isinstance(what, bytes) else what
-
-
-def _base64(data: bytes) -> dict[str, str]:
-    return {"base64": base64.b64encode(data).decode()}
-
-
-def _is_unicode(text: str) -> bool:
-    """Says whether text is free of the lone surrogates that stand for other bytes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _print_tables(names: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -179,17 +119,6 @@ def _print_tables(names: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
 
 def _short(text: str) -> str:
     return text if len(text) <= _CELL_CHARACTERS else f"{text[: _CELL_CHARACTERS - 1]}\u2026"
-
-
-_TYPE_NAMES: Final[dict[type, str]] = {
-    type(None): Type.VOID.name.lower(),
-    bytes: Type.BUFFER.name.lower(),
-    str: Type.STRING.name.lower(),
-    int: Type.INTEGER.name.lower(),
-    float: Type.FLOAT.name.lower(),
-    bool: Type.BOOLEAN.name.lower(),
-    dict: RowType.ROW.name.lower(),
-}
 
 
 # -- how a command ends when it fails: one sentence on standard error, and a code -----------------

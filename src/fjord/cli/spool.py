@@ -21,6 +21,7 @@ from fjord.client.spool.files import PERIOD_SECONDS
 from fjord.clock import SystemClock
 from fjord.errors import DurabilityError
 from fjord.jobs import Priority
+from fjord.text import key_text, value_text
 from fjord.values import Type
 
 if TYPE_CHECKING:
@@ -347,7 +348,7 @@ def shown_json(shown: survey.DumpedRow) -> dict[str, object]:
         "at": _moment(row.stamp_us),
         "what": row.what,
         "table": row.table,
-        "key": output.key_text(row.key),
+        "key": key_text(row.key),
     }
     if row.what != "delete":
         type_, value = _value(row)
@@ -356,7 +357,7 @@ def shown_json(shown: survey.DumpedRow) -> dict[str, object]:
         found |= {
             "priority": row.priority,
             "due_at": _moment(row.due_us),
-            "domain": output.key_text(row.domain),
+            "domain": key_text(row.domain),
         }
     return found
 
@@ -368,9 +369,9 @@ def shown_cells(shown: survey.DumpedRow) -> list[str]:
         return [*place, shown.problem, shown.data.decode("latin-1")]
     found = shown_json(shown)
     at = _moment(row.stamp_us) or "-"
-    cells = [*place, at, row.what, row.table, output.key_text(row.key)]
+    cells = [*place, at, row.what, row.table, key_text(row.key)]
     if row.what != "delete":
-        cells += [str(found["type"]), output.shown(_value(row)[1])]
+        cells += [str(found["type"]), value_text(_value(row)[1])]
     for name in ("priority", "due_at", "expires_at", "domain"):
         if found.get(name):
             cells.append(f"{name}={found[name]}")

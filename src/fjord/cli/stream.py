@@ -20,6 +20,7 @@ from fjord.client.stream_settings import StreamSettings
 from fjord.declared.schema import Schema
 from fjord.errors import Code, NotFoundError, UsageError
 from fjord.streams import SECOND_US, Mode, Settings
+from fjord.text import type_name, value_text
 
 if TYPE_CHECKING:
     from fjord.client.blocking.database import Database
@@ -525,16 +526,16 @@ def describe(message: Message) -> dict[str, object]:
         "seq": message.seq,
         "at": output.date(message.at),
         "key": message.key,
-        "type": None if message.is_tombstone else output.type_name(message.value),
+        "type": None if message.is_tombstone else type_name(message.value),
         "value": message.value,
         "deleted": message.is_tombstone,
     }
 
 
 def _cells(message: Message) -> tuple[str, ...]:
-    type_ = "deleted" if message.is_tombstone else output.type_name(message.value)
+    type_ = "deleted" if message.is_tombstone else type_name(message.value)
     at = message.at.isoformat()
-    return str(message.seq), at, message.key, type_, output.shown(message.value)
+    return str(message.seq), at, message.key, type_, value_text(message.value)
 
 
 # -- messages from lines: read as they come, appended as many at a time as have come --------------

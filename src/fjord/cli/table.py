@@ -19,6 +19,7 @@ from fjord.declared import declaration
 from fjord.declared.declaration import Declaration, Draft, Location, Problems
 from fjord.errors import DeclarationError, FjordError, UsageError
 from fjord.kinds import Kind
+from fjord.text import value_text
 
 
 def create(
@@ -255,7 +256,7 @@ def _describe_line(table: TableInfo) -> dict[str, object]:
     found = _describe(table)
     if found.pop("columns", None):
         settings = declaration_of(table).settings
-        found["settings"] = ", ".join(f"{name}={output.shown(settings[name])}" for name in settings)
+        found["settings"] = ", ".join(f"{name}={value_text(settings[name])}" for name in settings)
     return found
 
 

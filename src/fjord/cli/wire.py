@@ -13,6 +13,7 @@ from fjord.cli.arguments import Json
 from fjord.cli.output import EXIT_ERROR, explained
 from fjord.commands import FUNCTIONS
 from fjord.errors import UsageError
+from fjord.text import escaped
 from fjord.wire import Function
 
 if TYPE_CHECKING:
@@ -123,5 +124,5 @@ def _print_table(lines: list[Line]) -> None:
             " ..." if len(line.data) > _BYTES_SHOWN else ""
         )
         cells = (str(line.offset), shown, line.field, line.meaning)
-        table.add_row(*(Text(output.escaped(cell), style=style) for cell in cells))
+        table.add_row(*(Text(escaped(cell), style=style) for cell in cells))
     Console().print(table)

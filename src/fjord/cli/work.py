@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,9 +20,11 @@ from fjord.cli.arguments import (
     wake_address,
 )
 from fjord.cli.output import EXIT_ERROR, explained, tell
-from fjord.cli.worker import Crew, Orders, Result
 from fjord.errors import UsageError
 from fjord.wire.wakeups import is_shared
+
+if TYPE_CHECKING:
+    from fjord.worker import JobResult, Result, Worker, WorkOptions
 
 WORKERS_MAX = 256
 POLL, POLL_MIN = 30.0, 0.01
@@ -106,7 +109,9 @@ def work(
 
     Example: fjord work pages --exec 'curl -sSf "$FJORD_KEY" >/dev/null' --drain
     """
-    orders = Orders(
+    from fjord.worker import Result, WorkOptions
+
+    options = WorkOptions(
         table=table,
         command=command,
         lease=lease,
@@ -118,7 +123,10 @@ def work(
         poll=POLL if poll is None else poll,
         once=once,
         drain=drain,
-        as_json=as_json,
+        out=sys.stderr.fileno() if as_json else None,
+        on_result=_print_json if as_json else _tell_result,
+        on_stop=_tell_stop,
+        on_unavailable=lambda text: tell(f"fjord: {text}"),
     )
     with explained():
         if not command.strip():
@@ -126,37 +134,64 @@ def work(
         if once and drain:
             raise UsageError("--once and --drain both say when to end; give one of them")
         if wake:
-            _check_wake(orders, data)
+            _check_wake(options, data)
         elif poll is not None:
             raise UsageError("--poll goes with --wake; without, a worker waits on the server")
-        crew = _run(orders, to, data)
-    counts = crew.counts
+        worker = _run(options, to, data)
+    counts = worker.counts
+    _tell_counts(counts, as_json=as_json)
+    total = sum(counts.values())
+    is_undone = (once or drain) and counts[Result.DONE] != total
+    if worker.was_cut or is_undone or (once and not total):
+        raise typer.Exit(EXIT_ERROR)
+
+
+def _print_json(found: JobResult) -> None:
+    output.print_json(
+        {
+            "key": found.job.key,
+            "xid": found.job.xid,
+            "result": found.result,
+            "reason": found.reason,
+            "seconds": round(found.seconds, 3),
+        }
+    )
+
+
+def _tell_result(found: JobResult) -> None:
+    text = f"{found.result} {found.job.key}"
+    tell(f"{text}: {found.reason}" if found.reason else text)
+
+
+def _tell_counts(counts: dict[Result, int], *, as_json: bool) -> None:
     if as_json:
         output.print_json({result.replace(" ", "_"): count for result, count in counts.items()})
     else:
         tell(
             ", ".join(f"{count} {result}" for result, count in counts.items() if count) or "0 done"
         )
-    total = sum(counts.values())
-    is_undone = (once or drain) and counts[Result.DONE] != total
-    if crew.was_cut or is_undone or (once and not total):
-        raise typer.Exit(EXIT_ERROR)
 
 
-def _check_wake(orders: Orders, data: str) -> None:
+def _tell_stop() -> None:
+    tell("no new jobs; a second signal gives back those under way", style="dim")
+
+
+def _check_wake(options: WorkOptions, data: str) -> None:
     if data:
         raise UsageError("--wake is of a daemon; nobody sends wake-ups for a directory")
-    if not is_shared(wake_address(orders.wake)) and orders.workers > 1:
+    if not is_shared(wake_address(options.wake)) and options.workers > 1:
         raise UsageError(
-            f"{orders.wake} is heard by one worker only; give a port alone for several of them"
+            f"{options.wake} is heard by one worker only; give a port alone for several of them"
         )
 
 
-def _run(orders: Orders, to: str, data: str) -> Crew:
+def _run(options: WorkOptions, to: str, data: str) -> Worker:
+    from fjord.worker import Worker
+
     with database(to, data) as waiting:
         # One process writes to a directory, so all threads share it.
-        if not is_there(waiting, orders.table):
-            tell(f"there is no table {orders.table} yet", style="dim")
-        crew = Crew(orders, waiting, None if data else lambda: database(to, data))
-        crew.run()
-        return crew
+        if not is_there(waiting, options.table):
+            tell(f"there is no table {options.table} yet", style="dim")
+        worker = Worker(options, waiting, None if data else lambda: database(to, data))
+        worker.run()
+        return worker

@@ -22,7 +22,6 @@ from fjord.declared.declaration import Declaration, Index, Location, Problems
 from fjord.declared.schema import Column, Schema
 from fjord.errors import Code, DeclarationError, ExistsError, FjordError
 from fjord.kinds import Kind, settings_of
-from fjord.streams import SECOND_US
 
 # What a file says elsewhere than in its settings.
 _APART: Final = frozenset({"columns", "key"})
@@ -43,6 +42,10 @@ class _Model(NamedTuple):
     fixed: tuple[tuple[str, Any], ...] = ()  # settings that the model is about
 
 
+_SETTINGS: Final[dict[str, list[str]]] = {
+    Kind.JOBS: list(job_settings.JobSettings.__annotations__),
+    Kind.STREAM: list(stream_settings.StreamSettings.__annotations__),
+}
 _JOBS: Final = job_settings.JobSettings.__optional_keys__ - _APART
 _STREAM: Final = stream_settings.StreamSettings.__optional_keys__ - _APART
 _MODELS: Final[dict[str, _Model]] = {
@@ -132,7 +135,7 @@ def steps(tables: Tables, *, change: bool = False, dry_run: bool = False) -> Ste
     refused: list[str] = []
     for declared, command in wanted:
         found = there.get(declared.name)
-        differing = _differing(declared, command, found) if found else []
+        differing = _differing_from_file(declared, command, found) if found else []
         if found and differing and change and _can_change(command, found):
             changed.append(replace(command, changes=True))
         elif differing:
@@ -257,23 +260,39 @@ def _plain(value: Any) -> Any:
 # -- what is there --------------------------------------------------------------------------------
 
 
-def _differing(declared: Declaration, command: CreateTable, there: TableInfo) -> list[str]:
-    model = _MODELS[declared.model]
-    if model.kind != there.kind:
+def _differing_from_file(
+    declared: Declaration, command: CreateTable, there: TableInfo
+) -> list[str]:
+    if there.kind != _MODELS[declared.model].kind:
         return [f"it is a {there.kind} table, not {declared.model}"]
-    one, other = (settings_of(there.kind, data) for data in (there.settings, command.settings))
-    if one is None or other is None:
+    # All of them, and the columns and the key first.
+    names = sorted(_SETTINGS.get(there.kind, ()), key=lambda name: name not in _APART)
+    return _differing(there, command.settings, names, _word)
+
+
+def _differing(
+    there: TableInfo, wanted: bytes, names: Iterable[str], word: Callable[[Any], str] = str
+) -> list[str]:
+    """Says in which of these settings a table differs from those that are wanted."""
+    has, wants = (settings_of(there.kind, data) for data in (there.settings, wanted))
+    if has is None or wants is None:
         return []
-    found = differing_columns(one.declared, other.declared)
-    found += differing_key(one.declared, other.declared)
-    for name in (one_field.name for one_field in fields(one)):
-        shown = name.removesuffix("_us")
-        has, wants = getattr(one, name), getattr(other, name)
-        if has != wants and shown in model.settings | dict(model.fixed).keys():
-            in_seconds = shown != name
-            has, wants = (map(_seconds, (has, wants))) if in_seconds else (has, wants)
-            found.append(f"{shown} is {_word(has)}, not {_word(wants)}")
+    found: list[str] = []
+    for name in names:
+        if name == "columns":
+            found += differing_columns(has.declared, wants.declared)
+        elif name == "key":
+            found += differing_key(has.declared, wants.declared)
+        elif (one := _setting(has, name)) != (other := _setting(wants, name)):
+            found.append(f"{name} is {word(one) or 'none'}, not {word(other) or 'none'}")
     return found
+
+
+def _setting(settings: Any, name: str) -> Any:
+    """Returns a setting as users give it; durations are kept in microseconds."""
+    if hasattr(settings, name):
+        return getattr(settings, name)
+    return _seconds(getattr(settings, f"{name}_us"))
 
 
 def _can_change(command: CreateTable, there: TableInfo) -> bool:
@@ -286,8 +305,7 @@ def _can_change(command: CreateTable, there: TableInfo) -> bool:
 
 
 def _word(value: Any) -> str:
-    if value is None or value == "":
-        return "none"
+    """Returns a setting as a file has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -308,7 +326,6 @@ class ExpectedTable:
 
     command: CreateTable
     given: Collection[str]  # the names of the settings that are given
-    decode: Callable[[bytes], Any]  # reads the settings of such a table
 
     def steps(self) -> Steps[None]:
         """Makes the table, or finds that it is as it should be.
@@ -320,22 +337,10 @@ class ExpectedTable:
             yield Call(self.command, done)
         except ExistsError:
             there: TableInfo = yield table_call(self.command.name)
-            differing = self._differing(there.settings)
+            differing = _differing(there, self.command.settings, self.given)
             if differing:
                 text = f"table {there.name} is there with other settings: {'; '.join(differing)}"
                 raise ExistsError(Code.EXISTS, text) from None
-
-    def _differing(self, settings: bytes) -> list[str]:
-        there, wanted = self.decode(settings), self.decode(self.command.settings)
-        found: list[str] = []
-        for name in self.given:
-            if name == "columns":
-                found += differing_columns(there.declared, wanted.declared)
-            elif name == "key":
-                found += differing_key(there.declared, wanted.declared)
-            elif (one := _setting(there, name)) != (other := _setting(wanted, name)):
-                found.append(f"{name} is {one}, not {other}")
-        return found
 
 
 def differing_columns(there: Schema, wanted: Schema) -> list[str]:
@@ -366,10 +371,3 @@ def differing_key(there: Schema, wanted: Schema) -> list[str]:
 
 def _words(column: Column) -> str:
     return f"{column.type}{' and required' if column.required else ''}"
-
-
-def _setting(settings: Any, name: str) -> str:
-    """Returns a setting as users give it; durations are kept in microseconds."""
-    if hasattr(settings, name):
-        return str(getattr(settings, name)) or "none"
-    return f"{getattr(settings, f'{name}_us') / SECOND_US:.16g}"

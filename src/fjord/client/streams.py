@@ -81,7 +81,7 @@ class StreamCalls:
         return Call(self._creation(settings), done)
 
     def declare(self, settings: StreamSettings) -> ExpectedTable:
-        return ExpectedTable(self._creation(settings), settings.keys(), decode_settings)
+        return ExpectedTable(self._creation(settings), settings.keys())
 
     def _creation(self, settings: StreamSettings) -> CreateTable:
         encoded = encode_settings(settings)

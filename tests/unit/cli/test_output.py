@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from fjord.cli import output
 from fjord.cli.arguments import Node
 from fjord.client.entries import Change
+from fjord.text import escaped, type_name, value_text
 from fjord.values import Value
 from tests.unit.client.shell_calls import ENTRY, NOW
 
 
 @given(st.text())
 def test_escaped_text_stays_on_one_line_and_controls_nothing(text: str) -> None:
-    assert output.escaped(text).isprintable()
+    assert escaped(text).isprintable()
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ def test_escaped_text_stays_on_one_line_and_controls_nothing(text: str) -> None:
     ],
 )
 def test_only_what_cannot_be_printed_is_escaped(text: str, expected: str) -> None:
-    assert output.escaped(text) == expected
+    assert escaped(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_only_what_cannot_be_printed_is_escaped(text: str, expected: str) -> Non
     [(None, ""), (True, "true"), (5, "5"), (0.5, "0.5"), ("x", "x"), (b"\xff", "\xff")],
 )
 def test_values_are_shown_as_text(value: Value, expected: str) -> None:
-    assert output.shown(value) == expected
+    assert value_text(value) == expected
 
 
 def test_an_entry_is_described_with_its_dates() -> None:
@@ -110,8 +111,8 @@ def test_a_row_is_an_object_everywhere(capsys: pytest.CaptureFixture[str]) -> No
         f'{{"uri": "\u00e5", "at": "{NOW.isoformat()}", "body": {{"base64": "/w=="}}, '
         f'"score": "inf", "none": null, "n": {2**200}}}'
     )
-    assert output.shown(row) == text
-    assert output.type_name(row) == "row"
+    assert value_text(row) == text
+    assert type_name(row) == "row"
     output.print_value(row)
     output.print_json({"value": row})
     plain, as_json = capsys.readouterr().out.splitlines()

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 
 import fjord
-from fjord.cli import lines, output, push, stream
+from fjord.cli import lines, push, stream
 from fjord.declared import schema
 from fjord.declared.schema import Schema
 from fjord.errors import UsageError
+from fjord.text import value_text
 from tests.unit.declared.test_rows import _same, filled
 
 COLUMNS: Any = {
@@ -35,7 +36,7 @@ PLAIN = schema.read(COLUMNS)
 def test_any_row_comes_back_from_its_json(sample: tuple[Schema, list[dict[str, Any]]]) -> None:
     made, listed = sample
     for row in listed:
-        found = lines.row_of(output.shown(row), made)
+        found = lines.row_of(value_text(row), made)
         assert found.keys() == row.keys()
         assert all(_same(row[name], found[name]) for name in row)
 

@@ -121,7 +121,7 @@ class JobCalls:
         return Call(replace(self._creation(settings), changes=change), done)
 
     def declare(self, settings: JobSettings) -> ExpectedTable:
-        return ExpectedTable(self._creation(settings), settings.keys(), decode_settings)
+        return ExpectedTable(self._creation(settings), settings.keys())
 
     def _creation(self, settings: JobSettings) -> CreateTable:
         encoded = encode_settings(settings)

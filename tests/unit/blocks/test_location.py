@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fjord.blocks import location
+from fjord.blocks.location import CheckedBlock
 from fjord.blocks.store import Catalog, Metadata, Store
-from fjord.cli import blocks
-from fjord.cli.blocks import Looked
 from fjord.errors import FjordError, NotFoundError, UsageError
 from fjord.history import SealedRange, block_name
 
@@ -62,23 +62,23 @@ def damage(path: str) -> None:
         file.write(b"?")
 
 
-def verified(catalog: Catalog, names: list[str]) -> list[Looked]:
+def verified(catalog: Catalog, names: list[str]) -> list[CheckedBlock]:
     told: list[tuple[int, int | None]] = []
-    found = list(blocks.verified(catalog, names, lambda done, all_: told.append((done, all_))))
+    found = list(location.verified(catalog, names, lambda done, all_: told.append((done, all_))))
     assert told == [(done, len(names)) for done in range(len(names))]
     return found
 
 
-def fetched(catalog: Catalog, names: list[str], into: Catalog) -> list[Looked]:
-    return list(blocks.fetched(catalog, names, into, lambda done, all_: None))
+def fetched(catalog: Catalog, names: list[str], into: Catalog) -> list[CheckedBlock]:
+    return list(location.fetched(catalog, names, into, lambda done, all_: None))
 
 
 def test_blocks_are_found_by_table(catalog: Catalog, names: list[str]) -> None:
     other = write(catalog, "other", 1, b"c")
-    assert blocks.names_at(catalog, "events") == names
-    assert blocks.names_at(catalog, "") == [*names, other]
+    assert location.names_at(catalog, "events") == names
+    assert location.names_at(catalog, "") == [*names, other]
     with pytest.raises(NotFoundError, match="no block of missing at"):
-        blocks.names_at(catalog, "missing")
+        location.names_at(catalog, "missing")
 
 
 def test_whole_blocks_are_said_to_be(catalog: Catalog, names: list[str]) -> None:
@@ -115,7 +115,7 @@ def test_what_is_fetched_is_a_location_itself(
 ) -> None:
     into = Catalog(Store(str(tmp_path / "copy")))
     assert [(one.is_new, one.problem) for one in fetched(catalog, names, into)] == [(True, "")] * 2
-    assert blocks.names_at(into, "events") == names
+    assert location.names_at(into, "events") == names
     assert [one.problem for one in verified(into, names)] == ["", ""]
     assert into.list("events") == catalog.list("events")
 
@@ -145,7 +145,7 @@ def test_a_damaged_block_is_not_kept(catalog: Catalog, names: list[str], tmp_pat
 
 def test_a_place_that_nothing_can_reach_is_wrong_use() -> None:
     with pytest.raises(UsageError, match="nosuch://x cannot be reached"):
-        blocks.catalog_at("nosuch://x")
+        location.catalog_at("nosuch://x")
 
 
 def test_a_place_that_refuses_is_told(catalog: Catalog, names: list[str], tmp_path: Path) -> None:

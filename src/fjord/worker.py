@@ -1,4 +1,4 @@
-"""A ready worker: threads that take jobs, run a command for each, and say how it ended.
+"""A worker: threads that take jobs, run a command for each, and report how it ended.
 
 Each thread has a connection of its own and at most one job.  While the command runs, the thread
 touches the lease at a third of its length; a lease that is lost all the same ends the command,
@@ -26,14 +26,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Final, Self
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from fjord.cli import output
-from fjord.cli.output import tell
 from fjord.client.blocking.database import Database
 from fjord.client.waker import Waker
 from fjord.clock import SystemClock
 from fjord.errors import ClosedError, UnavailableError
+from fjord.text import escaped, type_name, value_text
 
 if TYPE_CHECKING:
     from fjord.client.blocking.jobs import Job, Jobs
@@ -54,9 +53,18 @@ class Result(enum.StrEnum):
     GIVEN_BACK = "given back"  # we were told to stop
 
 
+class JobResult(NamedTuple):
+    """What came of a job."""
+
+    job: Job
+    result: Result
+    reason: str  # empty if it is done
+    seconds: float  # that it took
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
-    """What a worker should do."""
+class WorkOptions:
+    """What a worker does, and who is told of it."""
 
     table: str
     command: str
@@ -69,26 +77,29 @@ class Orders:
     poll: float = 30.0  # how often they ask without one
     once: bool = False  # each thread works on one job at most
     drain: bool = False  # a thread ends when nothing is due
-    as_json: bool = False
+    out: int | None = None  # where commands print to; None: where this process does
+    on_result: Callable[[JobResult], None]
+    on_stop: Callable[[], None]  # it takes no new jobs
+    on_unavailable: Callable[[str], None]  # the daemon is gone for a while
 
 
-class Crew:
-    """All threads of a worker, and the signals that end them."""
+class Worker:
+    """The threads of a worker, and the signals that end them."""
 
     def __init__(
         self,
-        orders: Orders,
+        options: WorkOptions,
         waiting: Database,
         own: Callable[[], AbstractContextManager[Database]] | None,
     ) -> None:
         """Makes it.
 
         Args:
-            orders: what to do.
+            options: what to do.
             waiting: where threads wait for jobs; it is closed at the end.
             own: makes what a thread speaks of its jobs with; None: with `waiting` as well.
         """
-        self._orders = orders
+        self._options = options
         self._waiting = waiting
         self._own = own
         self._stop = threading.Event()  # no new jobs
@@ -110,8 +121,8 @@ class Crew:
             _pair() as (self._ended, self._ending),
         ):
             self._wake = woken
-            with concurrent.futures.ThreadPoolExecutor(self._orders.workers) as pool:
-                threads = [pool.submit(self._work) for _ in range(self._orders.workers)]
+            with concurrent.futures.ThreadPoolExecutor(self._options.workers) as pool:
+                threads = [pool.submit(self._work) for _ in range(self._options.workers)]
                 for thread in threads:
                     thread.add_done_callback(lambda _: telling.send(b"\0"))
                 try:
@@ -130,12 +141,10 @@ class Crew:
         """Waits for the end of all threads, and for signals meanwhile."""
         signals = 0
         while not all(thread.done() for thread in threads):
-            signals += sum(
-                number != 0 for number in told.recv(64)
-            )  # signals; 0: a thread has ended
+            signals += sum(number != 0 for number in told.recv(64))  # 0: a thread has ended
             if signals and not self._stop.is_set():
                 self._end()
-                tell("no new jobs; a second signal gives back those under way", style="dim")
+                self._options.on_stop()
             if signals > 1 and not self.was_cut:
                 self.was_cut = True
                 waking.send(b"\0")
@@ -160,26 +169,26 @@ class Crew:
         try:
             own = contextlib.nullcontext(self._waiting) if self._own is None else self._own()
             with own as db, self._listen() as waker:
-                jobs = db.jobs(self._orders.table)
+                jobs = db.jobs(self._options.table)
                 while not self._stop.is_set():
-                    if not self._take(jobs, waker) or self._orders.once:
+                    if not self._take(jobs, waker) or self._options.once:
                         return
         except BaseException:
             self._end()  # one that cannot go on ends all
             raise
 
     def _listen(self) -> AbstractContextManager[Waker | None]:
-        if not self._orders.wake:
+        if not self._options.wake:
             return contextlib.nullcontext()
-        return Waker(self._orders.wake, tables=[self._orders.table])
+        return Waker(self._options.wake, tables=[self._options.table])
 
     def _take(self, jobs: Jobs, waker: Waker | None) -> bool:
         """Works on the next job, if there is one; says whether to go on."""
-        waits = not (self._orders.once or self._orders.drain)
+        waits = not (self._options.once or self._options.drain)
         try:
             found = self._wait() if waits and waker is None else self._next(jobs)
         except UnavailableError as error:
-            tell(f"fjord: {error}; trying again")
+            self._options.on_unavailable(f"{error}; trying again")
             return True
         for job in found:
             if self._stop.is_set():
@@ -187,7 +196,7 @@ class Crew:
             else:
                 self._settle(jobs, job)
         if waits and waker is not None and not found:
-            waker.wait(self._orders.poll, stop=self._ended)
+            waker.wait(self._options.poll, stop=self._ended)
         return waits or len(found) > 0
 
     def _wait(self) -> Sequence[Job]:
@@ -198,7 +207,7 @@ class Crew:
             # From here on the wait is ended by whoever says stop, or it does not begin.
             if self._stop.is_set():
                 return ()
-            return self._next(self._waiting.jobs(self._orders.table), wait=WAIT_SECONDS)
+            return self._next(self._waiting.jobs(self._options.table), wait=WAIT_SECONDS)
         except ClosedError:
             if not self._stop.is_set():
                 raise
@@ -208,7 +217,7 @@ class Crew:
                 self._idle -= 1
 
     def _next(self, jobs: Jobs, wait: float | None = None) -> Sequence[Job]:
-        return jobs.next(domain=self._orders.domain, lease=self._orders.lease, wait=wait)
+        return jobs.next(domain=self._options.domain, lease=self._options.lease, wait=wait)
 
     def _give_back(self, jobs: Jobs, job: Job) -> None:
         """Gives back a job that came when it was too late to begin with it."""
@@ -240,9 +249,9 @@ class Crew:
         self._report(job, result, reason, (self._clock.monotonic_us() - begun_us) / 1_000_000)
 
     def _run_command(self, jobs: Jobs, job: Job) -> tuple[Result, str]:
-        out = sys.stderr.fileno() if self._orders.as_json else None
+        options = self._options
         try:
-            process = JobProcess(self._orders.command, job, wake=self._wake, out=out)
+            process = JobProcess(options.command, job, wake=self._wake, out=options.out)
         except OSError as error:
             return Result.GIVEN_BACK, f"the command cannot be started: {error.strerror}"
         except ValueError as error:
@@ -257,8 +266,8 @@ class Crew:
         def elapsed() -> float:
             return (self._clock.monotonic_us() - begun_us) / 1_000_000
 
-        limit = self._orders.timeout or float("inf")
-        touch_at = self._orders.lease / 3
+        limit = self._options.timeout or float("inf")
+        touch_at = self._options.lease / 3
         while True:
             code = process.wait(min(touch_at, limit), elapsed)
             if code is not None:
@@ -267,35 +276,23 @@ class Crew:
                 return Result.GIVEN_BACK, "the worker was stopped"
             if elapsed() >= limit:
                 return Result.FAILED, f"it took more than {limit:g} seconds"
-            touch_at = elapsed() + self._orders.lease / 3
+            touch_at = elapsed() + self._options.lease / 3
             try:
-                if jobs.touch_many([job], lease=self._orders.lease):
+                if jobs.touch_many([job], lease=self._options.lease):
                     return Result.LOST, "its lease was over, and the command was ended"
             except UnavailableError as error:
-                tell(f"fjord: {error}; the command runs on")
+                self._options.on_unavailable(f"{error}; the command runs on")
         if code == 0:
             return Result.DONE, ""
         return Result.FAILED, reason_of(code, process.last_line)
 
     def _backoff(self, job: Job) -> float:
-        return min(self._orders.backoff * 2.0**job.timeouts, BACKOFF_SECONDS_MAX)
+        return min(self._options.backoff * 2.0**job.timeouts, BACKOFF_SECONDS_MAX)
 
     def _report(self, job: Job, result: Result, reason: str, seconds: float) -> None:
-        key = job.key
         with self._guard:
             self.counts[result] += 1
-            if self._orders.as_json:
-                output.print_json(
-                    {
-                        "key": key,
-                        "xid": job.xid,
-                        "result": result,
-                        "reason": reason,
-                        "seconds": round(seconds, 3),
-                    }
-                )
-            else:
-                tell(f"{result} {key}: {reason}" if reason else f"{result} {key}")
+            self._options.on_result(JobResult(job, result, reason, seconds))
 
 
 @contextlib.contextmanager
@@ -449,7 +446,7 @@ def environment_of(job: Job) -> dict[str, str]:
     return {
         "FJORD_TABLE": job.table,
         "FJORD_KEY": job.key,
-        "FJORD_TYPE": output.type_name(job.value),
+        "FJORD_TYPE": type_name(job.value),
         "FJORD_XID": str(job.xid),
         "FJORD_PRIORITY": str(job.priority),
         "FJORD_DOMAIN": job.domain,
@@ -460,7 +457,7 @@ def environment_of(job: Job) -> dict[str, str]:
 def reason_of(code: int, last_line: bytes) -> str:
     """Returns why a job failed, for the dead letters."""
     what = f"exit code {code}" if code > 0 else f"signal {_signal_name(-code)}"
-    said = output.escaped(last_line.decode(errors="replace").strip())
+    said = escaped(last_line.decode(errors="replace").strip())
     return f"{what}: {said}" if said else what
 
 
@@ -473,7 +470,7 @@ def _signal_name(number: int) -> str:
 
 def bytes_of(value: Any) -> bytes:
     """Returns a value as a command reads it."""
-    return value if isinstance(value, bytes) else output.shown(value).encode()
+    return value if isinstance(value, bytes) else value_text(value).encode()
 
 
 def _file_of(value: Any) -> IO[bytes]:

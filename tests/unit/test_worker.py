@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import fjord
-from fjord.cli.worker import JobProcess, bytes_of, reason_of
 from fjord.client.blocking.jobs import Job
 from fjord.values import Value
+from fjord.worker import JobProcess, bytes_of, reason_of
 
 LONG = 60.0
 
@@ -121,7 +121,7 @@ def test_the_end_of_a_block_ends_the_command_and_what_it_started(
 def test_a_command_that_ignores_sigterm_is_killed(
     start: Callable[[str], JobProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fjord.cli.worker.GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("fjord.worker.GRACE_SECONDS", 0.2)
     command = "trap '' TERM; echo begun >&2; while true; do sleep 0.1; done"
     with start(command) as process:
         while process.last_line != b"begun":

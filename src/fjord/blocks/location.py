@@ -1,0 +1,141 @@
+"""Blocks at a location, without a node: which there are, whether they are whole, and copies."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fjord import limits
+from fjord.blocks.store import Catalog, Metadata, Store
+from fjord.errors import Code, CorruptionError, FjordError, NotFoundError, UsageError
+
+Progress = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBlock:
+    """A block that was verified or fetched."""
+
+    name: str
+    path: str  # of its data
+    bytes: int = 0
+    rows: int = 0
+    problem: str = ""  # what is wrong with it, empty if nothing is
+    is_new: bool = True  # of one that is fetched: it was not there before
+
+
+def catalog_at(location: str) -> Catalog:
+    """Returns the blocks of a location.
+
+    Raises:
+        UsageError: if nothing here can reach such a place.
+    """
+    try:
+        return Catalog(Store(location))
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"{location} cannot be reached: {error}") from error
+
+
+def names_at(catalog: Catalog, table: str) -> list[str]:
+    """Returns the blocks that are there, of one table or of all, in order.
+
+    Raises:
+        NotFoundError: if there is none.
+    """
+    store = catalog.store
+    with _reached(store):
+        folders = [
+            folder for folder in store.folders() if not table or folder.rpartition("-")[0] == table
+        ]
+        found = [name for folder in folders for name in store.names(folder)]
+    if not found:
+        what = f"block of {table}" if table else "block"
+        raise NotFoundError(Code.NOT_FOUND, f"there is no {what} at {store.location}")
+    return found
+
+
+def verified(catalog: Catalog, names: Sequence[str], progress: Progress) -> Iterator[CheckedBlock]:
+    """Reads all of these blocks and compares their checksums; yields what it finds."""
+    for done, name in enumerate(names):
+        progress(done, len(names))
+        with _reached(catalog.store):
+            yield _verify_one(catalog, name)
+
+
+def _verify_one(catalog: Catalog, name: str) -> CheckedBlock:
+    path = catalog.store.path(name)
+    try:
+        found = catalog.verify(name)
+    except FileNotFoundError:
+        return CheckedBlock(name, path, problem="it is not there")
+    except CorruptionError as error:
+        return CheckedBlock(name, error.path, problem=error.reason)
+    return CheckedBlock(name, path, found.bytes, found.rows)
+
+
+def fetched(
+    catalog: Catalog, names: Sequence[str], into: Catalog, progress: Progress
+) -> Iterator[CheckedBlock]:
+    """Copies blocks to another location; those that are there already are left as they are.
+
+    A block whose bytes are not those that its metadata speaks of is not kept.
+    """
+    for done, name in enumerate(names):
+        progress(done, len(names))
+        with _reached(catalog.store), _reached(into.store):
+            yield _fetch_one(catalog, name, into)
+
+
+def _fetch_one(catalog: Catalog, name: str, into: Catalog) -> CheckedBlock:
+    path = into.store.path(name)
+    try:
+        metadata = catalog.read(name)
+        if _is_there(into, name, metadata):
+            return CheckedBlock(name, path, metadata.bytes, metadata.rows, is_new=False)
+        problem = _copy(catalog.store, name, metadata, into.store)
+    except FileNotFoundError:
+        return CheckedBlock(name, catalog.store.path(name), problem="it is not there")
+    except CorruptionError as error:
+        return CheckedBlock(name, error.path, problem=error.reason)
+    if problem:
+        return CheckedBlock(name, catalog.store.path(name), problem=problem)
+    into.store.write_metadata(name, metadata.encode())
+    return CheckedBlock(name, path, metadata.bytes, metadata.rows)
+
+
+def _is_there(into: Catalog, name: str, metadata: Metadata) -> bool:
+    if not into.store.exists(name):
+        return False
+    try:
+        return into.verify(name).crc32c == metadata.crc32c
+    except CorruptionError:
+        return False  # it is fetched anew
+
+
+def _copy(source: Store, name: str, metadata: Metadata, into: Store) -> str:
+    """Copies the data of a block; returns why it was not kept, or nothing."""
+    draft = into.draft(name)
+    try:
+        with source.open(name) as file:
+            while data := file.read(limits.MIB):
+                draft.write(data)
+        draft.keep(name)
+    finally:
+        draft.drop()
+    if (draft.size, draft.crc) == (metadata.bytes, metadata.crc32c):
+        return ""
+    into.remove(name)
+    return (
+        f"it has {draft.size} bytes with the checksum {draft.crc:08x}, its metadata says "
+        f"{metadata.bytes} and {metadata.crc32c:08x}"
+    )
+
+
+@contextlib.contextmanager
+def _reached(store: Store) -> Iterator[None]:
+    """Turns what a place refuses into an error that can be told."""
+    try:
+        yield
+    except OSError as error:
+        raise FjordError(f"{store.location} cannot be used: {error}") from error
