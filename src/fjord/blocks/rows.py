@@ -105,14 +105,17 @@ def to_ipc(
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, pa.schema([SCHEMA.field(name) for name in wanted])) as stream:
         for batch in record_batches([scanned], start_seq, end_seq):
-            found = _with_prefix(batch, key_prefix) if key_prefix else batch
+            found = with_prefix(batch, key_prefix)
             if found.num_rows:
                 stream.write_batch(found.select(wanted))
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
 
-def _with_prefix(batch: pa.RecordBatch, prefix: bytes) -> pa.RecordBatch:
+def with_prefix(batch: Any, prefix: bytes) -> Any:
+    """Returns the rows of a batch, or of a table, whose keys begin so."""
+    if not prefix:
+        return batch
     start = compute.binary_slice(batch["key"], 0, len(prefix))
     return batch.filter(compute.equal(start, pa.scalar(prefix, pa.binary())))
 

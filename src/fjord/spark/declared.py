@@ -25,7 +25,8 @@ from fjord import kinds
 from fjord.client.tables import TableInfo
 from fjord.declared.schema import Column, Schema
 
-_LARGE: Final = tuple(f"{sign}int{bits}" for bits in (128, 256, 512) for sign in ("", "u"))
+# Whole numbers that Spark has as the text of their digits.
+LARGE: Final = tuple(f"{sign}int{bits}" for bits in (128, 256, 512) for sign in ("", "u"))
 TIME_UNITS_US: Final = {
     "time_seconds": 1_000_000,
     "time_milliseconds": 1000,
@@ -43,7 +44,7 @@ SPARK_TYPES: Final[dict[str, types.DataType]] = {
     "uint32": types.LongType(),
     "uint64": types.DecimalType(20, 0),
     "oid": types.DecimalType(20, 0),
-    **dict.fromkeys(_LARGE, types.StringType()),
+    **dict.fromkeys(LARGE, types.StringType()),
     "float32": types.FloatType(),
     "float64": types.DoubleType(),
     "string": types.StringType(),

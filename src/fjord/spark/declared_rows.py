@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import compute
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, DecimalType
 
 from fjord import values
@@ -33,7 +33,7 @@ from fjord.columns import Strings
 from fjord.declared import rows as declared_rows
 from fjord.declared.schema import Column, Schema
 from fjord.errors import FjordError, LocalProtocolError
-from fjord.spark.declared import TIME_UNITS_US, Typed
+from fjord.spark.declared import LARGE, SPARK_TYPES, TIME_UNITS_US, Typed
 from fjord.spark.source import Wanted
 
 # The columns that are needed to make others of them; the last one is for what is said of damage.
@@ -41,13 +41,16 @@ NEEDED: Final = ("type", "value", "seq")
 _NUMBER_SIZE: Final = 2
 _END_SIZE: Final = 4
 # As which numbers columns are stored.
-_STORED: Final[dict[str, Any]] = {
+_STORED_WHOLE: Final[dict[str, Any]] = {
     **{f"int{bits}": getattr(pa, f"int{bits}")() for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": getattr(pa, f"uint{bits}")() for bits in (8, 16, 32, 64)},
     "oid": pa.uint64(),
+}
+_STORED_FLOATS: Final[dict[str, Any]] = {"float32": pa.float32(), "float64": pa.float64()}
+_STORED: Final[dict[str, Any]] = {
+    **_STORED_WHOLE,
+    **_STORED_FLOATS,
     "boolean": pa.uint8(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
     **dict.fromkeys(TIME_UNITS_US, pa.int64()),
 }
 _DECIMAL_SIZE: Final = 32
@@ -59,18 +62,17 @@ def shown(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
     Raises:
         FjordError: if a row is damaged, or of a schema that is not known here.
     """
-    if not wanted.typed.columns:
-        names = list(wanted.columns)
-        return batch if batch.schema.names == names else batch.select(names)
-    made = decode(batch, wanted.typed, wanted.table)
-    every = pa.schema([*batch.schema, *fields(wanted.typed)])
-    whole = pa.RecordBatch.from_arrays([*batch.columns, *made], schema=every)
-    return whole.select(list(wanted.columns))
+    if wanted.typed.columns:
+        batch = with_declared(batch, wanted.typed, wanted.table)
+    names = list(wanted.columns)
+    return batch if batch.schema.names == names else batch.select(names)
 
 
-def fields(typed: Typed) -> list[Any]:
-    """Returns the Arrow fields of the wanted columns."""
-    return [pa.field(one.name, ARROW[one.type]) for one in typed.columns]
+def with_declared(batch: pa.RecordBatch, typed: Typed, table: str) -> pa.RecordBatch:
+    """Returns a batch with the declared columns behind the others."""
+    fields = [pa.field(one.name, ARROW[one.type]) for one in typed.columns]
+    arrays = [*batch.columns, *decode(batch, typed, table)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*batch.schema, *fields]))
 
 
 def decode(batch: pa.RecordBatch, typed: Typed, table: str) -> list[pa.Array]:
@@ -81,19 +83,19 @@ def decode(batch: pa.RecordBatch, typed: Typed, table: str) -> list[pa.Array]:
     """
     found = batch["value"]
     found = found if pa.types.is_binary(found.type) else found.cast(pa.binary())
-    is_row = compute.equal(batch["type"], pa.scalar(values.ROW, batch["type"].type))
-    is_row = compute.fill_null(compute.and_(is_row, found.is_valid()), False)
+    is_row = pc.equal(batch["type"], pa.scalar(values.ROW, batch["type"].type))
+    is_row = pc.fill_null(pc.and_(is_row, found.is_valid()), False)
     seqs = batch["seq"] if "seq" in batch.schema.names else None
-    count = compute.sum(is_row).as_py() or 0
+    count = pc.sum(is_row).as_py() or 0
     if not count:
         return [pa.nulls(batch.num_rows, ARROW[one.type]) for one in typed.columns]
     if count == batch.num_rows:
         return _decoded(_Rows(found, seqs, table), typed)
-    places = compute.indices_nonzero(is_row)
+    places = pc.indices_nonzero(is_row)
     rows = _Rows(found.take(places), None if seqs is None else seqs.take(places), table)
     # Where each row of the batch is among those that are rows; nowhere, for the others.
-    nth = compute.subtract(compute.cumulative_sum(is_row.cast(pa.int64())), 1)
-    spread = compute.if_else(is_row, nth, pa.scalar(None, pa.int64()))
+    nth = pc.subtract(pc.cumulative_sum(is_row.cast(pa.int64())), 1)
+    spread = pc.if_else(is_row, nth, pa.scalar(None, pa.int64()))
     return [column.take(spread) for column in _decoded(rows, typed)]
 
 
@@ -110,7 +112,7 @@ class _Rows(NamedTuple):
 
     def cut(self, start: int, size: int) -> Any:
         """Returns the same few bytes of each row, one behind the other."""
-        return compute.binary_slice(self.data, start, start + size).buffers()[2]
+        return pc.binary_slice(self.data, start, start + size).buffers()[2]
 
     def numbers(self, type_: Any, start: int) -> pa.Array:
         """Returns the numbers that stand at a place of each row."""
@@ -124,29 +126,28 @@ class _Rows(NamedTuple):
 
 
 def _decoded(rows: _Rows, typed: Typed) -> list[pa.Array]:
-    lengths = compute.binary_length(rows.data)
-    if compute.min(lengths).as_py() < _NUMBER_SIZE:
-        at = compute.index(compute.less(lengths, _NUMBER_SIZE), value=True).as_py()
+    lengths = pc.binary_length(rows.data)
+    if pc.min(lengths).as_py() < _NUMBER_SIZE:
+        at = pc.index(pc.less(lengths, _NUMBER_SIZE), value=True).as_py()
         raise rows.refused(at, "a row is too short")
     numbers = rows.numbers(pa.uint16(), 0)
-    there = compute.unique(numbers).to_pylist()
+    there = pc.unique(numbers).to_pylist()
     known = {schema.number: schema for schema in typed.schemas}
     for number in there:
         if number not in known:
-            at = compute.index(numbers, value=pa.scalar(number, pa.uint16())).as_py()
+            at = pc.index(numbers, value=pa.scalar(number, pa.uint16())).as_py()
             raise rows.refused(at, _unknown(number, known))
     if len(there) == 1:
         return _Part(rows, known[there[0]]).columns(typed.columns)
     places = [
-        compute.indices_nonzero(compute.equal(numbers, pa.scalar(number, pa.uint16())))
-        for number in there
+        pc.indices_nonzero(pc.equal(numbers, pa.scalar(number, pa.uint16()))) for number in there
     ]
     parts = [
         _Part(rows.take(place), known[number]).columns(typed.columns)
         for number, place in zip(there, places, strict=True)
     ]
     # To sort a permutation is to invert it.
-    order = compute.sort_indices(pa.concat_arrays(places))
+    order = pc.sort_indices(pa.concat_arrays(places))
     return [pa.concat_arrays(arrays).take(order) for arrays in zip(*parts, strict=True)]
 
 
@@ -194,8 +195,8 @@ class _Part:
         self._rows = rows
         self._schema = schema
         self._layout = _layout(schema)
-        lengths = compute.binary_length(rows.data).cast(pa.int64())
-        self._require(compute.greater_equal(lengths, self._layout.size))
+        lengths = pc.binary_length(rows.data).cast(pa.int64())
+        self._require(pc.greater_equal(lengths, self._layout.size))
         start = _NUMBER_SIZE
         self._nulls = [
             rows.numbers(pa.uint8(), start + at) for at in range(self._layout.null_bytes)
@@ -223,16 +224,16 @@ class _Part:
 
     def _check(self, lengths: pa.Array) -> None:
         for byte, bits in zip(self._nulls, self._layout.forbidden, strict=True):
-            found = compute.bit_wise_and(byte, pa.scalar(bits, pa.uint8()))
-            self._require(compute.equal(found, pa.scalar(0, pa.uint8())))
+            found = pc.bit_wise_and(byte, pa.scalar(bits, pa.uint8()))
+            self._require(pc.equal(found, pa.scalar(0, pa.uint8())))
         before: Any = pa.scalar(0, pa.int64())
         for ends in self._ends.values():
-            self._require(compute.less_equal(before, ends))
+            self._require(pc.less_equal(before, ends))
             before = ends
-        self._require(compute.equal(compute.add(before, self._layout.size), lengths))
+        self._require(pc.equal(pc.add(before, self._layout.size), lengths))
 
     def _require(self, is_fine: Any) -> None:
-        if not compute.all(is_fine).as_py():
+        if not pc.all(is_fine).as_py():
             raise self._damaged()
 
     def _damaged(self) -> FjordError:
@@ -252,29 +253,27 @@ class _Part:
             return self._strings(column)
         at, size = self._layout.fixed[column.name]
         if column.type not in _STORED:
-            data = compute.binary_slice(self._rows.data, at, at + size)
+            data = pc.binary_slice(self._rows.data, at, at + size)
             return _digits(data, size, signed=column.type.startswith("int"))
         found = self._rows.numbers(_STORED[column.type], at)
         if column.type == "boolean":
-            return compute.not_equal(found, pa.scalar(0, pa.uint8()))
+            return pc.not_equal(found, pa.scalar(0, pa.uint8()))
         if column.type in TIME_UNITS_US:
             assert column.kind.bounds is not None
             low, high = column.kind.bounds
-            self._require(
-                compute.and_(compute.greater_equal(found, low), compute.less_equal(found, high))
-            )
-            found = compute.multiply(found, TIME_UNITS_US[column.type])
-            return found.view(MOMENT)
+            self._require(pc.and_(pc.greater_equal(found, low), pc.less_equal(found, high)))
+            found = pc.multiply(found, TIME_UNITS_US[column.type])
+            return found.view(ARROW[column.type])
         return found
 
     def _without_nulls(self, place: int, array: pa.Array) -> pa.Array:
         """Returns a column with nulls where rows say that there is no value."""
         byte, bit = self._nulls[place // 8], 1 << place % 8
-        if compute.max(byte).as_py() == 0:
+        if pc.max(byte).as_py() == 0:
             return array
-        found = compute.bit_wise_and(byte, pa.scalar(bit, pa.uint8()))
-        is_there = compute.equal(found, pa.scalar(0, pa.uint8()))
-        return compute.if_else(is_there, array, pa.scalar(None, array.type))
+        found = pc.bit_wise_and(byte, pa.scalar(bit, pa.uint8()))
+        is_there = pc.equal(found, pa.scalar(0, pa.uint8()))
+        return pc.if_else(is_there, array, pa.scalar(None, array.type))
 
     def _strings(self, column: Column) -> pa.Array:
         """Returns a column of strings or binary.
@@ -289,10 +288,10 @@ class _Part:
         data, count = self._rows.data, len(self._rows.data)
         _, offsets, buffer = data.buffers()
         begins = pa.Array.from_buffers(pa.int32(), count, [None, offsets], offset=data.offset)
-        begins = compute.add(begins.cast(pa.int64()), self._layout.size)
-        pairs = compute.bit_wise_or(
-            compute.shift_left(compute.add(begins, stops), pa.scalar(32, pa.int64())),
-            compute.add(begins, starts),
+        begins = pc.add(begins.cast(pa.int64()), self._layout.size)
+        pairs = pc.bit_wise_or(
+            pc.shift_left(pc.add(begins, stops), pa.scalar(32, pa.int64())),
+            pc.add(begins, starts),
         )
         mixed = pa.Array.from_buffers(
             pa.binary(), 2 * count - 1, [None, pairs.buffers()[1], buffer]
@@ -309,7 +308,7 @@ class _Part:
 def _even(count: int) -> pa.Array:
     """Returns 0, 2, 4 and so on."""
     twos = pa.repeat(pa.scalar(2, pa.int64()), count)
-    return compute.subtract(compute.cumulative_sum(twos), 2)
+    return pc.subtract(pc.cumulative_sum(twos), 2)
 
 
 def _digits(data: pa.Array, size: int, *, signed: bool) -> pa.Array:
@@ -318,23 +317,17 @@ def _digits(data: pa.Array, size: int, *, signed: bool) -> pa.Array:
     Those that 256 bits can hold with a sign are decimals of Arrow, which knows how to print them.
     """
     if size > _DECIMAL_SIZE or (size == _DECIMAL_SIZE and not signed):
-        order: Any = "little"
-        found = (int.from_bytes(one, order, signed=signed) for one in _bytes(data))
-        return pa.array(map(str, found), pa.string(), size=len(data))
+        numbers = [int.from_bytes(one, "little", signed=signed) for one in data.to_pylist()]
+        return pa.array(map(str, numbers), pa.string(), size=len(data))
     rest = _DECIMAL_SIZE - size
     if rest:
-        last = compute.binary_slice(data, size - 1, size)
-        is_negative = compute.greater_equal(last, b"\x80") if signed else False
-        more = compute.if_else(is_negative, b"\xff" * rest, bytes(rest))
-        data = compute.binary_join_element_wise(data, more, b"")
+        last = pc.binary_slice(data, size - 1, size)
+        is_negative = pc.greater_equal(last, b"\x80") if signed else False
+        more = pc.if_else(is_negative, b"\xff" * rest, bytes(rest))
+        data = pc.binary_join_element_wise(data, more, b"")
     # More digits than a decimal should have are printed, too.
     decimals = pa.Array.from_buffers(pa.decimal256(76, 0), len(data), [None, data.buffers()[2]])
     return decimals.cast(pa.string())
-
-
-def _bytes(data: pa.Array) -> Iterator[bytes]:
-    found: Iterator[bytes] = iter(data.to_pylist())
-    return found
 
 
 # -- columns of one declared type as columns of another one, in Arrow: pure -----------------------
@@ -348,29 +341,9 @@ def _bytes(data: pa.Array) -> Iterator[bytes]:
 # Large whole numbers, of 128 bits and more, are text of digits here.
 
 
-MOMENT: Final = pa.timestamp("us", tz="UTC")
-_SMALL: Final = (*(f"{u}int{bits}" for bits in (8, 16, 32, 64) for u in ("", "u")), "oid")
-_LARGE: Final = tuple(f"{u}int{bits}" for bits in (128, 256, 512) for u in ("", "u"))
-_FLOATS: Final = ("float32", "float64")
-_TIMES: Final = ("time_seconds", "time_milliseconds", "time_microseconds")
 # What a column of a type is for Spark, which has no unsigned numbers.
 ARROW: Final[dict[str, Any]] = {
-    "boolean": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "uint8": pa.int16(),
-    "uint16": pa.int32(),
-    "uint32": pa.int64(),
-    "uint64": pa.decimal128(20, 0),
-    "oid": pa.decimal128(20, 0),
-    **dict.fromkeys(_LARGE, pa.string()),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    **dict.fromkeys(_TIMES, MOMENT),
+    name: to_arrow_type(type_, timezone="UTC") for name, type_ in SPARK_TYPES.items()
 }
 
 
@@ -383,17 +356,20 @@ def fitted(array: pa.Array, was: str, now: str) -> pa.Array:
         now: the declared type that they are to have.
     """
     target = ARROW[now]
-    if was in _SMALL and now in _SMALL:
-        return _within(array, was, now).cast(target)
-    if was in (*_SMALL, *_LARGE) and now in (*_SMALL, *_LARGE):
-        return _digits_within(array, was, now)
-    if was in _LARGE and now in _FLOATS:
+    if _is_whole(was) and _is_whole(now):
+        return _whole_within(array, was, now)
+    if was in LARGE and now in _STORED_FLOATS:
         array, was = array.cast(pa.float64()), "float64"
-    if was in (*_SMALL, *_FLOATS) and now in _FLOATS:
+    if was in {**_STORED_WHOLE, **_STORED_FLOATS} and now in _STORED_FLOATS:
         return array.cast(target, safe=False)
-    if was == now or (was in _TIMES and now in _TIMES) or (was, now) == ("string", "binary"):
+    are_times = was in TIME_UNITS_US and now in TIME_UNITS_US
+    if was == now or are_times or (was, now) == ("string", "binary"):
         return array.cast(target)
     return pa.nulls(len(array), target)
+
+
+def _is_whole(name: str) -> bool:
+    return name in _STORED_WHOLE or name in LARGE
 
 
 def bounds(name: str) -> tuple[int, int]:
@@ -402,31 +378,23 @@ def bounds(name: str) -> tuple[int, int]:
     return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if name[0] == "i" else (0, 2**bits - 1)
 
 
-def _common(was: str, now: str) -> tuple[int, int]:
-    return max(bounds(was)[0], bounds(now)[0]), min(bounds(was)[1], bounds(now)[1])
-
-
-def _within(array: pa.Array, was: str, now: str) -> pa.Array:
-    low, high = _common(was, now)
-    if (low, high) == bounds(was):
-        return array
-    least, most = pa.scalar(low, array.type), pa.scalar(high, array.type)
-    fits = compute.and_(compute.greater_equal(array, least), compute.less_equal(array, most))
-    return compute.if_else(fits, array, pa.scalar(None, array.type))
-
-
-def _digits_within(array: pa.Array, was: str, now: str) -> pa.Array:
-    """Returns the same where one of the types is a large one."""
+def _whole_within(array: pa.Array, was: str, now: str) -> pa.Array:
+    """Returns whole numbers of one type as those of another one that has them."""
     target = ARROW[now]
-    low, high = _common(was, now)
-    if (low, high) == bounds(was):
+    (least, most), (lowest, highest) = bounds(was), bounds(now)
+    low, high = max(least, lowest), min(most, highest)
+    if (low, high) == (least, most):
         return array.cast(target)
-    if was in _SMALL:
-        return _within(array, was, now).cast(target)
+    if was in _STORED_WHOLE:
+        fits = pc.and_(
+            pc.greater_equal(array, pa.scalar(low, array.type)),
+            pc.less_equal(array, pa.scalar(high, array.type)),
+        )
+        return pc.if_else(fits, array, pa.scalar(None, array.type)).cast(target)
     numbers = [None if text is None else int(text) for text in array.to_pylist()]
     fitting = [None if one is None or not low <= one <= high else one for one in numbers]
-    if now in _SMALL:
-        return pa.array(fitting, pa.int64() if bounds(now)[0] else pa.uint64()).cast(target)
+    if now in _STORED_WHOLE:
+        return pa.array(fitting, pa.int64() if lowest else pa.uint64()).cast(target)
     return pa.array([None if one is None else str(one) for one in fitting], target)
 
 
@@ -440,13 +408,7 @@ def _digits_within(array: pa.Array, was: str, now: str) -> pa.Array:
 # can tell, a number that is too large or a null where a value is required, is told with its row.
 
 
-_WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
-_STORED_WHOLE: Final[dict[str, Any]] = {
-    **{f"int{bits}": getattr(pa, f"int{bits}")() for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": getattr(pa, f"uint{bits}")() for bits in (8, 16, 32, 64)},
-    "oid": pa.uint64(),
-}
-_STORED_FLOATS: Final[dict[str, Any]] = {"float32": pa.float32(), "float64": pa.float64()}
+WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 _ESCAPED: Final = ((b"%", b"%25"), (b"|", b"%7C"))
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 _SHOWN_MAX: Final = 200  # characters of a row in an error
@@ -454,17 +416,13 @@ _SHOWN_MAX: Final = 200  # characters of a row in an error
 
 def allowed(type_: str) -> tuple[str, ...]:
     """Returns the types of Spark that a column of a declared type may have."""
-    if type_ in _STORED_WHOLE:
-        return (*_WHOLE, "decimal(_,0)")
     if type_ in _STORED_FLOATS:
-        return ("float", "double", *_WHOLE)
+        return ("float", "double", *WHOLE)
     if type_ in TIME_UNITS_US:
         return ("timestamp",)
-    return (
-        (type_,)
-        if type_ in ("boolean", "string", "binary")
-        else (*_WHOLE, "decimal(_,0)", "string")
-    )
+    if not _is_whole(type_):
+        return (type_,)
+    return (*WHOLE, "decimal(_,0)", *(["string"] if type_ in LARGE else []))
 
 
 def problem(schema: Schema, fields: Mapping[str, DataType]) -> str | None:
@@ -506,7 +464,7 @@ def encode(schema: Schema, given: Mapping[str, pa.Array], count: int) -> tuple[p
         stored = {one.name: _stored(one, columns[one.name]) for one in schema.columns}
     except (pa.ArrowInvalid, _CannotError) as error:
         raise _explained(schema, columns, count, error) from error
-    fixed = [_as_bytes(stored[one.name]) for one in schema.columns if one.kind.is_fixed]
+    fixed = [as_bytes(stored[one.name]) for one in schema.columns if one.kind.is_fixed]
     loose = [stored[one.name] for one in schema.columns if not one.kind.is_fixed]
     head = [pa.scalar(schema.number.to_bytes(2, "little"), pa.binary()), *_nulls(schema, columns)]
     rows = pc.binary_join_element_wise(*head, *fixed, *_ends(loose), *loose, _NOTHING)
@@ -522,23 +480,21 @@ def _stored(column: Column, values: pa.Array) -> pa.Array:
     if values.null_count and column.required:
         raise _CannotError
     if column.type in _STORED_WHOLE:
-        return _filled(values.cast(_STORED_WHOLE[column.type]), 0)
+        return filled(values.cast(_STORED_WHOLE[column.type]), 0)
     if column.type in _STORED_FLOATS:
         found = values.cast(_STORED_FLOATS[column.type], safe=False)
-        if values.type == pa.float64() and pc.any(_overflown(found, values)).as_py():
-            raise _CannotError
-        return _filled(found, 0.0)
+        if values.type == pa.float64():
+            is_overflown = pc.and_(pc.is_inf(found), pc.is_finite(values))
+            if pc.any(is_overflown).as_py():
+                raise _CannotError
+        return filled(found, 0.0)
     if column.type in TIME_UNITS_US:
         return _moments(column, values)
     if column.type == "boolean":
-        return _filled(values.cast(pa.bool_()), False)
+        return filled(values.cast(pa.bool_()), False)
     if not column.kind.is_fixed:
-        return _filled(values.cast(pa.binary()), b"")
+        return filled(values.cast(pa.binary()), b"")
     return _large(column, values)
-
-
-def _overflown(found: pa.Array, values: pa.Array) -> pa.Array:
-    return pc.and_(pc.is_inf(found), pc.is_finite(values))
 
 
 def _moments(column: Column, values: pa.Array) -> pa.Array:
@@ -547,7 +503,7 @@ def _moments(column: Column, values: pa.Array) -> pa.Array:
     given, unit = values.cast(pa.int64()), TIME_UNITS_US[column.type]
     found = pc.divide(given, unit)
     is_above = pc.greater(pc.multiply(found, unit), given)  # division goes to zero, not down
-    found = _filled(pc.subtract(found, is_above.cast(pa.int64())), 0)
+    found = filled(pc.subtract(found, is_above.cast(pa.int64())), 0)
     assert column.kind.bounds is not None
     low, high = column.kind.bounds
     if not pc.all(pc.and_(pc.greater_equal(found, low), pc.less_equal(found, high))).as_py():
@@ -574,7 +530,8 @@ def whole(given: Any) -> int:
     return int(given)
 
 
-def _as_bytes(stored: pa.Array) -> pa.Array:
+def as_bytes(stored: pa.Array) -> pa.Array:
+    """Returns numbers as their bytes; nulls stay nulls."""
     if pa.types.is_binary(stored.type):
         return stored
     if pa.types.is_boolean(stored.type):
@@ -591,9 +548,8 @@ def _nulls(schema: Schema, columns: Mapping[str, pa.Array]) -> list[Any]:
             if columns[column.name].null_count:
                 is_null = columns[column.name].is_null().cast(pa.uint8())
                 byte = pc.bit_wise_or(byte, pc.multiply(is_null, pa.scalar(1 << place, pa.uint8())))
-        found.append(
-            _as_bytes(byte) if isinstance(byte, pa.Array) else pa.scalar(b"\0", pa.binary())
-        )
+        is_column = isinstance(byte, pa.Array)
+        found.append(as_bytes(byte) if is_column else pa.scalar(b"\0", pa.binary()))
     return found
 
 
@@ -602,7 +558,7 @@ def _ends(loose: list[pa.Array]) -> list[pa.Array]:
     before: Any = pa.scalar(0, pa.int64())
     for column in loose:
         before = pc.add(before, pc.binary_length(column).cast(pa.int64()))
-        found.append(_as_bytes(before.cast(pa.uint32())))
+        found.append(as_bytes(before.cast(pa.uint32())))
     return found
 
 
@@ -622,7 +578,8 @@ def _keys(schema: Schema, stored: Mapping[str, pa.Array]) -> pa.Array:
     return pc.binary_join_element_wise(*parts, pa.scalar(b"|", pa.binary()))
 
 
-def _filled(column: pa.Array, filling: Any) -> pa.Array:
+def filled(column: pa.Array, filling: Any) -> pa.Array:
+    """Returns a column with something in the place of nulls."""
     return pc.fill_null(column, filling) if column.null_count else column
 
 
@@ -635,10 +592,7 @@ def _explained(
     """Returns what is wrong with the first row that cannot be one."""
     reader = declared_rows.of(schema)
     for at in range(count):
-        row = {}
-        for column in schema.columns:
-            value = columns[column.name][at]
-            row[column.name] = _python(column, value)
+        row = {one.name: _python(one, columns[one.name][at]) for one in schema.columns}
         try:
             reader.encode([row])
         except LocalProtocolError as found:

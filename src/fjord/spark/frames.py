@@ -113,14 +113,11 @@ def typed(frame: DataFrame, where: str | os.PathLike[str] | Location, table: str
     wanted = declared.typed(declared.current.names)
 
     def decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa  # noqa: PLC0415 - in tasks, see `fjord.spark.source`
-
-        from fjord.spark import declared_rows  # noqa: PLC0415 - the same
+        # In tasks, see `fjord.spark.source`.
+        from fjord.spark.declared_rows import with_declared  # noqa: PLC0415
 
         for batch in batches:
-            schema = pa.schema([*batch.schema, *declared_rows.fields(wanted)])
-            arrays = [*batch.columns, *declared_rows.decode(batch, wanted, table)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            yield with_declared(batch, wanted, table)
 
     more = [StructField(one.name, SPARK_TYPES[one.type]) for one in declared.current.columns]
     return frame.mapInArrow(decoded, StructType([*frame.schema.fields, *more]))

@@ -25,12 +25,12 @@ from fjord.declared.schema import Schema
 from fjord.errors import FjordError
 from fjord.spark import declared_rows
 from fjord.spark.declared import NO_COLUMNS
+from fjord.spark.declared_rows import WHOLE, as_bytes, filled
 from fjord.values import ROW, Type
 
 _TEXT: Final = ("binary", "string")
-_WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 _REAL: Final = ("float", "double")
-_VALUE: Final = (*_TEXT, *_WHOLE, *_REAL, "boolean")
+_VALUE: Final = (*_TEXT, *WHOLE, *_REAL, "boolean")
 # The types of Spark that a column may have, by its name, for each kind of table.
 ALLOWED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     kinds.Kind.STREAM: {"value": _VALUE, "key": _TEXT, "type": ("tinyint",)},
@@ -38,9 +38,9 @@ ALLOWED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "key": _TEXT,
         "value": _VALUE,
         "type": ("tinyint",),
-        "priority": _WHOLE,
+        "priority": WHOLE,
         "process_at": ("timestamp",),
-        "delay": (*_WHOLE, *_REAL, "decimal"),
+        "delay": (*WHOLE, *_REAL, "decimal"),
         "expires_at": ("timestamp",),
         "inserted_at": ("timestamp",),
         "domain": _TEXT,
@@ -50,9 +50,15 @@ ALLOWED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 _TYPES: Final[dict[str, Type]] = {
     "binary": Type.BUFFER,
     "string": Type.STRING,
-    **dict.fromkeys(_WHOLE, Type.INTEGER),
+    **dict.fromkeys(WHOLE, Type.INTEGER),
     **dict.fromkeys(_REAL, Type.FLOAT),
     "boolean": Type.BOOLEAN,
+}
+# As which numbers values are stored; others are bytes.
+_STORED: Final = {
+    Type.INTEGER: pa.int64(),
+    Type.FLOAT: pa.float64(),
+    Type.BOOLEAN: pa.bool_(),
 }
 _SECOND_US: Final = 1_000_000
 
@@ -110,30 +116,36 @@ def plan(target: Target, schema: StructType) -> Columns:
         FjordError: if a column is unknown, missing, there twice, or of a wrong type.
     """
     names = schema.fieldNames()
-    if target.is_typed(names):
-        return _plan_typed(target, schema)
-    allowed = ALLOWED[target.kind]
+    is_typed = target.is_typed(names)
+    allowed = target.beside if is_typed else ALLOWED[target.kind]
+    known = (*target.schema.names, *allowed) if is_typed else tuple(allowed)
+    table = "this table" if is_typed else f"a {target.kind} table"
+    all_of_them = f"{table} takes the columns {', '.join(known)}"
     words = {field.name: _word(field.dataType.simpleString()) for field in schema.fields}
-    all_of_them = f"a {target.kind} table takes the columns {', '.join(allowed)}"
     for field in schema.fields:
         name = field.name
-        if name not in allowed:
+        if name not in known:
             raise FjordError(
                 f"there is no column {name!r}: {all_of_them}; "
                 "choose and rename columns with select before writing"
             )
         if names.count(name) > 1:
             raise FjordError(f"the column {name} is there {names.count(name)} times; leave one")
-        if words[name] not in allowed[name]:
+        if name in allowed and words[name] not in allowed[name]:
             raise FjordError(
                 f"the column {name} is a {field.dataType.simpleString()}, and may be "
                 f"{', '.join(allowed[name])}; cast it before writing"
             )
-    for name in target.needed:
-        if name not in names:
-            raise FjordError(f"the column {name} is missing: {all_of_them}; {name} is needed here")
+    if is_typed:
+        _check_declared(target, schema)
+    else:
+        for name in target.needed:
+            if name not in names:
+                raise FjordError(
+                    f"the column {name} is missing: {all_of_them}; {name} is needed here"
+                )
     _check_pairs(words)
-    if target.schema.columns and "type" not in names:
+    if target.schema.columns and not is_typed and "type" not in names:
         raise FjordError(
             f"this table has declared columns, {_listed(target.schema)}: write those instead of "
             "value; or rows of its history as they are, with the columns type and value"
@@ -141,34 +153,15 @@ def plan(target: Target, schema: StructType) -> Columns:
     return Columns(target=target, names=tuple(names), words=tuple(words[name] for name in names))
 
 
-def _plan_typed(target: Target, schema: StructType) -> Columns:
-    """Returns the same for a frame that has the declared columns."""
-    names, beside = schema.fieldNames(), target.beside
-    words = {field.name: _word(field.dataType.simpleString()) for field in schema.fields}
-    known = (*target.schema.names, *beside)
-    for field in schema.fields:
-        name = field.name
-        if name not in known:
-            raise FjordError(
-                f"there is no column {name!r}: this table takes the columns {', '.join(known)}; "
-                "choose and rename columns with select before writing"
-            )
-        if names.count(name) > 1:
-            raise FjordError(f"the column {name} is there {names.count(name)} times; leave one")
-        if name in beside and words[name] not in beside[name]:
-            raise FjordError(
-                f"the column {name} is a {field.dataType.simpleString()}, and may be "
-                f"{', '.join(beside[name])}; cast it before writing"
-            )
+def _check_declared(target: Target, schema: StructType) -> None:
+    """Makes sure that a frame can be rows of the declared columns."""
     found = declared_rows.problem(
         target.schema, {field.name: field.dataType for field in schema.fields}
     )
     if found is not None:
         raise FjordError(f"{found}. This table has the columns {_listed(target.schema)}")
-    if target.needs_key and not target.schema.key and "key" not in names:
+    if target.needs_key and not target.schema.key and "key" not in schema.fieldNames():
         raise FjordError("the column key is missing: no declared column is the key of this table")
-    _check_pairs(words)
-    return Columns(target=target, names=tuple(names), words=tuple(words[name] for name in names))
 
 
 def _listed(schema: Schema) -> str:
@@ -223,7 +216,7 @@ class Columns:
             found = {"key": self._keys(given.get("key"), rows), "type": types, "value": data}
         if self.target.kind == kinds.Kind.JOBS:
             found |= _job_columns(given, rows)
-        return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
+        return pa.RecordBatch.from_pydict(found)
 
     def _typed(self, given: dict[str, pa.Array], rows: int) -> dict[str, pa.Array]:
         """Returns keys, types and values of rows that have declared columns."""
@@ -235,7 +228,7 @@ class Columns:
     def _keys(self, keys: pa.Array | None, rows: int) -> pa.Array:
         if keys is None:
             return _blank(rows)
-        found = _filled(keys.cast(pa.binary()), b"")
+        found = filled(keys.cast(pa.binary()), b"")
         if self.target.needs_key and pc.min(pc.binary_length(found)).as_py() == 0:
             raise FjordError(
                 f"{self._key_shown} a null, or an empty key; each row of this table needs one. "
@@ -256,24 +249,14 @@ class Columns:
         if column is None:
             return pa.repeat(pa.scalar(Type.VOID, pa.uint8()), rows), _blank(rows)
         word = self.words[self.names.index("value")]
-        data = _filled(_as_bytes(column, _TYPES[word]), b"")
+        stored = column.cast(_STORED.get(_TYPES[word], pa.binary()))
+        data = filled(as_bytes(stored), b"")
         if "type" in given:
             return _given_types(given["type"], column, self.target.schema), data
         type_ = pa.scalar(_TYPES[word], pa.uint8())
         if not column.null_count:
             return pa.repeat(type_, rows), data
         return pc.if_else(column.is_valid(), type_, pa.scalar(Type.VOID, pa.uint8())), data
-
-
-def _as_bytes(values: pa.Array, type_: Type) -> pa.Array:
-    """Returns values as their bytes; nulls stay nulls."""
-    if type_ is Type.INTEGER:
-        return values.cast(pa.int64()).view(pa.binary(8)).cast(pa.binary())
-    if type_ is Type.FLOAT:
-        return values.cast(pa.float64()).view(pa.binary(8)).cast(pa.binary())
-    if type_ is Type.BOOLEAN:
-        return values.cast(pa.uint8()).view(pa.binary(1)).cast(pa.binary())
-    return values.cast(pa.binary())
 
 
 def _given_types(types: pa.Array, values: pa.Array, schema: Schema) -> pa.Array:
@@ -307,7 +290,7 @@ def _job_columns(given: dict[str, pa.Array], rows: int) -> dict[str, pa.Array]:
     domains = given.get("domain")
     due = _dates("process_at", given.get("process_at"), rows)
     return {
-        "domain": _blank(rows) if domains is None else _filled(domains.cast(pa.binary()), b""),
+        "domain": _blank(rows) if domains is None else filled(domains.cast(pa.binary()), b""),
         "priority": _priorities(given.get("priority"), rows),
         "process_at": _delays(given["delay"]) if "delay" in given else due,
         "expires_at": _dates("expires_at", given.get("expires_at"), rows),
@@ -320,7 +303,7 @@ def _priorities(given: pa.Array | None, rows: int) -> pa.Array:
     if given is None:
         return pa.repeat(usual, rows)
     try:
-        return _filled(given.cast(pa.uint8()), usual)
+        return filled(given.cast(pa.uint8()), usual)
     except pa.ArrowInvalid as error:
         raise FjordError(
             f"the column priority has numbers from 0 to {jobs.PRIORITY_MAX}: {error}"
@@ -335,7 +318,7 @@ def _dates(name: str, given: pa.Array | None, rows: int) -> pa.Array:
     first = pc.min(found).as_py()
     if first is not None and first <= 0:
         raise FjordError(f"the column {name} has a date before 1970; null means that there is none")
-    return _filled(found, 0)
+    return filled(found, 0)
 
 
 def _delays(given: pa.Array) -> pa.Array:
@@ -348,11 +331,7 @@ def _delays(given: pa.Array) -> pa.Array:
     first = pc.min(found).as_py()
     if first is not None and first < 0:
         raise FjordError("the column delay has a negative number; it has seconds from now on")
-    return _filled(found, 0)
-
-
-def _filled(column: pa.Array, filling: object) -> pa.Array:
-    return pc.fill_null(column, filling) if column.null_count else column
+    return filled(found, 0)
 
 
 def _blank(rows: int) -> pa.Array:

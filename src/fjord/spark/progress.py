@@ -21,7 +21,7 @@ import json
 import logging
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -37,12 +37,12 @@ _EPOCH_CHARACTERS: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """The subscriber that shows how far a query is."""
+    """The subscriber that shows how far a query is; members are in order, see above."""
 
+    epoch: int  # of the subscriber, since the query has claimed it
+    name: str
     server: str
     table: str
-    name: str
-    epoch: int  # of the subscriber, since the query has claimed it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +58,7 @@ def encode(offset: Offset) -> dict[str, Any]:
     """Returns what goes to Spark, with its members in order."""
     found: dict[str, Any] = {"e": {_SHARD: offset.epoch}}
     if offset.publication is not None:
-        published = offset.publication
-        found["p"] = {
-            "epoch": published.epoch,
-            "name": published.name,
-            "server": published.server,
-            "table": published.table,
-        }
+        found["p"] = asdict(offset.publication)
     found["s"] = {_SHARD: offset.seq}
     found["v"] = VERSION
     return found

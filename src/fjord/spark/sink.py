@@ -30,6 +30,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -46,7 +47,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 import fjord
-from fjord import commands, kinds, limits
+from fjord import commands, limits
 from fjord.columns import Strings, repeat
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleSchemaError
 from fjord.kinds import Kind
@@ -55,8 +56,6 @@ from fjord.spark.mapping import Columns, Target
 from fjord.spark.options import KINDS, SinkOptions, parse_sink
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from fjord.client.blocking.staging import Staging
 
 
@@ -105,16 +104,36 @@ class Staged(WriterCommitMessage):
     rows: int
 
 
-class FjordWriter(DataSourceArrowWriter):
-    """Writes a frame as one batch."""
+class _TaskWriter:
+    """What both writers do in a task."""
 
-    def __init__(self, wanted: SinkOptions, columns: Columns, name: str) -> None:
+    def __init__(self, wanted: SinkOptions, columns: Columns, name: str = "") -> None:
         self._wanted = wanted
         self._columns = columns
-        self._name = name
+        self._name = name  # of a writer of one batch
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        return _write(self._wanted, self._columns, iterator)
+        """Stages the rows of a task."""
+        wanted, context = self._wanted, TaskContext.get()
+        try:
+            stages, rows = stage(wanted, self._columns, iterator)
+        except StaleSchemaError as error:
+            raise FjordError(
+                f"the columns of table {wanted.table} are not those for which these rows were made "
+                f"({error.text}); nothing of the batch is there. Rows of its history cannot become "
+                "others by being copied: read declared columns, and write those. A frame of "
+                "declared columns was checked before they were changed: write it again"
+            ) from error
+        return Staged(
+            partition=context.partitionId() if context else 0,
+            query=(context.getLocalProperty(_QUERY_ID) or "") if context else "",
+            stages=stages,
+            rows=rows,
+        )
+
+
+class FjordWriter(_TaskWriter, DataSourceArrowWriter):
+    """Writes a frame as one batch."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         wanted, staged = self._wanted, _staged(messages)
@@ -125,15 +144,8 @@ class FjordWriter(DataSourceArrowWriter):
         """Does nothing, see the module's docstring."""
 
 
-class FjordStreamWriter(DataSourceStreamArrowWriter):
+class FjordStreamWriter(_TaskWriter, DataSourceStreamArrowWriter):
     """Writes each batch of a streaming query."""
-
-    def __init__(self, wanted: SinkOptions, columns: Columns) -> None:
-        self._wanted = wanted
-        self._columns = columns
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        return _write(self._wanted, self._columns, iterator)
 
     def commit(
         self,
@@ -176,31 +188,9 @@ def _target(database: fjord.Database, wanted: SinkOptions) -> Target:
         if wanted.kind not in ("", found.kind):
             raise FjordError(f"the table {wanted.table} is {found.kind}, not {wanted.kind}")
         target = Target.of(found.kind, found.settings)
-    if wanted.ttl_us and target.kind != kinds.Kind.KV:
+    if wanted.ttl_us and target.kind != Kind.KV:
         raise FjordError(f"the option ttl is for kv tables; {wanted.table} is {target.kind}")
     return target
-
-
-# -- tasks ----------------------------------------------------------------------------------------
-
-
-def _write(wanted: SinkOptions, columns: Columns, batches: Iterator[pa.RecordBatch]) -> Staged:
-    context = TaskContext.get()
-    try:
-        stages, rows = stage(wanted, columns, batches)
-    except StaleSchemaError as error:
-        raise FjordError(
-            f"the columns of table {wanted.table} are not those for which these rows were made "
-            f"({error.text}); nothing of the batch is there. Rows of its history cannot become "
-            "others by being copied: read declared columns, and write those. A frame of declared "
-            "columns was checked before they were changed: write it again"
-        ) from error
-    return Staged(
-        partition=context.partitionId() if context else 0,
-        query=(context.getLocalProperty(_QUERY_ID) or "") if context else "",
-        stages=stages,
-        rows=rows,
-    )
 
 
 # -- the end --------------------------------------------------------------------------------------
@@ -293,8 +283,8 @@ def stage(
     if first is None:
         return (), 0
     with fjord.connect(wanted.server) as database:
-        sender = _Sender(database.staging(wanted.table), wanted, columns)
-        return send_all(sender.send, chain((first,), chunks))
+        send = partial(_send, database.staging(wanted.table), wanted, columns)
+        return send_all(send, chain((first,), chunks))
 
 
 def send_all(
@@ -315,60 +305,37 @@ def send_all(
     return tuple(stages), rows
 
 
-class _Sender:
-    """Sends chunks to one table."""
-
-    def __init__(self, staging: Staging, wanted: SinkOptions, columns: Columns) -> None:
-        self._staging = staging
-        self._wanted = wanted
-        self._columns = columns
-
-    def send(self, chunk: pa.RecordBatch) -> int:
-        """Stages a chunk; returns the number of the stage."""
-        return _SENDERS[self._columns.target.kind](self, chunk)
-
-    def append(self, chunk: pa.RecordBatch) -> int:
-        return self._staging.append(
-            types=octets(chunk["type"]),
-            keys=strings(chunk["key"]),
-            values=strings(chunk["value"]),
-        )
-
-    def push(self, chunk: pa.RecordBatch) -> int:
-        return self._staging.push(
-            keys=strings(chunk["key"]),
-            domains=strings(chunk["domain"]),
-            types=octets(chunk["type"]),
-            values=strings(chunk["value"]),
-            priorities=octets(chunk["priority"]),
-            process_at_us=numbers(chunk["process_at"]),
-            expires_at_us=numbers(chunk["expires_at"]),
-            timestamps_us=numbers(chunk["inserted_at"]),
-            relative=self._columns.is_relative,
-        )
-
-    def set(self, chunk: pa.RecordBatch) -> int:
-        return self._staging.set(
-            keys=strings(chunk["key"]),
-            types=octets(chunk["type"]),
-            values=strings(chunk["value"]),
+def _send(staging: Staging, wanted: SinkOptions, columns: Columns, chunk: pa.RecordBatch) -> int:
+    """Stages a chunk; returns the number of the stage."""
+    types, keys, values = octets(chunk["type"]), strings(chunk["key"]), strings(chunk["value"])
+    if columns.target.kind == Kind.STREAM:
+        return staging.append(types=types, keys=keys, values=values)
+    if columns.target.kind == Kind.KV:
+        return staging.set(
+            keys=keys,
+            types=types,
+            values=values,
             timestamps_us=repeat(0, chunk.num_rows),
-            ttl_us=self._wanted.ttl_us,
+            ttl_us=wanted.ttl_us,
         )
-
-
-_SENDERS: Final[dict[str, Callable[[_Sender, pa.RecordBatch], int]]] = {
-    Kind.STREAM: _Sender.append,
-    Kind.JOBS: _Sender.push,
-    Kind.KV: _Sender.set,
-}
+    return staging.push(
+        keys=keys,
+        domains=strings(chunk["domain"]),
+        types=types,
+        values=values,
+        priorities=octets(chunk["priority"]),
+        process_at_us=numbers(chunk["process_at"]),
+        expires_at_us=numbers(chunk["expires_at"]),
+        timestamps_us=numbers(chunk["inserted_at"]),
+        relative=columns.is_relative,
+    )
 
 
 # -------------------------------------------------------------------------------------------------
 #
 # Encoded rows in chunks of a bounded size, and a chunk as the columns that a client stages.
 #
-#     batches of Spark  ->  `writing.Columns.encode`  ->  `cut`  ->  `strings`, `numbers`, `octets`
+#     batches of Spark  ->  `mapping.Columns.encode`  ->  `cut`  ->  `strings`, `numbers`, `octets`
 #     any types, nulls      bytes, no nulls               bounded       what the client stages
 #
 # The bytes of strings stay where Arrow has them: a column of strings is Arrow's own offsets and

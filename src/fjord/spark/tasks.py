@@ -92,6 +92,13 @@ def read_tail(partition: TailPartition) -> Iterator[pa.RecordBatch]:
 # -- cold -----------------------------------------------------------------------------------------
 
 
+def _whole(
+    wanted: Wanted, block: BlockInfo, start_seq: int, end_seq: int
+) -> Iterator[pa.RecordBatch]:
+    share = Share(block, 0, block.rows)
+    return _share(wanted, share, max(start_seq, block.first), end_seq)
+
+
 def _share(wanted: Wanted, share: Share, start_seq: int, end_seq: int) -> Iterator[pa.RecordBatch]:
     block = share.block
     is_cut = start_seq > block.first or end_seq <= block.last
@@ -161,8 +168,7 @@ def _instead(
         ) from error
     end_seq = min(end_seq, share.block.last + 1)
     for block in _covering(blocks, wanted, start_seq, end_seq):
-        whole = Share(block, 0, block.rows)
-        yield from _share(wanted, whole, max(start_seq, block.first), end_seq)
+        yield from _whole(wanted, block, start_seq, end_seq)
 
 
 def _covering(
@@ -211,8 +217,7 @@ def _ranged(database: fjord.Database, wanted: Wanted, start_seq: int, end_seq: i
     first_seq = min(database.stats()["first_seq"], end_seq)
     cold_seq = start_seq
     for block in _covering_tail(database, wanted, start_seq, first_seq):
-        whole = Share(block, 0, block.rows)
-        for batch in _share(wanted, whole, max(start_seq, block.first), end_seq):
+        for batch in _whole(wanted, block, start_seq, end_seq):
             yield batch, cold_seq
         cold_seq = min(block.last + 1, end_seq)
         yield _EMPTY, cold_seq
@@ -291,14 +296,7 @@ def _selected(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
     """Returns the wanted rows and columns of a batch."""
     if wanted.ops:
         batch = batch.filter(compute.is_in(batch["op"], pa.array(sorted(wanted.ops))))
-    if wanted.key_prefix:
-        batch = batch.filter(_begins_with(batch["key"], wanted.key_prefix))
-    return declared_rows.shown(batch, wanted)
-
-
-def _begins_with(keys: Any, prefix: bytes) -> Any:
-    start = compute.binary_slice(keys, 0, len(prefix))
-    return compute.equal(start, pa.scalar(prefix, pa.binary()))
+    return declared_rows.shown(rows.with_prefix(batch, wanted.key_prefix), wanted)
 
 
 def between(batch: pa.RecordBatch, start_seq: int, end_seq: int) -> pa.RecordBatch:
@@ -360,10 +358,7 @@ def _messages(table: fjord.Stream | SnapshotStream, wanted: Wanted) -> Iterator[
         found = batch.to_arrow()
         # A tombstone has no type: its key has no value.
         found = found.filter(compute.is_valid(found["type"]))
-        if wanted.key_prefix:
-            start = compute.binary_slice(found["key"], 0, len(wanted.key_prefix))
-            found = found.filter(compute.equal(start, pa.scalar(wanted.key_prefix, pa.binary())))
-        for part in found.to_batches():
+        for part in rows.with_prefix(found, wanted.key_prefix).to_batches():
             columns: dict[str, Any] = dict(zip(part.schema.names, part.columns, strict=True))
             columns |= {"op": pa.repeat("SET", part.num_rows), "row": part["seq"]}
             if part.num_rows:

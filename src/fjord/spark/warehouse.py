@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from pyarrow import parquet as pq
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -31,7 +31,13 @@ from fjord.blocks.files import Target, stamp, stamped_us, target_at
 from fjord.clock import Clock, SystemClock
 from fjord.errors import CorruptionError, FjordError
 
-__all__ = ["DataFile", "files", "orphans", "read", "sweep", "warehouse_at"]
+if TYPE_CHECKING:
+    from fjord.spark.delta import DeltaWarehouse
+
+__all__ = ["DataFile", "Warehouse", "files", "orphans", "read", "sweep", "warehouse_at"]
+
+#: A table that batches of queries are added to, each of them once.
+Warehouse: TypeAlias = "ParquetWarehouse | DeltaWarehouse"
 
 FOLDER: Final = "_fjord"
 # A reader reads so many commits beside one checkpoint.
@@ -46,34 +52,6 @@ GRACE: Final = timedelta(days=1)
 _COMMIT: Final = re.compile(r"([0-9]{20})\.json\Z")
 _CHECKPOINT: Final = re.compile(r"([0-9]{20})\.checkpoint\.json\Z")
 _ATTEMPT: Final = re.compile(r"batch-[0-9]+-[0-9a-f]{32}\Z")
-
-
-class Warehouse(Protocol):
-    """A table that batches of queries are added to, each of them once."""
-
-    target: Target
-
-    def state(self) -> TableState:
-        """Returns how far the table is; `files` and `query` know what it consists of."""
-        ...
-
-    def query(self, query: str) -> Query | None:
-        """Returns how far a query is, None if it has written nothing."""
-        ...
-
-    def has(self, query: str, batch: int) -> bool:
-        """Says whether a batch is in the table."""
-        ...
-
-    def add(self, batch: QueryBatch, files: Sequence[DataFile]) -> bool:
-        """Ensures that a batch is in the table; False: it was there, and `files` are not used.
-
-        Raises:
-            BackwardsError: if the table is further than where the batch begins.
-        """
-        ...
-
-    def files(self) -> list[DataFile]: ...
 
 
 def warehouse_at(location: str, form: str = "") -> Warehouse:
@@ -195,9 +173,11 @@ class ParquetWarehouse:
         raise CorruptionError(self.target.shown(FOLDER), 0, "files vanish while they are read")
 
     def query(self, query: str) -> Query | None:
+        """Returns how far a query is, None if it has written nothing."""
         return self.state().queries.get(query)
 
     def has(self, query: str, batch: int) -> bool:
+        """Says whether a batch is in the table."""
         # Who has written since, if anybody, is met when the commit is made.
         self._known = self._known or self.state()
         return self._known.has(query, batch)
@@ -206,6 +186,11 @@ class ParquetWarehouse:
         return list(self.state().files.values())
 
     def add(self, batch: QueryBatch, files: Sequence[DataFile]) -> bool:
+        """Ensures that a batch is in the table; False: it was there, and `files` are not used.
+
+        Raises:
+            BackwardsError: if the table is further than where the batch begins.
+        """
         return self._commit(batch, files, ())
 
     def replace(self, added: Sequence[DataFile], removed: Sequence[str]) -> None:
@@ -352,7 +337,7 @@ ROWS_PER_FILE_MIN: Final = 100_000
 # One sum is observed for each.
 FILES_MAX: Final = 64
 
-_PART: Final = re.compile(r"part-([0-9]{5,})-.*\.parquet\Z")
+_PART: Final = re.compile(r"part-[0-9]{5,}-.*\.parquet\Z")
 _FILE_SETTINGS: Final[dict[str, str]] = {
     "compression": "zstd",
     "parquet.compression.codec.zstd.level": "1",
@@ -395,13 +380,17 @@ def write(frame: DataFrame, target: Target, batch: int, *, files_max: int) -> li
 def write_folder(frame: DataFrame, target: Target, folder: str) -> dict[str, int]:
     """Writes rows to a folder that nobody has used; returns its files with their rows."""
     _write(frame, target, folder)
-    found = {}
+    found = {name: footer.num_rows for name, footer in _footers(target, folder)}
+    target.sync(folder, list(found))
+    return found
+
+
+def _footers(target: Target, folder: str) -> Iterator[tuple[str, pq.FileMetaData]]:
+    """Yields the names of the files that tasks have written, with what their footers say."""
     for name in target.names(folder):
         if _PART.match(name):
             with target.open(f"{folder}/{name}") as source, pq.ParquetFile(source) as file:
-                found[name] = file.metadata.num_rows
-    target.sync(folder, list(found))
-    return found
+                yield name, file.metadata
 
 
 def _write(frame: DataFrame, target: Target, folder: str) -> None:
@@ -431,16 +420,11 @@ def _described(target: Target, folder: str, seen: Mapping[str, Any]) -> list[Dat
         FjordError: if these do not agree on how many rows a file has.
     """
     found, rows = [], 0
-    for name in target.names(folder):
-        part = _PART.match(name)
-        if part is None:
-            continue
-        path = f"{folder}/{name}"
-        with target.open(path) as source, pq.ParquetFile(source) as file:
-            footer = file.metadata
+    for name, footer in _footers(target, folder):
         if not footer.num_rows:
             continue  # Spark makes a file even if there are no rows at all
-        seqs, number = _seqs(footer), int(part[1])
+        path = f"{folder}/{name}"
+        seqs, number = _seqs(footer), int(name.split("-")[1])
         _check_rows(target.shown(path), footer.num_rows, seen.get(f"rows_{number}"))
         rows += footer.num_rows
         found.append(
@@ -632,9 +616,10 @@ def decode_commit(data: bytes, path: str) -> Commit:
     """
     found = _decode(data, path)
     batch = found.get("batch")
-    return Commit(
-        number=_of(found, "number", int, path),
-        at_us=_of(found, "at_us", int, path),
+    return _record(
+        Commit,
+        found,
+        path,
         batch=None if batch is None else _record(QueryBatch, batch, path),
         added=tuple(_record(DataFile, one, path) for one in _of(found, "added", list, path)),
         removed=tuple(str(one) for one in _of(found, "removed", list, path)),
@@ -655,14 +640,10 @@ def decode_state(data: bytes, path: str) -> TableState:
     found = _decode(data, path)
     files = [_record(DataFile, one, path) for one in _of(found, "files", list, path)]
     queries = _of(found, "queries", dict, path)
-    return TableState(
-        number=_of(found, "number", int, path),
-        table=_of(found, "table", str, path),
-        epoch=_of(found, "epoch", str, path),
-        start=_of(found, "start", int, path),
-        end=_of(found, "end", int, path),
-        columns=str(found.get("columns", "")),
-        ops=str(found.get("ops", "")),
+    return _record(
+        TableState,
+        found,
+        path,
         queries={name: _record(Query, one, path) for name, one in queries.items()},
         files={one.path: one for one in files},
     )
@@ -687,6 +668,7 @@ def _decode(data: bytes, path: str) -> dict[str, Any]:
     return found
 
 
+_Record = TypeVar("_Record", Commit, DataFile, Query, QueryBatch, TableState)
 _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "int": (int,),
     "str": (str,),
@@ -698,15 +680,20 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 _NEW: Final[dict[str, str]] = {"columns": "", "ops": ""}
 
 
-def _record(kind: Any, found: object, path: str) -> Any:
-    """Returns a record of numbers and texts; members that are not known are left out."""
+def _record(kind: type[_Record], found: object, path: str, **read: Any) -> _Record:
+    """Returns a record of numbers and texts; members that are not known are left out.
+
+    Args:
+        read: members that are neither, and are read already.
+    """
     if not isinstance(found, dict):
         raise CorruptionError(path, 0, f"{found!r} is no {kind.__name__}")
-    given = {}
-    for one in fields(kind):
+    given = dict(read)
+    for one in (one for one in fields(kind) if one.name not in read):
         value = found.get(one.name, _NEW.get(one.name))
         if not isinstance(value, _KINDS[str(one.type)]) or isinstance(value, bool):
-            raise CorruptionError(path, 0, f"its member {one.name} is of the wrong type")
+            reason = f"its member {one.name} is missing, or of the wrong type"
+            raise CorruptionError(path, 0, reason)
         given[one.name] = value
     return kind(**given)
 

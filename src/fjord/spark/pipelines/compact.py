@@ -24,9 +24,9 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from typing import Final, NamedTuple, TypedDict, Unpack
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -40,7 +40,7 @@ from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.errors import Code, DirectoryInUseError, FjordError, RefusedError
 from fjord.spark.options import Location
-from fjord.spark.pipelines.report import Figure, Progress, Report, silent
+from fjord.spark.pipelines.report import Figure, Progress, Report, date, silent
 
 TARGET_BYTES: Final = 128 * limits.MIB
 # One run of Spark does so many groups; then the node is told of them.
@@ -52,7 +52,6 @@ _LOOK_SECONDS: Final = 0.2
 GRACE: Final = timedelta(days=1)
 # What a task says of a group.
 _COLUMNS: Final = ["name", "path", "metadata", "problem"]
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 Groups = Sequence[Sequence[fjord.BlockInfo]]
@@ -68,21 +67,15 @@ class Compacted(NamedTuple):
     made: Sequence[fjord.BlockInfo] | None  # None: nothing was to be done but to look
 
 
-class CompactOptions(TypedDict, total=False):
-    """What is worth it."""
-
-    target_bytes: int  # a new block has about so many at most; larger ones are left alone
-    min_blocks: int  # fewer than these are not put together; 2
-    dry_run: bool  # only say what would be done
-
-
-def compact(
+def compact(  # noqa: PLR0913 - options of a user
     spark: SparkSession,
     location: Location,
     table: str,
     *,
+    target_bytes: int = TARGET_BYTES,
+    min_blocks: int = 2,
+    dry_run: bool = False,
     progress: Progress = silent,
-    **options: Unpack[CompactOptions],
 ) -> Report:
     """Puts neighbouring small blocks of a table together.
 
@@ -90,14 +83,14 @@ def compact(
         spark: the session; its tasks have to see the blocks where the node has them.
         location: where the table is.
         table: its name.
+        target_bytes: a new block has about so many at most; larger ones are left alone.
+        min_blocks: fewer than these are not put together.
+        dry_run: only says what would be done.
         progress: is told how far it is.
-        options: see `CompactOptions`.
 
     Raises:
         FjordError: if there is no such table, or a block is damaged or out of reach.
     """
-    target_bytes = options.get("target_bytes", TARGET_BYTES)
-    min_blocks, dry_run = options.get("min_blocks", 2), options.get("dry_run", False)
     if target_bytes < 1 or min_blocks < 2:
         raise FjordError(
             "compact takes a target of at least 1 byte, and 2 blocks or more at a time"
@@ -299,8 +292,8 @@ def _info(where: str, new: Rewritten) -> fjord.BlockInfo:
         last=found.last,
         rows=found.rows,
         bytes=found.bytes,
-        min_at=_EPOCH + timedelta(microseconds=found.min_ts),
-        max_at=_EPOCH + timedelta(microseconds=found.max_ts),
+        min_at=date(found.min_ts),
+        max_at=date(found.max_ts),
         crc=found.crc32c,
     )
 

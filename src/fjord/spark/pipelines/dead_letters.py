@@ -14,33 +14,23 @@ The file for `redrive` has the same jobs as arguments of `fjord jobs redrive`, o
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterator
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from fjord import values
-from fjord.errors import FjordError, UsageError
+from fjord.errors import FjordError
 from fjord.spark.options import Location
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.lifecycle import jobs_tables
 from fjord.spark.pipelines.report import Figure, Progress, Report, kept, silent
 
 COLUMNS: Final = (
-    "seq",
-    "ts",
-    "op",
-    "row",
-    "key",
-    "domain",
-    "priority",
-    "timeouts",
-    "type",
-    "value",
+    *("seq", "ts", "op", "row"),
+    *("key", "domain", "priority", "timeouts", "type", "value"),
 )
 # So much of a payload, and so many keys and payloads of a group, are enough to know it by.
 PAYLOAD_BYTES: Final = 256
@@ -62,22 +52,17 @@ _PATTERNS: Final = {
 }
 
 
-class DeadLettersOptions(TypedDict, total=False):
-    """What else may be said about a report."""
-
-    end: datetime | None  # only what happened before, as if it were that moment; None: now
-    reason: str  # only those with this in their reason
-    domain: str  # only those of this domain
-    redrive: str  # the file to write the list to
-    progress: Progress  # is told what is done right now
-
-
-def dead_letters(
+def dead_letters(  # noqa: PLR0913 - options of a user
     spark: SparkSession,
     location: Location,
     table: str,
     target: str | None = None,
-    **options: Unpack[DeadLettersOptions],
+    *,
+    end: datetime | None = None,
+    reason: str = "",
+    domain: str = "",
+    redrive: str = "",
+    progress: Progress = silent,
 ) -> Report:
     """Reports on the dead jobs of a table.
 
@@ -86,29 +71,31 @@ def dead_letters(
         location: where the data is.
         table: a table of jobs.
         target: the folder for the tables; None writes none.
-        options: see `DeadLettersOptions`.
+        end: only what happened before, as if it were that moment; None: now.
+        reason: only those with this in their reason.
+        domain: only those of this domain.
+        redrive: the file to write the list to.
+        progress: is told what is done right now.
 
     Raises:
         FjordError: if there is no such table, or the list cannot be written.
     """
     jobs_tables(location, [table])
-    tell = options.get("progress", silent)
-    end = options.get("end")
-    until = end or report.now()
-    if until.tzinfo is None:
-        raise UsageError(f"{until} has no time zone; give one, such as datetime.UTC")
-    tell("reading", 0, _STEPS)
+    report.check_zones(end)
+    progress("reading", 0, _STEPS)
     history = report.before(_read(spark, location, table), end)
-    with kept(history) as history, kept(_picked(dead(history), options)) as found:
+    with kept(history) as history, kept(_picked(dead(history), reason, domain)) as found:
         past = report.rows(fates(history))[0]
-        tell("grouping", 1, _STEPS)
-        with kept(groups(found, until)) as grouped:
+        progress("grouping", 1, _STEPS)
+        with kept(groups(found, end or report.now())) as grouped:
             if target is not None:
                 _write(grouped, found, target)
-            tell("listing", 2, _STEPS)
-            listed = _write_list(found, options["redrive"]) if options.get("redrive") else None
-            tell("summing up", 3, _STEPS)
-            return _report(table, grouped, past, listed, options)
+            progress("listing", 2, _STEPS)
+            listed: dict[str, Figure] = {}
+            if redrive:
+                listed = {"redrive": redrive, "listed": _write_list(found, redrive)}
+            progress("summing up", 3, _STEPS)
+            return _report(table, grouped, past, listed)
 
 
 def _read(spark: SparkSession, location: Location, table: str) -> DataFrame:
@@ -122,10 +109,10 @@ def _cut_value() -> Column:
     return F.when(is_reason, F.col("value")).otherwise(F.substring("value", 1, PAYLOAD_BYTES))
 
 
-def _picked(found: DataFrame, options: DeadLettersOptions) -> DataFrame:
-    if reason := options.get("reason"):
+def _picked(found: DataFrame, reason: str, domain: str) -> DataFrame:
+    if reason:
         found = found.where(F.col("reason").contains(reason))
-    if domain := options.get("domain"):
+    if domain:
         found = found.where(F.col("domain") == domain)
     return found
 
@@ -196,40 +183,27 @@ def fates(history: DataFrame) -> DataFrame:
 
 
 def _write(grouped: DataFrame, found: DataFrame, target: str) -> None:
-    _parquet(grouped.orderBy(F.desc("jobs"), "kind", "domain"), target, "groups")
+    ordered = grouped.orderBy(F.desc("jobs"), "kind", "domain")
+    report.write_table(ordered, target, "groups")
     listed = found.select("row", "key", "domain", "priority", "timeouts", "died_at", "reason")
-    _parquet(listed.orderBy("row"), target, "redrive")
-
-
-def _parquet(frame: DataFrame, target: str, name: str) -> None:
-    frame.coalesce(1).write.mode("overwrite").parquet(os.path.join(target, name))
+    report.write_table(listed.orderBy("row"), target, "redrive")
 
 
 def _write_list(found: DataFrame, path: str) -> int:
     """Writes the rows of dead jobs as arguments of `fjord jobs redrive`; returns how many."""
     count = 0
-    with _writable(path) as file:
-        for row in found.select("row").orderBy("row").toLocalIterator():
-            file.write(f"--row={row['row']}\n")
-            count += 1
-    return count
-
-
-@contextlib.contextmanager
-def _writable(path: str) -> Iterator[Any]:
     try:
         with open(path, "w", encoding="ascii") as file:
-            yield file
+            for row in found.select("row").orderBy("row").toLocalIterator():
+                file.write(f"--row={row['row']}\n")
+                count += 1
+        return count
     except OSError as error:
         raise FjordError(f"cannot write the list {path}: {error.strerror}") from error
 
 
 def _report(
-    table: str,
-    grouped: DataFrame,
-    past: dict[str, Any],
-    listed: int | None,
-    options: DeadLettersOptions,
+    table: str, grouped: DataFrame, past: dict[str, Any], listed: Mapping[str, Figure]
 ) -> Report:
     count = grouped.agg(F.count("*").alias("groups"), F.sum("jobs").alias("jobs")).collect()[0]
     shown = grouped.orderBy(F.desc("jobs"), "kind", "domain").limit(GROUPS_LISTED)
@@ -240,7 +214,7 @@ def _report(
         "ever_died": past["died"],
         "revived": past["revived"],
         "discarded": past["discarded"],
-        **({} if listed is None else {"redrive": options["redrive"], "listed": listed}),
+        **listed,
     }
     rows = [_shown(row) for row in report.rows(shown)]
     return Report(job="dead-letters", figures=figures, rows=rows)

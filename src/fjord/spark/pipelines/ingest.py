@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from fjord.blocks import schema
 from fjord.blocks.files import target_at
 from fjord.clock import Clock, SystemClock
-from fjord.errors import Code, FjordError, NotFoundError, RefusedError, UsageError
+from fjord.errors import Code, FjordError, RefusedError, UsageError
 from fjord.spark import options as source_options
 from fjord.spark import warehouse
 from fjord.spark.extent import Extent
@@ -74,7 +74,7 @@ def ingest(  # noqa: PLR0913 - options of a user
         raise UsageError(f"the format is parquet or delta, not {format!r}")
     if max_rows < 1:
         raise UsageError(f"max_rows is 1 or more, not {max_rows}")
-    _check_table(location, table)
+    report.kind_of(location, table)  # before Spark starts a query that fails at length
     stored = warehouse.warehouse_at(target, format)
     source_options.check_columns(columns)  # declared ones are made of values when they are read
     taken = Taken.of(columns, ops)
@@ -188,7 +188,7 @@ class Sink:
     table: str
     origin: int  # the first seq that the query reads
     files_max: int
-    taken: Taken = field(default_factory=lambda: Taken())
+    taken: Taken = field(default_factory=Taken)
     progress: Progress = silent
     clock: Clock = field(default_factory=SystemClock)
     failure: FjordError | None = None
@@ -255,16 +255,14 @@ class Sink:
                 f"batch {number} has rows from {min_seq} to {max_seq}, and should have those from "
                 f"{start} to {last}; nothing was committed"
             )
-        epoch = end.epoch if end else ""
         return QueryBatch(
             query=query,
             number=number,
             table=self.table,
             start=start,
             end=last,
-            epoch=epoch,
-            columns=self.taken.columns,
-            ops=self.taken.ops,
+            epoch=end.epoch if end else "",
+            **self.taken._asdict(),
         )
 
     def _count(self, files: Sequence[DataFile]) -> None:
@@ -274,22 +272,9 @@ class Sink:
         self.commits[1:] = [(self.clock.monotonic_us(), self.rows)]
         self.bytes += sum(one.bytes for one in files)
         if files:
-            low, high = min(one.min_seq for one in files), max(one.max_seq for one in files)
-            self.first_seq = low if self.first_seq is None else self.first_seq
-            self.last_seq = high
-
-
-def _check_table(location: Location, table: str) -> None:
-    """Ensures that there is a table, before Spark starts a query that fails at length.
-
-    Raises:
-        FjordError: if there is none.
-    """
-    with location.open() as database:
-        try:
-            database.table(table)
-        except NotFoundError as error:
-            raise FjordError(f"there is no table {table!r} in {location}") from error
+            if self.first_seq is None:
+                self.first_seq = min(one.min_seq for one in files)
+            self.last_seq = max(one.max_seq for one in files)
 
 
 def _origin(location: Location, table: str, stored: Warehouse, remembered: Checkpoint) -> int:

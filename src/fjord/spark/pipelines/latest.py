@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -144,7 +144,7 @@ def read(spark: SparkSession, target: str, *, at: datetime | None = None) -> Dat
     found = _pointed(place)
     if found is None:
         raise FjordError(f"there are no values in {target} yet; `fjord pipeline latest` makes them")
-    return _rows(spark, place, found).where(_unexpired(at or _moment(SystemClock().wall_us())))
+    return _rows(spark, place, found).where(_unexpired(at or report.now()))
 
 
 def _rows(spark: SparkSession, place: Target, found: Snapshot) -> DataFrame:
@@ -323,7 +323,7 @@ def _write(
 ) -> Snapshot:
     """Writes a snapshot; it does not count yet."""
     at_us = clock.wall_us()
-    at = _moment(at_us)
+    at = report.date(at_us)
     if fresh.is_whole or known is None:
         frame = latest_of(fresh.frame, at)
     else:
@@ -378,10 +378,6 @@ def _sweep(place: Target, found: Snapshot, before_us: int) -> None:
     # A run that has pointed elsewhere meanwhile remembers what it has replaced itself.
     if left != found.replaced and _pointed(place) == found:
         _point(place, replace(found, replaced=left))
-
-
-def _moment(us: int) -> datetime:
-    return datetime.fromtimestamp(us / 1e6, tz=UTC)
 
 
 def _report(

@@ -22,11 +22,11 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import reduce
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -48,21 +48,16 @@ PERIODS_MAX: Final = 100
 _PERIODS_SECONDS: Final = (1, 5, 15, 60, 300, 900, HOUR_SECONDS, 6 * HOUR_SECONDS, 86_400)
 
 
-class LifecycleOptions(TypedDict, total=False):
-    """What else may be said about a report."""
-
-    start: datetime | None  # what ended before is left out; what is open never is
-    end: datetime | None  # only what happened before, as if it were that moment; None: now
-    breach_seconds: Limits | None  # how long a wait or a total may be
-    progress: Progress  # is told what is done right now
-
-
-def lifecycle(
+def lifecycle(  # noqa: PLR0913 - options of a user
     spark: SparkSession,
     location: Location,
     tables: Sequence[str] = (),
     target: str | None = None,
-    **options: Unpack[LifecycleOptions],
+    *,
+    start: datetime | None = None,
+    end: datetime | None = None,
+    breach_seconds: Limits | None = None,
+    progress: Progress = silent,
 ) -> Report:
     """Reports on the jobs of some tables, or of all.
 
@@ -71,22 +66,20 @@ def lifecycle(
         location: where the data is.
         tables: names of jobs tables; none means all there are.
         target: the folder for tables and page; None writes nothing.
-        options: see `LifecycleOptions`.
+        start: what ended before is left out; what is open never is.
+        end: only what happened before, as if it were that moment; None: now.
+        breach_seconds: how long a wait or a total may be.
+        progress: is told what is done right now.
 
     Raises:
         FjordError: if there is no such table, or no jobs table at all.
     """
     names = jobs_tables(location, tables)
-    _check(names, target, options)
+    _check(names, target, breach_seconds)
+    report.check_zones(start, end)
     if target is not None:
         report.make_folder(target)
-    reporting = _Reporting(
-        start=options.get("start"),
-        end=options.get("end"),
-        until=options.get("end") or report.now(),
-        limits=options.get("breach_seconds"),
-        progress=options.get("progress", silent),
-    )
+    reporting = _Reporting(start, end, end or report.now(), breach_seconds, progress)
     with contextlib.ExitStack() as kept:
         found = reporting.run(_history(spark, location, names), target, kept)
     if target is not None:
@@ -115,16 +108,12 @@ def jobs_tables(location: Location, names: Sequence[str]) -> list[str]:
     return found
 
 
-def _check(names: list[str], target: str | None, options: LifecycleOptions) -> None:
-    limits = options.get("breach_seconds")
+def _check(names: list[str], target: str | None, limits: Limits | None) -> None:
     if target is not None and "://" in target:
         raise UsageError(f"{target} is no folder on this machine, which the page needs")
     if isinstance(limits, Mapping) and limits.keys() - set(names):
         others = ", ".join(sorted(limits.keys() - set(names)))
         raise UsageError(f"a limit is given for {others}, which this report is not about")
-    for moment in (options.get("start"), options.get("end")):
-        if moment is not None and moment.tzinfo is None:
-            raise UsageError(f"{moment} has no time zone; give one, such as datetime.UTC")
 
 
 def _history(spark: SparkSession, location: Location, names: list[str]) -> DataFrame:
@@ -140,7 +129,7 @@ def read(spark: SparkSession, location: Location, table: str) -> DataFrame:
 # -- figures --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Reporting:
     """What a report is about, beside the history."""
 
@@ -176,7 +165,7 @@ class _Reporting:
         for done, (name, frame) in enumerate(frames.items(), start=2):
             self._tell(f"writing {name}", done)
             if target is not None:
-                frame.coalesce(1).write.mode("overwrite").parquet(os.path.join(target, name))
+                report.write_table(frame, target, name)
         self._tell("drawing", _STEPS - 1)
         periods, seconds = _periods(seen, attempts, span)
         return self._found(frames, durations, span, periods, seconds)
@@ -231,8 +220,8 @@ class _Reporting:
             histogram=report.rows(histogram(frequencies)),
             buckets_per_decade=BUCKETS_PER_DECADE,
             op_count=span["count"],
-            first_at=report.date(span["first_us"]),
-            last_at=report.date(span["last_us"]),
+            first_at=report.date(span["first_us"]) if span["count"] else None,
+            last_at=report.date(span["last_us"]) if span["count"] else None,
             until=self.until,
             limit_seconds=shared_limit(limits, [table["table"] for table in tables]),
             is_limited=limits is not None,
@@ -288,7 +277,7 @@ def _periods(seen: DataFrame, attempts: DataFrame, span: Row) -> tuple[list[dict
     first, last = min(found), max(found)
     empty = {"pushed": 0, "done": 0, "failed": 0, "wait_p50": None, "wait_p99": None}
     return [
-        found.get(at, {"at": datetime.fromtimestamp(at, UTC), **empty})
+        found.get(at, {"at": report.date(at * 1_000_000), **empty})
         for at in range(first, last + 1, seconds)
     ], seconds
 
@@ -430,7 +419,7 @@ def attempts(history: DataFrame) -> DataFrame:
         F.col("ts").alias("taken_at"),
         ended_at.alias("ended_at"),
         outcome.alias("outcome"),
-        _elapsed_us(_later("process_at", "began_at"), F.col("ts")).alias("wait_us"),
+        _elapsed_us(F.greatest("process_at", "began_at"), F.col("ts")).alias("wait_us"),
         F.when(~is_done_at_once, _elapsed_us(F.col("ts"), ended_at)).alias("run_us"),
         F.coalesce(
             (outcome == "TIMEOUT") & F.lead("row").over(by_job).isNotNull(), F.lit(False)
@@ -466,7 +455,7 @@ def jobs(history: DataFrame) -> DataFrame:
         "priority",
         _state(F.col("last")).alias("state"),
         "pushed_at",
-        F.when(_state(F.col("last")) == "waiting", _later("process_at", "began_at")).alias(
+        F.when(_state(F.col("last")) == "waiting", F.greatest("process_at", "began_at")).alias(
             "due_at"
         ),
         F.col("last.ts").alias("last_at"),
@@ -499,11 +488,6 @@ def _state(last: Column) -> Column:
     return F.when(is_taken, F.lit("taken")).otherwise(
         F.coalesce(names[last["op"]], F.lit("waiting"))
     )
-
-
-def _later(first: str, second: str) -> Column:
-    """Returns the later of two dates, of which one may be missing."""
-    return F.greatest(first, second)
 
 
 def _elapsed_us(start: Column, end: Column) -> Column:

@@ -22,9 +22,8 @@ one that the server has lost.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypedDict, Unpack
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -40,25 +39,19 @@ BUCKETS: Final = ("hour", "block")
 LINES_MAX: Final = 200
 
 
-class ReconcileOptions(TypedDict, total=False):
-    """What is compared, and how closely."""
-
-    start: int  # the first seq that counts; 1
-    end: int  # the first one that no longer counts; everything that is durable
-    bucket: str  # "hour" or "block": how rows are compared with the warehouse; "hour"
-    deep: bool  # also compare the checksums of whole block files; False
-    ops: Sequence[str]  # compare rows of these only; all that the warehouse was given
-    blocks: str  # where the blocks are, if not where the node says
-
-
-def reconcile(
+def reconcile(  # noqa: PLR0913 - options of a user
     spark: SparkSession,
     location: Location,
     table: str,
     warehouse: str | None = None,
     *,
+    start: int = 1,
+    end: int = 0,
+    bucket: str = "hour",
+    deep: bool = False,
+    ops: Sequence[str] = (),
+    blocks: str = "",
     progress: Progress = silent,
-    **options: Unpack[ReconcileOptions],
 ) -> Report:
     """Compares what the server, its cold blocks and a warehouse have of a table.
 
@@ -68,8 +61,13 @@ def reconcile(
         table: its name.
         warehouse: the folder or URL that `ingest` writes to; without one only server and blocks
             are compared.
+        start: the first seq that counts.
+        end: the first one that no longer counts; 0: everything that is durable counts.
+        bucket: "hour" or "block": how rows are compared with the warehouse.
+        deep: also compares the checksums of whole block files.
+        ops: compares rows of these only; none: of all that the warehouse was given.
+        blocks: where the blocks are, if not where the node says.
         progress: is told how far it is.
-        options: see `ReconcileOptions`.
 
     Returns:
         A report that is not ok if anything differs, with a line for each side of each bucket that
@@ -78,26 +76,21 @@ def reconcile(
     Raises:
         FjordError: if there is no such table, range or warehouse.
     """
-    bucket = options.get("bucket", "hour")
     if bucket not in BUCKETS:
         raise UsageError(f"a bucket is an {' or a '.join(BUCKETS)}, not {bucket!r}")
     steps = _Steps(progress, 4 if warehouse else 2)
     stock = sides.stock(warehouse, table) if warehouse else None
-    scope = sides.scope(
-        location,
-        table,
-        options.get("start", 1),
-        options.get("end", 0),
-        blocks=options.get("blocks", ""),
-    )
+    scope = sides.scope(location, table, start, end, blocks=blocks)
     with report.explained():
         steps.tell("reading cold blocks")
-        cold = _cold(spark, scope, deep=options.get("deep", False))
+        cold = _cold(spark, scope, deep=deep)
         if stock is None:
             steps.tell("reading the tail")
             rest = _tail(spark, scope)
         else:
-            rest = _Compared(spark, scope, stock, options).run(steps)
+            stock = sides.within(stock, scope.start, end)
+            compared = _Compared(spark, scope, stock, ops=ops or stock.ops, is_open=not end)
+            rest = compared.run(steps, is_by_block=bucket == "block")
     steps.tell("done")
     return _report(table, scope, [cold, rest])
 
@@ -155,7 +148,7 @@ def _cold(spark: SparkSession, scope: Scope, *, deep: bool) -> Comparison:
         "metadata": sides.lines_frame(spark, sides.metadata_lines(described.metadata)),
         "cold": rows,
     }
-    with _kept(rows):
+    with report.kept(rows):
         count = _count(rows)
         every = sides.compare(compared)
         lines = every.orderBy("bucket", "side").limit(LINES_MAX).collect()
@@ -189,7 +182,7 @@ def _tail(spark: SparkSession, scope: Scope) -> Comparison:
     """Looks for duplicates in what the node serves itself; there is nothing to compare it with."""
     needed = sides.tail(spark, scope).select(*sides.COLUMNS)
     rows = sides.summarise(needed, F.lit(sides.TAIL))
-    with _kept(rows):
+    with report.kept(rows):
         count = _count(rows)
         lines = sides.compare({"server": rows}).collect()
     shown = [_line(line, "") for line in lines]
@@ -203,30 +196,36 @@ class _Compared:
     """All rows of a table on the one side, those of its warehouse on the other."""
 
     def __init__(
-        self, spark: SparkSession, scope: Scope, stock: Stock, options: ReconcileOptions
+        self,
+        spark: SparkSession,
+        scope: Scope,
+        stock: Stock,
+        *,
+        ops: Sequence[str],
+        is_open: bool,
     ) -> None:
         self._spark = spark
         self._scope = scope
-        stock = sides.within(stock, scope.start, options.get("end", 0))
         self._stock = stock
-        self._is_by_block = options.get("bucket") == "block"
-        ops = options.get("ops", ()) or stock.ops
         is_meant = F.col("op").isin(*ops) if ops else F.lit(True)
         is_inside = F.col("seq").between(scope.start, scope.end - 1)
         cold = sides.cold(spark, scope).drop("block").where(is_inside)
         self._history = cold.unionByName(sides.tail(spark, scope)).where(is_meant)
         kept = sides.historic(sides.stocked(spark, stock)).where(is_meant)
         # Without an end, what is behind all that is durable counts: the server does not have it.
-        is_late = F.lit(not options.get("end", 0)) & (F.col("seq") >= scope.end)
+        is_late = F.lit(is_open) & (F.col("seq") >= scope.end)
         self._warehouse = kept.where(is_inside | is_late)
 
-    def run(self, steps: _Steps) -> Comparison:
+    def run(self, steps: _Steps, *, is_by_block: bool) -> Comparison:
+        bucket = F.col("block") if is_by_block else sides.hour()
         covered = self._history.where(
             F.col("seq").between(self._stock.start, self._stock.watermark)
         )
-        frames = [self._placed(covered), self._placed(self._warehouse)]
-        history, warehouse = (sides.summarise(frame, self._bucket()) for frame in frames)
-        with _kept(history), _kept(warehouse):
+        frames = [frame.select(*self._stock.columns) for frame in (covered, self._warehouse)]
+        if is_by_block:
+            frames = [sides.by_block(frame, self._scope.blocks) for frame in frames]
+        history, warehouse = (sides.summarise(frame, bucket) for frame in frames)
+        with report.kept(history), report.kept(warehouse):
             steps.tell("reading all history")
             rows = _count(history)
             steps.tell("reading the warehouse")
@@ -244,28 +243,8 @@ class _Compared:
             "lag_rows": lag,
         }
         files = self._files() if lines or self._stock.missing else []
-        return Comparison(
-            figures, [*self._explained(frames, lines), *files], buckets or bool(files)
-        )
-
-    def _placed(self, frame: DataFrame) -> DataFrame:
-        needed = frame.select(*self._stock.columns)
-        return sides.by_block(needed, self._scope.blocks) if self._is_by_block else needed
-
-    def _bucket(self) -> Column:
-        return F.col("block") if self._is_by_block else sides.hour()
-
-    def _explained(self, frames: Sequence[DataFrame], lines: Sequence[Row]) -> list[dict[str, Any]]:
-        """Compares the rows of the buckets that differ one by one."""
-        names = sorted({line["bucket"] for line in lines})
-        if not names:
-            return []
-        is_meant = self._bucket().cast("string").isin(*names)
-        left, right = (frame.where(is_meant) for frame in frames)
-        found = {
-            row["bucket"]: row for row in sides.differences(left, right, self._bucket()).collect()
-        }
-        return [_line(line, _row_problem(line, found.get(line["bucket"]))) for line in lines]
+        shown = [*_explained(frames, bucket, lines), *files]
+        return Comparison(figures, shown, buckets or bool(files))
 
     def _files(self) -> list[dict[str, Any]]:
         """Compares the files of the warehouse with what its manifest says of them."""
@@ -277,6 +256,18 @@ class _Compared:
         lines = sides.compare(compared).orderBy("bucket", "side").limit(LINES_MAX).collect()
         missing = {sides.short(path) for path in self._stock.missing}
         return [_line(line, _file_problem(line, missing)) for line in lines]
+
+
+def _explained(
+    frames: Sequence[DataFrame], bucket: Column, lines: Sequence[Row]
+) -> list[dict[str, Any]]:
+    """Compares the rows of the buckets that differ one by one."""
+    names = sorted({line["bucket"] for line in lines})
+    if not names:
+        return []
+    left, right = (frame.where(bucket.cast("string").isin(*names)) for frame in frames)
+    found = {row["bucket"]: row for row in sides.differences(left, right, bucket).collect()}
+    return [_line(line, _row_problem(line, found.get(line["bucket"]))) for line in lines]
 
 
 def _file_problem(line: Row, missing: Iterable[str]) -> str:
@@ -297,16 +288,6 @@ def _row_problem(line: Row, found: Row | None) -> str:
 
 
 # -- lines ----------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _kept(lines: DataFrame) -> Iterator[None]:
-    """Keeps the lines of a summary, so that what is behind them is read once."""
-    lines.persist()
-    try:
-        yield
-    finally:
-        lines.unpersist()
 
 
 def _count(lines: DataFrame) -> int:

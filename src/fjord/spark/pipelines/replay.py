@@ -4,8 +4,7 @@
 
 A replay has an id, which is the name of a writer of the target.  Each batch is committed together
 with its number, and a batch that was committed changes nothing, so a replay that was interrupted
-goes on when it is started again, and one that is complete does nothing.  `replay_plan` has what is
-kept of a replay for that, `replay_rows` how its rows are chosen and cut.
+goes on when it is started again, and one that is complete does nothing.
 
 Pace: with "original" a batch is a few seconds of history and is written as long after the first
 one as it was then.  Waiting ends when `stop` is set, and what is written by then stays.
@@ -20,7 +19,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, NamedTuple, TypedDict, Unpack
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -56,7 +55,7 @@ def replay(
         table: whose history it is.
         target: the table that is written to; it is made, of the same kind, if it is not there.
         progress: is told how far it is.
-        options: see `replay_plan.Options`.
+        options: see `ReplayOptions`.
 
     Raises:
         FjordError: if there is no such table or range, or if the id is that of another replay.
@@ -230,7 +229,7 @@ class _Run:
             endingSeq=min(batch.last + 1, self._begun.end),
         )
         rows = selected(source.load(), plan.selection)
-        now = datetime.fromtimestamp(self._clock.wall_us() / 1_000_000, tz=UTC)
+        now = report.date(self._clock.wall_us())
         written = rewritten(
             self._chosen(rows, listed),
             columns_for(plan.kind, self._kind),
@@ -353,28 +352,26 @@ def plan_of(location: Location, table: str, target: str, options: ReplayOptions)
     is_dry = options.get("dry_run", False)
     if not server and not is_dry:
         raise UsageError("rows are written through a daemon: say with to which one has the target")
-    prefix = options.get("key_prefix", b"")
+    prefix, redrive = options.get("key_prefix", b""), options.get("redrive", "")
+    # A list says which row of a job is the last one that describes it.
+    ops = options.get("ops") or ((*OPS, *MOVES) if redrive else OPS)
     return Plan(
         location=location,
         table=table,
-        kind=_kind(location, table),
+        kind=report.kind_of(location, table),
         target=target,
         server=server,
         start=options.get("start", 1),
         end=options.get("end", 0),
         selection=Selection(
-            ops=tuple(sorted(options.get("ops") or _ops(options.get("redrive", "")))),
-            since=_moment("since", options.get("since")),
-            until=_moment("until", options.get("until")),
+            ops=tuple(sorted(ops)),
+            since=options.get("since"),
+            until=options.get("until"),
             key_prefix=prefix.encode() if isinstance(prefix, str) else prefix,
         ),
-        redrive=options.get("redrive", ""),
-        pace=_pace(options.get("pace", "fast")),
-        keys=_word("keys", options.get("keys", "same"), ("same", "fresh")),
-        dates=_word("dates", options.get("dates", "moved"), ("moved", "same")),
-        replay_id=_id(options.get("replay_id") or new_id()),
-        batch_rows=_batch_rows(options.get("batch_rows", BATCH_ROWS)),
+        redrive=redrive,
         stop=options.get("stop") or threading.Event(),
+        **check(options),
     )
 
 
@@ -383,38 +380,33 @@ def new_id() -> str:
     return f"replay-{uuid.uuid4().hex[:12]}"
 
 
-def check(options: ReplayOptions) -> None:
+def check(options: ReplayOptions) -> dict[str, Any]:
     """Ensures that options can be meant, as far as that shows without asking anybody.
+
+    Returns:
+        those that a plan has as they are.
 
     Raises:
         UsageError: if one cannot.
     """
-    _moment("since", options.get("since"))
-    _moment("until", options.get("until"))
-    _pace(options.get("pace", "fast"))
-    _word("keys", options.get("keys", "same"), ("same", "fresh"))
-    _word("dates", options.get("dates", "moved"), ("moved", "same"))
-    _id(options.get("replay_id") or new_id())
-    _batch_rows(options.get("batch_rows", BATCH_ROWS))
-
-
-def _kind(location: Location, table: str) -> str:
-    with location.open() as database:
-        try:
-            return database.table(table).kind
-        except NotFoundError as error:
-            raise FjordError(f"there is no table {table!r} in {location}") from error
-
-
-def _ops(redrive: str) -> tuple[str, ...]:
-    # The list says which row of a job is the last one that describes it.
-    return (*OPS, *MOVES) if redrive else OPS
-
-
-def _moment(name: str, given: datetime | None) -> datetime | None:
-    if given is not None and given.tzinfo is None:
-        raise UsageError(f"{name} has no time zone; give one, as in datetime(..., tzinfo=UTC)")
-    return given
+    for name, moment in (("since", options.get("since")), ("until", options.get("until"))):
+        if moment is not None and moment.tzinfo is None:
+            raise UsageError(f"{name} has no time zone; give one, as in datetime(..., tzinfo=UTC)")
+    replay_id = options.get("replay_id") or new_id()
+    if not _ID.match(replay_id):
+        raise UsageError(
+            f"the id of a replay is 1 to 100 of A-Z a-z 0-9 _ - and ., not {replay_id!r}"
+        )
+    batch_rows = options.get("batch_rows", BATCH_ROWS)
+    if not 1 <= batch_rows <= BATCH_ROWS_MAX:
+        raise UsageError(f"a batch has 1 to {BATCH_ROWS_MAX} rows, not {batch_rows}")
+    return {
+        "pace": _pace(options.get("pace", "fast")),
+        "keys": _word("keys", options.get("keys", "same"), ("same", "fresh")),
+        "dates": _word("dates", options.get("dates", "moved"), ("moved", "same")),
+        "replay_id": replay_id,
+        "batch_rows": batch_rows,
+    }
 
 
 def _word(name: str, given: str, words: Sequence[str]) -> str:
@@ -433,18 +425,6 @@ def _pace(given: str | float) -> str | float:
     if not 0 < rows < float("inf"):
         raise UsageError(f"a pace is fast, original, or a number of rows a second, not {given!r}")
     return rows
-
-
-def _id(given: str) -> str:
-    if not _ID.match(given):
-        raise UsageError(f"the id of a replay is 1 to 100 of A-Z a-z 0-9 _ - and ., not {given!r}")
-    return given
-
-
-def _batch_rows(given: int) -> int:
-    if not 1 <= given <= BATCH_ROWS_MAX:
-        raise UsageError(f"a batch has 1 to {BATCH_ROWS_MAX} rows, not {given}")
-    return given
 
 
 # -- what a replay is -----------------------------------------------------------------------------

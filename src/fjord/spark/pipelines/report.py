@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import TimestampType
 
 from fjord.clock import SystemClock
-from fjord.errors import FjordError
+from fjord.errors import FjordError, NotFoundError, UsageError
 from fjord.spark.frames import history
 from fjord.spark.options import Location
 
@@ -124,16 +124,48 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
         )
     )
     return [
-        {name: date(one) if name in dates else one for name, one in row.asDict().items()}
+        {
+            name: date(one) if name in dates and one is not None else one
+            for name, one in row.asDict().items()
+        }
         for row in plain.collect()
     ]
 
 
-def date(us: int | None) -> datetime | None:
+def date(us: int) -> datetime:
     """Returns the date of microseconds since 1970."""
-    return None if us is None else datetime.fromtimestamp(0, UTC) + timedelta(microseconds=us)
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=us)
 
 
 def now() -> datetime:
     """Returns the date by this machine's clock."""
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=SystemClock().wall_us())
+    return date(SystemClock().wall_us())
+
+
+def check_zones(*moments: datetime | None) -> None:
+    """Ensures that dates say which moments they mean.
+
+    Raises:
+        UsageError: if one has no time zone.
+    """
+    for moment in moments:
+        if moment is not None and moment.tzinfo is None:
+            raise UsageError(f"{moment} has no time zone; give one, such as datetime.UTC")
+
+
+def write_table(frame: DataFrame, target: str, name: str) -> None:
+    """Writes a small table of a report, in place of what was there."""
+    frame.coalesce(1).write.mode("overwrite").parquet(os.path.join(target, name))
+
+
+def kind_of(location: Location, table: str) -> str:
+    """Returns what kind of table it is.
+
+    Raises:
+        FjordError: if there is none.
+    """
+    with location.open() as database:
+        try:
+            return database.table(table).kind
+        except NotFoundError as error:
+            raise FjordError(f"there is no table {table!r} in {location}") from error

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
@@ -364,17 +364,6 @@ _MOVES: Final = ("MOVE", "MOVE_DEAD")
 _NOTHING: Final = {"rows": 0, "duplicates": 0, "value_crc": 0, "row_crc": 0}
 
 
-class Edge(Protocol):
-    """A block: which seqs it covers, both included."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def first(self) -> int: ...
-    @property
-    def last(self) -> int: ...
-
-
 def historic(frame: DataFrame) -> DataFrame:
     """Returns the rows that are history; what packing the journal only says again is not."""
     return frame.where(~F.col("op").isin(*_MOVES))
@@ -385,7 +374,7 @@ def hour() -> Column:
     return F.date_trunc("hour", "ts")
 
 
-def by_block(frame: DataFrame, edges: Sequence[Edge]) -> DataFrame:
+def by_block(frame: DataFrame, edges: Sequence[BlockInfo]) -> DataFrame:
     """Returns the rows with the name of the block that covers their seqs, in the column `block`.
 
     Rows that no block covers are in the bucket `tail`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -12,7 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.testing import assertDataFrameEqual
 
 from fjord.blocks import schema
+from fjord.client.history import BlockInfo
 from fjord.spark.pipelines import sides
+from tests.unit.spark.parts import block
 
 pytestmark = pytest.mark.spark
 
@@ -27,10 +29,8 @@ ROWS: list[tuple[int, datetime, str, bytes | None, bytes | None]] = [
 ]
 
 
-class Edge(NamedTuple):
-    name: str
-    first: int
-    last: int
+def edge(name: str, first: int, last: int) -> BlockInfo:
+    return block(first, last, 1)._replace(name=name)
 
 
 def frame(spark: SparkSession, rows: Any) -> DataFrame:
@@ -127,10 +127,10 @@ def test_rows_are_placed_in_the_block_that_covers_them(spark: SparkSession, bloc
     # The last block reaches up to 40,000, so the two rows behind it are in none.
     length = 40_000 // blocks
     edges = [
-        Edge(f"b{number}", number * length + 1, (number + 1) * length)
+        edge(f"b{number}", number * length + 1, (number + 1) * length)
         for number in range(blocks - 1)
     ]
-    edges.append(Edge(f"b{blocks - 1}", (blocks - 1) * length + 1, 40_000))
+    edges.append(edge(f"b{blocks - 1}", (blocks - 1) * length + 1, 40_000))
     found = sides.by_block(frame(spark, ROWS), edges).select("seq", "block")
     last = f"b{blocks - 1}"
     expected = [(3, "b0"), (4, "b0"), (40_000, last), (40_001, "tail"), (40_007, "tail")]

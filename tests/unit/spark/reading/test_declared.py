@@ -36,8 +36,7 @@ def batch_of(values: list[bytes | None], types: list[int | None] | None = None) 
 def decoded(batch: pa.RecordBatch, made: Schema, *others: Schema) -> list[dict[str, Any]]:
     """Returns the rows of a batch with the columns of the first schema."""
     typed = Typed(made.columns, (made, *others))
-    arrays = declared_rows.decode(batch, typed, "pages")
-    found = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(declared_rows.fields(typed)))
+    found = declared_rows.with_declared(batch, typed, "pages").drop_columns(batch.schema.names)
     found.validate(full=True)
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
