@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from rich.console import Console
 
@@ -29,7 +30,6 @@ from fjord.spark.pipelines.latest import latest
 from fjord.spark.pipelines.lifecycle import lifecycle
 from fjord.spark.pipelines.reconcile import reconcile
 from fjord.spark.pipelines.report import Report
-from fjord.spark.session import SparkSession
 
 
 class Evening:

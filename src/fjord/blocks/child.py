@@ -1,20 +1,21 @@
 """Sealing in a child process: what it is told, and what it answers.
 
-    parent  -- request: one JSON object, a line on standard input ------>  python -m fjord.blocks
+    parent  -- request: one JSON object, a line on standard input -->  python -m fjord.blocks.child
             <-- a JSON object a line: {"block": ...}* then {"end": count} or {"error": ...} --
 
 If the line ends as lines do, the child lives no longer than standard input stays open: a parent
 that is killed has no child left.
 
 Writing blocks takes a core for a while.  In the process of a daemon that would halve what it can
-take and hold up everybody; a child at a low priority takes little of what others need.  This module
-is for the parent, and needs neither pyarrow nor fsspec.
+take and hold up everybody; a child at a low priority takes little of what others need.  A parent
+needs neither pyarrow nor fsspec.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -29,13 +30,16 @@ if TYPE_CHECKING:
     from fjord.blocks.store import Store
 
 
+# Serving comes first, but sealing has to get on: at the lowest priority a busy machine leaves it
+# some hundredth of a core, and the journal would grow faster than it is sealed.
+_NICE: Final = 10
 # What is kept of what a child complains of: its end.
 _STDERR_BYTES_MAX: Final = 4096
 
 
 def argv() -> list[str]:
     """Returns the command that starts a child."""
-    return [sys.executable, "-P", "-m", "fjord.blocks"]
+    return [sys.executable, "-P", "-m", "fjord.blocks.child"]
 
 
 def request(journal_directory: str, plan: SealPlan, location: str) -> bytes:
@@ -275,3 +279,49 @@ class NodeBlocks:
         from fjord.blocks.store import Store  # noqa: PLC0415 - fsspec, only where there are blocks
 
         return Store(self.location)
+
+
+# -- the child itself -----------------------------------------------------------------------------
+
+
+def main() -> int:
+    """Writes the blocks of the plan on standard input; returns the exit code."""
+    os.nice(_NICE)
+    parent = os.getppid()
+
+    def tell(block: Block) -> None:
+        if os.getppid() != parent:
+            raise FjordError("whoever wanted these blocks is gone")
+        _print(block_line(block))
+
+    try:
+        line = sys.stdin.buffer.readline()
+        if line.endswith(b"\n"):  # whoever asks keeps the other end open while it waits
+            threading.Thread(target=_end_with_parent, daemon=True).start()
+        journal_directory, plan, location = read_request(line)
+        # These libraries take a while to load, which is best done at a low priority.
+        from fjord.blocks.store import Store  # noqa: PLC0415
+        from fjord.blocks.writer import write_blocks  # noqa: PLC0415
+
+        found = write_blocks(journal_directory, plan, Store(location), progress=tell)
+    except (FjordError, OSError, ImportError, ValueError, TypeError, KeyError) as error:
+        _print(error_line(error))
+        return 1
+    _print(end_line(len(found)))
+    return 0
+
+
+def _end_with_parent() -> None:
+    """Ends this process, whatever it does, when the one that wanted the blocks is gone."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass  # nothing more is said
+    os._exit(1)
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -15,15 +15,21 @@ types they are, the schema says that it has when a frame is made; rows of others
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark.sql import types
+from pyspark.sql import DataFrame, types
 
 from fjord import kinds
 from fjord.client.tables import TableInfo
 from fjord.declared.schema import Column, Schema
+from fjord.errors import FjordError
+from fjord.spark.options import Location
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Whole numbers that Spark has as the text of their digits.
 LARGE: Final = tuple(f"{sign}int{bits}" for bits in (128, 256, 512) for sign in ("", "u"))
@@ -76,6 +82,16 @@ class Declared:
         found = kinds.settings_of(info.kind, info.settings)
         return cls(found.declared, tuple(found.earlier_declared)) if found else cls()
 
+    @classmethod
+    def at(cls, place: Location, table: str) -> Declared:
+        """Returns what is declared of a table.
+
+        Raises:
+            FjordError: if it is not there, or cannot be reached.
+        """
+        with place.open() as database:
+            return cls.of(database.table(table))
+
     @property
     def types(self) -> dict[str, str]:
         """The columns, each with its type in the words of Spark."""
@@ -93,3 +109,48 @@ class Declared:
 
 
 NOTHING: Final = Declared()
+
+
+def typed(frame: DataFrame, where: str | os.PathLike[str] | Location, table: str) -> DataFrame:
+    """Returns a frame of a table's history with the declared columns behind the others.
+
+    They are those that the table has now.  A table without any gives the frame as it is.
+
+    Args:
+        frame: has the columns `type` and `value`, as `history` and warehouses do; a stream is fine.
+        where: the address of a daemon, `fjord://host:port`, or a data directory: where the table
+            is, which says what is declared.
+        table: its name.
+
+    Raises:
+        FjordError: if there is no such table, it cannot be reached, or the frame has not these
+            columns, or has the others already.
+    """
+    declared = Declared.at(Location.of(where), table)
+    if not declared.current.columns:
+        return frame
+    _check(frame, declared, table)
+    wanted = declared.typed(declared.current.names)
+
+    def decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # In tasks, see `fjord.spark.source`.
+        from fjord.spark.declared_rows import with_declared  # noqa: PLC0415
+
+        for batch in batches:
+            yield with_declared(batch, wanted, table)
+
+    more = [types.StructField(one.name, SPARK_TYPES[one.type]) for one in declared.current.columns]
+    return frame.mapInArrow(decoded, types.StructType([*frame.schema.fields, *more]))
+
+
+def _check(frame: DataFrame, declared: Declared, table: str) -> None:
+    missing = [name for name in ("type", "value") if name not in frame.columns]
+    if missing:
+        raise FjordError(
+            f"the frame has no column {' and no column '.join(missing)}, of which the declared "
+            f"columns of {table} are made"
+        )
+    there = {name.lower() for name in frame.columns}
+    twice = [name for name in declared.current.names if name.lower() in there]
+    if twice:
+        raise FjordError(f"the frame has a column {twice[0]} already; drop it first")

@@ -174,7 +174,7 @@ def test_a_stop_ends_the_child(
 
 def test_a_child_ends_with_its_parent() -> None:
     program = (
-        "import threading; from fjord.blocks.__main__ import _end_with_parent as watch\n"
+        "import threading; from fjord.blocks.child import _end_with_parent as watch\n"
         "threading.Thread(target=watch).start(); print('begun', flush=True)\n"
         "threading.Event().wait()"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import fjord
-from fjord.spark.frames import history
+from fjord.spark.source import history
 from tests.unit.spark.packing import pack
 
 

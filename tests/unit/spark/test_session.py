@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.spark.session import is_local, settings
+from fjord.spark import _is_local, _settings
 
 
 @pytest.fixture(autouse=True)
@@ -15,14 +15,14 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_local_session_needs_no_host_name() -> None:
     for conf in ({}, {"spark.master": "local[2]"}):
-        found = settings(conf)
+        found = _settings(conf)
         assert found["spark.driver.host"] == "127.0.0.1"
         assert found["spark.master"] == conf.get("spark.master", "local[*]")
         assert found["spark.sql.shuffle.partitions"] == "8"
 
 
 def test_a_cluster_decides_for_itself() -> None:
-    found = settings({"spark.master": "spark://host:7077"})
+    found = _settings({"spark.master": "spark://host:7077"})
     assert found["spark.master"] == "spark://host:7077"
     assert {"spark.driver.host", "spark.sql.shuffle.partitions"} & found.keys() == set()
     assert found["spark.sql.session.timeZone"] == "UTC"
@@ -30,16 +30,16 @@ def test_a_cluster_decides_for_itself() -> None:
 
 def test_what_was_submitted_elsewhere_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master spark://host:7077 pyspark-shell")
-    found = settings({})
-    assert not is_local({})
+    found = _settings({})
+    assert not _is_local({})
     assert {"spark.master", "spark.driver.host"} & found.keys() == set()
 
 
 def test_the_caller_has_the_last_word() -> None:
     conf = {"spark.sql.session.timeZone": "Europe/Oslo", "spark.executor.memory": "4g"}
-    assert conf.items() <= settings(conf).items()
+    assert conf.items() <= _settings(conf).items()
 
 
 def test_filters_are_not_pushed() -> None:
     """With filters pushed down, Spark 4.3 reads a frame that a query has twice with one of them."""
-    assert "spark.sql.python.filterPushdown.enabled" not in settings({})
+    assert "spark.sql.python.filterPushdown.enabled" not in _settings({})

@@ -17,9 +17,9 @@ from fjord.client.address import parse_url
 from fjord.errors import FjordError, UsageError
 
 if TYPE_CHECKING:
+    from fjord.spark import SparkSession
     from fjord.spark.options import Location
     from fjord.spark.pipelines.report import Progress, Report
-    from fjord.spark.session import SparkSession
 
 Master = Annotated[
     str,

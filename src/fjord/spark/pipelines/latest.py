@@ -35,11 +35,10 @@ from fjord.errors import Code, CorruptionError, FjordError, RefusedError
 from fjord.kinds import Kind
 from fjord.spark import warehouse
 from fjord.spark.extent import Extent
-from fjord.spark.frames import history
 from fjord.spark.options import OPS, Location, Options
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Progress, Report, silent
-from fjord.spark.source import FIRST_ROW
+from fjord.spark.source import FIRST_ROW, history
 from fjord.spark.warehouse import TableState
 
 __all__ = ["Snapshot", "latest", "latest_of", "merge_latest", "read", "snapshot"]

@@ -29,10 +29,10 @@ import fjord
 from fjord.clock import Clock, SystemClock
 from fjord.errors import ExistsError, FjordError, NotFoundError, UsageError
 from fjord.kinds import Kind
-from fjord.spark.frames import history
 from fjord.spark.options import Location
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
+from fjord.spark.source import history
 
 # Batches of one replay, all of which the driver knows at once; at one a second that is 11 days.
 PIECES_MAX: Final = 1_000_000

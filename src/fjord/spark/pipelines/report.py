@@ -19,8 +19,8 @@ from pyspark.sql.types import TimestampType
 
 from fjord.clock import SystemClock
 from fjord.errors import FjordError, NotFoundError, UsageError
-from fjord.spark.frames import history
 from fjord.spark.options import Location
+from fjord.spark.source import history
 
 #: What is done right now, how much of it, and of how much; None: nobody knows.
 Progress = Callable[[str, int, int | None], None]
