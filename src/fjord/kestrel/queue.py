@@ -28,13 +28,13 @@ from typing import Final, NamedTuple
 
 from fjord import limits
 from fjord.clock import Clock
-from fjord.kestrel import checkpoints, codec
-from fjord.kestrel.checkpoints import Entry
+from fjord.kestrel import codec
+from fjord.kestrel import waiting as checkpoints
 from fjord.kestrel.codec import Dialect, Op, Opcode
 from fjord.kestrel.codec import Item as JournalItem
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
-from fjord.kestrel.waiting import Waiting
+from fjord.kestrel.waiting import Entry, Waiting
 
 _REMOVE: Final = codec.remove()
 _REMOVES: Final = 65_536  # written at a time

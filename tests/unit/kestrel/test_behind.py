@@ -7,8 +7,7 @@ import pytest
 from fjord.errors import CorruptionError
 from fjord.kestrel import codec
 from fjord.kestrel.codec import Op
-from fjord.kestrel.journal import Journal
-from fjord.kestrel.waiting import Behind
+from fjord.kestrel.journal import Behind, Journal
 from fjord.testing import SimDisk
 from tests.unit.kestrel.vectors import ADD_MS
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.kestrel import checkpoints, codec, inspect
-from fjord.kestrel.checkpoints import Checkpoints, Entry
+from fjord.kestrel import codec, inspect
+from fjord.kestrel import waiting as checkpoints
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.journal import Segment
+from fjord.kestrel.waiting import Checkpoints, Entry
 
 
 def entry(data: bytes, era: int = 0) -> Entry:
