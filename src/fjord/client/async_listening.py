@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from types import TracebackType
 from typing import Generic, Self
 
 from fjord import commands, limits
@@ -98,12 +97,7 @@ class AsyncChanges(Generic[Told]):
     async def __aenter__(self) -> Self:
         return await self.begin()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     async def _connect(self) -> None:

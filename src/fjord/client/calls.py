@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Generator, Iterable, Set
+from collections.abc import Callable, Generator, Iterable, Sequence, Set
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Generic, TypeVar
 
-from fjord.commands import Command, Done, Refusal, Reply, name_problem
+from fjord.commands import Acted, Command, Done, Nop, Numbers, Refusal, Reply, name_problem
 from fjord.errors import Code, RemoteProtocolError
 
 Result = TypeVar("Result")
@@ -113,3 +113,38 @@ def not_a(name: str, wanted: str, found: object) -> TypeError:
 
 def done(reply: Reply) -> None:
     expect(reply, Done)
+
+
+def nothing_to_do(result: Result) -> Call[Result]:
+    """Returns a call that changes nothing, such as `set_many` without items, and its result."""
+
+    def read(reply: Reply) -> Result:
+        done(reply)
+        return result
+
+    return Call(Nop(), read)
+
+
+def missing_rows(reply: Reply, rows: int) -> Sequence[int]:
+    """Returns which of some rows were not there.
+
+    Raises:
+        RemoteProtocolError: if it names a row that was not sent.
+    """
+    missing = expect(reply, Acted).missing
+    if missing and max(missing) >= rows:
+        raise RemoteProtocolError(Code.BAD_BATCH, f"row {max(missing)} of {rows} is missing")
+    return missing
+
+
+def read_number(reply: Reply, name: str) -> int:
+    """Returns one of the numbers of a reply.
+
+    Raises:
+        RemoteProtocolError: if it is not among them.
+    """
+    found = expect(reply, Numbers)
+    numbers = dict(zip(found.names.rows(), found.values, strict=True))
+    if name.encode() not in numbers:
+        raise RemoteProtocolError(Code.BAD_BATCH, f"numbers without {name}")
+    return numbers[name.encode()]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, cast, 
 
 from fjord import commands, limits, values
 from fjord.client.address import shown_at
-from fjord.client.calls import Call, done, expect, expect_rows
+from fjord.client.calls import Call, done, expect, expect_rows, nothing_to_do
 from fjord.client.entries import (
     PLAIN,
     AnyKey,
@@ -40,7 +40,6 @@ from fjord.commands import (
     Listen,
     Lock,
     Modify,
-    Nop,
     Rename,
     Reply,
     Set,
@@ -88,7 +87,7 @@ class KvCalls:
         return self._set({key: value}, options, also)
 
     def set_many(self, items: Mapping[AnyKey, Value], **options: Unpack[SetOptions]) -> Call[None]:
-        return self._set(items, options) if items else Call(Nop(), done)
+        return self._set(items, options) if items else nothing_to_do(None)
 
     def _set(
         self,
@@ -111,7 +110,7 @@ class KvCalls:
     def delete_many(self, keys: Iterable[Key], *, purge: bool = False) -> Call[None]:
         encoded = encode_keys(_listed(keys))
         if not encoded:
-            return Call(Nop(), done)
+            return nothing_to_do(None)
         command = Delete(
             table=self.table,
             keys=Strings.of(encoded),
@@ -163,7 +162,7 @@ class KvCalls:
     ) -> Call[dict[AnyKey, Value]]:
         wanted = _listed(keys)
         if not wanted:
-            return Call(Nop(), _nothing)
+            return nothing_to_do({})
         command = Get(table=self.table, keys=self._keys(wanted), skip_worked=skip_worked)
         return Call(
             command,
@@ -210,7 +209,7 @@ class KvCalls:
         worked_until_us: int = 0,
     ) -> Call[dict[AnyKey, Value]]:
         if not wanted:
-            return Call(Nop(), _nothing)
+            return nothing_to_do({})
         command = Touch(
             table=self.table,
             keys=self._keys(wanted),
@@ -276,11 +275,6 @@ def _some(keys: Iterable[Key]) -> list[Key]:
     if not listed:
         raise LocalProtocolError(Code.EMPTY_KEY, "name at least one key")
     return listed
-
-
-def _nothing(reply: Reply) -> dict[AnyKey, Value]:
-    done(reply)
-    return {}
 
 
 def _entries(reply: Reply, rows: int) -> Entries:

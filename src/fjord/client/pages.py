@@ -7,7 +7,7 @@ one whenever a page is used up, so nothing is held but one page.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
 
 from fjord import limits
@@ -86,17 +86,8 @@ class Walk(Generic[Row]):
         """Returns the call for the next page, None if there is no more."""
         if self._is_over:
             return None
-        page = self._page
         left = limits.PAGE_ENTRIES_MAX if self._left is None else self._left
-        command = Range(
-            table=page.table,
-            start=page.start,
-            stop=page.stop,
-            count=min(left, limits.PAGE_ENTRIES_MAX),
-            regex=page.regex,
-            with_data=page.with_data,
-            skip_worked=page.skip_worked,
-        )
+        command = replace(self._page, count=min(left, limits.PAGE_ENTRIES_MAX))
         return Call(command, lambda reply: self._read_page(reply, command.count))
 
     def _read_page(self, reply: Reply, count: int) -> list[Row]:

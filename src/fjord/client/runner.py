@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from fjord.client.async_listening import AsyncChanges, AsyncExecutor
 from fjord.client.calls import Call, Result, Steps
+from fjord.client.declared_tables import ExpectedTable
 from fjord.client.listening import Told
 from fjord.client.snapshots import as_of
 from fjord.commands import Changed, Listen, ListenJobs
@@ -37,6 +38,10 @@ class AsyncRunner:
             result: Result = end.value
             return result
 
+    def declaring(self, table: ExpectedTable) -> AsyncRunner:
+        """Returns a runner that declares a table before its first call."""
+        return AsyncDeclaringRunner(self, table)
+
     def listen(
         self, command: Listen | ListenJobs, read: Callable[[Changed], Told]
     ) -> AsyncChanges[Told]:
@@ -52,3 +57,18 @@ class AsyncSnapshotRunner(AsyncRunner):
 
     async def run(self, call: Call[Result]) -> Result:
         return await super().run(as_of(self._snapshot, call))
+
+
+class AsyncDeclaringRunner(AsyncRunner):
+    """Runs calls for which a table must be as it is declared."""
+
+    def __init__(self, runner: AsyncRunner, table: ExpectedTable) -> None:
+        super().__init__(runner.executor, runner.name)
+        self._runner = runner
+        self._table: ExpectedTable | None = table  # None: it was declared
+
+    async def run(self, call: Call[Result]) -> Result:
+        if self._table is not None:
+            await self._runner.follow(self._table.steps())
+            self._table = None
+        return call.result(await self.executor.execute(call.command))

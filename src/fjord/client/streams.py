@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from fjord import kinds
 from fjord.client import history
 from fjord.client.address import shown_at
-from fjord.client.calls import Call, Result, Steps, check_name, done, expect
+from fjord.client.calls import (
+    Call,
+    Result,
+    Steps,
+    check_name,
+    done,
+    expect,
+    missing_rows,
+    nothing_to_do,
+)
 from fjord.client.declared_tables import ExpectedTable
 from fjord.client.entries import AnyKey, Entry, Key, Seconds, encode_keys
 from fjord.client.history import BlockInfo
@@ -46,12 +55,10 @@ from fjord.client.subscribers import (
 from fjord.client.tables import stats_call
 from fjord.columns import Strings
 from fjord.commands import (
-    Acted,
     CreateTable,
     Done,
     Erase,
     ListSubscribers,
-    Nop,
     Position,
     Reply,
     Subscribe,
@@ -97,7 +104,7 @@ class StreamCalls:
     def append_many(self, values: Given, keys: Iterable[Key] | None) -> Call[int]:
         """Returns the call that appends messages in one commit."""
         command = append_all(self.table, *self._encoded(values, keys))
-        return Call(Nop(), _none) if command is None else Call(command, _seq)
+        return nothing_to_do(0) if command is None else Call(command, _seq)
 
     def append_parts(self, values: Given, keys: Iterable[Key] | None) -> Iterator[Call[int]]:
         """Returns the calls that append messages in as few commits as can be."""
@@ -143,17 +150,17 @@ class StreamCalls:
         return rows, made
 
     def delete(self, key: Key) -> Call[bool]:
-        return Call(self._erase([key]), lambda reply: not _missing(reply, 1))
+        return Call(self._erase([key]), lambda reply: not missing_rows(reply, 1))
 
     def delete_many(self, keys: Iterable[AnyKey]) -> Call[list[AnyKey]]:
         if isinstance(keys, str | bytes):
             raise TypeError("several keys are a list; this is a single one")
         wanted = list(keys)
         if not wanted:
-            return Call(Nop(), _nothing)
+            return nothing_to_do([])
 
         def read(reply: Reply) -> list[AnyKey]:
-            return [wanted[place] for place in sorted(_missing(reply, len(wanted)))]
+            return [wanted[place] for place in sorted(set(missing_rows(reply, len(wanted))))]
 
         return Call(self._erase(wanted), read)
 
@@ -218,23 +225,6 @@ def _seq(reply: Reply) -> int:
     return expect(reply, Done).seq
 
 
-def _none(reply: Reply) -> int:
-    done(reply)
-    return 0
-
-
-def _nothing(reply: Reply) -> list[AnyKey]:
-    done(reply)
-    return []
-
-
-def _missing(reply: Reply, rows: int) -> set[int]:
-    missing = set(expect(reply, Acted).missing)
-    if missing and max(missing) >= rows:
-        raise RemoteProtocolError(Code.BAD_BATCH, f"row {max(missing)} of {rows} is missing")
-    return missing
-
-
 def _subscribers(reply: Reply) -> Subscribers:
     return expect(reply, Subscribers)
 
@@ -260,11 +250,10 @@ class AsyncStream:
         entries: KvCalls,
         settings: StreamSettings | None = None,
     ) -> None:
-        self._runner = runner
+        self._runner = runner.declaring(calls.declare(settings)) if settings else runner
+        self._run, self._follow = self._runner.run, self._runner.follow
         self._calls = calls
         self._entries = entries
-        # What is still to be said before messages are appended or read.
-        self._declaration = calls.declare(settings) if settings else None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._calls.table!r}{shown_at(self._runner.name)}>"
@@ -283,7 +272,7 @@ class AsyncStream:
             RefusedError: if the server refuses; nothing was changed then.
         """
         if type(value) in PLAIN_TYPES:
-            return await self._ask(self._calls.append(value, key))
+            return await self._run(self._calls.append(value, key))
         steps = self._calls.schemas.writing(lambda: self._calls.append(value, key))
         return await self._follow(steps)
 
@@ -310,11 +299,11 @@ class AsyncStream:
 
         Readers that have seen it, or have not, are told by a message without a value: a tombstone.
         """
-        return await self._ask(self._calls.delete(key))
+        return await self._run(self._calls.delete(key))
 
     async def delete_many(self, keys: Iterable[AnyKey]) -> list[AnyKey]:
         """Takes messages away, in one commit; returns the keys that had none."""
-        return await self._ask(self._calls.delete_many(keys))
+        return await self._run(self._calls.delete_many(keys))
 
     # -- reads ------------------------------------------------------------------------------------
 
@@ -326,7 +315,7 @@ class AsyncStream:
             start: where a new one begins: "beginning", "end", a seq, or a datetime with a time
                 zone; one that is there stays where it is.
         """
-        calls = await self._ask(subscribe(self._calls.table, name, start, self._calls.schemas))
+        calls = await self._run(subscribe(self._calls.table, name, start, self._calls.schemas))
         return AsyncSubscriber(self._runner, calls)
 
     async def reader(self, *, start: Starting = "beginning") -> AsyncReader:
@@ -370,7 +359,7 @@ class AsyncStream:
 
     async def exists(self, key: Key) -> bool:
         """Says whether a key has a value, without fetching it."""
-        return await self._ask(self._entries.exists(key))
+        return await self._run(self._entries.exists(key))
 
     @overload
     def items(self) -> AsyncIterator[tuple[str, Any]]: ...
@@ -419,22 +408,6 @@ class AsyncStream:
         return await self._follow(history.blocks(self._calls.table))
 
     # -- inside -----------------------------------------------------------------------------------
-
-    async def _ask(self, call: Call[Result]) -> Result:
-        """Runs a call for which the table must be as it was declared."""
-        if self._declaration is not None:
-            await self._declare(self._declaration)
-        return await self._runner.run(call)
-
-    async def _follow(self, steps: Steps[Result]) -> Result:
-        """Follows steps for which the table must be as it was declared."""
-        if self._declaration is not None:
-            await self._declare(self._declaration)
-        return await self._runner.follow(steps)
-
-    async def _declare(self, declaration: ExpectedTable) -> None:
-        await self._runner.follow(declaration.steps())
-        self._declaration = None
 
     async def _look(self, call: Call[Result]) -> Result:
         return await self._follow(self._calls.schemas.reading(call))

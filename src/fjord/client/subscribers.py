@@ -28,6 +28,7 @@ from fjord.client.calls import (
     expect,
     expect_rows,
     not_a,
+    read_number,
 )
 from fjord.client.entries import Seconds, date, decode_key, moment_us, wait_us
 from fjord.client.messages import Message, MessageBatch, ReadBy
@@ -37,7 +38,6 @@ from fjord.commands import (
     Lag,
     ListSubscribers,
     Messages,
-    Numbers,
     Position,
     Read,
     Reply,
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 
 #: What is acknowledged: what a read returned, one message, or everything up to a seq.
 Processed = MessageBatch | Message | int
-
-_MESSAGES: Final = b"messages"
 
 
 def subscribe(
@@ -252,7 +250,9 @@ class SubscriberCalls:
         return found[0]
 
     def lag(self) -> Call[int]:
-        return Call(Lag(table=self.table, name=self.name), _messages)
+        return Call(
+            Lag(table=self.table, name=self.name), lambda reply: read_number(reply, "messages")
+        )
 
     def rest(self, *, asleep: bool) -> Call[None]:
         def read(reply: Reply) -> None:
@@ -268,14 +268,6 @@ class SubscriberCalls:
 def first_of(batch: MessageBatch) -> Message | None:
     """Returns the first message, None if there is none."""
     return batch.messages[0] if len(batch) else None
-
-
-def _messages(reply: Reply) -> int:
-    found = expect(reply, Numbers)
-    numbers = dict(zip(found.names.rows(), found.values, strict=True))
-    if _MESSAGES not in numbers:
-        raise RemoteProtocolError(Code.BAD_BATCH, "numbers without messages")
-    return numbers[_MESSAGES]
 
 
 # -- where readers of a stream are: where they begin, how far they are, where they stop -----------

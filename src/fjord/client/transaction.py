@@ -6,14 +6,15 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Unpack
 
 from fjord import commands, limits
 from fjord.client.address import shown_at
 from fjord.client.blocking.jobs import Jobs
 from fjord.client.blocking.kv import Kv
 from fjord.client.blocking.streams import Stream
-from fjord.client.calls import Call, Steps, done, expect, expect_rows
+from fjord.client.blocking.subscribers import Subscriber
+from fjord.client.calls import Call, Steps, done, expect, expect_rows, nothing_to_do
 from fjord.client.entries import AnyKey, Key, Seconds
 from fjord.client.jobs.calls import FailOptions, JobCalls
 from fjord.client.jobs.push import PushColumns, PushOptions
@@ -22,18 +23,11 @@ from fjord.client.kv import KvCalls, SetOneOptions, SetOptions
 from fjord.client.schemas import Row, Schemas, SchemasOf, UnknownSchemaError
 from fjord.client.stream_append import listed
 from fjord.client.streams import Given, StreamCalls
-from fjord.client.subscribers import Processed, SubscriberCalls
+from fjord.client.subscribers import AsyncSubscriber, Processed, SubscriberCalls
 from fjord.clock import Stamps
 from fjord.commands import Batch, Nop, Replies, Reply, Stats
 from fjord.errors import Code, LocalProtocolError, StaleSchemaError
 from fjord.values import Value
-
-
-class AnySubscriber(Protocol):
-    """A subscriber of whatever shell."""
-
-    @property
-    def calls(self) -> SubscriberCalls: ...
 
 
 class Transaction:
@@ -69,7 +63,7 @@ class Transaction:
         """Returns a stream to append to."""
         return TransactionStream(self, StreamCalls(table, self._schemas_of))
 
-    def ack(self, subscriber: AnySubscriber, processed: Processed) -> None:
+    def ack(self, subscriber: Subscriber | AsyncSubscriber, processed: Processed) -> None:
         """Says that messages are processed, with all else that the transaction does.
 
         So what follows from messages is written once: where anybody else has moved the
@@ -104,7 +98,7 @@ class Transaction:
         """Returns the one call that does it all."""
         calls = self._calls
         if not calls:
-            return Call(Nop(), _nothing)
+            return nothing_to_do([])
 
         def read(reply: Reply) -> Sequence[Any]:
             found = expect(reply, Replies).replies
@@ -147,11 +141,6 @@ class _Later(NamedTuple):
 
 # Stands for a write that is built when the server was asked.
 _UNKNOWN: Final[Call[object]] = Call(Stats(), done)
-
-
-def _nothing(reply: Reply) -> Sequence[Any]:
-    done(reply)
-    return []
 
 
 class TransactionKv:

@@ -11,7 +11,6 @@ import errno
 import select
 import socket
 from collections.abc import Callable, Collection
-from types import TracebackType
 from typing import Any, Final, Self
 
 from fjord.clock import SystemClock
@@ -52,12 +51,7 @@ class Ear:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def take(self) -> bool:

@@ -14,7 +14,6 @@ from typing import Any, Unpack
 from fjord.client.address import shown_at
 from fjord.client.blocking.runner import Runner
 from fjord.client.calls import Call, Result
-from fjord.client.declared_tables import ExpectedTable
 from fjord.client.entries import AnyKey, Key, Seconds
 from fjord.client.job_settings import JobSettings
 from fjord.client.jobs import dead, records, work
@@ -97,8 +96,8 @@ class Jobs:
         self._runner = runner
         self._run = runner.run
         self._calls = calls
-        # What is still to be said before jobs are pushed or taken.
-        self._declaration = calls.declare(settings) if settings else None
+        # Jobs are pushed and taken where the table is as it is declared.
+        self._declared = runner.declaring(calls.declare(settings)) if settings else runner
         self._make = functools.partial(Job, runner, calls)
 
     def __repr__(self) -> str:
@@ -127,7 +126,7 @@ class Jobs:
             ValueError: if an option cannot be meant.
         """
         if type(key) in PLAIN_TYPES and type(value) in PLAIN_TYPES:
-            self._ask(self._calls.push(key, value, **options))
+            self._declared.run(self._calls.push(key, value, **options))
         else:
             self._write(lambda: self._calls.push(key, value, **options))
 
@@ -438,25 +437,13 @@ class Jobs:
     # -- inside -----------------------------------------------------------------------------------
 
     def _write(self, build: Callable[[], Call[None]]) -> None:
-        if self._declaration is not None:
-            self._declare(self._declaration)
-        self._runner.follow(self._calls.schemas.writing(build))
+        self._declared.follow(self._calls.schemas.writing(build))
 
     def _take(self, call: Call[JobBatch[Job]]) -> JobBatch[Job]:
-        batch = self._ask(call)
+        batch = self._declared.run(call)
         if batch.lacks_columns:
             self._runner.follow(self._calls.schemas.learning())
         return batch
 
     def _look(self, call: Call[Result]) -> Result:
         return self._runner.follow(self._calls.schemas.reading(call))
-
-    def _ask(self, call: Call[Result]) -> Result:
-        """Runs a call for which the table must be as it was declared."""
-        if self._declaration is not None:
-            self._declare(self._declaration)
-        return self._run(call)
-
-    def _declare(self, declaration: ExpectedTable) -> None:
-        self._runner.follow(declaration.steps())
-        self._declaration = None

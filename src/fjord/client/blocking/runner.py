@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fjord.client.calls import Call, Result, Steps
+from fjord.client.declared_tables import ExpectedTable
 from fjord.client.listening import Changes, Executor, Told
 from fjord.client.snapshots import as_of
 from fjord.commands import Changed, Listen, ListenJobs
@@ -39,6 +40,10 @@ class Runner:
             result: Result = end.value
             return result
 
+    def declaring(self, table: ExpectedTable) -> Runner:
+        """Returns a runner that declares a table before its first call."""
+        return DeclaringRunner(self, table)
+
     def listen(
         self, command: Listen | ListenJobs, read: Callable[[Changed], Told]
     ) -> Changes[Told]:
@@ -54,3 +59,18 @@ class SnapshotRunner(Runner):
 
     def run(self, call: Call[Result]) -> Result:
         return super().run(as_of(self._snapshot, call))
+
+
+class DeclaringRunner(Runner):
+    """Runs calls for which a table must be as it is declared."""
+
+    def __init__(self, runner: Runner, table: ExpectedTable) -> None:
+        super().__init__(runner.executor, runner.name)
+        self._runner = runner
+        self._table: ExpectedTable | None = table  # None: it was declared
+
+    def run(self, call: Call[Result]) -> Result:
+        if self._table is not None:
+            self._runner.follow(self._table.steps())
+            self._table = None
+        return call.result(self.executor.execute(call.command))

@@ -12,8 +12,10 @@ from fjord.client import history
 from fjord.client.address import shown_at
 from fjord.client.blocking.runner import Runner
 from fjord.client.blocking.subscribers import Reader, Subscriber
-from fjord.client.calls import Call, Result, Steps
-from fjord.client.declared_tables import ExpectedTable
+from fjord.client.calls import (
+    Call,
+    Result,
+)
 from fjord.client.entries import AnyKey, Entry, Key, Seconds
 from fjord.client.history import BlockInfo
 from fjord.client.kv import KvCalls
@@ -47,11 +49,10 @@ class Stream:
         entries: KvCalls,
         settings: StreamSettings | None = None,
     ) -> None:
-        self._runner = runner
+        self._runner = runner.declaring(calls.declare(settings)) if settings else runner
+        self._run, self._follow = self._runner.run, self._runner.follow
         self._calls = calls
         self._entries = entries
-        # What is still to be said before messages are appended or read.
-        self._declaration = calls.declare(settings) if settings else None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._calls.table!r}{shown_at(self._runner.name)}>"
@@ -70,7 +71,7 @@ class Stream:
             RefusedError: if the server refuses; nothing was changed then.
         """
         if type(value) in PLAIN_TYPES:
-            return self._ask(self._calls.append(value, key))
+            return self._run(self._calls.append(value, key))
         steps = self._calls.schemas.writing(lambda: self._calls.append(value, key))
         return self._follow(steps)
 
@@ -97,11 +98,11 @@ class Stream:
 
         Readers that have seen it, or have not, are told by a message without a value: a tombstone.
         """
-        return self._ask(self._calls.delete(key))
+        return self._run(self._calls.delete(key))
 
     def delete_many(self, keys: Iterable[AnyKey]) -> list[AnyKey]:
         """Takes messages away, in one commit; returns the keys that had none."""
-        return self._ask(self._calls.delete_many(keys))
+        return self._run(self._calls.delete_many(keys))
 
     # -- reads ------------------------------------------------------------------------------------
 
@@ -113,7 +114,7 @@ class Stream:
             start: where a new one begins: "beginning", "end", a seq, or a datetime with a time
                 zone; one that is there stays where it is.
         """
-        calls = self._ask(subscribe(self._calls.table, name, start, self._calls.schemas))
+        calls = self._run(subscribe(self._calls.table, name, start, self._calls.schemas))
         return Subscriber(self._runner, calls)
 
     def reader(self, *, start: Starting = "beginning") -> Reader:
@@ -157,7 +158,7 @@ class Stream:
 
     def exists(self, key: Key) -> bool:
         """Says whether a key has a value, without fetching it."""
-        return self._ask(self._entries.exists(key))
+        return self._run(self._entries.exists(key))
 
     @overload
     def items(self) -> Iterator[tuple[str, Any]]: ...
@@ -206,22 +207,6 @@ class Stream:
         return self._follow(history.blocks(self._calls.table))
 
     # -- inside -----------------------------------------------------------------------------------
-
-    def _ask(self, call: Call[Result]) -> Result:
-        """Runs a call for which the table must be as it was declared."""
-        if self._declaration is not None:
-            self._declare(self._declaration)
-        return self._runner.run(call)
-
-    def _follow(self, steps: Steps[Result]) -> Result:
-        """Follows steps for which the table must be as it was declared."""
-        if self._declaration is not None:
-            self._declare(self._declaration)
-        return self._runner.follow(steps)
-
-    def _declare(self, declaration: ExpectedTable) -> None:
-        self._runner.follow(declaration.steps())
-        self._declaration = None
 
     def _look(self, call: Call[Result]) -> Result:
         return self._follow(self._calls.schemas.reading(call))

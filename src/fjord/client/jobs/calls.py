@@ -11,7 +11,17 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
 
 from fjord import kinds, limits, values
-from fjord.client.calls import Call, check_names, check_whole, done, expect, not_a
+from fjord.client.calls import (
+    Call,
+    check_names,
+    check_whole,
+    done,
+    expect,
+    missing_rows,
+    not_a,
+    nothing_to_do,
+    read_number,
+)
 from fjord.client.declared_tables import ExpectedTable
 from fjord.client.entries import (
     AnyKey,
@@ -63,7 +73,6 @@ from fjord.commands import (
     ListenJobs,
     Next,
     Nop,
-    Numbers,
     Push,
     Reply,
     Reschedule,
@@ -254,7 +263,7 @@ class JobCalls:
             return self._settle_batch(jobs, command_of, note)
         given = _listed(jobs)
         if not given:
-            return Call(Nop(), _none)
+            return nothing_to_do([])
         found = [_xid(one) for one in given]
         tables = {one.table for one in given if isinstance(one, TakenJob)}
         # Each is sent once: of a second one the server would say that it came too late.
@@ -262,7 +271,7 @@ class JobCalls:
         xids = self._checked(tables, list(dict.fromkeys(found)))
 
         def read(reply: Reply) -> list[Given]:
-            late = [xids[place] for place in _missing(reply, len(xids))]
+            late = [xids[place] for place in missing_rows(reply, len(xids))]
             _tell(given, set(late), note)
             return [firsts[xid] for xid in late]
 
@@ -276,10 +285,10 @@ class JobCalls:
     ) -> Call[list[Any]]:
         """Does the same for what `next` returned, without an object for each job."""
         if not batch:
-            return Call(Nop(), _none)
+            return nothing_to_do([])
 
         def read(reply: Reply) -> list[Any]:
-            late = _missing(reply, len(batch))
+            late = missing_rows(reply, len(batch))
             note.batch(batch, late)
             return [batch[place] for place in late]
 
@@ -304,7 +313,7 @@ class JobCalls:
 
     def _one(self, job: TakenJob, command: Command, note: Callable[[TakenJob], None]) -> Call[None]:
         def read(reply: Reply) -> None:
-            if not _missing(reply, 1):
+            if not missing_rows(reply, 1):
                 note(job)
                 return
             job.lose()
@@ -333,10 +342,10 @@ class JobCalls:
             raise TypeError("several keys are a list; this is a single one")
         wanted = list(keys)
         if not wanted:
-            return Call(Nop(), _none)
+            return nothing_to_do([])
 
         def read(reply: Reply) -> list[AnyKey]:
-            missing = set(_missing(reply, len(wanted)))
+            missing = set(missing_rows(reply, len(wanted)))
             return [key for place, key in enumerate(wanted) if place not in missing]
 
         return Call(Cancel(table=self.table, keys=Strings.of(encode_keys(wanted))), read)
@@ -374,13 +383,13 @@ class JobCalls:
 
     def count(self) -> Call[Counts]:
         def read(reply: Reply) -> Counts:
-            return Counts(*(_number(reply, name) for name in Counts._fields))
+            return Counts(*(read_number(reply, name) for name in Counts._fields))
 
         return Call(CountJobs(table=self.table), read)
 
     def next_at(self, domain: Key | None) -> Call[datetime | None]:
         command = CountJobs(table=self.table, domain=encode_domain(domain))
-        return Call(command, lambda reply: date_or_none(_number(reply, "next_at_us")))
+        return Call(command, lambda reply: date_or_none(read_number(reply, "next_at_us")))
 
     def peek(self, count: int, domain: Key | None) -> JobWalk[JobInfo]:
         return self._walk(State.WAITING, count, domain)
@@ -448,20 +457,8 @@ def _xid(given: TakenJob | int) -> int:
 # -- what replies say -----------------------------------------------------------------------------
 
 
-def _none(reply: Reply) -> list[Any]:
-    done(reply)
-    return []
-
-
-def _missing(reply: Reply, rows: int) -> Sequence[int]:
-    missing = expect(reply, Acted).missing
-    if missing and max(missing) >= rows:
-        raise RemoteProtocolError(Code.BAD_BATCH, f"row {max(missing)} of {rows} is missing")
-    return missing
-
-
 def _dead_counts(reply: Reply, rows: int) -> DeadCounts:
-    missing, dropped = _missing(reply, rows), expect(reply, Acted).dropped
+    missing, dropped = missing_rows(reply, rows), expect(reply, Acted).dropped
     done = rows - len(missing) - len(dropped)
     if done < 0 or (dropped and max(dropped) >= rows):
         text = f"of {rows} rows, {len(missing)} are missing and {len(dropped)} were dropped"
@@ -470,15 +467,7 @@ def _dead_counts(reply: Reply, rows: int) -> DeadCounts:
 
 
 def _was_there(reply: Reply) -> bool:
-    return not _missing(reply, 1)
-
-
-def _number(reply: Reply, name: str) -> int:
-    found = expect(reply, Numbers)
-    numbers = dict(zip(found.names.rows(), found.values, strict=True))
-    if name.encode() not in numbers:
-        raise RemoteProtocolError(Code.BAD_BATCH, f"numbers without {name}")
-    return numbers[name.encode()]
+    return not missing_rows(reply, 1)
 
 
 def _settled_as(how: How) -> _Note:

@@ -19,7 +19,6 @@ from fjord.client.address import shown_at
 from fjord.client.async_listening import AsyncChanges
 from fjord.client.async_waker import AsyncWaker, call_handler, pause
 from fjord.client.calls import Call, Result
-from fjord.client.declared_tables import ExpectedTable
 from fjord.client.entries import AnyKey, Key, Seconds
 from fjord.client.job_settings import JobSettings
 from fjord.client.jobs import dead, records, work
@@ -103,8 +102,8 @@ class AsyncJobs:
         self._runner = runner
         self._run = runner.run
         self._calls = calls
-        # What is still to be said before jobs are pushed or taken.
-        self._declaration = calls.declare(settings) if settings else None
+        # Jobs are pushed and taken where the table is as it is declared.
+        self._declared = runner.declaring(calls.declare(settings)) if settings else runner
         self._make = functools.partial(AsyncJob, runner, calls)
 
     def __repr__(self) -> str:
@@ -133,7 +132,7 @@ class AsyncJobs:
             ValueError: if an option cannot be meant.
         """
         if type(key) in PLAIN_TYPES and type(value) in PLAIN_TYPES:
-            await self._ask(self._calls.push(key, value, **options))
+            await self._declared.run(self._calls.push(key, value, **options))
         else:
             await self._write(lambda: self._calls.push(key, value, **options))
 
@@ -445,25 +444,13 @@ class AsyncJobs:
     # -- inside -----------------------------------------------------------------------------------
 
     async def _write(self, build: Callable[[], Call[None]]) -> None:
-        if self._declaration is not None:
-            await self._declare(self._declaration)
-        await self._runner.follow(self._calls.schemas.writing(build))
+        await self._declared.follow(self._calls.schemas.writing(build))
 
     async def _take(self, call: Call[JobBatch[AsyncJob]]) -> JobBatch[AsyncJob]:
-        batch = await self._ask(call)
+        batch = await self._declared.run(call)
         if batch.lacks_columns:
             await self._runner.follow(self._calls.schemas.learning())
         return batch
 
     async def _look(self, call: Call[Result]) -> Result:
         return await self._runner.follow(self._calls.schemas.reading(call))
-
-    async def _ask(self, call: Call[Result]) -> Result:
-        """Runs a call for which the table must be as it was declared."""
-        if self._declaration is not None:
-            await self._declare(self._declaration)
-        return await self._run(call)
-
-    async def _declare(self, declaration: ExpectedTable) -> None:
-        await self._runner.follow(declaration.steps())
-        self._declaration = None
