@@ -20,7 +20,7 @@ from fjord import limits
 from fjord.client import retry
 from fjord.client.address import parse_url
 from fjord.client.connection import keep_alive
-from fjord.client.retry import Client, Locks, Request
+from fjord.client.retry import Client, InFlight, Locks
 from fjord.commands import Changed, Command, Hello, Refusal, Reply
 from fjord.errors import (
     ClosedError,
@@ -321,7 +321,7 @@ class Pending:
 
     __slots__ = ("deadline", "future", "request", "waits")
 
-    def __init__(self, request: Request, future: asyncio.Future[Reply], deadline: float) -> None:
+    def __init__(self, request: InFlight, future: asyncio.Future[Reply], deadline: float) -> None:
         self.request = request
         self.future = future
         self.deadline = deadline  # of the loop's time

@@ -23,7 +23,7 @@ from fjord import commands, limits
 from fjord.client import retry
 from fjord.client.address import parse_url
 from fjord.client.blocking.database import Database
-from fjord.client.retry import Client, Deadline, Locks, Request
+from fjord.client.retry import Client, Deadline, InFlight, Locks
 from fjord.clock import Clock, SystemClock
 from fjord.columns import Buffer
 from fjord.commands import Changed, Command, Refusal, Reply
@@ -224,7 +224,7 @@ class Line:
         self._locks = Locks()
         self._duplex: Duplex | None = None
 
-    def run(self, request: Request, deadline: Deadline) -> Reply:
+    def run(self, request: InFlight, deadline: Deadline) -> Reply:
         while True:
             sent = False
             try:
@@ -289,7 +289,7 @@ class Line:
             return self.connect(deadline)
         return duplex
 
-    def _lost(self, request: Request, deadline: Deadline, error: Exception, *, sent: bool) -> None:
+    def _lost(self, request: InFlight, deadline: Deadline, error: Exception, *, sent: bool) -> None:
         """Returns if the request is to be sent again, now."""
         self.disconnect()
         request.is_unsure = request.is_unsure or sent
@@ -303,7 +303,7 @@ class Line:
         if not self._pause(request, deadline, at_once=sent):
             raise retry.too_late(self._name, deadline.seconds, reason) from error
 
-    def _pause(self, request: Request, deadline: Deadline, *, at_once: bool = False) -> bool:
+    def _pause(self, request: InFlight, deadline: Deadline, *, at_once: bool = False) -> bool:
         """Waits, and says whether there is time for another try."""
         seconds = request.pause_seconds(at_once=at_once)
         left = deadline.left_seconds()

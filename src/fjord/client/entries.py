@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from fjord import limits, values
 from fjord.client.calls import is_number, not_a
@@ -150,40 +150,27 @@ def decode_value(type_: int, data: bytes) -> Value:
         raise RemoteProtocolError(Code.BAD_VALUE, f"a value of type {type_}: {error}") from error
 
 
-class Decoding(Protocol):
-    """How values become those of Python."""
-
-    def decode(self, type_: int, data: bytes, /) -> Any: ...
-
-    def decode_all(self, types: bytes, column: Sequence[bytes], /) -> list[Any]: ...
+def decode_values(types: bytes, column: Sequence[bytes]) -> list[Any]:
+    return list(map(decode_value, types, column))
 
 
-class Plain:
-    """Decodes the values of tables that have no declared columns."""
-
-    decode = staticmethod(decode_value)
-
-    def decode_all(self, types: bytes, column: Sequence[bytes], /) -> list[Any]:
-        return list(map(decode_value, types, column))
-
-
-PLAIN: Final = Plain()
+Decode = Callable[[int, bytes], Any]  # such as `decode_value`
+DecodeAll = Callable[[bytes, Sequence[bytes]], list[Any]]  # such as `decode_values`
 
 
 def read_values(
-    keys: Sequence[AnyKey], found: Entries, decoding: Decoding = PLAIN
+    keys: Sequence[AnyKey], found: Entries, decode: Decode = decode_value
 ) -> dict[AnyKey, Any]:
     """Returns the values of those keys that have one."""
-    decode = decoding.decode
     rows = zip(keys, found.types, found.values.rows(), strict=True)
     return {key: decode(type_, data) for key, type_, data in rows if type_ != Entries.MISSING}
 
 
-def read_entry(found: Entries, row: int, decoding: Decoding = PLAIN) -> Entry:
+def read_entry(found: Entries, row: int, decode: Decode = decode_value) -> Entry:
     """Returns all that is known of an entry that is there."""
     type_ = found.types[row]
     return Entry(
-        value=decoding.decode(type_, found.values[row]),
+        value=decode(type_, found.values[row]),
         type=values.RowType.ROW if type_ == values.ROW else values.Type(type_),
         written_at=date(found.timestamps_us[row]),
         created_at=date(found.created_us[row]),

@@ -14,15 +14,14 @@ from fjord import commands, limits, values
 from fjord.client.address import shown_at
 from fjord.client.calls import Call, done, expect, expect_rows, nothing_to_do
 from fjord.client.entries import (
-    PLAIN,
     AnyKey,
     Change,
-    Decoding,
     Entry,
     Key,
     Seconds,
     change_reader,
     decode_value,
+    decode_values,
     duration_us,
     encode_key,
     encode_keys,
@@ -31,6 +30,7 @@ from fjord.client.entries import (
     read_values,
 )
 from fjord.client.pages import Row, Span, Walk, read_entries, read_items, read_keys
+from fjord.client.schemas import Schemas
 from fjord.clock import Stamps
 from fjord.columns import Strings, repeat
 from fjord.commands import (
@@ -75,10 +75,11 @@ _SET_OPTIONS: Final = SetOptions.__optional_keys__
 class KvCalls:
     """Builds the calls of one table."""
 
-    def __init__(self, table: str, stamps: Stamps, decoding: Decoding = PLAIN) -> None:
+    def __init__(self, table: str, stamps: Stamps, schemas: Schemas | None = None) -> None:
         self.table = table
         self._stamps = stamps
-        self._decoding = decoding
+        self._decode = schemas.decode if schemas else decode_value
+        self._decode_all = schemas.decode_all if schemas else decode_values
 
     # -- writes -----------------------------------------------------------------------------------
 
@@ -166,7 +167,7 @@ class KvCalls:
         command = Get(table=self.table, keys=self._keys(wanted), skip_worked=skip_worked)
         return Call(
             command,
-            lambda reply: read_values(wanted, _entries(reply, len(wanted)), self._decoding),
+            lambda reply: read_values(wanted, _entries(reply, len(wanted)), self._decode),
         )
 
     def entry(self, key: Key) -> Call[Entry | None]:
@@ -176,7 +177,7 @@ class KvCalls:
             found = _entries(reply, 1)
             if found.types[0] == Entries.MISSING:
                 return None
-            return read_entry(found, 0, self._decoding)
+            return read_entry(found, 0, self._decode)
 
         return Call(command, read)
 
@@ -222,10 +223,10 @@ class KvCalls:
     # -- pages ------------------------------------------------------------------------------------
 
     def items(self, span: Span[AnyKey]) -> Walk[tuple[AnyKey, Value]]:
-        return Walk(self.table, span, read_items(span, self._decoding))
+        return Walk(self.table, span, read_items(span, self._decode_all))
 
     def entries(self, span: Span[AnyKey]) -> Walk[tuple[AnyKey, Entry]]:
-        return Walk(self.table, span, read_entries(span, self._decoding))
+        return Walk(self.table, span, read_entries(span, self._decode))
 
     def keys(self, span: Span[AnyKey]) -> Walk[AnyKey]:
         return Walk(self.table, span, read_keys(span), with_data=False)

@@ -13,16 +13,16 @@ from typing import Any, Generic, TypeVar, cast
 from fjord import limits
 from fjord.client.calls import Call, expect
 from fjord.client.entries import (
-    PLAIN,
     AnyKey,
-    Decoding,
+    Decode,
+    DecodeAll,
     Entry,
     Key,
     decode_key,
     encode_key,
     read_entry,
 )
-from fjord.commands import Page, Range, Reply
+from fjord.commands import JobPage, Page, Peek, Range, Reply
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 
 Row = TypeVar("Row")
@@ -55,8 +55,66 @@ class Span(Generic[AnyKey]):
         return cast(list[AnyKey], [decode_key(key) for key in keys])
 
 
-class Walk(Generic[Row]):
-    """Asks for one page after the other."""
+class PageWalk(Generic[Row]):
+    """Asks for one page after the other; each says where the next one begins."""
+
+    def __init__(
+        self,
+        command: Range | Peek,
+        read: Callable[[Any], list[Row]],
+        limit: int | None,
+        *,
+        is_sparse: bool = False,
+    ) -> None:
+        """Begins a walk.
+
+        Args:
+            command: asks for the first page.
+            read: returns the rows of a page.
+            limit: at most so many rows.
+            is_sparse: `read` leaves rows out, so whole pages are asked for.
+        """
+        self._command = command
+        self._read = read
+        self._left = limit
+        self._is_sparse = is_sparse
+        self._is_over = False
+
+    def next_call(self) -> Call[list[Row]] | None:
+        """Returns the call for the next page, None if there is no more."""
+        if self._is_over:
+            return None
+        count = limits.PAGE_ENTRIES_MAX
+        if self._left is not None and not self._is_sparse:
+            count = min(self._left, count)
+        return Call(
+            replace(self._command, count=count), lambda reply: self._read_page(reply, count)
+        )
+
+    def _read_page(self, reply: Reply, count: int) -> list[Row]:
+        page: Page | JobPage
+        start = self._command.start
+        if isinstance(self._command, Range):
+            page = expect(reply, Page)
+            next_start, is_again = page.next_key, page.next_key <= start
+        else:
+            page = expect(reply, JobPage)
+            next_start, is_again = page.next_start, page.next_start == start
+        if len(page.keys) > count:
+            text = f"a page of {len(page.keys)} rows, not {count} at most"
+            raise RemoteProtocolError(Code.BAD_BATCH, text)
+        if next_start and is_again:
+            raise RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same page again")
+        found = self._read(page)[: self._left]  # if that fails, the page can be asked for again
+        if self._left is not None:
+            self._left -= len(found)
+        self._is_over = not next_start or self._left == 0
+        self._command.start = next_start
+        return found
+
+
+class Walk(PageWalk[Row]):
+    """Goes through the entries of a span."""
 
     def __init__(
         self,
@@ -69,7 +127,7 @@ class Walk(Generic[Row]):
         if span.limit is not None and span.limit < 1:
             raise LocalProtocolError(Code.BAD_COUNT, "a limit is at least 1; leave it out for all")
         start, stop = span.bounds()
-        self._page = Range(
+        command = Range(
             table=table,
             start=start,
             stop=stop,
@@ -77,50 +135,27 @@ class Walk(Generic[Row]):
             with_data=with_data,
             skip_worked=span.skip_worked,
         )
-        self._read = read
-        self._left = span.limit
+        super().__init__(command, read, span.limit)
         # An empty span, as of a prefix outside of start and stop, needs no question.
         self._is_over = bool(stop) and span.prefix is not None and start >= stop
 
-    def next_call(self) -> Call[list[Row]] | None:
-        """Returns the call for the next page, None if there is no more."""
-        if self._is_over:
-            return None
-        left = limits.PAGE_ENTRIES_MAX if self._left is None else self._left
-        command = replace(self._page, count=min(left, limits.PAGE_ENTRIES_MAX))
-        return Call(command, lambda reply: self._read_page(reply, command.count))
-
-    def _read_page(self, reply: Reply, count: int) -> list[Row]:
-        page = expect(reply, Page)
-        if len(page.keys) > count:
-            text = f"a page of {len(page.keys)} rows, not {count} at most"
-            raise RemoteProtocolError(Code.BAD_BATCH, text)
-        if page.next_key and page.next_key <= self._page.start:
-            raise RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same page again")
-        found = self._read(page)  # if that fails, the same page can be asked for again
-        if self._left is not None:
-            self._left -= len(page.keys)
-        self._is_over = not page.next_key or (self._left is not None and self._left <= 0)
-        self._page.start = page.next_key
-        return found
-
 
 def read_items(
-    span: Span[AnyKey], decoding: Decoding = PLAIN
+    span: Span[AnyKey], decode_all: DecodeAll
 ) -> Callable[[Page], list[tuple[AnyKey, Any]]]:
     def read(page: Page) -> list[tuple[AnyKey, Any]]:
-        found = decoding.decode_all(bytes(page.entries.types), page.entries.values.rows())
+        found = decode_all(bytes(page.entries.types), page.entries.values.rows())
         return list(zip(span.decode_keys(page.keys.rows()), found, strict=True))
 
     return read
 
 
 def read_entries(
-    span: Span[AnyKey], decoding: Decoding = PLAIN
+    span: Span[AnyKey], decode: Decode
 ) -> Callable[[Page], list[tuple[AnyKey, Entry]]]:
     def read(page: Page) -> list[tuple[AnyKey, Entry]]:
         keys = span.decode_keys(page.keys.rows())
-        return [(key, read_entry(page.entries, row, decoding)) for row, key in enumerate(keys)]
+        return [(key, read_entry(page.entries, row, decode)) for row, key in enumerate(keys)]
 
     return read
 

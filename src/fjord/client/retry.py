@@ -28,7 +28,7 @@ from fjord.commands import (
 from fjord.errors import Code, FjordError, RemoteProtocolError, UnavailableError
 
 
-class Request:
+class InFlight:
     """A command under way, through as many connections and answers as it takes."""
 
     # Defaults of the class, since one of these is made for every call.
@@ -71,16 +71,16 @@ class Client:
         self.hello = commands.Hello(client=identity)
         self._last_number = 0
 
-    def request(self, command: Command) -> Request:
+    def request(self, command: Command) -> InFlight:
         """Returns a command in the form in which it is sent."""
         rule = type(command).row.retry
         retry = rule if type(rule) is Retry else rule(command)  # type: ignore[operator]
         if retry is not Retry.NUMBERED:
-            return Request(command, retry, 0)
+            return InFlight(command, retry, 0)
         self._last_number += 1
-        return Request(command, retry, self._last_number)
+        return InFlight(command, retry, self._last_number)
 
-    def was_busy(self, request: Request) -> None:
+    def was_busy(self, request: InFlight) -> None:
         """The server was busy: nothing was done, so the request gets a new number.
 
         With its old one it would be too old once many others have run ahead of it.

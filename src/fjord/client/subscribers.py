@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from fjord import limits
@@ -605,11 +604,6 @@ class AsyncSubscriber:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:  # else the connection may be gone, and sleep is a courtesy
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:  # else the connection may be gone, and sleep is a courtesy
             await self.close()

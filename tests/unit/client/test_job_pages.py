@@ -69,5 +69,5 @@ def test_a_page_that_comes_again_is_the_peers_mistake() -> None:
 
 
 def test_a_page_with_more_than_was_asked_for_is_the_peers_mistake() -> None:
-    with pytest.raises(RemoteProtocolError, match="2 jobs, not 1 at most"):
+    with pytest.raises(RemoteProtocolError, match="2 rows, not 1 at most"):
         step(dead_walk(limit=1), page_of(b"a", b"b"))

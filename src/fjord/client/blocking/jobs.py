@@ -18,7 +18,7 @@ from fjord.client.entries import AnyKey, Key, Seconds
 from fjord.client.job_settings import JobSettings
 from fjord.client.jobs import dead, records, work
 from fjord.client.jobs.calls import FailOptions, Given, JobCalls
-from fjord.client.jobs.dead import DeadFilters, DeadWalk, DiscardOptions, Plan, RedriveOptions
+from fjord.client.jobs.dead import DeadFilters, DiscardOptions, Plan, RedriveOptions
 from fjord.client.jobs.push import PushColumns, PushOptions
 from fjord.client.jobs.records import (
     Counts,
@@ -376,7 +376,7 @@ class Jobs:
         """
         return self._walk(dead.dead(self._calls, filters))
 
-    def _walk(self, walk: JobWalk[Found] | DeadWalk[Found]) -> Iterator[Found]:
+    def _walk(self, walk: JobWalk[Found]) -> Iterator[Found]:
         while (call := walk.next_call()) is not None:
             yield from self._look(call)
 

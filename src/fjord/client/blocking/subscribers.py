@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Self
 
 from fjord.client.blocking.runner import Runner
@@ -205,11 +204,6 @@ class Subscriber:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:  # else the connection may be gone, and sleep is a courtesy
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:  # else the connection may be gone, and sleep is a courtesy
             self.close()

@@ -10,7 +10,7 @@ import math
 from array import array
 from collections.abc import Callable, Generator, Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final, Generic, TypedDict, TypeVar
+from typing import Any, Final, TypedDict, TypeVar
 
 from fjord.client.calls import Call, check_names, check_whole, is_number, not_a
 from fjord.client.entries import Key, Seconds, delay_us, encode_domain, encode_key, moment_us
@@ -59,10 +59,10 @@ class DiscardOptions(DeadOptions, total=False):
     all: bool  # True: really all of them, if there is no filter
 
 
-def dead(calls: JobCalls, filters: DeadFilters) -> DeadWalk[DeadJob]:
+def dead(calls: JobCalls, filters: DeadFilters) -> JobWalk[DeadJob]:
     """Walks through dead jobs."""
     check_names("dead", filters, DeadFilters.__optional_keys__)
-    return DeadWalk(calls.table, filters, lambda page, rows: read_dead(page, rows, calls.schemas))
+    return _walk(calls.table, filters, lambda page, rows: read_dead(page, rows, calls.schemas))
 
 
 def redrive(calls: JobCalls, options: RedriveOptions) -> Plan[Redriven]:
@@ -96,29 +96,17 @@ def _narrows(options: DeadOptions) -> bool:
     return bool(options.get("key_prefix") or options.get("reason"))
 
 
-class DeadWalk(Generic[Found]):
+def _walk(
+    table: str, filters: DeadFilters, read: Callable[[JobPage, list[int]], list[Found]]
+) -> JobWalk[Found]:
     """Goes through the dead once, a page at a time, and reads those that are meant."""
-
-    def __init__(
-        self, table: str, filters: DeadFilters, read: Callable[[JobPage, list[int]], list[Found]]
-    ) -> None:
-        self._left = filters.get("limit")
-        if self._left is not None and check_whole("limit", self._left) < 1:
-            raise ValueError("a limit is at least 1; leave it out for all")
-        self._choose = _chooser(filters)
-        self._read = read
-        self._walk = JobWalk(table, State.DEAD, self._read_page)
-
-    def next_call(self) -> Call[list[Found]] | None:
-        """Returns the call for the next page, None if there is no more."""
-        return None if self._left == 0 else self._walk.next_call()
-
-    def _read_page(self, page: JobPage) -> list[Found]:
-        places = self._choose(page)[: self._left]
-        found = self._read(page, places)
-        if self._left is not None:
-            self._left -= len(places)
-        return found
+    limit = filters.get("limit")
+    if limit is not None and check_whole("limit", limit) < 1:
+        raise ValueError("a limit is at least 1; leave it out for all")
+    choose = _chooser(filters)
+    return JobWalk(
+        table, State.DEAD, lambda page: read(page, choose(page)), limit=limit, is_sparse=True
+    )
 
 
 class _Sweep:
@@ -131,7 +119,7 @@ class _Sweep:
         self._is_dry = options.get("dry_run", False)
         self._progress = options.get("progress")
         self._given = _given_rows(options)
-        self._walk = DeadWalk(table, options, _row_numbers)
+        self._walk = _walk(table, options, _row_numbers)
         self.rows = array("Q")  # of those that matched
 
     def run(self, act: Callable[[Sequence[int]], Call[DeadCounts]]) -> Plan[DeadCounts]:

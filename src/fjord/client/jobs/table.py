@@ -23,7 +23,7 @@ from fjord.client.entries import AnyKey, Key, Seconds
 from fjord.client.job_settings import JobSettings
 from fjord.client.jobs import dead, records, work
 from fjord.client.jobs.calls import FailOptions, Given, JobCalls
-from fjord.client.jobs.dead import DeadFilters, DeadWalk, DiscardOptions, Plan, RedriveOptions
+from fjord.client.jobs.dead import DeadFilters, DiscardOptions, Plan, RedriveOptions
 from fjord.client.jobs.push import PushColumns, PushOptions
 from fjord.client.jobs.records import (
     Counts,
@@ -382,7 +382,7 @@ class AsyncJobs:
         """
         return self._walk(dead.dead(self._calls, filters))
 
-    async def _walk(self, walk: JobWalk[Found] | DeadWalk[Found]) -> AsyncIterator[Found]:
+    async def _walk(self, walk: JobWalk[Found]) -> AsyncIterator[Found]:
         while (call := walk.next_call()) is not None:
             for row in await self._look(call):
                 yield row

@@ -16,7 +16,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Final, NoReturn, Self, Unpack
 
 from fjord import commands, limits, values
@@ -146,12 +145,7 @@ class Spool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- writing ----------------------------------------------------------------------------------
