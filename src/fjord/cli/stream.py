@@ -16,7 +16,7 @@ from fjord.cli.arguments import Node, Numeric, StreamName, TypeName, argument, w
 from fjord.cli.lines import Bad, Row
 from fjord.cli.output import EXIT_ERROR, Bar, tell
 from fjord.client.entries import Key
-from fjord.client.stream_settings import StreamSettings
+from fjord.client.table_settings import StreamSettings
 from fjord.declared.schema import Schema
 from fjord.errors import Code, NotFoundError, UsageError
 from fjord.streams import SECOND_US, Mode, Settings

@@ -52,6 +52,11 @@ def expect(reply: Reply, kind: type[Kind]) -> Kind:
     return reply
 
 
+def ask(command: Command, kind: type[Kind]) -> Call[Kind]:
+    """Returns a call whose result is the reply itself, of the kind that it should be."""
+    return Call(command, lambda reply: expect(reply, kind))
+
+
 def expect_rows(found: int, wanted: int) -> None:
     """Makes sure that a reply has a row for each one that was asked for.
 

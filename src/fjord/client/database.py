@@ -15,15 +15,14 @@ from fjord.client.async_listening import AsyncExecutor
 from fjord.client.declared_tables import Made
 from fjord.client.entries import Key, Seconds
 from fjord.client.history import BlockInfo, Kinds, Piece, ScanWalk, SpanBounds, SpanInfo, scan_of
-from fjord.client.job_settings import JobSettings
 from fjord.client.jobs.calls import JobCalls
 from fjord.client.jobs.table import AsyncJobs
 from fjord.client.kv import AsyncKv, KvCalls
 from fjord.client.runner import AsyncRunner, AsyncSnapshotRunner
 from fjord.client.snapshots import AsyncSnapshot
 from fjord.client.staging import AsyncStaging, StagingCalls
-from fjord.client.stream_settings import StreamSettings
 from fjord.client.streams import AsyncStream, StreamCalls
+from fjord.client.table_settings import JobSettings, StreamSettings
 from fjord.client.tables import TableInfo
 from fjord.client.transaction import Transaction
 from fjord.clock import Stamps, SystemClock

@@ -13,8 +13,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple
 
 from fjord import jobs
-from fjord.client import job_settings, stream_settings
 from fjord.client.calls import Call, Steps, done
+from fjord.client.table_settings import (
+    JobSettings,
+    StreamSettings,
+    encode_job_settings,
+    encode_stream_settings,
+)
 from fjord.client.tables import TableInfo, table_call, tables_call
 from fjord.commands import CreateTable
 from fjord.declared import declaration
@@ -43,17 +48,15 @@ class _Model(NamedTuple):
 
 
 _SETTINGS: Final[dict[str, list[str]]] = {
-    Kind.JOBS: list(job_settings.JobSettings.__annotations__),
-    Kind.STREAM: list(stream_settings.StreamSettings.__annotations__),
+    Kind.JOBS: list(JobSettings.__annotations__),
+    Kind.STREAM: list(StreamSettings.__annotations__),
 }
-_JOBS: Final = job_settings.JobSettings.__optional_keys__ - _APART
-_STREAM: Final = stream_settings.StreamSettings.__optional_keys__ - _APART
+_JOBS: Final = JobSettings.__optional_keys__ - _APART
+_STREAM: Final = StreamSettings.__optional_keys__ - _APART
 _MODELS: Final[dict[str, _Model]] = {
-    Kind.JOBS: _Model(Kind.JOBS, _JOBS, job_settings.encode_settings),
-    "queue": _Model(
-        Kind.JOBS, _JOBS - {"merge"}, job_settings.encode_settings, (("merge", False),)
-    ),
-    Kind.STREAM: _Model(Kind.STREAM, _STREAM, stream_settings.encode_settings),
+    Kind.JOBS: _Model(Kind.JOBS, _JOBS, encode_job_settings),
+    "queue": _Model(Kind.JOBS, _JOBS - {"merge"}, encode_job_settings, (("merge", False),)),
+    Kind.STREAM: _Model(Kind.STREAM, _STREAM, encode_stream_settings),
     Kind.KV: _Model(Kind.KV),
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import reprlib
 import struct
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from fjord import limits, values
 from fjord.client.calls import is_number, not_a
+from fjord.columns import Strings
 from fjord.commands import Changed, Entries
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 from fjord.values import Value
@@ -78,6 +80,17 @@ def encode_key(key: Key) -> bytes:
     return encode_keys([key])[0]
 
 
+def several_keys(keys: Iterable[AnyKey]) -> list[AnyKey]:
+    """Returns keys as a list.
+
+    Raises:
+        TypeError: if it is a single one, which would be taken for one of each letter.
+    """
+    if isinstance(keys, str | bytes):
+        raise TypeError("several keys are a list; this is a single one")
+    return list(keys)
+
+
 def encode_domain(domain: Key | None) -> bytes:
     """Returns the bytes of a domain of jobs; nothing for None."""
     return b"" if domain is None else encode_keys([domain], "domain")[0]
@@ -93,6 +106,53 @@ def _encode_key(key: Key, what: str) -> bytes:
     if isinstance(key, bytes | bytearray | memoryview):
         return bytes(key)
     raise LocalProtocolError(Code.BAD_TYPE, f"a {what} is str or bytes, not {type(key).__name__}")
+
+
+# -- columns of what is sent ----------------------------------------------------------------------
+
+
+class Encoded(list[bytes]):
+    """Rows of a declared table, or their keys, as they are sent."""
+
+
+def key_column(keys: Iterable[Key]) -> list[bytes]:
+    """Returns the bytes of keys, with no step of Python for each where that can be."""
+    if isinstance(keys, Encoded):
+        return keys
+    listed: Any = keys
+    try:
+        return list(map(str.encode, listed))
+    except (TypeError, UnicodeEncodeError):
+        return encode_keys(listed)  # some are bytes, or have escaped ones
+
+
+def value_column(given: Any) -> tuple[bytes, list[bytes]]:
+    """Returns the types and the bytes of values; those of one type all at once.
+
+    Raises:
+        LocalProtocolError: if one is nothing that can be sent.
+    """
+    if isinstance(given, Encoded):
+        return bytes((values.ROW,)) * len(given), given
+    kinds = set(map(type, given))
+    if kinds == {bytes}:
+        return bytes((values.Type.BUFFER,)) * len(given), given
+    if kinds == {str}:
+        try:
+            return bytes((values.Type.STRING,)) * len(given), list(map(str.encode, given))
+        except UnicodeEncodeError as error:
+            text = f"the string is not UTF-8: {error}"
+            raise LocalProtocolError(Code.BAD_VALUE, text) from error
+    encoded = list(map(values.encode, given))
+    return bytes([type_ for type_, _ in encoded]), [data for _, data in encoded]
+
+
+def blank_column(count: int) -> Strings:
+    """Returns a column of empty strings."""
+    return BLANK if count == 1 else Strings(array("I", bytes(4 * (count + 1))), b"")
+
+
+BLANK: Final = Strings((0, 0), b"")
 
 
 # -- dates ----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypedDict, TypeVar, Unpack
 
 from fjord import limits
 from fjord.client import arrow
-from fjord.client.calls import Call, Steps, check_names, check_whole, done, expect, not_a
+from fjord.client.calls import Call, Steps, ask, check_names, check_whole, done, expect, not_a
 from fjord.client.entries import (
     Key,
     date,
@@ -186,7 +186,7 @@ def span_of(table: str, after: int, **bounds: Unpack[SpanBounds]) -> Span:
 
 def spanned(command: Span) -> Steps[SpanInfo]:
     """Asks until all of the batch was looked at."""
-    found: Spanned = yield Call(command, _read)
+    found: Spanned = yield ask(command, Spanned)
     last, examined = found, command.after
     while last.is_more:
         if last.examined <= examined:
@@ -195,7 +195,7 @@ def spanned(command: Span) -> Steps[SpanInfo]:
         rest = _rest(command, found, examined)
         if rest is None:
             break
-        last = yield Call(rest, _read)
+        last = yield ask(rest, Spanned)
         if found.rows and not _fits(rest, last):
             break
         found = _joined(found, last)
@@ -233,10 +233,6 @@ def _joined(found: Spanned, further: Spanned) -> Spanned:
     if not further.rows:
         return found
     return replace(further, rows=found.rows + further.rows, size=found.size + further.size)
-
-
-def _read(reply: Reply) -> Spanned:
-    return expect(reply, Spanned)
 
 
 def _bound(name: str, given: int) -> int:
@@ -281,7 +277,7 @@ def blocks(table: str) -> Steps[list[BlockInfo]]:
     after = 0
     while True:
         command = ListBlocks(table=table, after=after, count=limits.BLOCKS_LISTED_MAX)
-        page: BlockList = yield Call(command, lambda reply: expect(reply, BlockList))
+        page: BlockList = yield ask(command, BlockList)
         found += _blocks(page)
         if not page.next_after:
             return found

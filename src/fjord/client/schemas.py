@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from fjord import jobs, streams, values
 from fjord.client.calls import Call, Result, Steps, not_a
-from fjord.client.entries import decode_value
+from fjord.client.entries import Encoded, decode_value
 from fjord.client.tables import TableInfo, table_call
 from fjord.declared import rows as declared_rows
 from fjord.declared.rows import Rows
@@ -39,10 +39,6 @@ _TABLES_MAX: Final = 1024
 
 class UnknownSchemaError(FjordError):
     """The columns of the table were changed just now. Read or write again."""
-
-
-class Encoded(list[bytes]):
-    """Rows of a declared table, or their keys, as they are sent."""
 
 
 ReadSettings = Callable[[bytes], jobs.Settings | streams.Settings]

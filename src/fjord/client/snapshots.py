@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from fjord import commands
 from fjord.client.address import shown_at
-from fjord.client.calls import Call, Result, done, expect, expect_rows
+from fjord.client.calls import Call, Result, ask, done, expect, expect_rows
 from fjord.client.entries import AnyKey, Entry, Key, Seconds, date, delay_us
 from fjord.client.kv import KvCalls
 from fjord.client.messages import MessageBatch
@@ -42,7 +42,7 @@ def open_call(lifetime: Seconds | None) -> Call[Opened]:
     lifetime_us = delay_us(lifetime, "lifetime")
     if lifetime is not None and not lifetime_us:
         raise ValueError("lifetime is more than 0 seconds; leave it out for the longest there is")
-    return Call(OpenSnapshot(lifetime_us=lifetime_us), lambda reply: expect(reply, Opened))
+    return ask(OpenSnapshot(lifetime_us=lifetime_us), Opened)
 
 
 def close_call(snapshot: int) -> Call[None]:

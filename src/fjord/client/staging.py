@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fjord.client.calls import Call, Steps, check_name, expect
+from fjord.client.calls import Call, Steps, ask, check_name, expect
 from fjord.columns import Strings
 from fjord.commands import (
     Append,
@@ -50,10 +50,10 @@ class StagingCalls:
     def commit(self, writer: str, batch: int, stages: Sequence[int]) -> Steps[Committed]:
         """Asks until nothing is left to be written."""
         command = CommitStages(table=self.table, writer=writer, batch=batch, stages=list(stages))
-        found: Committed = yield Call(command, _committed)
+        found: Committed = yield ask(command, Committed)
         rows, is_new, left = found.rows, found.is_new, found.left
         while left:
-            found = yield Call(command, _committed)
+            found = yield ask(command, Committed)
             if found.left >= left:
                 raise RemoteProtocolError(Code.BAD_CURSOR, "the server does not come to an end")
             rows, left = rows + found.rows, found.left
@@ -68,12 +68,8 @@ def _stage(rows: Append | Push | Set) -> Call[int]:
     return Call(Stage(rows=rows), lambda reply: expect(reply, Done).seq)
 
 
-def _committed(reply: Reply) -> Committed:
-    return expect(reply, Committed)
-
-
 def _batch(reply: Reply) -> int | None:
-    found = _committed(reply)
+    found = expect(reply, Committed)
     return None if found.batch < 0 else found.batch
 
 

@@ -7,23 +7,17 @@ than one commit may have is split into several, each of them as large as can be.
 from __future__ import annotations
 
 import bisect
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Any, Final
 
 from fjord import limits, values
-from fjord.client.entries import Key, encode_key, encode_keys
-from fjord.client.schemas import Encoded
+from fjord.client.entries import Key, blank_column, encode_key, key_column, value_column
 from fjord.columns import Strings
 from fjord.commands import Append
-from fjord.errors import Code, LocalProtocolError
-from fjord.values import Type, Value
+from fjord.values import Value
 
 _SINGLE: Final = (str, bytes, bytearray, memoryview)
-_NO_KEY: Final = Strings((0, 0), b"")
-_ALL_BYTES: Final = frozenset((bytes,))
-_ALL_TEXT: Final = frozenset((str,))
 
 
 def append_one(table: str, value: Value, key: Key) -> Append:
@@ -92,7 +86,7 @@ def _append(table: str, types: bytes, data: list[bytes], keys: list[bytes] | Non
     return Append(
         table=table,
         types=types,
-        keys=_blank(len(types)) if keys is None else Strings.of(keys),
+        keys=blank_column(len(types)) if keys is None else Strings.of(keys),
         values=Strings.of(data),
     )
 
@@ -106,8 +100,8 @@ def _columns(
     """Returns types, values and keys, as bytes; None for keys that are all empty."""
     if keys is not None and len(keys) != len(given):
         raise ValueError(f"keys: {len(keys)} for {len(given)} values")
-    types, data = _values(given)
-    return types, data, None if keys is None else _keys(keys)
+    types, data = value_column(given)
+    return types, data, None if keys is None else key_column(keys)
 
 
 def _listed_keys(keys: Iterable[Key] | None) -> list[Any] | None:
@@ -125,33 +119,3 @@ def listed(name: str, given: Iterable[Any]) -> list[Any]:
     if isinstance(given, _SINGLE) or not isinstance(given, Iterable):
         raise TypeError(f"{name} are a list; this is a single {type(given).__name__}")
     return given if isinstance(given, list) else list(given)
-
-
-def _values(given: Sequence[Value]) -> tuple[bytes, list[bytes]]:
-    if isinstance(given, Encoded):
-        return bytes((values.ROW,)) * len(given), given
-    kinds = set(map(type, given))
-    if kinds == _ALL_BYTES:
-        return bytes((Type.BUFFER,)) * len(given), given  # type: ignore[return-value]
-    if kinds == _ALL_TEXT:
-        try:
-            return bytes((Type.STRING,)) * len(given), list(map(str.encode, given))  # type: ignore[arg-type]
-        except UnicodeEncodeError as error:
-            text = f"the string is not UTF-8: {error}"
-            raise LocalProtocolError(Code.BAD_VALUE, text) from error
-    encoded = list(map(values.encode, given))
-    return bytes([type_ for type_, _ in encoded]), [data for _, data in encoded]
-
-
-def _keys(keys: Sequence[Value]) -> list[bytes]:
-    if isinstance(keys, Encoded):
-        return keys
-    try:
-        return list(map(str.encode, keys))  # type: ignore[arg-type]
-    except (TypeError, UnicodeEncodeError):
-        return encode_keys(keys)  # type: ignore[arg-type]  # some are bytes, or have escaped ones
-
-
-def _blank(count: int) -> Strings:
-    """Returns a column of empty strings."""
-    return _NO_KEY if count == 1 else Strings(array("I", bytes(4 * (count + 1))), b"")

@@ -17,6 +17,7 @@ from fjord.client.calls import (
     Call,
     Result,
     Steps,
+    ask,
     check_name,
     done,
     expect,
@@ -24,7 +25,7 @@ from fjord.client.calls import (
     nothing_to_do,
 )
 from fjord.client.declared_tables import ExpectedTable
-from fjord.client.entries import AnyKey, Entry, Key, Seconds, encode_keys
+from fjord.client.entries import AnyKey, Entry, Key, Seconds, encode_keys, several_keys
 from fjord.client.history import BlockInfo
 from fjord.client.kv import KvCalls
 from fjord.client.messages import MessageBatch
@@ -38,7 +39,6 @@ from fjord.client.stream_append import (
     append_parts,
     listed,
 )
-from fjord.client.stream_settings import StreamSettings, encode_settings
 from fjord.client.subscribers import (
     COUNT,
     AsyncReader,
@@ -47,11 +47,11 @@ from fjord.client.subscribers import (
     Starting,
     SubscriberInfo,
     check_seq,
-    read_position,
     read_subscribers,
     start_of,
     subscribe,
 )
+from fjord.client.table_settings import StreamSettings, encode_stream_settings
 from fjord.client.tables import stats_call
 from fjord.columns import Strings
 from fjord.commands import (
@@ -91,7 +91,7 @@ class StreamCalls:
         return ExpectedTable(self._creation(settings), settings.keys())
 
     def _creation(self, settings: StreamSettings) -> CreateTable:
-        encoded = encode_settings(settings)
+        encoded = encode_stream_settings(settings)
         return CreateTable(name=self.table, kind=kinds.Kind.STREAM.number, settings=encoded)
 
     # -- writes -----------------------------------------------------------------------------------
@@ -153,9 +153,7 @@ class StreamCalls:
         return Call(self._erase([key]), lambda reply: not missing_rows(reply, 1))
 
     def delete_many(self, keys: Iterable[AnyKey]) -> Call[list[AnyKey]]:
-        if isinstance(keys, str | bytes):
-            raise TypeError("several keys are a list; this is a single one")
-        wanted = list(keys)
+        wanted = several_keys(keys)
         if not wanted:
             return nothing_to_do([])
 
@@ -198,7 +196,7 @@ class StreamCalls:
         """Only a subscriber begins at a moment, so there is one for as long as it takes."""
         name = f"reader-{uuid.uuid4().hex}"
         command = Subscribe(table=self.table, name=name, start=Start.TIME, at=at_us)
-        position: Position = yield Call(command, read_position)
+        position: Position = yield ask(command, Position)
         yield Call(Unsubscribe(table=self.table, name=name), done)
         return position.seq
 
@@ -209,7 +207,7 @@ class StreamCalls:
         start = ""
         while True:
             command = ListSubscribers(table=self.table, start=start)
-            page: Subscribers = yield Call(command, _subscribers)
+            page: Subscribers = yield ask(command, Subscribers)
             found += read_subscribers(page)
             if not page.next_name:
                 return found
@@ -223,10 +221,6 @@ class StreamCalls:
 
 def _seq(reply: Reply) -> int:
     return expect(reply, Done).seq
-
-
-def _subscribers(reply: Reply) -> Subscribers:
-    return expect(reply, Subscribers)
 
 
 # -- a stream for asyncio: the same calls as `fjord.Stream`, awaited ------------------------------

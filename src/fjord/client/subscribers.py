@@ -63,7 +63,9 @@ def subscribe(
     """Returns the call that makes a subscriber, or finds the one that is there."""
     where, at = start_of(start)
     command = Subscribe(table=table, name=check_name(name), start=where, at=at)
-    return Call(command, lambda reply: SubscriberCalls(table, name, read_position(reply), schemas))
+    return Call(
+        command, lambda reply: SubscriberCalls(table, name, expect(reply, Position), schemas)
+    )
 
 
 class SubscriberInfo(NamedTuple):
@@ -74,10 +76,6 @@ class SubscriberInfo(NamedTuple):
     epoch: int  # grows with each seek; one that is made again has another
     moved_at: datetime  # when its mark was last set
     is_asleep: bool
-
-
-def read_position(reply: Reply) -> Position:
-    return expect(reply, Position)
 
 
 def read_subscribers(page: Subscribers) -> list[SubscriberInfo]:
@@ -221,7 +219,7 @@ class SubscriberCalls:
 
     def _note(self, reply: Reply) -> None:
         """Takes notice of the mark; what is processed, by whomever, need not be read."""
-        self._mark = read_position(reply).seq
+        self._mark = expect(reply, Position).seq
         if self._cursor.after < self._mark:
             self._cursor.go(self._mark)
 
@@ -229,7 +227,7 @@ class SubscriberCalls:
         where, at = start_of(start)
 
         def read(reply: Reply) -> None:
-            position = read_position(reply)
+            position = expect(reply, Position)
             self._epoch, self._mark = position.epoch, position.seq
             self._cursor.after, self._cursor.until = position.seq, 0
             self._is_lost = False
@@ -255,7 +253,7 @@ class SubscriberCalls:
 
     def rest(self, *, asleep: bool) -> Call[None]:
         def read(reply: Reply) -> None:
-            read_position(reply)
+            expect(reply, Position)
             self._is_asleep = asleep
 
         return Call(Rest(table=self.table, name=self.name, asleep=asleep), read)

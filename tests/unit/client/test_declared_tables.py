@@ -15,8 +15,7 @@ import fjord
 from fjord import limits
 from fjord.client import declared_tables
 from fjord.client.declared_tables import Made, declaration_of
-from fjord.client.job_settings import JobSettings
-from fjord.client.stream_settings import StreamSettings
+from fjord.client.table_settings import JobSettings, StreamSettings
 from fjord.client.tables import TableInfo
 from fjord.columns import Strings
 from fjord.commands import Command, Done, Reply, TableList

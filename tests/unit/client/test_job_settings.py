@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fjord import jobs
-from fjord.client.job_settings import JobSettings, encode_settings
+from fjord.client.table_settings import JobSettings, encode_job_settings
 
 
 def test_settings_arrive_as_they_were_given() -> None:
-    encoded = encode_settings(
+    encoded = encode_job_settings(
         {
             "merge": False,
             "fairness": "domain",
@@ -35,7 +35,7 @@ def test_usual_settings_are_those_of_a_table_that_nobody_declared() -> None:
         {},
         {"merge": True, "fairness": jobs.Fairness.NONE, "lease": 3600, "timeouts_max": 5},
     ]
-    assert [encode_settings(one) for one in usual] == [b"", b""]
+    assert [encode_job_settings(one) for one in usual] == [b"", b""]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_usual_settings_are_those_of_a_table_that_nobody_declared() -> None:
 )
 def test_what_a_server_would_refuse_is_refused_before(wrong: Any) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        encode_settings(wrong)
+        encode_job_settings(wrong)
 
 
 @pytest.mark.parametrize(
@@ -67,22 +67,22 @@ def test_what_a_server_would_refuse_is_refused_before(wrong: Any) -> None:
 )
 def test_bounds_are_told_in_seconds(wrong: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        encode_settings(wrong)
+        encode_job_settings(wrong)
 
 
 def test_the_bounds_themselves_are_taken() -> None:
     for lease, debounce in ((0.001, 0), (2_592_000, 31_622_400)):
-        found = jobs.decode_settings(encode_settings({"lease": lease, "debounce": debounce}))
+        found = jobs.decode_settings(encode_job_settings({"lease": lease, "debounce": debounce}))
         assert (found.lease_us, found.debounce_us) == (lease * 1_000_000, debounce * 1_000_000)
 
 
 def test_a_duration_of_another_type_is_named() -> None:
     wrong: Any = {"lease": "60"}
     with pytest.raises(TypeError, match="lease is a number of seconds"):
-        encode_settings(wrong)
+        encode_job_settings(wrong)
 
 
 def test_an_unknown_setting_is_named() -> None:
     unknown: Any = {"leese": 5}
     with pytest.raises(TypeError, match="no leese; there are columns, debounce, drained, fair"):
-        encode_settings(unknown)
+        encode_job_settings(unknown)

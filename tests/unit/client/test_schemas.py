@@ -9,9 +9,9 @@ import pytest
 
 from fjord import jobs, values
 from fjord.client.calls import Call, done
-from fjord.client.entries import decode_value
-from fjord.client.job_settings import encode_settings
-from fjord.client.schemas import Encoded, NoSchemas, Schemas, UnknownSchemaError, shared
+from fjord.client.entries import Encoded, decode_value
+from fjord.client.schemas import NoSchemas, Schemas, UnknownSchemaError, shared
+from fjord.client.table_settings import encode_job_settings
 from fjord.client.tables import TableInfo
 from fjord.commands import ListTables, Nop
 from fjord.declared import schema
@@ -31,7 +31,7 @@ ROW_TYPE = bytes((values.ROW,))
 def table(columns: Any = None, key: str = "", number: int = 1, earlier: Any = ()) -> TableInfo:
     """Returns a table as the server tells of it."""
     given: Any = {"columns": columns or {}, "key": key or ()}
-    settings = jobs.decode_settings(encode_settings(given))
+    settings = jobs.decode_settings(encode_job_settings(given))
     settings = jobs.Settings(
         columns=settings.columns, key=settings.key, schema=number, earlier=earlier
     )

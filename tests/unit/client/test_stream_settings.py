@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from fjord.client.stream_settings import encode_settings
+from fjord.client.table_settings import encode_stream_settings
 from fjord.streams import Mode, Settings, decode_settings
 
 
 def decoded(**settings: Any) -> Settings:
-    return decode_settings(encode_settings(settings))  # type: ignore[arg-type]
+    return decode_settings(encode_stream_settings(settings))  # type: ignore[arg-type]
 
 
 def test_usual_settings_are_nothing() -> None:
-    assert encode_settings({}) == b""
-    assert encode_settings({"mode": "log", "history": True, "block_rows": 1_000_000}) == b""
+    assert encode_stream_settings({}) == b""
+    assert encode_stream_settings({"mode": "log", "history": True, "block_rows": 1_000_000}) == b""
 
 
 def test_settings_are_kept_in_microseconds() -> None:
@@ -40,7 +40,7 @@ def test_settings_are_kept_in_microseconds() -> None:
 
 
 def test_none_is_as_usual() -> None:
-    assert encode_settings({"retention": None, "retention_bytes": None}) == b""
+    assert encode_stream_settings({"retention": None, "retention_bytes": None}) == b""
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_none_is_as_usual() -> None:
 )
 def test_what_cannot_be_meant_is_refused(settings: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        encode_settings(settings)
+        encode_stream_settings(settings)
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ def test_what_cannot_be_meant_is_refused(settings: Any, text: str) -> None:
 )
 def test_what_is_no_setting_is_refused(settings: Any, text: str) -> None:
     with pytest.raises(TypeError, match=text):
-        encode_settings(settings)
+        encode_stream_settings(settings)

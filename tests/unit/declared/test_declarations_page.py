@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from fjord.client import declared_tables
-from fjord.client.job_settings import JobSettings
-from fjord.client.stream_settings import StreamSettings
+from fjord.client.table_settings import JobSettings, StreamSettings
 from fjord.declared import declaration, rows, xml
 from fjord.declared.declaration import MODELS, Declaration
 from fjord.declared.schema import COLUMNS_MAX, KEY_COLUMNS_MAX, TYPES, Schema

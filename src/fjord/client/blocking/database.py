@@ -22,13 +22,12 @@ from fjord.client.blocking.streams import Stream
 from fjord.client.declared_tables import Made
 from fjord.client.entries import Key, Seconds
 from fjord.client.history import BlockInfo, Kinds, Piece, ScanWalk, SpanBounds, SpanInfo, scan_of
-from fjord.client.job_settings import JobSettings
 from fjord.client.jobs.calls import JobCalls
 from fjord.client.kv import KvCalls
 from fjord.client.listening import Executor
 from fjord.client.staging import StagingCalls
-from fjord.client.stream_settings import StreamSettings
 from fjord.client.streams import StreamCalls
+from fjord.client.table_settings import JobSettings, StreamSettings
 from fjord.client.tables import TableInfo
 from fjord.client.transaction import Transaction
 from fjord.clock import Stamps, SystemClock

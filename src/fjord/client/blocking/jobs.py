@@ -15,7 +15,6 @@ from fjord.client.address import shown_at
 from fjord.client.blocking.runner import Runner
 from fjord.client.calls import Call, Result
 from fjord.client.entries import AnyKey, Key, Seconds
-from fjord.client.job_settings import JobSettings
 from fjord.client.jobs import dead, records, work
 from fjord.client.jobs.calls import FailOptions, Given, JobCalls
 from fjord.client.jobs.dead import DeadFilters, DiscardOptions, Plan, RedriveOptions
@@ -37,6 +36,7 @@ from fjord.client.jobs.records import (
 from fjord.client.jobs.work import Shift, Tally, WorkOptions
 from fjord.client.listening import Changes
 from fjord.client.schemas import Row
+from fjord.client.table_settings import JobSettings
 from fjord.client.waker import Waker, call_handler, pause
 from fjord.errors import FjordError, UnavailableError
 from fjord.values import PLAIN_TYPES, Value

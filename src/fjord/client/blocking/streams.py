@@ -23,7 +23,6 @@ from fjord.client.messages import MessageBatch
 from fjord.client.pages import Row as Found
 from fjord.client.pages import Span, Walk
 from fjord.client.schemas import Row
-from fjord.client.stream_settings import StreamSettings
 from fjord.client.streams import Default, Given, StreamCalls
 from fjord.client.subscribers import (
     COUNT,
@@ -31,6 +30,7 @@ from fjord.client.subscribers import (
     SubscriberInfo,
     subscribe,
 )
+from fjord.client.table_settings import StreamSettings
 from fjord.values import PLAIN_TYPES, Value
 
 

@@ -33,9 +33,9 @@ from fjord.client.entries import (
     encode_key,
     encode_keys,
     lease_us,
+    several_keys,
     wait_us,
 )
-from fjord.client.job_settings import JobSettings, encode_settings
 from fjord.client.jobs.push import (
     PushColumns,
     PushOptions,
@@ -55,6 +55,7 @@ from fjord.client.jobs.records import (
     read_jobs,
 )
 from fjord.client.schemas import Row, Schemas, SchemasOf
+from fjord.client.table_settings import JobSettings, encode_job_settings
 from fjord.clock import Stamps
 from fjord.columns import Strings
 from fjord.commands import (
@@ -133,7 +134,7 @@ class JobCalls:
         return ExpectedTable(self._creation(settings), settings.keys())
 
     def _creation(self, settings: JobSettings) -> CreateTable:
-        encoded = encode_settings(settings)
+        encoded = encode_job_settings(settings)
         return CreateTable(name=self.table, kind=kinds.Kind.JOBS.number, settings=encoded)
 
     # -- pushing ----------------------------------------------------------------------------------
@@ -338,9 +339,7 @@ class JobCalls:
         return Call(Cancel(table=self.table, keys=_key(key)), _was_there)
 
     def cancel_many(self, keys: Iterable[AnyKey]) -> Call[list[AnyKey]]:
-        if isinstance(keys, str | bytes):
-            raise TypeError("several keys are a list; this is a single one")
-        wanted = list(keys)
+        wanted = several_keys(keys)
         if not wanted:
             return nothing_to_do([])
 

@@ -11,23 +11,27 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Any, Final, TypedDict, TypeVar
 
-from fjord import values
 from fjord.client.calls import check_names, not_a
 from fjord.client.entries import (
+    BLANK,
+    Encoded,
     Key,
     Seconds,
+    blank_column,
     delay_us,
     encode_domain,
     encode_key,
     encode_keys,
+    key_column,
     moment_us,
+    value_column,
 )
-from fjord.client.schemas import Columns, Encoded, Row, Schemas
+from fjord.client.schemas import Columns, Row, Schemas
 from fjord.columns import Strings, repeat
 from fjord.commands import Push
 from fjord.declared import rows as declared_rows
 from fjord.jobs import PRIORITY_MAX, Priority
-from fjord.values import Type, Value
+from fjord.values import Value
 
 
 class PushOptions(TypedDict, total=False):
@@ -65,7 +69,6 @@ _COLUMNS: Final = PushColumns.__optional_keys__
 _FIELDS: Final = frozenset({"key", "value", *_OPTIONS})
 _PRIORITY: Final = f"a priority is a whole number from 0 to {PRIORITY_MAX}"
 _SINGLE: Final = (str, bytes, bytearray, memoryview)
-_NO_DOMAIN: Final = Strings((0, 0), b"")
 _USUAL: Final = bytes((Priority.DEFAULT,))
 
 
@@ -78,7 +81,7 @@ def push_one(
         ValueError: if an option cannot be meant.
         LocalProtocolError: if the key or the value is nothing that can be sent.
     """
-    domains, priorities = _NO_DOMAIN, _USUAL
+    domains, priorities = BLANK, _USUAL
     process_at_us, is_relative, expires_at_us = 0, True, 0
     if options:
         if not options.keys() <= _OPTIONS:
@@ -166,7 +169,7 @@ def push_columns(
     process_at_us, is_relative = _process_dates(columns, count, timestamp_us)
     return Push(
         table=table,
-        keys=_blank(count) if keys is None else Strings.of(_keys(keys)),
+        keys=blank_column(count) if keys is None else Strings.of(key_column(keys)),
         domains=_domains(columns.get("domain"), count),
         types=types,
         values=data,
@@ -192,15 +195,6 @@ def _jobs(given: Any) -> list[Mapping[str, Any]]:
 
 
 # -- columns --------------------------------------------------------------------------------------
-
-
-def _keys(keys: Sequence[Key]) -> list[bytes]:
-    if isinstance(keys, Encoded):
-        return keys
-    try:
-        return list(map(str.encode, keys))  # type: ignore[arg-type]
-    except (TypeError, UnicodeEncodeError):
-        return encode_keys(keys)  # some are bytes, or have escaped ones
 
 
 def _declared(columns: PushColumns, schemas: Schemas) -> PushColumns:
@@ -233,14 +227,10 @@ def _with_rows(columns: PushColumns, rows: Encoded, keys: Encoded) -> PushColumn
 
 def _values(given: Any, count: int) -> tuple[bytes, Strings]:
     if given is None:
-        return bytes(count), _blank(count)
+        return bytes(count), blank_column(count)
     _check_count("values", len(given), count)
-    if isinstance(given, Encoded):
-        return bytes((values.ROW,)) * count, Strings.of(given)
-    if set(map(type, given)) == {bytes}:
-        return bytes((Type.BUFFER,)) * count, Strings.of(given)
-    encoded = list(map(values.encode, given))
-    return bytes([type_ for type_, _ in encoded]), Strings.of([data for _, data in encoded])
+    types, data = value_column(given)
+    return types, Strings.of(data)
 
 
 def _priorities(given: int | Sequence[int], count: int) -> bytes:
@@ -323,16 +313,11 @@ def _dates(
 
 def _domains(given: Key | Sequence[Key | None] | None, count: int) -> Strings:
     if given is None:
-        return _blank(count)
+        return blank_column(count)
     if isinstance(given, str | bytes):
         return Strings.of([encode_domain(given)] * count)
     each = _each("domain", given, count)
     return Strings.of(encode_keys([b"" if one is None else one for one in each], "domain"))
-
-
-def _blank(count: int) -> Strings:
-    """Returns a column of empty strings."""
-    return _NO_DOMAIN if count == 1 else Strings(array("I", bytes(4 * (count + 1))), b"")
 
 
 def _each(name: str, given: Sequence[Each], count: int) -> Sequence[Each]:
