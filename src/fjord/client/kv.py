@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, cast, 
 
 from fjord import commands, limits, values
 from fjord.client.address import shown_at
-from fjord.client.calls import Call, done, expect, expect_rows, nothing_to_do
+from fjord.client.calls import Call, Result, done, expect, expect_rows, nothing_to_do
 from fjord.client.entries import (
     AnyKey,
     Change,
@@ -295,11 +295,8 @@ def _first_value(reply: Reply) -> Value:
 Default = TypeVar("Default")
 
 
-class AsyncKv:
-    """A key/value table.  Every call returns when its effect is durable.
-
-    Keys are str or bytes; values are None, bytes, str, int, float or bool.
-    """
+class AsyncKeyedTable:
+    """A table whose values are read by their keys."""
 
     def __init__(self, runner: AsyncRunner, calls: KvCalls) -> None:
         self._runner = runner
@@ -308,6 +305,57 @@ class AsyncKv:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._calls.table!r}{shown_at(self._runner.name)}>"
+
+    @overload
+    async def get(self, key: Key) -> Any: ...
+    @overload
+    async def get(self, key: Key, default: Default) -> Any | Default: ...
+    async def get(self, key: Key, default: object = None) -> object:
+        """Returns the value of a key, or `default` if there is none."""
+        found = await self._look(self._calls.get_many([key]))
+        return found.get(key, default)
+
+    async def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
+        """Returns the values of those keys that have one."""
+        return await self._look(self._calls.get_many(keys))
+
+    async def exists(self, key: Key) -> bool:
+        """Says whether a key has a value, without fetching it."""
+        return await self._look(self._calls.exists(key))
+
+    @overload
+    def keys(self) -> AsyncIterator[str]: ...
+    @overload
+    def keys(self, prefix: AnyKey) -> AsyncIterator[AnyKey]: ...
+    def keys(self, prefix: Key = "") -> AsyncIterator[Key]:
+        """Yields the keys that begin with `prefix`, in order, without their values."""
+        return self._walk(self._calls.keys(Span(prefix=prefix)))
+
+    # -- like a dict, in the blocking shell -------------------------------------------------------
+
+    async def __acontains__(self, key: Key) -> bool:
+        return await self.exists(key)
+
+    async def __agetitem__(self, key: Key) -> Any:
+        found = await self.get_many([key])
+        return found[key]
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    async def _look(self, call: Call[Result]) -> Result:
+        return await self._run(call)
+
+    async def _walk(self, walk: Walk[Row]) -> AsyncIterator[Row]:
+        while (call := walk.next_call()) is not None:
+            for row in await self._look(call):
+                yield row
+
+
+class AsyncKv(AsyncKeyedTable):
+    """A key/value table.  Every call returns when its effect is durable.
+
+    Keys are str or bytes; values are None, bytes, str, int, float or bool.
+    """
 
     # -- writes -----------------------------------------------------------------------------------
 
@@ -396,10 +444,6 @@ class AsyncKv:
         """Returns the value of `key` with its type, dates and state, None if there is none."""
         return await self._run(self._calls.entry(key))
 
-    async def exists(self, key: Key) -> bool:
-        """Says whether `key` has a value, without fetching it."""
-        return await self._run(self._calls.exists(key))
-
     @overload
     async def touch(
         self, key: Key, *, ttl: Seconds | None = None, expires_at: datetime | None = None
@@ -480,22 +524,9 @@ class AsyncKv:
         span = Span(match=pattern, limit=limit, skip_worked=skip_worked)
         return self._walk(self._calls.items(span))
 
-    @overload
-    def keys(self) -> AsyncIterator[str]: ...
-    @overload
-    def keys(self, prefix: AnyKey) -> AsyncIterator[AnyKey]: ...
-    def keys(self, prefix: Key = "") -> AsyncIterator[Key]:
-        """Yields the keys that begin with `prefix`, without their values."""
-        return self._walk(self._calls.keys(Span(prefix=prefix)))
-
     def entries(self, span: Span[AnyKey]) -> AsyncIterator[tuple[AnyKey, Entry]]:
         """Yields keys and entries of a span: bounds, prefix, regular expression and limit."""
         return self._walk(self._calls.entries(span))
-
-    async def _walk(self, walk: Walk[Row]) -> AsyncIterator[Row]:
-        while (call := walk.next_call()) is not None:
-            for row in await self._run(call):
-                yield row
 
     # -- locks and changes ------------------------------------------------------------------------
 
@@ -533,9 +564,6 @@ class AsyncKv:
         return self._runner.listen(self._calls.listen(keys), change_reader(keys))
 
     # -- like a dict, in the blocking shell -------------------------------------------------------
-
-    async def __acontains__(self, key: Key) -> bool:
-        return await self.exists(key)
 
     async def __agetitem__(self, key: Key) -> Value:
         found = await self.get_many([key])

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from fjord import commands
 from fjord.client.address import shown_at
 from fjord.client.calls import Call, Result, ask, done, expect, expect_rows
 from fjord.client.entries import AnyKey, Entry, Key, Seconds, date, delay_us
-from fjord.client.kv import KvCalls
+from fjord.client.kv import AsyncKeyedTable, KvCalls
 from fjord.client.messages import MessageBatch
-from fjord.client.pages import Row, Span, Walk
+from fjord.client.pages import Span
 from fjord.client.schemas import Schemas, SchemasOf
 from fjord.client.subscribers import COUNT, Cursor, check_seq, read_on
 from fjord.clock import Stamps
@@ -65,9 +65,6 @@ def as_of(snapshot: int, call: Call[Result]) -> Call[Result]:
 # -- snapshots for asyncio: the same as `fjord.Snapshot`, awaited ---------------------------------
 
 
-Default = TypeVar("Default")
-
-
 class AsyncSnapshot:
     """Key/value tables and streams as they were when it was opened, whatever is written since."""
 
@@ -111,32 +108,11 @@ class AsyncSnapshot:
         return AsyncSnapshotStream(self._runner, KvCalls(table, self._stamps, schemas), schemas)
 
 
-class AsyncSnapshotEntries:
+class AsyncSnapshotEntries(AsyncKeyedTable):
     """Keys and values of a table, as of a snapshot."""
-
-    def __init__(self, runner: AsyncRunner, calls: KvCalls) -> None:
-        self._runner = runner
-        self._calls = calls
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._calls.table!r}>"
-
-    @overload
-    async def get(self, key: Key) -> Any: ...
-    @overload
-    async def get(self, key: Key, default: Default) -> Any | Default: ...
-    async def get(self, key: Key, default: object = None) -> object:
-        """Returns the value of a key, or `default` if there was none."""
-        found = await self._look(self._calls.get_many([key]))
-        return found.get(key, default)
-
-    async def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
-        """Returns the values of those keys that had one."""
-        return await self._look(self._calls.get_many(keys))
-
-    async def exists(self, key: Key) -> bool:
-        """Says whether a key had a value, without fetching it."""
-        return await self._look(self._calls.exists(key))
 
     @overload
     def items(self) -> AsyncIterator[tuple[str, Any]]: ...
@@ -145,33 +121,6 @@ class AsyncSnapshotEntries:
     def items(self, prefix: Key = "") -> AsyncIterator[tuple[Key, Any]]:
         """Yields keys that begin with `prefix`, in order, and their values, a page at a time."""
         return self._walk(self._calls.items(Span(prefix=prefix)))
-
-    @overload
-    def keys(self) -> AsyncIterator[str]: ...
-    @overload
-    def keys(self, prefix: AnyKey) -> AsyncIterator[AnyKey]: ...
-    def keys(self, prefix: Key = "") -> AsyncIterator[Key]:
-        """Yields keys that begin with `prefix`, in order, without their values."""
-        return self._walk(self._calls.keys(Span(prefix=prefix)))
-
-    # -- like a dict, in the blocking shell -------------------------------------------------------
-
-    async def __acontains__(self, key: Key) -> bool:
-        return await self.exists(key)
-
-    async def __agetitem__(self, key: Key) -> Any:
-        found = await self.get_many([key])
-        return found[key]
-
-    # -- inside -----------------------------------------------------------------------------------
-
-    async def _look(self, call: Call[Result]) -> Result:
-        return await self._runner.run(call)
-
-    async def _walk(self, walk: Walk[Row]) -> AsyncIterator[Row]:
-        while (call := walk.next_call()) is not None:
-            for row in await self._look(call):
-                yield row
 
 
 class AsyncSnapshotKv(AsyncSnapshotEntries):

@@ -8,11 +8,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from fjord import kinds
 from fjord.client import history
-from fjord.client.address import shown_at
 from fjord.client.calls import (
     Call,
     Result,
@@ -27,10 +26,9 @@ from fjord.client.calls import (
 from fjord.client.declared_tables import ExpectedTable
 from fjord.client.entries import AnyKey, Entry, Key, Seconds, encode_keys, several_keys
 from fjord.client.history import BlockInfo
-from fjord.client.kv import KvCalls
+from fjord.client.kv import AsyncKeyedTable, KvCalls
 from fjord.client.messages import MessageBatch
-from fjord.client.pages import Row as Found
-from fjord.client.pages import Span, Walk
+from fjord.client.pages import Span
 from fjord.client.schemas import Columns, Row, Schemas, SchemasOf
 from fjord.client.stream_append import (
     append_all,
@@ -226,10 +224,7 @@ def _seq(reply: Reply) -> int:
 # -- a stream for asyncio: the same calls as `fjord.Stream`, awaited ------------------------------
 
 
-Default = TypeVar("Default")
-
-
-class AsyncStream:
+class AsyncStream(AsyncKeyedTable):
     """Messages in order.  Every call returns when its effect is durable.
 
     In mode log it keeps every message; in mode latest the newest of each key, and is a map of
@@ -244,13 +239,9 @@ class AsyncStream:
         entries: KvCalls,
         settings: StreamSettings | None = None,
     ) -> None:
-        self._runner = runner.declaring(calls.declare(settings)) if settings else runner
-        self._run, self._follow = self._runner.run, self._runner.follow
-        self._calls = calls
-        self._entries = entries
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._calls.table!r}{shown_at(self._runner.name)}>"
+        super().__init__(runner.declaring(calls.declare(settings)) if settings else runner, entries)
+        self._follow = self._runner.follow
+        self._stream = calls
 
     # -- writes -----------------------------------------------------------------------------------
 
@@ -266,8 +257,8 @@ class AsyncStream:
             RefusedError: if the server refuses; nothing was changed then.
         """
         if type(value) in PLAIN_TYPES:
-            return await self._run(self._calls.append(value, key))
-        steps = self._calls.schemas.writing(lambda: self._calls.append(value, key))
+            return await self._run(self._stream.append(value, key))
+        steps = self._stream.schemas.writing(lambda: self._stream.append(value, key))
         return await self._follow(steps)
 
     async def append_many(self, values: Given, keys: Iterable[Key] | None = None) -> int:
@@ -286,18 +277,18 @@ class AsyncStream:
             RefusedError: if any message is refused; none of its commit is added then.
             ValueError: if there are not as many keys as values.
         """
-        return await self._follow(self._calls.appending(values, keys))
+        return await self._follow(self._stream.appending(values, keys))
 
     async def delete(self, key: Key) -> bool:
         """Takes the message of a key away, in mode latest; says whether there was one.
 
         Readers that have seen it, or have not, are told by a message without a value: a tombstone.
         """
-        return await self._run(self._calls.delete(key))
+        return await self._run(self._stream.delete(key))
 
     async def delete_many(self, keys: Iterable[AnyKey]) -> list[AnyKey]:
         """Takes messages away, in one commit; returns the keys that had none."""
-        return await self._run(self._calls.delete_many(keys))
+        return await self._run(self._stream.delete_many(keys))
 
     # -- reads ------------------------------------------------------------------------------------
 
@@ -309,12 +300,12 @@ class AsyncStream:
             start: where a new one begins: "beginning", "end", a seq, or a datetime with a time
                 zone; one that is there stays where it is.
         """
-        calls = await self._run(subscribe(self._calls.table, name, start, self._calls.schemas))
+        calls = await self._run(subscribe(self._stream.table, name, start, self._stream.schemas))
         return AsyncSubscriber(self._runner, calls)
 
     async def reader(self, *, start: Starting = "beginning") -> AsyncReader:
         """Returns a reader that has no name, and of which nothing is kept."""
-        return AsyncReader(self._runner, await self._follow(self._calls.reader(start)))
+        return AsyncReader(self._runner, await self._follow(self._stream.reader(start)))
 
     async def read(
         self,
@@ -330,30 +321,13 @@ class AsyncStream:
             after: the seq, or what was read before.
             wait: seconds that the server waits for the first one; it does not wait unless given.
         """
-        return await self._follow(self._calls.read(n, after, wait))
+        return await self._follow(self._stream.read(n, after, wait))
 
     # -- the latest of each key -------------------------------------------------------------------
 
-    @overload
-    async def get(self, key: Key) -> Any: ...
-    @overload
-    async def get(self, key: Key, default: Default) -> Any | Default: ...
-    async def get(self, key: Key, default: object = None) -> object:
-        """Returns the value of a key, or `default` if there is none, in mode latest."""
-        found = await self._look(self._entries.get_many([key]))
-        return found.get(key, default)
-
-    async def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
-        """Returns the values of those keys that have one."""
-        return await self._look(self._entries.get_many(keys))
-
     async def entry(self, key: Key) -> Entry | None:
         """Returns the value of a key with its type and dates, None if there is none."""
-        return await self._look(self._entries.entry(key))
-
-    async def exists(self, key: Key) -> bool:
-        """Says whether a key has a value, without fetching it."""
-        return await self._run(self._entries.exists(key))
+        return await self._look(self._calls.entry(key))
 
     @overload
     def items(self) -> AsyncIterator[tuple[str, Any]]: ...
@@ -361,15 +335,7 @@ class AsyncStream:
     def items(self, prefix: AnyKey) -> AsyncIterator[tuple[AnyKey, Any]]: ...
     def items(self, prefix: Key = "") -> AsyncIterator[tuple[Key, Any]]:
         """Yields keys that begin with `prefix`, in order, and their values, a page at a time."""
-        return self._walk(self._entries.items(Span(prefix=prefix)))
-
-    @overload
-    def keys(self) -> AsyncIterator[str]: ...
-    @overload
-    def keys(self, prefix: AnyKey) -> AsyncIterator[AnyKey]: ...
-    def keys(self, prefix: Key = "") -> AsyncIterator[Key]:
-        """Yields keys that begin with `prefix`, in order, without their values."""
-        return self._walk(self._entries.keys(Span(prefix=prefix)))
+        return self._walk(self._calls.items(Span(prefix=prefix)))
 
     def values(self, prefix: Key = "") -> AsyncIterator[Any]:
         """Yields the values of keys that begin with `prefix`, in the order of the keys."""
@@ -380,13 +346,6 @@ class AsyncStream:
 
     # -- like a dict, in the blocking shell -------------------------------------------------------
 
-    async def __acontains__(self, key: Key) -> bool:
-        return await self.exists(key)
-
-    async def __agetitem__(self, key: Key) -> Any:
-        found = await self.get_many([key])
-        return found[key]
-
     async def __adelitem__(self, key: Key) -> None:
         if not await self.delete(key):
             raise KeyError(key)
@@ -395,18 +354,13 @@ class AsyncStream:
 
     async def subscribers(self) -> list[SubscriberInfo]:
         """Returns its subscribers, by name."""
-        return await self._follow(self._calls.subscribers())
+        return await self._follow(self._stream.subscribers())
 
     async def blocks(self) -> list[BlockInfo]:
         """Returns the cold blocks that its history is in, in order."""
-        return await self._follow(history.blocks(self._calls.table))
+        return await self._follow(history.blocks(self._stream.table))
 
     # -- inside -----------------------------------------------------------------------------------
 
     async def _look(self, call: Call[Result]) -> Result:
-        return await self._follow(self._calls.schemas.reading(call))
-
-    async def _walk(self, walk: Walk[Found]) -> AsyncIterator[Found]:
-        while (call := walk.next_call()) is not None:
-            for row in await self._look(call):
-                yield row
+        return await self._follow(self._stream.schemas.reading(call))

@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Unpack, cast, overload
+from typing import Any, Unpack, cast, overload
 
 from fjord.client.address import shown_at
 from fjord.client.blocking.runner import Runner
+from fjord.client.calls import Call, Result
 from fjord.client.entries import (
     AnyKey,
     Change,
@@ -27,11 +28,8 @@ from fjord.errors import UnavailableError
 from fjord.values import Value
 
 
-class Kv:
-    """A key/value table.  Every call returns when its effect is durable.
-
-    Keys are str or bytes; values are None, bytes, str, int, float or bool.
-    """
+class KeyedTable:
+    """A table whose values are read by their keys."""
 
     def __init__(self, runner: Runner, calls: KvCalls) -> None:
         self._runner = runner
@@ -40,6 +38,56 @@ class Kv:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._calls.table!r}{shown_at(self._runner.name)}>"
+
+    @overload
+    def get(self, key: Key) -> Any: ...
+    @overload
+    def get(self, key: Key, default: Default) -> Any | Default: ...
+    def get(self, key: Key, default: object = None) -> object:
+        """Returns the value of a key, or `default` if there is none."""
+        found = self._look(self._calls.get_many([key]))
+        return found.get(key, default)
+
+    def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
+        """Returns the values of those keys that have one."""
+        return self._look(self._calls.get_many(keys))
+
+    def exists(self, key: Key) -> bool:
+        """Says whether a key has a value, without fetching it."""
+        return self._look(self._calls.exists(key))
+
+    @overload
+    def keys(self) -> Iterator[str]: ...
+    @overload
+    def keys(self, prefix: AnyKey) -> Iterator[AnyKey]: ...
+    def keys(self, prefix: Key = "") -> Iterator[Key]:
+        """Yields the keys that begin with `prefix`, in order, without their values."""
+        return self._walk(self._calls.keys(Span(prefix=prefix)))
+
+    # -- like a dict -------------------------------------------------------------------------------
+
+    def __contains__(self, key: Key) -> bool:
+        return self.exists(key)
+
+    def __getitem__(self, key: Key) -> Any:
+        found = self.get_many([key])
+        return found[key]
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _look(self, call: Call[Result]) -> Result:
+        return self._run(call)
+
+    def _walk(self, walk: Walk[Row]) -> Iterator[Row]:
+        while (call := walk.next_call()) is not None:
+            yield from self._look(call)
+
+
+class Kv(KeyedTable):
+    """A key/value table.  Every call returns when its effect is durable.
+
+    Keys are str or bytes; values are None, bytes, str, int, float or bool.
+    """
 
     # -- writes -----------------------------------------------------------------------------------
 
@@ -124,10 +172,6 @@ class Kv:
         """Returns the value of `key` with its type, dates and state, None if there is none."""
         return self._run(self._calls.entry(key))
 
-    def exists(self, key: Key) -> bool:
-        """Says whether `key` has a value, without fetching it."""
-        return self._run(self._calls.exists(key))
-
     @overload
     def touch(
         self, key: Key, *, ttl: Seconds | None = None, expires_at: datetime | None = None
@@ -204,21 +248,9 @@ class Kv:
         span = Span(match=pattern, limit=limit, skip_worked=skip_worked)
         return self._walk(self._calls.items(span))
 
-    @overload
-    def keys(self) -> Iterator[str]: ...
-    @overload
-    def keys(self, prefix: AnyKey) -> Iterator[AnyKey]: ...
-    def keys(self, prefix: Key = "") -> Iterator[Key]:
-        """Yields the keys that begin with `prefix`, without their values."""
-        return self._walk(self._calls.keys(Span(prefix=prefix)))
-
     def entries(self, span: Span[AnyKey]) -> Iterator[tuple[AnyKey, Entry]]:
         """Yields keys and entries of a span: bounds, prefix, regular expression and limit."""
         return self._walk(self._calls.entries(span))
-
-    def _walk(self, walk: Walk[Row]) -> Iterator[Row]:
-        while (call := walk.next_call()) is not None:
-            yield from self._run(call)
 
     # -- locks and changes ------------------------------------------------------------------------
 
@@ -256,9 +288,6 @@ class Kv:
         return self._runner.listen(self._calls.listen(keys), change_reader(keys))
 
     # -- like a dict -------------------------------------------------------------------------------
-
-    def __contains__(self, key: Key) -> bool:
-        return self.exists(key)
 
     def __getitem__(self, key: Key) -> Value:
         found = self.get_many([key])

@@ -5,20 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, overload
 
 from fjord import commands
 from fjord.client.address import shown_at
+from fjord.client.blocking.kv import KeyedTable
 from fjord.client.blocking.runner import Runner
 from fjord.client.calls import Call, Result
 from fjord.client.entries import AnyKey, Entry, Key, date
 from fjord.client.kv import KvCalls
 from fjord.client.messages import MessageBatch
-from fjord.client.pages import Row, Span, Walk
+from fjord.client.pages import Span
 from fjord.client.schemas import Schemas, SchemasOf
-from fjord.client.snapshots import Default
 from fjord.client.subscribers import COUNT, Cursor, check_seq, read_on
 from fjord.clock import Stamps
 from fjord.commands import (
@@ -71,32 +71,11 @@ class Snapshot:
         return SnapshotStream(self._runner, KvCalls(table, self._stamps, schemas), schemas)
 
 
-class SnapshotEntries:
+class SnapshotEntries(KeyedTable):
     """Keys and values of a table, as of a snapshot."""
-
-    def __init__(self, runner: Runner, calls: KvCalls) -> None:
-        self._runner = runner
-        self._calls = calls
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._calls.table!r}>"
-
-    @overload
-    def get(self, key: Key) -> Any: ...
-    @overload
-    def get(self, key: Key, default: Default) -> Any | Default: ...
-    def get(self, key: Key, default: object = None) -> object:
-        """Returns the value of a key, or `default` if there was none."""
-        found = self._look(self._calls.get_many([key]))
-        return found.get(key, default)
-
-    def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
-        """Returns the values of those keys that had one."""
-        return self._look(self._calls.get_many(keys))
-
-    def exists(self, key: Key) -> bool:
-        """Says whether a key had a value, without fetching it."""
-        return self._look(self._calls.exists(key))
 
     @overload
     def items(self) -> Iterator[tuple[str, Any]]: ...
@@ -105,32 +84,6 @@ class SnapshotEntries:
     def items(self, prefix: Key = "") -> Iterator[tuple[Key, Any]]:
         """Yields keys that begin with `prefix`, in order, and their values, a page at a time."""
         return self._walk(self._calls.items(Span(prefix=prefix)))
-
-    @overload
-    def keys(self) -> Iterator[str]: ...
-    @overload
-    def keys(self, prefix: AnyKey) -> Iterator[AnyKey]: ...
-    def keys(self, prefix: Key = "") -> Iterator[Key]:
-        """Yields keys that begin with `prefix`, in order, without their values."""
-        return self._walk(self._calls.keys(Span(prefix=prefix)))
-
-    # -- like a dict -------------------------------------------------------------------------------
-
-    def __contains__(self, key: Key) -> bool:
-        return self.exists(key)
-
-    def __getitem__(self, key: Key) -> Any:
-        found = self.get_many([key])
-        return found[key]
-
-    # -- inside -----------------------------------------------------------------------------------
-
-    def _look(self, call: Call[Result]) -> Result:
-        return self._runner.run(call)
-
-    def _walk(self, walk: Walk[Row]) -> Iterator[Row]:
-        while (call := walk.next_call()) is not None:
-            yield from self._look(call)
 
 
 class SnapshotKv(SnapshotEntries):

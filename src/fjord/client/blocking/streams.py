@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, overload
 
 from fjord.client import history
-from fjord.client.address import shown_at
+from fjord.client.blocking.kv import KeyedTable
 from fjord.client.blocking.runner import Runner
 from fjord.client.blocking.subscribers import Reader, Subscriber
 from fjord.client.calls import (
@@ -20,10 +20,9 @@ from fjord.client.entries import AnyKey, Entry, Key, Seconds
 from fjord.client.history import BlockInfo
 from fjord.client.kv import KvCalls
 from fjord.client.messages import MessageBatch
-from fjord.client.pages import Row as Found
-from fjord.client.pages import Span, Walk
+from fjord.client.pages import Span
 from fjord.client.schemas import Row
-from fjord.client.streams import Default, Given, StreamCalls
+from fjord.client.streams import Given, StreamCalls
 from fjord.client.subscribers import (
     COUNT,
     Starting,
@@ -34,7 +33,7 @@ from fjord.client.table_settings import StreamSettings
 from fjord.values import PLAIN_TYPES, Value
 
 
-class Stream:
+class Stream(KeyedTable):
     """Messages in order.  Every call returns when its effect is durable.
 
     In mode log it keeps every message; in mode latest the newest of each key, and is a map of
@@ -49,13 +48,9 @@ class Stream:
         entries: KvCalls,
         settings: StreamSettings | None = None,
     ) -> None:
-        self._runner = runner.declaring(calls.declare(settings)) if settings else runner
-        self._run, self._follow = self._runner.run, self._runner.follow
-        self._calls = calls
-        self._entries = entries
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._calls.table!r}{shown_at(self._runner.name)}>"
+        super().__init__(runner.declaring(calls.declare(settings)) if settings else runner, entries)
+        self._follow = self._runner.follow
+        self._stream = calls
 
     # -- writes -----------------------------------------------------------------------------------
 
@@ -71,8 +66,8 @@ class Stream:
             RefusedError: if the server refuses; nothing was changed then.
         """
         if type(value) in PLAIN_TYPES:
-            return self._run(self._calls.append(value, key))
-        steps = self._calls.schemas.writing(lambda: self._calls.append(value, key))
+            return self._run(self._stream.append(value, key))
+        steps = self._stream.schemas.writing(lambda: self._stream.append(value, key))
         return self._follow(steps)
 
     def append_many(self, values: Given, keys: Iterable[Key] | None = None) -> int:
@@ -91,18 +86,18 @@ class Stream:
             RefusedError: if any message is refused; none of its commit is added then.
             ValueError: if there are not as many keys as values.
         """
-        return self._follow(self._calls.appending(values, keys))
+        return self._follow(self._stream.appending(values, keys))
 
     def delete(self, key: Key) -> bool:
         """Takes the message of a key away, in mode latest; says whether there was one.
 
         Readers that have seen it, or have not, are told by a message without a value: a tombstone.
         """
-        return self._run(self._calls.delete(key))
+        return self._run(self._stream.delete(key))
 
     def delete_many(self, keys: Iterable[AnyKey]) -> list[AnyKey]:
         """Takes messages away, in one commit; returns the keys that had none."""
-        return self._run(self._calls.delete_many(keys))
+        return self._run(self._stream.delete_many(keys))
 
     # -- reads ------------------------------------------------------------------------------------
 
@@ -114,12 +109,12 @@ class Stream:
             start: where a new one begins: "beginning", "end", a seq, or a datetime with a time
                 zone; one that is there stays where it is.
         """
-        calls = self._run(subscribe(self._calls.table, name, start, self._calls.schemas))
+        calls = self._run(subscribe(self._stream.table, name, start, self._stream.schemas))
         return Subscriber(self._runner, calls)
 
     def reader(self, *, start: Starting = "beginning") -> Reader:
         """Returns a reader that has no name, and of which nothing is kept."""
-        return Reader(self._runner, self._follow(self._calls.reader(start)))
+        return Reader(self._runner, self._follow(self._stream.reader(start)))
 
     def read(
         self,
@@ -135,30 +130,13 @@ class Stream:
             after: the seq, or what was read before.
             wait: seconds that the server waits for the first one; it does not wait unless given.
         """
-        return self._follow(self._calls.read(n, after, wait))
+        return self._follow(self._stream.read(n, after, wait))
 
     # -- the latest of each key -------------------------------------------------------------------
 
-    @overload
-    def get(self, key: Key) -> Any: ...
-    @overload
-    def get(self, key: Key, default: Default) -> Any | Default: ...
-    def get(self, key: Key, default: object = None) -> object:
-        """Returns the value of a key, or `default` if there is none, in mode latest."""
-        found = self._look(self._entries.get_many([key]))
-        return found.get(key, default)
-
-    def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
-        """Returns the values of those keys that have one."""
-        return self._look(self._entries.get_many(keys))
-
     def entry(self, key: Key) -> Entry | None:
         """Returns the value of a key with its type and dates, None if there is none."""
-        return self._look(self._entries.entry(key))
-
-    def exists(self, key: Key) -> bool:
-        """Says whether a key has a value, without fetching it."""
-        return self._run(self._entries.exists(key))
+        return self._look(self._calls.entry(key))
 
     @overload
     def items(self) -> Iterator[tuple[str, Any]]: ...
@@ -166,15 +144,7 @@ class Stream:
     def items(self, prefix: AnyKey) -> Iterator[tuple[AnyKey, Any]]: ...
     def items(self, prefix: Key = "") -> Iterator[tuple[Key, Any]]:
         """Yields keys that begin with `prefix`, in order, and their values, a page at a time."""
-        return self._walk(self._entries.items(Span(prefix=prefix)))
-
-    @overload
-    def keys(self) -> Iterator[str]: ...
-    @overload
-    def keys(self, prefix: AnyKey) -> Iterator[AnyKey]: ...
-    def keys(self, prefix: Key = "") -> Iterator[Key]:
-        """Yields keys that begin with `prefix`, in order, without their values."""
-        return self._walk(self._entries.keys(Span(prefix=prefix)))
+        return self._walk(self._calls.items(Span(prefix=prefix)))
 
     def values(self, prefix: Key = "") -> Iterator[Any]:
         """Yields the values of keys that begin with `prefix`, in the order of the keys."""
@@ -185,13 +155,6 @@ class Stream:
 
     # -- like a dict -------------------------------------------------------------------------------
 
-    def __contains__(self, key: Key) -> bool:
-        return self.exists(key)
-
-    def __getitem__(self, key: Key) -> Any:
-        found = self.get_many([key])
-        return found[key]
-
     def __delitem__(self, key: Key) -> None:
         if not self.delete(key):
             raise KeyError(key)
@@ -200,17 +163,13 @@ class Stream:
 
     def subscribers(self) -> list[SubscriberInfo]:
         """Returns its subscribers, by name."""
-        return self._follow(self._calls.subscribers())
+        return self._follow(self._stream.subscribers())
 
     def blocks(self) -> list[BlockInfo]:
         """Returns the cold blocks that its history is in, in order."""
-        return self._follow(history.blocks(self._calls.table))
+        return self._follow(history.blocks(self._stream.table))
 
     # -- inside -----------------------------------------------------------------------------------
 
     def _look(self, call: Call[Result]) -> Result:
-        return self._follow(self._calls.schemas.reading(call))
-
-    def _walk(self, walk: Walk[Found]) -> Iterator[Found]:
-        while (call := walk.next_call()) is not None:
-            yield from self._look(call)
+        return self._follow(self._stream.schemas.reading(call))
