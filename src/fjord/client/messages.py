@@ -225,16 +225,14 @@ class MessageSequence(Sequence[Message]):
         number = bisect.bisect_right(self._ends, place)
         part = self._parts[number]
         row = place - self._ends[number] + len(part.types)
+        is_tombstone = part.types[row] == ops.TOMBSTONE
         return Message(
             part.seqs[row],
             decode_key(part.keys[row]),
-            self._value(part.types[row], part.values[row]),
+            None if is_tombstone else self._decoding.decode(part.types[row], part.values[row]),
             date(part.at_us[row]),
-            part.types[row] == ops.TOMBSTONE,
+            is_tombstone,
         )
-
-    def _value(self, type_: int, data: bytes) -> Any:
-        return None if type_ == ops.TOMBSTONE else self._decoding.decode(type_, data)
 
 
 # -- from ops to columns --------------------------------------------------------------------------

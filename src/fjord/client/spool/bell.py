@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Final
 
-from fjord.client.spool.files import COMMON
+from fjord.client.spool.files import COMMON, OpenFile
 from fjord.disk import is_full
 from fjord.wire import Function, wakeups
 from fjord.wire.fields import MAGIC_REQUEST, REQUEST, VERSION
@@ -39,14 +39,12 @@ _NONBLOCK: Final = os.O_NONBLOCK | os.O_CLOEXEC
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Flag:
+class Flag(OpenFile):
     """One byte that processes share: whether the forwarder is asleep, and wants a PING.
 
     It is read and written by calls, not mapped: whoever cuts the file short must not be able to
     end the processes of others.
     """
-
-    _fd = -1
 
     def __init__(self, directory: str) -> None:
         path = os.path.join(directory, "asleep")
@@ -59,14 +57,6 @@ class Flag:
         """Sets it; on a full disk nobody is asked to ring, and there are other ways to wake."""
         with contextlib.suppress(OSError):
             os.pwrite(self._fd, b"\1" if is_set else b"\0", 0)
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.close()
 
 
 class Bell:

@@ -242,10 +242,22 @@ def is_at(ours: os.stat_result, path: str) -> bool:
 # -- the forwarder's side -------------------------------------------------------------------------
 
 
-class SpoolFile:
-    """A file that is read, and erased bit by bit."""
+class OpenFile:
+    """A descriptor that is closed with its object, if not before."""
 
     _fd = -1
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class SpoolFile(OpenFile):
+    """A file that is read, and erased bit by bit."""
 
     def __init__(self, directory: str, name: str, *, is_writable: bool = True) -> None:
         self.directory = directory
@@ -330,14 +342,6 @@ class SpoolFile:
         os.rename(self.path, path)
         self.name, self.path = name, path
         sync_directory(self.directory)
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.close()
 
     def _punch(self, offset: int, size: int) -> bool:
         """Gives pages back to the disk; False where the file system cannot."""

@@ -3,9 +3,9 @@
     header | erased ... | under way ... | not yet read ... | perhaps half a line
                         ^ done          ^ read
 
-`Source` knows the file and nothing of the network.  What it hands out is a `Load`: commands, and
-the stretch of the file that they are made of.  The number of a load, which the daemon keeps, is
-the offset of its end.
+`FileReader` knows the file and nothing of the network.  What it hands out is a `Load`: commands,
+and the stretch of the file that they are made of.  The number of a load, which the daemon keeps,
+is the offset of its end.
 """
 
 from __future__ import annotations
@@ -151,9 +151,8 @@ class FileReader:
 
     def has_more(self) -> bool:
         """Says whether there is anything that was not looked at yet."""
-        size = self.file.size()
-        is_cut = size < max(self.done, self._largest)
-        return self._next < len(self._lines.records) or size > self._seen or is_cut
+        is_longer = self.file.size() > self._seen
+        return self._next < len(self._lines.records) or is_longer or self.is_cut()
 
     def oldest_us(self) -> int:
         """Returns when the first record that waits was written; 0 if that cannot be said."""
@@ -162,6 +161,11 @@ class FileReader:
 
     def waiting_bytes(self) -> int:
         return max(0, self.file.size() - self.done)
+
+    def watched(self) -> WatchedFile:
+        """Returns what the rules look at."""
+        waiting, set_aside = self.waiting_bytes(), self.set_aside.total()
+        return survey.watched(self.file.name, self.file.stat(), waiting, set_aside)
 
     def _hand_out(self, part: slice, batch: Gathering) -> Load:
         found = self._lines
@@ -407,7 +411,7 @@ class OpenFiles:
         closed = [name for name in self._closed if name not in self._resting]
         outside = (survey.outside(self._directory, name) for name in (*closed, *self.unopened))
         return [
-            *(_watched(source) for source in self._open.values()),
+            *(source.watched() for source in self._open.values()),
             *(one for one in outside if one is not None),
             *survey.aside_files(self._directory),
         ]
@@ -487,15 +491,3 @@ class OpenFiles:
             "arrive twice; it was %r", file.path, file.read(0, files.HEADER_BYTES),
         )  # fmt: skip
         renew(file, self._clock.wall_us())
-
-
-def _watched(source: FileReader) -> WatchedFile:
-    status = source.file.stat()
-    return WatchedFile(
-        name=source.file.name,
-        waiting_bytes=source.waiting_bytes(),
-        owner=status.st_uid,
-        mode=status.st_mode,
-        modified_us=status.st_mtime_ns // 1000,
-        set_aside=source.set_aside.total(),
-    )

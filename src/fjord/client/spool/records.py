@@ -143,48 +143,33 @@ def _of_one(record: bytes) -> RecordRow:
 
 
 def _of_command(record: bytes) -> Iterator[RecordRow]:
-    stamp_us = stamp_of(record)
     command = to_command(record)
     if isinstance(command, Refusal):
         raise ValueError(command.text)
-    if isinstance(command, Push):
-        yield from _of_push(command)
-    elif isinstance(command, Append | Set):
-        what = "append" if isinstance(command, Append) else "set"
-        expires_us = command.expires_at_us if isinstance(command, Set) else 0
-        for key, type_, value in _entries(command):
-            yield RecordRow(
-                stamp_us=stamp_us,
-                what=what,
-                table=command.table,
-                key=key,
+    what = type(command).__name__.lower()
+    rows = [
+        RecordRow(stamp_us=stamp_of(record), what=what, table=command.table, key=key)
+        for key in command.keys.rows()
+    ]
+    if isinstance(command, Delete):
+        yield from rows
+        return
+    entries = zip(rows, command.types, command.values.rows(), strict=True)
+    for at, (row, type_, value) in enumerate(entries):
+        if isinstance(command, Push):
+            yield replace(
+                row,
+                stamp_us=command.timestamps_us[at],
                 type=type_,
                 value=value,
-                expires_us=expires_us,
+                domain=command.domains[at],
+                priority=command.priorities[at],
+                due_us=command.process_at_us[at],
+                expires_us=command.expires_at_us[at],
             )
-    else:
-        for key in command.keys.rows():
-            yield RecordRow(stamp_us=stamp_us, what="delete", table=command.table, key=key)
-
-
-def _of_push(command: Push) -> Iterator[RecordRow]:
-    for at, (key, type_, value) in enumerate(_entries(command)):
-        yield RecordRow(
-            stamp_us=command.timestamps_us[at],
-            what="push",
-            table=command.table,
-            key=key,
-            type=type_,
-            value=value,
-            domain=command.domains[at],
-            priority=command.priorities[at],
-            due_us=command.process_at_us[at],
-            expires_us=command.expires_at_us[at],
-        )
-
-
-def _entries(command: Push | Append | Set) -> Iterator[tuple[bytes, int, bytes]]:
-    return zip(command.keys.rows(), command.types, command.values.rows(), strict=True)
+        else:
+            expires_us = command.expires_at_us if isinstance(command, Set) else 0
+            yield replace(row, type=type_, value=value, expires_us=expires_us)
 
 
 _COMMAND_BYTE: Final = bytes((RecordKind.COMMAND,))

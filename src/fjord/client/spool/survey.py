@@ -7,6 +7,7 @@ import shlex
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -40,11 +41,8 @@ def report(directory: str, name: str) -> FileReport:
     Raises:
         OSError: if it cannot be opened.
     """
-    file = SpoolFile(directory, name, is_writable=False)
-    try:
+    with closing(SpoolFile(directory, name, is_writable=False)) as file:
         return _report(file)
-    finally:
-        file.close()
 
 
 def _report(file: SpoolFile) -> FileReport:
@@ -62,17 +60,10 @@ def _report(file: SpoolFile) -> FileReport:
         fates.update(piece.fate for piece in found.pieces)
         stop = found.stop
     status = file.stat()
-    is_aside = files.is_aside(file.name)
     half = max(0, status.st_size - stop)
+    waiting_bytes = 0 if files.is_aside(file.name) else waiting_bytes + half
     return FileReport(
-        watched=WatchedFile(
-            name=file.name,
-            waiting_bytes=0 if is_aside else waiting_bytes + half,
-            owner=status.st_uid,
-            mode=status.st_mode,
-            modified_us=status.st_mtime_ns // 1000,
-            set_aside=fates.total(),
-        ),
+        watched=watched(file.name, status, waiting_bytes, fates.total()),
         size=status.st_size,
         created_us=file.header.created_us if file.header else None,
         waiting=waiting,
@@ -129,13 +120,19 @@ def outside(directory: str, name: str) -> WatchedFile | None:
     except FileNotFoundError:
         return None  # it is sent, or has another name by now
     is_aside = files.is_aside(name)
+    waiting_bytes = 0 if is_aside else max(0, status.st_size - HEADER_BYTES)
+    return watched(name, status, waiting_bytes, int(is_aside))
+
+
+def watched(name: str, status: os.stat_result, waiting_bytes: int, set_aside: int) -> WatchedFile:
+    """Returns what the rules look at, of one file."""
     return WatchedFile(
         name=name,
-        waiting_bytes=0 if is_aside else max(0, status.st_size - HEADER_BYTES),
+        waiting_bytes=waiting_bytes,
         owner=status.st_uid,
         mode=status.st_mode,
         modified_us=status.st_mtime_ns // 1000,
-        set_aside=int(is_aside),
+        set_aside=set_aside,
     )
 
 
@@ -193,17 +190,17 @@ class Alert:
     text: str
 
 
-def find(watched: Iterable[WatchedFile], place: WatchedDirectory, now_us: int) -> list[Alert]:
+def find(found_files: Iterable[WatchedFile], place: WatchedDirectory, now_us: int) -> list[Alert]:
     """Returns all alerts, the most severe first.
 
     Both the forwarder and who looks from outside tell them: no text may ask whether it runs.
 
     Args:
-        watched: the files of a spool.
+        found_files: those of a spool.
         place: its directory.
         now_us: wall time.
     """
-    seen = list(watched)
+    seen = list(found_files)
     found = [alert for file in seen for alert in _of_file(file, place, now_us)]
     waiting = sorted(file.name for file in seen if file.waiting_bytes)
     if len(waiting) > FILES_MAX:
@@ -269,8 +266,7 @@ class Retried:
 
 
 def unreadable(name: str, error: OSError) -> Retried:
-    why = f"it cannot be read: {error.strerror or error}"
-    return Retried(name=name, why=why, is_readable=False)
+    return Retried(name=name, why=f"it cannot be read: {reason_of(error)}", is_readable=False)
 
 
 def retry(directory: str, now_us: int) -> Iterator[Retried]:
@@ -290,12 +286,10 @@ def retry(directory: str, now_us: int) -> Iterator[Retried]:
         except OSError as error:
             yield unreadable(name, error)
             continue
-        try:
+        with closing(file):
             # Who has it, or had it before, gives it another name.
             if file.try_lock() and file.is_named():
                 yield _retry(file, now_us)
-        finally:
-            file.close()
 
 
 def _retry(file: SpoolFile, now_us: int) -> Retried:
@@ -431,13 +425,13 @@ def status(directory: str, now_us: int, progress: Progress) -> SpoolStatus:
         except OSError as error:
             unreadable[name] = reason_of(error)
     unread = [outside(directory, name) for name in unreadable]
-    watched = [report.watched for report in reports] + [one for one in unread if one is not None]
+    seen = [report.watched for report in reports] + [one for one in unread if one is not None]
     return SpoolStatus(
         directory=directory,
         is_forwarded=files.is_forwarded(directory),
         reports=reports,
         unreadable=unreadable,
-        alerts=find(watched, place(directory), now_us),
+        alerts=find(seen, place(directory), now_us),
         now_us=now_us,
     )
 
@@ -470,11 +464,8 @@ def _in_files(
     """
     for name in names_of(directory):
         try:
-            file = SpoolFile(directory, name, is_writable=False)
-            try:
+            with closing(SpoolFile(directory, name, is_writable=False)) as file:
                 yield from look(file)
-            finally:
-                file.close()
         except FileNotFoundError:
             continue  # it was sent meanwhile
         except OSError as error:

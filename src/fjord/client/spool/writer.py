@@ -35,7 +35,7 @@ from fjord.client.kv import KvCalls, SetOneOptions, SetOptions
 from fjord.client.schemas import NoSchemas, no_rows
 from fjord.client.spool import files
 from fjord.client.spool.bell import Bell
-from fjord.client.spool.files import COMMON, HEADER_BYTES, line_of
+from fjord.client.spool.files import COMMON, HEADER_BYTES, OpenFile, line_of
 from fjord.client.spool.records import HEAD, RecordKind, of_command
 from fjord.client.streams import StreamCalls
 from fjord.clock import Stamps, SystemClock
@@ -283,10 +283,8 @@ os.register_at_fork(after_in_child=_after_fork)
 # forwarder away.
 
 
-class Appender:
+class Appender(OpenFile):
     """A file that is open for writing, beside any number of others that write to it."""
-
-    _fd = -1
 
     def __init__(self, directory: str, now_us: int, period_us: int, *, flags: int = 0) -> None:
         self.slot = files.slot_of(now_us, period_us)
@@ -314,14 +312,6 @@ class Appender:
     def is_removed(self) -> bool:
         """Says whether somebody has removed the file; what is written to it then is lost."""
         return os.fstat(self._fd).st_nlink == 0
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.close()
 
     def _put_away(self, directory: str, path: str, period_us: int) -> bool:
         """Gives a file from earlier another name; False if it is none."""
