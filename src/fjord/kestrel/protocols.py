@@ -43,7 +43,7 @@ class Verb(enum.StrEnum):
     BROKEN = "broken"  # no request: the reason is in `words`
 
 
-class Request(NamedTuple):
+class KestrelRequest(NamedTuple):
     """One request.  Fields that its verb does not have are empty."""
 
     verb: Verb
@@ -60,7 +60,7 @@ class Request(NamedTuple):
     peeks: bool = False  # the item stays where it is
     words: tuple[str, ...] = ()  # names of queues, a status, or a reason
     key: str = ""  # the queue as it was asked for, options included
-    before: tuple[Request, ...] = ()  # of GET: what the same line asks for first
+    before: tuple[KestrelRequest, ...] = ()  # of GET: what the same line asks for first
     wants_cas: bool = False  # of GET: a number is told behind the size of an item
     is_quiet: bool = False  # the client reads no reply
     ends: bool = False  # of BROKEN: where the next request begins is not known
@@ -95,13 +95,13 @@ class Reply(NamedTuple):
     word: str = ""
 
 
-def _broken(reason: str) -> Request:
-    return Request(Verb.BROKEN, words=(reason,))
+class _LineError(Exception):
+    """A line is no request; the text says why."""
 
 
-def _fatal(reason: str) -> Request:
+def _fatal(reason: str) -> KestrelRequest:
     """Returns what is no request, and behind which nobody knows where the next one begins."""
-    return Request(Verb.BROKEN, words=(reason,), ends=True)
+    return KestrelRequest(Verb.BROKEN, words=(reason,), ends=True)
 
 
 class LineReader:
@@ -215,10 +215,10 @@ class MemcacheReader(LineReader):
     def __init__(self, item_bytes_max: int = ITEM_BYTES_MAX, *, is_exact: bool = False) -> None:
         super().__init__(item_bytes_max)
         self._is_exact = is_exact
-        self._set: Request | None = None  # whose data is not there yet
+        self._set: KestrelRequest | None = None  # whose data is not there yet
         self._data_bytes = 0
 
-    def next_request(self) -> Request | None:
+    def next_request(self) -> KestrelRequest | None:
         """Returns the next request, or None if it is not there yet."""
         if self._is_broken:
             return None
@@ -229,13 +229,13 @@ class MemcacheReader(LineReader):
             self._set = request
         return self._told(self._stored())
 
-    def _told(self, request: Request | None) -> Request | None:
+    def _told(self, request: KestrelRequest | None) -> KestrelRequest | None:
         if request is not None and request.verb is Verb.BROKEN:
             self._is_broken = True
             self._buffer.clear()
         return request
 
-    def _begun(self) -> Request | None:
+    def _begun(self) -> KestrelRequest | None:
         """Returns the request of the next line; that of a `set` has no data so far."""
         line = self._line(LINE_BYTES_MAX)
         if line is None:
@@ -243,12 +243,15 @@ class MemcacheReader(LineReader):
         if self._is_broken:
             return _fatal("line too long")
         read = _read_line_again if len(line) <= _KNOWN_LINE_BYTES_MAX else _read_line
-        request, self._data_bytes = read(line, is_exact=self._is_exact)
+        try:
+            request, self._data_bytes = read(line, is_exact=self._is_exact)
+        except _LineError as error:
+            return _fatal(str(error))
         if self._data_bytes > self._item_bytes_max:
             return _fatal("the item is too large")
         return request
 
-    def _stored(self) -> Request | None:
+    def _stored(self) -> KestrelRequest | None:
         begun, size = self._set, self._data_bytes
         assert begun is not None
         if len(self._buffer) < size + 1:
@@ -262,7 +265,7 @@ class MemcacheReader(LineReader):
             data = bytes(view[:size])
         del self._buffer[: size + (2 if ending == _CRLF else 1)]
         self._set = None
-        return Request(
+        return KestrelRequest(
             Verb.PUT,
             begun.queue,
             (data,),
@@ -273,7 +276,7 @@ class MemcacheReader(LineReader):
 
 
 def encode_memcache(
-    request: Request, reply: Reply, *, is_exact: bool = False
+    request: KestrelRequest, reply: Reply, *, is_exact: bool = False
 ) -> tuple[bytes, bool]:
     """Returns the bytes of a reply, and whether the connection ends behind them.
 
@@ -298,13 +301,13 @@ def encode_memcache(
     return _report(request, reply), ends
 
 
-def _client_error(request: Request) -> bytes:
+def _client_error(request: KestrelRequest) -> bytes:
     """Says what is wrong; nothing of it is what the client has sent."""
     reason = request.words[0] if request.verb is Verb.BROKEN else "no such status"
     return b"CLIENT_ERROR %b\r\n" % reason.encode()
 
 
-def _value(request: Request, data: bytes | None, *, is_exact: bool) -> bytes:
+def _value(request: KestrelRequest, data: bytes | None, *, is_exact: bool) -> bytes:
     if data is None:
         return b""
     name = request.queue if is_exact else request.key or request.queue
@@ -312,13 +315,13 @@ def _value(request: Request, data: bytes | None, *, is_exact: bool) -> bytes:
     return b"VALUE %b 0 %d%b\r\n%b\r\n" % (name.encode(), len(data), cas, data)
 
 
-def _count(request: Request, count: int) -> bytes:
+def _count(request: KestrelRequest, count: int) -> bytes:
     if request.verb is Verb.PUT:
         return b"STORED\r\n" if count else b"NOT_STORED\r\n"
     return b"%d\r\n" % count
 
 
-def _report(request: Request, reply: Reply) -> bytes:
+def _report(request: KestrelRequest, reply: Reply) -> bytes:
     if reply.outcome is Outcome.WORD:
         word = reply.word.upper() if request.verb is Verb.STATUS else f"VERSION {reply.word}"
         return word.encode() + _CRLF
@@ -335,19 +338,23 @@ def _report(request: Request, reply: Reply) -> bytes:
 # -- lines ----------------------------------------------------------------------------------------
 
 
-def _read_line(line: bytes, *, is_exact: bool) -> tuple[Request, int]:
-    """Returns the request of a line, and how many bytes of data follow it."""
+def _read_line(line: bytes, *, is_exact: bool) -> tuple[KestrelRequest, int]:
+    """Returns the request of a line, and how many bytes of data follow it.
+
+    Raises:
+        _LineError: if it is none.
+    """
     try:
         words = line.decode().split(" ")
-    except UnicodeDecodeError:
-        return _fatal("not UTF-8"), 0
+    except UnicodeDecodeError as error:
+        raise _LineError("not UTF-8") from error
     if words[0].lower() != "set":
         return _parse_memcache(words, is_exact=is_exact), 0
     if len(words) < 5:
-        return _fatal("set needs a queue, flags, an expiry and a size"), 0
+        raise _LineError("set needs a queue, flags, an expiry and a size")
     size = number(words[4])
     if size is None:
-        return _fatal("the size of a set is a number"), 0
+        raise _LineError("the size of a set is a number")
     return _memcache_set(words), size
 
 
@@ -355,17 +362,15 @@ def _read_line(line: bytes, *, is_exact: bool) -> tuple[Request, int]:
 _read_line_again: Final = functools.lru_cache(_KNOWN_LINES_MAX)(_read_line)
 
 
-def _parse_memcache(words: list[str], *, is_exact: bool) -> Request:
+def _parse_memcache(words: list[str], *, is_exact: bool) -> KestrelRequest:
     command, rest = words[0].lower(), words[1:]
     if command in _MEMCACHE_PLAIN:
         is_quiet = command == "flush_all" and rest[-1:] == ["noreply"]
-        return Request(_MEMCACHE_PLAIN[command], is_quiet=is_quiet)
+        return KestrelRequest(_MEMCACHE_PLAIN[command], is_quiet=is_quiet)
     if command in ("get", "gets"):
-        return (
-            _memcache_get(rest[:1])
-            if is_exact
-            else _memcache_get(rest, wants_cas=command == "gets")
-        )
+        if is_exact:
+            return _memcache_get(rest[:1])
+        return _memcache_get(rest, wants_cas=command == "gets")
     if command in _MEMCACHE_NAMING:
         return _memcache_naming(_MEMCACHE_NAMING[command], rest)
     if command == "monitor":
@@ -373,21 +378,21 @@ def _parse_memcache(words: list[str], *, is_exact: bool) -> Request:
     if command == "confirm":
         return _memcache_confirm(rest)
     if command == "dump_stats":
-        return Request(Verb.DUMP_STATS, words=tuple(word for word in rest if word))
+        return KestrelRequest(Verb.DUMP_STATS, words=tuple(word for word in rest if word))
     if command == "status":
-        return Request(Verb.STATUS, words=tuple(word.lower() for word in rest[:1]))
-    return _fatal("no such command")
+        return _status(rest)
+    raise _LineError("no such command")
 
 
-def _memcache_set(words: list[str]) -> Request:
+def _memcache_set(words: list[str]) -> KestrelRequest:
     queue = words[1]
     flags, expiry = number(words[2]), number(words[3], low=-NUMBER_MAX)
     if names.queue_problem(queue):
-        return _fatal(_BAD_QUEUE)
+        raise _LineError(_BAD_QUEUE)
     if flags is None or expiry is None:
-        return _fatal("flags and expiry of a set are numbers")
+        raise _LineError("flags and expiry of a set are numbers")
     is_relative = expiry < _RELATIVE_MAX
-    return Request(
+    return KestrelRequest(
         Verb.PUT,
         queue,
         expires_in_ms=expiry * 1000 if is_relative else 0,
@@ -396,31 +401,30 @@ def _memcache_set(words: list[str]) -> Request:
     )
 
 
-def _memcache_get(keys: list[str], *, wants_cas: bool = False) -> Request:
+def _memcache_get(keys: list[str], *, wants_cas: bool = False) -> KestrelRequest:
     """Parses the keys of a line; the request is the last of them, and has the others before it."""
     if len(keys) == 1:
         return _memcache_get_one(keys[0], wants_cas=wants_cas)
     found = [_memcache_get_one(key, wants_cas=wants_cas) for key in keys if key]
-    for request in found:
-        if request.verb is Verb.BROKEN:
-            return request
-    return found[-1]._replace(before=tuple(found[:-1])) if found else _fatal(_BAD_QUEUE)
+    if not found:
+        raise _LineError(_BAD_QUEUE)
+    return found[-1]._replace(before=tuple(found[:-1]))
 
 
-def _memcache_get_one(key: str, *, wants_cas: bool) -> Request:
+def _memcache_get_one(key: str, *, wants_cas: bool) -> KestrelRequest:
     """Parses `queue/option/option`.  Options that nobody knows are ignored, as Kestrel does."""
     queue, *options = key.split("/")
     chosen = set(options)
     opens, closes = "open" in chosen, "close" in chosen
     aborts, peeks = "abort" in chosen, "peek" in chosen
     if names.queue_problem(queue):
-        return _fatal(_BAD_QUEUE)
+        raise _LineError(_BAD_QUEUE)
     if (peeks or aborts) and (opens or closes or (peeks and aborts)):
-        return _fatal("options that exclude each other")
+        raise _LineError("options that exclude each other")
     waits = [number(option[2:]) for option in options if option.startswith("t=")]
     if None in waits:
-        return _fatal("t= is a number of milliseconds")
-    return Request(
+        raise _LineError("t= is a number of milliseconds")
+    return KestrelRequest(
         Verb.GET,
         queue,
         wait_ms=(waits[-1] or 0) if waits else 0,
@@ -433,25 +437,27 @@ def _memcache_get_one(key: str, *, wants_cas: bool) -> Request:
     )
 
 
-def _memcache_naming(verb: Verb, rest: list[str]) -> Request:
+def _memcache_naming(verb: Verb, rest: list[str]) -> KestrelRequest:
     if not rest or names.queue_problem(rest[0]):
-        return _fatal(_BAD_QUEUE)
-    return Request(verb, rest[0], is_quiet=rest[-1] == "noreply" and len(rest) > 1)
+        raise _LineError(_BAD_QUEUE)
+    return KestrelRequest(verb, rest[0], is_quiet=rest[-1] == "noreply" and len(rest) > 1)
 
 
-def _memcache_monitor(rest: list[str]) -> Request:
+def _memcache_monitor(rest: list[str]) -> KestrelRequest:
     seconds = number(rest[1]) if len(rest) > 1 else None
     most = number(rest[2], low=1) if len(rest) > 2 else 0
     if seconds is None or most is None or names.queue_problem(rest[0]):
-        return _fatal("monitor needs a queue and seconds, and may have the most items")
-    return Request(Verb.MONITOR, rest[0], wait_ms=seconds * 1000, item_count=most, opens=True)
+        raise _LineError("monitor needs a queue and seconds, and may have the most items")
+    return KestrelRequest(
+        Verb.MONITOR, rest[0], wait_ms=seconds * 1000, item_count=most, opens=True
+    )
 
 
-def _memcache_confirm(rest: list[str]) -> Request:
+def _memcache_confirm(rest: list[str]) -> KestrelRequest:
     count = number(rest[1]) if len(rest) > 1 else None
     if count is None or names.queue_problem(rest[0]):
-        return _fatal("confirm needs a queue and a number of items")
-    return Request(Verb.CONFIRM, rest[0], item_count=count)
+        raise _LineError("confirm needs a queue and a number of items")
+    return KestrelRequest(Verb.CONFIRM, rest[0], item_count=count)
 
 
 # -- kestrel's text protocol: bytes in, requests out; replies in, bytes out -----------------------
@@ -470,7 +476,6 @@ def _memcache_confirm(rest: list[str]) -> Request:
 # One `put` is done in one go while others wait.
 TEXT_ITEMS_MAX: Final = 1024
 
-_NO_NAME: Final = "Queue name required."
 _TEXT_REFUSED: Final = {
     Outcome.HAS_OPEN: "A transaction is open.",
     Outcome.NOT_OPEN: "Not that many transactions open.",
@@ -484,7 +489,7 @@ class TextReader(LineReader):
 
     def __init__(self, item_bytes_max: int = ITEM_BYTES_MAX) -> None:
         super().__init__(item_bytes_max)
-        self._put: Request | None = None  # whose items are not all there yet
+        self._put: KestrelRequest | None = None  # whose items are not all there yet
         self._items: list[bytes] = []
         self._items_bytes = 0
         self._is_overfull = False  # the items of this one are passed over
@@ -494,7 +499,7 @@ class TextReader(LineReader):
         """How much was received and is in no request yet."""
         return len(self._buffer) + self._items_bytes
 
-    def next_request(self) -> Request | None:
+    def next_request(self) -> KestrelRequest | None:
         """Returns the next request, or None if it is not there yet."""
         while not self._is_broken:
             line = self._line(LINE_BYTES_MAX if self._put is None else self._item_bytes_max + 1)
@@ -505,7 +510,7 @@ class TextReader(LineReader):
                 return request
         return None
 
-    def _begun(self, line: bytes) -> Request | None:
+    def _begun(self, line: bytes) -> KestrelRequest | None:
         if self._is_broken:
             return _fatal("Line too long.")
         try:
@@ -514,13 +519,17 @@ class TextReader(LineReader):
             # Items may follow, so nobody knows where the next request begins.
             self._is_broken = True
             return _fatal("Not UTF-8.")
-        words = text.removesuffix(":").split(" ")
-        if not text.endswith(":"):
-            return _parse_text(words)
-        self._put = _text_put(words) if words[0].lower() == "put" else _text_unknown(words[0])
+        has_items = text.endswith(":")
+        try:
+            request = _parse_text(text.removesuffix(":").split(" "), has_items=has_items)
+        except _LineError as error:
+            request = KestrelRequest(Verb.BROKEN, words=(str(error),))
+        if not has_items:
+            return request
+        self._put = request
         return None
 
-    def _gathered(self, line: bytes) -> Request | None:
+    def _gathered(self, line: bytes) -> KestrelRequest | None:
         assert self._put is not None
         if self._is_broken:
             return _fatal("Line too long.")
@@ -534,13 +543,14 @@ class TextReader(LineReader):
             return None
         request = self._put._replace(items=tuple(self._items))
         if self._is_overfull:
-            request = _broken(f"Too many items at once; limit={TEXT_ITEMS_MAX}")
+            reason = f"Too many items at once; limit={TEXT_ITEMS_MAX}"
+            request = KestrelRequest(Verb.BROKEN, words=(reason,))
         self._put, self._items, self._items_bytes = None, [], 0
         self._is_overfull = False
         return request
 
 
-def encode_text(request: Request, reply: Reply) -> tuple[bytes, bool]:
+def encode_text(request: KestrelRequest, reply: Reply) -> tuple[bytes, bool]:
     """Returns the bytes of a reply, and whether the connection ends behind them."""
     ends = request.ends or request.verb in (Verb.QUIT, Verb.SHUTDOWN)
     outcome = reply.outcome
@@ -564,104 +574,73 @@ def encode_text(request: Request, reply: Reply) -> tuple[bytes, bool]:
 # -- lines ----------------------------------------------------------------------------------------
 
 
-def _text_unknown(command: str) -> Request:
-    return _broken(f"Unknown command: {command.lower()}")
+def _parse_text(words: list[str], *, has_items: bool) -> KestrelRequest:
+    """Returns the request of a line; that of a `put` has no items so far.
 
-
-def _parse_text(words: list[str]) -> Request:
+    Raises:
+        _LineError: if it is none.
+    """
     command, rest = words[0].lower(), words[1:]
-    if command in _TEXT_COMMANDS:
-        return _TEXT_COMMANDS[command](rest)
-    return _text_unknown(command)
+    if command == Verb.PUT and has_items:
+        queue, expires_in_ms = _text_operands(rest, "expiration time")
+        return KestrelRequest(Verb.PUT, queue, expires_in_ms=expires_in_ms)
+    if command == Verb.PUT:
+        _text_queue(rest)
+        raise _LineError("The line of a put ends with a colon.")
+    if has_items or command not in _TEXT_COMMANDS:
+        raise _LineError(f"Unknown command: {command}")
+    return _TEXT_COMMANDS[command](rest)
 
 
-def _name_problem(rest: list[str]) -> str | None:
+def _text_queue(rest: list[str]) -> str:
     if not rest or not rest[0]:
-        return _NO_NAME
-    return "Bad queue name." if names.queue_problem(rest[0]) else None
+        raise _LineError("Queue name required.")
+    if names.queue_problem(rest[0]):
+        raise _LineError("Bad queue name.")
+    return rest[0]
 
 
-def _text_put(words: list[str]) -> Request:
-    rest = words[1:]
-    problem = _name_problem(rest)
-    if problem is not None:
-        return _broken(problem)
-    expires_in_ms = number(rest[1]) if len(rest) > 1 else 0
-    if expires_in_ms is None:
-        return _broken("Error parsing expiration time.")
-    return Request(Verb.PUT, rest[0], expires_in_ms=expires_in_ms)
+def _text_operands(rest: list[str], what: str, *, is_required: bool = False) -> tuple[str, int]:
+    """Returns the name of a queue, and the number behind it; 0 if there need be none."""
+    if is_required and len(rest) < 2:
+        raise _LineError(f"Queue name & {what} required.")
+    queue = _text_queue(rest)
+    found = number(rest[1]) if len(rest) > 1 else 0
+    if found is None:
+        raise _LineError(f"Error parsing {what}.")
+    return queue, found
 
 
-def _text_get(rest: list[str]) -> Request:
-    return _text_fetch(rest, opens=True)
-
-
-def _text_peek(rest: list[str]) -> Request:
-    return _text_fetch(rest, opens=False)
-
-
-def _text_fetch(rest: list[str], *, opens: bool) -> Request:
-    problem = _name_problem(rest)
-    if problem is not None:
-        return _broken(problem)
-    wait_ms = number(rest[1]) if len(rest) > 1 else 0
-    if wait_ms is None:
-        return _broken("Error parsing timeout.")
-    return Request(
-        Verb.GET, rest[0], wait_ms=wait_ms, opens=opens, peeks=not opens, closes_all=True
+def _text_fetch(rest: list[str], *, opens: bool) -> KestrelRequest:
+    queue, wait_ms = _text_operands(rest, "timeout")
+    return KestrelRequest(
+        Verb.GET, queue, wait_ms=wait_ms, opens=opens, peeks=not opens, closes_all=True
     )
 
 
-def _text_monitor(rest: list[str]) -> Request:
-    if len(rest) < 2:
-        return _broken("Queue name & timeout required.")
-    wait_ms = number(rest[1])
-    problem = _name_problem(rest)
-    if problem is not None or wait_ms is None:
-        return _broken(problem or "Error parsing timeout.")
-    return Request(Verb.MONITOR, rest[0], wait_ms=wait_ms, opens=True, closes_all=True)
+def _text_monitor(rest: list[str]) -> KestrelRequest:
+    queue, wait_ms = _text_operands(rest, "timeout", is_required=True)
+    return KestrelRequest(Verb.MONITOR, queue, wait_ms=wait_ms, opens=True, closes_all=True)
 
 
-def _text_confirm(rest: list[str]) -> Request:
-    if len(rest) < 2:
-        return _broken("Queue name & count required.")
-    count = number(rest[1])
-    problem = _name_problem(rest)
-    if problem is not None or count is None:
-        return _broken(problem or "Error parsing count.")
-    return Request(Verb.CONFIRM, rest[0], item_count=count)
+def _text_confirm(rest: list[str]) -> KestrelRequest:
+    queue, count = _text_operands(rest, "count", is_required=True)
+    return KestrelRequest(Verb.CONFIRM, queue, item_count=count)
 
 
-def _text_naming(verb: Verb) -> Callable[[list[str]], Request]:
-    def parse(rest: list[str]) -> Request:
-        problem = _name_problem(rest)
-        return Request(verb, rest[0]) if problem is None else _broken(problem)
-
-    return parse
+def _status(rest: list[str]) -> KestrelRequest:
+    return KestrelRequest(Verb.STATUS, words=tuple(word.lower() for word in rest[:1]))
 
 
-def _text_plain(verb: Verb) -> Callable[[list[str]], Request]:
-    return lambda rest: Request(verb)
-
-
-def _text_status(rest: list[str]) -> Request:
-    return Request(Verb.STATUS, words=tuple(word.lower() for word in rest[:1]))
-
-
-def _items_missing(rest: list[str]) -> Request:
-    return _broken(_name_problem(rest) or "The line of a put ends with a colon.")
-
-
-_TEXT_COMMANDS: Final[dict[str, Callable[[list[str]], Request]]] = {
-    "put": _items_missing,
-    "get": _text_get,
-    "peek": _text_peek,
+_TEXT_COMMANDS: Final[dict[str, Callable[[list[str]], KestrelRequest]]] = {
+    "get": functools.partial(_text_fetch, opens=True),
+    "peek": functools.partial(_text_fetch, opens=False),
     "monitor": _text_monitor,
     "confirm": _text_confirm,
-    "flush": _text_naming(Verb.FLUSH),
-    "delete": _text_naming(Verb.DELETE),
-    "status": _text_status,
-    "version": _text_plain(Verb.VERSION),
-    "quit": _text_plain(Verb.QUIT),
-    "shutdown": _text_plain(Verb.SHUTDOWN),
+    "flush": lambda rest: KestrelRequest(Verb.FLUSH, _text_queue(rest)),
+    "delete": lambda rest: KestrelRequest(Verb.DELETE, _text_queue(rest)),
+    "status": _status,
+    "version": lambda rest: KestrelRequest(Verb.VERSION),
+    "quit": lambda rest: KestrelRequest(Verb.QUIT),
+    "shutdown": lambda rest: KestrelRequest(Verb.SHUTDOWN),
 }

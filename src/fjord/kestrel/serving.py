@@ -24,7 +24,7 @@ from fjord.clock import Clock
 from fjord.errors import DurabilityError, FjordError
 from fjord.kestrel import protocols
 from fjord.kestrel.config import ServerConfig, Standing
-from fjord.kestrel.protocols import MemcacheReader, Outcome, Reply, Request, TextReader
+from fjord.kestrel.protocols import KestrelRequest, MemcacheReader, Outcome, Reply, TextReader
 from fjord.kestrel.session import Backend, Forget, House, Session
 
 _RETRY_SECONDS: Final = 1.0
@@ -198,7 +198,7 @@ class _Speech:
     """A protocol."""
 
     reader: Callable[[], MemcacheReader | TextReader]
-    encode: Callable[[Request, Reply], tuple[bytes, bool]]
+    encode: Callable[[KestrelRequest, Reply], tuple[bytes, bool]]
     no_memory: bytes  # what is told to a connection that sends more than there is room for
 
 
@@ -439,7 +439,7 @@ class Connection(asyncio.Protocol):
                 return
         await self._flush()
 
-    async def _reply(self, request: Request) -> Reply:
+    async def _reply(self, request: KestrelRequest) -> Reply:
         """Does a request; one that fails is told and costs the connection, not the server."""
         try:
             return await self.session.serve(request)
@@ -466,7 +466,7 @@ class Connection(asyncio.Protocol):
 
     # -- what the session asks for ----------------------------------------------------------------
 
-    async def send(self, request: Request, reply: Reply) -> None:
+    async def send(self, request: KestrelRequest, reply: Reply) -> None:
         data, ends = self._speech.encode(request, reply)
         self._is_ending = self._is_ending or ends
         if data:

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 import fjord
 from fjord.clock import Clock
 from fjord.kestrel.config import Standing, Status
-from fjord.kestrel.protocols import Outcome, Reply, Request, Verb
+from fjord.kestrel.protocols import KestrelRequest, Outcome, Reply, Verb
 from fjord.kestrel.queue import Item
 
 _log = logging.getLogger("fjord.kestrel")
@@ -106,7 +106,7 @@ class Peer(Protocol):
         """Waits for room for an item; False if there was nothing to wait for."""
         ...
 
-    async def send(self, request: Request, reply: Reply) -> None: ...
+    async def send(self, request: KestrelRequest, reply: Reply) -> None: ...
 
     async def wait(self, queue: str, until_us: int) -> bool:
         """Returns when it is worth to look again, or False if the time is over."""
@@ -176,7 +176,7 @@ class Session:
         self._house = house
         self._peer = peer
         self._open: dict[str, deque[int]] = {}  # xids by queue, the first opened first
-        self._done: dict[Verb, Callable[[Request], Awaitable[Reply]]] = {
+        self._done: dict[Verb, Callable[[KestrelRequest], Awaitable[Reply]]] = {
             Verb.PUT: self._put,
             Verb.GET: self._get,
             Verb.MONITOR: self._monitor,
@@ -196,7 +196,7 @@ class Session:
             Verb.BROKEN: self._broken,
         }
 
-    async def serve(self, request: Request) -> Reply:
+    async def serve(self, request: KestrelRequest) -> Reply:
         """Does what is asked; returns the reply, or the last one of several."""
         if request.verb in _WRITES and self._house.blocks_writes:
             return _BLOCKED
@@ -234,7 +234,7 @@ class Session:
 
     # -- items ------------------------------------------------------------------------------------
 
-    async def _put(self, request: Request) -> Reply:
+    async def _put(self, request: KestrelRequest) -> Reply:
         expires_ms = self._expires_ms(request)
         stored = 0
         for item in request.items:
@@ -245,12 +245,12 @@ class Session:
         self._house.total_items += stored
         return Reply(Outcome.COUNT, item_count=stored)
 
-    def _expires_ms(self, request: Request) -> int:
+    def _expires_ms(self, request: KestrelRequest) -> int:
         if not request.expires_in_ms:
             return request.expires_at_ms
         return max(1, self._house.clock.wall_us() // 1000 + request.expires_in_ms)
 
-    async def _get(self, request: Request) -> Reply:
+    async def _get(self, request: KestrelRequest) -> Reply:
         for one in request.before:
             reply = await self._get(one)
             if reply.outcome is not Outcome.ITEM:
@@ -274,7 +274,7 @@ class Session:
         item = await self._fetch(request, self._until_us(request))
         return _NO_ITEM if item is None else Reply(Outcome.ITEM, data=bytes(item.data))
 
-    async def _monitor(self, request: Request) -> Reply:
+    async def _monitor(self, request: KestrelRequest) -> Reply:
         await self._close_before(request)
         if self._house.blocks_reads:
             return _BLOCKED
@@ -293,7 +293,7 @@ class Session:
             sent += 1
         return _NO_ITEM
 
-    async def _fetch(self, request: Request, until_us: int) -> Item | None:
+    async def _fetch(self, request: KestrelRequest, until_us: int) -> Item | None:
         """Takes an item, or looks at it; waits for it as long as was asked for."""
         queue, house = request.queue, self._house
         what = "peek" if request.peeks else "open" if request.opens else "get"
@@ -334,13 +334,13 @@ class Session:
             if not is_made:
                 self._queues.wake(queue)  # if it was told of the item, that is for the next one
 
-    async def _confirm(self, request: Request) -> Reply:
+    async def _confirm(self, request: KestrelRequest) -> Reply:
         if self._open_count(request.queue) < request.item_count:
             return Reply(Outcome.NOT_OPEN)
         await self._close(request.queue, request.item_count)
         return _DONE
 
-    async def _close_before(self, request: Request) -> None:
+    async def _close_before(self, request: KestrelRequest) -> None:
         if request.closes_all:
             await self._close(request.queue, self._open_count(request.queue))
         elif request.closes:
@@ -370,7 +370,7 @@ class Session:
     def _open_count(self, queue: str) -> int:
         return len(self._open.get(queue, ()))
 
-    def _until_us(self, request: Request) -> int:
+    def _until_us(self, request: KestrelRequest) -> int:
         return self._house.clock.monotonic_us() + request.wait_ms * 1000
 
     def _trace(self, what: str, queue: str, xid: int = 0, *, size: int | None = None) -> None:
@@ -382,30 +382,30 @@ class Session:
 
     # -- queues -----------------------------------------------------------------------------------
 
-    async def _flush(self, request: Request) -> Reply:
+    async def _flush(self, request: KestrelRequest) -> Reply:
         await self._queues.flush(request.queue)
         return _DONE
 
-    async def _flush_all(self, request: Request) -> Reply:
+    async def _flush_all(self, request: KestrelRequest) -> Reply:
         for queue in await self._queues.names():
             await self._queues.flush(queue)
         return _DONE
 
-    async def _flush_expired(self, request: Request) -> Reply:
+    async def _flush_expired(self, request: KestrelRequest) -> Reply:
         return Reply(Outcome.COUNT, item_count=await self._queues.flush_expired(request.queue))
 
-    async def _flush_all_expired(self, request: Request) -> Reply:
+    async def _flush_all_expired(self, request: KestrelRequest) -> Reply:
         counts = [await self._queues.flush_expired(queue) for queue in await self._queues.names()]
         return Reply(Outcome.COUNT, item_count=sum(counts))
 
-    async def _delete(self, request: Request) -> Reply:
+    async def _delete(self, request: KestrelRequest) -> Reply:
         await self._queues.delete(request.queue)
         self._house.deleted(request.queue)
         return _DONE
 
     # -- the server -------------------------------------------------------------------------------
 
-    async def _stats(self, request: Request) -> Reply:
+    async def _stats(self, request: KestrelRequest) -> Reply:
         house = self._house
         queues = {queue: await self._queues.stats(queue) for queue in await self._queues.names()}
         fields: dict[str, int | str] = {
@@ -431,16 +431,16 @@ class Session:
             fields |= {f"queue_{queue}_{name}": value for name, value in one.items()}
         return Reply(Outcome.FIELDS, fields=_shown(fields))
 
-    async def _dump_stats(self, request: Request) -> Reply:
+    async def _dump_stats(self, request: KestrelRequest) -> Reply:
         known = await self._queues.names()
         wanted = [queue for queue in known if not request.words or queue in request.words]
         shown = [(queue, _shown(await self._queues.stats(queue))) for queue in wanted]
         return Reply(Outcome.QUEUES, queues=tuple(shown))
 
-    async def _version(self, request: Request) -> Reply:
+    async def _version(self, request: KestrelRequest) -> Reply:
         return Reply(Outcome.WORD, word=fjord.__version__)
 
-    async def _status(self, request: Request) -> Reply:
+    async def _status(self, request: KestrelRequest) -> Reply:
         if not request.words:
             return Reply(Outcome.WORD, word=self._house.standing.told.value)
         wanted = request.words[0]
@@ -449,19 +449,19 @@ class Session:
         self._house.standing.change(Status(wanted))
         return _DONE
 
-    async def _reload(self, request: Request) -> Reply:
+    async def _reload(self, request: KestrelRequest) -> Reply:
         await self._queues.reload()
         self._house.reloaded()
         return _DONE
 
-    async def _quit(self, request: Request) -> Reply:
+    async def _quit(self, request: KestrelRequest) -> Reply:
         return _DONE
 
-    async def _shutdown(self, request: Request) -> Reply:
+    async def _shutdown(self, request: KestrelRequest) -> Reply:
         self._house.stop()
         return _DONE
 
-    async def _broken(self, request: Request) -> Reply:
+    async def _broken(self, request: KestrelRequest) -> Reply:
         return Reply(Outcome.BROKEN)
 
 

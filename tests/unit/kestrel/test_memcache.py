@@ -7,55 +7,63 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.kestrel import protocols
-from fjord.kestrel.protocols import Outcome, Reply, Request, Verb
+from fjord.kestrel.protocols import KestrelRequest, Outcome, Reply, Verb
 
-PUT = Request(Verb.PUT, "q", items=(b"hello",))
-SAMPLES: list[tuple[bytes, Request]] = [
+PUT = KestrelRequest(Verb.PUT, "q", items=(b"hello",))
+SAMPLES: list[tuple[bytes, KestrelRequest]] = [
     (b"set q 0 0 5\r\nhello\r\n", PUT),
     (b"SET q 0 0 5\nhello\n", PUT),
     (b"set q 0 0 5 noreply\r\nhello\r\n", PUT._replace(is_quiet=True)),
-    (b"set q 7 9 0\r\n\r\n", Request(Verb.PUT, "q", (b"",), 9000)),
-    (b"set q 0 -1 1\r\n\n\r\n", Request(Verb.PUT, "q", (b"\n",), -1000)),
-    (b"set q 0 1000000 1\r\nx\r\n", Request(Verb.PUT, "q", (b"x",), expires_at_ms=1_000_000_000)),
-    (b"set q 0 999999 2\r\n\r\n\r\n", Request(Verb.PUT, "q", (b"\r\n",), 999_999_000)),
-    (b"get q\r\n", Request(Verb.GET, "q", key="q")),
-    (b"GETS q\r\n", Request(Verb.GET, "q", key="q", wants_cas=True)),
+    (b"set q 7 9 0\r\n\r\n", KestrelRequest(Verb.PUT, "q", (b"",), 9000)),
+    (b"set q 0 -1 1\r\n\n\r\n", KestrelRequest(Verb.PUT, "q", (b"\n",), -1000)),
+    (
+        b"set q 0 1000000 1\r\nx\r\n",
+        KestrelRequest(Verb.PUT, "q", (b"x",), expires_at_ms=1_000_000_000),
+    ),
+    (b"set q 0 999999 2\r\n\r\n\r\n", KestrelRequest(Verb.PUT, "q", (b"\r\n",), 999_999_000)),
+    (b"get q\r\n", KestrelRequest(Verb.GET, "q", key="q")),
+    (b"GETS q\r\n", KestrelRequest(Verb.GET, "q", key="q", wants_cas=True)),
     (
         b"get q other/open \r\n",
-        Request(
+        KestrelRequest(
             Verb.GET,
             "other",
             opens=True,
             key="other/open",
-            before=(Request(Verb.GET, "q", key="q"),),
+            before=(KestrelRequest(Verb.GET, "q", key="q"),),
         ),
     ),
     (
         b"get q/t=250/open/close\r\n",
-        Request(Verb.GET, "q", wait_ms=250, opens=True, closes=True, key="q/t=250/open/close"),
+        KestrelRequest(
+            Verb.GET, "q", wait_ms=250, opens=True, closes=True, key="q/t=250/open/close"
+        ),
     ),
-    (b"get q/abort\r\n", Request(Verb.GET, "q", aborts=True, key="q/abort")),
-    (b"get q/peek\r\n", Request(Verb.GET, "q", peeks=True, key="q/peek")),
-    (b"get q/what\r\n", Request(Verb.GET, "q", key="q/what")),
-    (b"monitor q 3\r\n", Request(Verb.MONITOR, "q", wait_ms=3000, opens=True)),
-    (b"monitor q 3 9\r\n", Request(Verb.MONITOR, "q", wait_ms=3000, item_count=9, opens=True)),
-    (b"confirm q 2\r\n", Request(Verb.CONFIRM, "q", item_count=2)),
-    (b"flush q\r\n", Request(Verb.FLUSH, "q")),
-    (b"flush_all\r\n", Request(Verb.FLUSH_ALL)),
-    (b"flush_all noreply\r\n", Request(Verb.FLUSH_ALL, is_quiet=True)),
-    (b"delete q\r\n", Request(Verb.DELETE, "q")),
-    (b"delete q noreply\r\n", Request(Verb.DELETE, "q", is_quiet=True)),
-    (b"flush_expired q\r\n", Request(Verb.FLUSH_EXPIRED, "q")),
-    (b"flush_all_expired\r\n", Request(Verb.FLUSH_ALL_EXPIRED)),
-    (b"stats\r\n", Request(Verb.STATS)),
-    (b"dump_stats\r\n", Request(Verb.DUMP_STATS)),
-    (b"dump_stats a b\r\n", Request(Verb.DUMP_STATS, words=("a", "b"))),
-    (b"version\r\n", Request(Verb.VERSION)),
-    (b"status\r\n", Request(Verb.STATUS)),
-    (b"status UP\r\n", Request(Verb.STATUS, words=("up",))),
-    (b"reload\r\n", Request(Verb.RELOAD)),
-    (b"quit\r\n", Request(Verb.QUIT)),
-    (b"shutdown\r\n", Request(Verb.SHUTDOWN)),
+    (b"get q/abort\r\n", KestrelRequest(Verb.GET, "q", aborts=True, key="q/abort")),
+    (b"get q/peek\r\n", KestrelRequest(Verb.GET, "q", peeks=True, key="q/peek")),
+    (b"get q/what\r\n", KestrelRequest(Verb.GET, "q", key="q/what")),
+    (b"monitor q 3\r\n", KestrelRequest(Verb.MONITOR, "q", wait_ms=3000, opens=True)),
+    (
+        b"monitor q 3 9\r\n",
+        KestrelRequest(Verb.MONITOR, "q", wait_ms=3000, item_count=9, opens=True),
+    ),
+    (b"confirm q 2\r\n", KestrelRequest(Verb.CONFIRM, "q", item_count=2)),
+    (b"flush q\r\n", KestrelRequest(Verb.FLUSH, "q")),
+    (b"flush_all\r\n", KestrelRequest(Verb.FLUSH_ALL)),
+    (b"flush_all noreply\r\n", KestrelRequest(Verb.FLUSH_ALL, is_quiet=True)),
+    (b"delete q\r\n", KestrelRequest(Verb.DELETE, "q")),
+    (b"delete q noreply\r\n", KestrelRequest(Verb.DELETE, "q", is_quiet=True)),
+    (b"flush_expired q\r\n", KestrelRequest(Verb.FLUSH_EXPIRED, "q")),
+    (b"flush_all_expired\r\n", KestrelRequest(Verb.FLUSH_ALL_EXPIRED)),
+    (b"stats\r\n", KestrelRequest(Verb.STATS)),
+    (b"dump_stats\r\n", KestrelRequest(Verb.DUMP_STATS)),
+    (b"dump_stats a b\r\n", KestrelRequest(Verb.DUMP_STATS, words=("a", "b"))),
+    (b"version\r\n", KestrelRequest(Verb.VERSION)),
+    (b"status\r\n", KestrelRequest(Verb.STATUS)),
+    (b"status UP\r\n", KestrelRequest(Verb.STATUS, words=("up",))),
+    (b"reload\r\n", KestrelRequest(Verb.RELOAD)),
+    (b"quit\r\n", KestrelRequest(Verb.QUIT)),
+    (b"shutdown\r\n", KestrelRequest(Verb.SHUTDOWN)),
 ]
 
 MALFORMED = [
@@ -94,7 +102,7 @@ MALFORMED = [
 ]
 
 
-def read(*pieces: bytes, item_bytes_max: int = 100, is_exact: bool = False) -> list[Request]:
+def read(*pieces: bytes, item_bytes_max: int = 100, is_exact: bool = False) -> list[KestrelRequest]:
     reader = protocols.MemcacheReader(item_bytes_max, is_exact=is_exact)
     found = []
     for piece in pieces:
@@ -109,15 +117,15 @@ def bytewise(data: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("data", "expected"), SAMPLES)
-def test_request_is_read(data: bytes, expected: Request) -> None:
+def test_request_is_read(data: bytes, expected: KestrelRequest) -> None:
     assert read(data) == [expected]
     assert read(*bytewise(data)) == [expected]
-    assert read(data + b"version\r\nget ") == [expected, Request(Verb.VERSION)]
+    assert read(data + b"version\r\nget ") == [expected, KestrelRequest(Verb.VERSION)]
 
 
 @pytest.mark.parametrize("data", [b"get q other\r\n", b"gets q\r\n", b"get q \r\n"])
 def test_exact_get_has_one_key_and_no_cas(data: bytes) -> None:
-    assert read(data, is_exact=True) == [Request(Verb.GET, "q", key="q")]
+    assert read(data, is_exact=True) == [KestrelRequest(Verb.GET, "q", key="q")]
 
 
 def test_every_verb_has_a_sample() -> None:
@@ -181,7 +189,7 @@ def test_requests_may_follow_each_other_at_once() -> None:
     assert read(data) == [request for _, request in SAMPLES]
 
 
-GET = Request(Verb.GET, "q", key="q/open")
+GET = KestrelRequest(Verb.GET, "q", key="q/open")
 REPLIES = [
     (PUT, Reply(Outcome.COUNT, 1), b"STORED\r\n", False),
     (PUT, Reply(Outcome.COUNT, 0), b"NOT_STORED\r\n", False),
@@ -200,45 +208,50 @@ REPLIES = [
     (GET, Reply(Outcome.BLOCKED), b"SERVER_ERROR\r\n", True),
     (GET, Reply(Outcome.FAILED), b"SERVER_ERROR\r\n", True),
     (
-        Request(Verb.BROKEN, words=("no such command",)),
+        KestrelRequest(Verb.BROKEN, words=("no such command",)),
         Reply(Outcome.BROKEN),
         b"CLIENT_ERROR no such command\r\n",
         True,
     ),
     (
-        Request(Verb.STATUS, words=("d\rown",)),
+        KestrelRequest(Verb.STATUS, words=("d\rown",)),
         Reply(Outcome.BROKEN, word="Unknown status: d\rown"),
         b"CLIENT_ERROR no such status\r\n",
         True,
     ),
-    (Request(Verb.MONITOR, "q"), Reply(Outcome.MORE, data=b"x"), b"VALUE q 0 1\r\nx\r\n", False),
-    (Request(Verb.CONFIRM, "q"), Reply(Outcome.DONE), b"END\r\n", False),
-    (Request(Verb.CONFIRM, "q"), Reply(Outcome.NOT_OPEN), b"ERROR\r\n", False),
-    (Request(Verb.FLUSH, "q"), Reply(Outcome.DONE), b"END\r\n", False),
-    (Request(Verb.FLUSH_ALL), Reply(Outcome.DONE), b"OK\r\n", False),
-    (Request(Verb.DELETE, "q"), Reply(Outcome.DONE), b"DELETED\r\n", False),
-    (Request(Verb.FLUSH_EXPIRED, "q"), Reply(Outcome.COUNT, 3), b"3\r\n", False),
-    (Request(Verb.RELOAD), Reply(Outcome.DONE), b"Reloaded config.\r\n", False),
-    (Request(Verb.VERSION), Reply(Outcome.WORD, word="1.2"), b"VERSION 1.2\r\n", False),
-    (Request(Verb.STATUS), Reply(Outcome.WORD, word="up"), b"UP\r\n", False),
-    (Request(Verb.STATUS), Reply(Outcome.DONE), b"END\r\n", False),
-    (Request(Verb.QUIT), Reply(Outcome.DONE), b"", True),
-    (Request(Verb.SHUTDOWN), Reply(Outcome.DONE), b"", True),
     (
-        Request(Verb.STATS),
+        KestrelRequest(Verb.MONITOR, "q"),
+        Reply(Outcome.MORE, data=b"x"),
+        b"VALUE q 0 1\r\nx\r\n",
+        False,
+    ),
+    (KestrelRequest(Verb.CONFIRM, "q"), Reply(Outcome.DONE), b"END\r\n", False),
+    (KestrelRequest(Verb.CONFIRM, "q"), Reply(Outcome.NOT_OPEN), b"ERROR\r\n", False),
+    (KestrelRequest(Verb.FLUSH, "q"), Reply(Outcome.DONE), b"END\r\n", False),
+    (KestrelRequest(Verb.FLUSH_ALL), Reply(Outcome.DONE), b"OK\r\n", False),
+    (KestrelRequest(Verb.DELETE, "q"), Reply(Outcome.DONE), b"DELETED\r\n", False),
+    (KestrelRequest(Verb.FLUSH_EXPIRED, "q"), Reply(Outcome.COUNT, 3), b"3\r\n", False),
+    (KestrelRequest(Verb.RELOAD), Reply(Outcome.DONE), b"Reloaded config.\r\n", False),
+    (KestrelRequest(Verb.VERSION), Reply(Outcome.WORD, word="1.2"), b"VERSION 1.2\r\n", False),
+    (KestrelRequest(Verb.STATUS), Reply(Outcome.WORD, word="up"), b"UP\r\n", False),
+    (KestrelRequest(Verb.STATUS), Reply(Outcome.DONE), b"END\r\n", False),
+    (KestrelRequest(Verb.QUIT), Reply(Outcome.DONE), b"", True),
+    (KestrelRequest(Verb.SHUTDOWN), Reply(Outcome.DONE), b"", True),
+    (
+        KestrelRequest(Verb.STATS),
         Reply(Outcome.FIELDS, fields=(("uptime", "1"), ("time", "2"))),
         b"STAT uptime 1\r\nSTAT time 2\r\nEND\r\n",
         False,
     ),
     (
-        Request(Verb.DUMP_STATS),
+        KestrelRequest(Verb.DUMP_STATS),
         Reply(Outcome.QUEUES, queues=(("q", (("items", "1"), ("bytes", "2"))),)),
         b"queue 'q' {\r\n  items=1\r\n  bytes=2\r\n}\r\nEND\r\n",
         False,
     ),
-    (Request(Verb.DUMP_STATS), Reply(Outcome.QUEUES), b"END\r\n", False),
+    (KestrelRequest(Verb.DUMP_STATS), Reply(Outcome.QUEUES), b"END\r\n", False),
     (
-        Request(Verb.DUMP_STATS),
+        KestrelRequest(Verb.DUMP_STATS),
         Reply(Outcome.QUEUES, queues=(("caf\udce9", ()),)),  # a file that is not named in UTF-8
         b"queue 'caf\xe9' {\r\n}\r\nEND\r\n",
         False,
@@ -247,7 +260,9 @@ REPLIES = [
 
 
 @pytest.mark.parametrize(("request_", "reply", "expected", "ends"), REPLIES)
-def test_reply_is_written(request_: Request, reply: Reply, expected: bytes, ends: bool) -> None:
+def test_reply_is_written(
+    request_: KestrelRequest, reply: Reply, expected: bytes, ends: bool
+) -> None:
     assert protocols.encode_memcache(request_, reply) == (expected, ends)
 
 
@@ -260,37 +275,37 @@ def test_every_outcome_has_a_reply() -> None:
     [
         (GET, Reply(Outcome.ITEM, data=b"x"), b"VALUE q 0 1\r\nx\r\nEND\r\n"),
         (GET, Reply(Outcome.MORE, data=b"x"), b"VALUE q 0 1\r\nx\r\n"),
-        (Request(Verb.FLUSH_ALL), Reply(Outcome.DONE), b"Flushed all queues.\r\n"),
+        (KestrelRequest(Verb.FLUSH_ALL), Reply(Outcome.DONE), b"Flushed all queues.\r\n"),
         (PUT._replace(is_quiet=True), Reply(Outcome.COUNT, 1), b"STORED\r\n"),
     ],
 )
 def test_exact_replies_are_those_of_kestrel(
-    request_: Request, reply: Reply, expected: bytes
+    request_: KestrelRequest, reply: Reply, expected: bytes
 ) -> None:
     assert protocols.encode_memcache(request_, reply, is_exact=True) == (expected, False)
 
 
 def test_kestrel_gives_no_reason() -> None:
-    request = Request(Verb.BROKEN, words=("no such command",))
+    request = KestrelRequest(Verb.BROKEN, words=("no such command",))
     broken = protocols.encode_memcache(request, Reply(Outcome.BROKEN), is_exact=True)
     assert broken == (b"CLIENT_ERROR\r\n", True)
 
 
 def test_a_line_that_came_before_means_what_it_means_to_each_reader() -> None:
     line = b"set q 0 0 50\r\n"
-    stored = Request(Verb.PUT, "q", (b"x" * 50,))
+    stored = KestrelRequest(Verb.PUT, "q", (b"x" * 50,))
     for _ in range(2):
         assert read(line + b"x" * 50 + b"\r\n", item_bytes_max=50) == [stored]
         assert [one.verb for one in read(line, item_bytes_max=49)] == [Verb.BROKEN]
     for _ in range(2):
-        assert read(b"get q other\r\n", is_exact=True) == [Request(Verb.GET, "q", key="q")]
+        assert read(b"get q other\r\n", is_exact=True) == [KestrelRequest(Verb.GET, "q", key="q")]
         assert [one.queue for one in read(b"get q other\r\n")] == ["other"]
 
 
 def test_a_line_that_is_too_long_to_be_remembered_is_read() -> None:
     words = tuple(f"queue{number}" for number in range(100))
     line = b"dump_stats " + " ".join(words).encode() + b"\r\n"
-    assert read(line + line) == [Request(Verb.DUMP_STATS, words=words)] * 2
+    assert read(line + line) == [KestrelRequest(Verb.DUMP_STATS, words=words)] * 2
 
 
 FRAGMENTS = st.sampled_from(

@@ -7,32 +7,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.kestrel import protocols
-from fjord.kestrel.protocols import Outcome, Reply, Request, Verb
+from fjord.kestrel.protocols import KestrelRequest, Outcome, Reply, Verb
 
 SAMPLES = [
-    (b"put q:\na\nb\n\n", Request(Verb.PUT, "q", (b"a", b"b"))),
-    (b"PUT q 500:\r\na\r\n\r\n", Request(Verb.PUT, "q", (b"a",), 500)),
-    (b"put q:\nget q\n\n", Request(Verb.PUT, "q", (b"get q",))),
-    (b"put q:\n\n", Request(Verb.PUT, "q")),
-    (b"get q\n", Request(Verb.GET, "q", opens=True, closes_all=True)),
-    (b"get q 50\n", Request(Verb.GET, "q", wait_ms=50, opens=True, closes_all=True)),
-    (b"peek q\n", Request(Verb.GET, "q", peeks=True, closes_all=True)),
-    (b"peek q 50\n", Request(Verb.GET, "q", wait_ms=50, peeks=True, closes_all=True)),
-    (b"monitor q 50\n", Request(Verb.MONITOR, "q", wait_ms=50, opens=True, closes_all=True)),
-    (b"confirm q 3\n", Request(Verb.CONFIRM, "q", item_count=3)),
-    (b"flush q\n", Request(Verb.FLUSH, "q")),
-    (b"delete q\n", Request(Verb.DELETE, "q")),
-    (b"status\n", Request(Verb.STATUS)),
-    (b"status Quiescent\n", Request(Verb.STATUS, words=("quiescent",))),
-    (b"version\n", Request(Verb.VERSION)),
-    (b"quit\n", Request(Verb.QUIT)),
-    (b"shutdown\n", Request(Verb.SHUTDOWN)),
+    (b"put q:\na\nb\n\n", KestrelRequest(Verb.PUT, "q", (b"a", b"b"))),
+    (b"PUT q 500:\r\na\r\n\r\n", KestrelRequest(Verb.PUT, "q", (b"a",), 500)),
+    (b"put q:\nget q\n\n", KestrelRequest(Verb.PUT, "q", (b"get q",))),
+    (b"put q:\n\n", KestrelRequest(Verb.PUT, "q")),
+    (b"get q\n", KestrelRequest(Verb.GET, "q", opens=True, closes_all=True)),
+    (b"get q 50\n", KestrelRequest(Verb.GET, "q", wait_ms=50, opens=True, closes_all=True)),
+    (b"peek q\n", KestrelRequest(Verb.GET, "q", peeks=True, closes_all=True)),
+    (b"peek q 50\n", KestrelRequest(Verb.GET, "q", wait_ms=50, peeks=True, closes_all=True)),
+    (b"monitor q 50\n", KestrelRequest(Verb.MONITOR, "q", wait_ms=50, opens=True, closes_all=True)),
+    (b"confirm q 3\n", KestrelRequest(Verb.CONFIRM, "q", item_count=3)),
+    (b"flush q\n", KestrelRequest(Verb.FLUSH, "q")),
+    (b"delete q\n", KestrelRequest(Verb.DELETE, "q")),
+    (b"status\n", KestrelRequest(Verb.STATUS)),
+    (b"status Quiescent\n", KestrelRequest(Verb.STATUS, words=("quiescent",))),
+    (b"version\n", KestrelRequest(Verb.VERSION)),
+    (b"quit\n", KestrelRequest(Verb.QUIT)),
+    (b"shutdown\n", KestrelRequest(Verb.SHUTDOWN)),
 ]
 
 # What is told, and the connection goes on.
 ERRORS = [
     (b"put:\na\n\n", "Queue name required."),
     (b"put q\n", "The line of a put ends with a colon."),
+    (b"put q x\n", "The line of a put ends with a colon."),
     (b"put\n", "Queue name required."),
     (b"put q x:\na\n\n", "Error parsing expiration time."),
     (b"put a.b:\na\n\n", "Bad queue name."),
@@ -45,6 +46,7 @@ ERRORS = [
     (b"monitor q\n", "Queue name & timeout required."),
     (b"monitor q x\n", "Error parsing timeout."),
     (b"monitor a/b 1\n", "Bad queue name."),
+    (b"monitor a/b x\n", "Bad queue name."),
     (b"confirm q\n", "Queue name & count required."),
     (b"confirm q x\n", "Error parsing count."),
     (b"confirm a~b 1\n", "Bad queue name."),
@@ -56,7 +58,7 @@ ERRORS = [
 ]
 
 
-def read(*pieces: bytes, item_bytes_max: int = 100) -> list[Request]:
+def read(*pieces: bytes, item_bytes_max: int = 100) -> list[KestrelRequest]:
     # 1025 items of one byte are too many, and not too large.
     reader = protocols.TextReader(2000 if sum(map(len, pieces)) > 2000 else item_bytes_max)
     found = []
@@ -72,16 +74,16 @@ def bytewise(data: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("data", "expected"), SAMPLES)
-def test_request_is_read(data: bytes, expected: Request) -> None:
+def test_request_is_read(data: bytes, expected: KestrelRequest) -> None:
     assert read(data) == [expected]
     assert read(*bytewise(data)) == [expected]
-    assert read(data + b"version\nget ") == [expected, Request(Verb.VERSION)]
+    assert read(data + b"version\nget ") == [expected, KestrelRequest(Verb.VERSION)]
     assert [read(data[:size]) for size in range(len(data))] == [[]] * len(data)
 
 
 @pytest.mark.parametrize(("data", "reason"), ERRORS, ids=[reason for _, reason in ERRORS])
 def test_error_is_told_and_the_next_request_is_read(data: bytes, reason: str) -> None:
-    expected = [Request(Verb.BROKEN, words=(reason,)), Request(Verb.VERSION)]
+    expected = [KestrelRequest(Verb.BROKEN, words=(reason,)), KestrelRequest(Verb.VERSION)]
     assert read(data, b"version\n") == expected
     assert read(*bytewise(data), b"version\n") == expected
     broken = expected[0]
@@ -102,7 +104,7 @@ def test_what_has_no_end_ends_the_connection(data: bytes, reason: str) -> None:
     reader = protocols.TextReader(100)
     reader.receive(data)
     broken = reader.next_request()
-    assert broken == Request(Verb.BROKEN, words=(reason,), ends=True)
+    assert broken == KestrelRequest(Verb.BROKEN, words=(reason,), ends=True)
     assert protocols.encode_text(broken, Reply(Outcome.BROKEN)) == (f"-{reason}\n".encode(), True)
     reader.receive(b"version\n")
     assert (reader.kept_bytes, reader.next_request()) == (0, None)
@@ -115,9 +117,9 @@ def test_items_of_a_put_are_counted_as_kept() -> None:
     assert reader.kept_bytes == 5
 
 
-GET = Request(Verb.GET, "q")
+GET = KestrelRequest(Verb.GET, "q")
 REPLIES = [
-    (Request(Verb.PUT, "q"), Reply(Outcome.COUNT, 2), b"+2\n", False),
+    (KestrelRequest(Verb.PUT, "q"), Reply(Outcome.COUNT, 2), b"+2\n", False),
     (GET, Reply(Outcome.ITEM, data=b"x"), b":x\n", False),
     (GET, Reply(Outcome.ITEM), b"*\n", False),
     (GET, Reply(Outcome.MORE, data=b"x"), b":x\n", False),
@@ -125,24 +127,31 @@ REPLIES = [
     (GET, Reply(Outcome.TOO_MANY_OPEN, 7), b"-Too many open transactions; limit=7\n", False),
     (GET, Reply(Outcome.BLOCKED), b"-The status of the server does not allow it.\n", False),
     (GET, Reply(Outcome.FAILED), b"-The server could not do it.\n", True),
-    (Request(Verb.CONFIRM, "q", item_count=3), Reply(Outcome.DONE), b"+3\n", False),
-    (Request(Verb.CONFIRM), Reply(Outcome.NOT_OPEN), b"-Not that many transactions open.\n", False),
-    (Request(Verb.FLUSH, "q"), Reply(Outcome.DONE), b"+0\n", False),
-    (Request(Verb.VERSION), Reply(Outcome.WORD, word="1.2"), b"+1.2\n", False),
-    (Request(Verb.STATUS), Reply(Outcome.WORD, word="up"), b"+up\n", False),
+    (KestrelRequest(Verb.CONFIRM, "q", item_count=3), Reply(Outcome.DONE), b"+3\n", False),
     (
-        Request(Verb.STATUS),
+        KestrelRequest(Verb.CONFIRM),
+        Reply(Outcome.NOT_OPEN),
+        b"-Not that many transactions open.\n",
+        False,
+    ),
+    (KestrelRequest(Verb.FLUSH, "q"), Reply(Outcome.DONE), b"+0\n", False),
+    (KestrelRequest(Verb.VERSION), Reply(Outcome.WORD, word="1.2"), b"+1.2\n", False),
+    (KestrelRequest(Verb.STATUS), Reply(Outcome.WORD, word="up"), b"+up\n", False),
+    (
+        KestrelRequest(Verb.STATUS),
         Reply(Outcome.BROKEN, word="Unknown status: x"),
         b"-Unknown status: x\n",
         False,
     ),
-    (Request(Verb.QUIT), Reply(Outcome.DONE), b"+0\n", True),
-    (Request(Verb.SHUTDOWN), Reply(Outcome.DONE), b"+0\n", True),
+    (KestrelRequest(Verb.QUIT), Reply(Outcome.DONE), b"+0\n", True),
+    (KestrelRequest(Verb.SHUTDOWN), Reply(Outcome.DONE), b"+0\n", True),
 ]
 
 
 @pytest.mark.parametrize(("request_", "reply", "expected", "ends"), REPLIES)
-def test_reply_is_written(request_: Request, reply: Reply, expected: bytes, ends: bool) -> None:
+def test_reply_is_written(
+    request_: KestrelRequest, reply: Reply, expected: bytes, ends: bool
+) -> None:
     assert protocols.encode_text(request_, reply) == (expected, ends)
 
 
