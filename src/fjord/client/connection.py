@@ -171,7 +171,6 @@ class SocketListening:
         reply = duplex.exchange(command, deadline)
         if isinstance(reply, Refusal):
             raise reply.error()
-        duplex.keep_alive()
 
     def __iter__(self) -> Iterator[Changed]:
         while True:
@@ -257,7 +256,6 @@ class Line:
             OSError: if nobody answers.
         """
         duplex = Duplex(self._address, self._clock, deadline, self._client.hello)
-        duplex.keep_alive()  # the server may take its time to answer
         self._duplex = duplex
         deadline.left_seconds()
         self._check_open()  # else nobody might see that it has to be interrupted
@@ -336,6 +334,7 @@ class Duplex:
         greeted = Deadline(clock, seconds)
         self._socket = socket.create_connection(address, seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        keep_alive(self._socket)  # the server may take its time to answer
         # A timeout of the kernel's: Python's own would poll before every send and receive.
         self._socket.settimeout(None)
         self._armed_seconds = 0.0
@@ -397,9 +396,6 @@ class Duplex:
         except OSError:
             return True
         return True  # its end, or last words: nobody has asked for anything
-
-    def keep_alive(self) -> None:
-        keep_alive(self._socket)
 
     def interrupt(self) -> None:
         """Ends the connection also where another thread waits on it."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from fjord import commands, limits, values
 from fjord.client.address import shown_at
-from fjord.client.calls import Call, Result, done, expect, expect_rows, nothing_to_do
+from fjord.client.calls import Call, Result, check_names, done, expect, expect_rows, nothing_to_do
 from fjord.client.entries import (
     AnyKey,
     Change,
@@ -67,9 +67,6 @@ class SetOneOptions(SetOptions, total=False):
     """How one value is set."""
 
     also: Iterable[Key] | None  # the value's further keys from now on; None leaves them
-
-
-_SET_OPTIONS: Final = SetOptions.__optional_keys__
 
 
 class KvCalls:
@@ -248,9 +245,7 @@ class KvCalls:
 
 def _set_fields(options: SetOptions) -> dict[str, Any]:
     """Returns options as the fields of a command."""
-    if not options.keys() <= _SET_OPTIONS:
-        unknown = ", ".join(sorted(options.keys() - _SET_OPTIONS))
-        raise TypeError(f"set has no option {unknown}")
+    check_names("set", options, SetOptions.__optional_keys__)
     return {
         "expires_at_us": microseconds(options.get("expires_at")),
         "ttl_us": duration_us(options.get("ttl")),

@@ -134,15 +134,15 @@ class MessageBatch:
 
     @property
     def seqs(self) -> list[int]:
-        return _joined(part.seqs for part in self.columns)
+        return list(chain.from_iterable(part.seqs for part in self.columns))
 
     @property
     def keys(self) -> list[str]:
-        return _joined(_keys(part.keys) for part in self.columns)
+        return list(chain.from_iterable(_keys(part.keys) for part in self.columns))
 
     @property
     def values(self) -> list[Any]:
-        return _joined(_values(part, self._decoding) for part in self.columns)
+        return list(chain.from_iterable(_values(part, self._decoding) for part in self.columns))
 
     def column(self, name: str) -> list[Any]:
         """Returns the values of a declared column, one for each message, None for a tombstone.
@@ -172,7 +172,7 @@ class MessageBatch:
     @property
     def times(self) -> list[datetime]:
         """When each of them was committed."""
-        return _joined(_dates(part.at_us) for part in self.columns)
+        return list(chain.from_iterable(_dates(part.at_us) for part in self.columns))
 
     def to_arrow(self) -> Any:
         """Returns a pyarrow table with the columns seq, ts, key, type and value.
@@ -400,13 +400,6 @@ def _dates(at_us: Sequence[int]) -> Iterable[datetime]:
         return repeat(date(at_us[0]), len(at_us))
     known = {one: date(one) for one in set(at_us)}
     return map(known.__getitem__, at_us)
-
-
-def _joined(parts: Iterable[Iterable[Any]]) -> list[Any]:
-    found: list[Any] = []
-    for part in parts:
-        found.extend(part)
-    return found
 
 
 # -- rows of declared columns, read a column at a time --------------------------------------------

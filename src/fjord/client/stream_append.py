@@ -50,12 +50,7 @@ def append_parts(
 
     What cannot be sent is found before the first one is made.
     """
-    return append_lists(table, listed("values", given), _listed_keys(keys))
-
-
-def append_lists(table: str, given: list[Any], keys: list[Any] | None) -> Iterator[Append]:
-    """Does the same for lists."""
-    types, data, named = _columns(given, keys)
+    types, data, named = _columns(listed("values", given), _listed_keys(keys))
     rows = len(types)
     if rows <= limits.BATCH_ROWS_MAX:
         whole = _append(table, types, data, named)

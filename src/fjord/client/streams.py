@@ -32,7 +32,6 @@ from fjord.client.pages import Span
 from fjord.client.schemas import Columns, Row, Schemas, SchemasOf
 from fjord.client.stream_append import (
     append_all,
-    append_lists,
     append_one,
     append_parts,
     listed,
@@ -83,14 +82,12 @@ class StreamCalls:
         self.schemas = schemas_of(table, decode_settings)
 
     def create(self, settings: StreamSettings) -> Call[None]:
-        return Call(self._creation(settings), done)
+        return Call(self.declare(settings).command, done)
 
     def declare(self, settings: StreamSettings) -> ExpectedTable:
-        return ExpectedTable(self._creation(settings), settings.keys())
-
-    def _creation(self, settings: StreamSettings) -> CreateTable:
         encoded = encode_stream_settings(settings)
-        return CreateTable(name=self.table, kind=kinds.Kind.STREAM.number, settings=encoded)
+        command = CreateTable(name=self.table, kind=kinds.Kind.STREAM.number, settings=encoded)
+        return ExpectedTable(command, settings.keys())
 
     # -- writes -----------------------------------------------------------------------------------
 
@@ -115,7 +112,7 @@ class StreamCalls:
         named = None if keys is None else listed("keys", keys)
         last = 0
         if type(given) is list and (not given or type(given[0]) in PLAIN_TYPES):
-            for command in append_lists(self.table, given, named):
+            for command in append_parts(self.table, given, named):
                 last = yield Call(command, _seq)
             return last
         build = partial(self.append_parts, given, named)

@@ -128,14 +128,12 @@ class JobCalls:
         self._stamps = stamps
 
     def create(self, settings: JobSettings, *, change: bool = False) -> Call[None]:
-        return Call(replace(self._creation(settings), changes=change), done)
+        return Call(replace(self.declare(settings).command, changes=change), done)
 
     def declare(self, settings: JobSettings) -> ExpectedTable:
-        return ExpectedTable(self._creation(settings), settings.keys())
-
-    def _creation(self, settings: JobSettings) -> CreateTable:
         encoded = encode_job_settings(settings)
-        return CreateTable(name=self.table, kind=kinds.Kind.JOBS.number, settings=encoded)
+        command = CreateTable(name=self.table, kind=kinds.Kind.JOBS.number, settings=encoded)
+        return ExpectedTable(command, settings.keys())
 
     # -- pushing ----------------------------------------------------------------------------------
 

@@ -190,19 +190,19 @@ BYTES_MAX: Final = limits.BATCH_BYTES_MAX // 4
 # Of commands, in one batch; one more says how far the file is sent, and a record may add two.
 _PARTS_MAX: Final = limits.BATCH_COMMANDS_MAX - 2
 _HEAD_BYTES: Final = HEAD.size
-# As plain numbers, which are compared faster than members of an enum.
-_PUSH, _APPEND, _SET, _DELETE = map(
+# As plain numbers, which are packed and compared faster than members of an enum.
+PUSH, APPEND, SET, DELETE = map(
     int, (RecordKind.PUSH, RecordKind.APPEND, RecordKind.SET, RecordKind.DELETE)
 )
 _COMMAND: Final = int(RecordKind.COMMAND)
-_KV: Final = (_SET, _DELETE)
+_KV: Final = (SET, DELETE)
 _Life = tuple[int, int]  # how long a touch lets a value live, and when it expires
 
 
 class Jobs:
     """Jobs that are pushed to one table; type, key, value, date, domain, priority, two dates."""
 
-    kinds = (_PUSH,)
+    kinds = (PUSH,)
 
     def __init__(self, table: str) -> None:
         self._table = table
@@ -230,7 +230,7 @@ class Jobs:
 class Messages:
     """Messages that are appended to one stream; type, key, value, date."""
 
-    kinds = (_APPEND,)
+    kinds = (APPEND,)
 
     def __init__(self, table: str) -> None:
         self._table = table
@@ -361,7 +361,7 @@ class Gathering:
             self._parts.append(run)
             self._count += 1
         if isinstance(run, Values):
-            if kind == _DELETE:
+            if kind == DELETE:
                 run.delete(key, stamp_us)
             else:
                 life = due, expires_us

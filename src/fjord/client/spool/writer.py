@@ -36,7 +36,7 @@ from fjord.client.schemas import NoSchemas, no_rows
 from fjord.client.spool import files
 from fjord.client.spool.bell import Bell
 from fjord.client.spool.files import COMMON, HEADER_BYTES, OpenFile, line_of
-from fjord.client.spool.records import HEAD, RecordKind, of_command
+from fjord.client.spool.records import APPEND, DELETE, HEAD, PUSH, SET, of_command
 from fjord.client.streams import StreamCalls
 from fjord.clock import Stamps, SystemClock
 from fjord.columns import repeat
@@ -375,10 +375,6 @@ _SET_OPTIONS: Final = SetOneOptions.__optional_keys__ | SetOptions.__optional_ke
 _EMPTY: Final = "a key has at least one byte"
 _VALUE: Final = f"a value has at most {limits.VALUE_BYTES_MAX} bytes"
 _pack = HEAD.pack
-# As plain numbers, which are packed faster than members of an enum.
-_PUSH, _APPEND, _SET, _DELETE = map(
-    int, (RecordKind.PUSH, RecordKind.APPEND, RecordKind.SET, RecordKind.DELETE)
-)
 _PRIORITY: Final = int(Priority.DEFAULT)
 # An expiry that comes from a TTL ends such a stretch, so that many values expire together and the
 # forwarder sends them as one command.
@@ -430,7 +426,7 @@ class SpoolJobs(_Table):
             priority, due, expires_us, domain = _job_fields(options, stamp_us)
         table = self._table
         head = _pack(
-            _PUSH, type_, priority, len(table), len(name), len(domain), stamp_us, due, expires_us
+            PUSH, type_, priority, len(table), len(name), len(domain), stamp_us, due, expires_us
         )
         self._write(head + table + name + domain + data, stamp_us)
 
@@ -466,7 +462,7 @@ class SpoolStream(_Table):
             raise _too_large(name, data, limits.KV_KEY_BYTES_MAX)
         stamp_us = self._next_us()
         table = self._table
-        head = _pack(_APPEND, type_, 0, len(table), len(name), 0, stamp_us, 0, 0)
+        head = _pack(APPEND, type_, 0, len(table), len(name), 0, stamp_us, 0, 0)
         self._write(head + table + name + data, stamp_us)
 
     def append_many(self, values: Iterable[Value], keys: Iterable[Key] | None = None) -> None:
@@ -503,7 +499,7 @@ class SpoolKv(_Table):
         stamp_us = self._next_us()
         ttl_us, expires_us = _life(options, stamp_us) if options else (0, 0)
         table = self._table
-        head = _pack(_SET, type_, 0, len(table), len(name), 0, stamp_us, ttl_us, expires_us)
+        head = _pack(SET, type_, 0, len(table), len(name), 0, stamp_us, ttl_us, expires_us)
         self._write(head + table + name + data, stamp_us)
 
     def set_many(self, items: Mapping[AnyKey, Value], **options: Unpack[SetOptions]) -> None:
@@ -518,7 +514,7 @@ class SpoolKv(_Table):
             raise _too_large(name, b"", limits.KV_KEY_BYTES_MAX)
         stamp_us = self._next_us()
         table = self._table
-        head = _pack(_DELETE, 0, 0, len(table), len(name), 0, stamp_us, 0, 0)
+        head = _pack(DELETE, 0, 0, len(table), len(name), 0, stamp_us, 0, 0)
         self._write(head + table + name, stamp_us)
 
     def delete_many(self, keys: Iterable[Key]) -> None:
