@@ -197,7 +197,7 @@ class Embedded:
             self._waits.arrive(news.arrivals, now_us)
             told = [*told, *self._listeners.arrive(news.arrivals, now_us)]
         self._notify()
-        if self._listeners:
+        if self._listeners.keys:
             self._untold.append((seen_seq, self._listeners.match([*told, *news.changed])))
         return seen_seq, self._due_us()
 

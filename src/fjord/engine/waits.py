@@ -405,7 +405,7 @@ class Listening(Generic[K]):
 
 
 class Listeners(Generic[K]):
-    """All listenings; false while there is none.
+    """All listenings.
 
     The engine is asked to watch a key while at least one listening has it.
     """
@@ -417,9 +417,6 @@ class Listeners(Generic[K]):
         self._dates = Dates(engine.first_date_us)
         self.keys = 0  # over all listenings
         self.hears_all = False  # somebody is told of all jobs tables, beside those who listen
-
-    def __bool__(self) -> bool:
-        return bool(self._by_key)
 
     def __iter__(self) -> Iterator[K]:
         return iter(list(self._by_listener))

@@ -60,6 +60,7 @@ class Pending(NamedTuple):
     command: Command
     after: After | None
     wait: WaitingRequest | None  # takes the reply in the place of the session
+    key: Origin | WaitingRequest  # whose queue it stands in; a request that waited has its own
 
 
 class _Backlog:
@@ -69,17 +70,13 @@ class _Backlog:
     """
 
     def __init__(self) -> None:
-        # By origin; a request that waited has a queue of its own.
         self.queues: OrderedDict[Origin | WaitingRequest, deque[Pending]] = OrderedDict()
 
     def put_back(self, taken: Sequence[Pending]) -> None:
         """Lets what was taken be the next again, in the same order."""
         for pending in reversed(taken):
-            key = _key_of(pending)
-            if key not in self.queues:
-                self.queues[key] = deque()
-            self.queues[key].appendleft(pending)
-            self.queues.move_to_end(key, last=False)
+            self.queues.setdefault(pending.key, deque()).appendleft(pending)
+            self.queues.move_to_end(pending.key, last=False)
 
     def take(self, set_aside: Callable[[Pending], None]) -> list[Pending]:
         """Takes commands up to the bound, or up to one after which something has to be done."""
@@ -133,7 +130,6 @@ class Committer:
             self._turn = (loop.call_soon, *self._turn)
         self._backlog = _Backlog()
         self._held: list[Pending] = []  # of peers that do not take their replies
-        self._news: list[News] = []  # of which nobody who waits knows yet
         self._told: list[Told] = []  # changes to tell when they are durable
         self._scheduled = False
         self._syncing = False
@@ -163,8 +159,8 @@ class Committer:
         wait: WaitingRequest | None = None,
     ) -> None:
         """Runs a command with the next group; none of the group comes behind one with `after`."""
-        pending = Pending(origin, origin.client, request, command, after, wait)
-        key = origin if wait is None else _key_of(pending)
+        key = origin if wait is None or wait.nothing is None else wait
+        pending = Pending(origin, origin.client, request, command, after, wait, key)
         queues = self._backlog.queues
         if key in queues:
             queues[key].append(pending)
@@ -243,7 +239,7 @@ class Committer:
             return
         self._begun_us = self._clock.monotonic_us()
         try:
-            _, clients, _, wanted, _, _ = zip(*group, strict=True)
+            _, clients, _, wanted, _, _, _ = zip(*group, strict=True)
             replies = self._engine.run_some(wanted, clients)
             if len(replies) < len(group):
                 self._backlog.put_back(group[len(replies) :])
@@ -324,7 +320,7 @@ class Committer:
         return lambda result, error: call(finish, result, error)
 
     def _deliver(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
-        for (origin, _, request, _, _, wait), reply in zip(group, replies, strict=True):
+        for (origin, _, request, _, _, wait, _), reply in zip(group, replies, strict=True):
             if wait is None:
                 origin.answer(request, reply)
             else:
@@ -333,8 +329,8 @@ class Committer:
             pending.origin.flush()
         if self._told or self._wakeups:
             self._tell()
-        if self._news or self.waits.is_unplanned:
-            self._wake()
+        if self.waits.news or self.waits.is_unplanned:
+            self.waits.go_on()
         now_us = self._clock.monotonic_us()
         if group:
             self._counters.groups.observe(now_us - self._begun_us)
@@ -349,11 +345,6 @@ class Committer:
             if not self._is_awake:
                 self._is_awake = True
                 self._loop.call_soon(*self._turn)
-
-    def _wake(self) -> None:
-        """Lets those go on who wait for what came."""
-        news, self._news = self._news, []
-        self.waits.go_on(news)
 
     def _stay_awake(self) -> None:
         """Lets the loop look for requests once more instead of going to sleep."""
@@ -371,10 +362,10 @@ class Committer:
             return
         self._has_written = True
         self._is_sooner |= news.is_sooner
-        self._news.append(news)
+        self.waits.news.append(news)
         if self._wakeups is not None:
             self._note_wakeups(self._wakeups, news)
-        if self.listeners or self._wakeups is not None:
+        if self.listeners.keys or self._wakeups is not None:
             arrived = self.listeners.arrive(news.arrivals, self._clock.wall_us())
             self._told += self.listeners.match((*arrived, *news.changed))
             self._plan_dates()
@@ -444,7 +435,7 @@ class Committer:
             self._note_news()
             if self._has_written:
                 self._note_writes()
-            self._wake()
+            self.waits.go_on()
         except Exception as error:  # noqa: BLE001 - as for a group
             self._on_failure(error)
             return
@@ -470,11 +461,6 @@ class Committer:
         under_way = self._syncing or self._scheduled or self._backlog.queues or self._held
         if not under_way and all(beside.is_idle for beside in self._besides):
             self._drained.set_result(None)
-
-
-def _key_of(pending: Pending) -> Origin | WaitingRequest:
-    wait = pending.wait
-    return pending.origin if wait is None or wait.nothing is None else wait
 
 
 def tell(told: Iterable[Told]) -> int:

@@ -137,6 +137,7 @@ class Session(asyncio.Protocol):
         self._pushes: list[bytes] = []  # changes that wait until the peer takes its output
         self._pushes_bytes = 0
         self._transport: asyncio.Transport | None = None
+        self.is_open = False  # from when there is a connection until it is closed
         self.is_stalled = False  # the peer does not take its replies, or is gone
         self.is_ending = False  # it sends no more, or is not heard any more
         self._reading = True
@@ -151,14 +152,11 @@ class Session(asyncio.Protocol):
         self._untaken_bytes = 0
         self._untaken_us = 0
 
-    @property
-    def is_open(self) -> bool:
-        return self._transport is not None and self._closed_us is None
-
     # -- called by the transport ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self.is_open = True
         self._transport.set_write_buffer_limits(high=limits.OUTPUT_BYTES_MAX)
         if len(self._shared.sessions) >= self._shared.bounds.connections:
             self._finish(RemoteProtocolError(Code.BUSY, "too many connections; try again later"))
@@ -167,7 +165,7 @@ class Session(asyncio.Protocol):
         self._shared.sessions.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._transport = None
+        self._transport, self.is_open = None, False
         self.is_ending, self._last_words = True, b""  # nothing more is taken from what it has sent
         self._shared.sessions.discard(self)
         self._listeners.drop(self)
@@ -493,7 +491,7 @@ class Session(asyncio.Protocol):
         # To put large pieces together takes longer than to send each of them.
         data = output[:] if size > limits.JOINED_BYTES_MAX else [b"".join(output)]
         output.clear()
-        if transport is not None and self._closed_us is None:
+        if transport is not None and self.is_open:
             transport.writelines(data)
             self._counters.sent_bytes += size
             if self._is_noted or transport.get_write_buffer_size() > limits.KEPT_NOTED_BYTES:
@@ -584,7 +582,7 @@ class Session(asyncio.Protocol):
         self._send()
         self._pushes.clear()
         self._pushes_bytes = 0
-        self._closed_us = self._clock.monotonic_us()
+        self._closed_us, self.is_open = self._clock.monotonic_us(), False
         if self._transport is not None:
             self._transport.close()
 

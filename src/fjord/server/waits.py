@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from fjord.clock import Clock
@@ -78,6 +78,7 @@ class WaitingRequests:
         # Tables and subscribers that were last read with inside blocks, the latest ones last.
         self._inside: dict[Origin, dict[tuple[str, str], None]] = {}
         self._alarm = Alarm(loop, clock, self._look)
+        self.news: list[News] = []  # of groups that are durable with the next replies
         self.is_unplanned = False  # somebody was parked since the alarm was set
 
     # -- called by sessions -----------------------------------------------------------------------
@@ -118,11 +119,7 @@ class WaitingRequests:
                 self._ask(wait)
                 return
             reply = found
-        may_wait = origin.is_open and not origin.is_ending
-        if self._waits.settle(wait, reply, self._clock.monotonic_us(), may_wait=may_wait):
-            self._by_origin.setdefault(origin, {})[wait] = None
-            self._counters.parked_waits = self._waits.parked
-            self.is_unplanned = True
+        if wait.deadline_us and self._is_parked(wait, reply):
             return
         is_wanted = origin.is_open and wait.stage is not Stage.ENDED
         if type(reply) is Taken and reply.first_xid and not is_wanted:
@@ -140,7 +137,8 @@ class WaitingRequests:
 
     def forget(self, wait: WaitingRequest) -> None:
         """Takes leave of one that is not run, since nobody is there any more."""
-        self._leave(wait)
+        if wait.nothing is not None:
+            self._leave(wait)
         wait.origin.forget(wait.request)
 
     def release(self) -> None:
@@ -149,8 +147,9 @@ class WaitingRequests:
             self._waits.resume(wait)
         self._run_woken()
 
-    def go_on(self, news: Iterable[News]) -> None:
-        """Wakes who may find something, after all replies of a group were given."""
+    def go_on(self) -> None:
+        """Wakes who may find something in the news, after all replies of a group were given."""
+        news, self.news = self.news, []
         self.is_unplanned = False
         if not self._by_origin:
             return
@@ -174,19 +173,29 @@ class WaitingRequests:
 
     # -- one request ------------------------------------------------------------------------------
 
+    def _is_parked(self, wait: WaitingRequest, reply: Reply) -> bool:
+        """Parks a request that found nothing and may wait for more; says whether it did."""
+        origin = wait.origin
+        may_wait = origin.is_open and not origin.is_ending
+        if not self._waits.settle(wait, reply, self._clock.monotonic_us(), may_wait=may_wait):
+            return False
+        self._by_origin.setdefault(origin, {})[wait] = None
+        self._counters.parked_waits = self._waits.parked
+        self.is_unplanned = True
+        return True
+
     def _answer(self, wait: WaitingRequest, reply: Reply) -> None:
         if type(reply) is Refusal and reply.code is Code.CORRUPT:
             logs.note(logging.ERROR, "what was asked for is damaged", error=reply.text)
         if not wait.origin.is_open:
             self.forget(wait)
             return
-        self._leave(wait)
+        if wait.nothing is not None:
+            self._leave(wait)
         wait.origin.answer(wait.request, reply)
 
     def _leave(self, wait: WaitingRequest) -> None:
         """Ends the wait of one that was parked before."""
-        if wait.nothing is None:
-            return
         mine = self._by_origin.get(wait.origin)
         if mine is not None:
             mine.pop(wait, None)

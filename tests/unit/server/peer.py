@@ -142,7 +142,8 @@ class World:
         """Lets jobs come, as the committer does when everything is durable."""
         self.tell(self.listeners.arrive(arrivals, self.clock.wall_us()))
         self._plan_dates()
-        self.waits.go_on([NO_NEWS._replace(arrivals=arrivals)])
+        self.waits.news.append(NO_NEWS._replace(arrivals=arrivals))
+        self.waits.go_on()
 
     def _plan_dates(self) -> None:
         look_us = self.listeners.look_us(self.clock.wall_us())
@@ -184,7 +185,7 @@ class World:
                 self.waits.settle(wait, found)
         for origin, *_ in group:
             origin.flush()
-        self.waits.go_on([])
+        self.waits.go_on()
 
     def pass_time(self, seconds: float) -> None:
         """Looks at the deadlines as the daemon does, once a second."""

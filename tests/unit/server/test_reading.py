@@ -115,7 +115,8 @@ class World:
             self.reads.settle(wait, reply)
         for origin, *_ in group:
             origin.flush()
-        self.reads.go_on([NO_NEWS._replace(appended=appended)])
+        self.reads.news.append(NO_NEWS._replace(appended=appended))
+        self.reads.go_on()
         return [command for _, _, command, _ in group]
 
     def readers(self, count: int, **options: Any) -> list[Client]:

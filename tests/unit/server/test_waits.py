@@ -103,7 +103,8 @@ class World:
             ran.append(command)
         for origin, *_ in group:
             origin.flush()
-        self.waiting.go_on([NO_NEWS._replace(arrivals=arrivals or {})])
+        self.waiting.news.append(NO_NEWS._replace(arrivals=arrivals or {}))
+        self.waiting.go_on()
         return ran
 
     def end(self, peer: Peer) -> None:
@@ -128,7 +129,8 @@ class World:
     def arrive(self, rows: int) -> None:
         """Says that jobs came which are due."""
         arrivals = {TABLE: Arrival(rows, self.clock.wall_us())}
-        self.waiting.go_on([NO_NEWS._replace(arrivals=arrivals)])
+        self.waiting.news.append(NO_NEWS._replace(arrivals=arrivals))
+        self.waiting.go_on()
 
     @property
     def woken(self) -> list[str]:
@@ -253,7 +255,8 @@ def test_a_clock_that_is_set_back_wakes_nobody_early(world: World) -> None:
 def test_a_job_with_an_earlier_date_is_waited_for_instead(world: World) -> None:
     world.park(Peer("a"), next_in=25)
     arrivals = {TABLE: Arrival(1, world.clock.wall_us() + 5 * SECOND_US)}
-    world.waiting.go_on([NO_NEWS._replace(arrivals=arrivals)])
+    world.waiting.news.append(NO_NEWS._replace(arrivals=arrivals))
+    world.waiting.go_on()
     world.loop.pass_time(5)
     assert world.woken == ["a"]
 
