@@ -122,18 +122,9 @@ def decode_settings(data: bytes) -> Settings:
         ValueError: if they are none; the text says why.
     """
     given = settings.read(data, Settings)
-    if given.get("fairness", Fairness.NONE) not in list(Fairness):
-        raise ValueError("fairness is none or domain")
-    for name, kind in (("period", Period), ("drained", Drained)):
-        if given.get(name, kind(next(iter(kind)))) not in list(kind):
-            raise ValueError(f"{name} is {' or '.join(one for one in kind if one)}")
-    words = {
-        "fairness": Fairness(given.get("fairness", Fairness.NONE)),
-        "period": Period(given.get("period", Period.NONE)),
-        "drained": Drained(given.get("drained", Drained.DELETE)),
-        "earlier": settings.earlier_schemas(given.get("earlier", ())),
-    }
-    found = settings.with_columns(Settings(**{**given, **words}))
+    words = settings.words(given, fairness=Fairness, period=Period, drained=Drained)
+    earlier = settings.earlier_schemas(given.get("earlier", ()))
+    found = settings.with_columns(Settings(**{**given, **words, "earlier": earlier}))
     settings.check_switch("secure", found.secure)
     settings.check_switch("merge", found.merge)
     settings.check_switch("history", found.history)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -63,6 +64,18 @@ def with_columns(found: Declared) -> Declared:
     declared = schema.read(found.columns, found.key, found.schema)
     columns = tuple((one.name, one.type, one.required) for one in declared.columns)
     return replace(found, columns=columns, key=declared.key)
+
+
+def words(given: Mapping[str, Any], **kinds: type[enum.StrEnum]) -> dict[str, enum.StrEnum]:
+    """Returns those of some settings that were given, each of which is one of some words.
+
+    Raises:
+        ValueError: if one is another word.
+    """
+    for name, kind in kinds.items():
+        if name in given and given[name] not in list(kind):
+            raise ValueError(f"{name} is {' or '.join(one for one in kind if one)}")
+    return {name: kind(given[name]) for name, kind in kinds.items() if name in given}
 
 
 def earlier_schemas(given: Any) -> tuple[tuple[int, Triples], ...]:

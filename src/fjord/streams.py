@@ -55,10 +55,7 @@ def decode_settings(data: bytes) -> Settings:
         ValueError: if they are none; the text says why.
     """
     given = settings.read(data, Settings)
-    if given.get("mode", Mode.LOG) not in list(Mode):
-        raise ValueError("mode is log or latest")
-    found = Settings(**{**given, "mode": Mode(given.get("mode", Mode.LOG))})
-    found = settings.with_columns(found)
+    found = settings.with_columns(Settings(**{**given, **settings.words(given, mode=Mode)}))
     settings.check_switch("history", found.history)
     if found.mode is Mode.LOG and not found.history:
         raise ValueError("a stream of mode log has history; use retention to keep less of it")

@@ -8,9 +8,9 @@ import pytest
 
 from fjord import layouts
 from fjord.layouts import JOB_IMAGE, JOB_PLACE, JOB_REST, JOB_TAKEN, Fields
+from fjord.tables import staging as stage_entry
 from fjord.tables.jobs import layout as job_row
 from fjord.tables.kv import layout
-from fjord.tables.stages import layout as stage_entry
 from fjord.tables.streams import layout as stream_entry
 
 SMALL = Fields(number="H", letter="B", text="5s", date="Q")

@@ -497,7 +497,7 @@ class Engine:
             with self._syncing:  # a rotation syncs what was before it, even if it then fails
                 self._publish(self.writer.durable_seq)
         self.journal.add(self.writer.header)
-        self.sealing.note_rotation()
+        self.sealing.look()  # a segment is full
 
     def _take_back(self) -> None:
         """Ensures that a frame which was refused after it was written does not come back."""

@@ -145,7 +145,7 @@ def _run_one(group: Group, command: Command, make_room: MakeRoom) -> Reply | Non
     numbered = None
     if type(command) is Numbered:
         numbered, command = command, command.command
-        known = clients.number_problem(numbered) or clients.find_answer(group, numbered)
+        known = clients.number_problem(numbered) or clients.find_answers(group, [numbered])[0]
         if known is not None:
             return known
     if type(command) is Batch:

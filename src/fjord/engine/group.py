@@ -99,7 +99,10 @@ class IndexView:
         self.transaction = transaction
         self._journal, memory, self.tables, self.master, self.next_seq, self.lease_us = known
         self._memory = memory
-        self._volatile, self._locks, self.lanes = memory.volatile, memory.locks, memory.lanes
+        self.lanes = memory.lanes
+        self.locks: Mapping[bytes, int] = memory.locks.holders
+        self.volatile: Mapping[bytes, VolatileValue] = memory.volatile.values
+        self.volatile_between = memory.volatile.between
         self.snapshots, self.location = memory.snapshots, memory.location
         self.counts, self._taken_keys = Counts(memory.counts), memory.taken_keys
         self._linked_keys = memory.linked_keys
@@ -109,19 +112,8 @@ class IndexView:
         self.size_of = transaction.count
 
     @property
-    def volatile(self) -> Mapping[bytes, VolatileValue]:
-        return self._volatile.values
-
-    @property
     def volatile_bytes(self) -> int:
-        return self._volatile.bytes
-
-    def volatile_between(self, start: bytes, stop: bytes | None, limit: int) -> list[bytes]:
-        return self._volatile.between(start, stop, limit)
-
-    @property
-    def locks(self) -> Mapping[bytes, int]:
-        return self._locks.holders
+        return self._memory.volatile.bytes
 
     def job_counts(self, table: int) -> JobCounts:
         return self.counts.of(table)
@@ -296,12 +288,12 @@ class Group(IndexView):
         self.snapshots = snapshots.read_all(items)
 
     def change_volatile(self, changes: Mapping[bytes, VolatileValue | None]) -> None:
-        self._volatile.change(changes)
+        self._memory.volatile.change(changes)
         if self._watched:
             self.notes.changed += self._watched.volatile_changes(changes, self.tables)
 
     def change_locks(self, changes: Mapping[bytes, int | None]) -> None:
-        self._locks.change(changes)
+        self._memory.locks.change(changes)
 
     # -- batches ----------------------------------------------------------------------------------
 

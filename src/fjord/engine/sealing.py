@@ -17,9 +17,8 @@ from fjord import kinds, limits, streams
 from fjord.commands import Command, Refusal
 from fjord.engine.group import Group
 from fjord.history import Block, SealedRange, SealPlan
-from fjord.tables import generations
+from fjord.tables import generations, staging
 from fjord.tables.meaning import Note
-from fjord.tables.stages import decide
 from fjord.tables.state import Table, Tree
 from fjord.tables.streams import history, layout, rules
 from fjord.tables.streams.layout import History
@@ -100,7 +99,7 @@ class Sealing:
 
     def look_at_stages(self) -> None:
         """Reads which rows are staged: the segments with them have to stay."""
-        self._first_stage = min(decide.first_seqs(self._engine.scan_index), default=None)
+        self._first_stage = min(staging.first_seqs(self._engine.scan_index), default=None)
         self._held = (0, False)
 
     def note(self, group: Group, *, looks: bool) -> None:
@@ -125,10 +124,6 @@ class Sealing:
             self.look()
         elif Note.STAGES in notes.seen:
             self.look_at_stages()
-
-    def note_rotation(self) -> None:
-        """Takes note that a segment is full."""
-        self.look()
 
     def due_us(self) -> int | None:
         """Returns the wall time when a round is due; None: there is nothing to seal."""
@@ -360,16 +355,13 @@ class Sealing:
         if last is not None:  # it may be gone, or another one may have taken its place
             key = layout.block_key(last)
             items = self._engine.scan_index(Tree.BLOCKS, key, key + b"\0", 1)
-            last = next((block for block, is_retired in _decoded(items) if not is_retired), None)
+            found = [layout.decode_block(*item) for item in items]
+            last = next((block for block, is_retired in found if not is_retired), None)
         if last is None:
             last = next(reversed(self.blocks(table.name)), None)
         if last is not None:
             self._lasts[table.id] = last
         return last
-
-
-def _decoded(items: Sequence[tuple[bytes, bytes]]) -> list[tuple[Block, bool]]:
-    return [layout.decode_block(*item) for item in items]
 
 
 def _removal_us(replaced: Block) -> int:

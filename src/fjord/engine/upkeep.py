@@ -27,11 +27,9 @@ from fjord.engine.job_counts import Counts
 from fjord.engine.packing import Packer
 from fjord.jobs import Period
 from fjord.layouts import PREFIX_BYTES, pages, table_of
-from fjord.tables import catalog, clients, generations, snapshots
+from fjord.tables import catalog, clients, generations, snapshots, staging
 from fjord.tables.jobs import keep as upkeep
 from fjord.tables.kv import keep
-from fjord.tables.stages import decide as staging
-from fjord.tables.stages import layout
 from fjord.tables.state import Table, Tree
 from fjord.tables.streams.layout import seq_key
 
@@ -288,19 +286,19 @@ class StagedUpkeep:
         for items in pages(self._engine.scan_index, Tree.STAGES, b"", None, _PIECE):
             by_table: dict[int, list[int]] = {}
             for key, data in items:
-                stage = layout.decode_stage(key, data)
+                stage = staging.decode_stage(key, data)
                 is_old = stage.at_us + limits.STAGE_US_MAX < now_us
-                if is_old and stage.state == layout.StageState.PENDING:
+                if is_old and stage.state == staging.StageState.PENDING:
                     by_table.setdefault(table_of(key), []).append(stage.seq)
             for table, stages in by_table.items():
                 yield staging.DropStages(table=table, stages=stages)
             yield None
         for items in pages(self._engine.scan_index, Tree.WRITERS, b"", None, _PIECE):
             for key, data in items:
-                yield from self._of_writer(key, layout.decode_writer(data), now_us)
+                yield from self._of_writer(key, staging.decode_writer(data), now_us)
             yield None
 
-    def _of_writer(self, key: bytes, found: layout.StageWriter, now_us: int) -> Steps:
+    def _of_writer(self, key: bytes, found: staging.StageWriter, now_us: int) -> Steps:
         table, name = table_of(key), key[PREFIX_BYTES:]
         if found.at_us + limits.COMMIT_IDLE_US < now_us:
             while found.stages and self._is_staged(key, found.stages[-1]):

@@ -21,7 +21,7 @@ import fjord.tables.kv.decide
 import fjord.tables.kv.keep
 import fjord.tables.kv.read
 import fjord.tables.snapshots
-import fjord.tables.stages.decide
+import fjord.tables.staging
 import fjord.tables.streams.decide
 import fjord.tables.streams.history
 import fjord.tables.streams.read

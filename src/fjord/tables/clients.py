@@ -82,12 +82,6 @@ def number_problem(numbered: Numbered) -> Refusal | None:
     return None
 
 
-def find_answer(state: State, asked: Numbered) -> Reply | None:
-    """Returns the answer to a command that was applied before; None if it was not."""
-    (data,) = state.get_many(Tree.CLIENTS, [_slot_key(asked.client, asked.number)])
-    return None if data is None else _known(data, asked.number)
-
-
 def find_answers(state: State, asked: Sequence[Numbered]) -> list[Reply | None]:
     """Returns the answers to commands that were applied before; None for those that were not."""
     stored = state.get_many(Tree.CLIENTS, [slot_of(one) for one in asked])

@@ -13,11 +13,11 @@ from typing import Final
 
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, clients, generations
+from fjord.tables import staging as stage
 from fjord.tables.jobs import apply as job
 from fjord.tables.jobs import keep as upkeep
 from fjord.tables.kv import apply as kv
 from fjord.tables.kv import keep as kv_keep
-from fjord.tables.stages import apply as stage
 from fjord.tables.state import State, Tree, Writes
 from fjord.tables.streams import apply as stream
 from fjord.tables.streams import history

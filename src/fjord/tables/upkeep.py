@@ -10,11 +10,10 @@ from fjord import jobs
 from fjord.columns import Strings
 from fjord.commands.layout import Command, internal
 from fjord.ops import Op, Opcode, Place
-from fjord.tables import catalog, generations, snapshots
+from fjord.tables import catalog, generations, snapshots, staging
 from fjord.tables.jobs import keep as upkeep
 from fjord.tables.kv import keep as expiry
 from fjord.tables.meaning import MEANING
-from fjord.tables.stages import decide
 from fjord.tables.state import Decision, State, Table, decides
 from fjord.tables.streams import history, keep
 
@@ -27,7 +26,7 @@ def decide_sweep(command: catalog.Sweep, state: State, now_us: int) -> Decision:
         return catalog.decision(state, made)
     for table_id, name in catalog.dropped(state).items():
         ops = keep.sweep_dropped(state, table_id, command.limit)
-        ops = ops or decide.sweep_dropped(state, table_id, command.limit)
+        ops = ops or staging.sweep_dropped(state, table_id, command.limit)
         ops = ops or history.sweep_dropped(state, table_id, command.limit)
         ops = ops or expiry.sweep(state, table_id, command.limit)
         ops = ops or upkeep.sweep(state, table_id, command.limit)

@@ -16,9 +16,8 @@ from fjord.errors import Code, RefusedError
 from fjord.jobs import Period, State
 from fjord.kinds import Kind
 from fjord.ops import Opcode
-from fjord.tables import catalog, generations
+from fjord.tables import catalog, generations, staging
 from fjord.tables.generations import Turn
-from fjord.tables.stages import decide
 from fjord.tables.state import Generation, Table
 from tests.unit.tables.job_world import DAY, HOUR, TABLE, JobWorld, New, push_command
 from tests.unit.tables.world import NOW_US, code_of
@@ -333,7 +332,7 @@ def test_rows_that_were_staged_with_old_columns_are_not_stuck() -> None:
     reply = world.run(commit)
     assert isinstance(reply, commands.Committed)
     assert reply.left == 1
-    reply = world.run(decide.RunStage(table=world.tables[TABLE].id, name=b"w"))
+    reply = world.run(staging.RunStage(table=world.tables[TABLE].id, name=b"w"))
     assert isinstance(reply, commands.Committed), reply
     assert (reply.left, world.waiting(b"k").value) == (0, row)
     assert listed(world) == [(1, 0), (2, 1)]

@@ -13,7 +13,7 @@ from fjord.commands import Append, AskWriter, CommitStages, Committed, Done, Pus
 from fjord.errors import Code
 from fjord.kinds import Kind
 from fjord.ops import Opcode
-from fjord.tables.stages import decide as staging
+from fjord.tables import staging
 from fjord.tables.state import Tree
 from tests.unit.tables.stream_world import Said, StreamWorld, said
 from tests.unit.tables.world import NOW_US, set_command

@@ -9,12 +9,11 @@ from fjord.columns import Strings
 from fjord.commands import Command
 from fjord.kinds import Kind
 from fjord.ops import Opcode
-from fjord.tables import catalog, clients, generations, snapshots
+from fjord.tables import catalog, clients, generations, snapshots, staging
 from fjord.tables import upkeep as packing
 from fjord.tables.jobs import keep as upkeep
 from fjord.tables.kv import keep
 from fjord.tables.meaning import MEANING
-from fjord.tables.stages import decide
 from fjord.tables.state import Table, Tree
 from fjord.tables.streams import history
 from tests.unit.tables.world import World
@@ -28,9 +27,9 @@ INTERNAL = {
     upkeep.ExpireJobs,
     upkeep.MoveJobs,
     clients.ForgetClients,
-    decide.DropStages,
-    decide.RunStage,
-    decide.ForgetWriter,
+    staging.DropStages,
+    staging.RunStage,
+    staging.ForgetWriter,
     snapshots.EndSnapshots,
     history.BeginSeal,
     history.EndSeal,
@@ -123,7 +122,7 @@ def test_what_works_on_a_full_disk_is_decided_and_writes() -> None:
     assert all(map(is_decided, FREES))
     assert frozenset({commands.Read}) == FREES & READS  # one that opens a snapshot
     # They make room only after they took some.
-    moves = {packing.Pack, upkeep.MoveJobs, decide.RunStage}
+    moves = {packing.Pack, upkeep.MoveJobs, staging.RunStage}
     assert INTERNAL - moves < FREES
     assert moves.isdisjoint(FREES)
     assert {commands.Set, commands.Modify, commands.Rename}.isdisjoint(FREES)

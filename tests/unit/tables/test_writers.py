@@ -8,8 +8,7 @@ from fjord import limits
 from fjord.commands import Advance, AskWriter, CommitStages, Committed, Done, Refusal
 from fjord.errors import Code
 from fjord.ops import Opcode
-from fjord.tables import catalog
-from fjord.tables.stages import decide
+from fjord.tables import catalog, staging
 from tests.unit.tables.world import NOW_US, World
 
 
@@ -90,7 +89,7 @@ def test_a_writer_that_is_over_takes_no_batch_that_comes_late(world: Spool) -> N
     """Its first batch was given up for lost, and expects that nobody knows the writer."""
     world.advance(-1, 512)
     world.advance(512, 0)
-    assert world.at() == decide.OVER
+    assert world.at() == staging.OVER
     late = world.refused(-1, 512)
     assert (late.code, late.text) == (Code.STALE_NUMBER, "writer w is over, not new here")
     assert world.refused(512, 600).code is Code.STALE_NUMBER
@@ -121,7 +120,7 @@ def test_the_largest_number_is_one(world: Spool) -> None:
     world.advance(2**63 - 3, 2**63 - 2)
     assert world.at() == 2**63 - 2
     world.advance(2**63 - 2, 0)
-    assert world.at() == decide.OVER
+    assert world.at() == staging.OVER
 
 
 @pytest.mark.parametrize("name", ["", "x" * 129, "\u00fc" * 65])
@@ -150,7 +149,7 @@ def test_there_are_not_too_many_writers(world: Spool, monkeypatch: pytest.Monkey
     assert world.refused(-1, 5, "three").code is Code.QUOTA
     world.advance(5, 6, "two")  # who is known goes on
     world.advance(5, 0, "one")
-    world.run(decide.ForgetWriter(table=catalog.NO_TABLE, name=b"one", before_us=NOW_US + 1))
+    world.run(staging.ForgetWriter(table=catalog.NO_TABLE, name=b"one", before_us=NOW_US + 1))
     world.advance(-1, 5, "three")
 
 
@@ -159,7 +158,7 @@ def test_packing_says_again_where_writers_are(world: Spool) -> None:
     world.advance(5, 6)
     world.advance(-1, 9, "other")
     world.advance(-1, 1, "gone")
-    world.run(decide.ForgetWriter(table=catalog.NO_TABLE, name=b"gone", before_us=NOW_US + 1))
+    world.run(staging.ForgetWriter(table=catalog.NO_TABLE, name=b"gone", before_us=NOW_US + 1))
     said = world.pack(len(world.ops()))
     assert sorted(op.column("name")[0] for op in said) == [b"other", b"w"]
     assert {(op.opcode, op.table) for op in said} == {(Opcode.WRITER, catalog.NO_TABLE)}
@@ -171,9 +170,9 @@ def test_packing_says_again_where_writers_are(world: Spool) -> None:
 
 def test_only_a_writer_that_was_not_heard_of_is_forgotten(world: Spool) -> None:
     world.advance(-1, 5)
-    forget = decide.ForgetWriter(table=catalog.NO_TABLE, name=b"w", before_us=NOW_US)
+    forget = staging.ForgetWriter(table=catalog.NO_TABLE, name=b"w", before_us=NOW_US)
     world.run(forget)
     assert world.at() == 5
-    world.run(decide.ForgetWriter(table=catalog.NO_TABLE, name=b"w", before_us=NOW_US + 1))
+    world.run(staging.ForgetWriter(table=catalog.NO_TABLE, name=b"w", before_us=NOW_US + 1))
     assert world.at() == -1
     world.verify()

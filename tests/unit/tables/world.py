@@ -20,6 +20,7 @@ from fjord.index.memory import MemoryIndex
 from fjord.kinds import Kind
 from fjord.ops import Op, Place
 from fjord.tables import catalog, generations, snapshots
+from fjord.tables import staging as stage_entry
 from fjord.tables import upkeep as packing
 from fjord.tables.jobs import keep
 from fjord.tables.jobs import layout as job_row
@@ -27,7 +28,6 @@ from fjord.tables.jobs.lanes import Lanes
 from fjord.tables.kv import decide as links
 from fjord.tables.kv import layout
 from fjord.tables.meaning import MEANING, Note
-from fjord.tables.stages import layout as stage_entry
 from fjord.tables.state import (
     AnyPointer,
     Decision,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from fjord import commands, kinds, limits
 from fjord.columns import Strings
@@ -97,18 +97,13 @@ def _numbers(
     return commands.Numbers(names=names, values=[*counts, next_at_us or 0, *further.values()])
 
 
-class _Seen:
+class _Seen(NamedTuple):
     """A job that is shown."""
 
-    __slots__ = ("death", "moment_us", "row", "xid")
-
-    def __init__(
-        self, row: JobRow, xid: int = 0, moment_us: int = 0, death: Death = _ALIVE
-    ) -> None:
-        self.row = row
-        self.xid = xid
-        self.moment_us = moment_us
-        self.death = death
+    row: JobRow
+    xid: int = 0
+    moment_us: int = 0
+    death: Death = _ALIVE
 
 
 def _read(kind: JobState, key: bytes, data: bytes, lease_us: int, now_us: int) -> _Seen:

@@ -12,9 +12,13 @@ run in the same commit in which it goes.
 from __future__ import annotations
 
 import bisect
+import enum
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar, cast
+
+import google_crc32c
 
 from fjord import commands, layouts, limits, ops
 from fjord.columns import Strings, repeat
@@ -22,15 +26,68 @@ from fjord.commands import Append, Committed, Push, Set
 from fjord.commands.layout import Command, internal
 from fjord.errors import Code, RefusedError
 from fjord.kinds import Kind
-from fjord.layouts import PREFIX_BYTES, end_of, prefix_of
-from fjord.ops import Op, Opcode
+from fjord.layouts import POINTER, PREFIX_BYTES, Fields, end_of, prefix_of
+from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, rules
 from fjord.tables.jobs import decide
-from fjord.tables.stages import layout
-from fjord.tables.stages.layout import Staged, StageState, StageWriter
-from fjord.tables.state import Decision, State, Table, Tree, decides
-from fjord.tables.streams import history
-from fjord.tables.streams.layout import seq_key
+from fjord.tables.state import Decision, Pointer, State, Table, Tree, Writes, decides
+from fjord.tables.streams import history, layout
+from fjord.tables.streams.layout import SEQ, seq_key, seq_of
+
+STAGE: Final = (Fields(rows="I") + POINTER + Fields(at_us="Q", state="B")).packed()
+WRITER: Final = struct.Struct("<QQQ")
+
+
+class StageState(enum.IntEnum):
+    """How far a stage is."""
+
+    PENDING = 0  # nobody has committed it
+    DECIDED = 1  # it will be run
+    COMMITTED = 2  # its messages have their seqs, and rest in it until they are in a block
+
+
+class Staged(NamedTuple):
+    """Rows that are staged."""
+
+    seq: int
+    rows: int
+    segment: int
+    offset: int
+    size: int
+    crc: int
+    at_us: int
+    state: int
+
+    @property
+    def pointer(self) -> Pointer:
+        return Pointer(self.segment, self.offset, self.size, self.crc, self.seq)
+
+
+class StageWriter(NamedTuple):
+    """The last batch of a writer."""
+
+    batch: int
+    at_us: int
+    held: int
+    stages: tuple[int, ...]
+
+
+def decode_stage(key: bytes, data: bytes) -> Staged:
+    return Staged(seq_of(key), *STAGE.unpack(data))
+
+
+def decode_writer(data: bytes) -> StageWriter:
+    batch, at_us, held = WRITER.unpack_from(data)
+    return StageWriter(batch, at_us, held, decode_seqs(data[WRITER.size :]))
+
+
+def encode_seqs(seqs: tuple[int, ...]) -> bytes:
+    return b"".join(map(SEQ.pack, seqs))
+
+
+def decode_seqs(data: bytes) -> tuple[int, ...]:
+    return tuple(seq for (seq,) in SEQ.iter_unpack(data))
+
 
 _PIECE: Final = 256
 # What a STAGE has beside the op in it: a header, a date, two offsets.
@@ -354,7 +411,7 @@ def _pending(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Staged]:
 def _stages(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Staged]:
     keys = [seq_key(prefix, seq) for seq in seqs]
     stored = state.get_many(Tree.STAGES, keys)
-    return [layout.decode_stage(key, data) for key, data in zip(keys, stored, strict=True) if data]
+    return [decode_stage(key, data) for key, data in zip(keys, stored, strict=True) if data]
 
 
 def first_seqs(scan: layouts.Scan) -> list[int]:
@@ -362,7 +419,7 @@ def first_seqs(scan: layouts.Scan) -> list[int]:
     found = []
     start: bytes | None = b""
     while start is not None and (items := scan(Tree.STAGES, start, None, 1)):
-        stage = layout.decode_stage(*items[0])
+        stage = decode_stage(*items[0])
         found.append(stage.seq)
         start = end_of(items[0][0][:PREFIX_BYTES])
     return found
@@ -406,7 +463,7 @@ def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
     prefix = prefix_of(table_id)
     items = state.scan(Tree.STAGES, prefix, end_of(prefix), limit)
     if items:
-        return _drop(table_id, [layout.decode_stage(*item) for item in items])
+        return _drop(table_id, [decode_stage(*item) for item in items])
     left = state.scan(Tree.WRITERS, prefix, end_of(prefix), limit)
     return ops.of_rows(Opcode.WRITER_GONE, table_id, [(key[PREFIX_BYTES:],) for key, _ in left])
 
@@ -480,7 +537,7 @@ def _place(number: int) -> str:
 
 def find(state: State, prefix: bytes, name: bytes) -> StageWriter | None:
     (data,) = state.get_many(Tree.WRITERS, [prefix + name])
-    return layout.decode_writer(data) if data else None
+    return decode_writer(data) if data else None
 
 
 def check_name(name: str) -> None:
@@ -500,5 +557,78 @@ def op_of(
     table_id: int, name: str, batch: int, now_us: int, stages: Sequence[int] = ()
 ) -> list[Op]:
     """Returns the op that says at which batch a writer is, and what that is written from."""
-    row = (batch, now_us, name.encode(), layout.encode_seqs(tuple(stages)))
+    row = (batch, now_us, name.encode(), encode_seqs(tuple(stages)))
     return ops.of_rows(Opcode.WRITER, table_id, [row])
+
+
+# -- staged rows: what their ops do to the index, and what of them is said again ------------------
+#
+#     STAGE -> STREAM_COMMIT -> in a block -> STAGE_GONE        messages of a log
+#     STAGE -> STAGE_DECIDED -> run        -> STAGE_GONE        all else
+#     STAGE -> too old, or committed before -> STAGE_GONE
+#
+# Messages of a log rest in the op that staged them: to commit them is to give them seqs.  So the
+# segment with a stage stays as long as the index has the stage, see `engine.sealing`, and nothing
+# of it has to be said again.
+
+
+def apply_stage(writes: Writes, op: Op, place: Place) -> None:
+    (at_us,), (inner,) = op.columns
+    _, _, _, _, rows, _ = ops.HEADER.unpack_from(inner)
+    where = (rows, place.segment, place.payload, len(inner), google_crc32c.value(inner))
+    entry = STAGE.pack(*where, at_us, StageState.PENDING)
+    writes.put_many(Tree.STAGES, [(seq_key(layouts.prefix_of(op.table), place.seq), entry)])
+    writes.account(place.seq, len(place.data))
+
+
+def apply_decided(writes: Writes, op: Op, place: Place) -> None:
+    prefix, pack = layouts.prefix_of(op.table), STAGE.pack
+    writes.put_many(
+        Tree.STAGES,
+        [
+            (seq_key(prefix, seq), pack(*where, at_us, StageState.DECIDED))
+            for seq, at_us, *where in zip(*op.columns, strict=True)
+        ],
+    )
+
+
+def apply_gone(writes: Writes, op: Op, place: Place) -> None:
+    stages, freed = op.columns
+    prefix = layouts.prefix_of(op.table)
+    writes.delete_many(Tree.STAGES, [seq_key(prefix, seq) for seq in stages])
+    writes.account(place.seq, 0, stages, freed)
+
+
+def apply_commit(writes: Writes, op: Op, place: Place) -> None:
+    (seq,), *where, (freed,) = op.columns
+    pointer = [number for (number,) in where]
+    prefix, last = layouts.prefix_of(op.table), place.seq + op.rows - 1
+    append = layout.APPEND.pack(op.rows, *pointer, place.wall_us)
+    entry = STAGE.pack(op.rows, *pointer, place.wall_us, StageState.COMMITTED)
+    staged = layout.STAGED.pack(seq)
+    writes.put_many(Tree.STREAM_OPS, [(seq_key(prefix, last), append + staged)])
+    writes.put_many(Tree.STAGES, [(seq_key(prefix, seq), entry)])
+    _, _, size, _ = pointer
+    writes.account(place.seq, size, (seq,), (freed,))
+
+
+def apply_writer(writes: Writes, op: Op, place: Place) -> None:
+    batches, moments, names, stages = op.columns
+    prefix, pack = layouts.prefix_of(op.table), WRITER.pack
+    writes.put_many(
+        Tree.WRITERS,
+        [
+            (prefix + name, pack(batches[at], moments[at], place.seq + at) + stages[at])
+            for at, name in enumerate(names.rows())
+        ],
+    )
+
+
+def apply_writer_gone(writes: Writes, op: Op, place: Place) -> None:
+    (names,) = op.columns
+    prefix = layouts.prefix_of(op.table)
+    writes.delete_many(Tree.WRITERS, [prefix + name for name in names.rows()])
+
+
+def keep_writer(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+    return catalog.keep_named(op, place, state, Tree.WRITERS, lambda data: decode_writer(data).held)

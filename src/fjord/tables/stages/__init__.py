@@ -1,1 +1,0 @@
-"""What is staged, and becomes visible at once."""
